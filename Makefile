@@ -1,0 +1,63 @@
+# `make demo` and `make test` are the two commands; each does all its set-up. `make help` lists the rest.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup packages lock format lint unit e2e test demo bench generate verify image nightly
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## virtual environment from the lock file (hashes checked), upgrader installed into it
+
+$(STAMP): requirements-dev.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+packages: ## Debian packages the embedded cluster needs: installed when root, listed otherwise
+	bash upgrader/devcluster/install-packages.sh
+
+lock: ## the two lock files anew, with hashes and without any index
+	test -x $(BIN)/pip-compile || $(BIN)/python -m pip install -q pip-tools
+	$(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --strip-extras --no-header -o requirements.lock pyproject.toml
+	$(BIN)/python -c 'import tomllib; d = tomllib.load(open("pyproject.toml", "rb")); print("\n".join(d["project"]["dependencies"] + d["build-system"]["requires"] + sum(d["dependency-groups"].values(), [])))' \
+	  | $(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --strip-extras --allow-unsafe --no-header -o requirements-dev.lock -
+
+format: setup ## ruff format and safe fixes
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: setup ## ruff (ALL), mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+generate: setup ## crds/, drawings and stubs from their sources
+	$(BIN)/python -m upgrader.api.generate .
+
+verify: setup ## fails when something generated is not current
+	$(BIN)/python -m upgrader.api.generate --check .
+
+unit: setup ## units, properties, contract: the minute between two edits
+	$(PYTEST) tests/unit tests/property tests/contract -m "not cluster and not e2e"
+
+e2e: setup packages ## embedded cluster: API server, kwok, box nodes, crash points
+	$(PYTEST) tests/contract tests/cluster tests/e2e -m "cluster or e2e" --timeout=900
+
+test: lint verify unit e2e ## everything; what CI runs
+
+demo: setup packages ## a rolling upgrade under two training jobs on real kubelets
+	$(BIN)/upgrader demo --report build/demo-report.json
+
+bench: setup packages ## prints figures and ratios; asserts nothing about time
+	$(BIN)/python -m tests.bench
+
+image: setup packages ## the controller's image as build/controller.tar
+	$(BIN)/upgrader dev image --output build/controller.tar

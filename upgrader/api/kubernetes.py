@@ -1,0 +1,241 @@
+"""The few fields of Kubernetes' own objects that we read. Everything else is skipped while decoding."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+
+class Wire(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Base: frozen, camelCase, unknown fields ignored."""
+
+
+class OwnerReference(Wire, frozen=True, kw_only=True):
+    kind: str
+    name: str
+    uid: str
+    api_version: str = ""
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class ObjectMeta(Wire, frozen=True, kw_only=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: list[str] = []
+    owner_references: list[OwnerReference] = []
+
+
+class Condition(Wire, frozen=True, kw_only=True):
+    """As in Kubernetes' API conventions."""
+
+    type: Annotated[str, Meta(description="What is observed.")]
+    status: Annotated[str, Meta(description="True, False or Unknown.")]
+    reason: Annotated[str, Meta(description="Why, as one word.")] = ""
+    message: Annotated[str, Meta(description="Why, as a sentence.")] = ""
+    last_transition_time: Annotated[str | None, Meta(description="When the status changed last.")] = None
+    observed_generation: Annotated[int | None, Meta(description="Generation that was looked at.")] = None
+
+
+# ---- Node
+
+
+class Taint(Wire, frozen=True, kw_only=True):
+    key: str
+    value: str = ""
+    effect: str = ""
+    time_added: str | None = None
+
+
+class NodeInfo(Wire, frozen=True, kw_only=True):
+    kernel_version: str = ""
+    kubelet_version: str = ""
+    boot_id: str = msgspec.field(name="bootID", default="")
+    os_image: str = ""
+    architecture: str = ""
+
+
+class NodeSpec(Wire, frozen=True, kw_only=True):
+    unschedulable: bool = False
+    taints: list[Taint] = []
+
+
+class NodeStatus(Wire, frozen=True, kw_only=True):
+    allocatable: dict[str, str | int] = {}
+    capacity: dict[str, str | int] = {}
+    conditions: list[Condition] = []
+    node_info: NodeInfo = NodeInfo()
+
+
+class Node(Wire, frozen=True, kw_only=True):
+    metadata: ObjectMeta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+# ---- Pod
+
+
+class Resources(Wire, frozen=True, kw_only=True):
+    requests: dict[str, str | int] = {}
+    limits: dict[str, str | int] = {}
+
+
+class EnvVar(Wire, frozen=True, kw_only=True):
+    name: str
+    value: str = ""
+
+
+class VolumeMount(Wire, frozen=True, kw_only=True):
+    name: str
+    mount_path: str
+    sub_path: str = ""
+
+
+class Container(Wire, frozen=True, kw_only=True):
+    name: str
+    image: str = ""
+    resources: Resources = Resources()
+    volume_mounts: list[VolumeMount] = []
+
+
+class HostPath(Wire, frozen=True, kw_only=True):
+    path: str
+
+
+class Volume(Wire, frozen=True, kw_only=True):
+    name: str
+    host_path: HostPath | None = None
+    empty_dir: dict[str, Any] | None = None
+
+
+class PodSpec(Wire, frozen=True, kw_only=True):
+    node_name: str = ""
+    containers: list[Container] = []
+    init_containers: list[Container] = []
+    volumes: list[Volume] = []
+    termination_grace_period_seconds: int | None = None
+
+
+class Terminated(Wire, frozen=True, kw_only=True):
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    finished_at: str | None = None
+
+
+class Waiting(Wire, frozen=True, kw_only=True):
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(Wire, frozen=True, kw_only=True):
+    terminated: Terminated | None = None
+    waiting: Waiting | None = None
+
+
+class ContainerStatus(Wire, frozen=True, kw_only=True):
+    name: str
+    container_id: str = msgspec.field(name="containerID", default="")
+    ready: bool = False
+    restart_count: int = 0
+    state: ContainerState = ContainerState()
+
+
+class PodStatus(Wire, frozen=True, kw_only=True):
+    phase: str = ""
+    reason: str = ""
+    start_time: str | None = None
+    pod_ip: str = msgspec.field(name="podIP", default="")
+    conditions: list[Condition] = []
+    container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
+
+
+class Pod(Wire, frozen=True, kw_only=True):
+    metadata: ObjectMeta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+# ---- Job, DaemonSet, ControllerRevision, PodDisruptionBudget
+
+
+class PodTemplate(Wire, frozen=True, kw_only=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: dict[str, Any] = {}
+
+
+class JobSpec(Wire, frozen=True, kw_only=True):
+    suspend: bool = False
+    parallelism: int | None = None
+    completions: int | None = None
+    template: PodTemplate = PodTemplate()
+
+
+class JobStatus(Wire, frozen=True, kw_only=True):
+    active: int = 0
+    ready: int = 0
+    terminating: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    conditions: list[Condition] = []
+
+
+class Job(Wire, frozen=True, kw_only=True):
+    metadata: ObjectMeta
+    spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()
+
+
+class LabelSelector(Wire, frozen=True, kw_only=True):
+    match_labels: dict[str, str] = {}
+    match_expressions: list[dict[str, Any]] = []
+
+
+class PodDisruptionBudgetSpec(Wire, frozen=True, kw_only=True):
+    selector: LabelSelector = LabelSelector()
+
+
+class PodDisruptionBudgetStatus(Wire, frozen=True, kw_only=True):
+    disruptions_allowed: int = 0
+
+
+class PodDisruptionBudget(Wire, frozen=True, kw_only=True):
+    metadata: ObjectMeta
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+
+
+class DaemonSetStatus(Wire, frozen=True, kw_only=True):
+    desired_number_scheduled: int = 0
+    number_ready: int = 0
+
+
+class DaemonSet(Wire, frozen=True, kw_only=True):
+    metadata: ObjectMeta
+    status: DaemonSetStatus = DaemonSetStatus()
+
+
+class ControllerRevision(Wire, frozen=True, kw_only=True):
+    metadata: ObjectMeta
+    data: dict[str, Any] = {}
+    revision: int = 0
+
+
+class Namespace(Wire, frozen=True, kw_only=True):
+    metadata: ObjectMeta
+
+
+class ObjectList(Wire, frozen=True, kw_only=True):
+    """Only for the part of a list that is common to all kinds."""
+
+    metadata: dict[str, Any] = {}
+    items: list[msgspec.Raw] = []

@@ -1,0 +1,50 @@
+"""Every label, taint, annotation and finalizer that we set or read; a test checks that docs/marks.md lists them all."""
+
+GROUP = "gpu-upgrader.io"
+VERSION = "v1alpha1"
+FIELD_MANAGER = "gpu-upgrader"
+
+# Labels on Nodes. Only a NodeUpgrade's acts write the first four.
+LABEL_DRIVER = f"{GROUP}/driver"  # image key, or NONE
+LABEL_DEVICE_PLUGIN = f"{GROUP}/device-plugin"  # key of the plugin's DaemonSet
+LABEL_OPERANDS = f"{GROUP}/operands"  # ON or OFF
+LABEL_REVISION = f"{GROUP}/revision"  # set when a node is given back, removed when it is taken
+LABEL_SKIP = f"{GROUP}/skip"  # a person's: leave this node alone
+
+NONE = "none"
+ON = "on"
+OFF = "off"
+
+TAINT_MAINTENANCE = f"{GROUP}/maintenance"  # value: the closure
+ANNOTATION_VISIT = f"{GROUP}/visit"  # uid of the NodeUpgrade that holds the node
+
+# On owners of gangs (Job...): the record of a stop, written in the same patch as the stop itself.
+ANNOTATION_STOPPED = f"{GROUP}/stopped"
+
+# On members (pods), projected into them by the downward API.
+ANNOTATION_REQUEST = f"{GROUP}/checkpoint-request"
+ANNOTATION_PARK_SECONDS = f"{GROUP}/park-seconds"
+
+# What a job declares, see docs/checkpointing.md.
+ANNOTATION_METHOD = f"{GROUP}/checkpoint-method"
+ANNOTATION_CONTAINER = f"{GROUP}/checkpoint-container"
+ANNOTATION_TIMEOUT = f"{GROUP}/checkpoint-timeout"
+
+# On objects that we make.
+LABEL_STACK = f"{GROUP}/stack"
+LABEL_PLAN = f"{GROUP}/plan"
+LABEL_CLOSURE = f"{GROUP}/closure"
+LABEL_COMPONENT = f"{GROUP}/component"
+LABEL_IMAGE_KEY = f"{GROUP}/image-key"
+ANNOTATION_READABLE = f"{GROUP}/readable"  # what a hashed name stands for
+
+FINALIZER = f"{GROUP}/nothing-stopped-or-marked"
+
+# Read, never written.
+LABEL_KERNEL_NFD = "feature.node.kubernetes.io/kernel-version.full"
+LABEL_DRIVER_GFD = "nvidia.com/cuda.driver-version.full"
+LABELS_POD_GROUP = (
+    "scheduling.x-k8s.io/pod-group",  # coscheduling plugin
+    "kueue.x-k8s.io/pod-group-name",  # Kueue
+    "volcano.sh/job-name",  # Volcano
+)

@@ -1,0 +1,86 @@
+"""Errors that a person reads: what is wrong, where, and what to do about it.
+
+Expected outcomes (a hold, nothing to do, a refusal by a job) are values, never exceptions.
+"""
+
+
+class UpgraderError(Exception):
+    """An error with a brief sentence, optional details and the way out of it.
+
+    `exit_code` is what the command line ends with; see docs/cli.md, a test keeps the two equal.
+    """
+
+    exit_code = 1
+
+    def __init__(self, brief: str, *, details: str = "", resolution: str = "") -> None:
+        super().__init__(brief)
+        self.brief = brief
+        self.details = details
+        self.resolution = resolution
+
+    def __str__(self) -> str:
+        return "\n".join(part for part in (self.brief, self.details, self.resolution) if part)
+
+
+class ConfigurationError(UpgraderError):
+    """A manifest, flag or setting cannot be used as it is."""
+
+
+class StaleForecastError(UpgraderError):
+    """A saved forecast is for another cluster, or no longer holds inside its envelope."""
+
+    exit_code = 3
+
+
+class BlockedError(UpgraderError):
+    """A workload blocks what was asked for."""
+
+    exit_code = 4
+
+
+class DeadlineError(UpgraderError):
+    """A deadline passed before the thing waited for happened."""
+
+    exit_code = 5
+
+
+class RolloutFailedError(UpgraderError):
+    """A rollout was aborted, or a node of it failed."""
+
+    exit_code = 6
+
+
+class ClusterError(UpgraderError):
+    """The API server refused or could not be reached."""
+
+
+class NotFoundError(ClusterError):
+    """The object is not there."""
+
+
+class ConflictError(ClusterError):
+    """The object changed since it was read, or exists already; read again and decide again."""
+
+
+class ThrottledError(ClusterError):
+    """The API server asks to wait (429); `retry_after` in seconds, None where it did not say."""
+
+    def __init__(self, brief: str, *, retry_after: float | None = None, details: str = "", resolution: str = "") -> None:
+        super().__init__(brief, details=details, resolution=resolution)
+        self.retry_after = retry_after
+
+
+class UnreachableError(ClusterError):
+    """No answer from the API server: nothing is known, so nothing is decided."""
+
+
+class RegistryError(UpgraderError):
+    """A registry could not answer; this never means that an image is absent."""
+
+
+class ProcessError(UpgraderError):
+    """A program ended with an error, or did not end in its time."""
+
+
+class DevClusterError(UpgraderError):
+    """The embedded cluster cannot run here, or a part of it does not come up."""

@@ -1,0 +1,116 @@
+"""Values about nodes, gangs and stacks that the rules work on. Times are aware datetimes (UTC), durations in seconds."""
+
+from datetime import datetime
+
+from msgspec import Struct
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """What a revision of a stack asks of its nodes: the facts that drift is about, nothing of how we render them."""
+
+    stack: str
+    revision: str
+    driver_vendor: str
+    driver_version: str
+    plugin_image: str
+    resource_name: str
+    kubelet_version: str = ""  # empty: not managed
+    kubelet_artifact: str = ""
+    kubelet_binary: str = ""
+
+
+class ImageFacts(Struct, frozen=True, kw_only=True):
+    """A driver image that is Ready."""
+
+    key: str
+    vendor: str
+    version: str
+    kernel: str
+    digest: str  # name@sha256:...
+
+
+class NodeFacts(Struct, frozen=True, kw_only=True):
+    """What we believe about a node of a pool."""
+
+    name: str
+    uid: str
+    kernel: str  # status.nodeInfo.kernelVersion
+    kubelet_version: str = ""  # without the leading v
+    boot_id: str = ""
+    gpus: int = 0  # capacity of the stack's resource, 0 where the plugin is away
+    gpus_allocatable: int = 0
+    ready: bool = True
+    unschedulable: bool = False
+    skip: bool = False
+    kernel_label: str = ""  # NFD's, empty where it is missing
+    driver_version_label: str = ""  # GFD's, empty where it is missing
+    driver_key: str = ""  # our label: key, "none" or empty
+    plugin_key: str = ""
+    operands: str = ""  # on, off or empty
+    revision: str = ""
+    maintenance: str = ""  # value of our taint, empty where it is not tainted by us
+    visit: str = ""  # uid of the NodeUpgrade that holds it
+    labels: dict[str, str] = {}
+
+
+class Owner(Struct, frozen=True, kw_only=True):
+    """What is suspended to stop a gang."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+class MemberFacts(Struct, frozen=True, kw_only=True):
+    """A pod that asks for GPUs of a stack (or belongs to such a gang)."""
+
+    pod: str
+    uid: str
+    namespace: str
+    node: str
+    container: str
+    phase: str  # Pending, Running, Succeeded, Failed
+    gpus: int = 0
+    terminating: bool = False
+    request: str = ""  # our annotation on it, empty where there is none
+    ephemeral_paths: tuple[str, ...] = ()  # mount paths of the answering container that die with the pod
+    volume_paths: tuple[str, ...] = ()  # mount paths of volumes that outlive the pod
+    mounted: bool = False  # has the downward-API mount and the answer directory
+
+
+class Gang(Struct, frozen=True, kw_only=True):
+    """All pods that must run together."""
+
+    name: str  # namespace/kind/owner name, or namespace/pod-group/name
+    namespace: str
+    members: tuple[MemberFacts, ...]
+    owner: Owner | None = None
+    wanted: int = 0  # how many members it should have; fewer running means: not complete
+    method: str = ""  # file, api, none; empty: undeclared
+    timeout_seconds: int | None = None  # longest one checkpoint may take, where declared
+    replicated: bool = False  # owner replaces pods by itself (Deployment, StatefulSet): evicted, not asked
+    stopped_by: str = ""  # plan recorded in the owner's stop annotation
+    suspended: bool = False
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all members."""
+        return sum(member.gpus for member in self.members)
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Nodes that members run on."""
+        return frozenset(member.node for member in self.members if member.node)
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """The world as it was read once, for one stack's pool."""
+
+    cluster: str  # uid of kube-system
+    taken_at: datetime
+    nodes: tuple[NodeFacts, ...]
+    gangs: tuple[Gang, ...]
+    images: tuple[ImageFacts, ...]
+    pdb_blocked: dict[str, str] = {}  # gang name -> name of a PodDisruptionBudget that allows no disruption now
+    steering: bool = True  # whether restarted gangs can be steered
+    foreign_unavailable_gpus: int = 0  # GPUs that other plans have out of service

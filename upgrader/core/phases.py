@@ -1,0 +1,166 @@
+"""The state machines: the phases, what may follow what, how long each may take, and the way out.
+
+`TRANSITIONS` is the only truth: drawings in docs/phases.md and the crash points of the tests are made from it.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class Run(StrEnum):
+    """What a person wants of a plan now."""
+
+    GO = "Go"
+    PAUSE = "Pause"
+    ABORT = "Abort"
+    ABORT_AND_UNDO = "AbortAndUndo"
+
+
+class VisitReason(StrEnum):
+    """Why a node is visited."""
+
+    INSTALL = "Install"
+    ROLLOUT = "Rollout"
+    BRING_BACK = "BringBack"
+    ROLLBACK = "Rollback"
+
+
+class PlanPhase(StrEnum):
+    """Where a rollout is."""
+
+    PROPOSED = "Proposed"
+    RUNNING = "Running"
+    PAUSED = "Paused"
+    ABORTING = "Aborting"
+    COMPLETED = "Completed"
+    ABORTED = "Aborted"
+    SUPERSEDED = "Superseded"
+    FAILED = "Failed"
+
+
+class NodePhase(StrEnum):
+    """Where a visit is."""
+
+    PENDING = "Pending"
+    PREPARING = "Preparing"
+    PREPARED = "Prepared"
+    CLOSING = "Closing"
+    DRAINING = "Draining"
+    OFF = "Off"
+    VISITING = "Visiting"
+    TURNING_ON = "On"
+    VALIDATING = "Validating"
+    RELEASING = "Releasing"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    GONE = "Gone"
+
+
+class RequestPhase(StrEnum):
+    """Where the conversation with a gang is."""
+
+    ASKING = "Asking"
+    PARKED = "Parked"
+    STOPPING = "Stopping"
+    STOPPED = "Stopped"
+    RESTARTING = "Restarting"
+    RESTORED = "Restored"
+    EXPIRED = "Expired"
+    WITHDRAWN = "Withdrawn"
+    ENDED = "Ended"
+
+
+class DriverImagePhase(StrEnum):
+    """Where a driver image is."""
+
+    PENDING = "Pending"
+    READY = "Ready"
+    RETRYING = "Retrying"
+    UNUSABLE = "Unusable"
+
+
+class Transition(Struct, frozen=True, kw_only=True):
+    """A row: from one phase of a machine to those that may follow.
+
+    `seconds` is the default time until `out` is taken (None: it ends with its plan or with a person); `act` names what is
+    done to the world in this phase; it is empty where a phase only waits, and then there is no crash point "after act".
+    """
+
+    machine: str
+    phase: StrEnum
+    to: tuple[StrEnum, ...]
+    seconds: int | None = None
+    act: str = ""
+    out: StrEnum | None = None
+
+
+def _node(phase: NodePhase, *to: NodePhase, seconds: int | None, act: str = "", out: NodePhase | None = None) -> Transition:
+    return Transition(machine="NodeUpgrade", phase=phase, to=to, seconds=seconds, act=act, out=out)
+
+
+def _request(
+    phase: RequestPhase, *to: RequestPhase, seconds: int | None, act: str = "", out: RequestPhase | None = None
+) -> Transition:
+    return Transition(machine="CheckpointRequest", phase=phase, to=to, seconds=seconds, act=act, out=out)
+
+
+def _plan(phase: PlanPhase, *to: PlanPhase, act: str = "") -> Transition:
+    return Transition(machine="UpgradePlan", phase=phase, to=to, act=act)
+
+
+_N, _R, _P, _D = NodePhase, RequestPhase, PlanPhase, DriverImagePhase
+
+TRANSITIONS: tuple[Transition, ...] = (
+    _node(_N.PENDING, _N.PREPARING, _N.FAILED, _N.GONE, seconds=None),
+    _node(_N.PREPARING, _N.PREPARED, _N.FAILED, _N.GONE, seconds=900, act="prepare pod", out=_N.FAILED),
+    _node(_N.PREPARED, _N.CLOSING, _N.FAILED, _N.GONE, seconds=2700, out=_N.FAILED),
+    _node(_N.CLOSING, _N.DRAINING, _N.FAILED, _N.GONE, seconds=60, act="taint", out=_N.FAILED),
+    _node(_N.DRAINING, _N.OFF, _N.RELEASING, _N.FAILED, _N.GONE, seconds=1800, act="evict others", out=_N.RELEASING),
+    _node(_N.OFF, _N.VISITING, _N.OFF, _N.FAILED, _N.GONE, seconds=300, act="operands off", out=_N.OFF),
+    _node(_N.VISITING, _N.TURNING_ON, _N.OFF, _N.FAILED, _N.GONE, seconds=1200, act="visit Job", out=_N.OFF),
+    _node(_N.TURNING_ON, _N.VALIDATING, _N.OFF, _N.FAILED, _N.GONE, seconds=600, act="operands on", out=_N.OFF),
+    _node(_N.VALIDATING, _N.RELEASING, _N.OFF, _N.FAILED, _N.GONE, seconds=900, act="validation pod", out=_N.OFF),
+    _node(_N.RELEASING, _N.SUCCEEDED, _N.FAILED, _N.GONE, seconds=600, act="give back", out=_N.SUCCEEDED),
+    _node(_N.SUCCEEDED, seconds=None),
+    _node(_N.FAILED, seconds=None),
+    _node(_N.GONE, seconds=None),
+    _request(_R.ASKING, _R.PARKED, _R.WITHDRAWN, _R.EXPIRED, _R.ENDED, seconds=2100, act="ask", out=_R.WITHDRAWN),
+    _request(_R.PARKED, _R.STOPPING, _R.WITHDRAWN, _R.EXPIRED, _R.ENDED, seconds=2100, out=_R.EXPIRED),
+    _request(_R.EXPIRED, _R.ASKING, _R.WITHDRAWN, _R.ENDED, seconds=60, act="ask again", out=_R.WITHDRAWN),
+    _request(_R.STOPPING, _R.STOPPED, _R.RESTARTING, _R.WITHDRAWN, _R.ENDED, seconds=1800, act="suspend", out=_R.RESTARTING),
+    _request(_R.STOPPED, _R.RESTARTING, _R.ENDED, seconds=7200, out=_R.RESTARTING),
+    _request(_R.RESTARTING, _R.RESTORED, _R.ENDED, seconds=1800, act="resume", out=_R.ENDED),
+    _request(_R.RESTORED, seconds=None),
+    _request(_R.WITHDRAWN, seconds=None, act="withdraw"),
+    _request(_R.ENDED, seconds=None),
+    _plan(_P.PROPOSED, _P.RUNNING, _P.ABORTED, _P.SUPERSEDED),
+    _plan(_P.RUNNING, _P.PAUSED, _P.ABORTING, _P.COMPLETED, _P.SUPERSEDED, _P.FAILED, act="start batch"),
+    _plan(_P.PAUSED, _P.RUNNING, _P.ABORTING, _P.SUPERSEDED),
+    _plan(_P.ABORTING, _P.ABORTED, act="undo"),
+    _plan(_P.COMPLETED),
+    _plan(_P.ABORTED),
+    _plan(_P.SUPERSEDED),
+    _plan(_P.FAILED),
+    Transition(machine="DriverImage", phase=_D.PENDING, to=(_D.READY, _D.RETRYING, _D.UNUSABLE), seconds=60, act="resolve", out=_D.RETRYING),
+    Transition(machine="DriverImage", phase=_D.RETRYING, to=(_D.READY, _D.UNUSABLE), seconds=600, act="resolve", out=_D.UNUSABLE),
+    Transition(machine="DriverImage", phase=_D.READY, to=()),
+    Transition(machine="DriverImage", phase=_D.UNUSABLE, to=(_D.READY,), seconds=None),
+)
+
+
+def row(phase: StrEnum) -> Transition:
+    """The row of a phase.
+
+    Raises:
+        KeyError: the phase belongs to no machine.
+    """
+    return _BY_PHASE[type(phase), phase]
+
+
+def ends(phase: StrEnum) -> bool:
+    """Whether nothing follows this phase."""
+    return not row(phase).to
+
+
+_BY_PHASE = {(type(t.phase), t.phase): t for t in TRANSITIONS}

@@ -1,0 +1,104 @@
+"""What reconcile needs of the world. Adapters fit structurally; mypy proves it in wiring.py.
+
+Every write raises ConflictError when the object changed since it was read (or exists already), NotFoundError when it is gone,
+ThrottledError for 429, UnreachableError when no answer came: then nothing is known and the step is made again.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from upgrader.api.kubernetes import Node, ObjectMeta, Pod
+from upgrader.api.resources import ResourceKind
+
+T = TypeVar("T")
+
+
+class Cluster(Protocol):
+    """The API server, object by object."""
+
+    async def get(self, kind: ResourceKind[T], name: str, namespace: str = "") -> T | None:
+        """The object as the API server has it now; None when it is not there."""
+        ...
+
+    async def list(
+        self, kind: ResourceKind[T], namespace: str = "", *, labels: str = "", fields: str = ""
+    ) -> Sequence[T]:
+        """All objects (paginated), by label and field selector."""
+        ...
+
+    async def create(self, kind: ResourceKind[T], body: Mapping[str, Any]) -> T:
+        """Create from a manifest; ConflictError when the name is taken."""
+        ...
+
+    async def merge(
+        self, kind: ResourceKind[T], meta: ObjectMeta, patch: Mapping[str, Any], subresource: str = ""
+    ) -> T:
+        """JSON merge patch that carries the resourceVersion of `meta`, so that it fits what was read."""
+        ...
+
+    async def edit(
+        self, kind: ResourceKind[T], meta: ObjectMeta, operations: Sequence[Mapping[str, Any]], subresource: str = ""
+    ) -> T:
+        """JSON patch; a `test` operation that fails is a ConflictError."""
+        ...
+
+    async def apply(self, kind: ResourceKind[T], body: Mapping[str, Any]) -> T:
+        """Server-side apply under our field manager, forced."""
+        ...
+
+    async def delete(self, kind: ResourceKind[T], meta: ObjectMeta) -> None:
+        """Delete exactly this object (uid precondition); gone already is fine."""
+        ...
+
+    async def evict(self, pod: ObjectMeta) -> None:
+        """Eviction API with uid and resourceVersion; ThrottledError when a PodDisruptionBudget forbids it now."""
+        ...
+
+    async def read_file(self, pod: Pod, container: str, path: str) -> bytes | None:
+        """A file in a container, read by exec with an end marker; None when there is none or it came incomplete."""
+        ...
+
+    async def event(self, regarding: ObjectMeta, kind: str, api_version: str, *, reason: str, message: str, warning: bool = False) -> None:
+        """A Kubernetes Event for people; losing one is logged and changes nothing."""
+        ...
+
+
+class Nodes(Protocol):
+    """All nodes, kept current by list, watch, relist."""
+
+    def snapshot(self) -> Mapping[str, Node] | None:
+        """Nodes by name; None while not in step with the API server (then nothing is decided)."""
+        ...
+
+
+class Registry(Protocol):
+    """Image registries."""
+
+    async def digest(self, image: str) -> str | None:
+        """`name@sha256:...` of the image; None when the registry says that it is absent; RegistryError otherwise."""
+        ...
+
+
+class Clock(Protocol):
+    """Time, replaceable in tests."""
+
+    def now(self) -> datetime:
+        """Aware, UTC."""
+        ...
+
+
+class Leadership(Protocol):
+    """Whether we may still act: asked right before every write."""
+
+    def check(self) -> None:
+        """Raises LostLeadershipError when the lease may have passed to somebody else."""
+        ...
+
+
+class CrashPoints(Protocol):
+    """Named places between intent, act and record; tests kill the process there."""
+
+    def reached(self, machine: str, phase: str, stage: str) -> None:
+        """`stage` is one of after-intent, after-act, after-record."""
+        ...
