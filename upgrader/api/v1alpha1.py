@@ -16,13 +16,17 @@ def described(text: str) -> Meta:
     return Meta(description=text)
 
 
+def keyed_by(field: str) -> dict[str, object]:
+    """A list whose entries are told apart by `field`: applies of several writers merge, duplicates are refused."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [field]}
+
+
 Text = Annotated[str, Meta(min_length=1, max_length=253)]
-ImageReference = Annotated[
-    str, Meta(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")
-]
+ImageReference = Annotated[str, Meta(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
 VersionText = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[0-9A-Za-z][0-9A-Za-z.+~_-]*$")]
 KubeletVersion = Annotated[str, Meta(pattern=r"^1\.[0-9]+\.[0-9]+$")]
 Seconds = Annotated[int, Meta(ge=1, le=604800)]
+Conditions = Annotated[list[Condition], Meta(extra_json_schema=keyed_by("type"))]
 Timestamp = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 
 
@@ -72,16 +76,20 @@ class DriftCount(Resource, frozen=True, kw_only=True):
 
 
 class GpuStackStatus(Resource, frozen=True, kw_only=True):
+    """How far the pool is from its stack."""
+
     observed_generation: Annotated[int | None, described("Generation of the spec that this status speaks of.")] = None
     current_revision: Annotated[str | None, described("Revision that all nodes had last.")] = None
     update_revision: Annotated[str | None, described("Revision of the present spec.")] = None
-    blocked_revision: Annotated[str | None, described("Revision whose rollout failed; no drift towards it is acted on.")] = None
+    blocked_revision: Annotated[
+        str | None, described("Revision whose rollout failed; no drift towards it is acted on.")
+    ] = None
     active_plan: Annotated[str | None, described("The one running plan of this stack.")] = None
     nodes: Annotated[int, described("Nodes that the selector finds.")] = 0
     ready: Annotated[int, described("Nodes on the update revision, in service.")] = 0
     drifted: Annotated[int, described("Nodes with at least one reason for drift.")] = 0
     drift: Annotated[list[DriftCount], described("Drift by reason.")] = []
-    conditions: Annotated[list[Condition], described("Valid, Drifted.")] = []
+    conditions: Annotated[Conditions, described("Valid, Drifted.")] = []
 
 
 class GpuStack(Resource, frozen=True, kw_only=True):
@@ -101,7 +109,8 @@ class Strategy(Resource, frozen=True, kw_only=True):
     max_unavailable: Annotated[
         int | str,
         Meta(
-            description="Most GPUs out of service at once, counted in GPUs of whole gangs: a number or a percentage, rounded down.",
+            description="Most GPUs out of service at once, counted in GPUs of whole gangs: "
+            "a number or a percentage, rounded down.",
             extra_json_schema={"x-kubernetes-int-or-string": True},
         ),
     ] = "25%"
@@ -136,6 +145,9 @@ class UpgradePlanSpec(Resource, frozen=True, kw_only=True):
     checkpoint: Annotated[CheckpointDefaults, described("Defaults for jobs that do not say.")] = CheckpointDefaults()
     approval: Annotated[Approval | None, described("Consent. Nothing is touched without it.")] = None
     run: Annotated[Run, described("Go, Pause (the started batch ends), Abort, AbortAndUndo.")] = Run.GO
+    tolerated_failures: Annotated[
+        int, Meta(description="The plan pauses by itself when more nodes or gangs than this have failed.", ge=0)
+    ] = 0
 
 
 class Hold(Resource, frozen=True, kw_only=True):
@@ -181,20 +193,24 @@ class Failure(Resource, frozen=True, kw_only=True):
 
 
 class UpgradePlanStatus(Resource, frozen=True, kw_only=True):
+    """How far a rollout is, and what holds it."""
+
     observed_generation: Annotated[int | None, described("Generation of the spec that this status speaks of.")] = None
     phase: Annotated[PlanPhase, described("Where the plan is.")] = PlanPhase.PROPOSED
     message: Annotated[str, described("Where the plan is, as a sentence.")] = ""
-    from_revision: Annotated[str | None, described("Revision that the stack had when the plan started.")] = None
+    stack_revision: Annotated[str | None, described("Update revision of the stack when the plan started.")] = None
     revisions_left: Annotated[list[str], described("Revisions that gangs are steered away from.")] = []
     started_at: Annotated[Timestamp | None, described("When it started.")] = None
     ended_at: Annotated[Timestamp | None, described("When it ended.")] = None
     forecast: Annotated[ForecastSummary, described("What is still to come.")] = ForecastSummary()
-    batches: Annotated[list[BatchStatus], described("Started batches; those to come are a forecast and not stored.")] = []
+    batches: Annotated[
+        list[BatchStatus], described("Started batches; those to come are a forecast and not stored.")
+    ] = []
     counts: Annotated[PlanCounts, described("Progress.")] = PlanCounts()
     holds: Annotated[list[Hold], described("The ten worst holds.")] = []
     failures: Annotated[list[Failure], described("What failed.")] = []
     rollback_plan: Annotated[str | None, described("Plan that undoes this one.")] = None
-    conditions: Annotated[list[Condition], described("Held, Blocked.")] = []
+    conditions: Annotated[Conditions, described("Held, Blocked.")] = []
 
 
 class UpgradePlan(Resource, frozen=True, kw_only=True):
@@ -261,6 +277,8 @@ class Found(Resource, frozen=True, kw_only=True):
 
 
 class NodeUpgradeStatus(Resource, frozen=True, kw_only=True):
+    """How far a visit is."""
+
     phase: Annotated[NodePhase, described("Where the visit is.")] = NodePhase.PENDING
     reverting: Annotated[bool, described("Whether source and target are exchanged because the visit failed.")] = False
     reason: Annotated[str, described("Why it waits or how it ended, as one word.")] = ""
@@ -268,7 +286,7 @@ class NodeUpgradeStatus(Resource, frozen=True, kw_only=True):
     deadline: Annotated[Timestamp | None, described("When the present phase is given up.")] = None
     steps: Annotated[list[StepStatus], described("Every phase that was entered.")] = []
     found: Annotated[Found, described("What was found before.")] = Found()
-    conditions: Annotated[list[Condition], described("Held.")] = []
+    conditions: Annotated[Conditions, described("Held.")] = []
 
 
 class NodeUpgrade(Resource, frozen=True, kw_only=True):
@@ -318,23 +336,35 @@ class Ack(Resource, frozen=True, kw_only=True):
     request_id: Annotated[int, described("Which asking is answered.")]
     step: Annotated[int, described("Everything up to this step is safe.")]
     uri: Annotated[str, described("Where it is safe.")] = ""
-    parked: Annotated[bool, described("Whether the member takes no further step until it is stopped or let go.")] = False
+    parked: Annotated[bool, described("Whether the member takes no further step until it is stopped or let go.")] = (
+        False
+    )
     refused: Annotated[str, described("Why the member refuses; empty where it does not.")] = ""
 
 
 class CheckpointRequestStatus(Resource, frozen=True, kw_only=True):
+    """How far the conversation is, and what was answered."""
+
     phase: Annotated[RequestPhase, described("Where the conversation is.")] = RequestPhase.ASKING
     reason: Annotated[str, described("Why it waits or how it ended, as one word.")] = ""
     message: Annotated[str, described("The same as a sentence.")] = ""
     deadline: Annotated[Timestamp | None, described("When the present phase is given up.")] = None
-    acks: Annotated[list[Ack], described("Answers, one per member; responders patch these where the method is `api`.")] = []
+    acks: Annotated[
+        list[Ack],
+        Meta(
+            description="Answers, one per member; responders patch these where the method is `api`.",
+            extra_json_schema=keyed_by("podUid"),
+        ),
+    ] = []
     acknowledged_step: Annotated[int | None, described("Step that all members acknowledged.")] = None
     stopped_at: Annotated[Timestamp | None, described("When the stop was ordered.")] = None
-    restart_by: Annotated[Timestamp | None, described("When the gang is restarted whatever became of the visit.")] = None
+    restart_by: Annotated[Timestamp | None, described("When the gang is restarted whatever became of the visit.")] = (
+        None
+    )
     restarted_at: Annotated[Timestamp | None, described("When the restart was ordered.")] = None
     restored_at: Annotated[Timestamp | None, described("When every member was seen past the acknowledged step.")] = None
     progress: Annotated[list[int], described("Latest step of each member after the restart.")] = []
-    conditions: Annotated[list[Condition], described("Held.")] = []
+    conditions: Annotated[Conditions, described("Held.")] = []
 
 
 class CheckpointRequest(Resource, frozen=True, kw_only=True):
@@ -360,6 +390,8 @@ class DriverImageSpec(Resource, frozen=True, kw_only=True):
 
 
 class DriverImageStatus(Resource, frozen=True, kw_only=True):
+    """Whether the image can be used, and under which digest."""
+
     phase: Annotated[DriverImagePhase, described("Where the image is.")] = DriverImagePhase.PENDING
     digest: Annotated[str | None, described("The image, pinned: name@sha256:...")] = None
     key: Annotated[str | None, described("Image key, as on the node's label.")] = None

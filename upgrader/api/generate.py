@@ -1,0 +1,100 @@
+"""`python -m upgrader.api.generate [--check] ROOT`: everything that is made from something else.
+
+A generator takes the repository's root and gives file contents by path relative to it, together with the patterns of
+the files it owns: what it owns and no longer makes is removed, or reported by --check.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from upgrader.api.crd import manifests
+from upgrader.api.drawing import phases_page
+
+
+class Generator(Struct, frozen=True, kw_only=True):
+    """`make` gives relative path -> contents; `owns` are glob patterns of every file that it could make."""
+
+    make: Callable[[Path], Mapping[str, str]]
+    owns: tuple[str, ...]
+
+
+def crds(_root: Path) -> Mapping[str, str]:
+    """The CustomResourceDefinitions, one file per kind."""
+    return {f"crds/{name}": text for name, text in manifests().items()}
+
+
+def pages(_root: Path) -> Mapping[str, str]:
+    """Pages of the documentation that come from code."""
+    return {"docs/phases.md": phases_page()}
+
+
+def stubs(root: Path) -> Mapping[str, str]:
+    """Stubs and types for every .proto under upgrader/node/proto, importable as upgrader.node.proto.*_pb2."""
+    from grpc_tools import protoc  # noqa: PLC0415 - a tool of development, not needed where the package only runs
+
+    protos = sorted(str(path.relative_to(root)) for path in root.glob("upgrader/node/proto/*.proto"))
+    if not protos:
+        return {}
+    with tempfile.TemporaryDirectory() as folder:
+        outputs = [f"--{kind}_out={folder}" for kind in ("python", "pyi", "grpc_python")]
+        if protoc.main(["protoc", f"-I{root}", *outputs, *protos]) != 0:
+            raise SystemExit(f"protoc refused one of {', '.join(protos)}; its own words are above")
+        made = Path(folder)
+        return {str(path.relative_to(made)): path.read_text() for path in made.rglob("*") if path.is_file()}
+
+
+GENERATORS: tuple[Generator, ...] = (
+    Generator(make=crds, owns=("crds/*.yaml",)),
+    Generator(make=pages, owns=("docs/phases.md",)),
+    Generator(
+        make=stubs,
+        owns=("upgrader/node/proto/*_pb2.py", "upgrader/node/proto/*_pb2.pyi", "upgrader/node/proto/*_pb2_grpc.py"),
+    ),
+)
+
+
+def differences(root: Path, generators: tuple[Generator, ...] = GENERATORS) -> dict[str, str | None]:
+    """Files that are not as they should be: relative path -> right contents, None for what nothing makes any more."""
+    result: dict[str, str | None] = {}
+    for generator in generators:
+        wanted = generator.make(root)
+        present = {str(path.relative_to(root)) for pattern in generator.owns for path in root.glob(pattern)}
+        current = {path: (root / path).read_text() for path in present}
+        result.update({path: text for path, text in wanted.items() if current.get(path) != text})
+        result.update(dict.fromkeys(present - set(wanted)))
+    return result
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code 1 only with --check, when something is not current."""
+    parser = argparse.ArgumentParser(prog="python -m upgrader.api.generate", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing, name what is not current, exit 1 then")
+    parser.add_argument("root", type=Path, help="root of the repository")
+    options = parser.parse_args(arguments)
+    changes = differences(options.root)
+    if options.check:
+        for path in sorted(changes):
+            sys.stderr.write(f"{path} is not current: run `make generate`\n")
+        return 1 if changes else 0
+    for path, text in sorted(changes.items()):
+        write(options.root / path, text)
+        sys.stdout.write(f"{'removed' if text is None else 'wrote'} {path}\n")
+    return 0
+
+
+def write(path: Path, text: str | None) -> None:
+    """Contents into place; None removes the file."""
+    if text is None:
+        path.unlink()
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

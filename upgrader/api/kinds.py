@@ -1,0 +1,166 @@
+"""What a type of v1alpha1.py cannot say about its kind: short names, the columns of `kubectl get`, rules over fields.
+
+Rules are CEL and are judged by the API server (tests/cluster/test_crds.py shows each refusing). `oldSelf` makes a rule
+one for changes only. Their sentences are read by the person whose manifest was refused.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+from upgrader.api import resources as r
+from upgrader.api.resources import ResourceKind
+
+
+class Rule(Struct, frozen=True):
+    """`cel` must hold for the value at `path` (dotted, as spec.kubelet; empty for the whole object)."""
+
+    path: str
+    cel: str
+    sentence: str
+
+    def manifest(self) -> dict[str, str]:
+        """As an entry of x-kubernetes-validations."""
+        return {"rule": self.cel, "message": self.sentence}
+
+
+class Column(Struct, frozen=True):
+    """A column of `kubectl get`; those with `wide` only with -o wide."""
+
+    name: str
+    path: str
+    type: str = "string"
+    wide: bool = False
+
+    def manifest(self) -> dict[str, Any]:
+        """As an entry of additionalPrinterColumns."""
+        priority = {"priority": 1} if self.wide else {}
+        return {"name": self.name, "type": self.type, "jsonPath": self.path, **priority}
+
+
+class CustomKind(Struct, frozen=True, kw_only=True):
+    """One of our kinds. `name_max` bounds names that stand as values of labels (63) elsewhere."""
+
+    resource: ResourceKind[Any]
+    short_names: tuple[str, ...]
+    columns: tuple[Column, ...]
+    rules: tuple[Rule, ...] = ()
+    name_max: int | None = None
+
+
+_AGE = Column("Age", ".metadata.creationTimestamp", "date")
+_MESSAGE = Column("Message", ".status.message")
+
+
+def _fixed(path: str, sentence: str) -> Rule:
+    return Rule(path, "self == oldSelf", sentence)
+
+
+KINDS: tuple[CustomKind, ...] = (
+    CustomKind(
+        resource=r.GPU_STACKS,
+        short_names=("gst",),
+        name_max=63,
+        columns=(
+            Column("Revision", ".status.updateRevision"),
+            Column("Ready", ".status.ready", "integer"),
+            Column("Nodes", ".status.nodes", "integer"),
+            Column("Drifted", ".status.drifted", "integer"),
+            Column("Plan", ".status.activePlan"),
+            Column("Driver", ".spec.driver.version"),
+            Column("Kubelet", ".spec.kubelet.version", wide=True),
+            Column("Blocked", ".status.blockedRevision", wide=True),
+            _AGE,
+        ),
+        rules=(
+            Rule(
+                "spec.kubelet",
+                "!self.manage || (has(self.version) && has(self.artifact))",
+                "a managed kubelet needs version and artifact (the image that carries the binary)",
+            ),
+        ),
+    ),
+    CustomKind(
+        resource=r.UPGRADE_PLANS,
+        short_names=("uplan",),
+        name_max=63,
+        columns=(
+            Column("Phase", ".status.phase"),
+            Column("Stack", ".spec.stack"),
+            Column("Revision", ".spec.targetRevision"),
+            Column("Succeeded", ".status.counts.succeeded", "integer"),
+            Column("Nodes", ".status.counts.nodes", "integer"),
+            Column("Failed", ".status.counts.failed", "integer", wide=True),
+            Column("Run", ".spec.run", wide=True),
+            _MESSAGE,
+            _AGE,
+        ),
+        rules=(
+            _fixed("spec.stack", "a plan is for one stack: make another plan"),
+            _fixed("spec.targetRevision", "a plan is for one revision: make another plan"),
+            Rule(
+                "spec.run",
+                "!oldSelf.startsWith('Abort') || self.startsWith('Abort')",
+                "an abort cannot be taken back: make another plan",
+            ),
+            Rule(
+                "spec.strategy.maxUnavailable",
+                "type(self) == int ? self >= 1 : self.matches('^(100|[1-9][0-9]?)%$')",
+                "maxUnavailable is a number of GPUs from 1, or a percentage from 1% to 100%; run: Pause stops a plan",
+            ),
+        ),
+    ),
+    CustomKind(
+        resource=r.NODE_UPGRADES,
+        short_names=("nup",),
+        columns=(
+            Column("Node", ".spec.node.name"),
+            Column("Reason", ".spec.reason"),
+            Column("Phase", ".status.phase"),
+            Column("Until", ".status.deadline"),
+            _MESSAGE,
+            Column("Plan", ".spec.plan", wide=True),
+            Column("Closure", ".spec.closure", wide=True),
+            _AGE,
+        ),
+        rules=(_fixed("spec", "a visit is decided once: its spec never changes"),),
+    ),
+    CustomKind(
+        resource=r.CHECKPOINT_REQUESTS,
+        short_names=("ckreq",),
+        columns=(
+            Column("Gang", ".spec.gang"),
+            Column("Phase", ".status.phase"),
+            Column("Step", ".status.acknowledgedStep", "integer"),
+            _MESSAGE,
+            Column("Until", ".status.deadline", wide=True),
+            Column("Plan", ".spec.plan", wide=True),
+            _AGE,
+        ),
+        rules=(
+            _fixed("spec.gang", "a request is for one gang: make another request"),
+            _fixed("spec.owner", "what is stopped stays what is restarted: make another request"),
+            Rule(
+                "spec.requestId",
+                "self >= oldSelf",
+                "requestId only grows, so that an old answer is never taken for a new one",
+            ),
+        ),
+    ),
+    CustomKind(
+        resource=r.DRIVER_IMAGES,
+        short_names=("dimg",),
+        columns=(
+            Column("Driver", ".spec.version"),
+            Column("Kernel", ".spec.kernel"),
+            Column("Phase", ".status.phase"),
+            Column("Digest", ".status.digest"),
+            Column("Message", ".status.message", wide=True),
+            _AGE,
+        ),
+        rules=tuple(
+            _fixed(f"spec.{field}", f"{field} says which image this is and never changes: make another DriverImage")
+            for field in ("vendor", "version", "kernel")
+        ),
+    ),
+)
