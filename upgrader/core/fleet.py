@@ -1,4 +1,4 @@
-"""Values about nodes, gangs and stacks that the rules work on. Times are aware datetimes (UTC), durations in seconds."""
+"""Values about nodes, gangs and stacks that the rules work on. Times are aware (UTC), durations are in seconds."""
 
 from datetime import datetime
 
@@ -14,6 +14,7 @@ class Target(Struct, frozen=True, kw_only=True):
     driver_version: str
     plugin_image: str
     resource_name: str
+    plugin_digest: str = ""  # plugin_image pinned (name@sha256:...), no part of the revision; empty: not resolved yet
     kubelet_version: str = ""  # empty: not managed
     kubelet_artifact: str = ""
     kubelet_binary: str = ""
@@ -52,6 +53,11 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     visit: str = ""  # uid of the NodeUpgrade that holds it
     labels: dict[str, str] = {}
 
+    @property
+    def taken(self) -> bool:
+        """Whether a visit holds the node, or left its taint there."""
+        return bool(self.visit or self.maintenance)
+
 
 class Owner(Struct, frozen=True, kw_only=True):
     """What is suspended to stop a gang."""
@@ -76,6 +82,12 @@ class MemberFacts(Struct, frozen=True, kw_only=True):
     ephemeral_paths: tuple[str, ...] = ()  # mount paths of the answering container that die with the pod
     volume_paths: tuple[str, ...] = ()  # mount paths of volumes that outlive the pod
     mounted: bool = False  # has the downward-API mount and the answer directory
+    labels: dict[str, str] = {}  # for PodDisruptionBudgets
+
+    @property
+    def running(self) -> bool:
+        """Whether it can be asked: running, and nobody is ending it."""
+        return self.phase == "Running" and not self.terminating
 
 
 class Gang(Struct, frozen=True, kw_only=True):
@@ -83,7 +95,7 @@ class Gang(Struct, frozen=True, kw_only=True):
 
     name: str  # namespace/kind/owner name, or namespace/pod-group/name
     namespace: str
-    members: tuple[MemberFacts, ...]
+    members: tuple[MemberFacts, ...]  # pods that have not ended
     owner: Owner | None = None
     wanted: int = 0  # how many members it should have; fewer running means: not complete
     method: str = ""  # file, api, none; empty: undeclared
@@ -91,6 +103,15 @@ class Gang(Struct, frozen=True, kw_only=True):
     replicated: bool = False  # owner replaces pods by itself (Deployment, StatefulSet): evicted, not asked
     stopped_by: str = ""  # plan recorded in the owner's stop annotation
     suspended: bool = False
+    kind: str = ""  # Job, Pod, ReplicaSet, pod-group...
+    undeclared_because: str = ""  # declared, but it cannot be asked: why, as a sentence
+    cannot_stop: str = ""  # why its owner cannot be suspended and resumed by us; given where owner is None
+    veto: str = ""  # annotation by which its owner forbids any disruption
+
+    @property
+    def complete(self) -> bool:
+        """Whether all its members run; others are never asked."""
+        return len(self.members) >= self.wanted and all(member.running for member in self.members)
 
     @property
     def gpus(self) -> int:
@@ -114,3 +135,4 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     pdb_blocked: dict[str, str] = {}  # gang name -> name of a PodDisruptionBudget that allows no disruption now
     steering: bool = True  # whether restarted gangs can be steered
     foreign_unavailable_gpus: int = 0  # GPUs that other plans have out of service
+    api_server_version: str = ""  # gitVersion of the API server, for the kubelet's skew; empty: unknown

@@ -1,0 +1,132 @@
+"""The budget, in GPUs of whole gangs: what may be out of service, what is already, what a closure would take.
+
+It never lies: percentages are rounded down, what is unknown counts as out of service, and so does everything that is
+broken, cordoned by others or in a visit, before a batch may take anything.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from upgrader.core.errors import ConfigurationError
+from upgrader.core.fleet import Gang, NodeFacts
+
+_PERCENT = re.compile(r"^(\d{1,3})%$")
+
+
+class Availability(Struct, frozen=True, kw_only=True):
+    """GPUs of a pool: `sizes` and `unavailable` by node, `elsewhere` what other plans have out of service."""
+
+    allowed: int
+    sizes: dict[str, int]
+    unavailable: dict[str, int]
+    elsewhere: int = 0
+
+    @property
+    def total(self) -> int:
+        """GPUs of the pool."""
+        return sum(self.sizes.values())
+
+    @property
+    def taken(self) -> int:
+        """GPUs that are out of service already."""
+        return sum(self.unavailable.values()) + self.elsewhere
+
+    @property
+    def remaining(self) -> int:
+        """GPUs that may still be taken."""
+        return max(0, self.allowed - self.taken)
+
+
+class Cost(Struct, frozen=True, kw_only=True):
+    """What a closure takes out of service: `gpus` in all, `added` those of them that are in service now."""
+
+    gpus: int
+    added: int
+
+
+def allowed_gpus(max_unavailable: int | str, total: int) -> int:
+    """`4` or `25%` of `total` GPUs, rounded down.
+
+    Raises:
+        ConfigurationError: neither a number from 0 on nor a percentage from 0% to 100%.
+    """
+    if isinstance(max_unavailable, int) and not isinstance(max_unavailable, bool) and max_unavailable >= 0:
+        return max_unavailable
+    found = _PERCENT.match(max_unavailable) if isinstance(max_unavailable, str) else None
+    if found is None or int(found[1]) > 100:
+        raise ConfigurationError(
+            f"maxUnavailable is {max_unavailable!r}",
+            resolution="Give a number of GPUs (16) or a percentage of the pool's GPUs (25%).",
+        )
+    return total * int(found[1]) // 100
+
+
+def availability(
+    nodes: Iterable[NodeFacts],
+    max_unavailable: int | str,
+    *,
+    broken: frozenset[str] = frozenset(),
+    returning: frozenset[str] = frozenset(),
+    elsewhere: int = 0,
+) -> Availability:
+    """What the pool has and what of it is out of service.
+
+    `broken`: nodes that are down for a reason that they do not show (their driver is for another kernel). `returning`:
+    nodes of a started batch, counted as in service again when the next batch starts.
+
+    Raises:
+        ConfigurationError: see `allowed_gpus`.
+    """
+    pool = sorted(nodes, key=lambda node: node.name)
+    guess = max([1, *(node.gpus for node in pool)])
+    sizes = {node.name: _size(node, guess) for node in pool}
+    unavailable = {
+        node.name: gone
+        for node in pool
+        if node.name not in returning and (gone := _gone(node, sizes[node.name], broken=node.name in broken))
+    }
+    return Availability(
+        allowed=allowed_gpus(max_unavailable, sum(sizes.values())),
+        sizes=sizes,
+        unavailable=unavailable,
+        elsewhere=elsewhere,
+    )
+
+
+def cost(visited: Iterable[str], stopped: Iterable[Gang], pool: Availability) -> Cost:
+    """GPUs of the visited nodes, and of the stopped gangs' members wherever else they run."""
+    nodes = frozenset(visited)
+    gpus = sum(pool.sizes[node] for node in nodes)
+    added = sum(pool.sizes[node] - pool.unavailable.get(node, 0) for node in nodes)
+    elsewhere = _members_elsewhere(stopped, nodes)
+    for node, count in elsewhere.items():
+        in_service = pool.sizes.get(node, count) - pool.unavailable.get(node, 0)
+        gpus += count
+        added += min(count, max(0, in_service))
+    return Cost(gpus=gpus, added=added)
+
+
+def _members_elsewhere(gangs: Iterable[Gang], nodes: frozenset[str]) -> Mapping[str, int]:
+    counts: dict[str, int] = {}
+    for gang in gangs:
+        for member in gang.members:
+            if member.node and member.node not in nodes:
+                counts[member.node] = counts.get(member.node, 0) + member.gpus
+    return counts
+
+
+def _size(node: NodeFacts, guess: int) -> int:
+    # A node that was given a driver and offers nothing has GPUs that nobody can count now; one that never was given a
+    # driver has brought none into service yet.
+    if node.gpus or not node.driver_key:
+        return node.gpus
+    return guess
+
+
+def _gone(node: NodeFacts, size: int, *, broken: bool) -> int:
+    down = not node.ready or node.unschedulable or node.taken or node.operands == "off" or node.driver_key == "none"
+    if broken or down or (node.driver_key and not node.gpus):
+        return size
+    return max(0, size - node.gpus_allocatable)

@@ -1,0 +1,76 @@
+"""Names made of facts: the revision of a stack, the keys of a driver image and of a device plugin.
+
+They stand on nodes as labels, so their bytes never change: what is hashed is a JSON array of [name, value] pairs in the
+order below, empty values left out, so that a fact that is added later and is not used changes no name that exists.
+"""
+
+import hashlib
+import json
+import re
+
+import msgspec
+
+from upgrader.core.fleet import Target
+
+REVISION_DIGITS = 10
+KEY_DIGITS = 16
+_REVISION_FACTS = (
+    "driver_vendor",
+    "driver_version",
+    "plugin_image",
+    "resource_name",
+    "kubelet_version",
+    "kubelet_artifact",
+    "kubelet_binary",
+)
+_PINNED = re.compile(r"(?:^|@)(sha256:[0-9a-f]{64})$")
+
+
+def revision_of(target: Target) -> str:
+    """10 hex digits over what a stack asks of its nodes; neither its name nor anything of how we render it counts."""
+    return _digest([(name, getattr(target, name)) for name in _REVISION_FACTS], REVISION_DIGITS)
+
+
+def with_revision(target: Target) -> Target:
+    """The same target, named by its facts."""
+    return msgspec.structs.replace(target, revision=revision_of(target))
+
+
+def image_key(*, vendor: str, version: str, kernel: str, digest: str) -> str:
+    """16 hex digits over a driver image's identity and content.
+
+    `digest` is `name@sha256:...` or `sha256:...`; the name does not count, since the same bytes in another registry are
+    the same image.
+
+    Raises:
+        ValueError: not pinned by a digest.
+    """
+    return _digest(
+        [("vendor", vendor), ("version", version), ("kernel", kernel), ("digest", content_of(digest))], KEY_DIGITS
+    )
+
+
+def plugin_key(*, digest: str, resource_name: str) -> str:
+    """16 hex digits over a device plugin's content and the resource it offers; `digest` as for `image_key`.
+
+    Raises:
+        ValueError: not pinned by a digest.
+    """
+    return _digest([("digest", content_of(digest)), ("resource_name", resource_name)], KEY_DIGITS)
+
+
+def content_of(digest: str) -> str:
+    """The `sha256:...` of a pinned image reference.
+
+    Raises:
+        ValueError: not pinned by a digest.
+    """
+    found = _PINNED.search(digest)
+    if found is None:
+        raise ValueError(f"not pinned by a digest: {digest!r}")
+    return found[1]
+
+
+def _digest(facts: list[tuple[str, str]], digits: int) -> str:
+    canonical = json.dumps([fact for fact in facts if fact[1]], ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode("ascii")).hexdigest()[:digits]
