@@ -95,7 +95,9 @@ class Transition(Struct, frozen=True, kw_only=True):
     out: StrEnum | None = None
 
 
-def _node(phase: NodePhase, *to: NodePhase, seconds: int | None, act: str = "", out: NodePhase | None = None) -> Transition:
+def _node(
+    phase: NodePhase, *to: NodePhase, seconds: int | None, act: str = "", out: NodePhase | None = None
+) -> Transition:
     return Transition(machine="NodeUpgrade", phase=phase, to=to, seconds=seconds, act=act, out=out)
 
 
@@ -113,22 +115,34 @@ _N, _R, _P, _D = NodePhase, RequestPhase, PlanPhase, DriverImagePhase
 
 TRANSITIONS: tuple[Transition, ...] = (
     _node(_N.PENDING, _N.PREPARING, _N.FAILED, _N.GONE, seconds=None),
-    _node(_N.PREPARING, _N.PREPARED, _N.FAILED, _N.GONE, seconds=900, act="prepare pod", out=_N.FAILED),
-    _node(_N.PREPARED, _N.CLOSING, _N.FAILED, _N.GONE, seconds=2700, out=_N.FAILED),
-    _node(_N.CLOSING, _N.DRAINING, _N.FAILED, _N.GONE, seconds=60, act="taint", out=_N.FAILED),
-    _node(_N.DRAINING, _N.OFF, _N.RELEASING, _N.FAILED, _N.GONE, seconds=1800, act="evict others", out=_N.RELEASING),
+    _node(_N.PREPARING, _N.PREPARED, _N.RELEASING, _N.FAILED, _N.GONE, seconds=900, act="prepare pod", out=_N.FAILED),
+    _node(_N.PREPARED, _N.CLOSING, _N.RELEASING, _N.FAILED, _N.GONE, seconds=2700, out=_N.FAILED),
+    _node(_N.CLOSING, _N.DRAINING, _N.RELEASING, _N.GONE, seconds=60, act="taint", out=_N.RELEASING),
+    _node(_N.DRAINING, _N.OFF, _N.RELEASING, _N.GONE, seconds=1800, act="evict others", out=_N.RELEASING),
     _node(_N.OFF, _N.VISITING, _N.OFF, _N.FAILED, _N.GONE, seconds=300, act="operands off", out=_N.OFF),
     _node(_N.VISITING, _N.TURNING_ON, _N.OFF, _N.FAILED, _N.GONE, seconds=1200, act="visit Job", out=_N.OFF),
-    _node(_N.TURNING_ON, _N.VALIDATING, _N.OFF, _N.FAILED, _N.GONE, seconds=600, act="operands on", out=_N.OFF),
+    _node(
+        _N.TURNING_ON,
+        _N.VALIDATING,
+        _N.RELEASING,
+        _N.OFF,
+        _N.FAILED,
+        _N.GONE,
+        seconds=600,
+        act="operands on",
+        out=_N.OFF,
+    ),
     _node(_N.VALIDATING, _N.RELEASING, _N.OFF, _N.FAILED, _N.GONE, seconds=900, act="validation pod", out=_N.OFF),
     _node(_N.RELEASING, _N.SUCCEEDED, _N.FAILED, _N.GONE, seconds=600, act="give back", out=_N.SUCCEEDED),
     _node(_N.SUCCEEDED, seconds=None),
     _node(_N.FAILED, seconds=None),
     _node(_N.GONE, seconds=None),
-    _request(_R.ASKING, _R.PARKED, _R.WITHDRAWN, _R.EXPIRED, _R.ENDED, seconds=2100, act="ask", out=_R.WITHDRAWN),
-    _request(_R.PARKED, _R.STOPPING, _R.WITHDRAWN, _R.EXPIRED, _R.ENDED, seconds=2100, out=_R.EXPIRED),
+    _request(_R.ASKING, _R.PARKED, _R.WITHDRAWN, _R.EXPIRED, _R.ENDED, seconds=2700, act="ask", out=_R.WITHDRAWN),
+    _request(_R.PARKED, _R.STOPPING, _R.WITHDRAWN, _R.EXPIRED, _R.ENDED, seconds=2700, out=_R.WITHDRAWN),
     _request(_R.EXPIRED, _R.ASKING, _R.WITHDRAWN, _R.ENDED, seconds=60, act="ask again", out=_R.WITHDRAWN),
-    _request(_R.STOPPING, _R.STOPPED, _R.RESTARTING, _R.WITHDRAWN, _R.ENDED, seconds=1800, act="suspend", out=_R.RESTARTING),
+    _request(
+        _R.STOPPING, _R.STOPPED, _R.RESTARTING, _R.WITHDRAWN, _R.ENDED, seconds=1800, act="suspend", out=_R.RESTARTING
+    ),
     _request(_R.STOPPED, _R.RESTARTING, _R.ENDED, seconds=7200, out=_R.RESTARTING),
     _request(_R.RESTARTING, _R.RESTORED, _R.ENDED, seconds=1800, act="resume", out=_R.ENDED),
     _request(_R.RESTORED, seconds=None),
@@ -142,8 +156,22 @@ TRANSITIONS: tuple[Transition, ...] = (
     _plan(_P.ABORTED),
     _plan(_P.SUPERSEDED),
     _plan(_P.FAILED),
-    Transition(machine="DriverImage", phase=_D.PENDING, to=(_D.READY, _D.RETRYING, _D.UNUSABLE), seconds=60, act="resolve", out=_D.RETRYING),
-    Transition(machine="DriverImage", phase=_D.RETRYING, to=(_D.READY, _D.UNUSABLE), seconds=600, act="resolve", out=_D.UNUSABLE),
+    Transition(
+        machine="DriverImage",
+        phase=_D.PENDING,
+        to=(_D.READY, _D.RETRYING, _D.UNUSABLE),
+        seconds=60,
+        act="resolve",
+        out=_D.RETRYING,
+    ),
+    Transition(
+        machine="DriverImage",
+        phase=_D.RETRYING,
+        to=(_D.READY, _D.UNUSABLE),
+        seconds=600,
+        act="resolve",
+        out=_D.UNUSABLE,
+    ),
     Transition(machine="DriverImage", phase=_D.READY, to=()),
     Transition(machine="DriverImage", phase=_D.UNUSABLE, to=(_D.READY,), seconds=None),
 )

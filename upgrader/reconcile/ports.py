@@ -10,6 +10,8 @@ from typing import Any, Protocol, TypeVar
 
 from upgrader.api.kubernetes import Node, ObjectMeta, Pod
 from upgrader.api.resources import ResourceKind
+from upgrader.api.v1alpha1 import CheckpointRequest
+from upgrader.core.acknowledgement import Answer
 
 T = TypeVar("T")
 
@@ -69,6 +71,26 @@ class Nodes(Protocol):
 
     def snapshot(self) -> Mapping[str, Node] | None:
         """Nodes by name; None while not in step with the API server (then nothing is decided)."""
+        ...
+
+
+class Way(Protocol):
+    """One way of asking and answering (`file`, `api`), see checkpoint/. Pods are the gang's members as they are now."""
+
+    async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
+        """Ask those members that were not asked under this request id yet."""
+        ...
+
+    async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Answer, ...]:
+        """What members said so far, at most one answer each; unreadable or incomplete means: no answer."""
+        ...
+
+    async def withdraw(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
+        """Let members train on: takes away this request's marks, never those of a later one."""
+        ...
+
+    async def progress(self, request: CheckpointRequest, pods: Sequence[Pod]) -> Mapping[str, int]:
+        """Latest step by pod uid, for members that say it."""
         ...
 
 

@@ -1,0 +1,263 @@
+"""What happens next between us and one gang: pure, from what was read to a decision with its reason.
+
+Law 1 lives here: STOP is decided only on a judgement made from pods listed right before, and the gang's fellows of the closure
+are stopped with it or let go with it.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+from upgrader.core.acknowledgement import Answer, Judgement, Verdict, judge
+from upgrader.core.fleet import MemberFacts
+from upgrader.core.phases import NodePhase, RequestPhase, ends
+
+
+class OwnerFacts(Struct, frozen=True, kw_only=True):
+    """The Job of a gang as it is now."""
+
+    present: bool = True  # False: deleted, or another object of that name
+    suspended: bool = False
+    stopped_by: str = ""  # request recorded in our stop annotation
+    active: int = 0
+    terminating: int = 0
+    finished: bool = False  # Complete or Failed
+    wanted: int = 0
+
+
+class RequestView(Struct, frozen=True, kw_only=True):
+    """A CheckpointRequest with everything that its next step depends on."""
+
+    name: str
+    gang: str
+    phase: RequestPhase
+    deadline: datetime | None
+    request_id: int
+    asked_at: datetime
+    stop_before: datetime
+    restart_by: datetime | None
+    members: tuple[str, ...]  # uids asked
+    present: tuple[MemberFacts, ...]  # the owner's pods now
+    answers: tuple[Answer, ...]
+    owner: OwnerFacts
+    acknowledged_step: int | None = None
+    progress: tuple[int | None, ...] = ()  # latest step of each present member since the restart
+    refused_at: datetime | None = None
+
+
+class GangClosure(Struct, frozen=True, kw_only=True):
+    """The closure as its gangs see it."""
+
+    nodes: tuple[NodePhase, ...]
+    siblings: tuple[RequestPhase, ...] = ()  # the other gangs of the closure
+    undo: bool = False  # plan aborted or deleted
+    ask_until: datetime | None = None
+
+
+class GangAct(StrEnum):
+    """What is done to a gang in a step."""
+
+    ASK = "ask"
+    STOP = "suspend"
+    RESUME = "resume"
+    WITHDRAW = "withdraw"
+
+
+class GangDecision(Struct, frozen=True, kw_only=True):
+    """Acts first, then the record."""
+
+    phase: RequestPhase
+    reason: str = ""
+    message: str = ""
+    acts: tuple[GangAct, ...] = ()
+    step: int | None = None
+    new_id: bool = False  # ask again under a higher id
+
+
+_R, _N = RequestPhase, NodePhase
+_OVER = frozenset({_N.RELEASING, _N.SUCCEEDED, _N.FAILED, _N.GONE})
+_UNSTOPPED = frozenset({_R.ASKING, _R.PARKED, _R.EXPIRED})
+
+
+def decide(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
+    """The next step of one conversation. Never raises; doubt is waiting."""
+    if ends(view.phase):
+        return _finished(view)
+    ended = _ended(view)
+    if ended is not None:
+        return ended
+    if view.phase in _UNSTOPPED:
+        let_go = _let_go(view, closure, now)
+        if let_go is not None:
+            return let_go
+    match view.phase:
+        case _R.ASKING:
+            return _asking(view, now)
+        case _R.PARKED:
+            return _parked(view, closure, now)
+        case _R.EXPIRED:
+            return _expired(view, closure)
+        case _R.STOPPING:
+            return _stopping(view, closure, now)
+        case _R.STOPPED:
+            return _stopped(view, closure, now)
+        case _R.RESTARTING:
+            return _restarting(view, now)
+        case _R.RESTORED | _R.WITHDRAWN | _R.ENDED:
+            return _finished(view)
+
+
+def judgement(view: RequestView, now: datetime) -> Judgement:
+    """What the gang's answers amount to now."""
+    return judge(
+        members=view.members,
+        present=view.present,
+        answers=view.answers,
+        request_id=view.request_id,
+        stop_before=view.stop_before,
+        now=now,
+    )
+
+
+def _stay(view: RequestView, reason: str, message: str, *acts: GangAct) -> GangDecision:
+    return GangDecision(phase=view.phase, reason=reason, message=message, acts=acts, step=view.acknowledged_step)
+
+
+def _go(view: RequestView, phase: RequestPhase, reason: str, message: str, *acts: GangAct) -> GangDecision:
+    return GangDecision(phase=phase, reason=reason, message=message, acts=acts, step=view.acknowledged_step)
+
+
+def _finished(view: RequestView) -> GangDecision:
+    return _stay(view, "", "")
+
+
+def _ended(view: RequestView) -> GangDecision | None:
+    """The gang went its own way: there is nothing to stop or restart any more."""
+    if not view.owner.present:
+        return _go(view, _R.ENDED, "Deleted", "the job was deleted by somebody else")
+    if view.owner.finished:
+        # A job may finish while it is being stopped; our record must not outlive the conversation.
+        acts = (GangAct.RESUME,) if view.owner.stopped_by == view.name else ()
+        return _go(view, _R.ENDED, "Finished", "the job ended by itself", *acts)
+    by_others = view.owner.suspended and view.owner.stopped_by != view.name
+    if by_others and view.phase is not _R.RESTARTING:
+        if view.present:
+            return None
+        return _go(view, _R.ENDED, "SuspendedByOthers", "the job was suspended by somebody else, who restarts it too")
+    return None
+
+
+def _let_go(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision | None:
+    if view.phase is _R.ASKING and _R.STOPPING in closure.siblings:
+        return None
+    if closure.undo:
+        return _go(view, _R.WITHDRAWN, "Aborted", "the plan was aborted; the gang trains on", GangAct.WITHDRAW)
+    if any(phase in _OVER for phase in closure.nodes):
+        return _go(view, _R.WITHDRAWN, "ClosureLetGo", "the closure was let go; the gang trains on", GangAct.WITHDRAW)
+    if _R.WITHDRAWN in closure.siblings:
+        return _go(
+            view,
+            _R.WITHDRAWN,
+            "FellowNotAcknowledged",
+            "another gang on the same nodes did not acknowledge; this one trains on",
+            GangAct.WITHDRAW,
+        )
+    if closure.ask_until is not None and now >= closure.ask_until:
+        verdict = judgement(view, now)
+        reason = "NotAcknowledged" if verdict.verdict is Verdict.VALID else verdict.verdict.value
+        return _go(
+            view,
+            _R.WITHDRAWN,
+            reason,
+            f"no acknowledgement of the whole closure in time ({verdict.message}); the gang trains on",
+            GangAct.WITHDRAW,
+        )
+    return None
+
+
+def _asking(view: RequestView, now: datetime) -> GangDecision:
+    verdict = judgement(view, now)
+    match verdict.verdict:
+        case Verdict.VALID:
+            return GangDecision(phase=_R.PARKED, reason=verdict.verdict, message=verdict.message, step=verdict.step)
+        case Verdict.REPLACED | Verdict.REFUSED | Verdict.EPHEMERAL:
+            return _go(view, _R.WITHDRAWN, verdict.verdict, verdict.message, GangAct.WITHDRAW)
+        case Verdict.EXPIRED:
+            return _go(view, _R.EXPIRED, verdict.verdict, verdict.message)
+        case Verdict.WAITING | Verdict.WRONG_REQUEST | Verdict.UNEQUAL_STEPS | Verdict.NOT_PARKED:
+            unasked = [one for one in view.present if one.uid in view.members and one.request != str(view.request_id)]
+            acts = (GangAct.ASK,) if any(one.phase != "Succeeded" for one in unasked) else ()
+            return _stay(view, verdict.verdict, verdict.message, *acts)
+
+
+def _parked(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
+    verdict = judgement(view, now)
+    if verdict.verdict is Verdict.EXPIRED:
+        return _go(view, _R.EXPIRED, verdict.verdict, verdict.message)
+    if verdict.verdict is not Verdict.VALID:
+        return _go(view, _R.WITHDRAWN, verdict.verdict, verdict.message, GangAct.WITHDRAW)
+    draining = all(phase is _N.DRAINING or phase is _N.GONE for phase in closure.nodes)
+    if not draining:
+        return _stay(view, verdict.verdict, verdict.message)
+    if any(phase in {_R.ASKING, _R.EXPIRED} for phase in closure.siblings):
+        return _stay(view, "WaitingForFellows", "another gang of the closure has not acknowledged yet")
+    return _go(view, _R.STOPPING, "Stopping", f"acknowledged step {view.acknowledged_step}; stopping the whole gang")
+
+
+def _expired(view: RequestView, closure: GangClosure) -> GangDecision:
+    if any(phase in {_N.CLOSING, _N.DRAINING} for phase in closure.nodes):
+        return _go(view, _R.WITHDRAWN, Verdict.EXPIRED, "parking ended before the closure was ready", GangAct.WITHDRAW)
+    return GangDecision(phase=_R.ASKING, reason="AskedAgain", message="asked again under a higher id", new_id=True)
+
+
+def _stopping(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
+    ours = view.owner.suspended and view.owner.stopped_by == view.name
+    if not ours:
+        return _stop_now(view, closure, now)
+    left = [one for one in view.present if one.uid in view.members and one.phase not in {"Succeeded", "Failed"}]
+    if not left and view.owner.active == 0 and view.owner.terminating == 0:
+        return _go(view, _R.STOPPED, "Stopped", f"stopped at step {view.acknowledged_step}")
+    if closure.undo or all(phase in _OVER for phase in closure.nodes) or _past(view.deadline, now):
+        return _go(view, _R.RESTARTING, "StopUndone", "the closure was let go while the gang stopped; restarting it")
+    return _stay(view, "Stopping", f"waiting for {len(left) or view.owner.terminating} pod(s) to end")
+
+
+def _stop_now(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
+    """The stop is intended but not in the Job: judged once more, from pods listed for this very step."""
+    if closure.undo or any(phase in _OVER for phase in closure.nodes):
+        return _go(view, _R.WITHDRAWN, "ClosureLetGo", "the closure was let go before the stop", GangAct.WITHDRAW)
+    verdict = judgement(view, now)
+    if verdict.verdict is not Verdict.VALID:
+        return _go(view, _R.WITHDRAWN, verdict.verdict, f"not stopped: {verdict.message}", GangAct.WITHDRAW)
+    return _stay(view, "Stopping", f"stopping at step {view.acknowledged_step}", GangAct.STOP)
+
+
+def _stopped(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
+    if not view.owner.suspended:
+        return _go(
+            view, _R.RESTARTING, "ResumedByOthers", "somebody resumed the job; it is watched until it progresses"
+        )
+    if all(phase in _OVER for phase in closure.nodes):
+        return _go(view, _R.RESTARTING, "Restarting", "the visits are over; restarting the gang")
+    if _past(view.restart_by, now):
+        return _go(
+            view, _R.RESTARTING, "RestartByPassed", "the visits take too long; restarting the gang on other nodes"
+        )
+    return _stay(view, "Stopped", f"stopped at step {view.acknowledged_step}; its nodes are visited")
+
+
+def _restarting(view: RequestView, now: datetime) -> GangDecision:
+    if view.owner.suspended and view.owner.stopped_by == view.name:
+        return _stay(view, "Restarting", "restarting the gang", GangAct.RESUME)
+    step = view.acknowledged_step if view.acknowledged_step is not None else -1
+    past = [one is not None and one > step for one in view.progress]
+    if past and len(past) >= view.owner.wanted and all(past):
+        return _go(view, _R.RESTORED, "Restored", f"every member is past step {view.acknowledged_step}")
+    if _past(view.deadline, now):
+        return _go(view, _R.ENDED, "NotRestored", f"the gang was not seen past step {view.acknowledged_step} in time")
+    return _stay(view, "Restarting", f"{sum(past)} of {view.owner.wanted} member(s) past step {view.acknowledged_step}")
+
+
+def _past(deadline: datetime | None, now: datetime) -> bool:
+    return deadline is not None and now >= deadline

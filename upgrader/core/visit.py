@@ -1,0 +1,416 @@
+"""What happens next on one node of a closure: pure, from what was read to a decision with its reason.
+
+The walk and its deadlines are `phases.TRANSITIONS`; this module says when which row is taken. Once a mark may stand on the
+node, the only ways out are forward, revert (at Off, source and target exchanged, once) and Releasing, which takes the marks away.
+"""
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from msgspec import Struct
+
+from upgrader.core.fleet import NodeFacts
+from upgrader.core.orders import OrderResult
+from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, ends
+
+SETTLE = timedelta(seconds=5)
+"""Pods are listed again this long after the taint: a bind that was on its way has landed by then."""
+
+
+class Outcome(StrEnum):
+    """How far one of our pods on the node is."""
+
+    ABSENT = "Absent"
+    WAITING = "Waiting"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class Errand(Struct, frozen=True, kw_only=True):
+    """One of our pods on the node (prepare, visit, validate) and its answer."""
+
+    outcome: Outcome = Outcome.ABSENT
+    result: OrderResult | None = None
+    trouble: str = ""  # why it cannot start (image pull...), as the kubelet says it
+
+
+class OperandFacts(Struct, frozen=True, kw_only=True):
+    """Pods of one operand on the node."""
+
+    pods: int = 0
+    ready: int = 0
+
+
+class OtherPod(Struct, frozen=True, kw_only=True):
+    """A pod on the node that asks for the stack's GPUs and is none of ours."""
+
+    name: str
+    namespace: str
+    uid: str
+    member: bool = False  # of a gang that has a valid acknowledgement or is being stopped
+    evictable: bool = False  # of a replicated owner
+    before_boot: bool = False  # does not run on this boot: the kubelet rejected or lost it
+
+
+class NodeView(Struct, frozen=True, kw_only=True):
+    """A NodeUpgrade with everything that its next step depends on."""
+
+    name: str
+    reason: VisitReason
+    phase: NodePhase
+    phase_since: datetime
+    deadline: datetime | None
+    reverting: bool = False
+    failure: str = ""  # status.reason that survives until the end: why the walk turned round
+    node: NodeFacts | None = None  # None: deleted, or another node of that name
+    uid: str = ""
+    driver_key: str = ""  # of the effective target (source while reverting)
+    plugin_key: str = ""
+    revision: str = ""
+    expected_gpus: int = 0
+    prepare: Errand = Errand()
+    visit: Errand = Errand()
+    validate: Errand = Errand()
+    driver: OperandFacts = OperandFacts()
+    plugin: OperandFacts = OperandFacts()
+    others: tuple[OtherPod, ...] = ()
+
+
+class RequestFacts(Struct, frozen=True, kw_only=True):
+    """What a node needs to know of a gang of its closure."""
+
+    name: str
+    gang: str
+    phase: RequestPhase
+    bound: bool = False  # all members of the restarted gang have a node
+    message: str = ""
+
+
+class ClosureView(Struct, frozen=True, kw_only=True):
+    """A closure: its visits, its conversations, and what its plan wants."""
+
+    nodes: tuple[NodeView, ...]
+    requests: tuple[RequestFacts, ...] = ()
+    gangs: int = 0  # gangs that must have a request before anything is closed
+    undo: bool = False  # plan aborted or deleted
+
+
+class Act(StrEnum):
+    """What is done to the world in a step."""
+
+    PREPARE = "prepare pod"
+    CLOSE = "taint"
+    EVICT = "evict others"
+    OPERANDS_OFF = "operands off"
+    VISIT = "visit Job"
+    DRIVER_ON = "driver on"
+    OPERANDS_ON = "operands on"
+    VALIDATE = "validation pod"
+    GIVE_BACK = "give back"
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """Acts first, then the record: `phase` is what is written afterwards (unchanged: nothing is written)."""
+
+    phase: NodePhase
+    acts: tuple[Act, ...] = ()
+    reverting: bool = False
+    failure: str = ""
+    message: str = ""
+    held: str = ""  # reason of the condition Held, empty where nothing holds
+    evict: tuple[OtherPod, ...] = ()
+
+
+_P = NodePhase
+_BEFORE_OFF = frozenset({_P.PENDING, _P.PREPARING, _P.PREPARED, _P.CLOSING, _P.DRAINING})
+_UNTOUCHED = frozenset({_P.PENDING, _P.PREPARING, _P.PREPARED})
+_STOPPED = frozenset({RequestPhase.STOPPED, RequestPhase.ENDED})
+_ANSWERED = frozenset({RequestPhase.PARKED, RequestPhase.ENDED})
+_GOING = _STOPPED | {RequestPhase.PARKED, RequestPhase.STOPPING}
+_RESTARTED = frozenset({RequestPhase.RESTARTING, RequestPhase.RESTORED})
+
+
+def decide(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
+    """The next step of one node.
+
+    Never raises; what is not known yet (a pod without answer, a sibling that is behind) is waiting, never a guess.
+    """
+    if ends(view.phase):
+        return _stay(view)
+    if view.node is None:
+        return _go(view, _P.GONE, message="the node was deleted, or another node of that name joined")
+    if closure.undo and all(one.phase in _BEFORE_OFF or ends(one.phase) for one in closure.nodes):
+        turned = _undo(view)
+        if turned is not None:
+            return turned
+    decision = _STEPS[view.phase](view, closure, now)
+    if decision.phase is view.phase and view.deadline is not None and now >= view.deadline:
+        return _late(view, decision)
+    return decision
+
+
+def _stay(view: NodeView, message: str = "", *acts: Act, held: str = "") -> Decision:
+    return Decision(
+        phase=view.phase, acts=acts, reverting=view.reverting, failure=view.failure, message=message, held=held
+    )
+
+
+def _go(view: NodeView, phase: NodePhase, *acts: Act, message: str = "", failure: str = "") -> Decision:
+    return Decision(phase=phase, acts=acts, reverting=view.reverting, failure=failure or view.failure, message=message)
+
+
+def _undo(view: NodeView) -> Decision | None:
+    if view.phase in _UNTOUCHED and not (view.node and view.node.visit == view.uid):
+        return _go(view, _P.FAILED, failure="Aborted", message="the plan was aborted before the node was touched")
+    if view.phase is _P.RELEASING:
+        return None
+    return _go(view, _P.RELEASING, failure="Aborted", message="the plan was aborted; the marks are taken away")
+
+
+def _turn(view: NodeView, failure: str, message: str) -> Decision:
+    """Revert, or give up where this already was the revert."""
+    if view.reverting:
+        return _go(
+            view,
+            _P.FAILED,
+            failure="RevertFailed",
+            message=f"{message}; this was the revert: operands stay off and the taint stays, a person must look",
+        )
+    return Decision(phase=_P.OFF, reverting=True, failure=failure, message=f"{message}; going back")
+
+
+def _late(view: NodeView, waiting: Decision) -> Decision:
+    why = f"{view.phase} took longer than its deadline: {waiting.message or 'no answer'}"
+    match view.phase:
+        case _P.PREPARING:
+            return _untouched_or_release(view, "NotPrepared", why)
+        case _P.PREPARED:
+            return _untouched_or_release(view, "NotAcknowledged", why)
+        case _P.CLOSING:
+            return _go(view, _P.RELEASING, failure="NotClosed", message=why)
+        case _P.DRAINING:
+            return _go(view, _P.RELEASING, failure="NotDrained", message=why)
+        case _P.OFF | _P.VISITING | _P.TURNING_ON | _P.VALIDATING:
+            return _turn(view, f"{view.phase}Late", why)
+        case _P.RELEASING:
+            return _released(view, f"{why}; given back without the gang")
+        case _P.PENDING | _P.SUCCEEDED | _P.FAILED | _P.GONE:
+            return waiting
+
+
+def _untouched_or_release(view: NodeView, failure: str, message: str) -> Decision:
+    """A bring-back is tainted from the start: its marks must go before it ends."""
+    if view.node is not None and view.node.visit == view.uid:
+        return _go(view, _P.RELEASING, failure=failure, message=message)
+    return _go(view, _P.FAILED, failure=failure, message=message)
+
+
+# ------------------------------------------------------------------------------- one function per phase
+
+
+def _pending(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
+    del closure, now
+    return _go(view, _P.PREPARING)
+
+
+def _preparing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
+    del now
+    acts = (Act.CLOSE, Act.PREPARE) if view.reason is VisitReason.BRING_BACK else (Act.PREPARE,)
+    match view.prepare.outcome:
+        case Outcome.ABSENT:
+            return _stay(view, "starting the prepare pod", *acts)
+        case Outcome.WAITING:
+            return _stay(view, view.prepare.trouble or "pulling images and checking the node")
+        case Outcome.FAILED:
+            return _untouched_or_release(view, "NotPrepared", _said(view.prepare, "the prepare pod failed"))
+        case Outcome.SUCCEEDED:
+            del closure
+            return _go(view, _P.PREPARED, message="everything for the visit is on the node")
+
+
+def _prepared(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
+    del now
+    failed = [one.name for one in closure.nodes if one.phase in {_P.FAILED, _P.RELEASING}]
+    if failed:
+        return _untouched_or_release(view, "SiblingFailed", f"{failed[0]} of the same closure cannot be visited")
+    behind = [one.name for one in closure.nodes if one.phase in {_P.PENDING, _P.PREPARING}]
+    if behind:
+        return _stay(view, f"waiting for {len(behind)} node(s) of the closure to be prepared")
+    gone = [one for one in closure.requests if one.phase is RequestPhase.WITHDRAWN]
+    if gone:
+        return _untouched_or_release(view, "NotAcknowledged", f"{gone[0].gang}: {gone[0].message}")
+    silent = [one.gang for one in closure.requests if one.phase not in _ANSWERED]
+    if silent or len(closure.requests) < closure.gangs:
+        return _stay(view, f"waiting for the acknowledgement of {', '.join(silent) or 'gangs still to be asked'}")
+    return _go(view, _P.CLOSING, message="all gangs of the closure have acknowledged")
+
+
+def _closing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
+    lost = [one for one in closure.requests if one.phase not in _GOING]
+    if lost:
+        return _go(view, _P.RELEASING, failure="AcknowledgementLost", message=f"{lost[0].gang}: {lost[0].message}")
+    if view.node is None or view.node.visit != view.uid:
+        return _stay(view, "tainting the node", Act.CLOSE)
+    strangers = [pod for pod in view.others if not (pod.member or pod.evictable or _harmless(view, pod))]
+    if strangers and view.reason is not VisitReason.BRING_BACK:
+        pod = strangers[0]
+        return _go(
+            view,
+            _P.RELEASING,
+            failure="NewGpuPod",
+            message=f"pod {pod.namespace}/{pod.name} with GPUs appeared after the acknowledgements; the closure is let go",
+        )
+    turned = [one.name for one in closure.nodes if one.phase in {_P.RELEASING, _P.FAILED}]
+    if turned:
+        return _go(view, _P.RELEASING, failure="SiblingFailed", message=f"{turned[0]} of the same closure was let go")
+    if now < view.phase_since + SETTLE:
+        return _stay(view, "listing pods once more before anything is stopped")
+    return _go(view, _P.DRAINING, message="closed; no new GPU pod")
+
+
+def _harmless(view: NodeView, pod: OtherPod) -> bool:
+    return view.reason is VisitReason.BRING_BACK and pod.before_boot
+
+
+def _draining(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
+    del now
+    lost = [one for one in closure.requests if one.phase not in _GOING]
+    if lost:
+        return _go(view, _P.RELEASING, failure="AcknowledgementLost", message=f"{lost[0].gang}: {lost[0].message}")
+    turned = [one.name for one in closure.nodes if one.phase in {_P.RELEASING, _P.FAILED}]
+    if turned:
+        return _go(view, _P.RELEASING, failure="SiblingFailed", message=f"{turned[0]} of the same closure was let go")
+    behind = [one.name for one in closure.nodes if one.phase is _P.CLOSING]
+    if behind:
+        return _stay(view, f"waiting for {behind[0]} of the closure to be closed")
+    evict = tuple(pod for pod in view.others if pod.evictable or _harmless(view, pod))
+    if evict:
+        waiting = _stay(view, f"evicting {len(evict)} pod(s) under their budgets", Act.EVICT)
+        return Decision(**{**_fields(waiting), "evict": evict})
+    running = [one.gang for one in closure.requests if one.phase not in _STOPPED]
+    if running:
+        return _stay(view, f"waiting for {running[0]} to stop")
+    if view.others:
+        pod = view.others[0]
+        held = "RunningOnUnsupportedKernel" if view.reason is VisitReason.BRING_BACK else "PodsLeft"
+        return _stay(view, f"waiting for pod {pod.namespace}/{pod.name} to end", held=held)
+    return _go(view, _P.OFF, message="no pod with GPUs is left")
+
+
+def _fields(decision: Decision) -> dict[str, object]:
+    return {name: getattr(decision, name) for name in decision.__struct_fields__}
+
+
+def _off(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
+    del closure, now
+    if view.node is None or view.node.driver_key != "none" or view.node.operands != "off" or view.node.revision:
+        return _stay(view, "switching the operands off", Act.OPERANDS_OFF)
+    if view.driver.pods or view.plugin.pods:
+        return _stay(view, f"waiting for {view.driver.pods + view.plugin.pods} operand pod(s) to go")
+    return _go(view, _P.VISITING, message="operands are off")
+
+
+def _visiting(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
+    del closure, now
+    match view.visit.outcome:
+        case Outcome.ABSENT:
+            return _stay(view, "starting the visit Job", Act.VISIT)
+        case Outcome.WAITING:
+            return _stay(view, view.visit.trouble or "the visit Job runs")
+        case Outcome.FAILED:
+            return _turn(view, "VisitFailed", _said(view.visit, "the visit Job failed"))
+        case Outcome.SUCCEEDED:
+            return _go(view, _P.TURNING_ON, message=_said(view.visit, "swapped"))
+
+
+def _turning_on(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
+    del closure, now
+    node = view.node
+    if node is None or node.driver_key != (view.driver_key or "none") or node.plugin_key != view.plugin_key:
+        return _stay(view, "switching the driver on", Act.DRIVER_ON)
+    if not view.driver_key:
+        return _go(view, _P.RELEASING, message="nothing was installed before, so nothing is switched on")
+    if not view.driver.ready:
+        return _stay(view, "waiting for the driver to be loaded")
+    if node.operands != "on":
+        return _stay(view, "switching the operands on", Act.OPERANDS_ON)
+    if not view.plugin.ready:
+        return _stay(view, "waiting for the device plugin to register with the kubelet")
+    if not node.ready:
+        return _stay(view, "waiting for the node to be Ready")
+    if node.gpus_allocatable == 0 or node.gpus_allocatable < view.expected_gpus:
+        return _stay(view, f"{node.gpus_allocatable} GPUs allocatable, {view.expected_gpus or 'some'} expected")
+    return _go(view, _P.VALIDATING, message=f"{node.gpus_allocatable} GPUs allocatable")
+
+
+def _validating(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
+    del now
+    match view.validate.outcome:
+        case Outcome.ABSENT:
+            return _stay(view, "starting the validation pod", Act.VALIDATE)
+        case Outcome.WAITING:
+            return _stay(view, view.validate.trouble or "the validation pod runs")
+        case Outcome.FAILED:
+            return _turn(view, "NotValid", _said(view.validate, "the validation pod failed"))
+        case Outcome.SUCCEEDED:
+            return _with_siblings(view, closure)
+
+
+def _with_siblings(view: NodeView, closure: ClosureView) -> Decision:
+    """A gang never runs on mixed drivers: its nodes go forward together, or back together."""
+    turned = [one for one in closure.nodes if one.reverting or one.phase is _P.FAILED]
+    if turned and not view.reverting:
+        return _turn(view, "SiblingReverted", f"{turned[0].name} of the same closure goes back")
+    behind = [
+        one.name for one in closure.nodes if not ends(one.phase) and one.phase is not _P.RELEASING and not _valid(one)
+    ]
+    if behind:
+        return _stay(view, f"valid; waiting for {behind[0]} of the closure")
+    return _go(view, _P.RELEASING, message="valid, with all its siblings")
+
+
+def _valid(view: NodeView) -> bool:
+    return view.phase is _P.VALIDATING and view.validate.outcome is Outcome.SUCCEEDED
+
+
+def _releasing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
+    del now
+    waiting = [one.gang for one in closure.requests if one.phase in _STOPPED and one.phase is not RequestPhase.ENDED]
+    stopping = [one.gang for one in closure.requests if one.phase is RequestPhase.STOPPING]
+    unbound = [one.gang for one in closure.requests if one.phase in _RESTARTED and not one.bound]
+    asked = [one.gang for one in closure.requests if one.phase in {RequestPhase.PARKED, RequestPhase.ASKING}]
+    for gangs, what in (
+        (waiting, "be restarted"),
+        (stopping, "be restarted"),
+        (unbound, "be placed"),
+        (asked, "be let go"),
+    ):
+        if gangs:
+            return _stay(view, f"waiting for {gangs[0]} to {what}")
+    return _released(view, "given back")
+
+
+def _released(view: NodeView, message: str) -> Decision:
+    node = view.node
+    if node is not None and node.visit == view.uid:
+        return _stay(view, "giving the node back", Act.GIVE_BACK)
+    phase = _P.FAILED if view.failure else _P.SUCCEEDED
+    return _go(view, phase, message=message)
+
+
+def _said(errand: Errand, otherwise: str) -> str:
+    return errand.result.message if errand.result is not None else errand.trouble or otherwise
+
+
+_STEPS = {
+    _P.PENDING: _pending,
+    _P.PREPARING: _preparing,
+    _P.PREPARED: _prepared,
+    _P.CLOSING: _closing,
+    _P.DRAINING: _draining,
+    _P.OFF: _off,
+    _P.VISITING: _visiting,
+    _P.TURNING_ON: _turning_on,
+    _P.VALIDATING: _validating,
+    _P.RELEASING: _releasing,
+}

@@ -1,0 +1,59 @@
+"""What every reconciler is given: its ports and a few settings, and the one way to write a status."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol, TypeVar
+
+from upgrader.api.kubernetes import ObjectMeta
+from upgrader.api.resources import ResourceKind
+from upgrader.reconcile.ports import Clock, Cluster, CrashPoints, Leadership, Nodes, Registry, Way
+from upgrader.stack.settings import StackSettings
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """Ports and settings of one controller."""
+
+    cluster: Cluster
+    nodes: Nodes
+    registry: Registry
+    clock: Clock
+    leadership: Leadership
+    crash: CrashPoints
+    ways: Mapping[str, Way]
+    """Ways of asking by the name that jobs declare: file, api."""
+    stack: StackSettings
+    active_seconds: float = 1.0
+    """Pause between two steps of a plan that has a batch under way."""
+    idle_seconds: float = 15.0
+    """Pause between two steps of anything else."""
+    notice_seconds: float = 30.0
+    """A phase that waits longer than this says in its status for what."""
+
+
+class Phased(Protocol):
+    """An object with a phase and metadata."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+async def record(
+    context: Context, kind: ResourceKind[T_co], meta: ObjectMeta, status: Mapping[str, Any], *,
+    left: StrEnum | None = None, entered: StrEnum | None = None,
+) -> T_co:
+    """Write a status, fitting what was read; `left` and `entered` name the phases for the crash points.
+
+    Raises:
+        ConflictError: the object changed since it was read; the step is made again from a new look.
+    """
+    context.leadership.check()
+    written = await context.cluster.merge(kind, meta, {"status": dict(status)}, "status")
+    if left is not None and left is not entered:
+        context.crash.reached(kind.kind, left.value, "after-record")
+    if entered is not None and left is not entered:
+        context.crash.reached(kind.kind, entered.value, "after-intent")
+    return written

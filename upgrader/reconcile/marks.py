@@ -1,0 +1,61 @@
+"""The marks that a visit puts on a Node, as merge patches; pure. `spec.unschedulable` is never among them (law 3)."""
+
+from typing import Any
+
+import msgspec
+
+from upgrader.api import names
+from upgrader.api.kubernetes import Node, Taint
+from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
+
+
+def close(node: Node, upgrade: NodeUpgrade) -> dict[str, Any] | None:
+    """Taint and claim; None where both are there already."""
+    ours = Taint(key=names.TAINT_MAINTENANCE, value=upgrade.spec.closure, effect="NoSchedule")
+    held = node.metadata.annotations.get(names.ANNOTATION_VISIT) == upgrade.metadata.uid
+    if held and any((one.key, one.value) == (ours.key, ours.value) for one in node.spec.taints):
+        return None
+    taints = [*_without_ours(node), msgspec.to_builtins(ours)]
+    return {
+        "metadata": {"annotations": {names.ANNOTATION_VISIT: upgrade.metadata.uid}},
+        "spec": {"taints": taints},
+    }
+
+
+def operands_off() -> dict[str, Any]:
+    """Driver none, operands off, revision taken."""
+    return {
+        "metadata": {
+            "labels": {names.LABEL_DRIVER: names.NONE, names.LABEL_OPERANDS: names.OFF, names.LABEL_REVISION: None}
+        }
+    }
+
+
+def driver_on(goal: NodeState) -> dict[str, Any]:
+    """The keys of driver and plugin; operands stay off until the driver is loaded."""
+    plugin = goal.plugin_key or None
+    return {
+        "metadata": {"labels": {names.LABEL_DRIVER: goal.driver_key or names.NONE, names.LABEL_DEVICE_PLUGIN: plugin}}
+    }
+
+
+def operands_on() -> dict[str, Any]:
+    """The device plugin and what else works on a loaded driver."""
+    return {"metadata": {"labels": {names.LABEL_OPERANDS: names.ON}}}
+
+
+def give_back(node: Node, goal: NodeState) -> dict[str, Any]:
+    """Taint and claim go; the revision comes where the walk took it away and the operands are on again."""
+    labels: dict[str, str] = {}
+    on = node.metadata.labels.get(names.LABEL_OPERANDS) == names.ON
+    if on and names.LABEL_REVISION not in node.metadata.labels and goal.revision:
+        labels[names.LABEL_REVISION] = goal.revision
+    return {
+        "metadata": {"annotations": {names.ANNOTATION_VISIT: None}, "labels": labels},
+        "spec": {"taints": _without_ours(node) or None},
+    }
+
+
+def _without_ours(node: Node) -> list[dict[str, Any]]:
+    # Only our own key is left out; every other taint is written back as it was read, under the same resourceVersion.
+    return [msgspec.to_builtins(one) for one in node.spec.taints if one.key != names.TAINT_MAINTENANCE]

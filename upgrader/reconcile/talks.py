@@ -1,0 +1,224 @@
+"""The conversation with one gang: read, decide (core.conversation), act, record."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from upgrader.api.kubernetes import Job, ObjectMeta, Pod
+from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, PODS
+from upgrader.api.v1alpha1 import Ack, CheckpointRequest
+from upgrader.core import conversation, steering, timing
+from upgrader.core.acknowledgement import Answer
+from upgrader.core.conversation import GangAct, GangClosure, GangDecision, RequestView
+from upgrader.core.errors import NotFoundError
+from upgrader.core.phases import RequestPhase, ends, row
+from upgrader.reconcile import observe
+from upgrader.reconcile.context import Context, record
+from upgrader.reconcile.ports import Way
+from upgrader.telemetry import metrics
+
+_R = RequestPhase
+_AFTER_STOP = (_R.STOPPING, _R.STOPPED, _R.RESTARTING)
+
+
+class Talk(msgspec.Struct, frozen=True, kw_only=True):
+    """A CheckpointRequest, its Job and pods, as read for this step."""
+
+    request: CheckpointRequest
+    job: Job | None
+    pods: tuple[Pod, ...]
+    view: RequestView
+
+    @property
+    def bound(self) -> bool:
+        """Whether every wanted member of the restarted gang has a node."""
+        placed = [pod for pod in self.pods if pod.spec.node_name and pod.metadata.deletion_timestamp is None]
+        return not self.view.owner.suspended and len(placed) >= self.view.owner.wanted
+
+
+async def read_talk(context: Context, request: CheckpointRequest, resource: str) -> Talk:
+    """The gang as it is now; answers and progress are read only in the phases that need them."""
+    namespace = request.metadata.namespace
+    job = await context.cluster.get(JOBS, request.spec.owner.name, namespace)
+    pods: Sequence[Pod] = ()
+    if not ends(request.status.phase):
+        selector = f"batch.kubernetes.io/controller-uid={request.spec.owner.uid}"
+        pods = await context.cluster.list(PODS, namespace, labels=selector)
+    way = context.ways[request.spec.method]
+    answers = _recorded(request)
+    progress: dict[str, int] = {}
+    if request.status.phase is _R.ASKING:
+        answers = await way.answers(request, pods) or answers
+    elif request.status.phase is _R.RESTARTING:
+        alive = [pod for pod in pods if pod.metadata.deletion_timestamp is None and pod.status.phase == "Running"]
+        progress = dict(await way.progress(request, alive))
+    return Talk(request=request, job=job, pods=tuple(pods), view=_view(request, job, pods, answers, progress, resource))
+
+
+def _recorded(request: CheckpointRequest) -> tuple[Answer, ...]:
+    return tuple(msgspec.convert(msgspec.structs.asdict(ack), Answer) for ack in request.status.acks)
+
+
+def _view(
+    request: CheckpointRequest, job: Job | None, pods: Sequence[Pod], answers: tuple[Answer, ...],
+    progress: dict[str, int], resource: str,
+) -> RequestView:
+    spec, status = request.spec, request.status
+    asked = timing.parse(spec.asked_at)
+    containers = {member.uid: member.container for member in spec.members}
+    present = [
+        observe.member_facts(pod, resource, containers.get(pod.metadata.uid, ""))
+        for pod in pods
+        if pod.status.phase != "Failed" or pod.metadata.uid in containers
+    ]
+    living = [one for one in present if not one.terminating and one.phase == "Running"]
+    return RequestView(
+        name=request.metadata.name,
+        gang=spec.gang,
+        phase=status.phase,
+        deadline=timing.parse(status.deadline) if status.deadline else None,
+        request_id=spec.request_id,
+        asked_at=asked,
+        stop_before=timing.after(asked, spec.park_seconds),
+        restart_by=timing.parse(status.restart_by) if status.restart_by else None,
+        members=tuple(member.uid for member in spec.members),
+        present=tuple(present),
+        answers=answers,
+        owner=steering.owner_facts(job, spec.owner.uid),
+        acknowledged_step=status.acknowledged_step,
+        progress=tuple(progress.get(one.uid) for one in living),
+    )
+
+
+async def advance(
+    context: Context, talk: Talk, closure: GangClosure, *, revisions_left: Sequence[str], ask_until: str | None
+) -> GangDecision:
+    """One step of one conversation; the decision is returned for the log and the tests.
+
+    Raises:
+        ConflictError: the Job or a member changed since it was read; the next step looks again.
+    """
+    now = context.clock.now()
+    decision = conversation.decide(talk.view, closure, now)
+    for act in decision.acts:
+        context.leadership.check()
+        await _act(context, talk, act, revisions_left)
+        context.crash.reached("CheckpointRequest", talk.view.phase.value, "after-act")
+    if decision.new_id:
+        await _ask_again(context, talk)
+        return decision
+    status = _status(context, talk, decision, ask_until)
+    if status:
+        request = talk.request
+        await record(
+            context, CHECKPOINT_REQUESTS, request.metadata, status, left=talk.view.phase, entered=decision.phase
+        )
+        await _tell(context, talk, decision)
+    return decision
+
+
+async def _act(context: Context, talk: Talk, act: GangAct, revisions_left: Sequence[str]) -> None:
+    way: Way = context.ways[talk.request.spec.method]
+    request = talk.request
+    match act:
+        case GangAct.ASK:
+            await way.ask(request, talk.pods)
+        case GangAct.WITHDRAW:
+            await way.withdraw(request, talk.pods)
+        case GangAct.STOP:
+            job = _present(talk)
+            patch = steering.stop_patch(job, request.spec.plan or "", request.metadata.name)
+            await context.cluster.merge(JOBS, job.metadata, patch)
+        case GangAct.RESUME:
+            job = _present(talk)
+            patch = steering.resume_patch(job, revisions_left, request.spec.closure or "")
+            await context.cluster.merge(JOBS, job.metadata, patch)
+
+
+def _present(talk: Talk) -> Job:
+    if talk.job is None:
+        raise NotFoundError(f"job {talk.request.spec.owner.name} of gang {talk.request.spec.gang} is gone")
+    return talk.job
+
+
+async def _ask_again(context: Context, talk: Talk) -> None:
+    """The spec first: a crash before the status is written finds an expired conversation with a fresh id, and goes on."""
+    now = context.clock.now()
+    request_id = next_request_id(talk.view.request_id, talk.pods, int(now.timestamp()))
+    patch = {"spec": {"requestId": request_id, "askedAt": timing.show(now)}}
+    written = await context.cluster.merge(CHECKPOINT_REQUESTS, talk.request.metadata, patch)
+    status = {"phase": _R.ASKING.value, "reason": "AskedAgain", "message": "asked again", "acks": []}
+    await record(
+        context, CHECKPOINT_REQUESTS, written.metadata, status, left=talk.view.phase, entered=_R.ASKING
+    )
+
+
+def next_request_id(last: int, pods: Sequence[Pod], now: int) -> int:
+    """max(now in seconds, 1 + the highest id on any member): it grows even when objects were cleaned away."""
+    seen = [int(one) for one in (observe.asked_id(pod) for pod in pods) if one.isdecimal()]
+    return max(now, 1 + max((last, *seen)))
+
+
+def _status(context: Context, talk: Talk, decision: GangDecision, ask_until: str | None) -> dict[str, Any]:
+    before = talk.request.status
+    if decision.phase is before.phase:
+        if (decision.reason, decision.message) == (before.reason, before.message) or not decision.message:
+            return {}
+        return {"reason": decision.reason, "message": decision.message}
+    now = context.clock.now()
+    status: dict[str, Any] = {
+        "phase": decision.phase.value,
+        "reason": decision.reason,
+        "message": decision.message,
+        "deadline": _deadline(decision.phase, now, ask_until),
+    }
+    match decision.phase:
+        case _R.PARKED:
+            status["acks"] = [msgspec.to_builtins(_ack(answer)) for answer in talk.view.answers]
+            status["acknowledgedStep"] = decision.step
+        case _R.STOPPING:
+            status["stoppedAt"] = timing.show(now)
+            status["restartBy"] = timing.show(timing.after(now, row(_R.STOPPED).seconds or 0))
+        case _R.RESTARTING:
+            status["restartedAt"] = timing.show(now)
+        case _R.RESTORED:
+            status["restoredAt"] = timing.show(now)
+            status["progress"] = [step for step in talk.view.progress if step is not None]
+        case _R.ASKING | _R.STOPPED | _R.EXPIRED | _R.WITHDRAWN | _R.ENDED:
+            pass
+    since = timing.parse(before.stopped_at) if before.stopped_at and talk.view.phase in _AFTER_STOP else None
+    if since is not None:
+        metrics.phase_ended("CheckpointRequest", talk.view.phase.value, (now - since).total_seconds())
+    return status
+
+
+def _ack(answer: Answer) -> Ack:
+    return msgspec.convert(msgspec.structs.asdict(answer), Ack)
+
+
+def _deadline(phase: RequestPhase, now: Any, ask_until: str | None) -> str | None:
+    if phase in {_R.ASKING, _R.PARKED, _R.EXPIRED} and ask_until is not None:
+        return ask_until
+    seconds = row(phase).seconds
+    return None if ends(phase) or seconds is None else timing.show(timing.after(now, seconds))
+
+
+async def _tell(context: Context, talk: Talk, decision: GangDecision) -> None:
+    """Events on the job: its owner learns there why it was stopped, and that it came back."""
+    if decision.phase is talk.view.phase or talk.job is None:
+        return
+    plan = talk.request.spec.plan
+    texts = {
+        _R.STOPPED: ("StoppedForUpgrade", f"stopped for plan {plan} at step {talk.view.acknowledged_step}"),
+        _R.RESTARTING: ("RestartedAfterUpgrade", f"restarted by plan {plan} from step {talk.view.acknowledged_step}"),
+        _R.RESTORED: ("RestoredAfterUpgrade", f"past step {talk.view.acknowledged_step} again after plan {plan}"),
+        _R.WITHDRAWN: ("CheckpointWithdrawn", decision.message),
+        _R.ENDED: ("ConversationEnded", decision.message),
+    }
+    if decision.phase in texts:
+        reason, message = texts[decision.phase]
+        meta = ObjectMeta(name=talk.job.metadata.name, namespace=talk.job.metadata.namespace, uid=talk.job.metadata.uid)
+        await context.cluster.event(
+            meta, "Job", "batch/v1", reason=reason, message=message, warning=decision.phase is _R.ENDED
+        )

@@ -1,0 +1,111 @@
+"""Reading what the next step of a visit depends on: the Node, the pods on it, the visit Job."""
+
+from collections.abc import Sequence
+
+from upgrader.api import kubernetes as k
+from upgrader.api import names
+from upgrader.api.resources import JOBS, NODES, PODS
+from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
+from upgrader.core import timing
+from upgrader.core.phases import NodePhase, VisitReason
+from upgrader.core.visit import NodeView, OperandFacts, OtherPod
+from upgrader.reconcile import observe
+from upgrader.reconcile.context import Context
+from upgrader.stack import errands, manifests
+
+OPERAND_PHASES = frozenset({"Pending", "Running", "Unknown"})
+
+
+def effective(upgrade: NodeUpgrade) -> NodeState:
+    """What the node should run at the end of the walk: the source while it goes back."""
+    return upgrade.spec.source if upgrade.status.reverting else upgrade.spec.target
+
+
+async def read_visit(context: Context, upgrade: NodeUpgrade, members: frozenset[str]) -> NodeView:
+    """One NodeUpgrade with its surroundings, all read from the API server now.
+
+    Args:
+        members: uids of pods that acknowledged, or that are being stopped with their gang.
+    """
+    node = await context.cluster.get(NODES, upgrade.spec.node.name)
+    if node is not None and node.metadata.uid != upgrade.spec.node.uid:
+        node = None
+    pods = await context.cluster.list(PODS, fields=f"spec.nodeName={upgrade.spec.node.name}") if node else []
+    job = None
+    if upgrade.status.phase is NodePhase.VISITING:
+        name = manifests.visit_name(upgrade, reverting=upgrade.status.reverting)
+        job = await context.cluster.get(JOBS, name, context.stack.namespace)
+    return build_view(upgrade, node, pods, job, members)
+
+
+def build_view(
+    upgrade: NodeUpgrade, node: k.Node | None, pods: Sequence[k.Pod], job: k.Job | None, members: frozenset[str]
+) -> NodeView:
+    """The values that `core.visit.decide` works on; pure."""
+    status, goal = upgrade.status, effective(upgrade)
+    resource = upgrade.spec.target.resource_name
+    mine = [pod for pod in pods if manifests.upgrade_of(pod.metadata) == upgrade.metadata.name]
+    return NodeView(
+        name=upgrade.metadata.name,
+        uid=upgrade.metadata.uid,
+        reason=upgrade.spec.reason,
+        phase=status.phase,
+        phase_since=timing.parse(status.steps[-1].started_at if status.steps else upgrade.metadata.creation_timestamp),
+        deadline=timing.parse(status.deadline) if status.deadline else None,
+        reverting=status.reverting,
+        failure=status.reason,
+        node=observe.node_facts(node, resource) if node is not None else None,
+        driver_key=goal.driver_key,
+        plugin_key=goal.plugin_key,
+        revision=goal.revision,
+        expected_gpus=status.found.gpus,
+        prepare=errands.prepare_errand(mine),
+        visit=errands.visit_errand(job, mine),
+        validate=errands.validate_errand(mine, reverting=status.reverting),
+        driver=_operand(pods, names.LABEL_IMAGE_KEY, goal.driver_key, status.phase, "driver"),
+        plugin=_operand(pods, names.LABEL_IMAGE_KEY, goal.plugin_key, status.phase, "device-plugin"),
+        others=tuple(_others(upgrade, pods, members)),
+    )
+
+
+def _operand(pods: Sequence[k.Pod], label: str, key: str, phase: NodePhase, component: str) -> OperandFacts:
+    """Pods of an operand: while switching off, all of the component; afterwards only those of the wanted image."""
+    found = [
+        pod
+        for pod in pods
+        if pod.metadata.labels.get(names.LABEL_COMPONENT) == component
+        and pod.status.phase in OPERAND_PHASES
+        and (phase is NodePhase.OFF or pod.metadata.labels.get(label) == key)
+    ]
+    ready = [pod for pod in found if pod.metadata.deletion_timestamp is None and _ready(pod)]
+    return OperandFacts(pods=len(found), ready=len(ready))
+
+
+def _ready(pod: k.Pod) -> bool:
+    return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
+
+
+def _others(upgrade: NodeUpgrade, pods: Sequence[k.Pod], members: frozenset[str]) -> list[OtherPod]:
+    resource = upgrade.spec.target.resource_name
+    found = []
+    for pod in pods:
+        ours = names.LABEL_COMPONENT in pod.metadata.labels
+        if ours or pod.status.phase in {"Succeeded", "Failed"} or not observe.gpus_of(pod, resource):
+            continue
+        found.append(
+            OtherPod(
+                name=pod.metadata.name,
+                namespace=pod.metadata.namespace,
+                uid=pod.metadata.uid,
+                member=pod.metadata.uid in members,
+                evictable=observe.replicated(pod) and pod.metadata.deletion_timestamp is None,
+                before_boot=upgrade.spec.reason is VisitReason.BRING_BACK and _rejected(pod),
+            )
+        )
+    return found
+
+
+def _rejected(pod: k.Pod) -> bool:
+    """The kubelet says that nothing of this pod runs: all its containers have ended or never started."""
+    states = pod.status.container_statuses
+    return bool(states) and all(one.state.terminated is not None or one.state.waiting is not None for one in states)

@@ -1,0 +1,177 @@
+"""Performing what was decided for one node, and recording it: acts first, each idempotent, then one status write."""
+
+from typing import Any
+
+import structlog
+
+from upgrader.api import names
+from upgrader.api.kubernetes import Node, ObjectMeta
+from upgrader.api.resources import JOBS, NODE_UPGRADES, NODES, PODS
+from upgrader.api.v1alpha1 import NodeUpgrade
+from upgrader.core import timing
+from upgrader.core.errors import ConflictError, NotFoundError, ThrottledError
+from upgrader.core.phases import NodePhase, VisitReason, ends, row
+from upgrader.core.visit import Act, Decision, NodeView
+from upgrader.reconcile import marks
+from upgrader.reconcile.context import Context, record
+from upgrader.reconcile.visit_view import effective
+from upgrader.stack import manifests
+from upgrader.telemetry import metrics
+
+log = structlog.get_logger()
+
+
+async def perform(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision, ask_until: str | None) -> None:
+    """Do the acts of a decision and record it.
+
+    Raises:
+        ConflictError: something changed since it was read; nothing is recorded and the next look decides again.
+    """
+    for act in decision.acts:
+        context.leadership.check()
+        await _act(context, upgrade, view, decision, act)
+        context.crash.reached("NodeUpgrade", view.phase.value, "after-act")
+    status = _status(context, upgrade, view, decision, ask_until)
+    if status:
+        await record(context, NODE_UPGRADES, upgrade.metadata, status, left=view.phase, entered=decision.phase)
+        if decision.phase is not view.phase:
+            await _tell(context, upgrade, view, decision)
+
+
+async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision, act: Act) -> None:
+    match act:
+        case Act.PREPARE:
+            await _create(context, PODS, manifests.prepare_pod(upgrade, context.stack))
+        case Act.CLOSE:
+            await _mark(context, upgrade, lambda node: marks.close(node, upgrade))
+        case Act.EVICT:
+            await _evict(context, decision)
+        case Act.OPERANDS_OFF:
+            await _mark(context, upgrade, lambda _: marks.operands_off())
+        case Act.VISIT:
+            await _create(context, JOBS, manifests.visit_job(upgrade, reverting=view.reverting, settings=context.stack))
+        case Act.DRIVER_ON:
+            await _mark(context, upgrade, lambda _: marks.driver_on(effective(upgrade)))
+        case Act.OPERANDS_ON:
+            await _mark(context, upgrade, lambda _: marks.operands_on())
+        case Act.VALIDATE:
+            boot = view.node.boot_id if view.node is not None else ""
+            pod = manifests.validation_pod(upgrade, reverting=view.reverting, boot_id=boot, settings=context.stack)
+            await _create(context, PODS, pod)
+        case Act.GIVE_BACK:
+            await _mark(context, upgrade, lambda node: marks.give_back(node, effective(upgrade)))
+
+
+async def _create(context: Context, kind: Any, body: dict[str, Any]) -> None:
+    try:
+        await context.cluster.create(kind, body)
+    except ConflictError:
+        # The name follows from the NodeUpgrade, so it is there because this very act was done before a restart.
+        log.info("already created", kind=kind.kind, name=body["metadata"]["name"])
+
+
+async def _mark(context: Context, upgrade: NodeUpgrade, patch: Any) -> None:
+    """One Node patch that fits the Node as it is read right here; another node of the same name is never touched."""
+    node = await context.cluster.get(NODES, upgrade.spec.node.name)
+    if node is None or node.metadata.uid != upgrade.spec.node.uid:
+        raise NotFoundError(f"node {upgrade.spec.node.name} is gone")
+    if node.metadata.annotations.get(names.ANNOTATION_VISIT) not in {None, upgrade.metadata.uid}:
+        raise ConflictError(f"node {node.metadata.name} is held by another visit")
+    body = patch(node)
+    if body is not None:
+        await context.cluster.merge(NODES, node.metadata, body)
+
+
+async def _evict(context: Context, decision: Decision) -> None:
+    for pod in decision.evict:
+        fresh = await context.cluster.get(PODS, pod.name, pod.namespace)
+        if fresh is None or fresh.metadata.uid != pod.uid or fresh.metadata.deletion_timestamp is not None:
+            continue
+        try:
+            await context.cluster.evict(fresh.metadata)
+        except ThrottledError as error:
+            # A budget says "not now"; the phase's deadline says how long that is accepted.
+            log.info("eviction refused", pod=f"{pod.namespace}/{pod.name}", reason=error.brief)
+
+
+def _status(
+    context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision, ask_until: str | None
+) -> dict[str, Any]:
+    """The status patch: empty where nothing worth a write changed."""
+    now = context.clock.now()
+    if decision.phase is view.phase and decision.reverting == view.reverting:
+        return _waiting(context, upgrade, view, decision)
+    steps = [_wire(step) for step in upgrade.status.steps]
+    if steps:
+        steps[-1] |= {"endedAt": timing.show(now), "result": decision.message or decision.failure}
+    status: dict[str, Any] = {
+        "phase": decision.phase.value,
+        "reverting": decision.reverting,
+        "reason": decision.failure,
+        "message": decision.message,
+        "deadline": None,
+        "conditions": [],
+    }
+    seconds = row(decision.phase).seconds
+    if not ends(decision.phase) and seconds is not None:
+        deadline = timing.show(timing.after(now, seconds))
+        if decision.phase is NodePhase.PREPARED and ask_until is not None:
+            deadline = ask_until
+        status["deadline"] = deadline
+        steps.append({"name": decision.phase.value, "startedAt": timing.show(now), "deadline": deadline})
+    status["steps"] = steps
+    if decision.phase is NodePhase.CLOSING and view.node is not None:
+        status["found"] = {
+            "unschedulable": view.node.unschedulable,
+            "gpus": view.node.gpus,
+            "kubeletVersion": view.node.kubelet_version,
+        }
+    metrics.phase_ended("NodeUpgrade", view.phase.value, (now - view.phase_since).total_seconds())
+    return status
+
+
+def _wire(step: Any) -> dict[str, Any]:
+    whole: dict[str, Any] = {"name": step.name.value, "startedAt": step.started_at, "deadline": step.deadline}
+    return whole | ({"endedAt": step.ended_at, "result": step.result} if step.ended_at else {})
+
+
+def _waiting(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision) -> dict[str, Any]:
+    """While a phase waits, its status is written only when it holds, or when it waits long enough to be asked about."""
+    held = next((one for one in upgrade.status.conditions if one.type == "Held"), None)
+    if decision.held != (held.reason if held and held.status == "True" else ""):
+        return {
+            "message": decision.message,
+            "conditions": [
+                {
+                    "type": "Held",
+                    "status": "True" if decision.held else "False",
+                    "reason": decision.held or "NothingHolds",
+                    "message": decision.message,
+                    "lastTransitionTime": timing.show(context.clock.now()),
+                }
+            ],
+        }
+    waited = (context.clock.now() - view.phase_since).total_seconds()
+    if waited > context.notice_seconds and decision.message and decision.message != upgrade.status.message:
+        return {"message": decision.message}
+    return {}
+
+
+async def _tell(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision) -> None:
+    """One Event on the Node when its visit ends: what became of it. (Its phases are in the NodeUpgrade.)"""
+    if not ends(decision.phase) or view.node is None:
+        return
+    worth = decision.phase is NodePhase.SUCCEEDED or upgrade.spec.reason is VisitReason.BRING_BACK
+    if not worth and view.phase in {NodePhase.PENDING, NodePhase.PREPARED}:
+        return
+    plan = f" for plan {upgrade.spec.plan}" if upgrade.spec.plan else ""
+    goal = effective(upgrade)
+    text = f"{upgrade.spec.reason.value}{plan} {decision.phase.value}: driver {goal.driver_version}, {decision.message}"
+    meta = ObjectMeta(name=view.node.name, uid=view.node.uid)
+    await context.cluster.event(
+        meta, "Node", "v1", reason=f"Visit{decision.phase.value}", message=text,
+        warning=decision.phase is NodePhase.FAILED,
+    )
+
+
+__all__ = ["Node", "perform"]
