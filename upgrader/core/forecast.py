@@ -5,16 +5,18 @@ give the same shape. Every node that drifted is in exactly one batch, or held wi
 plan.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct
 
 from upgrader.core.budget import Availability, Cost, availability, cost
+from upgrader.core.closure_holds import closure_holds, over_budget
 from upgrader.core.closures import Closure, closures
 from upgrader.core.drift import DriftReason, NodeDrift, drift
 from upgrader.core.fleet import Snapshot, Target
-from upgrader.core.holds import Hold, HoldReason, StrategyFacts, World, closure_holds, node_holds, over_budget
+from upgrader.core.holds import Hold, HoldReason, StrategyFacts, World
+from upgrader.core.node_holds import node_holds
 
 __all__ = [
     "BatchForecast",
@@ -97,18 +99,29 @@ def forecast(
     already: frozenset[str] = frozenset(),
     returning: frozenset[str] = frozenset(),
     stopped_gangs: frozenset[str] = frozenset(),
+    resting: Mapping[str, datetime] | None = None,
 ) -> Forecast:
     """Batches and holds for everything that is still to be done.
 
     `already`: nodes that this plan visited or is visiting; they are neither visited again nor held. `returning`: those
     of them that are in service again when the next batch starts (a running batch, while it is watched).
-    `stopped_gangs`: gangs that this plan has stopped; none is stopped twice.
+    `stopped_gangs`: gangs that this plan has stopped; none is stopped twice. `resting`: gangs that refused or did not
+    answer, and until when they are left alone.
 
     Raises:
         ConfigurationError: the strategy's budget is neither a number nor a percentage.
     """
     found = drift(snapshot, target)
-    world = World.of(snapshot, target, strategy, drift=found, already=already, stopped_gangs=stopped_gangs)
+    world = World.of(
+        snapshot,
+        target,
+        strategy,
+        drift=found,
+        already=already,
+        stopped_gangs=stopped_gangs,
+        resting=resting or {},
+        now=now,
+    )
     open_nodes = [one.node for one in found if one.drifted and one.node not in already]
     installs = [name for name in open_nodes if _installed_without_plan(world, name)]
     pool = availability(

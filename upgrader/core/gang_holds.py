@@ -1,0 +1,160 @@
+"""What keeps a gang from being stopped. Each check knows one reason."""
+
+from collections.abc import Callable
+
+from upgrader.core import timing
+from upgrader.core.fleet import Gang
+from upgrader.core.holds import Found, HoldReason, World
+
+
+def gang_holds(world: World, gang: Gang) -> list[Found]:
+    """Every reason that keeps one gang from being asked and stopped, and so all its nodes from being visited."""
+    undeclared = _undeclared(world, gang)
+    if undeclared is not None:
+        return [undeclared]  # nothing is asked of it and nothing is done to it: it is waited for
+    found = (check(world, gang) for check in _CHECKS)
+    return [one for one in found if one is not None]
+
+
+def eviction_holds(world: World, gang: Gang) -> list[Found]:
+    """Every reason that keeps pods from being evicted, for owners that replace them one by one."""
+    found = (_veto(world, gang), _pdb(world, gang))
+    return [one for one in found if one is not None]
+
+
+def _undeclared(_: World, gang: Gang) -> Found | None:
+    if gang.method == "none":
+        return (
+            HoldReason.GANG_CANNOT_CHECKPOINT,
+            f"{gang.name} declares that it cannot checkpoint; it is waited for until it ends.",
+        )
+    if gang.method:
+        return None
+    why = gang.undeclared_because or "It says nothing about how to ask it for a checkpoint."
+    return (
+        HoldReason.GANG_UNDECLARED,
+        f"{gang.name} is waited for until it ends. {why} See docs/checkpointing.md for what it can declare.",
+    )
+
+
+def _already_stopped(world: World, gang: Gang) -> Found | None:
+    if gang.name in world.stopped_gangs:
+        return (
+            HoldReason.GANG_ALREADY_STOPPED,
+            (
+                f"{gang.name} was stopped by this plan once and runs on nodes that are not upgraded; it is not stopped "
+                "again. It is waited for until it ends, or restart it on upgraded nodes yourself."
+            ),
+        )
+    if gang.stopped_by:
+        return (
+            HoldReason.GANG_ALREADY_STOPPED,
+            f"{gang.name} is being stopped by plan {gang.stopped_by}; it is waited for until that plan restarted it.",
+        )
+    return None
+
+
+def _left_alone(world: World, gang: Gang) -> Found | None:
+    until = world.resting.get(gang.name)
+    if until is None or until <= world.now:
+        return None
+    return (
+        HoldReason.GANG_LEFT_ALONE,
+        f"{gang.name} refused a checkpoint or did not answer; it trains on and is asked again at {timing.show(until)}.",
+    )
+
+
+def _cannot_restart(_: World, gang: Gang) -> Found | None:
+    if gang.owner is not None and not gang.cannot_stop:
+        return None
+    why = gang.cannot_stop or "Nothing would make its pods again."
+    return HoldReason.CANNOT_RESTART, f"{gang.name} cannot be stopped and restarted by us: {why} It is waited for."
+
+
+def _veto(_: World, gang: Gang) -> Found | None:
+    if not gang.veto:
+        return None
+    return (
+        HoldReason.VETOED,
+        f"{gang.name} forbids any disruption by annotation {gang.veto}; it is waited for, or remove the annotation.",
+    )
+
+
+def _not_complete(_: World, gang: Gang) -> Found | None:
+    if gang.complete:
+        return None
+    running = sum(member.running for member in gang.members)
+    return (
+        HoldReason.GANG_NOT_COMPLETE,
+        (
+            f"{gang.name} has {running} running members of {max(gang.wanted, len(gang.members))}; only complete gangs "
+            "are asked. See why the others do not run."
+        ),
+    )
+
+
+def _leaves_pool(world: World, gang: Gang) -> Found | None:
+    outside = sorted({member.node for member in gang.members if member.gpus and member.node} - world.nodes.keys())
+    if not outside:
+        return None
+    return (
+        HoldReason.GANG_LEAVES_POOL,
+        (
+            f"{gang.name} also uses GPUs on {', '.join(outside)}, which stack {world.target.stack} does not select; "
+            "put its nodes into one pool, or wait for its end."
+        ),
+    )
+
+
+def _on_other_revision(world: World, gang: Gang) -> Found | None:
+    for name in sorted(gang.nodes & world.nodes.keys()):
+        node, found = world.nodes[name], world.drift.get(name)
+        if node.taken and not (found and found.drifted and name not in world.already):
+            return (
+                HoldReason.GANG_ON_OTHER_REVISION,
+                f"{gang.name} also runs on node {name}, which is in a visit; it waits for the visit's end.",
+            )
+        if name in world.already and found is not None and found.drifted:
+            return (
+                HoldReason.GANG_ON_OTHER_REVISION,
+                (
+                    f"{gang.name} also runs on node {name}, whose visit by this plan did not bring it to revision "
+                    f"{world.target.revision}; it would run on mixed drivers. See that node's NodeUpgrade."
+                ),
+            )
+    return None
+
+
+def _pdb(world: World, gang: Gang) -> Found | None:
+    name = world.snapshot.pdb_blocked.get(gang.name)
+    if name is None:
+        return None
+    return (
+        HoldReason.PDB_BLOCKS,
+        f"PodDisruptionBudget {name} does not allow to disrupt {gang.name} now; it waits until it does, or change it.",
+    )
+
+
+def _placement(world: World, _: Gang) -> Found | None:
+    if world.snapshot.steering or world.strategy.placement_unguaranteed:
+        return None
+    return (
+        HoldReason.PLACEMENT_NOT_GUARANTEED,
+        (
+            "This cluster offers no way to steer a restarted gang to upgraded nodes (Kubernetes 1.36 does); "
+            "placementUnguaranteed in the approval allows to restart gangs all the same."
+        ),
+    )
+
+
+_CHECKS: tuple[Callable[[World, Gang], Found | None], ...] = (
+    _already_stopped,
+    _left_alone,
+    _cannot_restart,
+    _veto,
+    _not_complete,
+    _leaves_pool,
+    _on_other_revision,
+    _pdb,
+    _placement,
+)

@@ -1,0 +1,112 @@
+"""What keeps one node from being visited, whatever runs there. Each check knows one reason."""
+
+from collections.abc import Callable
+
+from upgrader.core.drift import DriftReason
+from upgrader.core.fleet import NodeFacts
+from upgrader.core.holds import Found, HoldReason, World
+from upgrader.core.skew import kubelet_skew
+
+
+def node_holds(world: World, name: str) -> list[Found]:
+    """Every reason that keeps one node from being visited, whatever runs there."""
+    found = (check(world, world.nodes[name]) for check in _CHECKS)
+    return [one for one in found if one is not None]
+
+
+def _in_visit(_: World, node: NodeFacts) -> Found | None:
+    if node.visit:
+        return (
+            HoldReason.NODE_IN_VISIT,
+            f"Node {node.name} is held by another visit ({node.visit}); it waits for its end.",
+        )
+    if node.maintenance:
+        return (
+            HoldReason.NODE_IN_VISIT,
+            (
+                f"Node {node.name} still carries our maintenance taint of closure {node.maintenance}: its visit failed "
+                "and was not undone. See its NodeUpgrade, repair the node, then remove the taint."
+            ),
+        )
+    return None
+
+
+def _skipped(_: World, node: NodeFacts) -> Found | None:
+    if not node.skip:
+        return None
+    return (
+        HoldReason.NODE_SKIPPED,
+        f"Node {node.name} carries the label gpu-upgrader.io/skip=true; remove it to have the node upgraded.",
+    )
+
+
+def _not_ready(_: World, node: NodeFacts) -> Found | None:
+    if node.ready:
+        return None
+    return HoldReason.NODE_NOT_READY, f"Node {node.name} is not Ready; repair it, or take it out of the pool."
+
+
+def _kernel_changed(world: World, node: NodeFacts) -> Found | None:
+    image = world.catalogue.bring_back(node)
+    if image is None:
+        return None
+    return (
+        HoldReason.NODE_KERNEL_CHANGED,
+        (
+            f"Node {node.name} came up with kernel {node.kernel}; it is first brought back to the driver that it had "
+            f"({image.version}), without a plan. Nothing needs to be done."
+        ),
+    )
+
+
+def _not_ours(world: World, node: NodeFacts) -> Found | None:
+    if node.driver_key or node.name not in world.occupied:
+        return None
+    return (
+        HoldReason.NODE_NOT_OURS,
+        f"Node {node.name} runs pods with GPUs on a driver that we did not install; drain it, then it is installed.",
+    )
+
+
+def _no_image(world: World, node: NodeFacts) -> Found | None:
+    if world.catalogue.wanted(node, world.target) is not None:
+        return None
+    target = world.target
+    return (
+        HoldReason.NO_DRIVER_IMAGE,
+        (
+            f"There is no Ready DriverImage for {target.driver_vendor} {target.driver_version} on kernel {node.kernel} "
+            f"of node {node.name}; build one and make a DriverImage for it."
+        ),
+    )
+
+
+def _plugin_unresolved(world: World, node: NodeFacts) -> Found | None:
+    if world.target.plugin_digest:
+        return None
+    return (
+        HoldReason.PLUGIN_NOT_RESOLVED,
+        (
+            f"The digest of device plugin {world.target.plugin_image} is not known, so node {node.name} is left alone; "
+            "see whether its registry can be reached."
+        ),
+    )
+
+
+def _skew(world: World, node: NodeFacts) -> Found | None:
+    if not world.drift[node.name].has(DriftReason.KUBELET):
+        return None
+    skew = kubelet_skew(world.target.kubelet_version, world.snapshot.api_server_version)
+    return None if skew.allowed else (HoldReason.KUBELET_SKEW, f"Node {node.name}: {skew.message}")
+
+
+_CHECKS: tuple[Callable[[World, NodeFacts], Found | None], ...] = (
+    _in_visit,
+    _skipped,
+    _not_ready,
+    _kernel_changed,
+    _not_ours,
+    _no_image,
+    _plugin_unresolved,
+    _skew,
+)

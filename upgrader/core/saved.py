@@ -1,0 +1,146 @@
+"""A forecast in a file: what somebody looked at and agreed to, and whether it still holds when it is applied."""
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+from msgspec import Struct
+
+from upgrader.core.errors import ConfigurationError
+from upgrader.core.fleet import ImageFacts
+from upgrader.core.forecast import Forecast
+from upgrader.core.holds import StrategyFacts
+
+FORMAT = "gpu-upgrader.io/forecast.v1"
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """What was agreed to: a forecast may change inside it."""
+
+    max_interruptions: int
+    gangs: tuple[str, ...]  # those that may be stopped
+    placement_unguaranteed: bool = False
+
+
+class SavedForecast(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The file that `upgrader plan -o` writes and `upgrader apply` takes."""
+
+    cluster: str  # uid of the namespace kube-system
+    stack: str
+    stack_uid: str
+    stack_generation: int
+    revision: str
+    created_at: datetime
+    strategy: StrategyFacts
+    limits: Limits
+    images: tuple[ImageFacts, ...]  # those that the visits of this forecast would use
+    forecast: Forecast
+    format: str = FORMAT
+
+
+class StaleReason(StrEnum):
+    """Why a saved forecast no longer holds, as one word."""
+
+    OTHER_CLUSTER = "OtherCluster"
+    OTHER_STACK = "OtherStack"
+    STACK_CHANGED = "StackChanged"
+    OTHER_REVISION = "OtherRevision"
+    IMAGE_GONE = "ImageGone"
+    MORE_INTERRUPTIONS = "MoreInterruptions"
+    OTHER_GANG = "OtherGang"
+
+
+class Stale(Struct, frozen=True, kw_only=True):
+    """One reason, and the same as a sentence."""
+
+    reason: StaleReason
+    message: str
+
+
+def limits_of(forecast: Forecast, strategy: StrategyFacts) -> Limits:
+    """What agreeing to a forecast agrees to."""
+    return Limits(
+        max_interruptions=forecast.summary.interruptions,
+        gangs=tuple(sorted(forecast.interrupted)),
+        placement_unguaranteed=strategy.placement_unguaranteed,
+    )
+
+
+def check_saved(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ...]:
+    """Every reason why a saved forecast no longer holds; none: it may be applied.
+
+    `fresh` is the forecast made anew with the strategy of the saved one; its `images` are all that are Ready now. A job
+    that ended, a node that left and a hold that went or came make nothing stale: less is done, or the same.
+    """
+    found = _identity(saved, fresh)
+    if found:
+        return found  # all the rest would compare things that have nothing to do with each other
+    return (*_images(saved, fresh), *_stops(saved, fresh))
+
+
+def dump(saved: SavedForecast) -> bytes:
+    """JSON for a file: indented, ends with a line feed, the same bytes for the same forecast."""
+    return msgspec.json.format(msgspec.json.encode(saved), indent=2) + b"\n"
+
+
+def load(raw: bytes, origin: str) -> SavedForecast:
+    """A saved forecast from a file's bytes; `origin` is its name, for the error.
+
+    Raises:
+        ConfigurationError: no forecast, or one of another format.
+    """
+    resolution = "Make a new one with `upgrader plan -o FILE`."
+    try:
+        saved = msgspec.json.decode(raw, type=SavedForecast)
+    except msgspec.MsgspecError as error:
+        raise ConfigurationError(
+            f"{origin} holds no saved forecast", details=str(error), resolution=resolution
+        ) from error
+    if saved.format != FORMAT:
+        raise ConfigurationError(f"{origin} has format {saved.format}, this is for {FORMAT}", resolution=resolution)
+    return saved
+
+
+def _identity(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ...]:
+    if saved.cluster != fresh.cluster:
+        message = f"It was made for another cluster ({saved.cluster}, this one is {fresh.cluster})."
+        return (Stale(reason=StaleReason.OTHER_CLUSTER, message=message),)
+    if (saved.stack, saved.stack_uid) != (fresh.stack, fresh.stack_uid):
+        message = (
+            f"It was made for stack {saved.stack} ({saved.stack_uid}), this one is {fresh.stack} ({fresh.stack_uid})."
+        )
+        return (Stale(reason=StaleReason.OTHER_STACK, message=message),)
+    if saved.stack_generation != fresh.stack_generation:
+        message = (
+            f"Stack {saved.stack} was edited since: generation {saved.stack_generation} then, "
+            f"{fresh.stack_generation} now."
+        )
+        return (Stale(reason=StaleReason.STACK_CHANGED, message=message),)
+    if saved.revision != fresh.revision:
+        message = f"It is towards revision {saved.revision}, the forecast made anew is towards {fresh.revision}."
+        return (Stale(reason=StaleReason.OTHER_REVISION, message=message),)
+    return ()
+
+
+def _images(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ...]:
+    ready = {image.key for image in fresh.images}
+    return tuple(
+        Stale(
+            reason=StaleReason.IMAGE_GONE,
+            message=f"Driver image {image.digest} ({image.version} on {image.kernel}) is no longer Ready.",
+        )
+        for image in saved.images
+        if image.key not in ready
+    )
+
+
+def _stops(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ...]:
+    found = [
+        Stale(reason=StaleReason.OTHER_GANG, message=f"{gang} would be stopped, and was not to be stopped then.")
+        for gang in sorted(fresh.forecast.interrupted.difference(saved.limits.gangs))
+    ]
+    count = fresh.forecast.summary.interruptions
+    if count > saved.limits.max_interruptions:
+        message = f"{count} gangs would be stopped, agreed were {saved.limits.max_interruptions}."
+        found.append(Stale(reason=StaleReason.MORE_INTERRUPTIONS, message=message))
+    return tuple(found)
