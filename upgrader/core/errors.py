@@ -65,13 +65,19 @@ class ConflictError(ClusterError):
 class ThrottledError(ClusterError):
     """The API server asks to wait (429); `retry_after` in seconds, None where it did not say."""
 
-    def __init__(self, brief: str, *, retry_after: float | None = None, details: str = "", resolution: str = "") -> None:
+    def __init__(
+        self, brief: str, *, retry_after: float | None = None, details: str = "", resolution: str = ""
+    ) -> None:
         super().__init__(brief, details=details, resolution=resolution)
         self.retry_after = retry_after
 
 
 class UnreachableError(ClusterError):
     """No answer from the API server: nothing is known, so nothing is decided."""
+
+
+class LostLeadershipError(UpgraderError):
+    """Our lease may have passed to another controller: nothing more is written, the successor goes on."""
 
 
 class RegistryError(UpgraderError):

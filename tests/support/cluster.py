@@ -1,0 +1,245 @@
+"""FakeCluster: reconcile's Cluster port in memory. The contract test holds it against a real API server.
+
+A test plays the rest of the world (kubelets, Job controller, people) through `cluster.store`, at once or by
+`cluster.store.listeners` and the clock; only calls of the port are logged and can be made to fail.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import msgspec
+
+from tests.support.objects import Object, applied, has_fields, has_labels, merged, patched, selected_by
+from tests.support.store import CLUSTER_SIDE, STATUS_ON_CREATE, ObjectStore
+from tests.support.world import FakeClock
+from upgrader.api.kubernetes import Node, ObjectMeta, Pod
+from upgrader.api.resources import NODES, PDBS, PODS, ResourceKind
+from upgrader.core.errors import ClusterError, ConflictError, NotFoundError, ThrottledError, UnreachableError
+
+T = TypeVar("T")
+
+
+class Write(msgspec.Struct, frozen=True):
+    """One write of ours: verb is create, merge, edit, apply, delete, evict or event."""
+
+    verb: str
+    kind: str
+    name: str
+    namespace: str = ""
+    subresource: str = ""
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """An Event as it was written."""
+
+    kind: str
+    name: str
+    reason: str
+    message: str
+    warning: bool = False
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """What happens at a write instead of an answer; `acted`: the write was done and only its answer is lost."""
+
+    error: Exception
+    acted: bool = False
+
+
+class FakeCluster:
+    """The API server as we use it."""
+
+    def __init__(self, clock: FakeClock | None = None) -> None:
+        self.clock = clock or FakeClock()
+        self.store = ObjectStore(self.clock)
+        self.reachable = True
+        self.writes: list[Write] = []
+        self.events: list[Event] = []
+        self.files: dict[tuple[str, str], bytes | Callable[[], bytes | None]] = {}
+        """What read_file finds, by pod uid and path."""
+        self.before_write: Callable[[Write], None] | None = None
+        self._faults: dict[int, Fault] = {}
+        self._applied: dict[tuple[str, str, str], Object] = {}
+
+    def fail_at(self, write: int, error: Exception, *, acted: bool = False) -> None:
+        """Make the n-th write from now on (counted from 1) fail."""
+        self._faults[len(self.writes) + write] = Fault(error, acted)
+
+    # ---- reading
+
+    async def get(self, kind: ResourceKind[T], name: str, namespace: str = "") -> T | None:
+        self._reach("get", kind.path(name, namespace))
+        found = self.store.find(kind, name, namespace)
+        return None if found is None else msgspec.convert(found, kind.type)
+
+    async def list(
+        self, kind: ResourceKind[T], namespace: str = "", *, labels: str = "", fields: str = ""
+    ) -> Sequence[T]:
+        self._reach("list", kind.path(namespace=namespace))
+        return [
+            msgspec.convert(found, kind.type)
+            for found in self.store.all(kind, namespace)
+            if has_labels(found["metadata"].get("labels", {}), labels) and has_fields(found, fields)
+        ]
+
+    async def read_file(self, pod: Pod, container: str, path: str) -> bytes | None:
+        meta = pod.metadata
+        self._reach("exec", PODS.path(meta.name, meta.namespace, "exec"))
+        running = self.store.find(PODS, meta.name, meta.namespace)
+        if running is None or running["metadata"]["uid"] != meta.uid:
+            return None
+        found = self.files.get((meta.uid, path))
+        return found() if callable(found) else found
+
+    # ---- writing
+
+    async def create(self, kind: ResourceKind[T], body: Mapping[str, Any]) -> T:
+        manifest = merged({}, body)
+        if kind.plural not in STATUS_ON_CREATE:
+            manifest.pop("status", None)
+        meta = manifest["metadata"]
+        for name in set(CLUSTER_SIDE) - {"name", "namespace"}:
+            meta.pop(name, None)
+        write = Write("create", kind.kind, meta["name"], meta.get("namespace", ""))
+        return self._write(write, kind, lambda: self.store.add(kind, manifest))
+
+    async def merge(
+        self, kind: ResourceKind[T], meta: ObjectMeta, patch: Mapping[str, Any], subresource: str = ""
+    ) -> T:
+        def edit(old: Object) -> Object:
+            if old["metadata"]["resourceVersion"] != meta.resource_version:
+                raise ConflictError(f"{kind.kind} {meta.name} has changed since it was read")
+            return _through(subresource, old, merged(old, patch))
+
+        return self._save("merge", kind, meta, edit, subresource)
+
+    async def edit(
+        self, kind: ResourceKind[T], meta: ObjectMeta, operations: Sequence[Mapping[str, Any]], subresource: str = ""
+    ) -> T:
+        def edit(old: Object) -> Object:
+            if old["metadata"]["uid"] != meta.uid:
+                raise ConflictError(f"{kind.kind} {meta.name} is another one of the same name")
+            return _through(subresource, old, patched(old, operations))
+
+        return self._save("edit", kind, meta, edit, subresource)
+
+    async def apply(self, kind: ResourceKind[T], body: Mapping[str, Any]) -> T:
+        manifest = merged({}, body)
+        meta = manifest["metadata"]
+        name, namespace = meta["name"], meta.get("namespace", "")
+        key = (kind.plural, namespace, name)
+
+        def act() -> Object:
+            if self.store.find(kind, name, namespace) is None:
+                result = self.store.add(kind, manifest)
+            else:
+                previous = self._applied.get(key, {})
+                result = self.store.save(
+                    kind, name, namespace, lambda old: _through("", old, applied(old, previous, manifest))
+                )
+            self._applied[key] = manifest
+            return result
+
+        return self._write(Write("apply", kind.kind, name, namespace), kind, act)
+
+    async def delete(self, kind: ResourceKind[T], meta: ObjectMeta) -> None:
+        def act() -> None:
+            found = self.store.find(kind, meta.name, meta.namespace)
+            if found is not None and found["metadata"]["uid"] == meta.uid:
+                self.store.mark_deleted(kind, meta.name, meta.namespace)
+
+        self._do(Write("delete", kind.kind, meta.name, meta.namespace), act)
+
+    async def evict(self, pod: ObjectMeta) -> None:
+        def act() -> None:
+            found = self.store.find(PODS, pod.name, pod.namespace)
+            if found is None:
+                raise NotFoundError(f"Pod {pod.name} is not there")
+            now = (found["metadata"]["uid"], found["metadata"]["resourceVersion"])
+            if now != (pod.uid, pod.resource_version):
+                raise ConflictError(f"Pod {pod.name} has changed since it was read")
+            self._ask_budgets(found)
+            self.store.mark_deleted(PODS, pod.name, pod.namespace)
+
+        self._do(Write("evict", "Pod", pod.name, pod.namespace, "eviction"), act)
+
+    async def event(
+        self, regarding: ObjectMeta, kind: str, api_version: str, *, reason: str, message: str, warning: bool = False
+    ) -> None:
+        assert api_version, "an Event says which object it is about"
+        self._log(Write("event", kind, regarding.name, regarding.namespace))
+        self.events.append(Event(kind=kind, name=regarding.name, reason=reason, message=message, warning=warning))
+
+    # ---- inside
+
+    def _ask_budgets(self, pod: Object) -> None:
+        namespace = pod["metadata"]["namespace"]
+        budgets = [
+            budget
+            for budget in self.store.all(PDBS, namespace)
+            if selected_by(pod["metadata"].get("labels", {}), budget["spec"].get("selector", {}))
+        ]
+        if len(budgets) > 1:
+            raise ClusterError("this pod has more than one PodDisruptionBudget: the API server evicts no such pod")
+        for budget in budgets:
+            allowed = budget.get("status", {}).get("disruptionsAllowed", 0)
+            if allowed < 1:
+                raise ThrottledError("the eviction would violate the pod's disruption budget")
+            status = {"status": {"disruptionsAllowed": allowed - 1}}
+            self.store.change(PDBS, budget["metadata"]["name"], status, namespace)
+
+    def _save(
+        self,
+        verb: str,
+        kind: ResourceKind[T],
+        meta: ObjectMeta,
+        edit: Callable[[Object], Object],
+        subresource: str,
+    ) -> T:
+        write = Write(verb, kind.kind, meta.name, meta.namespace, subresource)
+        return self._write(write, kind, lambda: self.store.save(kind, meta.name, meta.namespace, edit))
+
+    def _write(self, write: Write, kind: ResourceKind[T], act: Callable[[], Object]) -> T:
+        return msgspec.convert(self._do(write, act), kind.type)
+
+    def _do(self, write: Write, act: Callable[[], Any]) -> Any:
+        self._reach(write.verb, f"{write.kind} {write.name}")
+        if self.before_write is not None:
+            self.before_write(write)
+        self._log(write)
+        fault = self._faults.pop(len(self.writes), None)
+        if fault is not None and not fault.acted:
+            raise fault.error
+        result = act()
+        if fault is not None:
+            raise fault.error
+        return result
+
+    def _log(self, write: Write) -> None:
+        self.writes.append(write)
+
+    def _reach(self, verb: str, where: str) -> None:
+        if not self.reachable:
+            raise UnreachableError("no answer from the API server", details=f"{verb} {where}")
+
+
+class FakeNodes:
+    """The Nodes port on the fake's store; `synced` plays the cache falling behind."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+        self.synced = True
+
+    def snapshot(self) -> Mapping[str, Node] | None:
+        if not self.synced:
+            return None
+        nodes = (msgspec.convert(found, Node) for found in self._cluster.store.all(NODES))
+        return MappingProxyType({node.metadata.name: node for node in nodes})
+
+
+def _through(subresource: str, old: Object, new: Object) -> Object:
+    """The status subresource changes status only, the object itself everything else."""
+    keep, take = (old, new) if subresource == "status" else (new, old)
+    result = {name: part for name, part in keep.items() if name != "status"}
+    return result | ({"status": take["status"]} if "status" in take else {})

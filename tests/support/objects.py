@@ -1,0 +1,101 @@
+"""What an API server does with JSON, as pure functions on plain dictionaries: patches, selectors, references."""
+
+import copy
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jsonpatch
+import jsonpointer
+
+from upgrader.core.errors import ConfigurationError, ConflictError
+
+Object = dict[str, Any]
+
+_SET_BASED = re.compile(r"^(?P<key>[^\s]+)\s+(?P<op>in|notin)\s+\((?P<values>[^)]*)\)$")
+
+
+def merged(value: Any, patch: Any) -> Any:
+    """RFC 7386: objects are merged, null removes, everything else replaces."""
+    if not isinstance(patch, Mapping):
+        return copy.deepcopy(patch)
+    result = dict(value) if isinstance(value, Mapping) else {}
+    for name, part in patch.items():
+        if part is None:
+            result.pop(name, None)
+        else:
+            result[name] = merged(result.get(name), part)
+    return result
+
+
+def patched(value: Object, operations: Sequence[Mapping[str, Any]]) -> Object:
+    """RFC 6902; what does not fit the value is a ConflictError, as it is for the client on the real API server."""
+    try:
+        return jsonpatch.apply_patch(value, [dict(operation) for operation in operations])
+    except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
+        raise ConflictError("the object is not as the patch expects it", details=str(error)) from error
+
+
+def applied(value: Object, previous: Object, wanted: Object) -> Object:
+    """Server-side apply by one manager: what it applied before and no longer wants goes, lists are replaced whole."""
+    result = {name: part for name, part in value.items() if name in wanted or name not in previous}
+    for name, part in wanted.items():
+        if isinstance(part, Mapping):
+            before = previous.get(name) if isinstance(previous.get(name), Mapping) else {}
+            now = value.get(name) if isinstance(value.get(name), Mapping) else {}
+            result[name] = applied(now, before, dict(part))
+        else:
+            result[name] = copy.deepcopy(part)
+    return result
+
+
+def has_labels(labels: Mapping[str, str], selector: str) -> bool:
+    """Whether labels satisfy a selector in kubectl's syntax."""
+    return all(_requirement(labels, part.strip()) for part in _split(selector))
+
+
+def has_fields(value: Object, selector: str) -> bool:
+    """Whether an object satisfies a field selector: dotted paths, = and !=."""
+    return all(_field(value, part.strip()) for part in selector.split(",") if part.strip())
+
+
+def selected_by(labels: Mapping[str, str], selector: Mapping[str, Any]) -> bool:
+    """Whether labels satisfy a LabelSelector object."""
+    texts = [f"{key}={value}" for key, value in selector.get("matchLabels", {}).items()]
+    for expression in selector.get("matchExpressions", []):
+        key, values = expression["key"], ", ".join(expression.get("values", []))
+        texts.append(
+            {
+                "In": f"{key} in ({values})",
+                "NotIn": f"{key} notin ({values})",
+                "Exists": key,
+                "DoesNotExist": f"!{key}",
+            }[expression["operator"]]
+        )
+    return all(_requirement(labels, text) for text in texts)
+
+
+def _split(selector: str) -> list[str]:
+    return [part for part in re.split(r",(?![^(]*\))", selector) if part.strip()]
+
+
+def _requirement(labels: Mapping[str, str], text: str) -> bool:
+    if match := _SET_BASED.match(text):
+        values = {value.strip() for value in match["values"].split(",")}
+        # As in Kubernetes, `notin` and `!=` also hold where the label is missing.
+        return (labels.get(match["key"]) in values) == (match["op"] == "in")
+    for operator, equal in (("!=", False), ("==", True), ("=", True)):
+        key, found, value = text.partition(operator)
+        if found:
+            return (labels.get(key.strip()) == value.strip()) == equal
+    if re.search(r"[\s()]", text):
+        raise ConfigurationError(f"label selector {text!r} cannot be read")
+    return text.removeprefix("!") not in labels if text.startswith("!") else text in labels
+
+
+def _field(value: Object, text: str) -> bool:
+    path, operator, wanted = re.match(r"^([^!=]+)(!=|==|=)(.*)$", text).groups()
+    found: Any = value
+    for part in path.split("."):
+        found = found.get(part, "") if isinstance(found, Mapping) else ""
+    return (str(found) == wanted) == (operator != "!=")

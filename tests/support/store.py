@@ -1,0 +1,226 @@
+"""Objects as an API server keeps them: versions, generations, status apart, finalizers, owners, validation.
+
+Nothing here is asynchronous or counted: it is the world's side. FakeCluster puts our client's side on top of it.
+"""
+
+import copy
+import itertools
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from tests.support.objects import Object, merged
+from tests.support.world import FakeClock
+from upgrader.api.crd import schema
+from upgrader.api.kinds import KINDS
+from upgrader.api.resources import NAMESPACES, PODS, ResourceKind
+from upgrader.core.errors import ConfigurationError, ConflictError, NotFoundError
+from upgrader.core.timing import show
+
+Key = tuple[str, str, str]
+"""Plural, namespace, name."""
+
+CLUSTER_SIDE = ("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "name", "namespace")
+"""Metadata that no client writes."""
+
+STATUS_ON_CREATE = {"nodes", "persistentvolumes"}
+"""Kinds whose creator may set a status: kubelets register with one."""
+
+_CHANGE_RULES: dict[str, Callable[[Any, Any], bool]] = {
+    "self == oldSelf": lambda new, old: new == old,
+    "self >= oldSelf": lambda new, old: new >= old,
+}
+_RULES = {kind.resource.plural: kind.rules for kind in KINDS}
+_SCHEMAS = {kind.resource.plural: schema(kind.resource.type) for kind in KINDS}
+
+
+class Change(msgspec.Struct, frozen=True):
+    """Something happened to an object: `before` is None when it is new, `after` when it is gone."""
+
+    kind: ResourceKind[Any]
+    before: Object | None
+    after: Object | None
+
+
+class ObjectStore:
+    """All objects. `listeners` are told of every change, whoever made it, and may make further ones."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.listeners: list[Callable[[Change], None]] = []
+        self._objects: dict[Key, tuple[ResourceKind[Any], Object]] = {}
+        self._versions = itertools.count(1)
+        self._uids = itertools.count(1)
+        for name in ("default", "kube-system", "gpu-upgrader-system"):
+            self.put(NAMESPACES, {"metadata": {"name": name}})
+
+    # ---- the world's own way in: anything may be set
+
+    def put(self, kind: ResourceKind[Any], manifest: Object) -> Object:
+        """Create or replace an object as it is, status included; its namespace is made when it is missing."""
+        body = copy.deepcopy(manifest)
+        meta = body.setdefault("metadata", {})
+        namespace = meta.setdefault("namespace", "default") if kind.namespaced else ""
+        if namespace and (NAMESPACES.plural, "", namespace) not in self._objects:
+            self.put(NAMESPACES, {"metadata": {"name": namespace}})
+        if self.find(kind, meta["name"], namespace) is not None:
+            return self.save(kind, meta["name"], namespace, lambda old: merged(body, _identity(old)))
+        return self.add(kind, body)
+
+    def change(self, kind: ResourceKind[Any], name: str, patch: Object, namespace: str = "") -> Object:
+        """Merge a patch into an object, status included."""
+        return self.save(kind, name, namespace, lambda old: merged(old, patch))
+
+    def remove(self, kind: ResourceKind[Any], name: str, namespace: str = "") -> None:
+        """Take an object away at once, whatever its finalizers say."""
+        self._drop(self._key(kind, name, namespace))
+
+    # ---- what the API server does
+
+    def find(self, kind: ResourceKind[Any], name: str, namespace: str = "") -> Object | None:
+        """A copy of the object."""
+        found = self._objects.get(self._key(kind, name, namespace))
+        return copy.deepcopy(found[1]) if found else None
+
+    def all(self, kind: ResourceKind[Any], namespace: str = "") -> Iterator[Object]:
+        """Copies, in order of namespace and name; an empty namespace means all."""
+        for key in sorted(self._objects):
+            if key[0] == kind.plural and namespace in ("", key[1]):
+                yield copy.deepcopy(self._objects[key][1])
+
+    def add(self, kind: ResourceKind[Any], body: Object) -> Object:
+        """A new object; the cluster's side of its metadata is made here."""
+        meta = body["metadata"]
+        namespace = meta.get("namespace", "") if kind.namespaced else ""
+        if kind.namespaced and (NAMESPACES.plural, "", namespace) not in self._objects:
+            raise NotFoundError(f'namespaces "{namespace}" not found')
+        key = self._key(kind, meta["name"], namespace)
+        if key in self._objects:
+            raise ConflictError(f"{kind.kind} {meta['name']} exists already")
+        stored = {"apiVersion": kind.api_version, "kind": kind.kind} | copy.deepcopy(body)
+        stored["metadata"] = {key: value for key, value in meta.items() if value is not None}
+        stored["metadata"].setdefault("uid", str(uuid.UUID(int=next(self._uids))))
+        stored["metadata"] |= {
+            "generation": 1,
+            "creationTimestamp": show(self.clock.now()),
+            "resourceVersion": str(next(self._versions)),
+        }
+        if kind.plural in _SCHEMAS:
+            _fill_defaults(stored, _SCHEMAS[kind.plural])
+        self._judge(kind, stored, None)
+        self._objects[key] = (kind, stored)
+        self._tell(kind, None, stored)
+        return copy.deepcopy(stored)
+
+    def save(self, kind: ResourceKind[Any], name: str, namespace: str, edit: Callable[[Object], Object]) -> Object:
+        """Replace an object by an edited copy: same identity, new version if anything changed, next generation if the
+        wish changed; gone when the last finalizer of a deleted one goes.
+        """
+        key = self._key(kind, name, namespace)
+        if key not in self._objects:
+            raise NotFoundError(f"{kind.kind} {name} is not there")
+        old = self._objects[key][1]
+        new = merged(edit(copy.deepcopy(old)), _identity(old))
+        if kind.plural in _SCHEMAS:
+            _fill_defaults(new, _SCHEMAS[kind.plural])
+        if new == old:
+            return copy.deepcopy(old)
+        self._judge(kind, new, old)
+        if _wish(new) != _wish(old):
+            new["metadata"]["generation"] = old["metadata"]["generation"] + 1
+        new["metadata"]["resourceVersion"] = str(next(self._versions))
+        self._objects[key] = (kind, new)
+        self._tell(kind, old, new)
+        if new["metadata"].get("deletionTimestamp") and not _held(kind, new):
+            self._drop(key)
+        return copy.deepcopy(new)
+
+    def mark_deleted(self, kind: ResourceKind[Any], name: str, namespace: str = "") -> None:
+        """As DELETE does: finalizers, and kubelets of bound pods, hold the object; what it owns goes with it."""
+        key = self._key(kind, name, namespace)
+        if key not in self._objects:
+            raise NotFoundError(f"{kind.kind} {name} is not there")
+        old = self._objects[key][1]
+        if not _held(kind, old):
+            self._drop(key)
+        elif not old["metadata"].get("deletionTimestamp"):
+            new = copy.deepcopy(old)
+            new["metadata"] |= {
+                "deletionTimestamp": show(self.clock.now()),
+                "resourceVersion": str(next(self._versions)),
+            }
+            self._objects[key] = (kind, new)
+            self._tell(kind, old, new)
+
+    # ---- inside
+
+    def _key(self, kind: ResourceKind[Any], name: str, namespace: str) -> Key:
+        return (kind.plural, namespace if kind.namespaced else "", name)
+
+    def _drop(self, key: Key) -> None:
+        if key not in self._objects:
+            return
+        kind, old = self._objects.pop(key)
+        self._tell(kind, old, None)
+        owned = [
+            (other, each["metadata"])
+            for other, each in self._objects.values()
+            if any(owner["uid"] == old["metadata"]["uid"] for owner in each["metadata"].get("ownerReferences", []))
+        ]
+        for other, meta in owned:
+            if self.find(other, meta["name"], meta.get("namespace", "")) is not None:
+                self.mark_deleted(other, meta["name"], meta.get("namespace", ""))
+
+    def _tell(self, kind: ResourceKind[Any], before: Object | None, after: Object | None) -> None:
+        change = Change(kind, copy.deepcopy(before), copy.deepcopy(after))
+        for listener in list(self.listeners):
+            listener(change)
+
+    def _judge(self, kind: ResourceKind[Any], new: Object, old: Object | None) -> None:
+        try:
+            msgspec.convert(new, kind.type)
+        except msgspec.ValidationError as error:
+            name = new["metadata"]["name"]
+            raise ConfigurationError(f"{kind.kind} {name} is not valid", details=str(error)) from error
+        for rule in _RULES.get(kind.plural, ()) if old is not None else ():
+            judge = _CHANGE_RULES.get(rule.cel)
+            before, after = _at(old, rule.path), _at(new, rule.path)
+            if judge is not None and None not in (before, after) and not judge(after, before):
+                raise ConfigurationError(f"{kind.kind} {new['metadata']['name']} is not valid", details=rule.sentence)
+
+
+def _identity(old: Object) -> Object:
+    """The cluster's side of an object's metadata, as a merge patch (None: it stays absent)."""
+    return {"metadata": {name: old["metadata"].get(name) for name in CLUSTER_SIDE}}
+
+
+def _held(kind: ResourceKind[Any], value: Object) -> bool:
+    """Whether a deleted object stays: for its finalizers, or until the kubelet has ended the pod's containers."""
+    bound = kind == PODS and bool(value.get("spec", {}).get("nodeName"))
+    running = value.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+    return bool(value["metadata"].get("finalizers")) or (bound and running)
+
+
+def _wish(value: Object) -> Object:
+    return {name: part for name, part in value.items() if name not in ("metadata", "status")}
+
+
+def _at(value: Any, path: str) -> Any:
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _fill_defaults(value: Any, part: Object) -> None:
+    """Defaults of a structural schema, outer before inner."""
+    if isinstance(value, list):
+        for item in value:
+            _fill_defaults(item, part.get("items", {}))
+    elif isinstance(value, dict):
+        for name, child in part.get("properties", {}).items():
+            if name not in value and "default" in child:
+                value[name] = copy.deepcopy(child["default"])
+            if name in value:
+                _fill_defaults(value[name], child)

@@ -1,0 +1,298 @@
+"""The Cluster port on a real API server."""
+
+import asyncio
+import functools
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, Generic, Self, TypeVar, cast
+
+import msgspec
+from msgspec import Struct
+
+from upgrader.api.kubernetes import ObjectMeta, Pod, Wire
+from upgrader.api.names import FIELD_MANAGER
+from upgrader.api.resources import PODS, ResourceKind
+from upgrader.core.errors import (
+    ClusterError,
+    ConfigurationError,
+    ConflictError,
+    NotFoundError,
+    UnreachableError,
+)
+from upgrader.kube import events
+from upgrader.kube.connect import Access, Login
+from upgrader.kube.refusals import ExpiredError
+from upgrader.kube.transport import Call, Transport
+from upgrader.telemetry import metrics
+
+T = TypeVar("T")
+
+MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+
+PAGE_SIZE = 500
+LARGEST_FILE = 1 << 20
+READS_AT_ONCE = 8
+"""Files read by exec at the same time: each is a connection through API server and kubelet."""
+
+
+class ListMeta(Wire, frozen=True, kw_only=True):
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class Page(Wire, Generic[T], frozen=True, kw_only=True):
+    """A list, or one page of it."""
+
+    items: list[T]
+    metadata: ListMeta = ListMeta()
+
+
+class Listing(Struct, Generic[T], frozen=True):
+    """All objects of a kind, as of one version."""
+
+    items: list[T]
+    resource_version: str
+
+
+class KubeCluster:
+    """Objects by REST; use it as a context manager, or close() it.
+
+    `guard` is called right before every write and raises when we may no longer act (Leadership.check).
+    """
+
+    def __init__(self, login: Login, guard: Callable[[], None] | None = None) -> None:
+        self._login = login
+        self._transport = Transport(login.configuration, login.load)
+        self._guard = guard
+        self._reading = asyncio.Semaphore(READS_AT_ONCE)
+
+    @classmethod
+    async def connect(cls, kubeconfig: str | None = None, context: str | None = None) -> Self:
+        """As kubectl finds its cluster, or the pod's own; ConfigurationError when there is none."""
+        login = Login(kubeconfig, context)
+        await login.load()
+        return cls(login)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End all connections."""
+        await self._transport.close()
+
+    async def access(self) -> Access:
+        """Where we are connected and as whom, for kopf's own session."""
+        return await self._login.access()
+
+    def guard_with(self, guard: Callable[[], None]) -> None:
+        """From now on ask `guard` right before every write."""
+        self._guard = guard
+
+    # ---- reading
+
+    async def get(self, kind: ResourceKind[T], name: str, namespace: str = "") -> T | None:
+        """See ports.Cluster."""
+        try:
+            body = await self._transport.read(Call(method="GET", path=kind.path(name, namespace)))
+        except NotFoundError:
+            return None
+        return _decode(body, kind.type, f"{kind.kind} {name}")
+
+    async def list(
+        self, kind: ResourceKind[T], namespace: str = "", *, labels: str = "", fields: str = ""
+    ) -> Sequence[T]:
+        """See ports.Cluster."""
+        return (await self.listing(kind, namespace, labels=labels, fields=fields)).items
+
+    async def listing(
+        self, kind: ResourceKind[T], namespace: str = "", *, labels: str = "", fields: str = ""
+    ) -> Listing[T]:
+        """A list with the version from which a watch may go on."""
+        try:
+            return await self._pages(kind, namespace, labels, fields)
+        except ExpiredError:  # paging took longer than the API server keeps a version: once more from the start
+            return await self._pages(kind, namespace, labels, fields)
+
+    @asynccontextmanager
+    async def watch(
+        self, kind: ResourceKind[Any], resource_version: str, *, seconds: int, idle_seconds: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Changes since a version as lines of JSON, bookmarks among them; it ends by itself after about `seconds`."""
+        query = (
+            ("watch", "true"),
+            ("allowWatchBookmarks", "true"),
+            ("resourceVersion", resource_version),
+            ("timeoutSeconds", str(seconds)),
+        )
+        async with self._transport.lines(Call(method="GET", path=kind.path(), query=query), idle_seconds) as lines:
+            yield lines
+
+    async def read_file(self, pod: Pod, container: str, path: str) -> bytes | None:
+        """See ports.Cluster. The container needs `sh` and `cat`."""
+        marker = secrets.token_hex(16)  # of this reading only, so that no file can contain it
+        command = ("sh", "-c", 'cat -- "$1" && printf %s "$2"', "sh", path, marker)
+        query = (
+            ("container", container),
+            *(("command", part) for part in command),
+            *((stream, "true") for stream in ("stdout", "stderr")),
+        )
+        where = PODS.path(pod.metadata.name, pod.metadata.namespace, "exec")
+        async with self._reading:
+            said = await self._transport.output(where, query, LARGEST_FILE)
+        return said.removesuffix(marker.encode()) if said is not None and said.endswith(marker.encode()) else None
+
+    # ---- writing
+
+    async def create(self, kind: ResourceKind[T], body: Mapping[str, Any]) -> T:
+        """See ports.Cluster."""
+        path = kind.path(namespace=str(body["metadata"].get("namespace", "")))
+        manifest = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
+        return await self._written("create", kind, Call(method="POST", path=path, query=_MANAGED, body=manifest))
+
+    async def merge(
+        self, kind: ResourceKind[T], meta: ObjectMeta, patch: Mapping[str, Any], subresource: str = ""
+    ) -> T:
+        """See ports.Cluster."""
+        if not meta.resource_version:
+            raise ValueError(f"merge of {kind.kind} {meta.name} without the resourceVersion that was decided on")
+        body = {**patch, "metadata": {**patch.get("metadata", {}), "resourceVersion": meta.resource_version}}
+        return await self._patch("merge", kind, meta, body, subresource, MERGE_PATCH)
+
+    async def edit(
+        self, kind: ResourceKind[T], meta: ObjectMeta, operations: Sequence[Mapping[str, Any]], subresource: str = ""
+    ) -> T:
+        """See ports.Cluster."""
+        same = {"op": "test", "path": "/metadata/uid", "value": meta.uid}
+        try:
+            return await self._patch("edit", kind, meta, [same, *operations], subresource, JSON_PATCH)
+        except ConfigurationError as error:
+            if _NOT_APPLICABLE not in error.details:
+                raise
+            # The API server answers a failed `test` as it answers a broken patch, and ours are not broken.
+            raise ConflictError("the object is not as the patch expects it", details=error.details) from error
+
+    async def apply(self, kind: ResourceKind[T], body: Mapping[str, Any]) -> T:
+        """See ports.Cluster."""
+        meta = body["metadata"]
+        path = kind.path(meta["name"], str(meta.get("namespace", "")))
+        manifest = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
+        query = (*_MANAGED, ("force", "true"))
+        call = Call(method="PATCH", path=path, query=query, body=manifest, content_type=APPLY_PATCH)
+        return await self._written("apply", kind, call)
+
+    async def delete(self, kind: ResourceKind[T], meta: ObjectMeta) -> None:
+        """See ports.Cluster. What it owns goes in the background."""
+        # Said aloud, since Jobs would otherwise leave their pods behind.
+        options = {"propagationPolicy": "Background", "preconditions": {"uid": meta.uid}}
+        call = Call(method="DELETE", path=kind.path(meta.name, meta.namespace), body=options)
+        try:
+            await self._write("delete", kind, call)
+        except (NotFoundError, ConflictError):
+            return  # a conflict means that another object has the name now: this one is gone
+
+    async def evict(self, pod: ObjectMeta) -> None:
+        """See ports.Cluster."""
+        preconditions = {"uid": pod.uid, "resourceVersion": pod.resource_version}
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": {"preconditions": preconditions},
+        }
+        try:
+            await self._write(
+                "evict", PODS, Call(method="POST", path=PODS.path(pod.name, pod.namespace, "eviction"), body=eviction)
+            )
+        except UnreachableError as error:
+            if "more than one PodDisruptionBudget" not in error.details:
+                raise
+            raise ClusterError("this pod has more than one PodDisruptionBudget", details=error.details) from error
+
+    async def event(
+        self, regarding: ObjectMeta, kind: str, api_version: str, *, reason: str, message: str, warning: bool = False
+    ) -> None:
+        """See ports.Cluster."""
+        event = events.manifest(
+            regarding,
+            kind,
+            api_version,
+            reason=reason,
+            message=message,
+            warning=warning,
+            now=datetime.now(UTC),
+        )
+        await events.post(event, functools.partial(self.create, EVENTS))
+
+    # ---- inside
+
+    async def _pages(self, kind: ResourceKind[T], namespace: str, labels: str, fields: str) -> Listing[T]:
+        query = [("limit", str(PAGE_SIZE))]
+        query += [(name, text) for name, text in (("labelSelector", labels), ("fieldSelector", fields)) if text]
+        items: list[T] = []
+        following = ""
+        while True:
+            rest = (*query, ("continue", following)) if following else tuple(query)
+            body = await self._transport.read(Call(method="GET", path=kind.path(namespace=namespace), query=rest))
+            page = _decode(body, Page[kind.type], f"list of {kind.kind}")  # type: ignore[name-defined]
+            items += page.items
+            following = page.metadata.continue_
+            if not following:
+                return Listing(items, page.metadata.resource_version)
+
+    async def _patch(
+        self,
+        verb: str,
+        kind: ResourceKind[T],
+        meta: ObjectMeta,
+        body: object,
+        subresource: str,
+        content_type: str,
+    ) -> T:
+        path = kind.path(meta.name, meta.namespace, subresource)
+        call = Call(method="PATCH", path=path, query=_MANAGED, body=body, content_type=content_type)
+        return await self._written(verb, kind, call)
+
+    async def _written(self, verb: str, kind: ResourceKind[T], call: Call) -> T:
+        return _decode(await self._write(verb, kind, call), kind.type, call.asked)
+
+    async def _write(self, verb: str, kind: ResourceKind[Any], call: Call) -> bytes:
+        if self._guard is not None:
+            self._guard()
+        metrics.API_WRITES.labels(verb=verb, kind=kind.kind).inc()
+        return await self._transport.write(call)
+
+
+class Event(Wire, frozen=True, kw_only=True):
+    metadata: ObjectMeta
+
+
+EVENTS: ResourceKind[Event] = ResourceKind(
+    group="", version="v1", kind="Event", plural="events", namespaced=True, type=Event
+)
+
+_MANAGED = (("fieldManager", FIELD_MANAGER),)
+_NOT_APPLICABLE = "the server rejected our request due to an error in our request"
+
+
+@functools.cache
+def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - generic aliases are no classes
+    return msgspec.json.Decoder(type_)
+
+
+def _decode(body: bytes, type_: type[T], what: str) -> T:
+    try:
+        decoded: T = _decoder(cast("Any", type_)).decode(body)
+    except msgspec.MsgspecError as error:
+        raise ClusterError(
+            f"{what} cannot be read",
+            details=str(error),
+            resolution="It was stored by another release: apply crds/ of this release and correct the field.",
+        ) from error
+    return decoded

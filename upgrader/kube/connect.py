@@ -1,0 +1,79 @@
+"""Which API server, and who we are there: a kubeconfig as kubectl finds it, else the pod's service account."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from kubernetes.aio import config
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.config.incluster_config import SERVICE_HOST_ENV_NAME
+from msgspec import Struct
+
+from upgrader.core.errors import ConfigurationError
+
+
+class Access(Struct, frozen=True, kw_only=True):
+    """Where the API server is and how to speak to it, for others than our own client; files are PEM."""
+
+    server: str
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    token: str | None = None
+    insecure: bool = False
+
+
+class Login:
+    """Loads the configuration, and again when the API server no longer accepts it (tokens of exec plug-ins expire)."""
+
+    def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
+        self._kubeconfig = kubeconfig or _found_kubeconfig()
+        self._context = context
+        self.configuration: Any = Configuration()
+
+    async def load(self) -> None:
+        """Fill `configuration`.
+
+        Raises:
+            ConfigurationError: no kubeconfig and no service account, or one that cannot be used.
+        """
+        try:
+            if self._kubeconfig is not None:
+                await config.load_kube_config(
+                    config_file=self._kubeconfig,
+                    context=self._context,
+                    client_configuration=self.configuration,
+                    persist_config=False,
+                )
+            elif os.environ.get(SERVICE_HOST_ENV_NAME):
+                config.load_incluster_config(client_configuration=self.configuration)
+            else:
+                raise ConfigurationError(
+                    "no cluster is configured",
+                    details="there is no --kubeconfig, no KUBECONFIG, no ~/.kube/config, and this is no pod",
+                    resolution="Name a kubeconfig, or start a cluster of your own: `upgrader dev up`.",
+                )
+        except (config.ConfigException, OSError) as error:
+            source = self._kubeconfig or "the pod's service account"
+            raise ConfigurationError(f"{source} cannot be used", details=str(error)) from error
+
+    async def access(self) -> Access:
+        """The loaded configuration in plain words."""
+        loaded = self.configuration
+        token = (await loaded.auth_settings()).get("BearerToken", {}).get("value")
+        return Access(
+            server=loaded.host,
+            ca_file=loaded.ssl_ca_cert,
+            certificate_file=loaded.cert_file,
+            key_file=loaded.key_file,
+            token=token.split(None, 1)[-1] if token else None,
+            insecure=not loaded.verify_ssl,
+        )
+
+
+def _found_kubeconfig() -> str | None:
+    """As kubectl: KUBECONFIG (a list of files), else ~/.kube/config if it is there."""
+    if named := os.environ.get("KUBECONFIG"):
+        return named
+    usual = Path.home() / ".kube" / "config"
+    return str(usual) if usual.exists() else None

@@ -1,0 +1,52 @@
+"""Kubernetes Events: what people see with `kubectl describe`. Losing one changes nothing, so nothing here raises."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+import structlog
+
+from upgrader.api.kubernetes import ObjectMeta
+from upgrader.core.errors import UpgraderError
+from upgrader.core.timing import show
+
+_LONGEST_MESSAGE = 1024  # the API server refuses longer ones
+_COMPONENT = "gpu-upgrader"
+
+log = structlog.get_logger(__name__)
+
+
+def manifest(
+    regarding: ObjectMeta, kind: str, api_version: str, *, reason: str, message: str, warning: bool, now: datetime
+) -> dict[str, Any]:
+    """A core/v1 Event; one about an object without namespace lies in `default`, where kubectl looks for it."""
+    namespace = regarding.namespace or "default"
+    when = show(now.replace(microsecond=0))
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{regarding.name[:230]}.{int(now.timestamp() * 1e6):x}", "namespace": namespace},
+        "involvedObject": {
+            "apiVersion": api_version,
+            "kind": kind,
+            "name": regarding.name,
+            "namespace": regarding.namespace,
+            "uid": regarding.uid,
+        },
+        "type": "Warning" if warning else "Normal",
+        "reason": reason,
+        "message": message[:_LONGEST_MESSAGE],
+        "firstTimestamp": when,
+        "lastTimestamp": when,
+        "count": 1,
+        "source": {"component": _COMPONENT},
+        "reportingComponent": _COMPONENT,
+    }
+
+
+async def post(event: Mapping[str, Any], send: Callable[[Mapping[str, Any]], Awaitable[object]]) -> None:
+    """Send an Event; a failure is logged."""
+    try:
+        await send(event)
+    except UpgraderError as error:
+        log.warning("event lost", reason=event["reason"], about=event["involvedObject"]["name"], error=str(error))

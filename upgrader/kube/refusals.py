@@ -1,0 +1,83 @@
+"""What the API server says when it does not do what was asked, in our own errors.
+
+Kubernetes answers with a Status object (API conventions, "Response Status Kind"); a proxy in front of it, or a path
+that it does not know, answers with anything else.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+
+from upgrader.core.errors import (
+    ClusterError,
+    ConfigurationError,
+    ConflictError,
+    NotFoundError,
+    ThrottledError,
+    UnreachableError,
+    UpgraderError,
+)
+
+
+class ExpiredError(ClusterError):
+    """A resourceVersion or a page of a list is too old (410): list anew."""
+
+
+class RefusedError(UnreachableError):
+    """Nobody listens there: nothing was sent, so that even this much is known."""
+
+
+class Details(Struct, frozen=True, rename="camel"):
+    name: str = ""
+    kind: str = ""
+    retry_after_seconds: float | None = None
+
+
+class Status(Struct, frozen=True, rename="camel"):
+    message: str = ""
+    reason: str = ""
+    details: Details | None = None
+
+
+_BY_CODE: Mapping[int, tuple[type[UpgraderError], str, str]] = {
+    401: (ClusterError, "the API server does not know us", "Log in again, or name another kubeconfig."),
+    403: (ClusterError, "the API server does not allow this", "Grant what deploy/ lists for the controller."),
+    404: (ConfigurationError, "the API server does not serve this kind", "Apply crds/ of this release."),
+    409: (ConflictError, "the object changed since it was read, or exists already", ""),
+    410: (ExpiredError, "the API server no longer knows that version", ""),
+}
+
+
+def refusal(code: int, headers: Mapping[str, str], body: bytes, asked: str) -> UpgraderError:
+    """The error for an answer that is not 2xx; `asked` (verb and path) becomes its details."""
+    status = _status(body)
+    said = status.message or body[:200].decode(errors="replace").strip() or f"HTTP {code}"
+    details = f"{asked}: {said}"
+    if code == 404 and status.details is not None and status.details.name:
+        return NotFoundError(f"{status.details.kind} {status.details.name} is not there", details=details)
+    if code in (400, 422):
+        return ConfigurationError(said.splitlines()[0], details=details)
+    if code == 429:
+        after = _retry_after(headers, status)
+        return ThrottledError("the API server asks to wait", retry_after=after, details=details)
+    if code in _BY_CODE:
+        kind, brief, resolution = _BY_CODE[code]
+        return kind(brief, details=details, resolution=resolution)
+    kind = UnreachableError if code >= 500 else ClusterError
+    return kind(f"the API server answered {code}", details=details)
+
+
+def _status(body: bytes) -> Status:
+    try:
+        return msgspec.json.decode(body, type=Status)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Status()
+
+
+def _retry_after(headers: Mapping[str, str], status: Status) -> float | None:
+    """Seconds; the form with a date is not used by Kubernetes."""
+    text = headers.get("Retry-After", "")
+    if text.isdecimal():
+        return float(text)
+    return status.details.retry_after_seconds if status.details is not None else None

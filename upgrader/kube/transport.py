@@ -1,0 +1,172 @@
+"""The wire: requests with time-outs, raw bodies, our errors; retries only where nothing can have happened twice.
+
+kubernetes.aio gives the session, TLS, proxies and credentials; its models are not used, since they cost 20 times the
+CPU of decoding the few fields that we read.
+"""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from importlib.metadata import version
+from typing import Any
+
+import aiohttp
+import msgspec
+import tenacity
+from kubernetes.aio.client import ApiClient
+from kubernetes.aio.stream import WsApiClient
+from msgspec import Struct
+
+from upgrader.core.errors import ThrottledError, UnreachableError
+from upgrader.kube.refusals import RefusedError, refusal
+
+REQUEST_SECONDS = 10.0
+"""Longest that a request may take: shorter than a lease's hand-over, see lease.py."""
+
+JSON = "application/json"
+_LONGEST_RETRY_AFTER = 5.0
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """A request before it has an address and credentials."""
+
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    body: Any = None
+    content_type: str = JSON
+
+    @property
+    def asked(self) -> str:
+        """For errors: verb and path."""
+        return f"{self.method} {self.path}"
+
+
+class Transport:
+    """One session with one API server. `relogin` refreshes the configuration after a 401."""
+
+    def __init__(self, configuration: Any, relogin: Callable[[], Awaitable[None]]) -> None:  # noqa: ANN401 - untyped package
+        self._relogin = relogin
+        self._client: Any = ApiClient(configuration)
+        self._client.user_agent = f"gpu-upgrader/{version('gpu-upgrader')}"
+        self._sockets: Any = WsApiClient(configuration)
+        self._sockets.user_agent = self._client.user_agent
+
+    async def close(self) -> None:
+        """End all connections."""
+        await self._client.close()
+        await self._sockets.close()
+
+    async def read(self, call: Call) -> bytes:
+        """A request that changes nothing: tried again when nobody listens and when the API server says when to."""
+        trying = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception(_worth_another_try),
+            wait=_pause,
+            stop=tenacity.stop_after_attempt(4),
+            reraise=True,
+        )
+        return await trying(self.write, call)
+
+    async def write(self, call: Call) -> bytes:
+        """A request that is sent once: after an error that is no refusal it may or may not have been done.
+
+        Raises:
+            UpgraderError: as refusals.refusal() says; UnreachableError when no answer came in time.
+        """
+        async with self._answer(call, aiohttp.ClientTimeout(total=REQUEST_SECONDS)) as response:
+            with _silence_is_unreachable(call.asked):
+                return bytes(await response.read())
+
+    @asynccontextmanager
+    async def lines(self, call: Call, idle_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        """An answer line by line (a watch); UnreachableError when nothing comes for `idle_seconds`."""
+        patience = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_SECONDS, sock_read=idle_seconds)
+        async with self._answer(call, patience) as response:
+            yield _lines(response, call.asked)
+
+    async def output(self, path: str, query: tuple[tuple[str, str], ...], limit: int) -> bytes | None:
+        """Standard output of a command run by exec, as far as it came; None when it was not run or said too much.
+
+        That it is whole cannot be seen here: a kubelet that restarts cuts the channel and may report success.
+        """
+        _, url, headers, _, _ = await self._client.param_serialize("GET", path, auth_settings=["BearerToken"])
+        said = bytearray()
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                opening = await self._sockets.request(
+                    "GET", url, query_params=list(query), headers=headers, _preload_content=False
+                )
+                async with opening as socket:
+                    async for message in socket:
+                        if message.type is aiohttp.WSMsgType.BINARY and message.data[:1] == b"\x01":
+                            said += message.data[1:]
+                        if len(said) > limit:
+                            return None
+        except aiohttp.WSServerHandshakeError as error:
+            if error.status in (401, 403):
+                raise refusal(error.status, {}, error.message.encode(), f"EXEC {path}") from error
+            return None
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return None
+        return bytes(said)
+
+    @asynccontextmanager
+    async def _answer(self, call: Call, patience: aiohttp.ClientTimeout) -> AsyncIterator[Any]:
+        """The raw response to a call that was accepted, body unread."""
+        raw = await self._send(call, patience)
+        if raw.status == 401:
+            raw.release()
+            await self._relogin()
+            raw = await self._send(call, patience)
+        try:
+            if not 200 <= raw.status < 300:
+                with _silence_is_unreachable(call.asked):
+                    body = bytes(await raw.read())
+                raise refusal(raw.status, raw.headers, body, call.asked)
+            yield raw
+        finally:
+            raw.release()
+
+    async def _send(self, call: Call, patience: aiohttp.ClientTimeout) -> Any:  # noqa: ANN401 - untyped package
+        method, url, headers, body, _ = await self._client.param_serialize(
+            call.method,
+            call.path,
+            query_params=list(call.query),
+            header_params={"Accept": JSON, "Content-Type": call.content_type},
+            body=msgspec.to_builtins(call.body),
+            auth_settings=["BearerToken"],
+        )
+        with _silence_is_unreachable(call.asked):
+            answer = await self._client.call_api(method, url, headers, body, _request_timeout=patience)
+        return answer.response
+
+
+async def _lines(response: Any, asked: str) -> AsyncIterator[bytes]:  # noqa: ANN401 - untyped package
+    with _silence_is_unreachable(asked):
+        async for line in response.content:
+            yield line
+
+
+@contextmanager
+def _silence_is_unreachable(asked: str) -> Iterator[None]:
+    try:
+        yield
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        refused = isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno == errno.ECONNREFUSED
+        kind = RefusedError if refused else UnreachableError
+        why = str(error) or type(error).__name__
+        raise kind("no answer from the API server", details=f"{asked}: {why}") from error
+
+
+def _worth_another_try(error: BaseException) -> bool:
+    if isinstance(error, ThrottledError):
+        return error.retry_after is not None and error.retry_after <= _LONGEST_RETRY_AFTER
+    return isinstance(error, RefusedError)
+
+
+def _pause(state: tenacity.RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome is not None else None
+    if isinstance(error, ThrottledError) and error.retry_after is not None:
+        return error.retry_after
+    return tenacity.wait_random_exponential(multiplier=0.1, max=1.0)(state)

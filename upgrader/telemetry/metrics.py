@@ -1,0 +1,39 @@
+"""What Prometheus scrapes. No label names a node or a job: those are in Events, status and logs."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+REGISTRY = CollectorRegistry()
+"""Our own, so that tests of two controllers in one process can tell; the process's own collectors are not in it."""
+
+PHASE_SECONDS = Histogram(
+    "upgrader_phase_seconds",
+    "How long a phase of a state machine lasted, by the phase that was left.",
+    ["machine", "phase"],
+    buckets=(1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 21600, 86400),
+    registry=REGISTRY,
+)
+HOLDS = Gauge("upgrader_holds", "Nodes, gangs and closures that wait, by reason.", ["reason"], registry=REGISTRY)
+LAST_RECONCILE = Gauge(
+    "upgrader_last_reconcile_timestamp_seconds",
+    "When an object of this kind was last brought to its end without an error (Unix time).",
+    ["kind"],
+    registry=REGISTRY,
+)
+RECONCILE_ERRORS = Counter(
+    "upgrader_reconcile_errors_total", "Reconcile steps that ended with an error.", ["kind", "error"], registry=REGISTRY
+)
+API_WRITES = Counter("upgrader_api_writes_total", "Writes sent to the API server.", ["verb", "kind"], registry=REGISTRY)
+NODE_CACHE_SYNCED = Gauge(
+    "upgrader_node_cache_synced", "1 while the nodes are in step with the API server, else 0.", registry=REGISTRY
+)
+NODE_CACHE_RELISTS = Counter(
+    "upgrader_node_cache_relists_total", "How often all nodes were listed anew.", registry=REGISTRY
+)
+LEADER = Gauge("upgrader_leader", "1 while this process holds the lease, else 0.", registry=REGISTRY)
+
+
+def show_holds(by_reason: dict[str, int]) -> None:
+    """Replace all holds, so that a reason that is gone shows nothing."""
+    HOLDS.clear()
+    for reason, count in by_reason.items():
+        HOLDS.labels(reason=reason).set(count)
