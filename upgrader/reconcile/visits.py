@@ -5,7 +5,7 @@ from typing import Any
 import structlog
 
 from upgrader.api import names
-from upgrader.api.kubernetes import Node, ObjectMeta
+from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import JOBS, NODE_UPGRADES, NODES, PODS
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core import timing
@@ -174,4 +174,3 @@ async def _tell(context: Context, upgrade: NodeUpgrade, view: NodeView, decision
     )
 
 
-__all__ = ["Node", "perform"]

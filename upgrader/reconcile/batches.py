@@ -1,0 +1,155 @@
+"""Starting a batch: the batch is written into the plan first, then its visits and conversations are made from it.
+
+Every object's name follows from plan, batch and node (or gang), so making them again after a restart makes none twice.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import structlog
+
+from upgrader.api.resources import CHECKPOINT_REQUESTS, DAEMONSETS, NODE_UPGRADES, PODS, UPGRADE_PLANS
+from upgrader.api.v1alpha1 import BatchStatus, CheckpointRequest, ClosureStatus, GpuStack, NodeUpgrade, UpgradePlan
+from upgrader.core import timing
+from upgrader.core.catalogue import Catalogue
+from upgrader.core.errors import ConflictError
+from upgrader.core.fleet import Gang, NodeFacts, Snapshot, Target
+from upgrader.core.forecast import BatchForecast
+from upgrader.core.phases import NodePhase, VisitReason, row
+from upgrader.reconcile import orders
+from upgrader.reconcile.context import Context
+from upgrader.reconcile.revisions import owner_of, read_target
+from upgrader.reconcile.talks import next_request_id
+from upgrader.stack import manifests
+
+log = structlog.get_logger()
+
+ASKING_MARGIN = 300
+"""Seconds beyond the longest checkpoint until a closure is let go."""
+
+
+def timeout_of(gangs: Iterable[Gang], default: int) -> int:
+    """The longest checkpoint of these gangs, in seconds."""
+    return max((gang.timeout_seconds or default for gang in gangs), default=default)
+
+
+def batch_status(context: Context, plan: UpgradePlan, number: int, batch: BatchForecast, snapshot: Snapshot) -> BatchStatus:
+    """A batch as it is stored: fixed from now on."""
+    now = context.clock.now()
+    wanted = {gang for closure in batch.closures for gang in closure.gangs}
+    timeout = timeout_of((gang for gang in snapshot.gangs if gang.name in wanted), plan.spec.checkpoint.timeout_seconds)
+    preparing = row(NodePhase.PREPARING).seconds or 0
+    return BatchStatus(
+        number=number,
+        closures=[
+            ClosureStatus(name=one.name, nodes=list(one.nodes), gangs=list(one.gangs), gpus=one.gpus)
+            for one in batch.closures
+        ],
+        started_at=timing.show(now),
+        ask_until=timing.show(timing.after(now, preparing + timeout + ASKING_MARGIN)),
+    )
+
+
+async def create_visits(
+    context: Context, plan: UpgradePlan, stack: GpuStack, target: Target, batch: BatchStatus, snapshot: Snapshot,
+    existing: Sequence[NodeUpgrade],
+) -> None:
+    """Make the visits of a batch that are missing; nodes that left meanwhile are left out."""
+    catalogue = Catalogue(snapshot.images)
+    facts = {node.name: node for node in snapshot.nodes}
+    there = {one.spec.node.name for one in existing}
+    for closure in batch.closures:
+        for name in closure.nodes:
+            node = facts.get(name)
+            image = catalogue.wanted(node, target) if node is not None else None
+            if name in there or node is None or image is None:
+                continue
+            await ensure_operands(context, stack, target, image)
+            body = orders.node_upgrade(
+                name=orders.visit_name(name, plan.metadata.uid, str(batch.number), node.uid),
+                node=node,
+                stack=stack.metadata.name,
+                closure=closure.name,
+                reason=VisitReason.ROLLOUT,
+                source=await source_state(context, stack, node, catalogue),
+                target=orders.wanted_state(target, image),
+                plan=plan.metadata.name,
+                batch=batch.number,
+                owner=_owner(plan),
+            )
+            await create_once(context, NODE_UPGRADES, body)
+
+
+async def source_state(context: Context, stack: GpuStack, node: NodeFacts, catalogue: Catalogue) -> Any:
+    """What a node runs before its visit, by its own labels."""
+    had = await read_target(context, stack.metadata.name, node.revision) if node.revision else None
+    return orders.present_state(node, had, catalogue.of(node))
+
+
+async def ensure_operands(context: Context, stack: GpuStack, target: Target, image: Any) -> None:
+    """The DaemonSets that a node's labels will choose; applying them changes no node by itself."""
+    state = orders.wanted_state(target, image)
+    bodies = (
+        manifests.driver_daemonset(stack.metadata.name, image, context.stack),
+        manifests.plugin_daemonset(
+            stack.metadata.name, state.plugin_key, target.plugin_digest, target.resource_name, context.stack
+        ),
+    )
+    for body in bodies:
+        meta = body["metadata"]
+        if await context.cluster.get(DAEMONSETS, meta["name"], meta["namespace"]) is None:
+            context.leadership.check()
+            await context.cluster.apply(DAEMONSETS, body | {"metadata": meta | {"ownerReferences": [owner_of(stack)]}})
+
+
+async def create_requests(
+    context: Context, plan: UpgradePlan, batch: BatchStatus, closure: ClosureStatus, snapshot: Snapshot,
+    existing: Sequence[CheckpointRequest],
+) -> int:
+    """Make the conversations of a closure whose nodes are all prepared; returns how many gangs must answer."""
+    gangs = [gang for gang in snapshot.gangs if gang.name in closure.gangs and gang.nodes & set(closure.nodes)]
+    there = {one.spec.gang for one in existing}
+    park = timeout_of(gangs, plan.spec.checkpoint.timeout_seconds) + ASKING_MARGIN
+    now = context.clock.now()
+    for gang in gangs:
+        if gang.name in there or gang.owner is None:
+            continue
+        pods = await context.cluster.list(
+            PODS, gang.namespace, labels=f"batch.kubernetes.io/controller-uid={gang.owner.uid}"
+        )
+        body = orders.checkpoint_request(
+            gang=gang,
+            plan=plan.metadata.name,
+            batch=batch.number,
+            closure=closure.name,
+            request_id=next_request_id(0, pods, int(now.timestamp())),
+            asked_at=now,
+            park_seconds=park,
+        )
+        body["metadata"]["ownerReferences"] = [_owner(plan)]
+        await create_once(context, CHECKPOINT_REQUESTS, body)
+    return len(gangs)
+
+
+async def create_once(context: Context, kind: Any, body: dict[str, Any]) -> bool:
+    """Create an object whose name says what it is for; False where it is there already."""
+    context.leadership.check()
+    try:
+        await context.cluster.create(kind, body)
+    except ConflictError:
+        log.info("already created", kind=kind.kind, name=body["metadata"]["name"])
+        return False
+    return True
+
+
+def _owner(plan: UpgradePlan) -> dict[str, Any]:
+    return {
+        "apiVersion": UPGRADE_PLANS.api_version,
+        "kind": UPGRADE_PLANS.kind,
+        "name": plan.metadata.name,
+        "uid": plan.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+
+

@@ -1,0 +1,120 @@
+"""One step of everything that is under way: reads the visits and conversations of each closure, decides, acts, records.
+
+Reads are made anew for each closure in each step, right before its decisions; what a conflict shows as outdated is left to
+the next step.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
+from upgrader.core import timing, visit
+from upgrader.core.conversation import GangClosure
+from upgrader.core.errors import ConflictError, NotFoundError
+from upgrader.core.phases import RequestPhase, ends
+from upgrader.core.visit import ClosureView, NodeView, RequestFacts
+from upgrader.reconcile.context import Context
+from upgrader.reconcile.talks import Talk, advance, read_talk
+from upgrader.reconcile.visit_view import read_visit
+from upgrader.reconcile.visits import perform
+
+log = structlog.get_logger()
+
+ACKNOWLEDGED = frozenset({RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Closure:
+    """A closure under way, as its plan (or, without one, its stack) knows it."""
+
+    name: str
+    visits: Sequence[NodeUpgrade]
+    requests: Sequence[CheckpointRequest] = ()
+    gangs: int = 0
+    undo: bool = False
+    ask_until: str | None = None
+    revisions_left: Sequence[str] = ()
+
+    @property
+    def open(self) -> bool:
+        """Whether anything of it has not ended."""
+        return not (
+            all(ends(one.status.phase) for one in self.visits) and all(ends(one.status.phase) for one in self.requests)
+        )
+
+
+async def step(context: Context, closure: Closure) -> None:
+    """One step of one closure: its gangs first, so that nodes see what became of them at the next look."""
+    resource = closure.visits[0].spec.target.resource_name
+    talks = [await read_talk(context, request, resource) for request in closure.requests]
+    views = await _views(context, closure, talks)
+    for talk in talks:
+        if not ends(talk.view.phase):
+            await _converse(context, closure, talk, talks, views)
+    facts = ClosureView(
+        nodes=tuple(views),
+        requests=tuple(_facts(talk) for talk in talks),
+        gangs=closure.gangs,
+        undo=closure.undo,
+    )
+    for upgrade, view in zip(closure.visits, views, strict=True):
+        if not ends(view.phase):
+            await _walk(context, closure, upgrade, view, facts)
+
+
+async def _views(context: Context, closure: Closure, talks: Sequence[Talk]) -> list[NodeView]:
+    members = frozenset(
+        member.uid
+        for talk in talks
+        if talk.view.phase in ACKNOWLEDGED
+        for member in talk.request.spec.members
+    )
+    return [await read_visit(context, upgrade, members) for upgrade in closure.visits]
+
+
+def _facts(talk: Talk) -> RequestFacts:
+    return RequestFacts(
+        name=talk.view.name, gang=talk.view.gang, phase=talk.view.phase, bound=talk.bound,
+        message=talk.request.status.message,
+    )
+
+
+async def _converse(
+    context: Context, closure: Closure, talk: Talk, talks: Sequence[Talk], views: Sequence[NodeView]
+) -> None:
+    around = GangClosure(
+        nodes=tuple(view.phase for view in views),
+        siblings=tuple(one.view.phase for one in talks if one is not talk),
+        undo=closure.undo and all(view.phase in visit.BEFORE_OFF or ends(view.phase) for view in views),
+        ask_until=timing.parse(closure.ask_until) if closure.ask_until else None,
+    )
+    try:
+        decision = await advance(
+            context, talk, around, revisions_left=closure.revisions_left, ask_until=closure.ask_until
+        )
+    except (ConflictError, NotFoundError) as error:
+        log.info("looks again", request=talk.view.name, because=error.brief)
+        return
+    if decision.phase is not talk.view.phase:
+        log.info("conversation", gang=talk.view.gang, phase=decision.phase.value, message=decision.message)
+
+
+
+
+
+async def _walk(
+    context: Context, closure: Closure, upgrade: NodeUpgrade, view: NodeView, facts: ClosureView
+) -> None:
+    decision = visit.decide(view, facts, context.clock.now())
+    try:
+        await perform(context, upgrade, view, decision, closure.ask_until)
+    except (ConflictError, NotFoundError) as error:
+        log.info("looks again", visit=view.name, because=error.brief)
+        return
+    if decision.phase is not view.phase:
+        log.info(
+            "visit", node=upgrade.spec.node.name, phase=decision.phase.value, message=decision.message,
+            failure=decision.failure,
+        )

@@ -1,0 +1,54 @@
+"""The DaemonSets of a stack: kept for every key that a node's label or a visit names, removed when nothing does."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import structlog
+
+from upgrader.api import names
+from upgrader.api.resources import DAEMONSETS, NODE_UPGRADES
+from upgrader.api.v1alpha1 import DriftCount
+from upgrader.core.drift import NodeDrift
+from upgrader.core.phases import ends
+from upgrader.reconcile.context import Context
+
+if TYPE_CHECKING:
+    from upgrader.reconcile.stacks import Read
+
+log = structlog.get_logger()
+
+SHOWN = 10
+
+
+def drift_counts(found: Sequence[NodeDrift]) -> list[DriftCount]:
+    """Drift by reason with the first ten names, the most frequent first."""
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for one in found:
+        for finding in one.findings:
+            if finding.counts:
+                by_reason[finding.reason.value].append(one.node)
+    return [
+        DriftCount(reason=reason, nodes=len(nodes), names=sorted(nodes)[:SHOWN])
+        for reason, nodes in sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0]))
+    ]
+
+
+async def sweep(context: Context, read: Read) -> None:
+    """Remove DaemonSets of this stack that no node and no visit under way needs, and that the present revision does not."""
+    needed = {node.driver_key for node in read.snapshot.nodes} | {node.plugin_key for node in read.snapshot.nodes}
+    selector = f"{names.LABEL_STACK}={read.stack.metadata.name}"
+    for visit in await context.cluster.list(NODE_UPGRADES, labels=selector):
+        if not ends(visit.status.phase):
+            for state in (visit.spec.source, visit.spec.target):
+                needed |= {state.driver_key, state.plugin_key}
+    if read.running is not None:
+        return
+    for one in await context.cluster.list(DAEMONSETS, context.stack.namespace, labels=selector):
+        key = one.metadata.labels.get(names.LABEL_IMAGE_KEY, "")
+        if key and key not in needed and one.status.desired_number_scheduled == 0:
+            context.leadership.check()
+            log.info("operand removed", name=one.metadata.name)
+            await context.cluster.delete(DAEMONSETS, one.metadata)

@@ -1,0 +1,124 @@
+"""The objects that order a visit or a conversation, as manifests; pure. Names follow from what they are for."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from upgrader.api import names
+from upgrader.api.resources import CHECKPOINT_REQUESTS, NODE_UPGRADES
+from upgrader.api.v1alpha1 import NodeState
+from upgrader.core import timing
+from upgrader.core.fleet import Gang, ImageFacts, NodeFacts, Target
+from upgrader.core.naming import digits, object_name
+from upgrader.core.phases import VisitReason
+from upgrader.core.revisions import plugin_key
+
+LABEL_BATCH = f"{names.GROUP}/batch"
+
+
+def wanted_state(target: Target, image: ImageFacts) -> NodeState:
+    """What a node should run under a revision, with the image for its kernel."""
+    return NodeState(
+        revision=target.revision,
+        kernel=image.kernel,
+        driver_vendor=image.vendor,
+        driver_version=image.version,
+        driver_image=image.digest,
+        driver_key=image.key,
+        plugin_image=target.plugin_digest,
+        plugin_key=plugin_key(digest=target.plugin_digest, resource_name=target.resource_name),
+        kubelet_version=target.kubelet_version,
+        kubelet_artifact=target.kubelet_digest,
+        kubelet_binary=target.kubelet_binary,
+        resource_name=target.resource_name,
+    )
+
+
+def present_state(node: NodeFacts, had: Target | None, image: ImageFacts | None) -> NodeState:
+    """What a node runs now, as far as it is ours: empty where it was never installed."""
+    if image is None or had is None:
+        return NodeState(kubelet_version=node.kubelet_version, kubelet_binary=had.kubelet_binary if had else "")
+    state = wanted_state(had, image)
+    # The kubelet's version is a fact of the node: an earlier revision may not have managed it.
+    return msgspec.structs.replace(state, kubelet_version=node.kubelet_version, plugin_key=node.plugin_key or state.plugin_key)
+
+
+def lone_closure(node: str) -> str:
+    """Name of the closure of a node that is visited by itself."""
+    return f"n-{digits(node, count=10)}"
+
+
+def visit_name(node: str, *identity: str) -> str:
+    """Name of a NodeUpgrade."""
+    return object_name(node, node, *identity)
+
+
+def node_upgrade(
+    *, name: str, node: NodeFacts, stack: str, closure: str, reason: VisitReason, source: NodeState, target: NodeState,
+    plan: str | None = None, batch: int = 0, owner: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A NodeUpgrade's manifest."""
+    labels = {names.LABEL_STACK: stack, names.LABEL_CLOSURE: closure}
+    if plan is not None:
+        labels |= {names.LABEL_PLAN: plan, LABEL_BATCH: str(batch)}
+    spec: dict[str, Any] = {
+        "stack": stack,
+        "closure": closure,
+        "node": {"name": node.name, "uid": node.uid},
+        "reason": reason.value,
+        "source": msgspec.to_builtins(source),
+        "target": msgspec.to_builtins(target),
+    }
+    if plan is not None:
+        spec["plan"] = plan
+    return {
+        "apiVersion": NODE_UPGRADES.api_version,
+        "kind": NODE_UPGRADES.kind,
+        "metadata": {"name": name, "labels": labels, "ownerReferences": [owner] if owner else []},
+        "spec": spec,
+    }
+
+
+def request_name(plan: str, batch: int, gang: str) -> str:
+    """Name of a CheckpointRequest."""
+    return object_name(gang, plan, str(batch), gang)
+
+
+def checkpoint_request(
+    *, gang: Gang, plan: str, batch: int, closure: str, request_id: int, asked_at: datetime, park_seconds: int,
+) -> dict[str, Any]:
+    """A CheckpointRequest's manifest for a gang that has an owner to stop.
+
+    Raises:
+        ValueError: the gang has no such owner; the forecast holds those.
+    """
+    if gang.owner is None:
+        raise ValueError(f"gang {gang.name} has no owner that could be suspended")
+    members: Sequence[dict[str, str]] = [
+        {"pod": one.pod, "uid": one.uid, "node": one.node, "container": one.container}
+        for one in gang.members
+        if one.phase == "Running"
+    ]
+    return {
+        "apiVersion": CHECKPOINT_REQUESTS.api_version,
+        "kind": CHECKPOINT_REQUESTS.kind,
+        "metadata": {
+            "name": request_name(plan, batch, gang.name),
+            "namespace": gang.namespace,
+            "labels": {names.LABEL_PLAN: plan, names.LABEL_CLOSURE: closure, LABEL_BATCH: str(batch)},
+            "finalizers": [names.FINALIZER],
+        },
+        "spec": {
+            "gang": gang.name,
+            "plan": plan,
+            "closure": closure,
+            "owner": {"kind": gang.owner.kind, "name": gang.owner.name, "uid": gang.owner.uid},
+            "members": list(members),
+            "method": gang.method,
+            "requestId": request_id,
+            "askedAt": timing.show(asked_at),
+            "parkSeconds": park_seconds,
+        },
+    }

@@ -1,0 +1,214 @@
+"""One step of an UpgradePlan: read, decide (core.rollout), record the batch before it exists, drive what is under way."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import structlog
+
+from upgrader.api import names
+from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
+from upgrader.api.v1alpha1 import BatchStatus, CheckpointRequest, ClosureStatus, GpuStack, NodeUpgrade, UpgradePlan
+from upgrader.core import rollout
+from upgrader.core.fleet import Snapshot, Target
+from upgrader.core.forecast import Forecast, StrategyFacts, forecast
+from upgrader.core.phases import NodePhase, PlanPhase, ends
+from upgrader.core.rollout import PlanDecision
+from upgrader.reconcile import batches, closures, observe, plan_status
+from upgrader.reconcile.context import Context, record
+from upgrader.reconcile.orders import LABEL_BATCH
+from upgrader.reconcile.revisions import read_target
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Read:
+    """Everything that one step of a plan looked at."""
+
+    plan: UpgradePlan
+    stack: GpuStack | None
+    target: Target | None
+    visits: Sequence[NodeUpgrade]
+    requests: Sequence[CheckpointRequest]
+    others: Sequence[UpgradePlan]
+    snapshot: Snapshot | None = None
+    forecast: Forecast | None = None
+    cooling: frozenset[str] = frozenset()
+
+    @property
+    def open_batch(self) -> BatchStatus | None:
+        """The started batch that has not ended."""
+        return next((one for one in self.plan.status.batches if one.ended_at is None), None)
+
+
+async def step(context: Context, name: str) -> float | None:
+    """One step of the plan; seconds until the next one, None when there is nothing left to do.
+
+    Raises:
+        ClusterError: the API server refused or did not answer; nothing is lost, the step is made again.
+    """
+    plan = await context.cluster.get(UPGRADE_PLANS, name)
+    if plan is None:
+        return None
+    over = ends(plan.status.phase)
+    if names.FINALIZER not in plan.metadata.finalizers and plan.metadata.deletion_timestamp is None and not over:
+        plan = await _finalizer(context, plan, present=True)
+    read = await _read(context, plan)
+    if over:
+        return await _finish(context, read)
+    decision = rollout.decide(plan_status.view(read))
+    if decision.start_batch and read.forecast is not None and read.snapshot is not None:
+        plan = await _start(context, read, decision)
+    else:
+        plan = await plan_status.write(context, read, decision)
+    read = replace(read, plan=plan)
+    if read.open_batch is not None:
+        await _drive(context, read, undo=decision.undo)
+        return context.active_seconds
+    if ends(plan.status.phase):
+        return context.active_seconds
+    return context.idle_seconds if decision.phase is plan.status.phase and not decision.end_batch else context.active_seconds
+
+
+async def _read(context: Context, plan: UpgradePlan) -> Read:
+    selector = f"{names.LABEL_PLAN}={plan.metadata.name}"
+    read = Read(
+        plan=plan,
+        stack=await context.cluster.get(GPU_STACKS, plan.spec.stack),
+        target=await read_target(context, plan.spec.stack, plan.spec.target_revision),
+        visits=await context.cluster.list(NODE_UPGRADES, labels=selector),
+        requests=await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector),
+        others=[one for one in await context.cluster.list(UPGRADE_PLANS) if one.metadata.name != plan.metadata.name],
+    )
+    if read.stack is None or read.target is None or ends(plan.status.phase) or not _needs_snapshot(read):
+        return read
+    snapshot = await observe.read_snapshot(
+        context.cluster, context.nodes, read.stack, read.target, context.clock.now()
+    )
+    if snapshot is None or read.open_batch is not None:
+        return replace(read, snapshot=snapshot)
+    return _forecast(context, replace(read, snapshot=snapshot))
+
+
+def _needs_snapshot(read: Read) -> bool:
+    """Reading all pods is spared while a batch only waits: it is needed to forecast, to make visits, and to ask gangs."""
+    batch = read.open_batch
+    if batch is None:
+        return True
+    phases = [one.status.phase for one in _of_batch(read.visits, batch.number)]
+    return len(phases) < sum(len(one.nodes) for one in batch.closures) or NodePhase.PREPARED in phases
+
+
+def _forecast(context: Context, read: Read) -> Read:
+    plan, snapshot, target = read.plan, read.snapshot, read.target
+    if snapshot is None or target is None:
+        return read
+    now = context.clock.now()
+    retry = timedelta(seconds=plan.spec.checkpoint.retry_seconds)
+    settled, cooling = rollout.settled_nodes(plan_status.visit_facts(read.visits), retry, now)
+    stopped = frozenset(one.spec.gang for one in read.requests if one.status.stopped_at is not None)
+    made = forecast(
+        snapshot, target, strategy_of(plan), now=now, already=settled | cooling, stopped_gangs=stopped
+    )
+    return replace(read, forecast=made, cooling=cooling)
+
+
+def strategy_of(plan: UpgradePlan) -> StrategyFacts:
+    """What of the plan the forecast goes by."""
+    approval = plan.spec.approval
+    return StrategyFacts(
+        max_unavailable=plan.spec.strategy.max_unavailable,
+        placement_unguaranteed=approval.envelope.placement_unguaranteed if approval is not None else False,
+    )
+
+
+async def _start(context: Context, read: Read, decision: PlanDecision) -> UpgradePlan:
+    """The batch is written first; its visits are made in the drive that follows, or by whoever comes after a crash."""
+    plan, made, snapshot = read.plan, read.forecast, read.snapshot
+    if made is None or snapshot is None:
+        raise AssertionError("a batch is started only from a forecast")
+    number = len(plan.status.batches) + 1
+    batch = batches.batch_status(context, plan, number, made.batches[0], snapshot)
+    left = {node.revision for node in snapshot.nodes if node.revision and node.revision != plan.spec.target_revision}
+    status = plan_status.render(context, read, decision) | {
+        "batches": [msgspec.to_builtins(one) for one in (*plan.status.batches, batch)],
+        "revisionsLeft": sorted(left | set(plan.status.revisions_left)),
+    }
+    written: UpgradePlan = await record(
+        context, UPGRADE_PLANS, plan.metadata, status, left=plan.status.phase, entered=decision.phase
+    )
+    context.crash.reached("UpgradePlan", PlanPhase.RUNNING.value, "after-act")
+    log.info("batch started", plan=plan.metadata.name, batch=number, closures=len(batch.closures))
+    return written
+
+
+async def _drive(context: Context, read: Read, *, undo: bool) -> None:
+    """Make what is missing of the open batch, then one step of each of its closures."""
+    batch, plan = read.open_batch, read.plan
+    if batch is None:
+        return
+    visits = _of_batch(read.visits, batch.number)
+    if not undo and read.stack is not None and read.target is not None and read.snapshot is not None:
+        await batches.create_visits(context, plan, read.stack, read.target, batch, read.snapshot, visits)
+        visits = _of_batch(
+            await context.cluster.list(NODE_UPGRADES, labels=f"{names.LABEL_PLAN}={plan.metadata.name}"), batch.number
+        )
+    requests = _of_batch(read.requests, batch.number)
+    for closure in batch.closures:
+        mine = [one for one in visits if one.spec.closure == closure.name]
+        talks = [one for one in requests if one.spec.closure == closure.name]
+        gangs = await _gangs_asked(context, read, batch, closure, mine, talks, undo=undo)
+        under_way = closures.Closure(
+            name=closure.name, visits=mine, requests=talks, gangs=gangs, undo=undo, ask_until=batch.ask_until,
+            revisions_left=plan.status.revisions_left,
+        )
+        if mine and under_way.open:
+            await closures.step(context, under_way)
+
+
+async def _gangs_asked(
+    context: Context, read: Read, batch: BatchStatus, closure: ClosureStatus, visits: Sequence[NodeUpgrade],
+    talks: Sequence[CheckpointRequest], *, undo: bool,
+) -> int:
+    """How many gangs must have acknowledged before the closure's nodes may go on; asks them when all nodes are prepared."""
+    phases = {one.status.phase for one in visits}
+    if undo or phases - _UNASKED:
+        return len(talks)
+    if phases == {NodePhase.PREPARED} and read.snapshot is not None:
+        return await batches.create_requests(context, read.plan, batch, closure, read.snapshot, talks)
+    return max(len(closure.gangs), len(talks))
+
+
+_UNASKED = frozenset({NodePhase.PENDING, NodePhase.PREPARING, NodePhase.PREPARED})
+
+
+def _of_batch(objects: Sequence[Any], number: int) -> list[Any]:
+    return [one for one in objects if one.metadata.labels.get(LABEL_BATCH) == str(number)]
+
+
+async def _finalizer(context: Context, plan: UpgradePlan, *, present: bool) -> UpgradePlan:
+    rest = [one for one in plan.metadata.finalizers if one != names.FINALIZER]
+    patch = {"metadata": {"finalizers": [*rest, names.FINALIZER] if present else rest}}
+    context.leadership.check()
+    written: UpgradePlan = await context.cluster.merge(UPGRADE_PLANS, plan.metadata, patch)
+    return written
+
+
+async def _finish(context: Context, read: Read) -> float | None:
+    """A plan that ended keeps its finalizer only while something of it is not over."""
+    plan = read.plan
+    for request in read.requests:
+        if ends(request.status.phase) and names.FINALIZER in request.metadata.finalizers:
+            rest = [one for one in request.metadata.finalizers if one != names.FINALIZER]
+            context.leadership.check()
+            await context.cluster.merge(CHECKPOINT_REQUESTS, request.metadata, {"metadata": {"finalizers": rest}})
+    if names.FINALIZER in plan.metadata.finalizers:
+        await _finalizer(context, plan, present=False)
+    if plan.metadata.deletion_timestamp is None and plan.spec.run.value == "AbortAndUndo":
+        await plan_status.ensure_undo(context, read)
+    return None
+
+

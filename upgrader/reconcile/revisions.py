@@ -1,0 +1,100 @@
+"""Revisions of a stack, kept as ControllerRevisions: what was asked, and the digests that its images had then.
+
+A revision is written once and never changed, so a rollback brings back the very same bytes.
+"""
+
+from typing import Any
+
+import msgspec
+
+from upgrader.api import names
+from upgrader.api.kubernetes import ControllerRevision
+from upgrader.api.resources import CONTROLLER_REVISIONS, GPU_STACKS
+from upgrader.api.v1alpha1 import GpuStack
+from upgrader.core.errors import ConflictError
+from upgrader.core.fleet import Target
+from upgrader.core.revisions import with_revision
+from upgrader.reconcile import observe
+from upgrader.reconcile.context import Context
+
+
+def revision_name(stack: str, revision: str) -> str:
+    """Name of the ControllerRevision."""
+    return f"{stack}-{revision}"
+
+
+async def read_target(context: Context, stack: str, revision: str) -> Target | None:
+    """The target that a revision names; None while it is not written (or was removed)."""
+    found = await context.cluster.get(
+        CONTROLLER_REVISIONS, revision_name(stack, revision), context.stack.namespace
+    )
+    return None if found is None else msgspec.convert(found.data["target"], Target)
+
+
+async def revisions(context: Context, stack: str) -> list[ControllerRevision]:
+    """All revisions of a stack, oldest first."""
+    found = await context.cluster.list(
+        CONTROLLER_REVISIONS, context.stack.namespace, labels=f"{names.LABEL_STACK}={stack}"
+    )
+    return sorted(found, key=lambda one: one.revision)
+
+
+async def ensure_revision(context: Context, stack: GpuStack) -> Target | str:
+    """The present spec as a revision with pinned images; a sentence instead where an image is not there.
+
+    Raises:
+        RegistryError: a registry did not answer, so nothing is known.
+    """
+    target = with_revision(observe.target_of(stack.spec, stack.metadata.name))
+    known = await read_target(context, stack.metadata.name, target.revision)
+    if known is not None:
+        return known
+    pinned = await _pin(context, target)
+    if isinstance(pinned, str):
+        return pinned
+    number = 1 + max((one.revision for one in await revisions(context, stack.metadata.name)), default=0)
+    try:
+        await context.cluster.create(CONTROLLER_REVISIONS, _manifest(context, stack, pinned, number))
+    except ConflictError:
+        written = await read_target(context, stack.metadata.name, target.revision)
+        return written if written is not None else "the revision is being written by somebody else"
+    return pinned
+
+
+async def _pin(context: Context, target: Target) -> Target | str:
+    plugin = await context.registry.digest(target.plugin_image)
+    if plugin is None:
+        return f"device plugin image {target.plugin_image} is not in its registry; push it or correct spec.devicePlugin.image"
+    artifact = ""
+    if target.kubelet_version:
+        found = await context.registry.digest(target.kubelet_artifact)
+        if found is None:
+            return f"kubelet image {target.kubelet_artifact} is not in its registry; push it or correct spec.kubelet.artifact"
+        artifact = found
+    return msgspec.structs.replace(target, plugin_digest=plugin, kubelet_digest=artifact)
+
+
+def _manifest(context: Context, stack: GpuStack, target: Target, number: int) -> dict[str, Any]:
+    return {
+        "apiVersion": CONTROLLER_REVISIONS.api_version,
+        "kind": CONTROLLER_REVISIONS.kind,
+        "metadata": {
+            "name": revision_name(stack.metadata.name, target.revision),
+            "namespace": context.stack.namespace,
+            "labels": {names.LABEL_STACK: stack.metadata.name},
+        },
+        "revision": number,
+        "data": {"target": msgspec.to_builtins(target), "spec": msgspec.to_builtins(stack.spec)},
+    }
+
+
+def owner_of(stack: GpuStack) -> dict[str, Any]:
+    """Owner reference to a stack, for what goes away with it."""
+    return {
+        "apiVersion": GPU_STACKS.api_version,
+        "kind": GPU_STACKS.kind,
+        "name": stack.metadata.name,
+        "uid": stack.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
