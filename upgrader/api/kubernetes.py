@@ -110,10 +110,41 @@ class HostPath(Wire, frozen=True, kw_only=True):
     path: str
 
 
+class FieldRef(Wire, frozen=True, kw_only=True):
+    field_path: str = ""
+
+
+class DownwardItem(Wire, frozen=True, kw_only=True):
+    path: str
+    field_ref: FieldRef = FieldRef()
+
+
+class DownwardVolume(Wire, frozen=True, kw_only=True):
+    items: list[DownwardItem] = []
+
+
+class VolumeSource(Wire, frozen=True, kw_only=True):
+    downward_api: DownwardVolume | None = msgspec.field(name="downwardAPI", default=None)
+
+
+class ProjectedVolume(Wire, frozen=True, kw_only=True):
+    sources: list[VolumeSource] = []
+
+
 class Volume(Wire, frozen=True, kw_only=True):
+    """Only the sorts that matter to us; all that is not named here dies with its pod, or is taken to."""
+
     name: str
     host_path: HostPath | None = None
     empty_dir: dict[str, Any] | None = None
+    downward_api: DownwardVolume | None = msgspec.field(name="downwardAPI", default=None)
+    projected: ProjectedVolume | None = None
+    persistent_volume_claim: dict[str, Any] | None = None
+    nfs: dict[str, Any] | None = None
+    iscsi: dict[str, Any] | None = None
+    fc: dict[str, Any] | None = None
+    cephfs: dict[str, Any] | None = None
+    azure_file: dict[str, Any] | None = None
 
 
 class PodSpec(Wire, frozen=True, kw_only=True):
@@ -177,6 +208,7 @@ class JobSpec(Wire, frozen=True, kw_only=True):
     suspend: bool = False
     parallelism: int | None = None
     completions: int | None = None
+    managed_by: str | None = None
     template: PodTemplate = PodTemplate()
 
 
@@ -201,7 +233,7 @@ class LabelSelector(Wire, frozen=True, kw_only=True):
 
 
 class PodDisruptionBudgetSpec(Wire, frozen=True, kw_only=True):
-    selector: LabelSelector = LabelSelector()
+    selector: LabelSelector | None = None  # none selects nothing, an empty one everything
 
 
 class PodDisruptionBudgetStatus(Wire, frozen=True, kw_only=True):

@@ -48,3 +48,14 @@ LABELS_POD_GROUP = (
     "kueue.x-k8s.io/pod-group-name",  # Kueue
     "volcano.sh/job-name",  # Volcano
 )
+LABEL_KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"  # on a Job: Kueue suspends and resumes it
+ANNOTATION_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+ANNOTATIONS_VETO = {  # values by which a pod or its owner forbids any disruption
+    "karpenter.sh/do-not-disrupt": "true",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+}
+
+# Mounts of a job that declares the method `file`.
+REQUEST_DIRECTORY = "/etc/gpu-upgrader"  # downward API, with one item for each of the following
+REQUEST_FILES = {"checkpoint-request": ANNOTATION_REQUEST, "park-seconds": ANNOTATION_PARK_SECONDS}
+ANSWER_DIRECTORY = "/run/checkpoint"

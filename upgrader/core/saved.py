@@ -102,8 +102,8 @@ def load(raw: bytes, origin: str) -> SavedForecast:
 
 
 def _identity(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ...]:
-    if saved.cluster != fresh.cluster:
-        message = f"It was made for another cluster ({saved.cluster}, this one is {fresh.cluster})."
+    if not fresh.cluster or saved.cluster != fresh.cluster:
+        message = f"It was made for another cluster ({saved.cluster}, this one is {fresh.cluster or 'not known'})."
         return (Stale(reason=StaleReason.OTHER_CLUSTER, message=message),)
     if (saved.stack, saved.stack_uid) != (fresh.stack, fresh.stack_uid):
         message = (

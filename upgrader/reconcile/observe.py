@@ -1,0 +1,267 @@
+"""The world as the rules see it: wire objects into values, and the one reading of it all.
+
+Everything but `read_snapshot` is a total function without I/O: what is missing or odd on the wire becomes the value
+that lets us do less (not ready, no GPUs, undeclared).
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from upgrader.api import names
+from upgrader.api.kubernetes import Job, Namespace, Node, Pod, PodDisruptionBudget
+from upgrader.api.resources import DRIVER_IMAGES, JOBS, NAMESPACES, PDBS, PODS
+from upgrader.api.v1alpha1 import DriverImage, GpuStack, GpuStackSpec
+from upgrader.core.declarations import Declared, nearest
+from upgrader.core.disruption import DisruptionBudget, Requirement, Selector, blocked
+from upgrader.core.fleet import Gang, ImageFacts, NodeFacts, Snapshot, Target
+from upgrader.core.gangs import JobFacts, gangs_of
+from upgrader.core.phases import DriverImagePhase
+from upgrader.core.revisions import with_revision
+from upgrader.core.skew import minor_of
+from upgrader.reconcile.pod_facts import (
+    asked_id,
+    controller_of,
+    count_of,
+    declared,
+    gpus_of,
+    member_facts,
+    pod_facts,
+    replicated,
+    with_mates,
+)
+from upgrader.reconcile.ports import Cluster, Nodes
+
+__all__ = [
+    "Reading",
+    "asked_id",
+    "disruption_budget",
+    "gpus_of",
+    "image_facts",
+    "in_pool",
+    "job_facts",
+    "member_facts",
+    "node_facts",
+    "read_snapshot",
+    "replicated",
+    "snapshot_of",
+    "target_of",
+]
+
+CLUSTER_NAMESPACE = "kube-system"
+"""Its uid stands for the cluster: it is there from the beginning and is never made again."""
+
+STEERING = (1, 36)
+"""Kubernetes from which the template of a suspended Job can be changed, so that a restarted gang can be steered."""
+
+JOB_CONTROLLER = "kubernetes.io/job-controller"
+"""What manages a Job that is managed by nobody else."""
+
+
+def target_of(spec: GpuStackSpec, stack: str) -> Target:
+    """What a stack asks of its nodes, named by its revision; digests are not known here."""
+    kubelet = spec.kubelet
+    managed = kubelet.manage and kubelet.version is not None
+    return with_revision(
+        Target(
+            stack=stack,
+            revision="",
+            driver_vendor=spec.driver.vendor,
+            driver_version=spec.driver.version,
+            plugin_image=spec.device_plugin.image,
+            resource_name=spec.device_plugin.resource_name,
+            kubelet_version=(kubelet.version or "") if managed else "",
+            kubelet_artifact=(kubelet.artifact or "") if managed else "",
+            kubelet_binary=kubelet.binary if managed else "",
+        )
+    )
+
+
+def in_pool(node: Node, spec: GpuStackSpec) -> bool:
+    """Whether a stack selects a node."""
+    return all(node.metadata.labels.get(key) == value for key, value in spec.node_selector.items())
+
+
+def node_facts(node: Node, resource: str) -> NodeFacts:
+    """A node; `resource` is the extended resource whose devices are its GPUs."""
+    labels, status = node.metadata.labels, node.status
+    ours = next((taint for taint in node.spec.taints if taint.key == names.TAINT_MAINTENANCE), None)
+    return NodeFacts(
+        name=node.metadata.name,
+        uid=node.metadata.uid,
+        kernel=status.node_info.kernel_version,
+        kubelet_version=status.node_info.kubelet_version.removeprefix("v"),
+        boot_id=status.node_info.boot_id,
+        gpus=count_of(status.capacity, resource),
+        gpus_allocatable=count_of(status.allocatable, resource),
+        ready=any(one.type == "Ready" and one.status == "True" for one in status.conditions),
+        unschedulable=node.spec.unschedulable,
+        skip=labels.get(names.LABEL_SKIP) == "true",
+        kernel_label=labels.get(names.LABEL_KERNEL_NFD, ""),
+        driver_version_label=labels.get(names.LABEL_DRIVER_GFD, ""),
+        driver_key=labels.get(names.LABEL_DRIVER, ""),
+        plugin_key=labels.get(names.LABEL_DEVICE_PLUGIN, ""),
+        operands=labels.get(names.LABEL_OPERANDS, ""),
+        revision=labels.get(names.LABEL_REVISION, ""),
+        maintenance=(ours.value or "without a name") if ours is not None else "",
+        visit=node.metadata.annotations.get(names.ANNOTATION_VISIT, ""),
+        labels=labels,
+    )
+
+
+def image_facts(image: DriverImage) -> ImageFacts | None:
+    """A driver image; None while it is not Ready."""
+    spec, status = image.spec, image.status
+    if status.phase is not DriverImagePhase.READY or not status.key or not status.digest:
+        return None
+    return ImageFacts(
+        key=status.key, vendor=spec.vendor, version=spec.version, kernel=spec.kernel, digest=status.digest
+    )
+
+
+def job_facts(job: Job) -> JobFacts:
+    """A Job, and how many of its pods should run now."""
+    spec, succeeded = job.spec, job.status.succeeded
+    parallelism = 1 if spec.parallelism is None else spec.parallelism
+    left = (parallelism if spec.completions is None else spec.completions) - succeeded
+    return JobFacts(
+        name=job.metadata.name,
+        namespace=job.metadata.namespace,
+        uid=job.metadata.uid,
+        wanted=max(0, min(parallelism, left)),
+        suspended=spec.suspend,
+        stopped_by=_stopped_by(job),
+        managed_by=_managed_by(job),
+        declared=declared(job.metadata),
+    )
+
+
+def disruption_budget(budget: PodDisruptionBudget) -> DisruptionBudget:
+    """A PodDisruptionBudget."""
+    return DisruptionBudget(
+        name=budget.metadata.name,
+        namespace=budget.metadata.namespace,
+        selector=_selector(budget),
+        allowed=budget.status.disruptions_allowed,
+    )
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What one reading of the world found, for all stacks alike."""
+
+    nodes: Mapping[str, Node]
+    pods: Sequence[Pod] = ()
+    jobs: Sequence[Job] = ()
+    budgets: Sequence[PodDisruptionBudget] = ()
+    images: Sequence[DriverImage] = ()
+    namespaces: Sequence[Namespace] = ()
+    api_server_version: str = ""
+
+
+def snapshot_of(seen: Reading, spec: GpuStackSpec, resource: str, now: datetime) -> Snapshot:
+    """What was read, for one stack: its nodes, and the gangs that have a member on one of them.
+
+    `resource` is the extended resource whose devices are GPUs; an older revision of the stack may have another one.
+    """
+    nodes = seen.nodes
+    pool = {name: node_facts(node, resource) for name, node in nodes.items() if in_pool(node, spec)}
+    others = (node_facts(node, resource) for name, node in nodes.items() if name not in pool)
+    gangs = [gang for gang in _gangs(seen, resource) if gang.nodes & pool.keys()]
+    version = minor_of(seen.api_server_version)
+    return Snapshot(
+        cluster=next((one.metadata.uid for one in seen.namespaces if one.metadata.name == CLUSTER_NAMESPACE), ""),
+        taken_at=now,
+        nodes=tuple(pool[name] for name in sorted(pool)),
+        gangs=tuple(gangs),
+        images=tuple(
+            sorted((facts for one in seen.images if (facts := image_facts(one)) is not None), key=lambda one: one.key)
+        ),
+        pdb_blocked=blocked(gangs, (disruption_budget(one) for one in seen.budgets)),
+        steering=version is not None and version >= STEERING,
+        foreign_unavailable_gpus=sum(node.gpus for node in others if node.taken),
+        api_server_version=seen.api_server_version,
+    )
+
+
+async def read_snapshot(
+    cluster: Cluster,
+    nodes: Nodes,
+    stack: GpuStack,
+    target: Target,
+    now: datetime,
+    *,
+    api_server_version: str = "",
+) -> Snapshot | None:
+    """Read the world once; None while the nodes are not in step with the API server (then nothing is decided).
+
+    `api_server_version` is its gitVersion; without it a managed kubelet is never swapped and no gang counts as steered.
+
+    Raises:
+        ClusterError: the API server refused, or could not be reached.
+    """
+    known = nodes.snapshot()
+    if known is None:
+        return None
+    seen = Reading(
+        nodes=known,
+        pods=await cluster.list(PODS),
+        jobs=await cluster.list(JOBS),
+        budgets=await cluster.list(PDBS),
+        images=await cluster.list(DRIVER_IMAGES),
+        namespaces=await cluster.list(NAMESPACES),
+        api_server_version=api_server_version,
+    )
+    return snapshot_of(seen, stack.spec, target.resource_name, now)
+
+
+def _gangs(seen: Reading, resource: str) -> tuple[Gang, ...]:
+    works = [job_facts(job) for job in seen.jobs]
+    by_uid = {work.uid: work.declared for work in works}
+    spaces = {one.metadata.name: declared(one.metadata) for one in seen.namespaces}
+
+    def around(pod: Pod) -> Declared:
+        owner = controller_of(pod.metadata)
+        of_owner = by_uid.get(owner.uid, Declared()) if owner is not None else Declared()
+        return nearest([of_owner, spaces.get(pod.metadata.namespace, Declared())])
+
+    return gangs_of((pod_facts(pod, resource, around(pod)) for pod in with_mates(seen.pods, resource)), works, spaces)
+
+
+def _stopped_by(job: Job) -> str:
+    text = job.metadata.annotations.get(names.ANNOTATION_STOPPED, "")
+    try:
+        return msgspec.json.decode(text, type=_Stopped).plan or text
+    except msgspec.MsgspecError:
+        return text  # whoever wrote it: the Job carries a record of a stop
+
+
+class _Stopped(msgspec.Struct, frozen=True):
+    plan: str = ""
+
+
+def _managed_by(job: Job) -> str:
+    owner = controller_of(job.metadata)
+    if owner is not None and owner.kind != "CronJob":
+        return f"{owner.kind} {owner.name}"
+    queue = job.metadata.labels.get(names.LABEL_KUEUE_QUEUE)
+    if queue:
+        return f"Kueue's queue {queue}"
+    return job.spec.managed_by if job.spec.managed_by not in {None, JOB_CONTROLLER} and job.spec.managed_by else ""
+
+
+def _selector(budget: PodDisruptionBudget) -> Selector | None:
+    selector = budget.spec.selector
+    if selector is None:
+        return None
+    return Selector(
+        labels=selector.match_labels,
+        requirements=tuple(
+            Requirement(
+                key=str(one.get("key", "")),
+                operator=str(one.get("operator", "")),
+                values=tuple(str(value) for value in one.get("values") or ()),
+            )
+            for one in selector.match_expressions
+        ),
+    )

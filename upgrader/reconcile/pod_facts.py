@@ -1,0 +1,161 @@
+"""Pods as the rules see them: total functions from what the API server sends, nothing is fetched here."""
+
+from collections.abc import Iterable, Mapping
+
+from upgrader.api import names
+from upgrader.api.kubernetes import Container, DownwardVolume, ObjectMeta, Pod, Volume, VolumeMount
+from upgrader.core.declarations import Declared, nearest
+from upgrader.core.fleet import MemberFacts, Owner
+from upgrader.core.gangs import ENDED, REPLICATED, PodFacts
+
+
+def count_of(values: Mapping[str, str | int], resource: str) -> int:
+    """How many of an extended resource; these are whole numbers, anything else counts as none."""
+    value = values.get(resource, 0)
+    if isinstance(value, int):
+        return max(0, value)
+    return int(value) if value.isdecimal() else 0
+
+
+def gpus_of(pod: Pod, resource: str) -> int:
+    """GPUs that the scheduler holds for a pod: those of all containers, or of the init container that asks for most."""
+    main = sum(_asked(container, resource) for container in pod.spec.containers)
+    return max([main, *(_asked(container, resource) for container in pod.spec.init_containers)])
+
+
+def asked_id(pod: Pod) -> str:
+    """The checkpoint request that a pod was given last; empty where there is none."""
+    return pod.metadata.annotations.get(names.ANNOTATION_REQUEST, "")
+
+
+def declared(meta: ObjectMeta) -> Declared:
+    """What an object's own annotations declare."""
+    annotations = meta.annotations
+    veto = next((name for name, value in names.ANNOTATIONS_VETO.items() if annotations.get(name) == value), "")
+    return Declared(
+        method=annotations.get(names.ANNOTATION_METHOD, "").strip(),
+        timeout=annotations.get(names.ANNOTATION_TIMEOUT, "").strip(),
+        container=annotations.get(names.ANNOTATION_CONTAINER, "").strip(),
+        veto=f"{veto}={names.ANNOTATIONS_VETO[veto]}" if veto else "",
+    )
+
+
+def controller_of(meta: ObjectMeta) -> Owner | None:
+    """The one owner that controls an object."""
+    return next(
+        (Owner(kind=one.kind, name=one.name, uid=one.uid) for one in meta.owner_references if one.controller), None
+    )
+
+
+def replicated(pod: Pod, around: Declared | None = None) -> bool:
+    """Whether a pod may be evicted alone: its owner replaces it, and nobody declared how to ask it for a checkpoint.
+
+    `around`: what the pod's namespace declares.
+    """
+    owner = controller_of(pod.metadata)
+    asked_first = bool(nearest([declared(pod.metadata), around or Declared()]).method)
+    return owner is not None and owner.kind in REPLICATED and not asked_first
+
+
+def member_facts(pod: Pod, resource: str, container: str = "") -> MemberFacts:
+    """A pod as a member of its gang.
+
+    `container` is the one that answers; empty means: as its annotations say, else the first. A container that the pod
+    does not have gives the empty name, and such a pod cannot be asked.
+    """
+    name = container or declared(pod.metadata).container or _default_container(pod)
+    answering = next((one for one in pod.spec.containers if one.name == name), None)
+    volumes = {volume.name: volume for volume in pod.spec.volumes}
+    mounts = answering.volume_mounts if answering is not None else []
+    outlives = {mount.mount_path: _outlives(volumes.get(mount.name)) for mount in mounts}
+    return MemberFacts(
+        pod=pod.metadata.name,
+        uid=pod.metadata.uid,
+        namespace=pod.metadata.namespace,
+        node=pod.spec.node_name,
+        container=name if answering is not None else "",
+        phase=pod.status.phase,
+        gpus=gpus_of(pod, resource),
+        terminating=pod.metadata.deletion_timestamp is not None,
+        request=asked_id(pod),
+        ephemeral_paths=tuple(sorted(path for path, stays in outlives.items() if not stays)),
+        volume_paths=tuple(sorted(path for path, stays in outlives.items() if stays)),
+        mounted=_mounted(mounts, volumes),
+        labels=pod.metadata.labels,
+    )
+
+
+def pod_facts(pod: Pod, resource: str, around: Declared) -> PodFacts:
+    """A pod, as far as it matters for who belongs together. `around`: what its owner and namespace declare."""
+    own = declared(pod.metadata)
+    return PodFacts(
+        member=member_facts(pod, resource, nearest([own, around]).container),
+        controller=controller_of(pod.metadata),
+        pod_group=pod_group_of(pod),
+        declared=own,
+        ours=names.LABEL_COMPONENT in pod.metadata.labels,
+    )
+
+
+def pod_group_of(pod: Pod) -> str:
+    """The pod group that a pod's labels name; empty where there is none."""
+    labels = pod.metadata.labels
+    return next((labels[name] for name in names.LABELS_POD_GROUP if labels.get(name)), "")
+
+
+def with_mates(pods: Iterable[Pod], resource: str) -> list[Pod]:
+    """Pods that ask for GPUs and have not ended, and all in one pod group or under one controller with them."""
+    alive = [pod for pod in pods if pod.status.phase not in ENDED]
+    circles = {_circle(pod) for pod in alive if gpus_of(pod, resource)}
+    return [pod for pod in alive if _circle(pod) in circles]
+
+
+def _circle(pod: Pod) -> tuple[str, str]:
+    group = pod_group_of(pod)
+    if group:
+        return pod.metadata.namespace, f"group {group}"
+    owner = controller_of(pod.metadata)
+    return pod.metadata.namespace, owner.uid if owner is not None else pod.metadata.uid
+
+
+def _asked(container: Container, resource: str) -> int:
+    # For extended resources requests equal limits; either may stand alone.
+    return max(count_of(container.resources.limits, resource), count_of(container.resources.requests, resource))
+
+
+def _default_container(pod: Pod) -> str:
+    first = pod.spec.containers[0].name if pod.spec.containers else ""
+    return pod.metadata.annotations.get(names.ANNOTATION_DEFAULT_CONTAINER, "") or first
+
+
+def _outlives(volume: Volume | None) -> bool:
+    # A claim made for this pod only (`ephemeral`) goes with it; so does, for all we know, every sort not named here.
+    if volume is None:
+        return False
+    stays = (
+        volume.persistent_volume_claim,
+        volume.host_path,
+        volume.nfs,
+        volume.iscsi,
+        volume.fc,
+        volume.cephfs,
+        volume.azure_file,
+    )
+    return any(source is not None for source in stays)
+
+
+def _mounted(mounts: Iterable[VolumeMount], volumes: Mapping[str, Volume]) -> bool:
+    # A subPath mount never sees the annotation change, so it does not count.
+    at = {mount.mount_path.rstrip("/"): volumes.get(mount.name) for mount in mounts if not mount.sub_path}
+    requests = at.get(names.REQUEST_DIRECTORY)
+    if requests is None or at.get(names.ANSWER_DIRECTORY) is None:
+        return False
+    projected = requests.projected.sources if requests.projected is not None else []
+    found = _items(requests.downward_api) | {
+        key: value for one in projected for key, value in _items(one.downward_api).items()
+    }
+    return all(found.get(file) == f"metadata.annotations['{name}']" for file, name in names.REQUEST_FILES.items())
+
+
+def _items(volume: DownwardVolume | None) -> dict[str, str]:
+    return {item.path: item.field_ref.field_path for item in volume.items} if volume is not None else {}
