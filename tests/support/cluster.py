@@ -54,6 +54,7 @@ class FakeCluster:
         self.clock = clock or FakeClock()
         self.store = ObjectStore(self.clock)
         self.reachable = True
+        self.git_version = "v1.36.3"
         self.writes: list[Write] = []
         self.events: list[Event] = []
         self.files: dict[tuple[str, str], bytes | Callable[[], bytes | None]] = {}
@@ -83,6 +84,10 @@ class FakeCluster:
             if has_labels(found["metadata"].get("labels", {}), labels) and has_fields(found, fields)
         ]
 
+    async def version(self) -> str:
+        self._reach("get", "/version")
+        return self.git_version
+
     async def read_file(self, pod: Pod, container: str, path: str) -> bytes | None:
         meta = pod.metadata
         self._reach("exec", PODS.path(meta.name, meta.namespace, "exec"))
@@ -98,6 +103,8 @@ class FakeCluster:
         manifest = merged({}, body)
         if kind.plural not in STATUS_ON_CREATE:
             manifest.pop("status", None)
+        if kind == PODS:
+            manifest["status"] = {"phase": "Pending"}
         meta = manifest["metadata"]
         for name in set(CLUSTER_SIDE) - {"name", "namespace"}:
             meta.pop(name, None)
@@ -174,6 +181,8 @@ class FakeCluster:
     # ---- inside
 
     def _ask_budgets(self, pod: Object) -> None:
+        if pod["metadata"].get("deletionTimestamp") or pod.get("status", {}).get("phase") != "Running":
+            return  # as the API server: budgets are about pods that run
         namespace = pod["metadata"]["namespace"]
         budgets = [
             budget

@@ -32,6 +32,7 @@ _CHANGE_RULES: dict[str, Callable[[Any, Any], bool]] = {
     "self == oldSelf": lambda new, old: new == old,
     "self >= oldSelf": lambda new, old: new >= old,
 }
+"""Of the CEL rules those that our own code could break; tests/cluster shows all of them on the real API server."""
 _RULES = {kind.resource.plural: kind.rules for kind in KINDS}
 _SCHEMAS = {kind.resource.plural: schema(kind.resource.type) for kind in KINDS}
 

@@ -151,7 +151,7 @@ class _Builder:
             if not part.get("description"):
                 raise SchemaError(f"{where}: no description")
             if self._defaults:
-                part |= _set(default=_default(field, where))
+                part |= _set(default=_default(field, part, where))
             properties[field.encode_name] = {"description": part.pop("description")} | part
         required = [field.encode_name for field in struct.fields if field.required]
         return {"type": "object", **({"required": required} if required else {}), "properties": properties}
@@ -174,7 +174,7 @@ def _scalar(type_: inspect.Type, path: str) -> Schema:
             raise SchemaError(f"{path}: {type(type_).__name__} has no structural form")
 
 
-def _default(field: inspect.Field, where: str) -> Any:  # noqa: ANN401 - any JSON value
+def _default(field: inspect.Field, part: Schema, where: str) -> Any:  # noqa: ANN401 - any JSON value
     """What the API server should store; None where absence already says it (None, empty list, empty text)."""
     value = field.default
     if value is msgspec.NODEFAULT:
@@ -182,7 +182,8 @@ def _default(field: inspect.Field, where: str) -> Any:  # noqa: ANN401 - any JSO
     if isinstance(value, msgspec.Struct):
         if value != type(value)():
             raise SchemaError(f"{where}: a default that differs from its type's own defaults would be a second truth")
-        return {}
+        # In full, because the API server judges rules on this value before it fills in the fields' own defaults.
+        return {name: child["default"] for name, child in part["properties"].items() if "default" in child}
     plain = msgspec.to_builtins(value)
     return plain if plain not in (None, "", [], {}) else None
 

@@ -158,9 +158,12 @@ KINDS: tuple[CustomKind, ...] = (
             Column("Message", ".status.message", wide=True),
             _AGE,
         ),
-        rules=tuple(
-            _fixed(f"spec.{field}", f"{field} says which image this is and never changes: make another DriverImage")
-            for field in ("vendor", "version", "kernel")
+        rules=(
+            Rule(
+                "spec",
+                "self.vendor == oldSelf.vendor && self.version == oldSelf.version && self.kernel == oldSelf.kernel",
+                "vendor, version and kernel say which image this is and never change: make another DriverImage",
+            ),
         ),
     ),
 )

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -35,6 +36,7 @@ APPLY_PATCH = "application/apply-patch+yaml"
 
 PAGE_SIZE = 500
 LARGEST_FILE = 1 << 20
+VERSION_SECONDS = 300.0
 READS_AT_ONCE = 8
 """Files read by exec at the same time: each is a connection through API server and kubelet."""
 
@@ -49,6 +51,10 @@ class Page(Wire, Generic[T], frozen=True, kw_only=True):
 
     items: list[T]
     metadata: ListMeta = ListMeta()
+
+
+class Version(Wire, frozen=True, kw_only=True):
+    git_version: str
 
 
 class Listing(Struct, Generic[T], frozen=True):
@@ -68,6 +74,8 @@ class KubeCluster:
         self._login = login
         self._transport = Transport(login.configuration, login.load)
         self._guard = guard
+        self._version = ""
+        self._version_until = 0.0
         self._reading = asyncio.Semaphore(READS_AT_ONCE)
 
     @classmethod
@@ -133,6 +141,14 @@ class KubeCluster:
         )
         async with self._transport.lines(Call(method="GET", path=kind.path(), query=query), idle_seconds) as lines:
             yield lines
+
+    async def version(self) -> str:
+        """See ports.Cluster. Asked anew now and then, since control planes are upgraded too."""
+        if time.monotonic() >= self._version_until:
+            body = await self._transport.read(Call(method="GET", path="/version"))
+            self._version = _decode(body, Version, "version").git_version
+            self._version_until = time.monotonic() + VERSION_SECONDS
+        return self._version
 
     async def read_file(self, pod: Pod, container: str, path: str) -> bytes | None:
         """See ports.Cluster. The container needs `sh` and `cat`."""

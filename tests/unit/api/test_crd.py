@@ -72,7 +72,7 @@ def test_status_is_a_subresource_without_defaults(kind):
 
 def test_defaults_of_the_spec_are_stored_with_the_object():
     spec = schema(resources.UPGRADE_PLANS.type)["properties"]["spec"]["properties"]
-    assert (spec["run"]["default"], spec["strategy"]["default"]) == ("Go", {})
+    assert (spec["run"]["default"], spec["strategy"]["default"]) == ("Go", {"maxUnavailable": "25%"})
     assert spec["strategy"]["properties"]["maxUnavailable"]["default"] == "25%"
     assert "default" not in spec["approval"]
 

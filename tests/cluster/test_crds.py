@@ -1,0 +1,121 @@
+"""The generated definitions on a real API server: what is valid is stored, every rule refuses with its sentence."""
+
+import uuid
+
+import pytest
+
+from tests.support import manifests as m
+from tests.support.manifests import changed
+from tests.support.repository import documented_manifests
+from upgrader.api.kinds import KINDS
+from upgrader.core.errors import ConfigurationError
+
+pytestmark = pytest.mark.cluster
+
+BY_KIND = {kind.resource.kind: kind for kind in KINDS}
+VALID = (m.gpu_stack(), m.upgrade_plan(), m.node_upgrade(), m.checkpoint_request(), m.driver_image())
+MANAGED = changed(m.gpu_stack(), "spec.kubelet", {"manage": True, "version": "1.35.4", "artifact": "r/kubelet:1"})
+ABORTING = changed(m.upgrade_plan(), "spec.run", "Abort")
+
+REFUSED = [
+    # kind, path of the rule, stored before (None: refused at once), field, value
+    (MANAGED, "spec.kubelet", None, "spec.kubelet.artifact", None),
+    (MANAGED, "spec.kubelet", None, "spec.kubelet.version", None),
+    (m.upgrade_plan(), "spec.stack", m.upgrade_plan(), "spec.stack", "another"),
+    (m.upgrade_plan(), "spec.targetRevision", m.upgrade_plan(), "spec.targetRevision", "another"),
+    (ABORTING, "spec.run", ABORTING, "spec.run", "Go"),
+    (m.upgrade_plan(), "spec.strategy.maxUnavailable", None, "spec.strategy.maxUnavailable", "0%"),
+    (m.upgrade_plan(), "spec.strategy.maxUnavailable", None, "spec.strategy.maxUnavailable", "101%"),
+    (m.upgrade_plan(), "spec.strategy.maxUnavailable", None, "spec.strategy.maxUnavailable", "7"),
+    (m.upgrade_plan(), "spec.strategy.maxUnavailable", None, "spec.strategy.maxUnavailable", 0),
+    (m.node_upgrade(), "spec", m.node_upgrade(), "spec.target.driverVersion", "580.1"),
+    (m.checkpoint_request(), "spec.gang", m.checkpoint_request(), "spec.gang", "another"),
+    (m.checkpoint_request(), "spec.owner", m.checkpoint_request(), "spec.owner.name", "another"),
+    (m.checkpoint_request(), "spec.requestId", m.checkpoint_request(), "spec.requestId", 99),
+    (m.driver_image(), "spec", m.driver_image(), "spec.version", "580.1"),
+    (m.driver_image(), "spec", m.driver_image(), "spec.kernel", "6.12"),
+]
+
+INVALID = [
+    (m.gpu_stack(), "spec.nodeSelector", {}, "should have at least 1 properties"),
+    (m.gpu_stack(), "spec.driver", None, "Required value"),
+    (m.gpu_stack(), "spec.driver.version", "two words", "should match"),
+    (m.gpu_stack(), "metadata.name", "n" * 64, "may not be more than 63|Too long"),
+    (m.upgrade_plan(), "spec.run", "Stop", "Unsupported value"),
+    (m.upgrade_plan(), "spec.checkpoint.timeoutSeconds", 0, "should be greater than or equal to 1"),
+    (m.checkpoint_request(), "spec.askedAt", "yesterday", "date-time"),
+    (m.node_upgrade(), "spec.reason", "Boredom", "Unsupported value"),
+]
+
+
+def named(manifest):
+    """The manifest under a name that no other test uses."""
+    return changed(manifest, "metadata.name", f"{manifest['metadata']['name'][:30]}-{uuid.uuid4().hex[:8]}")
+
+
+def test_every_rule_is_shown_refusing():
+    assert {(manifest["kind"], path) for manifest, path, *_ in REFUSED} == {
+        (kind.resource.kind, rule.path) for kind in KINDS for rule in kind.rules
+    }
+
+
+@pytest.mark.parametrize("manifest", VALID, ids=lambda manifest: manifest["kind"])
+async def test_what_is_valid_is_stored(api, manifest):
+    kind = BY_KIND[manifest["kind"]].resource
+    made = await api.create(kind, named(manifest))
+    assert await api.get(kind, made.metadata.name, made.metadata.namespace) == made
+
+
+@pytest.mark.parametrize(("manifest", "path", "before", "field", "value"), REFUSED)
+async def test_a_rule_refuses_with_its_sentence(api, manifest, path, before, field, value):
+    kind = BY_KIND[manifest["kind"]]
+    sentences = [rule.sentence for rule in kind.rules if rule.path == path]
+    with pytest.raises(ConfigurationError) as refused:
+        await write(api, kind.resource, before, changed(manifest, field, value))
+    assert [sentence for sentence in sentences if sentence in str(refused.value)] == sentences
+
+
+async def write(api, kind, before, manifest):
+    """Create it, or change what was stored `before` into it."""
+    if before is None:
+        await api.create(kind, named(manifest))
+        return
+    made = await api.create(kind, named(before))
+    await api.merge(kind, made.metadata, {"spec": manifest["spec"]})
+
+
+@pytest.mark.parametrize(("manifest", "field", "value", "said"), INVALID)
+async def test_what_is_invalid_is_refused_with_its_field(api, manifest, field, value, said):
+    with pytest.raises(ConfigurationError, match=said) as refused:
+        await api.create(BY_KIND[manifest["kind"]].resource, changed(named(manifest), field, value))
+    assert field.rsplit(".", 1)[-1] in str(refused.value)
+
+
+@pytest.mark.parametrize("value", [1, 64, "1%", "25%", "100%"])
+async def test_a_limit_is_a_number_or_a_percentage(api, value):
+    kind = BY_KIND["UpgradePlan"].resource
+    made = await api.create(kind, named(changed(m.upgrade_plan(), "spec.strategy.maxUnavailable", value)))
+    assert made.spec.strategy.max_unavailable == value
+
+
+async def test_null_says_the_same_as_absence(api):
+    kind = BY_KIND["GpuStack"].resource
+    made = await api.create(kind, named(changed(MANAGED, "spec.kubelet", {"version": None, "artifact": None})))
+    assert (made.spec.kubelet.version, made.spec.kubelet.manage) == (None, False)
+    with pytest.raises(ConfigurationError, match="a managed kubelet needs version and artifact"):
+        await api.create(
+            kind, named(changed(MANAGED, "spec.kubelet", {"manage": True, "version": None, "artifact": "r/k:1"}))
+        )
+
+
+async def test_acknowledgements_of_one_pod_are_stored_once(api):
+    kind = BY_KIND["CheckpointRequest"].resource
+    made = await api.create(kind, named(m.checkpoint_request()))
+    twice = [{"podUid": "u", "requestId": 1, "step": step} for step in (1, 2)]
+    with pytest.raises(ConfigurationError, match="Duplicate"):
+        await api.merge(kind, made.metadata, {"status": {"acks": twice}}, "status")
+
+
+@pytest.mark.parametrize(("where", "manifest"), list(documented_manifests()))
+async def test_every_documented_manifest_is_accepted(api, where, manifest):
+    await api.create(BY_KIND[manifest["kind"]].resource, named(manifest))

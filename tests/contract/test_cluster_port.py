@@ -1,0 +1,369 @@
+"""What reconcile may rely on: the same for the fake in memory and for the client on a real API server."""
+
+import re
+
+import pytest
+
+from tests.support import manifests as m
+from tests.support.waiting import eventually
+from upgrader.api.kubernetes import ObjectMeta
+from upgrader.api.resources import (
+    CHECKPOINT_REQUESTS,
+    CONTROLLER_REVISIONS,
+    DAEMONSETS,
+    DRIVER_IMAGES,
+    GPU_STACKS,
+    JOBS,
+    NODE_UPGRADES,
+    NODES,
+    PDBS,
+    PODS,
+    UPGRADE_PLANS,
+)
+from upgrader.core.errors import ConfigurationError, ConflictError, NotFoundError, ThrottledError
+
+FOREIGN_UID = "00000000-0000-0000-0000-0000000000ff"
+
+
+def pod(name, namespace, *, node="", labels=None):
+    container = {"name": "main", "image": "registry.example/none:1"}
+    spec = {"containers": [container], "terminationGracePeriodSeconds": 5} | ({"nodeName": node} if node else {})
+    meta = {"name": name, "namespace": namespace, "labels": labels or {}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+
+def daemonset(name, namespace, **annotations):
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "i:1"}]}}
+    meta = {"name": name, "namespace": namespace, "annotations": annotations}
+    return {"metadata": meta, "spec": {"selector": {"matchLabels": labels}, "template": template}}
+
+
+def job(name, namespace):
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "i:1"}]}}
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": {"suspend": True, "template": template}}
+
+
+async def test_what_is_not_there_is_none(cluster, unique):
+    assert await cluster.get(GPU_STACKS, unique) is None
+    assert await cluster.get(PODS, unique, "default") is None
+
+
+async def test_what_was_created_can_be_read(cluster, unique):
+    made = await cluster.create(GPU_STACKS, m.gpu_stack(unique))
+    assert await cluster.get(GPU_STACKS, unique) == made
+    assert made.metadata.uid
+    assert made.metadata.resource_version
+    assert (made.metadata.name, made.metadata.generation, made.spec.driver.version) == (unique, 1, "570.10")
+
+
+async def test_a_name_is_taken_once(cluster, unique):
+    await cluster.create(GPU_STACKS, m.gpu_stack(unique))
+    with pytest.raises(ConflictError):
+        await cluster.create(GPU_STACKS, m.gpu_stack(unique))
+
+
+async def test_nothing_is_created_in_a_namespace_that_is_not_there(cluster, unique):
+    with pytest.raises(NotFoundError):
+        await cluster.create(CHECKPOINT_REQUESTS, m.checkpoint_request(namespace=unique))
+
+
+async def test_an_invalid_manifest_is_refused_with_its_field(cluster, unique):
+    broken = m.changed(m.gpu_stack(unique), "spec.driver.vendor", "acme")
+    with pytest.raises(ConfigurationError, match=r"driver\.vendor|acme"):
+        await cluster.create(GPU_STACKS, broken)
+    assert await cluster.get(GPU_STACKS, unique) is None
+
+
+async def test_defaults_are_stored_with_the_object(cluster, unique):
+    made = await cluster.create(UPGRADE_PLANS, m.upgrade_plan(unique))
+    await cluster.edit(
+        UPGRADE_PLANS,
+        made.metadata,
+        [
+            {"op": "test", "path": "/spec/strategy/maxUnavailable", "value": "25%"},
+            {"op": "replace", "path": "/spec/run", "value": "Pause"},
+        ],
+    )
+
+
+async def test_a_spec_that_is_decided_once_does_not_change(cluster, unique):
+    made = await cluster.create(NODE_UPGRADES, m.node_upgrade(unique))
+    with pytest.raises(ConfigurationError, match="a visit is decided once: its spec never changes"):
+        await cluster.merge(NODE_UPGRADES, made.metadata, {"spec": {"closure": "another"}})
+
+
+async def test_request_ids_only_grow(cluster, namespace):
+    made = await cluster.create(CHECKPOINT_REQUESTS, m.checkpoint_request(namespace=namespace))
+    made = await cluster.merge(CHECKPOINT_REQUESTS, made.metadata, {"spec": {"requestId": 101}})
+    with pytest.raises(ConfigurationError, match="requestId only grows"):
+        await cluster.merge(CHECKPOINT_REQUESTS, made.metadata, {"spec": {"requestId": 100}})
+
+
+# ---- merge
+
+
+async def test_a_merge_fits_only_what_was_read(cluster, unique):
+    read = await cluster.create(GPU_STACKS, m.gpu_stack(unique))
+    now = await cluster.merge(GPU_STACKS, read.metadata, {"metadata": {"labels": {"a": "1"}}})
+    assert now.metadata.resource_version != read.metadata.resource_version
+    with pytest.raises(ConflictError):
+        await cluster.merge(GPU_STACKS, read.metadata, {"metadata": {"labels": {"a": "2"}}})
+    assert await cluster.get(GPU_STACKS, unique) == now
+
+
+async def test_a_merge_removes_by_null_and_leaves_the_rest(cluster, unique):
+    manifest = m.changed(m.gpu_stack(unique), "metadata.labels", {"a": "1", "b": "2"})
+    read = await cluster.create(GPU_STACKS, manifest)
+    now = await cluster.merge(GPU_STACKS, read.metadata, {"metadata": {"labels": {"a": None, "c": "3"}}})
+    assert now.metadata.labels == {"b": "2", "c": "3"}
+    assert now.spec == read.spec
+
+
+async def test_a_merge_that_changes_nothing_makes_no_new_version(cluster, unique):
+    read = await cluster.create(GPU_STACKS, m.gpu_stack(unique))
+    assert await cluster.merge(GPU_STACKS, read.metadata, {"spec": {"driver": {"version": "570.10"}}}) == read
+
+
+async def test_a_merge_of_what_is_gone_is_not_found(cluster, unique):
+    read = await cluster.create(GPU_STACKS, m.gpu_stack(unique))
+    await cluster.delete(GPU_STACKS, read.metadata)
+    with pytest.raises(NotFoundError):
+        await cluster.merge(GPU_STACKS, read.metadata, {"metadata": {"labels": {"a": "1"}}})
+
+
+@pytest.mark.parametrize(
+    ("patch", "subresource", "generation"),
+    [
+        ({"spec": {"driver": {"version": "580.1"}}}, "", 2),
+        ({"metadata": {"labels": {"a": "1"}}}, "", 1),
+        ({"status": {"nodes": 3}}, "status", 1),
+    ],
+)
+async def test_the_generation_counts_wishes(cluster, unique, patch, subresource, generation):
+    read = await cluster.create(GPU_STACKS, m.gpu_stack(unique))
+    now = await cluster.merge(GPU_STACKS, read.metadata, patch, subresource)
+    assert now.metadata.generation == generation
+
+
+async def test_status_is_written_by_its_subresource_only(cluster, unique):
+    manifest = m.changed(m.gpu_stack(unique), "status", {"nodes": 9})
+    read = await cluster.create(GPU_STACKS, manifest)
+    assert read.status.nodes == 0
+    both = {"spec": {"driver": {"version": "580.1"}}, "status": {"nodes": 3}}
+    read = await cluster.merge(GPU_STACKS, read.metadata, both)
+    assert (read.spec.driver.version, read.status.nodes) == ("580.1", 0)
+    both = {"spec": {"driver": {"version": "590.1"}}, "status": {"nodes": 3}}
+    read = await cluster.merge(GPU_STACKS, read.metadata, both, "status")
+    assert (read.spec.driver.version, read.status.nodes) == ("580.1", 3)
+
+
+async def test_a_node_keeps_the_status_it_registers_with(cluster, unique):
+    info = {"kernelVersion": "6.1.0", "kubeletVersion": "v1.34.4"}
+    read = await cluster.create(NODES, {"metadata": {"name": unique}, "status": {"nodeInfo": info}})
+    assert read.status.node_info.kernel_version == "6.1.0"
+    await cluster.delete(NODES, read.metadata)
+
+
+# ---- edit
+
+
+async def test_an_edit_tests_what_it_replaces(cluster, namespace):
+    read = await cluster.create(PODS, pod("p", namespace))
+    set_it = {"op": "add", "path": "/metadata/annotations", "value": {"request": "7"}}
+    read = await cluster.edit(PODS, read.metadata, [set_it])
+    replace = {"op": "replace", "path": "/metadata/annotations/request", "value": "9"}
+    expect = {"op": "test", "path": "/metadata/annotations/request", "value": "8"}
+    with pytest.raises(ConflictError):
+        await cluster.edit(PODS, read.metadata, [expect, replace])
+    now = await cluster.edit(PODS, read.metadata, [expect | {"value": "7"}, replace])
+    assert now.metadata.annotations["request"] == "9"
+
+
+async def test_an_edit_of_what_is_not_there_is_a_conflict(cluster, namespace):
+    read = await cluster.create(PODS, pod("p", namespace))
+    with pytest.raises(ConflictError):
+        await cluster.edit(PODS, read.metadata, [{"op": "remove", "path": "/metadata/annotations/request"}])
+
+
+async def test_an_edit_is_for_one_object_not_for_its_name(cluster, unique):
+    read = await cluster.create(GPU_STACKS, m.gpu_stack(unique))
+    other = ObjectMeta(name=unique, uid=FOREIGN_UID)
+    with pytest.raises(ConflictError):
+        await cluster.edit(GPU_STACKS, other, [{"op": "replace", "path": "/spec/driver/version", "value": "1"}])
+    assert await cluster.get(GPU_STACKS, unique) == read
+
+
+async def test_an_edit_that_makes_an_invalid_object_is_a_fault_of_ours(cluster, unique):
+    read = await cluster.create(GPU_STACKS, m.gpu_stack(unique))
+    with pytest.raises(ConfigurationError, match=r"driver\.vendor|acme"):
+        await cluster.edit(
+            GPU_STACKS, read.metadata, [{"op": "replace", "path": "/spec/driver/vendor", "value": "acme"}]
+        )
+
+
+async def test_an_edit_reaches_the_status_by_its_subresource(cluster, namespace):
+    read = await cluster.create(CHECKPOINT_REQUESTS, m.checkpoint_request(namespace=namespace))
+    ack = {"podUid": "u", "requestId": 100, "step": 4}
+    now = await cluster.edit(
+        CHECKPOINT_REQUESTS, read.metadata, [{"op": "add", "path": "/status", "value": {"acks": [ack]}}], "status"
+    )
+    assert [each.step for each in now.status.acks] == [4]
+
+
+# ---- delete
+
+
+async def test_a_finalizer_holds_a_deleted_object(cluster, unique):
+    manifest = m.changed(m.upgrade_plan(unique), "metadata.finalizers", ["gpu-upgrader.io/test"])
+    read = await cluster.create(UPGRADE_PLANS, manifest)
+    await cluster.delete(UPGRADE_PLANS, read.metadata)
+    held = await cluster.get(UPGRADE_PLANS, unique)
+    assert held.metadata.deletion_timestamp
+    await cluster.merge(UPGRADE_PLANS, held.metadata, {"metadata": {"finalizers": None}})
+    assert await cluster.get(UPGRADE_PLANS, unique) is None
+
+
+async def test_deleting_what_is_gone_is_fine(cluster, unique):
+    read = await cluster.create(GPU_STACKS, m.gpu_stack(unique))
+    await cluster.delete(GPU_STACKS, read.metadata)
+    await cluster.delete(GPU_STACKS, read.metadata)
+    again = await cluster.create(GPU_STACKS, m.gpu_stack(unique))
+    await cluster.delete(GPU_STACKS, read.metadata)
+    assert await cluster.get(GPU_STACKS, unique) == again, "another object of the same name stays"
+
+
+async def test_what_an_object_owns_goes_with_it(cluster, namespace):
+    owner = await cluster.create(JOBS, job("train", namespace))
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": owner.metadata.uid}
+    manifest = m.checkpoint_request(namespace=namespace)
+    manifest["metadata"]["ownerReferences"] = [reference]
+    await cluster.create(CHECKPOINT_REQUESTS, manifest)
+    await cluster.delete(JOBS, owner.metadata)
+    await eventually(lambda: cluster.get(CHECKPOINT_REQUESTS, "gang-1", namespace), lambda found: found is None)
+
+
+async def test_a_bound_pod_waits_for_its_kubelet(cluster, namespace):
+    read = await cluster.create(PODS, pod("p", namespace, node="no-such-node"))
+    await cluster.delete(PODS, read.metadata)
+    held = await cluster.get(PODS, "p", namespace)
+    assert held.metadata.deletion_timestamp
+
+
+# ---- list
+
+
+async def test_lists_select_by_labels_and_fields(cluster, namespace):
+    for name, labels in (("a", {"x": "1"}), ("b", {"x": "2"}), ("c", {})):
+        await cluster.create(PODS, pod(name, namespace, labels=labels, node="n1" if name == "b" else ""))
+
+    async def names(**selectors):
+        return [each.metadata.name for each in await cluster.list(PODS, namespace, **selectors)]
+
+    assert await names() == ["a", "b", "c"]
+    assert await names(labels="x=1") == ["a"]
+    assert await names(labels="x") == ["a", "b"]
+    assert await names(labels="!x") == ["c"]
+    assert await names(labels="x!=1") == ["b", "c"]
+    assert await names(labels="x in (1, 2),x notin (2)") == ["a"]
+    assert await names(fields="spec.nodeName=n1") == ["b"]
+    assert await names(fields="metadata.name!=a", labels="x") == ["b"]
+
+
+async def test_a_list_without_namespace_is_of_all(cluster, namespace, unique):
+    await cluster.create(CHECKPOINT_REQUESTS, m.checkpoint_request(unique, namespace))
+    found = await cluster.list(CHECKPOINT_REQUESTS, fields=f"metadata.name={unique}")
+    assert [each.metadata.namespace for each in found] == [namespace]
+
+
+# ---- apply
+
+
+async def test_apply_makes_keeps_and_takes_back_what_it_wrote(cluster, namespace):
+    made = await cluster.apply(DAEMONSETS, daemonset("d", namespace, ours="1", more="2"))
+    theirs = {"op": "add", "path": "/metadata/annotations/theirs", "value": "3"}
+    foreign = await cluster.edit(DAEMONSETS, made.metadata, [theirs])
+    now = await cluster.apply(DAEMONSETS, daemonset("d", namespace, ours="9"))
+    kept = {name: value for name, value in now.metadata.annotations.items() if not name.startswith("deprecated.")}
+    assert kept == {"ours": "9", "theirs": "3"}
+    assert now.metadata.uid == foreign.metadata.uid
+
+
+async def test_apply_of_the_same_changes_nothing(cluster, unique):
+    made = await cluster.apply(DRIVER_IMAGES, m.driver_image(unique))
+    assert await cluster.apply(DRIVER_IMAGES, m.driver_image(unique)) == made
+
+
+async def test_a_revision_keeps_its_data(cluster, namespace):
+    body = {"metadata": {"name": "r", "namespace": namespace}, "data": {"spec": {"a": [1, {"b": None}]}}, "revision": 3}
+    made = await cluster.create(CONTROLLER_REVISIONS, body)
+    assert (made.data, made.revision) == ({"spec": {"a": [1, {"b": None}]}}, 3)
+
+
+# ---- evict
+
+
+async def running(cluster, name, namespace):
+    """A pod that runs, as far as the API server knows."""
+    read = await cluster.create(PODS, pod(name, namespace, labels={"app": name}))
+    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    return await cluster.merge(PODS, read.metadata, {"status": status}, "status")
+
+
+async def test_an_evicted_pod_goes(cluster, namespace):
+    read = await running(cluster, "p", namespace)
+    await cluster.evict(read.metadata)
+    assert await cluster.get(PODS, "p", namespace) is None
+    with pytest.raises(NotFoundError):
+        await cluster.evict(read.metadata)
+
+
+async def test_an_eviction_is_for_the_pod_that_was_read(cluster, namespace):
+    read = await running(cluster, "p", namespace)
+    now = await cluster.merge(PODS, read.metadata, {"metadata": {"labels": {"changed": "yes"}}})
+    with pytest.raises(ConflictError):
+        await cluster.evict(read.metadata)
+    assert await cluster.get(PODS, "p", namespace) == now
+
+
+async def test_a_budget_forbids_an_eviction_without_saying_when_to_come_back(cluster, namespace):
+    read = await running(cluster, "p", namespace)
+    spec = {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "p"}}}
+    await cluster.create(PDBS, {"metadata": {"name": "b", "namespace": namespace}, "spec": spec})
+
+    async def answer():
+        with pytest.raises(ThrottledError) as raised:
+            await cluster.evict(read.metadata)
+        return raised.value
+
+    # While the budget is new the API server does say when: it has not been counted yet.
+    await eventually(answer, lambda error: error.retry_after is None)
+    assert await cluster.get(PODS, "p", namespace) == read
+
+
+async def test_a_budget_does_not_hold_a_pod_that_does_not_run(cluster, namespace):
+    read = await cluster.create(PODS, pod("p", namespace, labels={"app": "p"}))
+    spec = {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "p"}}}
+    await cluster.create(PDBS, {"metadata": {"name": "b", "namespace": namespace}, "spec": spec})
+    await cluster.evict(read.metadata)
+    assert await cluster.get(PODS, "p", namespace) is None
+
+
+# ---- the rest
+
+
+async def test_an_event_can_be_about_anything(cluster, namespace, unique):
+    node = await cluster.create(NODES, {"metadata": {"name": unique}})
+    await cluster.event(node.metadata, "Node", "v1", reason="VisitStarted", message="stopped for plan a at step 3")
+    read = await cluster.create(PODS, pod("p", namespace))
+    await cluster.event(read.metadata, "Pod", "v1", reason="Asked", message="x" * 5000, warning=True)
+    await cluster.delete(NODES, node.metadata)
+
+
+async def test_a_file_of_a_pod_that_does_not_run_is_none(cluster, namespace):
+    read = await cluster.create(PODS, pod("p", namespace))
+    assert await cluster.read_file(read, "main", "/run/checkpoint/ack.json") is None
+
+
+async def test_the_version_is_the_api_servers(cluster):
+    assert re.fullmatch(r"v1\.\d+\.\d+", await cluster.version())
