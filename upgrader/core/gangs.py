@@ -130,7 +130,7 @@ def _cannot_stop(key: _Key, pods: list[PodFacts], job: JobFacts | None) -> str:
         if not job.managed_by:
             return ""
         return (
-            f"Job {job.name} belongs to {job.managed_by}, which would undo a suspension; only Jobs of their own work."
+            f"Job {job.name} belongs to {job.managed_by}; only Jobs that stand for themselves can be suspended by us."
         )
     controllers = sorted({f"{pod.controller.kind} {pod.controller.name}" if pod.controller else "" for pod in pods})
     if controllers == [""]:
