@@ -1,0 +1,23 @@
+"""The one door for subprocesses."""
+
+from upgrader.process.finished import (
+    Command,
+    Finished,
+    ProgramFailedError,
+    ProgramMissingError,
+    ProgramTimeoutError,
+)
+from upgrader.process.redact import redact, shown
+from upgrader.process.run import run, run_async
+
+__all__ = [
+    "Command",
+    "Finished",
+    "ProgramFailedError",
+    "ProgramMissingError",
+    "ProgramTimeoutError",
+    "redact",
+    "run",
+    "run_async",
+    "shown",
+]
