@@ -1,128 +1,23 @@
 """What happens next on one node of a closure: pure, from what was read to a decision with its reason.
 
-The walk and its deadlines are `phases.TRANSITIONS`; this module says when which row is taken. Once a mark may stand on the
-node, the only ways out are forward, revert (at Off, source and target exchanged, once) and Releasing, which takes the marks away.
+The walk and its deadlines are `phases.TRANSITIONS`; this module says when which row is taken. Once a mark may stand on
+the node, the only ways out are forward, revert (at Off, source and target exchanged, once) and Releasing, which takes
+the marks away.
 """
 
 from datetime import datetime, timedelta
-from enum import StrEnum
 
-from msgspec import Struct
+import msgspec
 
-from upgrader.core.fleet import NodeFacts
-from upgrader.core.orders import OrderResult
 from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, ends
+from upgrader.core.visit_facts import Act, ClosureView, Decision, Errand, NodeView, OtherPod, Outcome
 
 SETTLE = timedelta(seconds=5)
 """Pods are listed again this long after the taint: a bind that was on its way has landed by then."""
 
 
-class Outcome(StrEnum):
-    """How far one of our pods on the node is."""
-
-    ABSENT = "Absent"
-    WAITING = "Waiting"
-    SUCCEEDED = "Succeeded"
-    FAILED = "Failed"
-
-
-class Errand(Struct, frozen=True, kw_only=True):
-    """One of our pods on the node (prepare, visit, validate) and its answer."""
-
-    outcome: Outcome = Outcome.ABSENT
-    result: OrderResult | None = None
-    trouble: str = ""  # why it cannot start (image pull...), as the kubelet says it
-
-
-class OperandFacts(Struct, frozen=True, kw_only=True):
-    """Pods of one operand on the node."""
-
-    pods: int = 0
-    ready: int = 0
-
-
-class OtherPod(Struct, frozen=True, kw_only=True):
-    """A pod on the node that asks for the stack's GPUs and is none of ours."""
-
-    name: str
-    namespace: str
-    uid: str
-    member: bool = False  # of a gang that has a valid acknowledgement or is being stopped
-    evictable: bool = False  # of a replicated owner
-    before_boot: bool = False  # does not run on this boot: the kubelet rejected or lost it
-
-
-class NodeView(Struct, frozen=True, kw_only=True):
-    """A NodeUpgrade with everything that its next step depends on."""
-
-    name: str
-    reason: VisitReason
-    phase: NodePhase
-    phase_since: datetime
-    deadline: datetime | None
-    reverting: bool = False
-    failure: str = ""  # status.reason that survives until the end: why the walk turned round
-    node: NodeFacts | None = None  # None: deleted, or another node of that name
-    uid: str = ""
-    driver_key: str = ""  # of the effective target (source while reverting)
-    plugin_key: str = ""
-    revision: str = ""
-    expected_gpus: int = 0
-    prepare: Errand = Errand()
-    visit: Errand = Errand()
-    validate: Errand = Errand()
-    driver: OperandFacts = OperandFacts()
-    plugin: OperandFacts = OperandFacts()
-    others: tuple[OtherPod, ...] = ()
-
-
-class RequestFacts(Struct, frozen=True, kw_only=True):
-    """What a node needs to know of a gang of its closure."""
-
-    name: str
-    gang: str
-    phase: RequestPhase
-    bound: bool = False  # all members of the restarted gang have a node
-    message: str = ""
-
-
-class ClosureView(Struct, frozen=True, kw_only=True):
-    """A closure: its visits, its conversations, and what its plan wants."""
-
-    nodes: tuple[NodeView, ...]
-    requests: tuple[RequestFacts, ...] = ()
-    gangs: int = 0  # gangs that must have a request before anything is closed
-    undo: bool = False  # plan aborted or deleted
-
-
-class Act(StrEnum):
-    """What is done to the world in a step."""
-
-    PREPARE = "prepare pod"
-    CLOSE = "taint"
-    EVICT = "evict others"
-    OPERANDS_OFF = "operands off"
-    VISIT = "visit Job"
-    DRIVER_ON = "driver on"
-    OPERANDS_ON = "operands on"
-    VALIDATE = "validation pod"
-    GIVE_BACK = "give back"
-
-
-class Decision(Struct, frozen=True, kw_only=True):
-    """Acts first, then the record: `phase` is what is written afterwards (unchanged: nothing is written)."""
-
-    phase: NodePhase
-    acts: tuple[Act, ...] = ()
-    reverting: bool = False
-    failure: str = ""
-    message: str = ""
-    held: str = ""  # reason of the condition Held, empty where nothing holds
-    evict: tuple[OtherPod, ...] = ()
-
-
 _P = NodePhase
-_BEFORE_OFF = frozenset({_P.PENDING, _P.PREPARING, _P.PREPARED, _P.CLOSING, _P.DRAINING})
+BEFORE_OFF = frozenset({_P.PENDING, _P.PREPARING, _P.PREPARED, _P.CLOSING, _P.DRAINING})
 _UNTOUCHED = frozenset({_P.PENDING, _P.PREPARING, _P.PREPARED})
 _STOPPED = frozenset({RequestPhase.STOPPED, RequestPhase.ENDED})
 _ANSWERED = frozenset({RequestPhase.PARKED, RequestPhase.ENDED})
@@ -139,7 +34,7 @@ def decide(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         return _stay(view)
     if view.node is None:
         return _go(view, _P.GONE, message="the node was deleted, or another node of that name joined")
-    if closure.undo and all(one.phase in _BEFORE_OFF or ends(one.phase) for one in closure.nodes):
+    if closure.undo and all(one.phase in BEFORE_OFF or ends(one.phase) for one in closure.nodes):
         turned = _undo(view)
         if turned is not None:
             return turned
@@ -286,7 +181,7 @@ def _draining(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     evict = tuple(pod for pod in view.others if pod.evictable or _harmless(view, pod))
     if evict:
         waiting = _stay(view, f"evicting {len(evict)} pod(s) under their budgets", Act.EVICT)
-        return Decision(**{**_fields(waiting), "evict": evict})
+        return msgspec.structs.replace(waiting, evict=evict)
     running = [one.gang for one in closure.requests if one.phase not in _STOPPED]
     if running:
         return _stay(view, f"waiting for {running[0]} to stop")
@@ -295,10 +190,6 @@ def _draining(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         held = "RunningOnUnsupportedKernel" if view.reason is VisitReason.BRING_BACK else "PodsLeft"
         return _stay(view, f"waiting for pod {pod.namespace}/{pod.name} to end", held=held)
     return _go(view, _P.OFF, message="no pod with GPUs is left")
-
-
-def _fields(decision: Decision) -> dict[str, object]:
-    return {name: getattr(decision, name) for name in decision.__struct_fields__}
 
 
 def _off(view: NodeView, closure: ClosureView, now: datetime) -> Decision:

@@ -8,12 +8,20 @@ from typing import Any
 
 import structlog
 
-from upgrader.api.resources import CHECKPOINT_REQUESTS, DAEMONSETS, NODE_UPGRADES, PODS, UPGRADE_PLANS
-from upgrader.api.v1alpha1 import BatchStatus, CheckpointRequest, ClosureStatus, GpuStack, NodeUpgrade, UpgradePlan
+from upgrader.api.resources import CHECKPOINT_REQUESTS, DAEMONSETS, NODE_UPGRADES, PODS, UPGRADE_PLANS, ResourceKind
+from upgrader.api.v1alpha1 import (
+    BatchStatus,
+    CheckpointRequest,
+    ClosureStatus,
+    GpuStack,
+    NodeState,
+    NodeUpgrade,
+    UpgradePlan,
+)
 from upgrader.core import timing
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.errors import ConflictError
-from upgrader.core.fleet import Gang, NodeFacts, Snapshot, Target
+from upgrader.core.fleet import Gang, ImageFacts, NodeFacts, Snapshot, Target
 from upgrader.core.forecast import BatchForecast
 from upgrader.core.phases import NodePhase, VisitReason, row
 from upgrader.reconcile import orders
@@ -33,7 +41,9 @@ def timeout_of(gangs: Iterable[Gang], default: int) -> int:
     return max((gang.timeout_seconds or default for gang in gangs), default=default)
 
 
-def batch_status(context: Context, plan: UpgradePlan, number: int, batch: BatchForecast, snapshot: Snapshot) -> BatchStatus:
+def batch_status(
+    context: Context, plan: UpgradePlan, number: int, batch: BatchForecast, snapshot: Snapshot
+) -> BatchStatus:
     """A batch as it is stored: fixed from now on."""
     now = context.clock.now()
     wanted = {gang for closure in batch.closures for gang in closure.gangs}
@@ -51,7 +61,12 @@ def batch_status(context: Context, plan: UpgradePlan, number: int, batch: BatchF
 
 
 async def create_visits(
-    context: Context, plan: UpgradePlan, stack: GpuStack, target: Target, batch: BatchStatus, snapshot: Snapshot,
+    context: Context,
+    plan: UpgradePlan,
+    stack: GpuStack,
+    target: Target,
+    batch: BatchStatus,
+    snapshot: Snapshot,
     existing: Sequence[NodeUpgrade],
 ) -> None:
     """Make the visits of a batch that are missing; nodes that left meanwhile are left out."""
@@ -80,13 +95,13 @@ async def create_visits(
             await create_once(context, NODE_UPGRADES, body)
 
 
-async def source_state(context: Context, stack: GpuStack, node: NodeFacts, catalogue: Catalogue) -> Any:
+async def source_state(context: Context, stack: GpuStack, node: NodeFacts, catalogue: Catalogue) -> NodeState:
     """What a node runs before its visit, by its own labels."""
     had = await read_target(context, stack.metadata.name, node.revision) if node.revision else None
     return orders.present_state(node, had, catalogue.of(node))
 
 
-async def ensure_operands(context: Context, stack: GpuStack, target: Target, image: Any) -> None:
+async def ensure_operands(context: Context, stack: GpuStack, target: Target, image: ImageFacts) -> None:
     """The DaemonSets that a node's labels will choose; applying them changes no node by itself."""
     state = orders.wanted_state(target, image)
     bodies = (
@@ -103,7 +118,11 @@ async def ensure_operands(context: Context, stack: GpuStack, target: Target, ima
 
 
 async def create_requests(
-    context: Context, plan: UpgradePlan, batch: BatchStatus, closure: ClosureStatus, snapshot: Snapshot,
+    context: Context,
+    plan: UpgradePlan,
+    batch: BatchStatus,
+    closure: ClosureStatus,
+    snapshot: Snapshot,
     existing: Sequence[CheckpointRequest],
 ) -> int:
     """Make the conversations of a closure whose nodes are all prepared; returns how many gangs must answer."""
@@ -131,7 +150,7 @@ async def create_requests(
     return len(gangs)
 
 
-async def create_once(context: Context, kind: Any, body: dict[str, Any]) -> bool:
+async def create_once(context: Context, kind: ResourceKind[Any], body: dict[str, Any]) -> bool:
     """Create an object whose name says what it is for; False where it is there already."""
     context.leadership.check()
     try:
@@ -151,5 +170,3 @@ def _owner(plan: UpgradePlan) -> dict[str, Any]:
         "controller": True,
         "blockOwnerDeletion": False,
     }
-
-

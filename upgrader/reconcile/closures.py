@@ -1,7 +1,7 @@
 """One step of everything that is under way: reads the visits and conversations of each closure, decides, acts, records.
 
-Reads are made anew for each closure in each step, right before its decisions; what a conflict shows as outdated is left to
-the next step.
+Reads are made anew for each closure in each step, right before its decisions; what a conflict shows as outdated is left
+to the next step.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from upgrader.core import timing, visit
 from upgrader.core.conversation import GangClosure
 from upgrader.core.errors import ConflictError, NotFoundError
 from upgrader.core.phases import RequestPhase, ends
-from upgrader.core.visit import ClosureView, NodeView, RequestFacts
+from upgrader.core.visit_facts import ClosureView, NodeView, RequestFacts
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.talks import Talk, advance, read_talk
 from upgrader.reconcile.visit_view import read_visit
@@ -66,17 +66,17 @@ async def step(context: Context, closure: Closure) -> None:
 
 async def _views(context: Context, closure: Closure, talks: Sequence[Talk]) -> list[NodeView]:
     members = frozenset(
-        member.uid
-        for talk in talks
-        if talk.view.phase in ACKNOWLEDGED
-        for member in talk.request.spec.members
+        member.uid for talk in talks if talk.view.phase in ACKNOWLEDGED for member in talk.request.spec.members
     )
     return [await read_visit(context, upgrade, members) for upgrade in closure.visits]
 
 
 def _facts(talk: Talk) -> RequestFacts:
     return RequestFacts(
-        name=talk.view.name, gang=talk.view.gang, phase=talk.view.phase, bound=talk.bound,
+        name=talk.view.name,
+        gang=talk.view.gang,
+        phase=talk.view.phase,
+        bound=talk.bound,
         message=talk.request.status.message,
     )
 
@@ -101,12 +101,7 @@ async def _converse(
         log.info("conversation", gang=talk.view.gang, phase=decision.phase.value, message=decision.message)
 
 
-
-
-
-async def _walk(
-    context: Context, closure: Closure, upgrade: NodeUpgrade, view: NodeView, facts: ClosureView
-) -> None:
+async def _walk(context: Context, closure: Closure, upgrade: NodeUpgrade, view: NodeView, facts: ClosureView) -> None:
     decision = visit.decide(view, facts, context.clock.now())
     try:
         await perform(context, upgrade, view, decision, closure.ask_until)
@@ -115,6 +110,9 @@ async def _walk(
         return
     if decision.phase is not view.phase:
         log.info(
-            "visit", node=upgrade.spec.node.name, phase=decision.phase.value, message=decision.message,
+            "visit",
+            node=upgrade.spec.node.name,
+            phase=decision.phase.value,
+            message=decision.message,
             failure=decision.failure,
         )

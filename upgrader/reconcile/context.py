@@ -42,8 +42,13 @@ class Phased(Protocol):
 
 
 async def record(
-    context: Context, kind: ResourceKind[T_co], meta: ObjectMeta, status: Mapping[str, Any], *,
-    left: StrEnum | None = None, entered: StrEnum | None = None,
+    context: Context,
+    kind: ResourceKind[T_co],
+    meta: ObjectMeta,
+    status: Mapping[str, Any],
+    *,
+    left: StrEnum | None = None,
+    entered: StrEnum | None = None,
 ) -> T_co:
     """Write a status, fitting what was read; `left` and `entered` name the phases for the crash points.
 

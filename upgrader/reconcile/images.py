@@ -16,7 +16,7 @@ RETRY_SECONDS = 10.0
 async def step(context: Context, name: str) -> float | None:
     """Resolve the image; seconds until it is tried again, None when there is nothing left to do.
 
-    A registry that does not answer never makes an image unusable by itself: only its "no such image" does, for long enough.
+    A registry that does not answer never makes an image unusable: only its "no such image" does, for long enough.
     """
     image = await context.cluster.get(DRIVER_IMAGES, name)
     if image is None or image.status.phase is DriverImagePhase.READY:
@@ -26,9 +26,7 @@ async def step(context: Context, name: str) -> float | None:
     context.crash.reached("DriverImage", image.status.phase.value, "after-act")
     phase = DriverImagePhase(status["phase"])
     if phase is not image.status.phase or status["message"] != image.status.message:
-        await record(
-            context, DRIVER_IMAGES, image.metadata, status, left=image.status.phase, entered=phase
-        )
+        await record(context, DRIVER_IMAGES, image.metadata, status, left=image.status.phase, entered=phase)
     return None if phase is DriverImagePhase.READY else RETRY_SECONDS
 
 
@@ -43,9 +41,7 @@ async def _resolve(context: Context, image: DriverImage) -> dict[str, Any]:
             "checkedAt": timing.show(now),
         }
     if digest is not None:
-        key = image_key(
-            vendor=image.spec.vendor, version=image.spec.version, kernel=image.spec.kernel, digest=digest
-        )
+        key = image_key(vendor=image.spec.vendor, version=image.spec.version, kernel=image.spec.kernel, digest=digest)
         return {
             "phase": DriverImagePhase.READY.value,
             "message": "pinned by its digest",
@@ -54,7 +50,11 @@ async def _resolve(context: Context, image: DriverImage) -> dict[str, Any]:
             "checkedAt": timing.show(now),
         }
     waited = (now - timing.parse(image.metadata.creation_timestamp)).total_seconds()
-    phase = DriverImagePhase.UNUSABLE if waited > (row(DriverImagePhase.RETRYING).seconds or 0) else DriverImagePhase.RETRYING
+    phase = (
+        DriverImagePhase.UNUSABLE
+        if waited > (row(DriverImagePhase.RETRYING).seconds or 0)
+        else DriverImagePhase.RETRYING
+    )
     return {
         "phase": phase.value,
         "message": f"{image.spec.image} is not in its registry; push it or correct spec.image",

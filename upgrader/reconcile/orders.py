@@ -42,7 +42,9 @@ def present_state(node: NodeFacts, had: Target | None, image: ImageFacts | None)
         return NodeState(kubelet_version=node.kubelet_version, kubelet_binary=had.kubelet_binary if had else "")
     state = wanted_state(had, image)
     # The kubelet's version is a fact of the node: an earlier revision may not have managed it.
-    return msgspec.structs.replace(state, kubelet_version=node.kubelet_version, plugin_key=node.plugin_key or state.plugin_key)
+    return msgspec.structs.replace(
+        state, kubelet_version=node.kubelet_version, plugin_key=node.plugin_key or state.plugin_key
+    )
 
 
 def lone_closure(node: str) -> str:
@@ -56,8 +58,17 @@ def visit_name(node: str, *identity: str) -> str:
 
 
 def node_upgrade(
-    *, name: str, node: NodeFacts, stack: str, closure: str, reason: VisitReason, source: NodeState, target: NodeState,
-    plan: str | None = None, batch: int = 0, owner: dict[str, Any] | None = None,
+    *,
+    name: str,
+    node: NodeFacts,
+    stack: str,
+    closure: str,
+    reason: VisitReason,
+    source: NodeState,
+    target: NodeState,
+    plan: str | None = None,
+    batch: int = 0,
+    owner: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """A NodeUpgrade's manifest."""
     labels = {names.LABEL_STACK: stack, names.LABEL_CLOSURE: closure}
@@ -87,7 +98,14 @@ def request_name(plan: str, batch: int, gang: str) -> str:
 
 
 def checkpoint_request(
-    *, gang: Gang, plan: str, batch: int, closure: str, request_id: int, asked_at: datetime, park_seconds: int,
+    *,
+    gang: Gang,
+    plan: str,
+    batch: int,
+    closure: str,
+    request_id: int,
+    asked_at: datetime,
+    park_seconds: int,
 ) -> dict[str, Any]:
     """A CheckpointRequest's manifest for a gang that has an owner to stop.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -35,9 +37,7 @@ def view(read: Read) -> PlanView:
     plan, made, batch = read.plan, read.forecast, read.open_batch
     stack_revision = read.stack.status.update_revision if read.stack is not None else None
     others = [
-        one.metadata.name
-        for one in read.others
-        if one.spec.stack == plan.spec.stack and one.status.phase in UNDER_WAY
+        one.metadata.name for one in read.others if one.spec.stack == plan.spec.stack and one.status.phase in UNDER_WAY
     ]
     return PlanView(
         name=plan.metadata.name,
@@ -122,9 +122,14 @@ def render(context: Context, read: Read, decision: PlanDecision) -> dict[str, An
     }
     if read.forecast is not None:
         made = read.forecast.summary
-        status["forecast"] = msgspec.to_builtins(
-            ForecastSummary(batches=made.batches, nodes=made.nodes, interruptions=made.interruptions, held=made.held)
-        ) or None
+        status["forecast"] = (
+            msgspec.to_builtins(
+                ForecastSummary(
+                    batches=made.batches, nodes=made.nodes, interruptions=made.interruptions, held=made.held
+                )
+            )
+            or None
+        )
         status["holds"] = _holds(read)
     if plan.status.phase is PlanPhase.PROPOSED and decision.phase is PlanPhase.RUNNING:
         status["startedAt"] = now
@@ -141,7 +146,7 @@ def render(context: Context, read: Read, decision: PlanDecision) -> dict[str, An
 def _holds(read: Read) -> list[dict[str, Any]]:
     if read.forecast is None:
         return []
-    metrics.holds(read.plan.metadata.name, [hold.reason.value for hold in read.forecast.holds])
+    metrics.show_holds(Counter(hold.reason.value for hold in read.forecast.holds))
     cooling = [
         Hold(subject=node, reason="RetriedLater", message="its closure was let go and is left alone for a while")
         for node in sorted(read.cooling)
@@ -179,7 +184,7 @@ async def write(context: Context, read: Read, decision: PlanDecision) -> Upgrade
     return written
 
 
-def _same(before: Any, after: Any) -> bool:
+def _same(before: object, after: object) -> bool:
     # Unset fields are left out on the wire: an empty list, an empty object and nothing are the same.
     return before == after or (not before and not after)
 
@@ -187,8 +192,12 @@ def _same(before: Any, after: Any) -> bool:
 async def _tell(context: Context, plan: UpgradePlan, decision: PlanDecision) -> None:
     meta = ObjectMeta(name=plan.metadata.name, uid=plan.metadata.uid)
     await context.cluster.event(
-        meta, UPGRADE_PLANS.kind, UPGRADE_PLANS.api_version, reason=f"Plan{decision.phase.value}",
-        message=decision.message, warning=decision.phase in {PlanPhase.FAILED, PlanPhase.PAUSED},
+        meta,
+        UPGRADE_PLANS.kind,
+        UPGRADE_PLANS.api_version,
+        reason=f"Plan{decision.phase.value}",
+        message=decision.message,
+        warning=decision.phase in {PlanPhase.FAILED, PlanPhase.PAUSED},
     )
 
 
@@ -206,8 +215,6 @@ async def ensure_undo(context: Context, read: Read) -> None:
         "spec": spec,
     }
     context.leadership.check()
-    try:
+    with suppress(ConflictError):  # made before a restart; its name follows from the plan
         await context.cluster.create(UPGRADE_PLANS, body)
-    except ConflictError:
-        pass  # made before a restart; its name follows from the plan
     await record(context, UPGRADE_PLANS, plan.metadata, {"rollbackPlan": name})

@@ -70,7 +70,11 @@ async def step(context: Context, name: str) -> float | None:
         return context.active_seconds
     if ends(plan.status.phase):
         return context.active_seconds
-    return context.idle_seconds if decision.phase is plan.status.phase and not decision.end_batch else context.active_seconds
+    return (
+        context.idle_seconds
+        if decision.phase is plan.status.phase and not decision.end_batch
+        else context.active_seconds
+    )
 
 
 async def _read(context: Context, plan: UpgradePlan) -> Read:
@@ -86,7 +90,12 @@ async def _read(context: Context, plan: UpgradePlan) -> Read:
     if read.stack is None or read.target is None or ends(plan.status.phase) or not _needs_snapshot(read):
         return read
     snapshot = await observe.read_snapshot(
-        context.cluster, context.nodes, read.stack, read.target, context.clock.now()
+        context.cluster,
+        context.nodes,
+        read.stack,
+        read.target,
+        context.clock.now(),
+        api_server_version=await context.cluster.version(),
     )
     if snapshot is None or read.open_batch is not None:
         return replace(read, snapshot=snapshot)
@@ -110,9 +119,7 @@ def _forecast(context: Context, read: Read) -> Read:
     retry = timedelta(seconds=plan.spec.checkpoint.retry_seconds)
     settled, cooling = rollout.settled_nodes(plan_status.visit_facts(read.visits), retry, now)
     stopped = frozenset(one.spec.gang for one in read.requests if one.status.stopped_at is not None)
-    made = forecast(
-        snapshot, target, strategy_of(plan), now=now, already=settled | cooling, stopped_gangs=stopped
-    )
+    made = forecast(snapshot, target, strategy_of(plan), now=now, already=settled | cooling, stopped_gangs=stopped)
     return replace(read, forecast=made, cooling=cooling)
 
 
@@ -162,7 +169,12 @@ async def _drive(context: Context, read: Read, *, undo: bool) -> None:
         talks = [one for one in requests if one.spec.closure == closure.name]
         gangs = await _gangs_asked(context, read, batch, closure, mine, talks, undo=undo)
         under_way = closures.Closure(
-            name=closure.name, visits=mine, requests=talks, gangs=gangs, undo=undo, ask_until=batch.ask_until,
+            name=closure.name,
+            visits=mine,
+            requests=talks,
+            gangs=gangs,
+            undo=undo,
+            ask_until=batch.ask_until,
             revisions_left=plan.status.revisions_left,
         )
         if mine and under_way.open:
@@ -170,8 +182,14 @@ async def _drive(context: Context, read: Read, *, undo: bool) -> None:
 
 
 async def _gangs_asked(
-    context: Context, read: Read, batch: BatchStatus, closure: ClosureStatus, visits: Sequence[NodeUpgrade],
-    talks: Sequence[CheckpointRequest], *, undo: bool,
+    context: Context,
+    read: Read,
+    batch: BatchStatus,
+    closure: ClosureStatus,
+    visits: Sequence[NodeUpgrade],
+    talks: Sequence[CheckpointRequest],
+    *,
+    undo: bool,
 ) -> int:
     """How many gangs must have acknowledged before the closure's nodes may go on; asks them when all nodes are prepared."""
     phases = {one.status.phase for one in visits}
@@ -210,5 +228,3 @@ async def _finish(context: Context, read: Read) -> float | None:
     if plan.metadata.deletion_timestamp is None and plan.spec.run.value == "AbortAndUndo":
         await plan_status.ensure_undo(context, read)
     return None
-
-

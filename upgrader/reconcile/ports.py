@@ -61,6 +61,10 @@ class Cluster(Protocol):
         """A file in a container, read by exec with an end marker; None when there is none or it came incomplete."""
         ...
 
+    async def version(self) -> str:
+        """The API server's gitVersion, as v1.36.3; asked once and kept."""
+        ...
+
     async def event(self, regarding: ObjectMeta, kind: str, api_version: str, *, reason: str, message: str, warning: bool = False) -> None:
         """A Kubernetes Event for people; losing one is logged and changes nothing."""
         ...

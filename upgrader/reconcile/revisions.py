@@ -25,9 +25,7 @@ def revision_name(stack: str, revision: str) -> str:
 
 async def read_target(context: Context, stack: str, revision: str) -> Target | None:
     """The target that a revision names; None while it is not written (or was removed)."""
-    found = await context.cluster.get(
-        CONTROLLER_REVISIONS, revision_name(stack, revision), context.stack.namespace
-    )
+    found = await context.cluster.get(CONTROLLER_REVISIONS, revision_name(stack, revision), context.stack.namespace)
     return None if found is None else msgspec.convert(found.data["target"], Target)
 
 

@@ -1,6 +1,7 @@
 """One step of a GpuStack: keep its revision, count drift, bring up new nodes and nodes with a new kernel.
 
-What changes running nodes is a plan's; a stack by itself only installs where nothing was, and brings back what a reboot broke.
+What changes running nodes is a plan's; a stack by itself only installs where nothing was, and brings back what a reboot
+broke.
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,6 @@ from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.plan_status import UNDER_WAY
 from upgrader.reconcile.revisions import ensure_revision, read_target
 from upgrader.reconcile.sightings import Sightings
-from upgrader.telemetry import metrics
 
 log = structlog.get_logger()
 
@@ -61,11 +61,16 @@ async def step(context: Context, name: str, sightings: Sightings) -> float | Non
         await _refuse(context, stack, target)
         return context.idle_seconds
     selector = f"{names.LABEL_STACK}={name}"
-    visits = [
-        one for one in await context.cluster.list(NODE_UPGRADES, labels=selector) if one.spec.plan is None
-    ]
+    visits = [one for one in await context.cluster.list(NODE_UPGRADES, labels=selector) if one.spec.plan is None]
     plans = [one for one in await context.cluster.list(UPGRADE_PLANS) if one.spec.stack == name]
-    snapshot = await observe.read_snapshot(context.cluster, context.nodes, stack, target, context.clock.now())
+    snapshot = await observe.read_snapshot(
+        context.cluster,
+        context.nodes,
+        stack,
+        target,
+        context.clock.now(),
+        api_server_version=await context.cluster.version(),
+    )
     if snapshot is None:
         return context.active_seconds
     read = Read(
@@ -138,9 +143,7 @@ def _kernel_changed(node: NodeFacts, catalogue: Catalogue) -> bool:
     return image is not None and bool(node.kernel) and image.kernel != node.kernel
 
 
-async def _bring_back(
-    context: Context, read: Read, node: NodeFacts, catalogue: Catalogue, tried: set[str]
-) -> bool:
+async def _bring_back(context: Context, read: Read, node: NodeFacts, catalogue: Catalogue, tried: set[str]) -> bool:
     """To the revision that the node had, with the image for its new kernel; without one nothing is ordered (it is drift)."""
     had = await read_target(context, read.stack.metadata.name, node.revision) if node.revision else None
     had = had or await _install_target(context, read)
@@ -197,14 +200,18 @@ async def _write(context: Context, read: Read) -> None:
     if current is None or (read.snapshot.nodes and not now_drifted):
         current = read.target.revision
     counts = operands.drift_counts(read.drift)
-    metrics.drift(stack.metadata.name, {one.reason: one.nodes for one in counts})
     rolled_back = [
-        one for one in read.plans
-        if one.status.phase in {*UNDER_WAY, PlanPhase.COMPLETED} and one.spec.target_revision != read.target.revision
+        one
+        for one in read.plans
+        if one.status.phase in {*UNDER_WAY, PlanPhase.COMPLETED}
+        and one.spec.target_revision != read.target.revision
         and one.status.stack_revision == read.target.revision
     ]
     drifted = _condition(
-        context, stack, "Drifted", "True" if now_drifted else "False",
+        context,
+        stack,
+        "Drifted",
+        "True" if now_drifted else "False",
         counts[0].reason if counts else "NoDrift",
         f"{len(now_drifted)} of {len(read.snapshot.nodes)} node(s) differ from revision {read.target.revision}",
     )
@@ -237,5 +244,3 @@ def _condition(context: Context, stack: GpuStack, kind: str, status: str, reason
     if before is not None and before.status == status and before.last_transition_time is not None:
         moved = before.last_transition_time
     return Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=moved)
-
-

@@ -1,6 +1,7 @@
 """The conversation with one gang: read, decide (core.conversation), act, record."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, PODS
 from upgrader.api.v1alpha1 import Ack, CheckpointRequest
 from upgrader.core import conversation, steering, timing
 from upgrader.core.acknowledgement import Answer
-from upgrader.core.conversation import GangAct, GangClosure, GangDecision, RequestView
+from upgrader.core.conversation import GangAct, GangClosure, GangDecision, OwnerFacts, RequestView
 from upgrader.core.errors import NotFoundError
 from upgrader.core.phases import RequestPhase, ends, row
 from upgrader.reconcile import observe
@@ -61,8 +62,12 @@ def _recorded(request: CheckpointRequest) -> tuple[Answer, ...]:
 
 
 def _view(
-    request: CheckpointRequest, job: Job | None, pods: Sequence[Pod], answers: tuple[Answer, ...],
-    progress: dict[str, int], resource: str,
+    request: CheckpointRequest,
+    job: Job | None,
+    pods: Sequence[Pod],
+    answers: tuple[Answer, ...],
+    progress: dict[str, int],
+    resource: str,
 ) -> RequestView:
     spec, status = request.spec, request.status
     asked = timing.parse(spec.asked_at)
@@ -85,9 +90,24 @@ def _view(
         members=tuple(member.uid for member in spec.members),
         present=tuple(present),
         answers=answers,
-        owner=steering.owner_facts(job, spec.owner.uid),
+        owner=owner_facts(job, spec.owner.uid),
         acknowledged_step=status.acknowledged_step,
         progress=tuple(progress.get(one.uid) for one in living),
+    )
+
+
+def owner_facts(job: Job | None, uid: str) -> OwnerFacts:
+    """The Job as the conversation sees it; another Job of the same name is none."""
+    if job is None or job.metadata.uid != uid:
+        return OwnerFacts(present=False)
+    record = steering.record_of(job.metadata.annotations)
+    return OwnerFacts(
+        suspended=job.spec.suspend,
+        stopped_by=record.request if record is not None else "",
+        active=job.status.active,
+        terminating=job.status.terminating,
+        finished=any(one.type in {"Complete", "Failed"} and one.status == "True" for one in job.status.conditions),
+        wanted=observe.job_facts(job).wanted,
     )
 
 
@@ -128,11 +148,11 @@ async def _act(context: Context, talk: Talk, act: GangAct, revisions_left: Seque
             await way.withdraw(request, talk.pods)
         case GangAct.STOP:
             job = _present(talk)
-            patch = steering.stop_patch(job, request.spec.plan or "", request.metadata.name)
+            patch = steering.stop_patch(request.spec.plan or "", request.metadata.name, suspended=job.spec.suspend)
             await context.cluster.merge(JOBS, job.metadata, patch)
         case GangAct.RESUME:
             job = _present(talk)
-            patch = steering.resume_patch(job, revisions_left, request.spec.closure or "")
+            patch = steering.resume_patch(job.spec.template.spec, revisions_left, request.spec.closure or "")
             await context.cluster.merge(JOBS, job.metadata, patch)
 
 
@@ -149,9 +169,7 @@ async def _ask_again(context: Context, talk: Talk) -> None:
     patch = {"spec": {"requestId": request_id, "askedAt": timing.show(now)}}
     written = await context.cluster.merge(CHECKPOINT_REQUESTS, talk.request.metadata, patch)
     status = {"phase": _R.ASKING.value, "reason": "AskedAgain", "message": "asked again", "acks": []}
-    await record(
-        context, CHECKPOINT_REQUESTS, written.metadata, status, left=talk.view.phase, entered=_R.ASKING
-    )
+    await record(context, CHECKPOINT_REQUESTS, written.metadata, status, left=talk.view.phase, entered=_R.ASKING)
 
 
 def next_request_id(last: int, pods: Sequence[Pod], now: int) -> int:
@@ -189,7 +207,7 @@ def _status(context: Context, talk: Talk, decision: GangDecision, ask_until: str
             pass
     since = timing.parse(before.stopped_at) if before.stopped_at and talk.view.phase in _AFTER_STOP else None
     if since is not None:
-        metrics.phase_ended("CheckpointRequest", talk.view.phase.value, (now - since).total_seconds())
+        metrics.PHASE_SECONDS.labels("CheckpointRequest", talk.view.phase.value).observe((now - since).total_seconds())
     return status
 
 
@@ -197,7 +215,7 @@ def _ack(answer: Answer) -> Ack:
     return msgspec.convert(msgspec.structs.asdict(answer), Ack)
 
 
-def _deadline(phase: RequestPhase, now: Any, ask_until: str | None) -> str | None:
+def _deadline(phase: RequestPhase, now: datetime, ask_until: str | None) -> str | None:
     if phase in {_R.ASKING, _R.PARKED, _R.EXPIRED} and ask_until is not None:
         return ask_until
     seconds = row(phase).seconds

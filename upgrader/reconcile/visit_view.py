@@ -8,7 +8,7 @@ from upgrader.api.resources import JOBS, NODES, PODS
 from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
 from upgrader.core import timing
 from upgrader.core.phases import NodePhase, VisitReason
-from upgrader.core.visit import NodeView, OperandFacts, OtherPod
+from upgrader.core.visit_facts import NodeView, OperandFacts, OtherPod
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
 from upgrader.stack import errands, manifests
@@ -24,8 +24,7 @@ def effective(upgrade: NodeUpgrade) -> NodeState:
 async def read_visit(context: Context, upgrade: NodeUpgrade, members: frozenset[str]) -> NodeView:
     """One NodeUpgrade with its surroundings, all read from the API server now.
 
-    Args:
-        members: uids of pods that acknowledged, or that are being stopped with their gang.
+    `members`: uids of pods that acknowledged, or that are being stopped with their gang.
     """
     node = await context.cluster.get(NODES, upgrade.spec.node.name)
     if node is not None and node.metadata.uid != upgrade.spec.node.uid:

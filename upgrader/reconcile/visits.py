@@ -1,17 +1,18 @@
 """Performing what was decided for one node, and recording it: acts first, each idempotent, then one status write."""
 
+from collections.abc import Callable
 from typing import Any
 
 import structlog
 
 from upgrader.api import names
-from upgrader.api.kubernetes import ObjectMeta
-from upgrader.api.resources import JOBS, NODE_UPGRADES, NODES, PODS
-from upgrader.api.v1alpha1 import NodeUpgrade
+from upgrader.api.kubernetes import Node, ObjectMeta
+from upgrader.api.resources import JOBS, NODE_UPGRADES, NODES, PODS, ResourceKind
+from upgrader.api.v1alpha1 import NodeUpgrade, StepStatus
 from upgrader.core import timing
 from upgrader.core.errors import ConflictError, NotFoundError, ThrottledError
 from upgrader.core.phases import NodePhase, VisitReason, ends, row
-from upgrader.core.visit import Act, Decision, NodeView
+from upgrader.core.visit_facts import Act, Decision, NodeView
 from upgrader.reconcile import marks
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.visit_view import effective
@@ -21,7 +22,9 @@ from upgrader.telemetry import metrics
 log = structlog.get_logger()
 
 
-async def perform(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision, ask_until: str | None) -> None:
+async def perform(
+    context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision, ask_until: str | None
+) -> None:
     """Do the acts of a decision and record it.
 
     Raises:
@@ -62,7 +65,7 @@ async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision:
             await _mark(context, upgrade, lambda node: marks.give_back(node, effective(upgrade)))
 
 
-async def _create(context: Context, kind: Any, body: dict[str, Any]) -> None:
+async def _create(context: Context, kind: ResourceKind[Any], body: dict[str, Any]) -> None:
     try:
         await context.cluster.create(kind, body)
     except ConflictError:
@@ -70,7 +73,7 @@ async def _create(context: Context, kind: Any, body: dict[str, Any]) -> None:
         log.info("already created", kind=kind.kind, name=body["metadata"]["name"])
 
 
-async def _mark(context: Context, upgrade: NodeUpgrade, patch: Any) -> None:
+async def _mark(context: Context, upgrade: NodeUpgrade, patch: Callable[[Node], dict[str, Any] | None]) -> None:
     """One Node patch that fits the Node as it is read right here; another node of the same name is never touched."""
     node = await context.cluster.get(NODES, upgrade.spec.node.name)
     if node is None or node.metadata.uid != upgrade.spec.node.uid:
@@ -126,11 +129,11 @@ def _status(
             "gpus": view.node.gpus,
             "kubeletVersion": view.node.kubelet_version,
         }
-    metrics.phase_ended("NodeUpgrade", view.phase.value, (now - view.phase_since).total_seconds())
+    metrics.PHASE_SECONDS.labels("NodeUpgrade", view.phase.value).observe((now - view.phase_since).total_seconds())
     return status
 
 
-def _wire(step: Any) -> dict[str, Any]:
+def _wire(step: StepStatus) -> dict[str, Any]:
     whole: dict[str, Any] = {"name": step.name.value, "startedAt": step.started_at, "deadline": step.deadline}
     return whole | ({"endedAt": step.ended_at, "result": step.result} if step.ended_at else {})
 
@@ -169,8 +172,10 @@ async def _tell(context: Context, upgrade: NodeUpgrade, view: NodeView, decision
     text = f"{upgrade.spec.reason.value}{plan} {decision.phase.value}: driver {goal.driver_version}, {decision.message}"
     meta = ObjectMeta(name=view.node.name, uid=view.node.uid)
     await context.cluster.event(
-        meta, "Node", "v1", reason=f"Visit{decision.phase.value}", message=text,
+        meta,
+        "Node",
+        "v1",
+        reason=f"Visit{decision.phase.value}",
+        message=text,
         warning=decision.phase is NodePhase.FAILED,
     )
-
-

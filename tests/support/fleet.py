@@ -1,0 +1,470 @@
+"""The world beside the API server, in virtual time: DaemonSets, kubelets, the Job controller, trainers.
+
+One `tick` is a second of the world. It reads only objects, as the real parts do, so that a controller that forgets something
+is not helped. What it plays is checked against the real parts by tests/cluster and tests/e2e.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.support.cluster import FakeCluster
+from tests.support.objects import Object
+from tests.support.store import ObjectStore
+from upgrader.api import names
+from upgrader.api.resources import DAEMONSETS, JOBS, NODES, PODS
+from upgrader.core import timing
+from upgrader.core.orders import ORDER_VARIABLE, OrderResult, Reason
+
+RESOURCE = "nvidia.com/gpu"
+ACK = "/run/checkpoint/ack.json"
+PROGRESS = "/run/checkpoint/progress.json"
+
+
+@dataclass
+class Trainer:
+    """What is kept of a job over its pods: its checkpoint, and what its members did."""
+
+    step: int = 0
+    saved: int = 0
+    lost: int = 0
+    stops: int = 0
+    parks: bool = True
+    answers: Callable[[Object, int, int], dict[str, Any] | None] | None = None
+    """Another answer than the honest one, by pod, request id and step."""
+
+
+@dataclass
+class Fleet:
+    """Nodes with GPUs and the jobs on them."""
+
+    cluster: FakeCluster
+    gpus: int = 8
+    trainers: dict[str, Trainer] = field(default_factory=dict)
+    errands: Callable[[str, Object], OrderResult | None] = lambda _component, _pod: None
+    """Another result than success for one of our pods, by component and pod; None: success."""
+    parked: dict[str, tuple[int, float]] = field(default_factory=dict)
+    violations: list[str] = field(default_factory=list)
+    ignores_sigterm: set[str] = field(default_factory=set)
+
+    @property
+    def store(self) -> ObjectStore:
+        return self.cluster.store
+
+    # ---- setting up
+
+    def node(self, name: str, *, kernel: str = "6.1.0-47-amd64", kubelet: str = "1.34.4", **labels: str) -> None:
+        self.store.put(
+            NODES,
+            {
+                "metadata": {
+                    "name": name,
+                    "labels": {"pool": "a", **{k.replace("__", "/"): v for k, v in labels.items()}},
+                },
+                "spec": {},
+                "status": {
+                    "capacity": {"cpu": "64"},
+                    "allocatable": {"cpu": "64"},
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                    "nodeInfo": {"kernelVersion": kernel, "kubeletVersion": f"v{kubelet}", "bootID": f"boot-1-{name}"},
+                },
+            },
+        )
+
+    def job(
+        self, name: str, *, members: int = 1, gpus: int = 8, method: str = "file", template: Object | None = None
+    ) -> None:
+        self.trainers[name] = Trainer()
+        annotations = {names.ANNOTATION_METHOD: method} if method else {}
+        spec = template if template is not None else _trainer_spec(gpus)
+        self.store.put(
+            JOBS,
+            {
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {
+                    "parallelism": members,
+                    "completions": members,
+                    "completionMode": "Indexed",
+                    "suspend": False,
+                    "template": {"metadata": {"annotations": annotations, "labels": {"job": name}}, "spec": spec},
+                },
+                "status": {},
+            },
+        )
+
+    # ---- a second of the world
+
+    def tick(self) -> None:
+        self._daemonsets()
+        self._devices()
+        self._jobs()
+        self._schedule()
+        self._pods()
+        self._train()
+        self.cluster.clock.advance(1)
+
+    def _daemonsets(self) -> None:
+        wanted: dict[str, tuple[Object, str]] = {}
+        for one in self.store.all(DAEMONSETS):
+            template = one["spec"]["template"]
+            selector = template["spec"].get("nodeSelector", {})
+            for node in self.store.all(NODES):
+                labels = node["metadata"].get("labels", {})
+                if selector and all(labels.get(key) == value for key, value in selector.items()):
+                    wanted[f"{one['metadata']['name']}.{node['metadata']['name']}"] = (one, node["metadata"]["name"])
+        present = {pod["metadata"]["name"]: pod for pod in self.store.all(PODS) if _owner(pod, "DaemonSet")}
+        for name, (one, node) in wanted.items():
+            if name not in present:
+                self._add_pod(name, one["metadata"]["namespace"], "DaemonSet", one, node=node)
+        for name, pod in present.items():
+            if name not in wanted:
+                self.store.remove(PODS, name, pod["metadata"]["namespace"])
+        for one in self.store.all(DAEMONSETS):
+            count = sum(owner["metadata"]["name"] == one["metadata"]["name"] for owner, _ in wanted.values())
+            meta = one["metadata"]
+            self.store.change(
+                DAEMONSETS, meta["name"], {"status": {"desiredNumberScheduled": count}}, meta["namespace"]
+            )
+
+    def _devices(self) -> None:
+        """The kubelet offers devices while a device plugin is registered."""
+        for node in self.store.all(NODES):
+            name = node["metadata"]["name"]
+            plugin = any(
+                pod["spec"].get("nodeName") == name
+                and pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "device-plugin"
+                and _is_ready(pod)
+                for pod in self.store.all(PODS)
+            )
+            allocatable = str(self.gpus) if plugin else "0"
+            patch: Object = {"status": {"allocatable": {RESOURCE: allocatable}}}
+            if plugin:
+                patch["status"]["capacity"] = {RESOURCE: allocatable}
+            self.store.change(NODES, name, patch)
+
+    def _jobs(self) -> None:
+        for job in list(self.store.all(JOBS)):
+            mine = [pod for pod in self.store.all(PODS) if _owned_by(pod, job)]
+            alive = [pod for pod in mine if pod["status"].get("phase") in {"Pending", "Running"}]
+            failed = [pod for pod in mine if pod["status"].get("phase") == "Failed"]
+            done = [pod for pod in mine if pod["status"].get("phase") == "Succeeded"]
+            name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
+            wanted = job["spec"].get("parallelism", 1)
+            if job["spec"].get("suspend"):
+                for pod in alive:
+                    self._delete(pod)
+            elif not (failed and _is_ours(job)):
+                for index in sorted(
+                    set(range(wanted)) - {int(pod["metadata"]["labels"]["index"]) for pod in alive + done}
+                ):
+                    self._add_pod(f"{name}-{index}-{self._serial()}", namespace, "Job", job, index=index)
+            terminating = [pod for pod in alive if pod["metadata"].get("deletionTimestamp")]
+            status: Object = {
+                "active": len(alive) - len(terminating),
+                "terminating": len(terminating),
+                "succeeded": len(done),
+                "failed": len(failed),
+            }
+            if len(done) >= wanted:
+                status["conditions"] = [{"type": "Complete", "status": "True"}]
+            elif failed and _is_ours(job):
+                status["conditions"] = [{"type": "Failed", "status": "True"}]
+            self.store.change(JOBS, name, {"status": status}, namespace)
+
+    def _serial(self) -> str:
+        self._count = getattr(self, "_count", 0) + 1
+        return str(self._count)
+
+    def _add_pod(
+        self, name: str, namespace: str, kind: str, owner: Object, *, node: str = "", index: int | None = None
+    ) -> None:
+        template = json.loads(json.dumps(owner["spec"]["template"]))
+        meta = template.get("metadata", {})
+        labels = dict(meta.get("labels", {}))
+        if kind == "Job":
+            labels |= {"batch.kubernetes.io/controller-uid": owner["metadata"]["uid"], "index": str(index)}
+        reference = {
+            "kind": kind,
+            "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"],
+            "controller": True,
+        }
+        spec = template["spec"]
+        if node:
+            spec["nodeName"] = node
+        self.store.put(
+            PODS,
+            {
+                "metadata": {
+                    "name": name,
+                    "namespace": namespace,
+                    "labels": labels,
+                    "annotations": dict(meta.get("annotations", {})),
+                    "ownerReferences": [reference],
+                },
+                "spec": spec,
+                "status": {"phase": "Pending"},
+            },
+        )
+
+    def _schedule(self) -> None:
+        free = {node["metadata"]["name"]: self._free(node) for node in self.store.all(NODES)}
+        for pod in self.store.all(PODS):
+            if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
+                continue
+            asks = _gpus(pod)
+            for node in self.store.all(NODES):
+                name = node["metadata"]["name"]
+                if free[name] >= asks and _tolerates(pod, node) and _fits(pod, node):
+                    free[name] -= asks
+                    self.store.change(
+                        PODS, pod["metadata"]["name"], {"spec": {"nodeName": name}}, pod["metadata"]["namespace"]
+                    )
+                    break
+
+    def _free(self, node: Object) -> int:
+        used = sum(
+            _gpus(pod)
+            for pod in self.store.all(PODS)
+            if pod["spec"].get("nodeName") == node["metadata"]["name"]
+            and pod["status"].get("phase") in {"Pending", "Running"}
+        )
+        return int(node["status"]["allocatable"].get(RESOURCE, 0)) - used
+
+    def _pods(self) -> None:
+        """Kubelets: bound pods run, our errands end, deleted pods go."""
+        for pod in list(self.store.all(PODS)):
+            meta, phase = pod["metadata"], pod["status"].get("phase")
+            if not pod["spec"].get("nodeName"):
+                continue
+            if meta.get("deletionTimestamp"):
+                if meta["name"] not in self.ignores_sigterm:
+                    self._gone(pod)
+            elif phase == "Pending":
+                self._start(pod)
+            elif phase == "Running" and meta.get("labels", {}).get(names.LABEL_COMPONENT) in {
+                "prepare",
+                "visit",
+                "validate",
+            }:
+                self._end_errand(pod)
+
+    def _start(self, pod: Object) -> None:
+        status = {
+            "phase": "Running",
+            "startTime": timing.show(self.cluster.clock.now()),
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": [
+                {"name": one["name"], "ready": True, "state": {}} for one in pod["spec"].get("containers", [])
+            ],
+        }
+        self.store.change(PODS, pod["metadata"]["name"], {"status": status}, pod["metadata"]["namespace"])
+        trainer = self._trainer(pod)
+        if trainer is not None:
+            trainer.step = min(trainer.step, trainer.saved)
+
+    def _end_errand(self, pod: Object) -> None:
+        component = pod["metadata"]["labels"][names.LABEL_COMPONENT]
+        result = self.errands(component, pod) or OrderResult(reason=Reason.DONE, message="done")
+        ok = result.reason is Reason.DONE
+        if component == "visit" and ok:
+            self._swap_kubelet(pod)
+        message = json.dumps({"reason": result.reason.value, "message": result.message})
+        ended = {"terminated": {"exitCode": 0 if ok else 1, "message": message}}
+        statuses = [{"name": one["name"], "state": ended} for one in pod["spec"]["containers"]]
+        self.store.change(
+            PODS,
+            pod["metadata"]["name"],
+            {"status": {"phase": "Succeeded" if ok else "Failed", "containerStatuses": statuses}},
+            pod["metadata"]["namespace"],
+        )
+
+    def _swap_kubelet(self, pod: Object) -> None:
+        variables = {
+            one["name"]: one.get("value", "")
+            for container in pod["spec"]["containers"]
+            for one in container.get("env", [])
+        }
+        order = json.loads(variables[ORDER_VARIABLE])
+        if order.get("kubelet"):
+            version = {"nodeInfo": {"kubeletVersion": f"v{order['kubelet']['version']}"}}
+            self.store.change(NODES, pod["spec"]["nodeName"], {"status": version})
+
+    def _delete(self, pod: Object) -> None:
+        if not pod["metadata"].get("deletionTimestamp"):
+            self.store.mark_deleted(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
+
+    def _gone(self, pod: Object) -> None:
+        trainer = self._trainer(pod)
+        if trainer is not None:
+            trainer.lost = max(trainer.lost, trainer.step - trainer.saved)
+            trainer.stops += 1
+        self.store.remove(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
+
+    # ---- training
+
+    def _trainer(self, pod: Object) -> Trainer | None:
+        owner = next((one for one in pod["metadata"].get("ownerReferences", []) if one["kind"] == "Job"), None)
+        return self.trainers.get(owner["name"]) if owner else None
+
+    def _train(self) -> None:
+        for name, trainer in self.trainers.items():
+            job = self.store.find(JOBS, name, "default")
+            if job is None:
+                continue
+            members = [
+                pod
+                for pod in self.store.all(PODS)
+                if _owned_by(pod, job)
+                and pod["status"].get("phase") == "Running"
+                and not pod["metadata"].get("deletionTimestamp")
+            ]
+            if len(members) < job["spec"].get("parallelism", 1):
+                continue
+            self._one_step(trainer, members)
+
+    def _one_step(self, trainer: Trainer, members: list[Object]) -> None:
+        now = self.cluster.clock.now().timestamp()
+        asked = [int(one["metadata"].get("annotations", {}).get(names.ANNOTATION_REQUEST, "0")) for one in members]
+        request = max(asked)
+        everybody = all(one == request for one in asked)
+        if not request or not trainer.parks or not everybody or not self._still_parked(members, request, now):
+            trainer.step += 1
+        if request and everybody:
+            trainer.saved = trainer.step if trainer.parks and self._first_time(members, request, now) else trainer.saved
+        for pod in members:
+            self._say(pod, trainer, request)
+
+    def _first_time(self, members: list[Object], request: int, now: float) -> bool:
+        first = False
+        for pod in members:
+            if self.parked.get(pod["metadata"]["uid"], (0, 0.0))[0] != request:
+                self.parked[pod["metadata"]["uid"]] = (request, now)
+                first = True
+        return first
+
+    def _still_parked(self, members: list[Object], request: int, now: float) -> bool:
+        for pod in members:
+            seconds = float(pod["metadata"]["annotations"].get(names.ANNOTATION_PARK_SECONDS, "0"))
+            since = self.parked.get(pod["metadata"]["uid"])
+            if since is not None and since[0] == request and now < since[1] + seconds:
+                return True
+        return False
+
+    def _say(self, pod: Object, trainer: Trainer, request: int) -> None:
+        uid = pod["metadata"]["uid"]
+        self.cluster.files[uid, PROGRESS] = json.dumps({"podUid": uid, "step": trainer.step}).encode()
+        if not request:
+            return
+        honest = {
+            "requestId": request,
+            "podUid": uid,
+            "step": trainer.saved,
+            "uri": "/data/ckpt",
+            "parked": trainer.parks,
+        }
+        said = trainer.answers(pod, request, trainer.saved) if trainer.answers is not None else honest
+        if said is None:
+            self.cluster.files.pop((uid, ACK), None)
+        else:
+            self.cluster.files[uid, ACK] = json.dumps(said).encode()
+
+
+def _trainer_spec(gpus: int) -> Object:
+    return {
+        "containers": [
+            {
+                "name": "train",
+                "image": "trainer",
+                "resources": {"limits": {RESOURCE: str(gpus)}, "requests": {RESOURCE: str(gpus)}},
+                "volumeMounts": [
+                    {"name": "upgrader", "mountPath": "/etc/gpu-upgrader"},
+                    {"name": "answers", "mountPath": "/run/checkpoint"},
+                    {"name": "data", "mountPath": "/data"},
+                ],
+            }
+        ],
+        "volumes": [
+            {
+                "name": "upgrader",
+                "downwardAPI": {
+                    "items": [
+                        {
+                            "path": "checkpoint-request",
+                            "fieldRef": {"fieldPath": f"metadata.annotations['{names.ANNOTATION_REQUEST}']"},
+                        },
+                        {
+                            "path": "park-seconds",
+                            "fieldRef": {"fieldPath": f"metadata.annotations['{names.ANNOTATION_PARK_SECONDS}']"},
+                        },
+                    ]
+                },
+            },
+            {"name": "answers", "emptyDir": {}},
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+        ],
+    }
+
+
+def _gpus(pod: Object) -> int:
+    return sum(
+        int(one.get("resources", {}).get("limits", {}).get(RESOURCE, 0)) for one in pod["spec"].get("containers", [])
+    )
+
+
+def _owner(pod: Object, kind: str) -> bool:
+    return any(one["kind"] == kind for one in pod["metadata"].get("ownerReferences", []))
+
+
+def _owned_by(pod: Object, owner: Object) -> bool:
+    return any(one["uid"] == owner["metadata"]["uid"] for one in pod["metadata"].get("ownerReferences", []))
+
+
+def _is_ours(job: Object) -> bool:
+    return names.LABEL_COMPONENT in job["metadata"].get("labels", {})
+
+
+def _is_ready(pod: Object) -> bool:
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", []))
+
+
+def _tolerates(pod: Object, node: Object) -> bool:
+    for taint in node["spec"].get("taints", []):
+        if not any(_covers(one, taint) for one in pod["spec"].get("tolerations", [])):
+            return False
+    return not node["spec"].get("unschedulable", False)
+
+
+def _covers(toleration: Object, taint: Object) -> bool:
+    if toleration.get("operator") == "Exists":
+        return toleration.get("key") in {None, taint["key"]}
+    return toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get("value", "")
+
+
+def _fits(pod: Object, node: Object) -> bool:
+    labels = node["metadata"].get("labels", {})
+    if any(labels.get(key) != value for key, value in pod["spec"].get("nodeSelector", {}).items()):
+        return False
+    affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
+    return not terms or any(_matches(term, labels) for term in terms)
+
+
+def _matches(term: Object, labels: dict[str, str]) -> bool:
+    for one in term.get("matchExpressions", []):
+        value, values = labels.get(one["key"]), one.get("values", [])
+        match one["operator"]:
+            case "In":
+                good = value in values
+            case "NotIn":
+                good = value not in values
+            case "Exists":
+                good = value is not None
+            case "DoesNotExist":
+                good = value is None
+            case _:
+                raise AssertionError(f"operator {one['operator']} is not played")
+        if not good:
+            return False
+    return True

@@ -1,0 +1,170 @@
+"""The whole controller on the fake cluster with the fleet beside it, in virtual time: real engine, real rendering, real rules."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tests.support.cluster import FakeCluster, FakeNodes
+from tests.support.fleet import RESOURCE, Fleet
+from tests.support.world import FakeCrashPoints, FakeLeadership, FakeRegistry
+from upgrader.api.resources import (
+    CHECKPOINT_REQUESTS,
+    DRIVER_IMAGES,
+    GPU_STACKS,
+    NODE_UPGRADES,
+    NODES,
+    UPGRADE_PLANS,
+)
+from upgrader.api.v1alpha1 import CheckpointRequest, DriverImage, GpuStack, GpuStackSpec, NodeUpgrade, UpgradePlan
+from upgrader.checkpoint.api import ApiWay
+from upgrader.checkpoint.file import FileWay
+from upgrader.core.phases import ends
+from upgrader.core.revisions import revision_of
+from upgrader.reconcile import images, plans, stacks
+from upgrader.reconcile.context import Context
+from upgrader.reconcile.observe import target_of
+from upgrader.reconcile.sightings import Sightings
+from upgrader.stack.settings import StackSettings
+
+STACK = "pool-a"
+
+
+class Rig:
+    """One controller and its world; `restart()` forgets what the controller had in memory."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster()
+        self.fleet = Fleet(cluster=self.cluster)
+        self.registry = FakeRegistry()
+        self.leadership = FakeLeadership()
+        self.crash = FakeCrashPoints()
+        self.sightings = Sightings()
+        self.seconds = 0
+
+    @property
+    def context(self) -> Context:
+        return Context(
+            cluster=self.cluster,
+            nodes=FakeNodes(self.cluster),
+            registry=self.registry,
+            clock=self.cluster.clock,
+            leadership=self.leadership,
+            crash=self.crash,
+            ways={"file": FileWay(self.cluster), "api": ApiWay(self.cluster)},
+            stack=StackSettings(node_image="registry/upgrader@sha256:" + "0" * 64),
+        )
+
+    # ---- setting up
+
+    def image(self, version: str, kernel: str = "6.1.0-47-amd64") -> None:
+        reference = f"registry/sim-driver:{version}-{kernel}"
+        self.registry.push(reference, f"{version.replace('.', '')}{kernel.encode().hex()[:8]}")
+        self.cluster.store.put(
+            DRIVER_IMAGES,
+            {
+                "metadata": {"name": f"sim-{version}-{kernel}"},
+                "spec": {"vendor": "sim", "version": version, "kernel": kernel, "image": reference},
+            },
+        )
+
+    def spec(self, version: str, *, plugin: str = "1", kubelet: str = "1.34.4") -> dict[str, Any]:
+        plugin_image, artifact = f"registry/plugin:{plugin}", f"registry/kubelet:{kubelet}"
+        self.registry.push(plugin_image, f"aa{plugin}")
+        self.registry.push(artifact, f"bb{kubelet.replace('.', '')}")
+        return {
+            "nodeSelector": {"pool": "a"},
+            "driver": {"vendor": "sim", "version": version},
+            "devicePlugin": {"image": plugin_image, "resourceName": RESOURCE},
+            "kubelet": {"manage": True, "version": kubelet, "artifact": artifact, "binary": "/usr/bin/kubelet"},
+        }
+
+    def stack(self, spec: dict[str, Any]) -> str:
+        """Apply the stack; the revision of its spec."""
+        self.cluster.store.put(GPU_STACKS, {"metadata": {"name": STACK}, "spec": spec})
+        return revision_of(target_of(msgspec.convert(spec, GpuStackSpec), STACK))
+
+    def plan(self, name: str, revision: str, *, interruptions: int = 100, **spec: Any) -> None:
+        approval = {"by": "test", "at": "2026-11-21T09:00:00Z", "envelope": {"maxInterruptions": interruptions}}
+        body = {
+            "stack": STACK,
+            "targetRevision": revision,
+            "approval": approval,
+            "strategy": {"maxUnavailable": "100%"},
+        }
+        self.cluster.store.put(UPGRADE_PLANS, {"metadata": {"name": name}, "spec": body | spec})
+
+    # ---- running
+
+    async def second(self) -> None:
+        """One step of everything, then a second of the world."""
+        for image in self.all(DRIVER_IMAGES, DriverImage):
+            await images.step(self.context, image.metadata.name)
+        for stack in self.all(GPU_STACKS, GpuStack):
+            await stacks.step(self.context, stack.metadata.name, self.sightings)
+        for plan in self.all(UPGRADE_PLANS, UpgradePlan):
+            await plans.step(self.context, plan.metadata.name)
+        self.fleet.tick()
+        self.seconds += 1
+
+    async def until(self, done: Callable[[], bool], seconds: int = 600) -> None:
+        """Run until something holds; fails, with where everything stood, when it does not within virtual seconds."""
+        for _ in range(seconds):
+            if done():
+                return
+            await self.second()
+        raise AssertionError(f"not within {seconds} virtual seconds:\n{self.where()}")
+
+    async def settle(self, seconds: int = 60) -> None:
+        """Until the pool is installed and drifts nowhere."""
+        await self.until(
+            lambda: self.nodes_on(self.stack_now().status.update_revision or "?") == len(self.nodes()), seconds
+        )
+
+    # ---- looking
+
+    def all(self, kind: Any, type_: Any) -> list[Any]:
+        return [msgspec.convert(one, type_) for one in self.cluster.store.all(kind)]
+
+    def stack_now(self) -> GpuStack:
+        return self.all(GPU_STACKS, GpuStack)[0]
+
+    def plan_now(self, name: str) -> UpgradePlan:
+        return next(one for one in self.all(UPGRADE_PLANS, UpgradePlan) if one.metadata.name == name)
+
+    def visits(self, plan: str | None = None) -> list[NodeUpgrade]:
+        return [one for one in self.all(NODE_UPGRADES, NodeUpgrade) if one.spec.plan == plan]
+
+    def requests(self) -> list[CheckpointRequest]:
+        return self.all(CHECKPOINT_REQUESTS, CheckpointRequest)
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return list(self.cluster.store.all(NODES))
+
+    def nodes_on(self, revision: str) -> int:
+        return sum(node["metadata"]["labels"].get("gpu-upgrader.io/revision") == revision for node in self.nodes())
+
+    def over(self, plan: str) -> bool:
+        return ends(self.plan_now(plan).status.phase)
+
+    def where(self) -> str:
+        """Where everything stands, for a failing test."""
+        lines = [
+            f"plan {one.metadata.name}: {one.status.phase} {one.status.message}"
+            for one in self.all(UPGRADE_PLANS, UpgradePlan)
+        ]
+        lines += [
+            f"visit {one.spec.node.name} {one.spec.reason}: {one.status.phase} {one.status.reason} {one.status.message}"
+            for one in self.all(NODE_UPGRADES, NodeUpgrade)
+        ]
+        lines += [
+            f"gang {one.spec.gang}: {one.status.phase} {one.status.reason} {one.status.message}"
+            for one in self.requests()
+        ]
+        lines += [
+            f"held {hold.subject}: {hold.reason} {hold.message}"
+            for plan in self.all(UPGRADE_PLANS, UpgradePlan)
+            for hold in plan.status.holds
+        ]
+        lines += [f"stack: {self.stack_now().status}"]
+        return "\n".join(lines)

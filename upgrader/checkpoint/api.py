@@ -1,0 +1,36 @@
+"""Way `api`: a responder (an operator, a sidecar) watches CheckpointRequests and patches `status.acks`."""
+
+from collections.abc import Mapping, Sequence
+
+from upgrader.api.kubernetes import Pod
+from upgrader.api.v1alpha1 import CheckpointRequest
+from upgrader.checkpoint import marks
+from upgrader.core.acknowledgement import Answer
+
+
+class ApiWay:
+    """Fits reconcile.ports.Way. The request object is the question; members get the marks too, for those who look there."""
+
+    def __init__(self, pods: marks.Pods) -> None:
+        self._pods = pods
+
+    async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
+        await marks.ask(self._pods, request, pods)
+
+    async def withdraw(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
+        await marks.withdraw(self._pods, request, pods)
+
+    async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Answer, ...]:
+        del pods
+        return tuple(
+            Answer(
+                pod_uid=ack.pod_uid, request_id=ack.request_id, step=ack.step, uri=ack.uri, parked=ack.parked,
+                refused=ack.refused,
+            )
+            for ack in request.status.acks
+        )
+
+    async def progress(self, request: CheckpointRequest, pods: Sequence[Pod]) -> Mapping[str, int]:
+        """After the restart a responder reports the new pods' steps the same way, under the same request id."""
+        alive = {pod.metadata.uid for pod in pods}
+        return {ack.pod_uid: ack.step for ack in request.status.acks if ack.pod_uid in alive}

@@ -1,0 +1,91 @@
+"""The marks by which members are asked, shared by the ways that use the downward API."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from upgrader.api import names
+from upgrader.api.kubernetes import ObjectMeta, Pod
+from upgrader.api.resources import PODS, ResourceKind
+from upgrader.api.v1alpha1 import CheckpointRequest
+from upgrader.core.errors import ConflictError, NotFoundError
+
+T = TypeVar("T")
+
+AT_ONCE = 8
+"""Members that are read or patched at the same time."""
+
+
+class Pods(Protocol):
+    """What asking needs of the API server."""
+
+    async def edit(
+        self, kind: ResourceKind[T], meta: ObjectMeta, operations: Sequence[Mapping[str, Any]], subresource: str = ""
+    ) -> T: ...
+
+    async def read_file(self, pod: Pod, container: str, path: str) -> bytes | None: ...
+
+
+async def ask(pods_api: Pods, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
+    """Put the request on members that do not have it; each patch tests what it replaces."""
+    wanted = str(request.spec.request_id)
+    members = {one.uid for one in request.spec.members}
+    todo = [
+        pod for pod in pods
+        if pod.metadata.uid in members and pod.metadata.annotations.get(names.ANNOTATION_REQUEST) != wanted
+        and pod.status.phase == "Running"
+    ]
+    values = {names.ANNOTATION_REQUEST: wanted, names.ANNOTATION_PARK_SECONDS: str(request.spec.park_seconds)}
+    await _each(todo, lambda pod: pods_api.edit(PODS, pod.metadata, set_annotations(pod, values)))
+
+
+async def withdraw(pods_api: Pods, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
+    """Take this request's marks away; a later request's stay."""
+    ours = str(request.spec.request_id)
+    todo = [pod for pod in pods if pod.metadata.annotations.get(names.ANNOTATION_REQUEST) == ours]
+
+    async def clear(pod: Pod) -> None:
+        try:
+            await pods_api.edit(PODS, pod.metadata, clear_annotations(pod, ours))
+        except (ConflictError, NotFoundError):
+            return  # replaced by a later request, or gone: nothing of ours is left there
+
+    await _each(todo, clear)
+
+
+def set_annotations(pod: Pod, values: Mapping[str, str]) -> list[dict[str, Any]]:
+    """JSON patch that sets annotations, and fails when the pod is another one or was asked meanwhile."""
+    operations: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}]
+    if not pod.metadata.annotations:
+        return [*operations, {"op": "add", "path": "/metadata/annotations", "value": dict(values)}]
+    before = pod.metadata.annotations.get(names.ANNOTATION_REQUEST)
+    if before is not None:
+        operations.append({"op": "test", "path": pointer(names.ANNOTATION_REQUEST), "value": before})
+    return [*operations, *({"op": "add", "path": pointer(key), "value": value} for key, value in values.items())]
+
+
+def clear_annotations(pod: Pod, ours: str) -> list[dict[str, Any]]:
+    """JSON patch that removes the request if it is still ours."""
+    keys = [key for key in (names.ANNOTATION_REQUEST, names.ANNOTATION_PARK_SECONDS) if key in pod.metadata.annotations]
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
+        {"op": "test", "path": pointer(names.ANNOTATION_REQUEST), "value": ours},
+        *({"op": "remove", "path": pointer(key)} for key in keys),
+    ]
+
+
+def pointer(annotation: str) -> str:
+    """JSON pointer to an annotation."""
+    return f"/metadata/annotations/{annotation.replace('~', '~0').replace('/', '~1')}"
+
+
+async def _each(pods: Sequence[Pod], act: Any) -> None:
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(pod: Pod) -> None:
+        async with gate:
+            await act(pod)
+
+    async with asyncio.TaskGroup() as group:
+        for pod in pods:
+            group.create_task(one(pod))

@@ -1,0 +1,114 @@
+"""What the next step of a visit depends on, and what is decided: values, shared by core.visit and those who fill them."""
+
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+from upgrader.core.fleet import NodeFacts
+from upgrader.core.orders import OrderResult
+from upgrader.core.phases import NodePhase, RequestPhase, VisitReason
+
+
+class Outcome(StrEnum):
+    """How far one of our pods on the node is."""
+
+    ABSENT = "Absent"
+    WAITING = "Waiting"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class Errand(Struct, frozen=True, kw_only=True):
+    """One of our pods on the node (prepare, visit, validate) and its answer."""
+
+    outcome: Outcome = Outcome.ABSENT
+    result: OrderResult | None = None
+    trouble: str = ""  # why it cannot start (image pull...), as the kubelet says it
+
+
+class OperandFacts(Struct, frozen=True, kw_only=True):
+    """Pods of one operand on the node."""
+
+    pods: int = 0
+    ready: int = 0
+
+
+class OtherPod(Struct, frozen=True, kw_only=True):
+    """A pod on the node that asks for the stack's GPUs and is none of ours."""
+
+    name: str
+    namespace: str
+    uid: str
+    member: bool = False  # of a gang that has a valid acknowledgement or is being stopped
+    evictable: bool = False  # of a replicated owner
+    before_boot: bool = False  # does not run on this boot: the kubelet rejected or lost it
+
+
+class NodeView(Struct, frozen=True, kw_only=True):
+    """A NodeUpgrade with everything that its next step depends on."""
+
+    name: str
+    reason: VisitReason
+    phase: NodePhase
+    phase_since: datetime
+    deadline: datetime | None
+    reverting: bool = False
+    failure: str = ""  # status.reason that survives until the end: why the walk turned round
+    node: NodeFacts | None = None  # None: deleted, or another node of that name
+    uid: str = ""
+    driver_key: str = ""  # of the effective target (source while reverting)
+    plugin_key: str = ""
+    revision: str = ""
+    expected_gpus: int = 0
+    prepare: Errand = Errand()
+    visit: Errand = Errand()
+    validate: Errand = Errand()
+    driver: OperandFacts = OperandFacts()
+    plugin: OperandFacts = OperandFacts()
+    others: tuple[OtherPod, ...] = ()
+
+
+class RequestFacts(Struct, frozen=True, kw_only=True):
+    """What a node needs to know of a gang of its closure."""
+
+    name: str
+    gang: str
+    phase: RequestPhase
+    bound: bool = False  # all members of the restarted gang have a node
+    message: str = ""
+
+
+class ClosureView(Struct, frozen=True, kw_only=True):
+    """A closure: its visits, its conversations, and what its plan wants."""
+
+    nodes: tuple[NodeView, ...]
+    requests: tuple[RequestFacts, ...] = ()
+    gangs: int = 0  # gangs that must have a request before anything is closed
+    undo: bool = False  # plan aborted or deleted
+
+
+class Act(StrEnum):
+    """What is done to the world in a step."""
+
+    PREPARE = "prepare pod"
+    CLOSE = "taint"
+    EVICT = "evict others"
+    OPERANDS_OFF = "operands off"
+    VISIT = "visit Job"
+    DRIVER_ON = "driver on"
+    OPERANDS_ON = "operands on"
+    VALIDATE = "validation pod"
+    GIVE_BACK = "give back"
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """Acts first, then the record: `phase` is what is written afterwards (unchanged: nothing is written)."""
+
+    phase: NodePhase
+    acts: tuple[Act, ...] = ()
+    reverting: bool = False
+    failure: str = ""
+    message: str = ""
+    held: str = ""  # reason of the condition Held, empty where nothing holds
+    evict: tuple[OtherPod, ...] = ()
