@@ -1,6 +1,7 @@
 """The Cluster port on a real API server."""
 
 import asyncio
+import copy
 import functools
 import secrets
 import time
@@ -65,15 +66,12 @@ class Listing(Struct, Generic[T], frozen=True):
 
 
 class KubeCluster:
-    """Objects by REST; use it as a context manager, or close() it.
+    """Objects by REST; use it as a context manager, or close() it."""
 
-    `guard` is called right before every write and raises when we may no longer act (Leadership.check).
-    """
-
-    def __init__(self, login: Login, guard: Callable[[], None] | None = None) -> None:
+    def __init__(self, login: Login) -> None:
         self._login = login
         self._transport = Transport(login.configuration, login.load)
-        self._guard = guard
+        self._guard: Callable[[], None] | None = None
         self._version = ""
         self._version_until = 0.0
         self._reading = asyncio.Semaphore(READS_AT_ONCE)
@@ -99,9 +97,11 @@ class KubeCluster:
         """Where we are connected and as whom, for kopf's own session."""
         return await self._login.access()
 
-    def guard_with(self, guard: Callable[[], None]) -> None:
-        """From now on ask `guard` right before every write."""
-        self._guard = guard
+    def guarded(self, guard: Callable[[], None]) -> Self:
+        """The same connection, but `guard` (Leadership.check) is called right before every write and may raise."""
+        other = copy.copy(self)
+        other._guard = guard  # noqa: SLF001 - our own copy
+        return other
 
     # ---- reading
 

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import yaml
 from kubernetes.aio import config
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config.incluster_config import SERVICE_HOST_ENV_NAME
@@ -53,7 +54,7 @@ class Login:
                     details="there is no --kubeconfig, no KUBECONFIG, no ~/.kube/config, and this is no pod",
                     resolution="Name a kubeconfig, or start a cluster of your own: `upgrader dev up`.",
                 )
-        except (config.ConfigException, OSError) as error:
+        except (config.ConfigException, yaml.YAMLError, OSError) as error:
             source = self._kubeconfig or "the pod's service account"
             raise ConfigurationError(f"{source} cannot be used", details=str(error)) from error
 
