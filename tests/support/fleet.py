@@ -1,7 +1,7 @@
 """The world beside the API server, in virtual time: DaemonSets, kubelets, the Job controller, trainers.
 
-One `tick` is a second of the world. It reads only objects, as the real parts do, so that a controller that forgets something
-is not helped. What it plays is checked against the real parts by tests/cluster and tests/e2e.
+One `tick` is a second of the world. It reads only objects, as the real parts do, so that a controller that forgets
+something is not helped. What it plays is checked against the real parts by tests/cluster and tests/e2e.
 """
 
 import json

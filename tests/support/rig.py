@@ -1,4 +1,7 @@
-"""The whole controller on the fake cluster with the fleet beside it, in virtual time: real engine, real rendering, real rules."""
+"""The whole controller on the fake cluster with the fleet beside it, in virtual time.
+
+Engine, rendering and rules are the real ones.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,10 +11,12 @@ import msgspec
 from tests.support.cluster import FakeCluster, FakeNodes
 from tests.support.fleet import RESOURCE, Fleet
 from tests.support.world import FakeCrashPoints, FakeLeadership, FakeRegistry
+from upgrader.api import names
 from upgrader.api.resources import (
     CHECKPOINT_REQUESTS,
     DRIVER_IMAGES,
     GPU_STACKS,
+    JOBS,
     NODE_UPGRADES,
     NODES,
     UPGRADE_PLANS,
@@ -41,6 +46,12 @@ class Rig:
         self.crash = FakeCrashPoints()
         self.sightings = Sightings()
         self.seconds = 0
+        self.node_image = "registry/upgrader@sha256:" + "0" * 64
+
+    def restart(self, node_image: str | None = None) -> None:
+        """What a new process of the controller remembers: nothing."""
+        self.sightings = Sightings()
+        self.node_image = node_image or self.node_image
 
     @property
     def context(self) -> Context:
@@ -52,7 +63,7 @@ class Rig:
             leadership=self.leadership,
             crash=self.crash,
             ways={"file": FileWay(self.cluster), "api": ApiWay(self.cluster)},
-            stack=StackSettings(node_image="registry/upgrader@sha256:" + "0" * 64),
+            stack=StackSettings(node_image=self.node_image),
         )
 
     # ---- setting up
@@ -117,9 +128,11 @@ class Rig:
 
     async def settle(self, seconds: int = 60) -> None:
         """Until the pool is installed and drifts nowhere."""
-        await self.until(
-            lambda: self.nodes_on(self.stack_now().status.update_revision or "?") == len(self.nodes()), seconds
-        )
+        await self.until(self._settled, seconds)
+
+    def _settled(self) -> bool:
+        revision = self.stack_now().status.update_revision or "?"
+        return self.nodes_on(revision) == len(self.nodes()) and all(ends(one.status.phase) for one in self.visits())
 
     # ---- looking
 
@@ -147,6 +160,14 @@ class Rig:
     def over(self, plan: str) -> bool:
         return ends(self.plan_now(plan).status.phase)
 
+    def assert_nothing_left(self) -> None:
+        """Law 9: nothing is stopped or marked by us any more."""
+        for job in self.cluster.store.all(JOBS):
+            assert names.ANNOTATION_STOPPED not in job["metadata"].get("annotations", {}), self.where()
+        for node in self.nodes():
+            assert names.ANNOTATION_VISIT not in node["metadata"].get("annotations", {}), self.where()
+            assert not [one for one in node["spec"].get("taints", []) if one["key"] == names.TAINT_MAINTENANCE]
+
     def where(self) -> str:
         """Where everything stands, for a failing test."""
         lines = [
@@ -168,3 +189,16 @@ class Rig:
         ]
         lines += [f"stack: {self.stack_now().status}"]
         return "\n".join(lines)
+
+
+async def running(rig: Rig, *, nodes: int = 2, members: int = 2) -> str:
+    """A pool on driver 1.0 with a gang that trains; gives the revision of the next driver, plugin and kubelet."""
+    for number in range(nodes):
+        rig.fleet.node(f"gpu-{number}")
+    rig.image("1.0")
+    rig.image("2.0")
+    rig.stack(rig.spec("1.0"))
+    await rig.settle()
+    rig.fleet.job("gang", members=members)
+    await rig.until(lambda: rig.fleet.trainers["gang"].step > 10)
+    return rig.stack(rig.spec("2.0", plugin="2", kubelet="1.35.4"))

@@ -74,7 +74,7 @@ def judge(
         who = strangers[0] if strangers else "a member"
         return Judgement(
             verdict=Verdict.REPLACED,
-            message=f"{who} {'joined' if strangers else 'is gone'} since the gang was asked; it is asked again later",
+            message=f"{who} {'joined' if strangers else 'is gone'} since the gang was asked; asked again later",
         )
     if now >= stop_before - LAST_CALL:
         return Judgement(verdict=Verdict.EXPIRED, message="parking ends within a minute; the gang is asked again")
@@ -96,7 +96,7 @@ def _fault(member: MemberFacts, answer: Answer | None, request_id: int) -> Judge
     if answer.request_id != request_id:
         return Judgement(
             verdict=Verdict.WRONG_REQUEST,
-            message=f"{member.pod} answers request {answer.request_id}, asked was {request_id}; its answer does not count",
+            message=f"{member.pod} answers request {answer.request_id}, asked was {request_id}; it does not count",
         )
     if answer.refused:
         return Judgement(verdict=Verdict.REFUSED, message=f"{member.pod} refuses: {answer.refused}")
@@ -108,7 +108,7 @@ def _fault(member: MemberFacts, answer: Answer | None, request_id: int) -> Judge
     if ephemeral(answer.uri, member):
         return Judgement(
             verdict=Verdict.EPHEMERAL,
-            message=f"{member.pod} keeps its checkpoint at {answer.uri}, which dies with the pod; use a volume that stays",
+            message=f"{member.pod} keeps its checkpoint at {answer.uri}, which dies with the pod; use another volume",
         )
     return None
 

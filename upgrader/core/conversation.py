@@ -1,7 +1,7 @@
 """What happens next between us and one gang: pure, from what was read to a decision with its reason.
 
-Law 1 lives here: STOP is decided only on a judgement made from pods listed right before, and the gang's fellows of the closure
-are stopped with it or let go with it.
+Law 1 lives here: STOP is decided only on a judgement made from pods listed right before, and the gang's fellows of the
+closure are stopped with it or let go with it.
 """
 
 from datetime import datetime

@@ -17,6 +17,7 @@ class Target(Struct, frozen=True, kw_only=True):
     plugin_digest: str = ""  # plugin_image pinned (name@sha256:...), no part of the revision; empty: not resolved yet
     kubelet_version: str = ""  # empty: not managed
     kubelet_artifact: str = ""
+    kubelet_digest: str = ""  # kubelet_artifact pinned, no part of the revision
     kubelet_binary: str = ""
 
 

@@ -208,7 +208,9 @@ def _first_fit(world: World, units: list[ClosureForecast], pool: Availability) -
     return [part for part, _ in bins]
 
 
-def _size_then_name(world: World, unit: ClosureForecast) -> tuple[int, int, int, int, int, tuple[int, ...], str]:
+def _size_then_name(
+    world: World, unit: ClosureForecast
+) -> tuple[int, int, int, int, int, tuple[int, ...], tuple[str, ...]]:
     # Names break only ties between closures that are alike in all that can be counted.
     gangs = tuple(sorted(world.gangs[name].gpus for name in unit.gangs))
-    return (-unit.gpus, -unit.added, -len(unit.nodes), -len(unit.gangs), -len(unit.evicted), gangs, unit.name)
+    return (-unit.gpus, -unit.added, -len(unit.nodes), -len(unit.gangs), -len(unit.evicted), gangs, unit.nodes)

@@ -83,8 +83,8 @@ class DriverImagePhase(StrEnum):
 class Transition(Struct, frozen=True, kw_only=True):
     """A row: from one phase of a machine to those that may follow.
 
-    `seconds` is the default time until `out` is taken (None: it ends with its plan or with a person); `act` names what is
-    done to the world in this phase; it is empty where a phase only waits, and then there is no crash point "after act".
+    `seconds` is the default time until `out` is taken (None: it ends with its plan or with a person); `act` names what
+    is done to the world in this phase; where a phase only waits it is empty, and there is no crash point after it.
     """
 
     machine: str

@@ -1,7 +1,7 @@
 """What happens next to a plan: pure, from what was read to a decision with its reason.
 
-Only a started batch is stored; the rest is forecast again each time. A plan that ends badly still passes through its undoing:
-its visits end, its gangs are restarted, its marks go (law 9).
+Only a started batch is stored; the rest is forecast again each time. A plan that ends badly still passes through its
+undoing: its visits end, its gangs are restarted, its marks go (law 9).
 """
 
 from datetime import datetime, timedelta

@@ -22,7 +22,6 @@ _UNTOUCHED = frozenset({_P.PENDING, _P.PREPARING, _P.PREPARED})
 _STOPPED = frozenset({RequestPhase.STOPPED, RequestPhase.ENDED})
 _ANSWERED = frozenset({RequestPhase.PARKED, RequestPhase.ENDED})
 _GOING = _STOPPED | {RequestPhase.PARKED, RequestPhase.STOPPING}
-_RESTARTED = frozenset({RequestPhase.RESTARTING, RequestPhase.RESTORED})
 
 
 def decide(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
@@ -268,7 +267,7 @@ def _releasing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     del now
     waiting = [one.gang for one in closure.requests if one.phase in _STOPPED and one.phase is not RequestPhase.ENDED]
     stopping = [one.gang for one in closure.requests if one.phase is RequestPhase.STOPPING]
-    unbound = [one.gang for one in closure.requests if one.phase in _RESTARTED and not one.bound]
+    unbound = [one.gang for one in closure.requests if one.phase is RequestPhase.RESTARTING and not one.bound]
     asked = [one.gang for one in closure.requests if one.phase in {RequestPhase.PARKED, RequestPhase.ASKING}]
     for gangs, what in (
         (waiting, "be restarted"),

@@ -58,7 +58,7 @@ async def read_talk(context: Context, request: CheckpointRequest, resource: str)
 
 
 def _recorded(request: CheckpointRequest) -> tuple[Answer, ...]:
-    return tuple(msgspec.convert(msgspec.structs.asdict(ack), Answer) for ack in request.status.acks)
+    return tuple(Answer(**msgspec.structs.asdict(ack)) for ack in request.status.acks)
 
 
 def _view(
@@ -212,7 +212,7 @@ def _status(context: Context, talk: Talk, decision: GangDecision, ask_until: str
 
 
 def _ack(answer: Answer) -> Ack:
-    return msgspec.convert(msgspec.structs.asdict(answer), Ack)
+    return Ack(**msgspec.structs.asdict(answer))
 
 
 def _deadline(phase: RequestPhase, now: datetime, ask_until: str | None) -> str | None:
