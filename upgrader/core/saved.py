@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -29,6 +30,7 @@ class SavedForecast(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     stack: str
     stack_uid: str
     stack_generation: int
+    spec: dict[str, Any]  # what the stack is to say, defaults written out
     revision: str
     created_at: datetime
     strategy: StrategyFacts

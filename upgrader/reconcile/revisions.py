@@ -47,7 +47,7 @@ async def ensure_revision(context: Context, stack: GpuStack) -> Target | str:
     known = await read_target(context, stack.metadata.name, target.revision)
     if known is not None:
         return known
-    pinned = await _pin(context, target)
+    pinned = await pin(context, target)
     if isinstance(pinned, str):
         return pinned
     number = 1 + max((one.revision for one in await revisions(context, stack.metadata.name)), default=0)
@@ -59,7 +59,12 @@ async def ensure_revision(context: Context, stack: GpuStack) -> Target | str:
     return pinned
 
 
-async def _pin(context: Context, target: Target) -> Target | str:
+async def pin(context: Context, target: Target) -> Target | str:
+    """The target with the digests that its images have now; a sentence instead where one is not in its registry.
+
+    Raises:
+        RegistryError: a registry did not answer.
+    """
     plugin = await context.registry.digest(target.plugin_image)
     if plugin is None:
         return f"device plugin image {target.plugin_image} is not in its registry; push it or correct spec.devicePlugin.image"
