@@ -1,0 +1,73 @@
+"""The driver that is loaded on a node: its record, and how it is unloaded.
+
+A driver image that loads leaves under RUN_DIRECTORY/<vendor>/ a record `loaded.json` and its own `unload`: the driver
+that is loaded says itself how it is taken out, also when its image is long gone. Both are on tmpfs, so that a reboot
+forgets them with the driver.
+"""
+
+import re
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from upgrader.core.errors import ProcessError
+from upgrader.core.orders import Driver, Reason
+from upgrader.node.host import Host
+from upgrader.node.outcome import EXIT_CODES, OrderFailedError
+from upgrader.node.programs import Programs
+
+UNLOAD_SECONDS = 60.0
+_VENDOR = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+
+
+class Loaded(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The record of a loaded driver; `simulated` where no kernel module stands behind it."""
+
+    vendor: str
+    version: str
+    kernel: str
+    boot_id: str
+    devices: int
+    simulated: bool = False
+
+
+def loaded(run: Path, vendor: str) -> Loaded | None:
+    """The driver of a vendor that is loaded on this boot; None where none is.
+
+    Raises:
+        OrderFailedError: the record cannot be read.
+    """
+    if not _VENDOR.fullmatch(vendor):
+        raise OrderFailedError(Reason.BAD_ORDER, f"{vendor!r} is no vendor's name")
+    record = run / vendor / "loaded.json"
+    try:
+        return msgspec.json.decode(record.read_bytes(), type=Loaded)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise OrderFailedError(Reason.DRIVER_MISMATCH, f"{record} says nothing that can be read: {error}") from error
+
+
+def unload(host: Host, driver: Driver, programs: Programs) -> str:
+    """See to it that a driver is not loaded; says what was done.
+
+    Raises:
+        OrderFailedError: BUSY with pids and names, or the driver's own `unload` failed.
+    """
+    present = loaded(host.run, driver.vendor)
+    if present is None:
+        return f"{driver.vendor} {driver.version} was not loaded"
+    if present.version != driver.version:
+        return f"{driver.vendor} {driver.version} was not loaded; {present.version} is"
+    name = f"{driver.vendor} {driver.version}"
+    try:
+        ended = programs.run(["/bin/sh", str(host.run / driver.vendor / "unload")], seconds=UNLOAD_SECONDS)
+    except ProcessError as error:
+        raise OrderFailedError(Reason.DEVICE_FAILED, f"{name} is not unloaded: {error}") from error
+    said = " ".join(ended.output.split())
+    if ended.code == EXIT_CODES[Reason.BUSY]:
+        raise OrderFailedError(Reason.BUSY, f"{name} is in use: {said}")
+    if ended.code != 0:
+        raise OrderFailedError(Reason.DEVICE_FAILED, f"unloading {name} ended with {ended.code}: {said}")
+    return f"{name} unloaded" + (" (simulated)" if present.simulated else "")

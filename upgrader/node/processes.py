@@ -1,0 +1,86 @@
+"""The kubelet among the node's processes: found by the file it runs from, never by its name alone."""
+
+import os
+import signal
+from pathlib import Path
+
+from msgspec import Struct
+
+from upgrader.node import durable
+from upgrader.node.host import Host
+
+_DELETED = " (deleted)"
+
+
+class Running(Struct, frozen=True, kw_only=True):
+    """A kubelet that runs.
+
+    `sha256` is of the file it was started from, even if that name holds another file now; `started` in seconds since
+    the epoch; `arguments` without the program itself.
+    """
+
+    pid: int
+    started: float
+    sha256: str
+    arguments: tuple[str, ...]
+
+    def option(self, name: str, default: str = "") -> str:
+        """The value of `--name value` or `--name=value`; the last one counts, as in the kubelet."""
+        value = default
+        for position, argument in enumerate(self.arguments):
+            if argument.startswith(f"--{name}="):
+                value = argument.partition("=")[2]
+            elif argument == f"--{name}" and position + 1 < len(self.arguments):
+                value = self.arguments[position + 1]
+        return value
+
+
+class Kubelets:
+    """Processes of the node that run from one file and were given a kubeconfig: a kubelet, or two while one starts."""
+
+    def __init__(self, host: Host, binary: str) -> None:
+        self._host = host
+        self._binary = binary
+        self._digests: dict[tuple[int, int, int, int], str] = {}
+
+    def running(self) -> tuple[Running, ...]:
+        """Those that run now, the longest-running first."""
+        names = {self._binary, self._host.on_node(self._host.path(self._binary))}
+        found = (self._look(Path(entry.path), names) for entry in os.scandir(self._host.proc) if entry.name.isdigit())
+        return tuple(sorted((one for one in found if one is not None), key=lambda one: one.started))
+
+    def signal(self, kubelet: Running, number: signal.Signals) -> None:
+        """Send a signal; a process that is gone already is fine."""
+        try:
+            os.kill(kubelet.pid, number)
+        except ProcessLookupError:
+            return
+
+    def _look(self, process: Path, names: set[str]) -> Running | None:
+        try:
+            if str((process / "exe").readlink()).removesuffix(_DELETED) not in names:
+                return None
+            arguments = (process / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")[1:]
+            kubelet = Running(
+                pid=int(process.name),
+                started=self._started(process),
+                sha256=self._digest(process / "exe"),
+                arguments=tuple(arguments),
+            )
+        except (FileNotFoundError, ProcessLookupError):  # a kernel thread, or it ended while we looked
+            return None
+        return kubelet if kubelet.option("kubeconfig") else None
+
+    def _started(self, process: Path) -> float:
+        # Field 22 of stat, counted behind the name, which may hold blanks and brackets (proc(5)).
+        ticks = int((process / "stat").read_text().rpartition(")")[2].split()[19])
+        lines = (self._host.proc / "stat").read_text().splitlines()
+        boot = next(int(line.split()[1]) for line in lines if line.startswith("btime "))
+        return boot + ticks / os.sysconf("SC_CLK_TCK")
+
+    def _digest(self, executable: Path) -> str:
+        facts = executable.stat()  # of the very file, also where its name is gone
+        key = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
+        if key not in self._digests:
+            self._digests[key] = durable.sha256(executable)
+        return self._digests[key]

@@ -1,0 +1,112 @@
+"""What a visit writes down on the node, so that the next run of it goes on where the last one was killed."""
+
+import re
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from upgrader.core.orders import OrderResult, Reason
+from upgrader.node import durable
+from upgrader.node.host import Host
+from upgrader.node.outcome import OrderFailedError
+
+_VISIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class VisitRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a visit came: `restoring` says why the old kubelet is being put back, `result` how the visit ended."""
+
+    visit: str
+    restoring: str = ""
+    result: OrderResult | None = None
+
+
+class Previous(Struct, frozen=True, kw_only=True):
+    """The kubelet that a visit replaced; its binary lies beside this record."""
+
+    visit: str
+    version: str
+    sha256: str
+
+
+class Fetched(Struct, frozen=True, kw_only=True):
+    """A kubelet that is on the node and whole."""
+
+    binary: Path
+    sha256: str
+
+
+class Records:
+    """The records of one visit and the kubelets kept on the node."""
+
+    def __init__(self, host: Host, visit: str) -> None:
+        if not _VISIT.fullmatch(visit):
+            raise OrderFailedError(Reason.BAD_ORDER, f"{visit!r} is no name for a visit")
+        self._visit = visit
+        self._record = host.state / "visits" / f"{visit}.json"
+        self._kubelets = host.state / "kubelet"
+
+    @property
+    def previous_binary(self) -> Path:
+        """The kubelet before the last swap."""
+        return self._kubelets / "previous" / "kubelet"
+
+    def read(self) -> VisitRecord:
+        """How far this visit came; nothing at all where it never ran."""
+        if not self._record.exists():
+            return VisitRecord(visit=self._visit)
+        return msgspec.json.decode(self._record.read_bytes(), type=VisitRecord)
+
+    def restoring(self, why: str) -> None:
+        """From now on this visit only puts the old kubelet back."""
+        self._write(VisitRecord(visit=self._visit, restoring=why))
+
+    def ended(self, result: OrderResult) -> None:
+        """The visit is over, with this result."""
+        self._write(VisitRecord(visit=self._visit, result=result))
+
+    def previous(self) -> Previous | None:
+        """The kubelet before the last swap, of whichever visit; None where none was kept whole."""
+        record = self._kubelets / "previous" / "previous.json"
+        if not (record.exists() and self.previous_binary.exists()):
+            return None
+        previous = msgspec.json.decode(record.read_bytes(), type=Previous)
+        return previous if durable.sha256(self.previous_binary) == previous.sha256 else None
+
+    def stage_previous(self, previous: Previous) -> Fetched:
+        """The kept kubelet as if it had been fetched, because the place where it is kept is needed for the next one."""
+        staged = self._kubelets / previous.version / "kubelet"
+        durable.copy(self.previous_binary, staged)
+        durable.put(staged.with_name("kubelet.sha256"), f"{previous.sha256}\n".encode())
+        return Fetched(binary=staged, sha256=previous.sha256)
+
+    def keep(self, binary: Path, *, version: str, sha256: str) -> None:
+        """Keep the kubelet that is about to be replaced; the record comes last and never speaks of half a file."""
+        durable.copy(binary, self.previous_binary)
+        previous = Previous(visit=self._visit, version=version, sha256=sha256)
+        durable.put(self.previous_binary.with_name("previous.json"), msgspec.json.encode(previous))
+
+    def _write(self, record: VisitRecord) -> None:
+        durable.put(self._record, msgspec.json.encode(record))
+
+
+def fetched(host: Host, version: str) -> Fetched | None:
+    """The kubelet that an artifact image left on the node; None where there is none.
+
+    Raises:
+        OrderFailedError: it is not the file that the artifact's checksum speaks of.
+    """
+    binary = host.state / "kubelet" / version / "kubelet"
+    checksum = binary.with_name("kubelet.sha256")
+    if not (binary.exists() and checksum.exists()):
+        return None
+    wanted = checksum.read_text(encoding="utf-8").split()[:1]
+    actual = durable.sha256(binary)
+    if wanted != [actual]:
+        raise OrderFailedError(
+            Reason.CHECKSUM_MISMATCH,
+            f"{host.on_node(binary)} has sha256 {actual}, its checksum file says {' '.join(wanted) or 'nothing'}; "
+            "remove the folder, it is fetched again",
+        )
+    return Fetched(binary=binary, sha256=actual)

@@ -1,0 +1,111 @@
+"""Keeping a device plugin registered: a starting kubelet removes every plugin's socket and tells nobody."""
+
+import logging
+from concurrent import futures
+from pathlib import Path
+
+import grpc
+import msgspec
+from msgspec import Struct
+
+from upgrader.node.clock import Clock
+from upgrader.node.device_plugin import DevicePlugin, Offer
+from upgrader.node.proto import deviceplugin_pb2 as messages
+from upgrader.node.proto import deviceplugin_pb2_grpc as services
+
+API_VERSION = "v1beta1"
+KUBELET_SOCKET = "kubelet.sock"
+LOOK_SECONDS = 0.1
+AGAIN_SECONDS = 0.5
+TIMEOUT = 5.0
+_log = logging.getLogger(__name__)
+
+
+class Identity(Struct, frozen=True, kw_only=True):
+    """Which kubelet.sock: inode numbers alone are used again."""
+
+    inode: int
+    changed_ns: int
+
+
+class Registration:
+    """Serves the plugin on a socket beside kubelet.sock and registers it, again with every kubelet that starts.
+
+    Args:
+        folder: the kubelet's device-plugins directory.
+        offer: what is registered.
+        state: file that tells `is_registered` (another process, the readiness probe) which kubelet.sock knows us.
+    """
+
+    def __init__(self, offer: Offer, *, folder: Path, state: Path, clock: Clock) -> None:
+        self._offer = offer
+        self._folder = folder
+        self._state = state
+        self._clock = clock
+        self._endpoint = f"upgrader-sim-{offer.resource.replace('/', '-')}.sock"
+
+    def serve_one_kubelet(self) -> None:
+        """Wait for a kubelet, register, and return when it is gone or another one took its place."""
+        kubelet = self._wait_for_kubelet()
+        plugin, server = self._start()
+        try:
+            self._register()
+            while identity(self._folder) == kubelet and self._own.exists():
+                if plugin.shown.is_set() and not self._state.exists():
+                    self._state.write_bytes(msgspec.json.encode(kubelet))
+                    _log.info("registered %s x %d (simulated devices)", self._offer.resource, self._offer.count)
+                self._clock.wait(LOOK_SECONDS)
+            _log.info("the kubelet ended or another one started: registering again")
+        except grpc.RpcError as error:
+            _log.warning("the kubelet does not take the registration: %s", error)
+            self._clock.wait(AGAIN_SECONDS)
+        finally:
+            self._state.unlink(missing_ok=True)
+            plugin.stop()
+            server.stop(grace=None).wait()
+
+    @property
+    def _own(self) -> Path:
+        return self._folder / self._endpoint
+
+    def _wait_for_kubelet(self) -> Identity:
+        while True:
+            kubelet = identity(self._folder)
+            if kubelet is not None:
+                return kubelet
+            self._clock.wait(LOOK_SECONDS)
+
+    def _start(self) -> tuple[DevicePlugin, grpc.Server]:
+        self._state.unlink(missing_ok=True)
+        self._own.unlink(missing_ok=True)
+        plugin = DevicePlugin(self._offer)
+        server = grpc.server(futures.ThreadPoolExecutor(max_workers=8))
+        services.add_DevicePluginServicer_to_server(plugin, server)
+        server.add_insecure_port(f"unix://{self._own}")
+        server.start()
+        return plugin, server
+
+    def _register(self) -> None:
+        request = messages.RegisterRequest(
+            version=API_VERSION, endpoint=self._endpoint, resource_name=self._offer.resource
+        )
+        # Without this authority grpc sends the socket's path as one, which the kubelet's server refuses.
+        options = [("grpc.default_authority", "localhost"), ("grpc.enable_http_proxy", 0)]
+        with grpc.insecure_channel(f"unix://{self._folder / KUBELET_SOCKET}", options=options) as channel:
+            services.RegistrationStub(channel).Register(request, timeout=TIMEOUT)
+
+
+def identity(folder: Path) -> Identity | None:
+    """The kubelet.sock that is there now; None where none is."""
+    try:
+        facts = (folder / KUBELET_SOCKET).stat()
+    except FileNotFoundError:
+        return None
+    return Identity(inode=facts.st_ino, changed_ns=facts.st_ctime_ns)
+
+
+def is_registered(folder: Path, state: Path) -> bool:
+    """Whether the kubelet that runs now has been sent our devices."""
+    if not state.exists():
+        return False
+    return msgspec.json.decode(state.read_bytes(), type=Identity) == identity(folder)
