@@ -93,6 +93,22 @@ class Fleet:
             },
         )
 
+    def replica(self, name: str, *, node: str, gpus: int) -> None:
+        """A pod of a Deployment: its owner replaces it, here nowhere, so that its eviction can be seen."""
+        limits = {"limits": {RESOURCE: str(gpus)}}
+        self.store.put(
+            PODS,
+            {
+                "metadata": {
+                    "name": name,
+                    "namespace": "default",
+                    "ownerReferences": [{"kind": "ReplicaSet", "name": name, "uid": f"rs-{name}", "controller": True}],
+                },
+                "spec": {"nodeName": node, "containers": [{"name": "web", "resources": limits}]},
+                "status": {"phase": "Pending"},
+            },
+        )
+
     # ---- a second of the world
 
     def tick(self) -> None:

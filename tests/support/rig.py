@@ -191,7 +191,7 @@ class Rig:
         return "\n".join(lines)
 
 
-async def running(rig: Rig, *, nodes: int = 2, members: int = 2) -> str:
+async def running(rig: Rig, *, nodes: int = 2, members: int = 2, gpus: int = 8) -> str:
     """A pool on driver 1.0 with a gang that trains; gives the revision of the next driver, plugin and kubelet."""
     for number in range(nodes):
         rig.fleet.node(f"gpu-{number}")
@@ -199,6 +199,6 @@ async def running(rig: Rig, *, nodes: int = 2, members: int = 2) -> str:
     rig.image("2.0")
     rig.stack(rig.spec("1.0"))
     await rig.settle()
-    rig.fleet.job("gang", members=members)
+    rig.fleet.job("gang", members=members, gpus=gpus)
     await rig.until(lambda: rig.fleet.trainers["gang"].step > 10)
     return rig.stack(rig.spec("2.0", plugin="2", kubelet="1.35.4"))

@@ -87,9 +87,8 @@ class FakeCrashPoints:
         self.kill_at = kill_at
         self.passed: list[tuple[str, str, str]] = []
 
-    def reached(self, machine: str, phase: str, stage: str) -> None:
-        point = (machine, phase, stage)
-        self.passed.append(point)
-        if point == self.kill_at:
+    def reached(self, *points: tuple[str, str, str]) -> None:
+        self.passed.extend(points)
+        if self.kill_at in points:
             self.kill_at = None
-            raise Killed(point)
+            raise Killed(points)

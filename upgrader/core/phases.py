@@ -146,12 +146,12 @@ TRANSITIONS: tuple[Transition, ...] = (
     _request(_R.STOPPED, _R.RESTARTING, _R.ENDED, seconds=7200, out=_R.RESTARTING),
     _request(_R.RESTARTING, _R.RESTORED, _R.ENDED, seconds=1800, act="resume", out=_R.ENDED),
     _request(_R.RESTORED, seconds=None),
-    _request(_R.WITHDRAWN, seconds=None, act="withdraw"),
+    _request(_R.WITHDRAWN, seconds=None),
     _request(_R.ENDED, seconds=None),
     _plan(_P.PROPOSED, _P.RUNNING, _P.ABORTED, _P.SUPERSEDED),
     _plan(_P.RUNNING, _P.PAUSED, _P.ABORTING, _P.COMPLETED, _P.SUPERSEDED, _P.FAILED, act="start batch"),
     _plan(_P.PAUSED, _P.RUNNING, _P.ABORTING, _P.SUPERSEDED),
-    _plan(_P.ABORTING, _P.ABORTED, act="undo"),
+    _plan(_P.ABORTING, _P.ABORTED),
     _plan(_P.COMPLETED),
     _plan(_P.ABORTED),
     _plan(_P.SUPERSEDED),
@@ -189,6 +189,22 @@ def row(phase: StrEnum) -> Transition:
 def ends(phase: StrEnum) -> bool:
     """Whether nothing follows this phase."""
     return not row(phase).to
+
+
+def crash_points() -> tuple[tuple[str, str, str], ...]:
+    """Every place where a controller may be killed: machine, phase, and after-intent, after-act or after-record.
+
+    The first phase of what a person makes has no intent of ours, and a phase that only waits has no act.
+    """
+    points: list[tuple[str, str, str]] = []
+    for one in TRANSITIONS:
+        if not one.to:
+            continue
+        stages = ["after-act"] if one.act else []
+        if one.phase not in {PlanPhase.PROPOSED, DriverImagePhase.PENDING}:
+            stages.insert(0, "after-intent")
+        points += [(one.machine, one.phase.value, stage) for stage in (*stages, "after-record")]
+    return tuple(points)
 
 
 _BY_PHASE = {(type(t.phase), t.phase): t for t in TRANSITIONS}

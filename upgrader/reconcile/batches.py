@@ -23,7 +23,7 @@ from upgrader.core.catalogue import Catalogue
 from upgrader.core.errors import ConflictError
 from upgrader.core.fleet import Gang, ImageFacts, NodeFacts, Snapshot, Target
 from upgrader.core.forecast import BatchForecast
-from upgrader.core.phases import NodePhase, VisitReason, row
+from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, row
 from upgrader.reconcile import orders
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.revisions import owner_of, read_target
@@ -31,6 +31,9 @@ from upgrader.reconcile.talks import next_request_id
 from upgrader.stack import manifests
 
 log = structlog.get_logger()
+
+FIRST_PHASE = {"NodeUpgrade": NodePhase.PENDING.value, "CheckpointRequest": RequestPhase.ASKING.value}
+"""For these, being made is the intent."""
 
 ASKING_MARGIN = 300
 """Seconds beyond the longest checkpoint until a closure is let go."""
@@ -158,6 +161,9 @@ async def create_once(context: Context, kind: ResourceKind[Any], body: dict[str,
     except ConflictError:
         log.info("already created", kind=kind.kind, name=body["metadata"]["name"])
         return False
+    phase = FIRST_PHASE.get(kind.kind)
+    if phase is not None:
+        context.crash.reached((kind.kind, phase, "after-intent"))
     return True
 
 

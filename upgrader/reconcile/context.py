@@ -57,8 +57,7 @@ async def record(
     """
     context.leadership.check()
     written = await context.cluster.merge(kind, meta, {"status": dict(status)}, "status")
-    if left is not None and left is not entered:
-        context.crash.reached(kind.kind, left.value, "after-record")
-    if entered is not None and left is not entered:
-        context.crash.reached(kind.kind, entered.value, "after-intent")
+    if left is not None and entered is not None and left is not entered:
+        # What records the end of one phase is the intent of the next: one write, so one place.
+        context.crash.reached((kind.kind, left.value, "after-record"), (kind.kind, entered.value, "after-intent"))
     return written

@@ -21,9 +21,8 @@ async def step(context: Context, name: str) -> float | None:
     image = await context.cluster.get(DRIVER_IMAGES, name)
     if image is None or image.status.phase is DriverImagePhase.READY:
         return None
-    context.crash.reached("DriverImage", image.status.phase.value, "after-intent")
     status = await _resolve(context, image)
-    context.crash.reached("DriverImage", image.status.phase.value, "after-act")
+    context.crash.reached(("DriverImage", image.status.phase.value, "after-act"))
     phase = DriverImagePhase(status["phase"])
     if phase is not image.status.phase or status["message"] != image.status.message:
         await record(context, DRIVER_IMAGES, image.metadata, status, left=image.status.phase, entered=phase)

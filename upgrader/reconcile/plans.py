@@ -147,7 +147,6 @@ async def _start(context: Context, read: Read, decision: PlanDecision) -> Upgrad
     written: UpgradePlan = await record(
         context, UPGRADE_PLANS, plan.metadata, status, left=plan.status.phase, entered=decision.phase
     )
-    context.crash.reached("UpgradePlan", PlanPhase.RUNNING.value, "after-act")
     log.info("batch started", plan=plan.metadata.name, batch=number, closures=len(batch.closures))
     return written
 
@@ -160,6 +159,7 @@ async def _drive(context: Context, read: Read, *, undo: bool) -> None:
     visits = _of_batch(read.visits, batch.number)
     if not undo and read.stack is not None and read.target is not None and read.snapshot is not None:
         await batches.create_visits(context, plan, read.stack, read.target, batch, read.snapshot, visits)
+        context.crash.reached(("UpgradePlan", PlanPhase.RUNNING.value, "after-act"))
         visits = _of_batch(
             await context.cluster.list(NODE_UPGRADES, labels=f"{names.LABEL_PLAN}={plan.metadata.name}"), batch.number
         )

@@ -125,6 +125,6 @@ class Leadership(Protocol):
 class CrashPoints(Protocol):
     """Named places between intent, act and record; tests kill the process there."""
 
-    def reached(self, machine: str, phase: str, stage: str) -> None:
-        """`stage` is one of after-intent, after-act, after-record."""
+    def reached(self, *points: tuple[str, str, str]) -> None:
+        """Machine, phase and stage (after-intent, after-act, after-record); one place in the code may be two of them."""
         ...

@@ -124,7 +124,7 @@ async def advance(
     for act in decision.acts:
         context.leadership.check()
         await _act(context, talk, act, revisions_left)
-        context.crash.reached("CheckpointRequest", talk.view.phase.value, "after-act")
+        context.crash.reached(("CheckpointRequest", talk.view.phase.value, "after-act"))
     if decision.new_id:
         await _ask_again(context, talk)
         return decision
@@ -168,6 +168,7 @@ async def _ask_again(context: Context, talk: Talk) -> None:
     request_id = next_request_id(talk.view.request_id, talk.pods, int(now.timestamp()))
     patch = {"spec": {"requestId": request_id, "askedAt": timing.show(now)}}
     written = await context.cluster.merge(CHECKPOINT_REQUESTS, talk.request.metadata, patch)
+    context.crash.reached(("CheckpointRequest", talk.view.phase.value, "after-act"))
     status = {"phase": _R.ASKING.value, "reason": "AskedAgain", "message": "asked again", "acks": []}
     await record(context, CHECKPOINT_REQUESTS, written.metadata, status, left=talk.view.phase, entered=_R.ASKING)
 

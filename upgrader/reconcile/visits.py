@@ -33,7 +33,7 @@ async def perform(
     for act in decision.acts:
         context.leadership.check()
         await _act(context, upgrade, view, decision, act)
-        context.crash.reached("NodeUpgrade", view.phase.value, "after-act")
+        context.crash.reached(("NodeUpgrade", view.phase.value, "after-act"))
     status = _status(context, upgrade, view, decision, ask_until)
     if status:
         await record(context, NODE_UPGRADES, upgrade.metadata, status, left=view.phase, entered=decision.phase)

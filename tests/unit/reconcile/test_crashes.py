@@ -1,0 +1,119 @@
+"""Law 7: the controller is killed once at every place of TRANSITIONS, and nothing is lost."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tests.support.rig import Rig, running
+from tests.support.world import Killed
+from upgrader.api.resources import DRIVER_IMAGES, UPGRADE_PLANS
+from upgrader.core.phases import PlanPhase, RequestPhase, crash_points
+
+Point = tuple[str, str, str]
+
+
+class KillAtEach:
+    """Kills at every point the first time that it is passed."""
+
+    def __init__(self) -> None:
+        self.hit: list[Point] = []
+
+    def reached(self, *points: Point) -> None:
+        if set(points) - set(self.hit):
+            self.hit += points
+            raise Killed(points)
+
+
+async def _second(rig: Rig) -> None:
+    try:
+        await rig.second()
+    except Killed:
+        rig.restart()
+        rig.fleet.tick()
+
+
+async def _until(rig: Rig, done: Callable[[], bool], seconds: int = 2500) -> None:
+    for _ in range(seconds):
+        if done():
+            return
+        await _second(rig)
+    raise AssertionError(rig.where())
+
+
+async def _rollout(rig: Rig) -> None:
+    rig.plan("up", await running(rig, gpus=4))
+    rig.fleet.replica("web", node="gpu-0", gpus=2)
+    rig.crash = KillAtEach()
+    await _until(rig, lambda: rig.over("up"))
+    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
+    assert (rig.fleet.trainers["gang"].lost, rig.fleet.trainers["gang"].stops) == (0, 2)
+
+
+async def _silence(rig: Rig) -> None:
+    """One gang of a closure never answers: the other is asked again until both are let go."""
+    revision = await running(rig, nodes=1, members=1, gpus=4)
+    rig.fleet.job("half", members=1, gpus=4)
+    rig.fleet.trainers["half"].answers = lambda _pod, _request, _step: None
+    rig.plan("up", revision, checkpoint={"timeoutSeconds": 30, "retrySeconds": 86400})
+    rig.crash = KillAtEach()
+    await _until(rig, lambda: _let_go(rig))
+    assert {trainer.stops for trainer in rig.fleet.trainers.values()} == {0}
+
+
+def _let_go(rig: Rig) -> bool:
+    phases = [one.status.phase for one in rig.requests()]
+    return bool(phases) and set(phases) == {RequestPhase.WITHDRAWN} and rig.plan_now("up").status.batches[0].ended_at is not None
+
+
+async def _pause_and_abort(rig: Rig) -> None:
+    revision = await running(rig)
+    rig.plan("up", revision, run="Go")
+    rig.crash = KillAtEach()
+    await _until(rig, lambda: rig.plan_now("up").status.phase is PlanPhase.RUNNING)
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Pause"}})
+    await _until(rig, lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED)
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Abort"}})
+    await _until(rig, lambda: rig.over("up"))
+    assert rig.plan_now("up").status.phase is PlanPhase.ABORTED
+
+
+async def _images(rig: Rig) -> None:
+    await running(rig)
+    rig.crash = KillAtEach()
+    rig.image("3.0")
+    rig.registry.digests.pop("registry/sim-driver:3.0-6.1.0-47-amd64")
+    await _until(rig, lambda: _phase_of(rig, "sim-3.0-6.1.0-47-amd64") == "Unusable")
+    rig.registry.push("registry/sim-driver:3.0-6.1.0-47-amd64", "30")
+    await _until(rig, lambda: _phase_of(rig, "sim-3.0-6.1.0-47-amd64") == "Ready")
+
+
+def _phase_of(rig: Rig, image: str) -> str:
+    found = rig.cluster.store.find(DRIVER_IMAGES, image)
+    return found.get("status", {}).get("phase", "") if found else ""
+
+
+SCENARIOS: dict[str, tuple[Callable[[Rig], Awaitable[None]], Callable[[Point], bool]]] = {
+    "a rollout": (
+        _rollout,
+        lambda one: one[0] == "NodeUpgrade"
+        or (one[0] == "CheckpointRequest" and one[1] != RequestPhase.EXPIRED)
+        or one[:2] in {("UpgradePlan", "Running"), ("UpgradePlan", "Proposed")},
+    ),
+    "a gang that never answers": (_silence, lambda one: one[1] == RequestPhase.EXPIRED),
+    "a pause and an abort": (_pause_and_abort, lambda one: one[:2] in {("UpgradePlan", "Paused"), ("UpgradePlan", "Aborting")}),
+    "an image that comes late": (_images, lambda one: one[0] == "DriverImage"),
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_killed_at_every_place(name: str) -> None:
+    play, mine = SCENARIOS[name]
+    rig = Rig()
+    await play(rig)
+    rig.assert_nothing_left()
+    missed = {point for point in crash_points() if mine(point)} - set(rig.crash.hit)
+    assert not missed, f"never reached: {sorted(missed)}"
+
+
+def test_every_place_belongs_to_a_scenario() -> None:
+    assert [one for one in crash_points() if not any(mine(one) for _, mine in SCENARIOS.values())] == []
