@@ -1,0 +1,23 @@
+# Sourced by load and unload. One at a time per node; a holder that died is passed over. Pids are the node's (hostPID).
+
+started() { sed 's/.*) //' "${PROC:-/proc}/$1/stat" 2>/dev/null | cut -d ' ' -f 20; }
+
+# FILE: take it, or end with 14 after ten seconds.
+lock() {
+  lock_file=$1
+  tries=0
+  until (set -C; echo "$$ $(started $$)" > "$lock_file") 2>/dev/null; do
+    holder=$(cat "$lock_file" 2>/dev/null || true)
+    if [ -n "$holder" ] && [ "${holder#* }" != "$(started "${holder% *}")" ]; then
+      # Only one of two that see a dead holder can move its file away.
+      mv "$lock_file" "$lock_file.dead.$$" 2>/dev/null && rm -f "$lock_file.dead.$$"
+      continue
+    fi
+    tries=$((tries + 1))
+    [ $tries -le 100 ] || { echo "held by process $holder: $lock_file" >&2; exit 14; }
+    sleep 0.1
+  done
+  trap unlock EXIT
+}
+
+unlock() { rm -f "$lock_file"; trap - EXIT; }
