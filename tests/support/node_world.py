@@ -1,0 +1,188 @@
+"""A node in a folder: real files, a kubelet and its supervisor played on a virtual clock.
+
+A kubelet's binary is a small JSON file that says how a kubelet started from it behaves, so that what runs follows from
+what is installed, as on a node.
+"""
+
+import hashlib
+import signal
+from pathlib import Path
+
+import msgspec
+
+from upgrader.core.errors import ProcessError
+from upgrader.core.orders import RUN_DIRECTORY, STATE_DIRECTORY
+from upgrader.node.host import Host
+from upgrader.node.processes import Running
+from upgrader.node.programs import Ended
+from upgrader.node.readiness import NodeView
+
+BINARY = "/opt/kube/kubelet"
+SUPERVISOR_SECONDS = 0.5
+START_SECONDS = 1.0
+
+
+class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
+    """How a kubelet started from a binary behaves."""
+
+    version: str
+    starts: bool = True
+    healthy: bool = True
+    ready: bool = True
+    deaf: bool = False  # ignores SIGTERM
+
+
+class VirtualClock:
+    """Seconds pass only by waiting."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        assert seconds > 0
+        self.now += seconds
+
+
+class PlayedKubelet:
+    """The kubelet port over what is installed in the folder. `restarts` lists the versions that were started."""
+
+    def __init__(self, host: Host, clock: VirtualClock, binary: str = BINARY) -> None:
+        self._host = host
+        self._clock = clock
+        self._installed = host.path(binary)
+        self._pid = 100
+        self._process: tuple[int, float, bytes] | None = None
+        self._ended_at = clock.now - SUPERVISOR_SECONDS
+        self.api_away = False
+        self.supervised = True
+        self.restarts: list[str] = []
+        self.running()
+
+    def running(self) -> tuple[Running, ...]:
+        self._supervise()
+        if self._process is None:
+            return ()
+        pid, started, contents = self._process
+        digest = hashlib.sha256(contents).hexdigest()
+        return (Running(pid=pid, started=started, sha256=digest, arguments=("--kubeconfig", "/etc/kubeconfig")),)
+
+    def signal(self, kubelet: Running, number: signal.Signals) -> None:
+        if self._process is None or self._process[0] != kubelet.pid:
+            return
+        if number == signal.SIGTERM and self._behaviour().deaf:
+            return
+        self._process = None
+        self._ended_at = self._clock.now
+
+    def healthz(self, kubelet: Running) -> str:
+        assert self._process is not None
+        if self._clock.now - kubelet.started < START_SECONDS:
+            return "connection refused"
+        return "" if self._behaviour().healthy else "its /healthz says 500"
+
+    def node(self, kubelet: Running) -> NodeView:
+        if self.api_away:
+            raise OSError("connection timed out")
+        behaviour = self._behaviour()
+        return NodeView(kubelet_version=f"v{behaviour.version}", ready=behaviour.ready, heartbeat=self._clock.now // 1)
+
+    def version(self, binary: Path) -> str:
+        return msgspec.json.decode(binary.read_bytes(), type=Behaviour).version
+
+    def _supervise(self) -> None:
+        if self._process is None and self.supervised and self._clock.now - self._ended_at >= SUPERVISOR_SECONDS:
+            contents = self._installed.read_bytes()
+            behaviour = msgspec.json.decode(contents, type=Behaviour)
+            self.restarts.append(behaviour.version)
+            if behaviour.starts:
+                self._pid += 1
+                self._process = (self._pid, self._clock.now, contents)
+            else:
+                self._ended_at = self._clock.now
+
+    def _behaviour(self) -> Behaviour:
+        assert self._process is not None
+        return msgspec.json.decode(self._process[2], type=Behaviour)
+
+
+class PlayedPrograms:
+    """The driver's own `unload`, played: `holders` are what keeps it busy."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.holders: list[str] = []
+        self.calls = 0
+        self.code = 0
+        self.missing = False
+
+    def run(self, words: list[str], *, seconds: float) -> Ended:
+        assert words[0] == "/bin/sh"
+        assert seconds > 0
+        self.calls += 1
+        if self.missing:
+            raise ProcessError("`/bin/sh` did not end within 60 s")
+        if self.holders:
+            return Ended(code=15, output="\n".join(self.holders) + "\n")
+        if self.code:
+            return Ended(code=self.code, output="it went wrong\n")
+        (self._host.run / "sim" / "loaded.json").unlink()
+        return Ended(code=0, output="unloaded (simulated)\n")
+
+
+class NodeWorld:
+    """The folder with everything in it: kubelet 1.34.4 runs, the sim driver 1.0.0 is loaded, 1.35.4 was fetched."""
+
+    def __init__(self, folder: Path, *, new: Behaviour | None = None, old: Behaviour | None = None) -> None:
+        self.host = Host(root=folder)
+        self.clock = VirtualClock()
+        self.old = old or Behaviour(version="1.34.4")
+        self.new = new or Behaviour(version="1.35.4")
+        self.write(BINARY, self.old)
+        self.load_driver("1.0.0")
+        self.fetch(self.new)
+        self.kubelet = PlayedKubelet(self.host, self.clock)
+        self.programs = PlayedPrograms(self.host)
+        self.clock.wait(10)
+
+    def write(self, path: str, behaviour: Behaviour) -> bytes:
+        target = self.host.path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        contents = msgspec.json.encode(behaviour)
+        target.write_bytes(contents)
+        return contents
+
+    def fetch(self, behaviour: Behaviour) -> None:
+        """As an artifact image's `install` leaves it."""
+        folder = f"{STATE_DIRECTORY}/kubelet/{behaviour.version}"
+        contents = self.write(f"{folder}/kubelet", behaviour)
+        digest = hashlib.sha256(contents).hexdigest()
+        self.host.path(f"{folder}/kubelet.sha256").write_text(f"{digest}  kubelet\n")
+
+    def load_driver(self, version: str, boot_id: str = "boot-1", devices: int = 2) -> None:
+        """As the driver image's `load` leaves it."""
+        folder = self.host.path(f"{RUN_DIRECTORY}/sim")
+        (folder / "dev").mkdir(parents=True, exist_ok=True)
+        for number in range(devices):
+            (folder / "dev" / f"sim-gpu{number}").write_text(f"sim {version} sim-gpu{number} simulated\n")
+        facts = {"vendor": "sim", "version": version, "kernel": "6.1.0-47", "bootId": boot_id, "devices": devices}
+        (folder / "loaded.json").write_bytes(msgspec.json.encode({**facts, "simulated": True}))
+
+    def installed(self) -> str:
+        """Version of the kubelet that is installed."""
+        return self.kubelet.version(self.host.path(BINARY))
+
+    def runs(self) -> list[str]:
+        """Versions of the kubelets that run."""
+        return [self.kubelet.restarts[-1] for _ in self.kubelet.running()]
+
+    def loaded(self) -> bool:
+        """Whether a driver is loaded."""
+        return (self.host.run / "sim" / "loaded.json").exists()
+
+    def files(self) -> dict[str, bytes]:
+        """Everything on the node's disk, for comparing ends."""
+        paths = sorted(path for path in self.host.root.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.host.root)): path.read_bytes() for path in paths}
