@@ -126,7 +126,7 @@ class Transport:
                 raise refusal(raw.status, raw.headers, body, call.asked)
             yield raw
         finally:
-            raw.release()
+            _let_go(raw)
 
     async def _send(self, call: Call, patience: aiohttp.ClientTimeout) -> Any:  # noqa: ANN401 - untyped package
         method, url, headers, body, _ = await self._client.param_serialize(
@@ -140,6 +140,14 @@ class Transport:
         with _silence_is_unreachable(call.asked):
             answer = await self._client.call_api(method, url, headers, body, _request_timeout=patience)
         return answer.response
+
+
+def _let_go(response: Any) -> None:  # noqa: ANN401 - untyped package
+    """Back into the pool; an answer that is still coming (a watch) is cut off, TLS would wait for the other side."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None and not response.content.at_eof():
+        connection.transport.abort()
+    response.release()
 
 
 async def _lines(response: Any, asked: str) -> AsyncIterator[bytes]:  # noqa: ANN401 - untyped package
