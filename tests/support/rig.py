@@ -118,12 +118,16 @@ class Rig:
         self.fleet.tick()
         self.seconds += 1
 
-    async def until(self, done: Callable[[], bool], seconds: int = 600) -> None:
-        """Run until something holds; fails, with where everything stood, when it does not within virtual seconds."""
-        for _ in range(seconds):
+    async def until(self, done: Callable[[], bool], seconds: int = 600, *, stride: int = 1) -> None:
+        """Run until something holds; fails, with where everything stood, when it does not within virtual seconds.
+
+        `stride`: seconds that pass from one look to the next, where only waiting is to be seen.
+        """
+        for _ in range(0, seconds, stride):
             if done():
                 return
             await self.second()
+            self.cluster.clock.advance(stride - 1)
         raise AssertionError(f"not within {seconds} virtual seconds:\n{self.where()}")
 
     async def settle(self, seconds: int = 60) -> None:

@@ -13,7 +13,7 @@ from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core import timing, visit
 from upgrader.core.conversation import GangClosure
 from upgrader.core.errors import ConflictError, NotFoundError
-from upgrader.core.phases import RequestPhase, ends
+from upgrader.core.phases import NodePhase, RequestPhase, ends
 from upgrader.core.visit_facts import ClosureView, NodeView, RequestFacts
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.talks import Talk, advance, read_talk
@@ -92,13 +92,22 @@ async def _converse(
     )
     try:
         decision = await advance(
-            context, talk, around, revisions_left=closure.revisions_left, ask_until=closure.ask_until
+            context, talk, around, away_from=_away_from(closure, views), ask_until=closure.ask_until
         )
     except (ConflictError, NotFoundError) as error:
         log.info("looks again", request=talk.view.name, because=error.brief)
         return
     if decision.phase is not talk.view.phase:
         log.info("conversation", gang=talk.view.gang, phase=decision.phase.value, message=decision.message)
+
+
+def _away_from(closure: Closure, views: Sequence[NodeView]) -> Sequence[str]:
+    """Revisions that a restarted gang must not meet: the old ones after a success, the new one after going back.
+
+    Either way its nodes are all of one revision; NotIn also matches a node whose label comes when it is given back.
+    """
+    forward = all(view.phase in {NodePhase.RELEASING, NodePhase.SUCCEEDED} and not view.failure for view in views)
+    return closure.revisions_left if forward else [closure.visits[0].spec.target.revision]
 
 
 async def _walk(context: Context, closure: Closure, upgrade: NodeUpgrade, view: NodeView, facts: ClosureView) -> None:

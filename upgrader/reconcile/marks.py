@@ -15,7 +15,7 @@ def close(node: Node, upgrade: NodeUpgrade) -> dict[str, Any] | None:
     held = node.metadata.annotations.get(names.ANNOTATION_VISIT) == upgrade.metadata.uid
     if held and any((one.key, one.value) == (ours.key, ours.value) for one in node.spec.taints):
         return None
-    taints = [*_without_ours(node), msgspec.to_builtins(ours)]
+    taints = [*foreign_taints(node), msgspec.to_builtins(ours)]
     return {
         "metadata": {"annotations": {names.ANNOTATION_VISIT: upgrade.metadata.uid}},
         "spec": {"taints": taints},
@@ -52,10 +52,11 @@ def give_back(node: Node, goal: NodeState) -> dict[str, Any]:
         labels[names.LABEL_REVISION] = goal.revision
     return {
         "metadata": {"annotations": {names.ANNOTATION_VISIT: None}, "labels": labels},
-        "spec": {"taints": _without_ours(node) or None},
+        "spec": {"taints": foreign_taints(node) or None},
     }
 
 
-def _without_ours(node: Node) -> list[dict[str, Any]]:
+def foreign_taints(node: Node) -> list[dict[str, Any]]:
+    """The taints of others, as they go on the wire."""
     # Only our own key is left out; every other taint is written back as it was read, under the same resourceVersion.
     return [msgspec.to_builtins(one) for one in node.spec.taints if one.key != names.TAINT_MAINTENANCE]

@@ -112,7 +112,7 @@ def owner_facts(job: Job | None, uid: str) -> OwnerFacts:
 
 
 async def advance(
-    context: Context, talk: Talk, closure: GangClosure, *, revisions_left: Sequence[str], ask_until: str | None
+    context: Context, talk: Talk, closure: GangClosure, *, away_from: Sequence[str], ask_until: str | None
 ) -> GangDecision:
     """One step of one conversation; the decision is returned for the log and the tests.
 
@@ -123,7 +123,7 @@ async def advance(
     decision = conversation.decide(talk.view, closure, now)
     for act in decision.acts:
         context.leadership.check()
-        await _act(context, talk, act, revisions_left)
+        await _act(context, talk, act, away_from)
         context.crash.reached(("CheckpointRequest", talk.view.phase.value, "after-act"))
     if decision.new_id:
         await _ask_again(context, talk)
@@ -138,7 +138,7 @@ async def advance(
     return decision
 
 
-async def _act(context: Context, talk: Talk, act: GangAct, revisions_left: Sequence[str]) -> None:
+async def _act(context: Context, talk: Talk, act: GangAct, away_from: Sequence[str]) -> None:
     way: Way = context.ways[talk.request.spec.method]
     request = talk.request
     match act:
@@ -152,7 +152,7 @@ async def _act(context: Context, talk: Talk, act: GangAct, revisions_left: Seque
             await context.cluster.merge(JOBS, job.metadata, patch)
         case GangAct.RESUME:
             job = _present(talk)
-            patch = steering.resume_patch(job.spec.template.spec, revisions_left, request.spec.closure or "")
+            patch = steering.resume_patch(job.spec.template.spec, away_from, request.spec.closure or "")
             await context.cluster.merge(JOBS, job.metadata, patch)
 
 

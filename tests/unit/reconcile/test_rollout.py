@@ -42,7 +42,7 @@ async def test_without_parking_steps_are_lost_or_nothing_is_stopped(rig: Rig) ->
     revision = await running(rig)
     rig.fleet.trainers["gang"].parks = False
     rig.plan("up", revision, checkpoint={"timeoutSeconds": 60, "retrySeconds": 3600})
-    await rig.until(lambda: [one.status.phase for one in rig.requests()] == [RequestPhase.WITHDRAWN], 2000)
+    await rig.until(lambda: [one.status.phase for one in rig.requests()] == [RequestPhase.WITHDRAWN], 2000, stride=20)
     assert rig.fleet.trainers["gang"].stops == 0
     assert rig.requests()[0].status.reason == "NotParked"
 

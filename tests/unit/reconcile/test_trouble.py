@@ -1,0 +1,233 @@
+"""What goes wrong, in virtual time: a clear reason, nothing lost, and every gang comes back."""
+
+import pytest
+
+from tests.support.objects import Object
+from tests.support.rig import Rig, running
+from upgrader.api import names
+from upgrader.api.resources import JOBS, NODES, PODS, UPGRADE_PLANS
+from upgrader.core.errors import LostLeadershipError, UnreachableError
+from upgrader.core.orders import OrderResult, Reason
+from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
+
+QUICK = {"timeoutSeconds": 30, "retrySeconds": 86400}
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def _fails(component: str, node: str, reason: Reason, version: str = "") -> object:
+    """An errand that fails on one node; with `version`, only on the way to that driver."""
+
+    def errand(which: str, pod: Object) -> OrderResult | None:
+        text = str(pod["spec"]["containers"][0].get("env", ""))
+        if which == component and pod["spec"]["nodeName"] == node and version in text:
+            return OrderResult(reason=reason, message=f"{component} failed on {node}")
+        return None
+
+    return errand
+
+
+def _let_go(rig: Rig) -> bool:
+    batches = rig.plan_now("up").status.batches
+    return bool(batches) and batches[0].ended_at is not None
+
+
+async def test_what_cannot_be_pulled_is_found_before_anybody_is_asked(rig: Rig) -> None:
+    rig.plan("up", await running(rig))
+    rig.fleet.errands = _fails("prepare", "gpu-1", Reason.MISSING)
+    await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED)
+    assert rig.requests() == []
+    assert rig.fleet.trainers["gang"].stops == 0
+    assert [(one.subject, one.reason) for one in rig.plan_now("up").status.failures] == [("gpu-1", "NotPrepared")]
+    rig.assert_nothing_left()
+
+
+async def test_a_kernel_without_an_image_is_a_hold_that_names_it(rig: Rig) -> None:
+    await running(rig)
+    rig.plan("up", rig.stack(rig.spec("9.9")))
+    await rig.until(lambda: bool(rig.plan_now("up").status.holds))
+    assert {one.reason for one in rig.plan_now("up").status.holds} == {"NoDriverImage"}
+    assert "6.1.0-47-amd64" in rig.plan_now("up").status.holds[0].message
+    assert rig.visits("up") == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (lambda request, uid, step: {"requestId": request - 1, "podUid": uid, "step": step, "parked": True}, "AnsweredAnotherRequest"),
+        (lambda request, uid, step: {"requestId": request, "podUid": "another", "step": step, "parked": True}, "WaitingForAnswers"),
+        (lambda request, uid, step: {"requestId": request, "podUid": uid, "step": step, "uri": "/run/checkpoint/x", "parked": True}, "AckOnEphemeralStorage"),
+        (lambda request, uid, step: {"requestId": request, "podUid": uid, "step": step, "uri": "/data", "parked": False}, "NotParked"),
+        (lambda request, uid, step: {"requestId": request, "podUid": uid, "step": 0, "refused": "evaluating"}, "Refused"),
+        (lambda request, uid, step: {"nonsense": request}, "WaitingForAnswers"),
+    ],
+    ids=["another id", "another pod", "emptyDir", "not parked", "refusal", "nonsense"],
+)
+async def test_an_answer_that_does_not_count_stops_nobody(rig: Rig, answer, reason: str) -> None:
+    rig.plan("up", await running(rig), checkpoint=QUICK)
+    rig.fleet.trainers["gang"].answers = lambda pod, request, step: answer(request, pod["metadata"]["uid"], step)
+    await rig.until(lambda: _let_go(rig), 2000, stride=20)
+    assert [(one.status.phase, one.status.reason) for one in rig.requests()] == [(RequestPhase.WITHDRAWN, reason)]
+    assert rig.fleet.trainers["gang"].stops == 0
+    assert all(names.ANNOTATION_REQUEST not in pod["metadata"].get("annotations", {}) for pod in rig.cluster.store.all(PODS))
+    rig.assert_nothing_left()
+
+
+async def test_unequal_steps_stop_nobody(rig: Rig) -> None:
+    rig.plan("up", await running(rig), checkpoint=QUICK)
+
+    def unequal(pod: Object, request: int, step: int) -> Object:
+        index = int(pod["metadata"]["labels"]["index"])
+        return {"requestId": request, "podUid": pod["metadata"]["uid"], "step": step + index, "uri": "/data", "parked": True}
+
+    rig.fleet.trainers["gang"].answers = unequal
+    await rig.until(lambda: _let_go(rig), 2000, stride=20)
+    assert [one.status.reason for one in rig.requests()] == ["UnequalSteps"]
+    assert rig.fleet.trainers["gang"].stops == 0
+
+
+async def test_a_gpu_pod_that_appears_after_the_judgement_lets_the_closure_go(rig: Rig) -> None:
+    rig.plan("up", await running(rig, nodes=1, members=1, gpus=4), checkpoint=QUICK)
+    await rig.until(lambda: any(one.status.phase is NodePhase.CLOSING for one in rig.visits("up")))
+    rig.fleet.job("late", members=1, gpus=4)
+    late = rig.cluster.store.find(JOBS, "late", "default")
+    rig.fleet._add_pod("late-0-x", "default", "Job", late, node="gpu-0", index=0)
+    await rig.until(lambda: _let_go(rig), 2000, stride=20)
+    assert "NewGpuPod" in {one.status.reason for one in rig.visits("up")}
+    assert {name: one.stops for name, one in rig.fleet.trainers.items()} == {"gang": 0, "late": 0}
+    rig.assert_nothing_left()
+
+
+async def test_a_node_that_is_deleted_in_its_visit_ends_it_and_the_gang_comes_back_elsewhere(rig: Rig) -> None:
+    revision = await running(rig, nodes=3)
+    rig.plan("up", revision)
+    await rig.until(lambda: {one.status.phase for one in rig.visits("up") if one.spec.closure.startswith("c")} >= {NodePhase.VISITING})
+    gone = next(one.spec.node.name for one in rig.visits("up") if one.status.phase is NodePhase.VISITING)
+    rig.cluster.store.remove(NODES, gone)
+    for pod in list(rig.cluster.store.all(PODS)):
+        if pod["spec"].get("nodeName") == gone:
+            rig.cluster.store.remove(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
+    await rig.until(lambda: rig.over("up"), 4000, stride=10)
+    assert NodePhase.GONE in {one.status.phase for one in rig.visits("up")}
+    assert rig.fleet.trainers["gang"].lost == 0
+    rig.assert_nothing_left()
+
+
+async def test_a_pod_that_ignores_sigterm_is_waited_for(rig: Rig) -> None:
+    rig.plan("up", await running(rig))
+    pods = {pod["metadata"]["name"] for pod in rig.cluster.store.all(PODS) if pod["metadata"]["name"].startswith("gang")}
+    rig.fleet.ignores_sigterm = set(pods)
+    await rig.until(lambda: [one.status.phase for one in rig.requests()] == [RequestPhase.STOPPING])
+    for _ in range(20):
+        await rig.second()
+    assert {one.status.phase for one in rig.visits("up")} == {NodePhase.DRAINING}
+    rig.fleet.ignores_sigterm = set()
+    await rig.until(lambda: rig.over("up"))
+    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("component", "reason"),
+    [("visit", Reason.KUBELET_RESTORED), ("visit", Reason.BUSY), ("validate", Reason.DEVICE_FAILED)],
+    ids=["kubelet put back", "driver busy", "validation"],
+)
+async def test_one_node_that_fails_takes_its_whole_closure_back_before_the_gang_restarts(
+    rig: Rig, component: str, reason: Reason
+) -> None:
+    before = rig.fleet
+    revision = await running(rig)
+    old = rig.nodes()[0]["metadata"]["labels"][names.LABEL_REVISION]
+    rig.plan("up", revision)
+    before.errands = _fails(component, "gpu-1", reason, version='"2.0"' if component == "validate" else "1.35.4")
+    await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED)
+    assert {one.status.phase for one in rig.visits("up")} == {NodePhase.FAILED}
+    assert all(one.status.reverting for one in rig.visits("up"))
+    assert [node["metadata"]["labels"][names.LABEL_REVISION] for node in rig.nodes()] == [old, old]
+    assert {node["status"]["nodeInfo"]["kubeletVersion"] for node in rig.nodes()} == {"v1.34.4"}
+    assert [one.status.phase for one in rig.requests()] == [RequestPhase.RESTORED]
+    assert rig.fleet.trainers["gang"].lost == 0
+    rig.assert_nothing_left()
+
+
+@pytest.mark.parametrize("phase", [one for one in NodePhase if one not in {"Pending", "Succeeded", "Failed", "Gone"}])
+async def test_an_abort_in_every_phase_leaves_nothing_stopped_or_marked(rig: Rig, phase: NodePhase) -> None:
+    rig.plan("up", await running(rig))
+    await rig.until(lambda: any(one.status.phase is phase for one in rig.visits("up")))
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Abort"}})
+    await rig.until(lambda: rig.over("up"))
+    assert rig.plan_now("up").status.phase is PlanPhase.ABORTED
+    assert rig.fleet.trainers["gang"].lost == 0
+    step = rig.fleet.trainers["gang"].step
+    await rig.until(lambda: rig.fleet.trainers["gang"].step > step, 30)
+    assert len({node["metadata"]["labels"][names.LABEL_REVISION] for node in rig.nodes()}) == 1
+    rig.assert_nothing_left()
+
+
+@pytest.mark.parametrize("phase", [RequestPhase.ASKING, RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED])
+async def test_a_plan_that_is_deleted_restarts_what_it_stopped(rig: Rig, phase: RequestPhase) -> None:
+    rig.plan("up", await running(rig))
+    await rig.until(lambda: [one.status.phase for one in rig.requests()] == [phase])
+    rig.cluster.store.mark_deleted(UPGRADE_PLANS, "up")
+    await rig.until(lambda: rig.cluster.store.find(UPGRADE_PLANS, "up") is None)
+    step = rig.fleet.trainers["gang"].step
+    await rig.until(lambda: rig.fleet.trainers["gang"].step > step, 30)
+    assert rig.fleet.trainers["gang"].lost == 0
+    rig.assert_nothing_left()
+
+
+async def test_an_api_server_that_is_away_for_a_while_costs_only_time(rig: Rig) -> None:
+    rig.plan("up", await running(rig))
+    for _ in range(12):
+        for _ in range(4):
+            if not rig.over("up"):
+                await rig.second()
+        rig.cluster.reachable = False
+        with pytest.raises(UnreachableError):
+            await rig.second()
+        rig.cluster.reachable = True
+        rig.cluster.clock.advance(30)
+    await rig.until(lambda: rig.over("up"))
+    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED
+    assert rig.fleet.trainers["gang"].lost == 0
+
+
+async def test_a_controller_that_lost_its_lease_writes_nothing(rig: Rig) -> None:
+    rig.plan("up", await running(rig))
+    await rig.until(lambda: any(one.status.phase is NodePhase.DRAINING for one in rig.visits("up")))
+    rig.leadership.lost = True
+    before = len(rig.cluster.writes)
+    with pytest.raises(LostLeadershipError):
+        for _ in range(5):
+            await rig.second()
+    assert len(rig.cluster.writes) == before
+
+
+async def test_a_rollback_goes_to_the_older_revision(rig: Rig) -> None:
+    revision = await running(rig)
+    old = rig.nodes()[0]["metadata"]["labels"][names.LABEL_REVISION]
+    rig.plan("up", revision)
+    await rig.until(lambda: rig.over("up"))
+    rig.plan("back", old)
+    await rig.until(lambda: rig.over("back"))
+    assert rig.plan_now("back").status.phase is PlanPhase.COMPLETED, rig.where()
+    assert rig.nodes_on(old) == 2
+    assert rig.stack_now().status.blocked_revision == revision
+    assert rig.fleet.trainers["gang"].lost == 0
+
+
+async def test_a_node_with_a_new_kernel_is_brought_back_to_the_revision_it_had(rig: Rig) -> None:
+    await running(rig, nodes=1, members=1)
+    old = rig.nodes()[0]["metadata"]["labels"][names.LABEL_REVISION]
+    rig.image("1.0", kernel="6.1.0-50-amd64")
+    info = {"nodeInfo": {"kernelVersion": "6.1.0-50-amd64", "bootID": "boot-2"}}
+    for pod in list(rig.cluster.store.all(PODS)):
+        if pod["metadata"]["name"].startswith("gang"):
+            rig.cluster.store.remove(PODS, pod["metadata"]["name"], "default")
+    rig.cluster.store.change(JOBS, "gang", {"spec": {"suspend": True}}, "default")
+    rig.cluster.store.change(NODES, "gpu-0", {"status": info})
+    await rig.until(lambda: any(one.spec.reason == "BringBack" and one.status.phase is NodePhase.SUCCEEDED for one in rig.visits()))
+    assert rig.nodes()[0]["metadata"]["labels"][names.LABEL_REVISION] == old
+    rig.assert_nothing_left()
