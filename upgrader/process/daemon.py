@@ -36,12 +36,21 @@ def start(words: Sequence[str | Path], *, log: Path, env: Mapping[str, str] | No
 
 
 def command_line(pid: int) -> tuple[str, ...]:
-    """The words that a process was started with; empty when it has ended (also as a zombie)."""
+    """The words that a process was started with; empty when it has ended, and for a moment while it becomes another."""
     try:
         words = (PROC / str(pid) / "cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return ()
     return tuple(word.decode(errors="surrogateescape") for word in words.split(b"\0")[:-1])
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not collected yet does not."""
+    try:
+        stat = (PROC / str(pid) / "stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
 
 
 def find(*marks: str) -> list[int]:

@@ -22,7 +22,8 @@ class Program(Struct, frozen=True, kw_only=True):
 
     name: str
     words: tuple[str, ...]
-    log: Path
+    log: str
+    """The file that both outputs are appended to."""
     env: Mapping[str, str] = {}
 
 

@@ -1,0 +1,97 @@
+"""The few requests that the cluster makes to its own API server, as admin."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tenacity
+import urllib3
+from kubernetes import client, config
+
+from upgrader.core.errors import DevClusterError
+
+REQUEST_SECONDS = 15.0
+MERGE = "application/merge-patch+json"
+JSON = "application/json"
+NODES = "/api/v1/nodes"
+
+Object = dict[str, Any]
+"""An object of the API as JSON has it."""
+
+
+class ApiServer:
+    """One connection pool as the user of a kubeconfig; requests may come from several threads."""
+
+    def __init__(self, kubeconfig: Path, connections: int = 8) -> None:
+        configuration = client.Configuration()
+        config.load_kube_config(str(kubeconfig), client_configuration=configuration, persist_config=False)
+        configuration.connection_pool_maxsize = connections
+        configuration.proxy = None  # the cluster is on this machine
+        self._client = client.ApiClient(configuration)
+
+    def close(self) -> None:
+        """End the connections."""
+        self._client.close()
+        self._client.rest_client.pool_manager.clear()
+
+    def ready(self) -> bool:
+        """Whether /readyz answers exactly `ok`; no answer is no error here."""
+        try:
+            return self._send("GET", "/readyz", None, JSON) == (200, b"ok")
+        except urllib3.exceptions.HTTPError:
+            return False
+
+    def get(self, path: str) -> Object | None:
+        """The object or list at `path`; None when there is none."""
+        return self._request("GET", path, None, JSON)
+
+    def create(self, path: str, made: Mapping[str, Any]) -> Object | None:
+        """Create an object in the collection `path`; None when there is one of this name."""
+        return self._request("POST", path, made, JSON, missing=(409,))
+
+    def patch(self, path: str, changes: Mapping[str, Any]) -> Object | None:
+        """A JSON merge patch; None when the object is not there."""
+        return self._request("PATCH", path, changes, MERGE)
+
+    def delete(self, path: str) -> None:
+        """Delete an object; nothing when it is not there."""
+        self._request("DELETE", path, None, JSON)
+
+    def put_in_place(self, collection: str, wanted: Mapping[str, Any]) -> Object:
+        """Create an object, or patch the one of its name."""
+        made = self.create(collection, wanted) or self.patch(f"{collection}/{wanted['metadata']['name']}", wanted)
+        if made is None:
+            raise DevClusterError(f"{collection}/{wanted['metadata']['name']} was deleted while it was being set")
+        return made
+
+    def _request(
+        self, method: str, path: str, body: Mapping[str, Any] | None, kind: str, missing: tuple[int, ...] = (404,)
+    ) -> Object | None:
+        trying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(urllib3.exceptions.HTTPError),
+            wait=tenacity.wait_fixed(0.2),
+            stop=tenacity.stop_after_delay(REQUEST_SECONDS),
+            reraise=True,
+        )
+        try:
+            status, data = trying(self._send, method, path, body, kind)
+        except urllib3.exceptions.HTTPError as error:
+            raise DevClusterError(f"{method} {path}: no answer from the API server", details=str(error)) from error
+        if status in missing:
+            return None
+        if status >= 400:
+            raise DevClusterError(f"{method} {path}: refused with {status}", details=data.decode(errors="replace"))
+        return msgspec.json.decode(data, type=Object)
+
+    def _send(self, method: str, path: str, body: Mapping[str, Any] | None, kind: str) -> tuple[int, bytes]:
+        # the client's models are not used: raw bodies through its connections and credentials
+        answer = self._client.rest_client.pool_manager.request(
+            method,
+            self._client.configuration.host + path,
+            body=msgspec.json.encode(body) if body is not None else None,
+            headers={"Content-Type": kind, "User-Agent": "gpu-upgrader-devcluster"},
+            timeout=REQUEST_SECONDS,
+            retries=False,
+        )
+        return answer.status, answer.data

@@ -1,0 +1,154 @@
+"""A box: network, mount, pid, uts and cgroup namespaces that belong to one `unshare` process and are pinned nowhere.
+
+So killing that one process ends every process, mount, network namespace and link of the box, with no order to get
+wrong; only its cgroups remain to be removed.
+"""
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import tenacity
+
+from upgrader.core.errors import DevClusterError
+from upgrader.devcluster import cgroups, network
+from upgrader.devcluster.addresses import Addresses
+from upgrader.process import Finished, run
+from upgrader.process.daemon import alive, children, collect, command_line, find, send, start
+
+_START_SECONDS = 20.0
+_END_SECONDS = 20.0
+_JOIN_AND_EXEC = (
+    'for procs; do test "$procs" = -- && break; echo $$ > "$procs" || exit 1; shift; done; shift; exec "$@"'
+)
+"""sh -c: its arguments are cgroup.procs files to join, then --, then the program that it becomes."""
+
+
+class Box:
+    """One box of a cluster. `folder` is its disk on the host; `token` marks its processes."""
+
+    def __init__(self, folder: Path, token: str, addresses: Addresses, last: int) -> None:
+        self.folder = folder
+        self._mark = f"--mark={token}:{folder.name}"
+        self._token = token
+        self._addresses = addresses
+        self._last = last
+
+    @property
+    def cgroup(self) -> str:
+        """The name of its cgroups on the host."""
+        return f"{self._addresses.link}-{self.folder.name}"
+
+    def start(self, module: str, *words: str | Path) -> None:
+        """Power on: `python -m MODULE --mark=… WORDS` becomes process 1 in new namespaces, with a cable plugged in.
+
+        Raises:
+            DevClusterError: it runs already, or its first process did not come up.
+        """
+        if self.holder() is not None:
+            raise DevClusterError(f"{self.folder.name} is up already")
+        if not self._addresses.namespaced:
+            start([sys.executable, "-m", module, self._mark, *words], log=self.folder / "init.log")
+            return
+        groups = [group / "cgroup.procs" for group in cgroups.make(self.cgroup)]
+        (self.folder / "network").write_text(network.commands_inside(self._addresses, self._last))
+        namespaces = ["unshare", "-n", "-m", "-p", "-f", "-u", "-C", "--mount-proc", "--kill-child=SIGKILL"]
+        first = [sys.executable, "-m", module, self._mark, *words]
+        # the cgroups are joined before `unshare -C`: its namespace takes them as its roots
+        pid = start(
+            ["sh", "-c", _JOIN_AND_EXEC, "sh", *groups, "--", *namespaces, *first], log=self.folder / "init.log"
+        )
+        self._wait(lambda: self._unshared(pid), _START_SECONDS, "has no network namespace of its own")
+        network.plug(self._addresses, self._last, pid)
+
+    def holder(self) -> int | None:
+        """The pid of the process that all of the box belongs to, when the box is on: `unshare`, or process 1 itself."""
+        for pid in find(self._mark):
+            if not self._addresses.namespaced:
+                return pid
+            if Path((command_line(pid) or ("",))[0]).name in {"unshare", "sh"}:
+                return pid
+        return None
+
+    def first(self) -> int | None:
+        """Process 1 of the box as the host sees it."""
+        holder = self.holder()
+        if not self._addresses.namespaced:
+            return holder
+        started = children(holder) if holder is not None else []
+        return started[0] if started else None
+
+    def kill(self) -> None:
+        """Power off: everything in it ends at once. The disk stays. Nothing happens when it is off."""
+        if not self._addresses.namespaced:
+            self._kill_group()
+            return
+        cgroups.thaw(self.cgroup)
+        inside = self.first()
+        holder = self.holder()
+        if holder is not None and send(holder, signal.SIGKILL, self._mark):
+            self._wait(lambda: self._ended(holder, inside), _END_SECONDS, "does not end")
+        network.remove_cable(self._addresses, self._last)
+        cgroups.remove(self.cgroup)
+
+    def _kill_group(self) -> None:
+        holder = self.holder()
+        if holder is not None:  # it has a session of its own, and what it started is in its process group
+            os.killpg(holder, signal.SIGKILL)
+            self._wait(lambda: self._ended(holder, None), _END_SECONDS, "does not end")
+
+    def connected(self) -> bool:
+        """Whether its cable is plugged in."""
+        return bool(network.connected(self._addresses, self._last))
+
+    def set_connected(self, *, up: bool) -> None:
+        """Pull its cable or plug it in."""
+        network.set_connected(self._addresses, self._last, up=up)
+
+    def enter(self, words: Sequence[str | Path], timeout: float, *, check: bool = True) -> Finished:
+        """Run a program in all its namespaces."""
+        first = self.first()
+        if first is None:
+            raise DevClusterError(f"{self.folder.name} is off")
+        if not self._addresses.namespaced:
+            raise DevClusterError(f"{self.folder.name} has no namespaces to enter: it was started without root")
+        entering = ["nsenter", f"--target={first}", "-n", "-m", "-p", "-u", "-C"]
+        return run([*entering, *words], timeout=timeout, check=check)
+
+    def process(self, name: str) -> int | None:
+        """The host's pid of a program that process 1 of the box has started, by the name of its file."""
+        first = self.first()
+        for pid in children(first) if first is not None else []:
+            if Path((command_line(pid) or ("",))[0]).name == name:
+                return pid
+        return None
+
+    def _unshared(self, pid: int) -> bool:
+        if not alive(pid):
+            collect(pid)
+            said = (self.folder / "init.log").read_text(errors="replace")
+            raise DevClusterError(f"{self.folder.name} could not be started", details=said.strip()[-2000:])
+        return os.stat(f"/proc/{pid}/ns/net").st_ino != os.stat("/proc/self/ns/net").st_ino
+
+    def _ended(self, holder: int, inside: int | None) -> bool:
+        collect(holder)
+        return not alive(holder) and (inside is None or not Path(f"/proc/{inside}").exists())
+
+    def _wait(self, condition: Callable[[], bool], seconds: float, otherwise: str) -> None:
+        trying = tenacity.Retrying(
+            retry=tenacity.retry_if_result(lambda held: not held),
+            wait=tenacity.wait_fixed(0.01),
+            stop=tenacity.stop_after_delay(seconds),
+        )
+        try:
+            trying(condition)
+        except tenacity.RetryError as error:
+            raise DevClusterError(f"{self.folder.name} {otherwise} after {seconds:g} s") from error
+
+
+def erase(folder: Path) -> None:
+    """Remove a box's disk."""
+    shutil.rmtree(folder, ignore_errors=False)

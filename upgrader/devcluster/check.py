@@ -1,0 +1,52 @@
+"""What this machine lacks for a cluster, said before anything is started."""
+
+import os
+import shutil
+from pathlib import Path
+
+from upgrader.core.errors import DevClusterError
+from upgrader.devcluster import cgroups
+from upgrader.devcluster.node_files import CNI_PROGRAMS
+
+ALWAYS = {"openssl": "openssl"}
+"""Program → Debian package."""
+WITH_NAMESPACES = {"ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux", "mount": "mount"}
+WITH_BOXES = {
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+    "busybox": "busybox-static",
+    "iptables": "iptables",
+    "umount": "mount",
+}
+_CNI = {"bridge": "containernetworking-plugins", "host-local": "containernetworking-plugins"}
+
+
+def require(*, boxes: bool) -> None:
+    """Raise DevClusterError, with all that is missing, unless a cluster can run here."""
+    root = os.geteuid() == 0
+    if boxes and not root:
+        raise DevClusterError(
+            "boxes need root: network, mount and pid namespaces of their own",
+            resolution="Run as root, or ask for a control plane with kwok nodes only: `upgrader dev up --boxes 0 --kwok 20`.",
+        )
+    if boxes and not cgroups.version_1():
+        raise DevClusterError(
+            "boxes are written for cgroup v1, and this machine has cgroup v2",
+            resolution="Ask for kwok nodes only, which work on both: `upgrader dev up --boxes 0 --kwok 20`.",
+        )
+    missing = missing_packages(root=root, boxes=boxes)
+    if missing:
+        raise DevClusterError(
+            f"Debian packages are missing: {' '.join(missing)}",
+            resolution="`bash upgrader/devcluster/install-packages.sh` installs them as root.",
+        )
+
+
+def missing_packages(*, root: bool, boxes: bool) -> list[str]:
+    """The Debian packages whose programs are not there."""
+    wanted = {**ALWAYS, **(WITH_NAMESPACES if root else {}), **(WITH_BOXES if boxes else {})}
+    packages = {package for program, package in wanted.items() if shutil.which(program) is None}
+    if boxes:
+        packages |= {package for program, package in _CNI.items() if not (Path(CNI_PROGRAMS) / program).exists()}
+    return sorted(packages)

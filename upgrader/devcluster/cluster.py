@@ -1,0 +1,170 @@
+"""A running cluster: where it is, its nodes, and what can be done to it."""
+
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from upgrader.core.errors import DevClusterError
+from upgrader.devcluster import kwok_node, record
+from upgrader.devcluster.api import ApiServer
+from upgrader.devcluster.box_node import BoxNode
+from upgrader.devcluster.boxes import Box
+from upgrader.devcluster.control_plane import FOLDER, ControlPlane
+from upgrader.devcluster.credentials import Credentials
+from upgrader.devcluster.kwok_node import KwokNode
+from upgrader.devcluster.network import CONTROL_PLANE_LAST
+from upgrader.devcluster.nodes import Node, NodeState
+from upgrader.devcluster.places import Progress
+from upgrader.devcluster.record import BoxRecord
+from upgrader.devcluster.spec import MOST_BOXES, BoxSpec, KwokSpec
+from upgrader.process.daemon import send
+
+API_SERVER = "kube-apiserver"
+
+
+class Cluster:
+    """A cluster that `up` started or `load` found. Every method reads what is so now; nothing is remembered."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._found = record.read(folder)
+        self.addresses = self._found.addresses
+        self.pki = Credentials(folder / "pki", self.addresses)
+        self.control_plane = ControlPlane(folder, self.addresses, self.pki, fast=self._found.fast)
+        self.box = Box(folder / FOLDER, self._found.token, self.addresses, CONTROL_PLANE_LAST)
+        self._api: ApiServer | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._found.name
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Admin's; it has all in it and can be copied anywhere on this machine."""
+        return self.pki.path("admin.kubeconfig")
+
+    @property
+    def server(self) -> str:
+        """The API server's address."""
+        return self.addresses.server
+
+    @property
+    def registry(self) -> str:
+        """Host and port of the OCI registry (plain http), the same for the host and for the nodes."""
+        return self.addresses.registry
+
+    @property
+    def audit_log(self) -> Path:
+        """The API server's audit log: JSON lines of level Metadata; no reads, leases and heartbeats."""
+        return self.control_plane.audit_log
+
+    @property
+    def shared(self) -> Path:
+        """On the host: the directory that every box has as /var/lib/shared (stands in for network storage)."""
+        return self.folder / "shared"
+
+    @property
+    def api(self) -> ApiServer:
+        """Requests as admin."""
+        if self._api is None:
+            self._api = ApiServer(self.kubeconfig)
+        return self._api
+
+    def close(self) -> None:
+        """End our connections; the cluster runs on."""
+        if self._api is not None:
+            self._api.close()
+            self._api = None
+
+    # ---- nodes
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """All nodes of both sorts, by name."""
+        found = record.read(self.folder)
+        boxes: dict[str, Node] = {box.name: BoxNode(self.folder, found, box.name, self.api) for box in found.boxes}
+        fleet = {name: KwokNode(self.folder, name, self.api) for spec in found.kwok for name in spec.names()}
+        return {**boxes, **fleet}
+
+    def box_node(self, name: str) -> BoxNode:
+        """A box by name; DevClusterError when there is none."""
+        return BoxNode(self.folder, record.read(self.folder), name, self.api)
+
+    def box_nodes(self) -> list[BoxNode]:
+        """All boxes."""
+        return [self.box_node(box.name) for box in record.read(self.folder).boxes]
+
+    def add_box(self, spec: BoxSpec, progress: Progress = lambda _line: None) -> BoxNode:
+        """Record a box and power it on; see wait_ready."""
+        node = self.record_box(spec)
+        node.set_reported_kernel()
+        node.boot(record.read(self.folder).box(spec.name), progress)
+        return node
+
+    def record_box(self, spec: BoxSpec) -> BoxNode:
+        """Give a box its index, and with it its addresses, before anything of it is started."""
+        if not self.addresses.namespaced:
+            raise DevClusterError("a cluster that was started without root has no boxes")
+        with record.changing(self.folder) as held:
+            taken = {box.index for box in held[0].boxes}
+            if spec.name in {box.name for box in held[0].boxes} | {FOLDER, "pki", "shared"}:
+                raise DevClusterError(f"there is a box or folder named {spec.name} already")
+            free = [index for index in range(1, MOST_BOXES + 1) if index not in taken]
+            if not free:
+                raise DevClusterError(f"a cluster has at most {MOST_BOXES} boxes")
+            fields = msgspec.structs.asdict(spec)
+            held[0] = msgspec.structs.replace(held[0], boxes=(*held[0].boxes, BoxRecord(index=free[0], **fields)))
+        return self.box_node(spec.name)
+
+    def add_kwok(self, spec: KwokSpec) -> list[KwokNode]:
+        """Make kwok nodes; see wait_ready."""
+        with record.changing(self.folder) as held:
+            others = tuple(other for other in held[0].kwok if other.prefix != spec.prefix)
+            held[0] = msgspec.structs.replace(held[0], kwok=(*others, spec))
+        kwok_node.create(self.api, spec)
+        return [KwokNode(self.folder, name, self.api) for name in spec.names()]
+
+    def remove_kwok(self, prefix: str) -> None:
+        """Delete the kwok nodes of a prefix."""
+        with record.changing(self.folder) as held:
+            gone = [name for spec in held[0].kwok if spec.prefix == prefix for name in spec.names()]
+            kept = tuple(spec for spec in held[0].kwok if spec.prefix != prefix)
+            held[0] = msgspec.structs.replace(held[0], kwok=kept)
+        kwok_node.delete(self.api, gone)
+
+    def wait_ready(self) -> dict[str, NodeState]:
+        """Until all nodes are Ready; what each says."""
+        return {name: node.wait_ready() for name, node in self.nodes.items()}
+
+    # ---- users and trouble
+
+    def credentials(self, user: str, groups: Sequence[str] = ()) -> Path:
+        """A kubeconfig for a user of its own; it may do what RBAC gives it and its groups."""
+        name = "user-" + "".join(letter if letter.isalnum() else "-" for letter in user)
+        self.pki.make(name, user, groups)
+        return self.pki.kubeconfig(name)
+
+    def pause_api_server(self) -> None:
+        """It keeps its connections and answers nobody: clients run into their time-outs."""
+        self._signal(signal.SIGSTOP)
+
+    def resume_api_server(self) -> None:
+        """End the pause."""
+        self._signal(signal.SIGCONT)
+
+    def stop_api_server(self) -> None:
+        """End it: connections are refused until start_api_server."""
+        self.control_plane.hold(API_SERVER).touch()
+        self._signal(signal.SIGKILL)
+
+    def start_api_server(self) -> None:
+        """Start it again after stop_api_server; process 1 of the box does within half a second."""
+        self.control_plane.hold(API_SERVER).unlink(missing_ok=True)
+
+    def _signal(self, number: signal.Signals) -> None:
+        pid = self.box.process(API_SERVER)
+        if pid is None or not send(pid, number):
+            raise DevClusterError(f"{API_SERVER} does not run", resolution=f"See {self.control_plane.log(API_SERVER)}")

@@ -1,0 +1,213 @@
+"""etcd, API server, controller manager, scheduler, registry and kwok: their settings, and the plan of their box."""
+
+from pathlib import Path
+
+import msgspec
+
+from upgrader.devcluster import network, plan, versions
+from upgrader.devcluster.addresses import Addresses
+from upgrader.devcluster.binaries import binary
+from upgrader.devcluster.credentials import Credentials
+from upgrader.devcluster.places import Progress, write_whole
+from upgrader.devcluster.plan import Plan, Ready, Stage
+from upgrader.process.supervise import Program
+
+FOLDER = "cp"
+KWOK_LABEL = "devcluster.gpu-upgrader.io/powered"
+"""kwok manages the nodes that have it with the value "kwok"; without a selector it would take over the real ones."""
+
+_FAST_MONITOR = ("--node-monitor-period=1s", "--node-monitor-grace-period=6s", "--node-startup-grace-period=20s")
+
+_AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "None", "verbs": ["get", "list", "watch"]},
+        {"level": "None", "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}]},
+        # heartbeats: a few per second and node, and no writes of anybody who is watched here
+        {
+            "level": "None",
+            "userGroups": ["system:nodes"],
+            "resources": [{"resources": ["nodes/status", "pods/status"]}],
+        },
+        {"level": "None", "users": ["devcluster:kwok"], "resources": [{"resources": ["nodes/status", "pods/status"]}]},
+        {"level": "Metadata"},
+    ],
+}
+
+
+class ControlPlane:
+    """The programs of a cluster's control plane, in the folder `cp` of the cluster."""
+
+    def __init__(self, folder: Path, addresses: Addresses, pki: Credentials, *, fast: bool) -> None:
+        self._folder = folder / FOLDER
+        self._addresses = addresses
+        self._pki = pki
+        self._fast = fast
+
+    @property
+    def audit_log(self) -> Path:
+        """JSON lines, level Metadata, no reads, no leases, no heartbeats."""
+        return self._folder / "audit.log"
+
+    def log(self, name: str) -> Path:
+        """What a program said."""
+        return self._folder / f"{name}.log"
+
+    def hold(self, name: str) -> Path:
+        """While this file is there, the program is not started again."""
+        return self._folder / "holds" / name
+
+    def prepare(self, progress: Progress) -> None:
+        """Certificates, settings, and the plan for process 1."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._make_credentials()
+        write_whole(self._folder / "audit-policy.yaml", msgspec.json.encode(_AUDIT_POLICY))
+        write_whole(self._folder / "registry.yaml", msgspec.json.encode(self._registry_settings()))
+        own_network = network.commands_inside(self._addresses, network.CONTROL_PLANE_LAST)
+        first = Stage(
+            programs=(self._registry(progress), self._etcd(progress), self._api_server(progress)),
+            ready=Ready(
+                kind="https",
+                address=f"https://127.0.0.1:{self._addresses.api_port}/readyz",
+                ca=str(self._pki.ca),
+                certificate=str(self._pki.path("admin.crt")),
+                key=str(self._pki.path("admin.key")),
+            ),
+        )
+        then = Stage(programs=(self._controller_manager(progress), self._scheduler(progress), self._kwok(progress)))
+        plan.write(
+            self._folder,
+            Plan(
+                hostname="cp",
+                holds=str(self._folder / "holds"),
+                journal=str(self._folder / "starts.log"),
+                stages=(first, then),
+                network=own_network if self._addresses.namespaced else "",
+            ),
+        )
+
+    def _make_credentials(self) -> None:
+        pki, addresses = self._pki, self._addresses
+        service = [f"IP:{address}" for address in (addresses.control_plane, addresses.kubernetes_service, "127.0.0.1")]
+        named = ["DNS:kubernetes", "DNS:kubernetes.default.svc", "DNS:localhost"]
+        pki.make("apiserver", "kube-apiserver", names=[*dict.fromkeys(service), *named])
+        pki.make("kubelet-client", "apiserver-kubelet-client", ["system:masters"])
+        pki.make("admin", "admin", ["system:masters"])
+        pki.make("controller-manager", "system:kube-controller-manager")
+        pki.make("scheduler", "system:kube-scheduler")
+        pki.make("kwok", "devcluster:kwok", ["system:masters"])
+        for user in ("admin", "controller-manager", "scheduler", "kwok"):
+            pki.kubeconfig(user)
+
+    def _registry_settings(self) -> dict[str, object]:
+        host = "" if self._addresses.namespaced else "127.0.0.1"
+        return {
+            "version": 0.1,
+            "log": {"level": "warn", "accesslog": {"disabled": True}},
+            "storage": {
+                "filesystem": {"rootdirectory": str(self._folder / "registry")},
+                "delete": {"enabled": True},
+            },
+            "http": {"addr": f"{host}:{self._addresses.registry_port}"},
+        }
+
+    def _registry(self, progress: Progress) -> Program:
+        words = [str(binary(versions.OCI_REGISTRY, progress)), "serve", str(self._folder / "registry.yaml")]
+        # without the variable it looks for a collector of traces for ever
+        return self._program("registry", words, {"OTEL_TRACES_EXPORTER": "none"})
+
+    def _etcd(self, progress: Progress) -> Program:
+        client = f"http://127.0.0.1:{self._addresses.etcd_port}"
+        peer = f"http://127.0.0.1:{self._addresses.etcd_peer_port}"
+        words = [
+            str(binary(versions.ETCD_SERVER, progress)),
+            f"--data-dir={self._folder / 'etcd'}",
+            "--unsafe-no-fsync",  # the machine does not crash; a killed process loses nothing
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            "--log-level=warn",
+        ]
+        return self._program("etcd", words)
+
+    def _api_server(self, progress: Progress) -> Program:
+        pki, addresses = self._pki, self._addresses
+        words = [
+            str(binary(versions.KUBE_APISERVER, progress)),
+            f"--etcd-servers=http://127.0.0.1:{addresses.etcd_port}",
+            f"--secure-port={addresses.api_port}",
+            f"--tls-cert-file={pki.path('apiserver.crt')}",
+            f"--tls-private-key-file={pki.path('apiserver.key')}",
+            f"--client-ca-file={pki.ca}",
+            f"--kubelet-client-certificate={pki.path('kubelet-client.crt')}",
+            f"--kubelet-client-key={pki.path('kubelet-client.key')}",
+            f"--kubelet-certificate-authority={pki.ca}",
+            "--kubelet-preferred-address-types=InternalIP",
+            f"--service-account-key-file={pki.path('sa.pub')}",
+            f"--service-account-signing-key-file={pki.path('sa.key')}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            "--allow-privileged=true",
+            f"--service-cluster-ip-range={addresses.services}",
+            f"--audit-policy-file={self._folder / 'audit-policy.yaml'}",
+            f"--audit-log-path={self.audit_log}",
+        ]
+        if addresses.namespaced:
+            # it listens on all addresses of its namespace, the service's included: no kube-proxy is needed for that one
+            words.append(f"--advertise-address={addresses.control_plane}")
+        else:
+            words += ["--bind-address=127.0.0.1", "--endpoint-reconciler-type=none"]
+        return self._program("kube-apiserver", words)
+
+    def _controller_manager(self, progress: Progress) -> Program:
+        # at the usual 20 requests per second, taints, evictions and Job pods are throttled by the client itself
+        words = [
+            str(binary(versions.KUBE_CONTROLLER_MANAGER, progress)),
+            *self._login("controller-manager"),
+            f"--secure-port={self._addresses.controller_manager_port}",
+            f"--service-account-private-key-file={self._pki.path('sa.key')}",
+            f"--root-ca-file={self._pki.ca}",
+            "--use-service-account-credentials",
+            "--kube-api-qps=300",
+            "--kube-api-burst=600",
+            *(_FAST_MONITOR if self._fast else ()),
+        ]
+        return self._program("kube-controller-manager", words)
+
+    def _scheduler(self, progress: Progress) -> Program:
+        words = [
+            str(binary(versions.KUBE_SCHEDULER, progress)),
+            *self._login("scheduler"),
+            f"--secure-port={self._addresses.scheduler_port}",
+        ]
+        return self._program("kube-scheduler", words)
+
+    def _kwok(self, progress: Progress) -> Program:
+        words = [
+            str(binary(versions.KWOK_CONTROLLER, progress)),
+            f"--kubeconfig={self._pki.path('kwok.kubeconfig')}",
+            f"--node-ip={self._addresses.control_plane}",
+            # a lease is renewed after a quarter of its duration, which must be well inside the grace period (6 or 40 s)
+            f"--node-lease-duration-seconds={12 if self._fast else 40}",
+            f"--manage-nodes-with-label-selector={KWOK_LABEL}=kwok",
+        ]
+        return self._program("kwok", words)
+
+    def _login(self, user: str) -> list[str]:
+        path = self._pki.path(f"{user}.kubeconfig")
+        flags = ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
+        return [*(f"--{flag}={path}" for flag in flags), "--leader-elect=false", "--bind-address=127.0.0.1"]
+
+    def _program(self, name: str, words: list[str], env: dict[str, str] | None = None) -> Program:
+        # Python's own proxies and the like are of no use to them; their home and temporary files are the cluster's
+        return Program(
+            name=name,
+            words=tuple(words),
+            log=str(self.log(name)),
+            env={"HOME": str(self._folder), "NO_PROXY": "*", **(env or {})},
+        )

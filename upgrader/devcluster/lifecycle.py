@@ -1,0 +1,216 @@
+"""Bringing a cluster up and taking it down, so that nothing is left of it."""
+
+import os
+import shutil
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import tenacity
+from msgspec import Struct
+
+from upgrader.core import timing
+from upgrader.core.errors import DevClusterError
+from upgrader.devcluster import check, kernel_names, network, pause, record
+from upgrader.devcluster.addresses import PORT_FIELDS, Addresses, pick_ports, pick_subnet
+from upgrader.devcluster.boxes import Box
+from upgrader.devcluster.cluster import Cluster
+from upgrader.devcluster.control_plane import FOLDER
+from upgrader.devcluster.places import Progress, locked, state_root
+from upgrader.devcluster.record import Record
+from upgrader.devcluster.spec import BoxSpec, ClusterSpec, KwokSpec
+
+API_SECONDS = 180.0
+_LONGEST_FOLDER = 60
+"""A unix socket's path has 107 bytes, and the longest below a box's disk takes 47."""
+
+
+class Status(Struct, frozen=True, kw_only=True):
+    """A cluster as it is now."""
+
+    name: str
+    folder: str
+    running: bool
+    server: str
+    registry: str
+    kubeconfig: str
+    created: str
+    boxes: dict[str, str]
+    """on, off or cut, by name."""
+    kwok: int
+
+
+def folder_of(name: str, root: Path | None = None) -> Path:
+    """Where a cluster of this name is kept."""
+    return (root or state_root()) / name
+
+
+def up(spec: ClusterSpec, progress: Progress, root: Path | None = None) -> Cluster:
+    """Start a cluster and wait until all its nodes are Ready. After an error nothing of it is left.
+
+    Raises:
+        DevClusterError: something is missing on this machine, or a part does not come up.
+    """
+    boxes, kwok = spec.box_specs(), spec.kwok_spec()
+    check.require(boxes=bool(boxes))
+    folder = folder_of(spec.name, root)
+    if len(str(folder)) > _LONGEST_FOLDER:
+        raise DevClusterError(f"{folder} is too long a path", resolution=f"At most {_LONGEST_FOLDER} letters.")
+    if record.exists(folder):
+        if Cluster(folder).box.holder() is not None:
+            raise DevClusterError(
+                f"cluster {spec.name} is up already", resolution=f"`upgrader dev down {spec.name}` ends it."
+            )
+        progress(f"removing what is left of an earlier cluster {spec.name}")
+        down(spec.name, root)
+    _claim(spec, folder)
+    try:
+        return _bring_up(folder, boxes, kwok, progress)
+    except BaseException:
+        down(spec.name, root)
+        raise
+
+
+def load(name: str, root: Path | None = None) -> Cluster:
+    """A cluster that is up.
+
+    Raises:
+        DevClusterError: there is none of this name, or it does not run.
+    """
+    cluster = Cluster(folder_of(name, root))
+    if cluster.box.holder() is None:
+        raise DevClusterError(
+            f"cluster {name} does not run", resolution=f"`upgrader dev down {name}` removes what is left of it."
+        )
+    return cluster
+
+
+def down(name: str, root: Path | None = None) -> None:
+    """End a cluster and remove all of it; nothing happens when there is none."""
+    folder = folder_of(name, root)
+    if not record.exists(folder):
+        return
+    found = record.read(folder)
+    for box in found.boxes:
+        Box(folder / box.name, found.token, found.addresses, found.addresses.last(box.index)).kill()
+    Box(folder / FOLDER, found.token, found.addresses, network.CONTROL_PLANE_LAST).kill()
+    if found.addresses.namespaced:
+        network.remove_bridge(found.addresses, _owner(found))
+    shutil.rmtree(folder)
+
+
+def status(name: str, root: Path | None = None) -> Status:
+    """A cluster as it is now; DevClusterError when there is none of this name."""
+    cluster = Cluster(folder_of(name, root))
+    found = record.read(cluster.folder)
+    running = cluster.box.holder() is not None
+    return Status(
+        name=name,
+        folder=str(cluster.folder),
+        running=running,
+        server=cluster.server,
+        registry=cluster.registry,
+        kubeconfig=str(cluster.kubeconfig),
+        created=found.created,
+        boxes={box.name: _power(cluster, box.name) for box in found.boxes} if running else {},
+        kwok=sum(spec.count for spec in found.kwok),
+    )
+
+
+def names(root: Path | None = None) -> list[str]:
+    """All clusters that are recorded."""
+    return [folder.name for folder in record.clusters(root or state_root())]
+
+
+def _power(cluster: Cluster, name: str) -> str:
+    node = cluster.box_node(name)
+    if not node.running:
+        return "off"
+    return "on" if node.connected else "cut"
+
+
+def _owner(found: Record) -> str:
+    return f"upgrader:{found.token}"
+
+
+def _claim(spec: ClusterSpec, folder: Path) -> None:
+    """Choose addresses that nobody has and write them down, under the lock of all clusters of this user."""
+    root = os.geteuid() == 0
+    with locked(state_root() / ".lock"):
+        others = [
+            record.read(other).addresses for other in {*record.clusters(state_root()), *record.clusters(folder.parent)}
+        ]
+        if root:
+            addresses = pick_subnet(other.octet for other in others)
+        else:
+            addresses = pick_ports(port for other in others for port in _ports(other))
+        claimed = Record(
+            name=spec.name,
+            token=uuid.uuid4().hex,
+            addresses=addresses,
+            fast=spec.fast,
+            created=timing.show(datetime.now(UTC).replace(microsecond=0)),
+        )
+        record.write(folder, claimed)
+        if root:
+            network.make_bridge(addresses, _owner(claimed))
+
+
+def _ports(addresses: Addresses) -> list[int]:
+    fields = msgspec.structs.asdict(addresses)
+    return [] if addresses.namespaced else [fields[name] for name in PORT_FIELDS]
+
+
+def _bring_up(folder: Path, boxes: tuple[BoxSpec, ...], kwok: KwokSpec, progress: Progress) -> Cluster:
+    cluster = Cluster(folder)
+    cluster.pki.make_authority(cluster.name)
+    cluster.control_plane.prepare(progress)
+    progress(f"control plane at {cluster.server}, registry at {cluster.registry}")
+    cluster.box.start("upgrader.devcluster.inside", cluster.folder / FOLDER)
+    if boxes:
+        pause.make(folder / "pause.tar")
+    early = [box for box in boxes if not box.kernel]
+    for box in early:  # their kubelets try until the API server is there
+        progress(f"box {box.name}: kubelet {box.kubelet}")
+        cluster.record_box(box).boot(record.read(folder).box(box.name), progress)
+    _wait_for_api(cluster)
+    kernel_names.install(cluster.api)
+    for box in boxes:
+        if box not in early:
+            progress(f"box {box.name}: kubelet {box.kubelet}, simulated kernel {box.kernel}")
+            cluster.add_box(box, progress)
+    if kwok.count:
+        progress(f"{kwok.count} kwok nodes")
+        cluster.add_kwok(kwok)
+    states = cluster.wait_ready()
+    progress(f"{len(states)} nodes Ready; export KUBECONFIG={cluster.kubeconfig}")
+    return cluster
+
+
+def _wait_for_api(cluster: Cluster) -> None:
+    """Until the API server answers `ok` and the service account that pods need is there."""
+    trying = tenacity.Retrying(
+        retry=tenacity.retry_if_result(lambda found: not found),
+        wait=tenacity.wait_fixed(0.05),
+        stop=tenacity.stop_after_delay(API_SECONDS),
+    )
+
+    def answers() -> bool:
+        if cluster.box.holder() is None:
+            raise DevClusterError("the control plane has ended", details=_said(cluster))
+        return cluster.api.ready() and cluster.api.get("/api/v1/namespaces/default/serviceaccounts/default") is not None
+
+    try:
+        trying(answers)
+    except tenacity.RetryError as error:
+        raise DevClusterError(f"the API server is not ready after {API_SECONDS:g} s", details=_said(cluster)) from error
+
+
+def _said(cluster: Cluster) -> str:
+    lines: list[str] = []
+    folder = cluster.folder / FOLDER
+    for path in (folder / "init.log", folder / "starts.log", cluster.control_plane.log("kube-apiserver")):
+        if path.exists():
+            lines += [f"{path}:", *path.read_text(errors="replace").splitlines()[-8:]]
+    return "\n".join(lines)

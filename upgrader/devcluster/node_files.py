@@ -1,0 +1,88 @@
+"""The settings of a box node: containerd, CNI, kubelet. Paths are those inside the box."""
+
+import msgspec
+
+from upgrader.devcluster.addresses import Addresses
+
+HOME = "/var/lib/box"
+"""The node's own programs and settings; its kubelet is HOME/bin/kubelet, replaced by an atomic rename."""
+CNI_PROGRAMS = "/usr/lib/cni"
+PAUSE_IMAGE = "localhost/pause:1"
+
+_CONTAINERD = """\
+version = 2
+oom_score = 0
+disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs", \
+"io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.aufs"]
+[plugins."io.containerd.internal.v1.opt"]
+  path = "/var/lib/containerd/opt"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{pause}"
+  # without CAP_SYS_RESOURCE nobody may lower oom_score_adj, and no sandbox would start
+  restrict_oom_score_adj = true
+  cni = {{bin_dir = "{cni_programs}", conf_dir = "{home}/cni"}}
+  registry = {{config_path = "{home}/certs.d"}}
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    default_runtime_name = "runc"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      options = {{SystemdCgroup = false}}
+"""
+
+_HOSTS = """\
+server = "http://{registry}"
+[host."http://{registry}"]
+  capabilities = ["pull", "resolve"]
+"""
+
+
+def containerd() -> bytes:
+    """containerd.toml for containerd 1.6."""
+    return _CONTAINERD.format(pause=PAUSE_IMAGE, cni_programs=CNI_PROGRAMS, home=HOME).encode()
+
+
+def registry_hosts(registry: str) -> bytes:
+    """hosts.toml: plain http for exactly the cluster's registry."""
+    return _HOSTS.format(registry=registry).encode()
+
+
+def pod_network(addresses: Addresses, index: int) -> bytes:
+    """A bridge with the node's own pod subnet; routes between nodes are set at power-on, so nothing is masqueraded."""
+    ipam = {
+        "type": "host-local",
+        "ranges": [[{"subnet": addresses.pods(index)}]],
+        "routes": [{"dst": "0.0.0.0/0"}],
+    }
+    plugin = {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": False, "hairpinMode": True, "ipam": ipam}
+    return msgspec.json.encode({"cniVersion": "1.0.0", "name": "pods", "plugins": [plugin]})
+
+
+def kubelet(*, fast: bool) -> bytes:
+    """KubeletConfiguration; JSON is YAML."""
+    settings: dict[str, object] = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "failSwapOn": False,
+        "failCgroupV1": False,  # from 1.35 on the default refuses cgroup v1
+        "cgroupDriver": "cgroupfs",
+        "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True, "cacheTTL": "5s"},
+            "x509": {"clientCAFile": f"{HOME}/ca.crt"},
+        },
+        "authorization": {"mode": "Webhook"},
+        "tlsCertFile": f"{HOME}/node.crt",
+        "tlsPrivateKeyFile": f"{HOME}/node.key",
+        "makeIPTablesUtilChains": False,
+        "resolvConf": "",  # no DNS: look-ups in pods fail at once instead of timing out
+        "volumePluginDir": f"{HOME}/volume-plugins",  # the usual one is outside the node's own disk
+        "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "50Mi"},
+    }
+    if fast:
+        settings |= {
+            "nodeStatusUpdateFrequency": "1s",
+            "nodeStatusReportFrequency": "1s",
+            "nodeLeaseDurationSeconds": 4,
+        }
+    return msgspec.json.encode(settings)

@@ -1,0 +1,80 @@
+"""What a cluster is to be made of."""
+
+import string
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from upgrader.core.errors import DevClusterError
+
+MOST_BOXES = 60
+
+
+class Taint(Struct, frozen=True, kw_only=True):
+    """As in a Node."""
+
+    key: str
+    effect: str
+    value: str = ""
+
+
+class BoxSpec(Struct, frozen=True, kw_only=True):
+    """A node with a real kubelet and real containers on the machine's own kernel."""
+
+    name: str
+    kubelet: str = "1.34.4"
+    labels: Mapping[str, str] = {}
+    kernel: str = ""
+    """A simulated kernel name that the node reports; empty: the machine's own."""
+
+
+class KwokSpec(Struct, frozen=True, kw_only=True):
+    """Nodes that are API objects only; kwok keeps them Ready and their pods Running."""
+
+    count: int
+    prefix: str = "kwok"
+    """Nodes are PREFIX-0, PREFIX-1, …; one more call with another prefix adds others."""
+    gpus: int = 8
+    resource: str = "nvidia.com/gpu"
+    labels: Mapping[str, str] = {}
+    taints: tuple[Taint, ...] = (Taint(key="kwok", effect="NoSchedule"),)
+    """The usual taint keeps pods away that did not ask for nodes without containers."""
+    kernel: str = "6.1.0-49-amd64"
+    kubelet: str = "1.34.4"
+
+    def names(self) -> tuple[str, ...]:
+        """One per node."""
+        return tuple(f"{self.prefix}-{index}" for index in range(self.count))
+
+
+class ClusterSpec(Struct, frozen=True, kw_only=True):
+    """A cluster. `boxes` is a number (gpu-a, gpu-b, …), names, or whole BoxSpecs."""
+
+    name: str = "dev"
+    boxes: int | tuple[str, ...] | tuple[BoxSpec, ...] = 2
+    kwok: int | KwokSpec = 0
+    kubelet: str = "1.34.4"
+    box_labels: Mapping[str, str] = {}
+    fast: bool = True
+    """A dead node is NotReady after about 6 s instead of 40 s."""
+
+    def box_specs(self) -> tuple[BoxSpec, ...]:
+        """One per box."""
+        boxes = self.boxes
+        if isinstance(boxes, int):
+            if not 0 <= boxes <= MOST_BOXES:
+                raise DevClusterError(f"{boxes} boxes cannot be had", resolution=f"Ask for 0 to {MOST_BOXES}.")
+            boxes = tuple(_box_name(index) for index in range(boxes))
+        return tuple(
+            box if isinstance(box, BoxSpec) else BoxSpec(name=box, kubelet=self.kubelet, labels=self.box_labels)
+            for box in boxes
+        )
+
+    def kwok_spec(self) -> KwokSpec:
+        """The first kwok nodes."""
+        return self.kwok if isinstance(self.kwok, KwokSpec) else KwokSpec(count=self.kwok)
+
+
+def _box_name(index: int) -> str:
+    rounds, letter = divmod(index, 26)
+    return f"gpu-{string.ascii_lowercase[letter]}{rounds or ''}"
