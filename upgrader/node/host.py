@@ -56,7 +56,7 @@ class Host:
 
     def on_node(self, path: Path) -> str:
         """The node's name for a path of this container below the node's root."""
-        return "/" + str(path.relative_to(self.root))
+        return str(Path("/") / path.relative_to(self.root))
 
     def kernel(self) -> str:
         """The running kernel's release, as in `uname -r`."""
