@@ -1,0 +1,22 @@
+"""What the program ends with. docs/cli.md lists the same; a test keeps them equal and the numbers unique."""
+
+from collections.abc import Mapping
+
+from upgrader.core import errors
+
+DONE = 0
+CHANGES = 2
+USAGE = 64  # EX_USAGE of sysexits.h
+INTERRUPTED = 130  # 128 + SIGINT, as shells say it
+
+EXITS: Mapping[int, str] = {
+    DONE: "done; with `--detailed-exitcode`: nothing to do",
+    errors.UpgraderError.exit_code: "an error",
+    CHANGES: "only with `plan --detailed-exitcode`: there are changes",
+    errors.StaleForecastError.exit_code: "the forecast is stale, or was made for another cluster",
+    errors.BlockedError.exit_code: "a workload blocks what was asked for",
+    errors.DeadlineError.exit_code: "a deadline passed",
+    errors.RolloutFailedError.exit_code: "the rollout failed, or was aborted",
+    USAGE: "wrong usage",
+    INTERRUPTED: "interrupted; what was applied goes on in the controller",
+}

@@ -1,0 +1,166 @@
+"""What the commands do, without click and without rich: each is one function on a connection."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from upgrader.api.resources import GPU_STACKS, UPGRADE_PLANS
+from upgrader.api.v1alpha1 import CheckpointDefaults
+from upgrader.cli import consent, world
+from upgrader.cli.consent import Consent
+from upgrader.cli.world import Wanted, World
+from upgrader.core import explain as explaining
+from upgrader.core import saved as saving
+from upgrader.core.drift import NodeDrift
+from upgrader.core.errors import ConfigurationError
+from upgrader.core.explain import Explanation
+from upgrader.core.holds import StrategyFacts
+from upgrader.core.phases import ends
+from upgrader.core.saved import SavedForecast
+from upgrader.reconcile.context import Context
+
+Agree = Callable[[SavedForecast], None]
+"""Shows what is to be agreed to; raises where it is not."""
+
+
+class Drift(Struct, frozen=True, kw_only=True):
+    """What `upgrader drift` shows."""
+
+    stack: str
+    revision: str
+    nodes: int
+    drift: tuple[NodeDrift, ...]
+
+
+def strategy(max_unavailable: str, *, unguaranteed: bool) -> StrategyFacts:
+    """A strategy from options.
+
+    Raises:
+        ConfigurationError: neither a number of GPUs nor a percentage.
+    """
+    number = max_unavailable.removesuffix("%")
+    percent = number != max_unavailable
+    if not number.isdecimal() or int(number) < 1 or (percent and int(number) > 100):
+        raise ConfigurationError(f"--max-unavailable {max_unavailable} is no number of GPUs and no percentage")
+    return StrategyFacts(
+        max_unavailable=max_unavailable if percent else int(number), placement_unguaranteed=unguaranteed
+    )
+
+
+async def plan(
+    context: Context, *, file: Path | None, stack: str | None, changes: Sequence[str], strategy: StrategyFacts
+) -> SavedForecast:
+    """The forecast for a stack as it should be."""
+    wish = await world.wanted(context, file=file, name=stack, changes=changes)
+    return world.saved_of(wish, await _foresee(context, wish, strategy), strategy)
+
+
+def keep(saved: SavedForecast, path: Path) -> None:
+    """Write a forecast into a file.
+
+    Raises:
+        ConfigurationError: it cannot be written there.
+    """
+    try:
+        path.write_bytes(saving.dump(saved))
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written", details=str(error)) from error
+
+
+async def apply(
+    context: Context, path: Path, *, by: str | None, checkpoint: CheckpointDefaults, agree: Agree
+) -> str | None:
+    """Start what a file says; the plan's name, None where none was needed.
+
+    The plan is written first and pins its revision, so that whoever acts on drift by themselves finds it there already;
+    a stack that is new has to be there before its plan.
+
+    Raises:
+        StaleForecastError: the forecast no longer holds, or the stack was edited meanwhile.
+    """
+    saved = _load(path)
+    name = consent.plan_name(saved)
+    wish = Wanted(name=saved.stack, spec=saved.spec, live=await context.cluster.get(GPU_STACKS, saved.stack))
+    if not wish.edited and await _started(context, name):
+        return name
+    seen = await _foresee(context, wish, saved.strategy)
+    fresh = world.saved_of(wish, seen, saved.strategy)
+    consent.check(saved, msgspec.structs.replace(fresh, images=seen.snapshot.images))
+    agree(fresh)
+    if wish.live is None:
+        await consent.write_stack(context, wish)
+    needed = consent.needs_plan(fresh)
+    if needed:
+        limits = saved.limits
+        agreed = Consent(
+            by=by or consent.whoever(),
+            max_interruptions=limits.max_interruptions,
+            placement_unguaranteed=limits.placement_unguaranteed,
+        )
+        body = consent.plan_body(context, name, saved.stack, saved.revision, saved.strategy, agreed, checkpoint)
+        await consent.create_plan(context, body)
+    if wish.live is not None and wish.edited:
+        await consent.write_stack(context, wish)
+    return name if needed else None
+
+
+async def drift(context: Context, name: str | None) -> Drift:
+    """Drift of a stack as it is."""
+    stack = await world.stack_named(context, name)
+    target = await world.target_of(context, stack)
+    seen = await world.foresee(context, stack, target, StrategyFacts())
+    return Drift(
+        stack=stack.metadata.name,
+        revision=target.revision,
+        nodes=len(seen.snapshot.nodes),
+        drift=seen.forecast.drift,
+    )
+
+
+async def why(context: Context, subject: str) -> list[Explanation]:
+    """What becomes of a node or a job, for every stack that knows it.
+
+    Raises:
+        ConfigurationError: no stack selects such a node or runs such a job.
+    """
+    found: list[Explanation] = []
+    for stack in await context.cluster.list(GPU_STACKS):
+        running = await world.plan_under_way(context, stack.metadata.name)
+        if running is not None:
+            seen, already = await world.foresee_rest(context, stack, running)
+        else:
+            target = await world.target_of(context, stack)
+            seen, already = await world.foresee(context, stack, target, StrategyFacts()), frozenset[str]()
+        node = explaining.why_node(subject, seen.snapshot, seen.forecast, already=already)
+        gangs = [
+            explaining.why_gang(name, seen.snapshot, seen.forecast)
+            for name in explaining.find_gangs(seen.snapshot, subject)
+        ]
+        found += [one for one in (node, *gangs) if one is not None]
+    if not found:
+        raise ConfigurationError(
+            f"no stack selects a node {subject}, and no job of this name runs on one",
+            resolution="Jobs are named JOB, NAMESPACE/JOB or NAMESPACE/Job/JOB.",
+        )
+    return found
+
+
+async def _foresee(context: Context, wish: Wanted, strategy: StrategyFacts) -> World:
+    stack = wish.stack
+    return await world.foresee(context, stack, await world.target_of(context, stack), strategy)
+
+
+def _load(path: Path) -> SavedForecast:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read", details=str(error)) from error
+    return saving.load(raw, str(path))
+
+
+async def _started(context: Context, name: str) -> bool:
+    """Whether an earlier attempt to apply the same forecast made its plan."""
+    there = await context.cluster.get(UPGRADE_PLANS, name)
+    return there is not None and not ends(there.status.phase)

@@ -1,0 +1,231 @@
+"""`upgrader uninstall`: nothing of ours stays stopped or marked, then our objects go.
+
+The controller does the taking back (law 9); this asks for it, waits for it, and then removes what is left: labels,
+taints of visits that failed, records on Jobs. What people set (the label skip, cordons) stays.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from upgrader.api import names
+from upgrader.api.kinds import KINDS
+from upgrader.api.kubernetes import Job, Node
+from upgrader.api.resources import (
+    CHECKPOINT_REQUESTS,
+    CONTROLLER_REVISIONS,
+    DRIVER_IMAGES,
+    GPU_STACKS,
+    JOBS,
+    NODE_UPGRADES,
+    NODES,
+    UPGRADE_PLANS,
+    ResourceKind,
+)
+from upgrader.cli import consent
+from upgrader.core import steering
+from upgrader.core.errors import ConflictError, DeadlineError, NotFoundError, UnreachableError
+from upgrader.core.phases import NodePhase, Run, ends
+from upgrader.kube.install import CRDS
+from upgrader.reconcile import marks
+from upgrader.reconcile.context import Context
+
+POLL_SECONDS = 1.0
+DELETED: tuple[ResourceKind[Any], ...] = (GPU_STACKS, UPGRADE_PLANS, CHECKPOINT_REQUESTS, NODE_UPGRADES, DRIVER_IMAGES)
+"""In this order: stacks first, so that nothing new is ordered."""
+UNTOUCHED = frozenset({NodePhase.PENDING, NodePhase.PREPARING, NodePhase.PREPARED})
+NODE_LABELS = (names.LABEL_DRIVER, names.LABEL_DEVICE_PLUGIN, names.LABEL_OPERANDS, names.LABEL_REVISION)
+
+Tell = Callable[[str], None]
+Sleep = Callable[[float], Awaitable[None]]
+
+
+async def uninstall(
+    context: Context,
+    *,
+    patience: float,
+    crds: bool,
+    tell: Tell,
+    sleep: Sleep = asyncio.sleep,
+) -> None:
+    """Leave nothing stopped, marked or stored.
+
+    Raises:
+        DeadlineError: something is still under way; nothing was deleted.
+    """
+    waiting = Waiting(context, patience, tell, sleep)
+    await waiting.until_quiet()
+    for kind in DELETED:
+        await _delete_all(context, kind, tell)
+        if kind is GPU_STACKS:
+            await _end_late_visits(context)
+    await waiting.until_gone()
+    for revision in await context.cluster.list(CONTROLLER_REVISIONS, context.stack.namespace):
+        if names.LABEL_STACK in revision.metadata.labels:
+            await context.cluster.delete(CONTROLLER_REVISIONS, revision.metadata)
+    await _restart_jobs(context, tell)
+    await _unmark_nodes(context, tell)
+    if crds:
+        for custom in KINDS:
+            found = await context.cluster.get(CRDS, f"{custom.resource.plural}.{custom.resource.group}")
+            if found is not None:
+                await context.cluster.delete(CRDS, found.metadata)
+        tell("our kinds are removed from the API server")
+    tell("nothing of ours is stopped or marked; drivers stay loaded until their nodes are started anew")
+
+
+class Waiting:
+    """Waiting for what only the controller can do, up to one deadline."""
+
+    def __init__(self, context: Context, patience: float, tell: Tell, sleep: Sleep) -> None:
+        self._context = context
+        self._patience = patience
+        self._until = context.clock.now() + timedelta(seconds=patience)
+        self._tell = tell
+        self._sleep = sleep
+        self._said = ""
+
+    async def until_quiet(self) -> None:
+        """Until every plan, visit and conversation has ended."""
+
+        async def look() -> list[str]:
+            await _abort_plans(self._context, self._tell)
+            return await _under_way(self._context)
+
+        await self._wait(look, "something is still under way; nothing was deleted")
+
+    async def until_gone(self) -> None:
+        """Until nothing of our kinds is there: the controller takes its finalizers away."""
+        await self._wait(lambda: _present(self._context), "something is still there, held by our finalizer")
+
+    async def _wait(self, look: Callable[[], Awaitable[list[str]]], otherwise: str) -> None:
+        while left := await self._look(look):
+            if self._context.clock.now() >= self._until:
+                raise DeadlineError(
+                    f"after {self._patience:.0f} s {otherwise}",
+                    details="\n".join(left),
+                    resolution="Is a controller running? It takes back what it has started. Then try again.",
+                )
+            if left[0] != self._said:
+                self._said = left[0]
+                more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+                self._tell(f"waiting for {left[0]}{more}")
+            await self._sleep(POLL_SECONDS)
+
+    @staticmethod
+    async def _look(look: Callable[[], Awaitable[list[str]]]) -> list[str]:
+        try:
+            return await look()
+        except UnreachableError as error:
+            return [f"the API server: {error.brief}"]
+
+
+async def _abort_plans(context: Context, tell: Tell) -> None:
+    for plan in await context.cluster.list(UPGRADE_PLANS):
+        if ends(plan.status.phase) or plan.spec.run is Run.ABORT:
+            continue
+        await consent.amend(context, plan, lambda _: {"run": Run.ABORT.value})
+        tell(f"plan {plan.metadata.name} is aborted")
+
+
+async def _under_way(context: Context) -> list[str]:
+    plans = [one for one in await context.cluster.list(UPGRADE_PLANS) if not ends(one.status.phase)]
+    visits = [one for one in await context.cluster.list(NODE_UPGRADES) if not ends(one.status.phase)]
+    requests = [one for one in await context.cluster.list(CHECKPOINT_REQUESTS) if not ends(one.status.phase)]
+    return [
+        *(f"gang {one.spec.gang} ({one.status.phase.value})" for one in requests),
+        *(f"node {one.spec.node.name} ({one.status.phase.value})" for one in visits),
+        *(f"plan {one.metadata.name} ({one.status.phase.value})" for one in plans),
+    ]
+
+
+async def _present(context: Context) -> list[str]:
+    return [f"{kind.kind} {one.metadata.name}" for kind in DELETED for one in await context.cluster.list(kind)]
+
+
+async def _end_late_visits(context: Context) -> None:
+    """A visit that a stack ordered in the moment before it went: nobody drives it any more.
+
+    Raises:
+        DeadlineError: it has touched its node.
+    """
+    late = [one for one in await context.cluster.list(NODE_UPGRADES) if not ends(one.status.phase)]
+    touched = [one for one in late if one.status.phase not in UNTOUCHED]
+    if touched:
+        raise DeadlineError(
+            f"a visit to node {touched[0].spec.node.name} began while its stack was deleted",
+            resolution=f"Make stack {touched[0].spec.stack} again, wait until the visit has ended, then uninstall.",
+        )
+    for one in late:
+        await context.cluster.delete(NODE_UPGRADES, one.metadata)
+
+
+async def _delete_all(context: Context, kind: ResourceKind[Any], tell: Tell) -> None:
+    found: Sequence[Any] = await context.cluster.list(kind)
+    for one in found:
+        await context.cluster.delete(kind, one.metadata)
+    if found:
+        tell(f"{len(found)} {kind.kind}{'s' if len(found) > 1 else ''} deleted")
+
+
+async def _restart_jobs(context: Context, tell: Tell) -> None:
+    """Jobs that still carry our record: their conversation is gone, so they are restarted here."""
+    for job in await context.cluster.list(JOBS):
+        if steering.record_of(job.metadata.annotations) is None:
+            continue
+        await _patched(context, JOBS, job, _restart)
+        tell(f"job {job.metadata.namespace}/{job.metadata.name} is restarted")
+
+
+def _restart(job: Job) -> dict[str, Any] | None:
+    if steering.record_of(job.metadata.annotations) is None:
+        return None
+    return steering.resume_patch(job.spec.template.spec, (), "")
+
+
+async def _unmark_nodes(context: Context, tell: Tell) -> None:
+    count = 0
+    for node in await context.cluster.list(NODES):
+        if _unmark(node) is not None:
+            await _patched(context, NODES, node, _unmark)
+            count += 1
+    if count:
+        tell(f"our labels and taints are removed from {count} node{'s' if count > 1 else ''}")
+
+
+def _unmark(node: Node) -> dict[str, Any] | None:
+    labels = [name for name in NODE_LABELS if name in node.metadata.labels]
+    claimed = names.ANNOTATION_VISIT in node.metadata.annotations
+    tainted = any(one.key == names.TAINT_MAINTENANCE for one in node.spec.taints)
+    if not labels and not claimed and not tainted:
+        return None
+    patch: dict[str, Any] = {
+        "metadata": {"labels": dict.fromkeys(labels), "annotations": {names.ANNOTATION_VISIT: None}}
+    }
+    if tainted:
+        patch["spec"] = {"taints": marks.foreign_taints(node) or None}
+    return patch
+
+
+async def _patched(
+    context: Context,
+    kind: ResourceKind[Any],
+    one: Any,  # noqa: ANN401 - a Job or a Node
+    patch: Callable[[Any], dict[str, Any] | None],
+) -> None:
+    """Patch what was read; read it again when somebody else wrote it meanwhile."""
+    for attempt in range(1, consent.ATTEMPTS + 1):
+        body = patch(one) if one is not None else None
+        if body is None:
+            return
+        try:
+            await context.cluster.merge(kind, one.metadata, body)
+        except NotFoundError:
+            return
+        except ConflictError:
+            if attempt == consent.ATTEMPTS:
+                raise
+            one = await context.cluster.get(kind, one.metadata.name, one.metadata.namespace)
+        else:
+            return

@@ -1,0 +1,73 @@
+"""`upgrader controller | crds | uninstall | dev | demo`."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from upgrader.cli import exits
+from upgrader.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from upgrader.reconcile.context import Context
+
+
+@click.command()
+@pass_session
+def controller(session: Session) -> int:
+    """Run the controller; settings come from the environment (UPGRADER_*, see docs/cli.md)."""
+    import asyncio  # noqa: PLC0415
+
+    from upgrader.controller.run import run  # noqa: PLC0415
+
+    asyncio.run(run(session.settings(), kubeconfig=session.kubeconfig, context=session.context))
+    return exits.DONE
+
+
+@click.command()
+@click.option("--install", is_flag=True, help="Apply them to the cluster, and wait until they are served.")
+@pass_session
+def crds(session: Session, *, install: bool) -> int:
+    """Print the CustomResourceDefinitions of this release."""
+    if not install:
+        from upgrader.api.crd import manifests  # noqa: PLC0415
+
+        click.echo("---\n".join(manifests().values()), nl=False)
+        return exits.DONE
+
+    import asyncio  # noqa: PLC0415
+
+    async def apply() -> None:
+        from upgrader.kube.client import KubeCluster  # noqa: PLC0415
+        from upgrader.kube.install import install_kinds  # noqa: PLC0415
+
+        async with await KubeCluster.connect(session.kubeconfig, session.context) as cluster:
+            await install_kinds(cluster)
+
+    asyncio.run(apply())
+    click.echo("our kinds are installed and served", err=True)
+    return exits.DONE
+
+
+@click.command()
+@click.option("--crds", is_flag=True, help="Remove our kinds from the API server too.")
+@click.option("--timeout", type=float, default=3600.0, show_default=True, metavar="SECONDS",
+              help="How long to wait until nothing is stopped or marked (exit code 5).")  # fmt: skip
+@click.option("--auto-approve", is_flag=True, help="Do not ask.")
+@pass_session
+def uninstall(session: Session, *, crds: bool, timeout: float, auto_approve: bool) -> int:
+    """Abort all plans, wait until nothing of ours is stopped or marked, then delete our objects."""
+    if not auto_approve:
+        click.confirm("Abort all plans and remove everything of upgrader from this cluster?", abort=True, err=True)
+    from upgrader.cli import leaving  # noqa: PLC0415
+
+    def tell(line: str) -> None:
+        click.echo(line, err=True)
+
+    async def work(context: "Context") -> None:
+        await leaving.uninstall(context, patience=timeout, crds=crds, tell=tell, sleep=session.sleep)
+
+    session.run(work)
+    return exits.DONE
+
+
+COMMANDS = (controller, crds, uninstall)

@@ -1,0 +1,178 @@
+"""How far a plan is, and what following it ends with."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from upgrader.api import names
+from upgrader.api.resources import CHECKPOINT_REQUESTS, NODE_UPGRADES, UPGRADE_PLANS
+from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade, UpgradePlan
+from upgrader.core.errors import (
+    BlockedError,
+    ConfigurationError,
+    DeadlineError,
+    RolloutFailedError,
+    UnreachableError,
+)
+from upgrader.core.phases import PlanPhase, Run, ends
+from upgrader.reconcile.context import Context
+
+
+class Progress(Struct, frozen=True, kw_only=True):
+    """A plan with its visits and conversations, as they were at `at`."""
+
+    at: datetime
+    plan: UpgradePlan
+    visits: Sequence[NodeUpgrade]
+    requests: Sequence[CheckpointRequest]
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a batch was started and has not ended."""
+        return any(one.ended_at is None for one in self.plan.status.batches)
+
+
+class Patience(Struct, frozen=True, kw_only=True):
+    """In seconds: how often is looked, how long all that is left may be held, and how long is followed at all."""
+
+    poll: float = 1.0
+    held: float = 60.0
+    whole: float | None = None
+
+
+async def look(context: Context, name: str) -> Progress:
+    """One look.
+
+    Raises:
+        ConfigurationError: the plan is not there.
+    """
+    plan = await context.cluster.get(UPGRADE_PLANS, name)
+    if plan is None:
+        raise ConfigurationError(f"there is no plan {name}", resolution="`upgrader status` lists all plans.")
+    selector = f"{names.LABEL_PLAN}={name}"
+    return Progress(
+        at=context.clock.now(),
+        plan=plan,
+        visits=sorted(await context.cluster.list(NODE_UPGRADES, labels=selector), key=lambda one: one.spec.node.name),
+        requests=sorted(
+            await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector), key=lambda one: one.spec.gang
+        ),
+    )
+
+
+async def looks(
+    context: Context, name: str, poll: float, sleep: Callable[[float], Awaitable[None]]
+) -> AsyncIterator[Progress | None]:
+    """Look again and again; None where the API server did not answer: following goes on when it does."""
+    while True:
+        try:
+            yield await look(context, name)
+        except UnreachableError:
+            yield None
+        await sleep(poll)
+
+
+class Verdicts:
+    """Whether following has come to an end, and to which."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._began: datetime | None = None
+        self._held_since: datetime | None = None
+
+    def over(self, seen: Progress) -> bool:
+        """True when the rollout is done.
+
+        Raises:
+            RolloutFailedError: it ended otherwise, or paused because something failed.
+            BlockedError: all that is left has been held for long, or needs another approval.
+            DeadlineError: it was followed as long as was asked for.
+        """
+        plan = seen.plan
+        self._began = self._began or seen.at
+        match plan.status.phase:
+            case PlanPhase.COMPLETED:
+                return True
+            case PlanPhase.ABORTED | PlanPhase.FAILED | PlanPhase.SUPERSEDED:
+                raise RolloutFailedError(
+                    f"plan {plan.metadata.name} ended: {plan.status.phase.value}", details=plan.status.message
+                )
+            case PlanPhase.PAUSED if plan.spec.run is Run.GO and not seen.under_way:
+                raise _paused(plan)
+            case PlanPhase.PROPOSED | PlanPhase.RUNNING | PlanPhase.PAUSED | PlanPhase.ABORTING:
+                self._held(seen)
+        whole = self._patience.whole
+        if whole is not None and seen.at - self._began >= timedelta(seconds=whole):
+            raise DeadlineError(
+                f"plan {plan.metadata.name} was followed for {whole:.0f} s and has not ended",
+                details=plan.status.message,
+                resolution="The controller goes on; `upgrader status --watch` follows it further.",
+            )
+        return False
+
+    def _held(self, seen: Progress) -> None:
+        status = seen.plan.status
+        waits = status.phase is PlanPhase.RUNNING and bool(status.holds) and not status.forecast.batches
+        if not waits or seen.under_way:
+            self._held_since = None
+            return
+        self._held_since = self._held_since or seen.at
+        if seen.at - self._held_since >= timedelta(seconds=self._patience.held):
+            raise BlockedError(
+                f"all that is left of plan {seen.plan.metadata.name} is held",
+                details="\n".join(f"{one.reason}: {one.message}" for one in status.holds),
+                resolution="The controller goes on when the holds go; `upgrader status --watch` follows it further.",
+            )
+
+
+def _paused(plan: UpgradePlan) -> BlockedError | RolloutFailedError:
+    name, status = plan.metadata.name, plan.status
+    if len(status.failures) > plan.spec.tolerated_failures:
+        return RolloutFailedError(
+            f"plan {name} paused by itself",
+            details="\n".join(f"{one.subject}: {one.reason}: {one.message}" for one in status.failures),
+            resolution=f"`upgrader resume {name}` goes on, `upgrader rollback {name}` goes back.",
+        )
+    return BlockedError(
+        f"plan {name} waits for another approval",
+        details=status.message,
+        resolution=f"`upgrader approve {name}` shows what is to come and asks.",
+    )
+
+
+def changes(before: Progress | None, after: Progress) -> list[str]:
+    """What is new since the last look, as lines."""
+    lines = []
+    plan = after.plan.status
+    if before is None or (before.plan.status.phase, before.plan.status.message) != (plan.phase, plan.message):
+        lines.append(_line(f"plan {after.plan.metadata.name}", plan.phase.value, plan.message))
+    known = _known(before) if before is not None else {}
+    for visit in after.visits:
+        if known.get(visit.metadata.uid) != _said(visit):
+            back = " (going back)" if visit.status.reverting and not ends(visit.status.phase) else ""
+            lines.append(_line(f"node {visit.spec.node.name}", f"{visit.status.phase.value}{back}", _why(visit)))
+    lines += [
+        _line(f"gang {request.spec.gang}", request.status.phase.value, request.status.message)
+        for request in after.requests
+        if known.get(request.metadata.uid) != _said(request)
+    ]
+    return lines
+
+
+def _known(before: Progress) -> dict[str, tuple[str, ...]]:
+    visits = {one.metadata.uid: _said(one) for one in before.visits}
+    return visits | {one.metadata.uid: _said(one) for one in before.requests}
+
+
+def _said(one: NodeUpgrade | CheckpointRequest) -> tuple[str, ...]:
+    back = str(one.status.reverting) if isinstance(one, NodeUpgrade) else ""
+    return (one.status.phase.value, one.status.message, back)
+
+
+def _why(visit: NodeUpgrade) -> str:
+    return ": ".join(part for part in (visit.status.reason, visit.status.message) if part)
+
+
+def _line(subject: str, phase: str, message: str) -> str:
+    return f"{subject}: {phase}{f', {message}' if message else ''}"

@@ -1,0 +1,299 @@
+"""Core values and wire objects as tables for people: the only place that knows rich.
+
+On a terminal with colour and in its width; in a pipe plain text, 160 columns wide, without trailing blanks.
+"""
+
+import io
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import TextIO
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from upgrader.api.v1alpha1 import GpuStack, NodeUpgrade, UpgradePlan
+from upgrader.cli.progress import Progress
+from upgrader.core.drift import NodeDrift
+from upgrader.core.explain import Explanation
+from upgrader.core.forecast import BatchForecast, Forecast
+from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
+from upgrader.core.saved import SavedForecast
+
+PIPE_WIDTH = 160
+SHOWN_NAMES = 6
+
+_GOOD = frozenset({PlanPhase.COMPLETED, NodePhase.SUCCEEDED, RequestPhase.RESTORED})
+_BAD = frozenset({PlanPhase.FAILED, PlanPhase.ABORTED, NodePhase.FAILED, NodePhase.GONE, RequestPhase.ENDED})
+
+
+def show(renderable: RenderableType, stream: TextIO | None = None) -> None:
+    """Print to a stream (standard output): with colour only on a terminal, and not with NO_COLOR."""
+    stream = stream or sys.stdout
+    if stream.isatty():
+        Console(file=stream, highlight=False).print(renderable)
+        return
+    text = io.StringIO()
+    Console(file=text, width=PIPE_WIDTH, highlight=False, no_color=True, force_terminal=False).print(renderable)
+    stream.write("".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines()))
+
+
+def live(stream: TextIO) -> AbstractContextManager[Live]:
+    """A display that is replaced in place; only on a terminal."""
+    return Live(console=Console(file=stream, highlight=False), auto_refresh=False)
+
+
+# ------------------------------------------------------------------------------------------------------ forecast
+
+
+def forecast(saved: SavedForecast) -> RenderableType:
+    """What a rollout would do, and what it would not do, and why."""
+    made = saved.forecast
+    parts: list[RenderableType] = [_headline(saved), _section("Drift", _drift_summary(made.drift))]
+    if made.batches:
+        parts.append(_section("Batches, one after the other", _batches(made.batches)))
+    if made.holds:
+        parts.append(_section("Held, and what to do about it", _holds(made)))
+    return Group(*parts, Padding(_last_line(made), (1, 0, 0, 0)))
+
+
+def _headline(saved: SavedForecast) -> Text:
+    made, spec = saved.forecast, saved.spec
+    kubelet = spec.get("kubelet", {})
+    parts = [
+        f"driver {spec['driver']['vendor']} {spec['driver']['version']}",
+        f"device plugin {spec['devicePlugin']['image']}",
+        f"kubelet {kubelet['version']}" if kubelet.get("manage") else "kubelet not managed",
+    ]
+    return Text(
+        f"Stack {saved.stack} → revision {saved.revision}: {', '.join(parts)}\n"
+        f"{made.gpus} GPUs in the pool; at most {made.allowed} out of service at once "
+        f"({saved.strategy.max_unavailable}), {made.taken} are now"
+    )
+
+
+def _drift_summary(found: Sequence[NodeDrift]) -> RenderableType:
+    nodes: dict[str, list[str]] = {}
+    for one in found:
+        for finding in one.findings:
+            reason = finding.reason.value if finding.counts else f"{finding.reason.value} (only shown)"
+            nodes.setdefault(reason, []).append(one.node)
+    if not nodes:
+        return Text("none: every node is as the stack asks", style="green")
+    table = _table("Reason", "Nodes", "")
+    for reason, names in sorted(nodes.items(), key=lambda item: (-len(item[1]), item[0])):
+        table.add_row(reason, str(len(names)), some(names))
+    return table
+
+
+def _batches(batches: Sequence[BatchForecast]) -> Table:
+    table = _table("Batch", "Order", "Nodes", "GPUs", "Stopped and restarted", "Evicted")
+    for batch in batches:
+        gangs = [name for closure in batch.closures for name in closure.gangs]
+        evicted = [name for closure in batch.closures for name in closure.evicted]
+        table.add_row(
+            str(batch.number),
+            f"{'·' * (batch.number - 1)}█{'·' * (len(batches) - batch.number)}" if len(batches) <= SLOTS else "",
+            f"{len(batch.nodes)}: {some(batch.nodes)}",
+            str(batch.gpus),
+            some(gangs, len(gangs)) or "nobody",
+            some(evicted),
+        )
+    return table
+
+
+SLOTS = 40
+"""Batches up to which the order is drawn."""
+
+
+def _holds(made: Forecast) -> Table:
+    table = _table("Waits", "Reason", "Nodes", "Why, and what to do")
+    for hold in made.holds:
+        table.add_row(hold.subject, hold.reason.value, str(len(hold.nodes)), hold.message)
+    return table
+
+
+def _last_line(made: Forecast) -> Text:
+    summary = made.summary
+    if not summary.drifted:
+        return Text("Nothing to do.", style="green")
+    batches = plural("batch", summary.batches, "batches")
+    parts = [
+        f"{summary.nodes} {plural('node', summary.nodes)} in {summary.batches} {batches}",
+        f"{summary.interruptions} {plural('gang', summary.interruptions)} stopped once and restarted",
+        f"{summary.held} held",
+    ]
+    if summary.installs:
+        parts.append(f"{summary.installs} installed without a plan, since nothing runs there")
+    return Text(f"{', '.join(parts)}.", style="bold")
+
+
+# ---------------------------------------------------------------------------------------------- drift and reasons
+
+
+def drift(stack: str, revision: str, nodes: int, found: Sequence[NodeDrift]) -> RenderableType:
+    """Every reason for every node."""
+    drifted = sum(one.drifted for one in found)
+    head = Text(f"Stack {stack}, revision {revision}: {drifted} of {nodes} {plural('node', nodes)} drifted")
+    if not found:
+        return head
+    table = _table("Node", "Reason", "What was found")
+    for one in found:
+        for at, finding in enumerate(one.findings):
+            name = one.node if at == 0 else ""
+            reason = finding.reason.value if finding.counts else f"({finding.reason.value})"
+            table.add_row(name, reason, finding.message)
+    return Group(head, table)
+
+
+def explanation(one: Explanation) -> RenderableType:
+    """A verdict, and what led there."""
+    return Group(Text(one.verdict, style="bold"), *(Text(f"  - {line}") for line in one.because))
+
+
+# --------------------------------------------------------------------------------------------------------- status
+
+
+def overview(stacks: Sequence[GpuStack], plans: Sequence[UpgradePlan]) -> RenderableType:
+    """All stacks and plans."""
+    if not stacks and not plans:
+        return Text("There is no GpuStack and no UpgradePlan in this cluster.")
+    parts: list[RenderableType] = []
+    if stacks:
+        parts.append(_stacks(stacks))
+    if plans:
+        parts.append(_plans(plans))
+    return Group(*parts)
+
+
+def _stacks(stacks: Sequence[GpuStack]) -> Table:
+    table = _table("Stack", "Revision", "Ready", "Nodes", "Drifted", "Plan", "Driver")
+    for stack in stacks:
+        status = stack.status
+        table.add_row(
+            stack.metadata.name,
+            status.update_revision or "",
+            str(status.ready),
+            str(status.nodes),
+            str(status.drifted),
+            status.active_plan or "",
+            stack.spec.driver.version,
+        )
+    return table
+
+
+def _plans(plans: Sequence[UpgradePlan]) -> Table:
+    table = _table("Plan", "Stack", "Revision", "Phase", "Done", "Stopped", "Message")
+    for plan in plans:
+        counts = plan.status.counts
+        table.add_row(
+            plan.metadata.name,
+            plan.spec.stack,
+            plan.spec.target_revision,
+            _phase(plan.status.phase),
+            f"{counts.succeeded}/{counts.nodes}",
+            str(counts.interruptions),
+            plan.status.message,
+        )
+    return table
+
+
+def status(seen: Progress) -> RenderableType:
+    """One plan with everything that is under way."""
+    plan = seen.plan
+    counts, still = plan.status.counts, plan.status.forecast
+    head = Text.assemble(
+        f"Plan {plan.metadata.name} (stack {plan.spec.stack}, revision {plan.spec.target_revision}): ",
+        _phase(plan.status.phase),
+        f"\n{plan.status.message}",
+        f"\n{counts.succeeded} of {counts.nodes} nodes done, {counts.failed} failed; "
+        f"{counts.interruptions} gangs stopped, {counts.restored} restored; "
+        f"to come: {still.batches} {plural('batch', still.batches, 'batches')}, {still.interruptions} "
+        f"{plural('interruption', still.interruptions)}, {still.held} held",
+    )
+    parts: list[RenderableType] = [head]
+    shown = [visit for visit in seen.visits if not ends(visit.status.phase)] or seen.visits
+    if shown:
+        parts.append(_section("Nodes", _visits(shown)))
+    if seen.requests:
+        parts.append(_section("Gangs", _requests(seen)))
+    if plan.status.holds:
+        table = _table("Waits", "Reason", "Why, and what to do")
+        for hold in plan.status.holds:
+            table.add_row(hold.subject, hold.reason, hold.message)
+        parts.append(_section("Held", table))
+    if plan.status.failures:
+        table = _table("Failed", "Reason", "What happened")
+        for failure in plan.status.failures:
+            table.add_row(failure.subject, failure.reason, failure.message)
+        parts.append(_section("Failures", table))
+    return Group(*parts)
+
+
+def _visits(visits: Sequence[NodeUpgrade]) -> Table:
+    table = _table("Node", "Phase", "Until", "Driver", "Kubelet", "")
+    for visit in visits:
+        back = " (going back)" if visit.status.reverting and not ends(visit.status.phase) else ""
+        source, target = visit.spec.source, visit.spec.target
+        table.add_row(
+            visit.spec.node.name,
+            Text.assemble(_phase(visit.status.phase), back),
+            visit.status.deadline or "",
+            _step(source.driver_version, target.driver_version),
+            _step(source.kubelet_version, target.kubelet_version),
+            visit.status.message,
+        )
+    return table
+
+
+def _requests(seen: Progress) -> Table:
+    table = _table("Gang", "Phase", "Members", "Acknowledged step", "")
+    for request in seen.requests:
+        step = request.status.acknowledged_step
+        table.add_row(
+            request.spec.gang,
+            _phase(request.status.phase),
+            str(len(request.spec.members)),
+            "" if step is None else str(step),
+            request.status.message,
+        )
+    return table
+
+
+# --------------------------------------------------------------------------------------------------------- pieces
+
+
+def some(names: Iterable[str], shown: int = SHOWN_NAMES) -> str:
+    """The first few names, and how many more there are."""
+    known = list(names)
+    rest = len(known) - shown
+    return ", ".join(known[:shown]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def plural(word: str, count: int, several: str = "") -> str:
+    """The word as it goes with a number."""
+    return word if count == 1 else several or f"{word}s"
+
+
+def _step(before: str, after: str) -> str:
+    return after if before == after else f"{before or '–'} → {after or '–'}"
+
+
+def _phase(phase: PlanPhase | NodePhase | RequestPhase) -> Text:
+    style = "green" if phase in _GOOD else "red" if phase in _BAD else "yellow"
+    return Text(phase.value, style=style)
+
+
+def _section(title: str, body: RenderableType) -> RenderableType:
+    return Padding(Group(Text(title, style="bold"), body), (1, 0, 0, 0))
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table

@@ -1,0 +1,110 @@
+"""`upgrader approve | pause | resume | abort | rollback`: what people say to a plan."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from upgrader.cli import exits
+from upgrader.cli.planning import agreement, max_unavailable_option, unguaranteed_option
+from upgrader.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from upgrader.reconcile.context import Context
+
+by_option = click.option("--by", help="Who approves; this user at this machine unless given.")
+auto_option = click.option("--auto-approve", is_flag=True, help="Do not ask.")
+
+
+@click.command()
+@click.argument("plan", required=False)
+@by_option
+@auto_option
+@unguaranteed_option
+@pass_session
+def approve(
+    session: Session,
+    *,
+    plan: str | None,
+    by: str | None,
+    auto_approve: bool,
+    allow_unguaranteed_placement: bool,
+) -> int:
+    """Agree to what PLAN has still to do, as it is foreseen now."""
+    from upgrader.cli import words  # noqa: PLC0415
+
+    async def work(context: "Context") -> str:
+        return await words.approve(
+            context, plan, by=by, unguaranteed=allow_unguaranteed_placement, agree=agreement(auto_approve=auto_approve)
+        )
+
+    click.echo(session.run(work))
+    return exits.DONE
+
+
+@click.command()
+@click.argument("plan", required=False)
+@pass_session
+def pause(session: Session, *, plan: str | None) -> int:
+    """Let the started batch of PLAN end, and start no other."""
+    from upgrader.cli import words  # noqa: PLC0415
+
+    click.echo(session.run(lambda context: words.pause(context, plan)))
+    return exits.DONE
+
+
+@click.command()
+@click.argument("plan", required=False)
+@pass_session
+def resume(session: Session, *, plan: str | None) -> int:
+    """Let PLAN go on; the failures that it has had so far are tolerated."""
+    from upgrader.cli import words  # noqa: PLC0415
+
+    click.echo(session.run(lambda context: words.resume(context, plan)))
+    return exits.DONE
+
+
+@click.command()
+@click.argument("plan", required=False)
+@click.option("--undo", is_flag=True, help="Then bring the nodes back to the revision they had.")
+@pass_session
+def abort(session: Session, *, plan: str | None, undo: bool) -> int:
+    """Take back what PLAN has started and not switched off yet; end the rest forward. Cannot be taken back."""
+    from upgrader.cli import words  # noqa: PLC0415
+
+    click.echo(session.run(lambda context: words.abort(context, plan, undo=undo)))
+    return exits.DONE
+
+
+@click.command()
+@click.option("--stack", help="Stack to bring back; not needed where there is only one.")
+@click.option("--to", "revision", help="Revision to go back to; the one before unless given.")
+@by_option
+@auto_option
+@max_unavailable_option
+@unguaranteed_option
+@pass_session
+def rollback(
+    session: Session,
+    *,
+    stack: str | None,
+    revision: str | None,
+    by: str | None,
+    auto_approve: bool,
+    max_unavailable: str,
+    allow_unguaranteed_placement: bool,
+) -> int:
+    """Bring the nodes back to an older revision, with a plan as any other; a plan under way is aborted first."""
+    from upgrader.cli import flows, words  # noqa: PLC0415
+
+    strategy = flows.strategy(max_unavailable, unguaranteed=allow_unguaranteed_placement)
+
+    async def work(context: "Context") -> str:
+        return await words.rollback(
+            context, stack, revision, by=by, strategy=strategy, agree=agreement(auto_approve=auto_approve)
+        )
+
+    click.echo(session.run(work))
+    return exits.DONE
+
+
+COMMANDS = (approve, pause, resume, abort, rollback)

@@ -1,0 +1,136 @@
+"""What approve, pause, resume, abort and rollback do; each gives a sentence that says what happens now."""
+
+from upgrader.api.kubernetes import ControllerRevision
+from upgrader.api.v1alpha1 import CheckpointDefaults, GpuStack, UpgradePlan
+from upgrader.cli import consent, world
+from upgrader.cli.consent import Consent
+from upgrader.cli.editing import explicit
+from upgrader.cli.flows import Agree
+from upgrader.cli.world import Wanted
+from upgrader.core import timing
+from upgrader.core.errors import ConfigurationError
+from upgrader.core.holds import StrategyFacts
+from upgrader.core.naming import object_name
+from upgrader.core.phases import Run, ends
+from upgrader.reconcile import revisions
+from upgrader.reconcile.context import Context
+from upgrader.reconcile.plans import strategy_of
+
+
+async def approve(context: Context, name: str | None, *, by: str | None, unguaranteed: bool, agree: Agree) -> str:
+    """Put an approval into a plan: what it has stopped so far, and what is foreseen."""
+    plan = await consent.plan_named(context, name)
+    stack = await world.stack_named(context, plan.spec.stack)
+    seen, _ = await world.foresee_rest(context, stack, plan, unguaranteed=unguaranteed)
+    wish = Wanted(name=plan.spec.stack, spec=explicit(stack.spec), live=stack)
+    strategy = strategy_of(plan)
+    saved = world.saved_of(wish, seen, strategy)
+    agree(saved)
+    agreed = Consent(
+        by=by or consent.whoever(),
+        max_interruptions=plan.status.counts.interruptions + saved.limits.max_interruptions,
+        placement_unguaranteed=unguaranteed or strategy.placement_unguaranteed,
+    )
+    await consent.amend(context, plan, lambda _: {"approval": agreed.approval(context)})
+    return (
+        f"plan {plan.metadata.name} is approved by {agreed.by}: "
+        f"at most {agreed.max_interruptions} gangs are stopped in all"
+    )
+
+
+async def pause(context: Context, name: str | None) -> str:
+    """Say Pause."""
+    plan = await consent.amend(context, await consent.plan_named(context, name), lambda _: {"run": Run.PAUSE.value})
+    under_way = any(one.ended_at is None for one in plan.status.batches)
+    return f"plan {plan.metadata.name} starts no further batch{'; the started one ends' if under_way else ''}"
+
+
+async def resume(context: Context, name: str | None) -> str:
+    """Say Go, and tolerate the failures that there are."""
+
+    def go(plan: UpgradePlan) -> dict[str, object]:
+        tolerated = max(plan.spec.tolerated_failures, len(plan.status.failures))
+        return {"run": Run.GO.value, "toleratedFailures": tolerated}
+
+    plan = await consent.amend(context, await consent.plan_named(context, name), go)
+    failures = plan.spec.tolerated_failures
+    return f"plan {plan.metadata.name} goes on{f'; {failures} failures are tolerated' if failures else ''}"
+
+
+async def abort(context: Context, name: str | None, *, undo: bool) -> str:
+    """Say Abort, or AbortAndUndo."""
+    run = Run.ABORT_AND_UNDO if undo else Run.ABORT
+    plan = await consent.amend(context, await consent.plan_named(context, name), lambda _: {"run": run.value})
+    then = "; then a plan brings its nodes back" if undo else ""
+    return f"plan {plan.metadata.name} takes back what it has started{then}; follow it with `upgrader status --watch`"
+
+
+async def rollback(
+    context: Context, name: str | None, revision: str | None, *, by: str | None, strategy: StrategyFacts, agree: Agree
+) -> str:
+    """Make a plan to an older revision, and abort the one that is under way, which it waits for.
+
+    Raises:
+        ConfigurationError: there is no older revision, or none of that name.
+    """
+    stack = await world.stack_named(context, name)
+    older = await _older(context, stack, revision)
+    target = await revisions.read_target(context, stack.metadata.name, older)
+    if target is None:
+        raise ConfigurationError(f"revision {older} of stack {stack.metadata.name} is not kept")
+    seen = await world.foresee(context, stack, target, strategy)
+    kept = await _spec_of(context, stack, older)
+    saved = world.saved_of(Wanted(name=stack.metadata.name, spec=kept, live=stack), seen, strategy)
+    agree(saved)
+    running = await world.plan_under_way(context, stack.metadata.name)
+    agreed = Consent(
+        by=by or consent.whoever(),
+        max_interruptions=saved.limits.max_interruptions + _stopped_now(running),
+        placement_unguaranteed=strategy.placement_unguaranteed,
+    )
+    readable = f"{stack.metadata.name[:20]}-back-to-{target.driver_version}"
+    made = object_name(readable, stack.metadata.name, older, timing.show(context.clock.now()))
+    checkpoint = running.spec.checkpoint if running is not None else CheckpointDefaults()
+    body = consent.plan_body(context, made, stack.metadata.name, older, strategy, agreed, checkpoint)
+    await consent.create_plan(context, body)
+    if running is not None and not ends(running.status.phase):
+        await consent.amend(context, running, lambda _: {"run": Run.ABORT.value})
+        return f"plan {made} brings the nodes back to {older} as soon as plan {running.metadata.name} is aborted"
+    return f"plan {made} brings the nodes back to {older}"
+
+
+def _stopped_now(running: UpgradePlan | None) -> int:
+    """Gangs of a batch that has not ended: they come back on nodes that may have to go back too."""
+    batches = running.status.batches if running is not None else []
+    return sum(len(one.gangs) for batch in batches if batch.ended_at is None for one in batch.closures)
+
+
+async def _older(context: Context, stack: GpuStack, wanted: str | None) -> str:
+    kept = await revisions.revisions(context, stack.metadata.name)
+    known = [_digits(stack, one) for one in kept]
+    if wanted is not None:
+        if wanted not in known:
+            raise ConfigurationError(
+                f"revision {wanted} of stack {stack.metadata.name} is not kept", details=f"kept are: {', '.join(known)}"
+            )
+        return wanted
+    status = stack.status
+    if status.current_revision and status.current_revision != status.update_revision:
+        return status.current_revision
+    before = known[: known.index(status.update_revision)] if status.update_revision in known else []
+    if not before:
+        raise ConfigurationError(
+            f"stack {stack.metadata.name} has no older revision",
+            details=f"kept are: {', '.join(known) or 'none'}",
+            resolution="Name one with --to.",
+        )
+    return before[-1]
+
+
+def _digits(stack: GpuStack, kept: ControllerRevision) -> str:
+    return kept.metadata.name.removeprefix(f"{stack.metadata.name}-")
+
+
+async def _spec_of(context: Context, stack: GpuStack, revision: str) -> dict[str, object]:
+    kept = await revisions.revisions(context, stack.metadata.name)
+    return next(dict(one.data["spec"]) for one in kept if _digits(stack, one) == revision)

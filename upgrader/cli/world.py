@@ -1,0 +1,199 @@
+"""Reading the cluster for one command: a stack as it is or as it should be, and the forecast of what that leads to."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from upgrader.api import names
+from upgrader.api.kubernetes import ObjectMeta
+from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
+from upgrader.api.v1alpha1 import GpuStack, UpgradePlan
+from upgrader.cli.editing import Spec, explicit, read_manifest, spec_of, with_changes
+from upgrader.core import rollout
+from upgrader.core.catalogue import Catalogue
+from upgrader.core.errors import ConfigurationError, RegistryError
+from upgrader.core.fleet import ImageFacts, Snapshot, Target
+from upgrader.core.forecast import Forecast, forecast
+from upgrader.core.holds import StrategyFacts
+from upgrader.core.phases import ends
+from upgrader.core.saved import SavedForecast, limits_of
+from upgrader.reconcile import observe, plan_status, plans, revisions
+from upgrader.reconcile.context import Context
+from upgrader.wiring import compose
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """A stack as it should be; `live` is what is there, None where the stack is new."""
+
+    name: str
+    spec: Spec
+    live: GpuStack | None
+
+    @property
+    def stack(self) -> GpuStack:
+        """The stack as it would be."""
+        meta = self.live.metadata if self.live is not None else ObjectMeta(name=self.name)
+        return GpuStack(metadata=meta, spec=spec_of(self.spec, f"stack {self.name}"))
+
+    @property
+    def edited(self) -> bool:
+        """Whether the stack has to be written."""
+        return self.live is None or explicit(self.live.spec) != self.spec
+
+
+class World(Struct, frozen=True, kw_only=True):
+    """What was read, and what follows from it."""
+
+    snapshot: Snapshot
+    target: Target
+    forecast: Forecast
+
+
+async def stack_named(context: Context, name: str | None) -> GpuStack:
+    """The stack of that name, or the only one.
+
+    Raises:
+        ConfigurationError: there is none of that name, or a name is needed.
+    """
+    there = await context.cluster.list(GPU_STACKS)
+    known = ", ".join(sorted(one.metadata.name for one in there)) or "none"
+    if name is None and len(there) == 1:
+        return there[0]
+    if name is None:
+        raise ConfigurationError(f"which stack? There are: {known}", resolution="Name it with --stack.")
+    found = next((one for one in there if one.metadata.name == name), None)
+    if found is None:
+        raise ConfigurationError(f"there is no stack {name}", details=f"there are: {known}")
+    return found
+
+
+async def wanted(context: Context, *, file: Path | None, name: str | None, changes: Sequence[str]) -> Wanted:
+    """The stack of a manifest, or one of the cluster, with the changes of --set.
+
+    Raises:
+        ConfigurationError: neither is there, or the result is not valid.
+    """
+    if file is not None:
+        named, spec = read_manifest(file)
+        if name not in {None, named}:
+            raise ConfigurationError(f"{file} is of stack {named}, --stack says {name}")
+        live = await context.cluster.get(GPU_STACKS, named)
+        return Wanted(name=named, spec=with_changes(spec, changes), live=live)
+    live = await stack_named(context, name)
+    return Wanted(name=live.metadata.name, spec=with_changes(explicit(live.spec), changes), live=live)
+
+
+async def target_of(context: Context, stack: GpuStack) -> Target:
+    """What the stack asks of its nodes, images pinned as its revision has them or, where it is new, as they are now.
+
+    Raises:
+        ConfigurationError: an image is not in its registry.
+        RegistryError: a registry could not be asked.
+    """
+    target = observe.target_of(stack.spec, stack.metadata.name)
+    known = await revisions.read_target(context, stack.metadata.name, target.revision)
+    if known is not None:
+        return known
+    try:
+        pinned = await revisions.pin(context, target)
+    except RegistryError as error:
+        raise RegistryError(
+            error.brief,
+            details=error.details,
+            resolution="The forecast needs the digests of the stack's images; registries spoken to by plain HTTP are "
+            "named in UPGRADER_INSECURE_REGISTRIES.",
+        ) from error
+    if isinstance(pinned, str):
+        raise ConfigurationError(pinned)
+    return pinned
+
+
+async def look(context: Context, stack: GpuStack, target: Target) -> Snapshot:
+    """The world as it is now, for one stack."""
+    nodes = await compose.look(context.cluster)
+    version = await context.cluster.version()
+    seen = await observe.read_snapshot(
+        context.cluster, nodes, stack, target, context.clock.now(), api_server_version=version
+    )
+    if seen is None:
+        raise AssertionError("nodes that were just listed are in step")
+    return seen
+
+
+async def foresee(context: Context, stack: GpuStack, target: Target, strategy: StrategyFacts) -> World:
+    """The forecast of a rollout that would start now."""
+    snapshot = await look(context, stack, target)
+    made = forecast(snapshot, target, strategy, now=context.clock.now())
+    return World(snapshot=snapshot, target=target, forecast=made)
+
+
+async def foresee_rest(
+    context: Context, stack: GpuStack, plan: UpgradePlan, *, unguaranteed: bool = False
+) -> tuple[World, frozenset[str]]:
+    """The forecast of what a plan has still to do, and the nodes that it has taken already.
+
+    `unguaranteed`: as if the plan's approval allowed to restart gangs without steering them.
+
+    Raises:
+        ConfigurationError: the plan's revision is not kept any more.
+    """
+    target = await revisions.read_target(context, plan.spec.stack, plan.spec.target_revision)
+    if target is None:
+        raise ConfigurationError(
+            f"revision {plan.spec.target_revision} of stack {plan.spec.stack} is not kept",
+            resolution="Is a controller running? It writes a stack's revision when it first sees it.",
+        )
+    selector = f"{names.LABEL_PLAN}={plan.metadata.name}"
+    visits = await context.cluster.list(NODE_UPGRADES, labels=selector)
+    requests = await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector)
+    snapshot, now = await look(context, stack, target), context.clock.now()
+    retry = timedelta(seconds=plan.spec.checkpoint.retry_seconds)
+    settled, cooling = rollout.settled_nodes(plan_status.visit_facts(visits), retry, now)
+    under_way = {one.spec.node.name for one in visits if not ends(one.status.phase)}
+    already = settled | cooling | under_way
+    strategy = plans.strategy_of(plan)
+    if unguaranteed:
+        strategy = msgspec.structs.replace(strategy, placement_unguaranteed=True)
+    made = forecast(
+        snapshot,
+        target,
+        strategy,
+        now=now,
+        already=already,
+        stopped_gangs=frozenset(one.spec.gang for one in requests if one.status.stopped_at is not None),
+    )
+    return World(snapshot=snapshot, target=target, forecast=made), already
+
+
+async def plan_under_way(context: Context, stack: str) -> UpgradePlan | None:
+    """The plan that touches the stack's nodes now."""
+    found = await context.cluster.list(UPGRADE_PLANS)
+    return next((one for one in found if one.spec.stack == stack and one.status.phase in plan_status.UNDER_WAY), None)
+
+
+def saved_of(wish: Wanted, world: World, strategy: StrategyFacts) -> SavedForecast:
+    """The forecast as it is shown, and kept in a file."""
+    return SavedForecast(
+        cluster=world.snapshot.cluster,
+        stack=wish.name,
+        stack_uid=wish.live.metadata.uid if wish.live is not None else "",
+        stack_generation=wish.live.metadata.generation if wish.live is not None else 0,
+        spec=wish.spec,
+        revision=world.target.revision,
+        created_at=world.forecast.made_at,
+        strategy=strategy,
+        limits=limits_of(world.forecast, strategy),
+        images=_used(world),
+        forecast=world.forecast,
+    )
+
+
+def _used(world: World) -> tuple[ImageFacts, ...]:
+    """The driver images that the visits of a forecast would use, by key."""
+    catalogue = Catalogue(world.snapshot.images)
+    taken = {node for batch in world.forecast.batches for node in batch.nodes} | set(world.forecast.installs)
+    images = (catalogue.wanted(node, world.target) for node in world.snapshot.nodes if node.name in taken)
+    return tuple(sorted({image.key: image for image in images if image is not None}.values(), key=lambda one: one.key))

@@ -1,0 +1,152 @@
+"""One task per object that is made to converge: it takes a step, sleeps as long as that says, or until it is woken.
+
+Why no kopf daemons: each would patch a finalizer of kopf's onto its object, which is a write that we do not need and
+hangs the object's deletion while no controller runs. Our own finalizer is on plans, and reconcile/plans.py owns it.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+import structlog
+
+from upgrader.core.errors import ConflictError, LostLeadershipError, ThrottledError, UpgraderError
+from upgrader.telemetry import metrics
+
+Step = Callable[[str], Awaitable[float | None]]
+"""One step of the object of that name: seconds until the next, None when there is nothing left to do."""
+
+log = structlog.get_logger()
+
+
+class Key(NamedTuple):
+    """An object of one of our kinds (all that have a loop are cluster-wide)."""
+
+    kind: str
+    name: str
+
+
+class Pace(NamedTuple):
+    """Pauses, in seconds."""
+
+    between: float = 0.1  # at least this between two steps of an object, however often it is woken
+    first_retry: float = 0.5
+    longest_retry: float = 30.0
+
+
+class Loop:
+    """What is known of one object's task."""
+
+    def __init__(self) -> None:
+        self.woken = asyncio.Event()
+        self.due = time.monotonic()  # when the next step is to begin; the present one's beginning while it lasts
+        self.failures = 0
+
+
+class Loops:
+    """The tasks of all objects. `steps` gives for each kind what is done; `serve()` must run while `wake` is called."""
+
+    def __init__(self, steps: Mapping[str, Step], pace: Pace | None = None) -> None:
+        self._steps = steps
+        self._pace = pace or Pace()
+        self._loops: dict[Key, Loop] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    async def serve(self) -> None:
+        """Run until cancelled.
+
+        Raises:
+            ExceptionGroup: with the LostLeadershipError of a step; after any other error the step is tried again.
+        """
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                self._group = None
+
+    def wake(self, kind: str, name: str) -> None:
+        """Take the object's next step as soon as the present one is over; start its loop where it has none."""
+        key = Key(kind, name)
+        known = self._loops.get(key)
+        if known is None:
+            if self._group is None:
+                return  # we are ending, or have not begun: whoever leads next lists every object anew
+            known = self._loops[key] = Loop()
+            self._group.create_task(self._run(key, known), name=f"{kind}/{name}")
+        known.woken.set()
+
+    def wake_all(self, kind: str) -> None:
+        """Wake every loop of a kind."""
+        for key in list(self._loops):
+            if key.kind == kind:
+                self.wake(*key)
+
+    @property
+    def serving(self) -> bool:
+        """Whether steps are taken now, that is while we lead."""
+        return self._group is not None
+
+    def overdue(self) -> tuple[Key, float] | None:
+        """The object whose step should have ended longest ago, with the seconds since then; None where there is none.
+
+        Steps that fail count as made: starting this process again would not help them.
+        """
+        now = time.monotonic()
+        late = ((key, now - loop.due) for key, loop in self._loops.items())
+        return max(late, key=lambda one: one[1], default=None)
+
+    async def _run(self, key: Key, loop: Loop) -> None:
+        structlog.contextvars.bind_contextvars(kind=key.kind, object=key.name)
+        while True:
+            loop.woken.clear()
+            delay = await self._step(key, loop)
+            if delay is None and not loop.woken.is_set():
+                # No await since the look: an event that comes now starts another loop.
+                del self._loops[key]
+                return
+            loop.due = time.monotonic() + max(self._pace.between, delay or 0.0)
+            await asyncio.sleep(self._pace.between)
+            if delay is not None:
+                await self._rest(loop, delay - self._pace.between)
+            loop.due = min(loop.due, time.monotonic())
+
+    async def _step(self, key: Key, loop: Loop) -> float | None:
+        try:
+            delay = await self._steps[key.kind](key.name)
+        except LostLeadershipError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one object's trouble must not end the others' loops
+            return self._failed(key, loop, error)
+        loop.failures = 0
+        metrics.LAST_RECONCILE.labels(kind=key.kind).set_to_current_time()
+        return delay
+
+    def _failed(self, key: Key, loop: Loop, error: Exception) -> float:
+        loop.failures += 1
+        metrics.RECONCILE_ERRORS.labels(kind=key.kind, error=type(error).__name__).inc()
+        delay = min(self._pace.first_retry * 2.0 ** min(loop.failures - 1, 16), self._pace.longest_retry)
+        match error:
+            case ConflictError():
+                log.info("looks again", because=error.brief)
+                return self._pace.first_retry
+            case ThrottledError() if error.retry_after is not None:
+                delay = max(delay, error.retry_after)
+                log.warning("step failed", error=error.brief, details=error.details, retry_seconds=delay)
+            case UpgraderError():
+                log.warning("step failed", error=error.brief, details=error.details, retry_seconds=delay)
+            case _:
+                log.error("step failed for an unknown reason", retry_seconds=delay, exc_info=error)
+        return delay
+
+    async def _rest(self, loop: Loop, seconds: float) -> None:
+        """Until woken or until the time has passed; after a failure nothing shortens it."""
+        if loop.failures:
+            await asyncio.sleep(seconds)
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await loop.woken.wait()
+        except TimeoutError:
+            return

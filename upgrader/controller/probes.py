@@ -1,0 +1,62 @@
+"""What a kubelet and Prometheus ask for: /healthz, /readyz, /metrics."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import structlog
+from aiohttp import web
+from prometheus_client.aiohttp import make_aiohttp_handler
+
+from upgrader.core.errors import ConfigurationError
+from upgrader.telemetry import metrics
+
+log = structlog.get_logger()
+
+Complaint = Callable[[], str]
+"""What is wrong, as a sentence; empty where nothing is."""
+
+
+def application(*, alive: Complaint, ready: Complaint) -> web.Application:
+    """The three pages: 200 `ok`, or 503 and what is wrong."""
+
+    def page(complaint: Complaint) -> Callable[[web.Request], object]:
+        async def answer(_: web.Request) -> web.Response:
+            wrong = complaint()
+            return web.Response(status=503 if wrong else 200, text=f"{wrong or 'ok'}\n")
+
+        return answer
+
+    made = web.Application()
+    made.add_routes(
+        [
+            web.get("/healthz", page(alive)),  # type: ignore[arg-type]
+            web.get("/readyz", page(ready)),  # type: ignore[arg-type]
+            web.get("/metrics", make_aiohttp_handler(metrics.REGISTRY)),
+        ]
+    )
+    return made
+
+
+@asynccontextmanager
+async def serving(pages: web.Application, host: str, port: int) -> AsyncIterator[int]:
+    """Serve the pages; gives the port, which is a free one where 0 was asked for.
+
+    Raises:
+        ConfigurationError: somebody else listens there, or the address is not ours.
+    """
+    runner = web.AppRunner(pages, access_log=None)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot listen on {host}:{port}",
+                details=str(error),
+                resolution="Set UPGRADER_LISTEN to an address that is free.",
+            ) from error
+        bound = int(runner.addresses[0][1])
+        log.info("probes and metrics", host=host, port=bound)
+        yield bound
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,153 @@
+"""One controller process: wait for the lease, lead until it is lost or we are told to stop.
+
+Every write but the lease's own is refused once the lease may have passed. Losing it ends the process with an error, so
+that it is started again as a candidate with nothing in memory.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+
+import structlog
+
+from upgrader.api.kinds import KINDS
+from upgrader.controller import probes, rim
+from upgrader.controller.crash import crash_points
+from upgrader.controller.loops import Loops, Pace, Step
+from upgrader.core.errors import ConfigurationError, LostLeadershipError
+from upgrader.kube.client import KubeCluster
+from upgrader.kube.lease import Election, Timing
+from upgrader.kube.nodecache import NodeCache
+from upgrader.kube.transport import REQUEST_SECONDS
+from upgrader.reconcile import images, plans, stacks
+from upgrader.reconcile.context import Context
+from upgrader.reconcile.sightings import Sightings
+from upgrader.telemetry import logs
+from upgrader.wiring import compose
+from upgrader.wiring.settings import Settings
+
+LEASE = "gpu-upgrader-controller"
+
+log = structlog.get_logger()
+
+
+def timing(lease_seconds: int) -> Timing:
+    """How a lease of this length is used: the last write of a leader has ended before the next one leads."""
+    act = lease_seconds - REQUEST_SECONDS
+    return Timing(duration=lease_seconds, act=act, renew=min(5.0, act / 4))
+
+
+def steps(context: Context) -> Mapping[str, Step]:
+    """What is done for each kind that has loops."""
+    sightings = Sightings()
+
+    async def stack(name: str) -> float | None:
+        return await stacks.step(context, name, sightings)
+
+    async def plan(name: str) -> float | None:
+        return await plans.step(context, name)
+
+    async def image(name: str) -> float | None:
+        return await images.step(context, name)
+
+    return {"GpuStack": stack, "UpgradePlan": plan, "DriverImage": image}
+
+
+async def run(settings: Settings, *, kubeconfig: str | None = None, context: str | None = None) -> None:
+    """Be a controller until SIGTERM or SIGINT.
+
+    Raises:
+        LostLeadershipError: another controller may lead now.
+        ConfigurationError: a setting or the cluster cannot be used; the CRDs are missing.
+    """
+    logs.configure(settings.log_format, settings.log_level)
+    points = crash_points(os.environ)
+    async with await KubeCluster.connect(kubeconfig, context) as connection:
+        await _check_served(connection)
+        election = Election(
+            connection,
+            name=LEASE,
+            namespace=settings.namespace,
+            identity=settings.identity,
+            timing=timing(settings.lease_seconds),
+        )
+        cluster = connection.guarded(election.check)
+        nodes = NodeCache(cluster)
+        async with compose.controller(settings, cluster, nodes, election, points) as made:
+            await _serve(settings, cluster, nodes, election, Loops(steps(made), Pace(between=_between(settings))))
+
+
+async def _serve(settings: Settings, cluster: KubeCluster, nodes: NodeCache, election: Election, loops: Loops) -> None:
+    stop = asyncio.Event()
+
+    def alive() -> str:
+        late = loops.overdue()
+        if late is None or late[1] < settings.stuck_seconds:
+            return ""
+        return f"the step of {late[0].kind} {late[0].name} should have ended {late[1]:.0f} s ago"
+
+    def ready() -> str:
+        return "" if not loops.serving or nodes.snapshot() is not None else "the nodes are not in step"
+
+    async def lead() -> None:
+        started = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(nodes.run(), name="nodes")
+            group.create_task(loops.serve(), name="loops")
+            group.create_task(_watch(cluster, loops, started, stop), name="watches")
+            await started.wait()
+            _on_signals(stop.set)  # kopf has put its own in their place meanwhile
+
+    _on_signals(stop.set)
+    pages = probes.application(alive=alive, ready=ready)
+    async with probes.serving(pages, settings.listen_host, settings.listen_port):
+        log.info("waiting to lead", lease=LEASE, namespace=settings.namespace, identity=settings.identity)
+        await _until(stop, lambda: election.run(lead))
+    log.info("ended as asked; what was started is in the cluster and whoever leads next goes on with it")
+
+
+async def _watch(cluster: KubeCluster, loops: Loops, started: asyncio.Event, stop: asyncio.Event) -> None:
+    await rim.watch(loops, cluster, started)
+    stop.set()  # kopf ends by itself only when a signal came before we had put our own handler back
+
+
+async def _until(stop: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
+    """Do the work until it ends or until we are told to stop."""
+    working, stopping = asyncio.ensure_future(work()), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+    except* LostLeadershipError as lost:
+        raise _first(lost) from None
+    finally:
+        stopping.cancel()
+        working.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
+
+
+def _first(group: BaseException) -> BaseException:
+    return _first(group.exceptions[0]) if isinstance(group, BaseExceptionGroup) else group
+
+
+def _on_signals(stop: Callable[[], None]) -> None:
+    for one in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(one, stop)
+
+
+def _between(settings: Settings) -> float:
+    return min(Pace().between, settings.active_seconds)
+
+
+async def _check_served(cluster: KubeCluster) -> None:
+    """Kopf waits silently for kinds that are not served; a person should be told."""
+    for kind in KINDS:
+        try:
+            await cluster.list(kind.resource)
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"the API server does not serve {kind.resource.kind}",
+                details=error.details,
+                resolution="Install our kinds first: `upgrader crds --install`.",
+            ) from error

@@ -1,0 +1,132 @@
+"""Adapters behind ports. That they fit is proven by mypy right here: nothing else passes one to the other."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from types import MappingProxyType
+
+from upgrader.api.kubernetes import Node
+from upgrader.api.resources import NODES
+from upgrader.checkpoint.api import ApiWay
+from upgrader.checkpoint.file import FileWay
+from upgrader.core.errors import ConfigurationError
+from upgrader.kube.client import KubeCluster
+from upgrader.reconcile.context import Context
+from upgrader.reconcile.ports import Cluster, CrashPoints, Leadership, Nodes, Registry
+from upgrader.stack.settings import StackSettings
+from upgrader.wiring.settings import Settings
+
+
+class SystemClock:
+    """The machine's own time."""
+
+    def now(self) -> datetime:
+        """See ports.Clock."""
+        return datetime.now(UTC)
+
+
+class PeopleMayAct:
+    """Leadership of the command line: a person writes whenever they like, the API server's versions keep order."""
+
+    def check(self) -> None:
+        """Never refuses."""
+
+
+class NoCrashPoints:
+    """Where nothing is killed on purpose."""
+
+    def reached(self, *points: tuple[str, str, str]) -> None:
+        """Nothing happens."""
+
+
+class NoLook:
+    """Nobody has listed the nodes."""
+
+    def snapshot(self) -> None:
+        """See ports.Nodes: nothing is decided."""
+
+
+class OneLook:
+    """All nodes as they were listed once."""
+
+    def __init__(self, nodes: Mapping[str, Node]) -> None:
+        self._nodes = MappingProxyType(dict(nodes))
+
+    def snapshot(self) -> Mapping[str, Node]:
+        """See ports.Nodes."""
+        return self._nodes
+
+
+async def look(cluster: Cluster) -> Nodes:
+    """List the nodes once."""
+    return OneLook({node.metadata.name: node for node in await cluster.list(NODES)})
+
+
+@asynccontextmanager
+async def controller(
+    settings: Settings, cluster: Cluster, nodes: Nodes, leadership: Leadership, crash: CrashPoints
+) -> AsyncIterator[Context]:
+    """Everything that the reconcilers of a controller are given.
+
+    Raises:
+        ConfigurationError: no node image is set, or its registry does not have it.
+        RegistryError: the registry could not say.
+    """
+    async with _registry(settings) as registry:
+        yield context(settings, cluster, nodes, leadership, crash, registry, await _pinned(settings, registry))
+
+
+@asynccontextmanager
+async def reader(settings: Settings, kubeconfig: str | None, name: str | None) -> AsyncIterator[Context]:
+    """What the command line works with; whoever needs nodes lists them by `look`."""
+    async with await KubeCluster.connect(kubeconfig, name) as cluster, _registry(settings) as registry:
+        yield context(settings, cluster, NoLook(), PeopleMayAct(), NoCrashPoints(), registry, settings.node_image)
+
+
+def context(
+    settings: Settings,
+    cluster: Cluster,
+    nodes: Nodes,
+    leadership: Leadership,
+    crash: CrashPoints,
+    registry: Registry,
+    node_image: str,
+) -> Context:
+    """The ports and settings as reconcile takes them."""
+    return Context(
+        cluster=cluster,
+        nodes=nodes,
+        registry=registry,
+        clock=SystemClock(),
+        leadership=leadership,
+        crash=crash,
+        ways={"file": FileWay(cluster), "api": ApiWay(cluster)},
+        stack=StackSettings(node_image=node_image, namespace=settings.namespace),
+        active_seconds=settings.active_seconds,
+        idle_seconds=settings.idle_seconds,
+        notice_seconds=settings.notice_seconds,
+    )
+
+
+async def _pinned(settings: Settings, registry: Registry) -> str:
+    """The node image by digest, so that prepare, visit and validation run the same bytes on every node."""
+    if not settings.node_image:
+        raise ConfigurationError(
+            "no image is set for the pods that visit nodes",
+            resolution="Set UPGRADER_NODE_IMAGE to the image of this release (see docs/cli.md).",
+        )
+    digest = await registry.digest(settings.node_image)
+    if digest is None:
+        raise ConfigurationError(
+            f"{settings.node_image} is not in its registry",
+            resolution="Push it, or correct UPGRADER_NODE_IMAGE.",
+        )
+    return digest
+
+
+@asynccontextmanager
+async def _registry(settings: Settings) -> AsyncIterator[Registry]:
+    from upgrader.images.registry import RegistryClient  # noqa: PLC0415 - most commands ask no registry
+
+    async with RegistryClient(insecure=settings.insecure_registries) as client:
+        yield client

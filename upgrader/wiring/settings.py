@@ -1,0 +1,135 @@
+"""Settings of a controller, from the environment: frozen, checked once, all faults told at once.
+
+Every variable has the prefix UPGRADER_; docs/cli.md lists them and a test keeps the two equal.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from upgrader.core.errors import ConfigurationError
+from upgrader.kube.lease import own_identity
+from upgrader.kube.transport import REQUEST_SECONDS
+from upgrader.telemetry.logs import LogFormat, LogLevel
+
+PREFIX = "UPGRADER_"
+SHORTEST_LEASE = int(REQUEST_SECONDS) + 2
+
+_NAMESPACE = re.compile(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+_ADDRESS = re.compile(r"^(?P<host>[^\s:]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})$")
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What one controller process goes by; times in seconds."""
+
+    namespace: str = "gpu-upgrader-system"
+    node_image: str = ""  # image of prepare, visit and validation pods; a controller needs it
+    insecure_registries: tuple[str, ...] = ()  # host:port of registries spoken to by plain HTTP
+    active_seconds: float = 1.0  # pause between two looks while something is under way
+    idle_seconds: float = 15.0  # and while nothing is
+    notice_seconds: float = 30.0  # a phase that waits longer says in its status for what
+    lease_seconds: int = 30
+    identity: str = ""  # a name that only this process has
+    listen_host: str = "127.0.0.1"
+    listen_port: int = 0  # 0: a free one, which the log names
+    stuck_seconds: float = 300.0  # /healthz fails when a step is overdue for longer
+    log_format: LogFormat = LogFormat.JSON
+    log_level: LogLevel = LogLevel.INFO
+
+
+def read(environment: Mapping[str, str]) -> Settings:
+    """Settings from the environment; a variable that is not set, or empty, has its default.
+
+    Raises:
+        ConfigurationError: with every fault that was found.
+    """
+    faults: list[str] = []
+    values: dict[str, Any] = {}
+    for variable, parse in VARIABLES.items():
+        text = environment.get(variable, "").strip()
+        if not text:
+            continue
+        try:
+            values |= parse(text)
+        except ValueError as error:
+            faults.append(f"{variable}={text}: {error}")
+    if faults:
+        raise ConfigurationError(
+            "the settings cannot be used",
+            details="\n".join(faults),
+            resolution="Correct or remove these variables; docs/cli.md lists them all.",
+        )
+    return Settings(**({"identity": own_identity()} | values))
+
+
+def _one(field: str, parse: Callable[[str], Any]) -> Callable[[str], dict[str, Any]]:
+    return lambda text: {field: parse(text)}
+
+
+def _namespace(text: str) -> str:
+    if not _NAMESPACE.match(text):
+        raise ValueError("not the name of a namespace")
+    return text
+
+
+def _image(text: str) -> str:
+    if any(char.isspace() for char in text):
+        raise ValueError("not an image reference")
+    return text
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    hosts = tuple(part.strip() for part in text.split(",") if part.strip())
+    odd = [host for host in hosts if "/" in host]
+    if odd:
+        raise ValueError(f"{odd[0]} is no host:port")
+    return hosts
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 86400:
+        raise ValueError("not between 0 and 86400 seconds")
+    return value
+
+
+def _lease(text: str) -> int:
+    value = int(text)
+    if not SHORTEST_LEASE <= value <= 3600:
+        raise ValueError(f"not between {SHORTEST_LEASE} and 3600 seconds (requests may last {REQUEST_SECONDS:.0f})")
+    return value
+
+
+def _listen(text: str) -> dict[str, Any]:
+    found = _ADDRESS.match(text)
+    if found is None or int(found["port"]) > 65535:
+        raise ValueError("no host:port")
+    return {"listen_host": found["host"].strip("[]"), "listen_port": int(found["port"])}
+
+
+def _choice(kind: type[LogFormat] | type[LogLevel]) -> Callable[[str], Any]:
+    def parse(text: str) -> Any:  # noqa: ANN401 - a member of `kind`
+        try:
+            return kind(text.lower())
+        except ValueError:
+            raise ValueError(f"not one of {', '.join(member.value for member in kind)}") from None
+
+    return parse
+
+
+VARIABLES: Mapping[str, Callable[[str], dict[str, Any]]] = {
+    f"{PREFIX}NAMESPACE": _one("namespace", _namespace),
+    f"{PREFIX}NODE_IMAGE": _one("node_image", _image),
+    f"{PREFIX}INSECURE_REGISTRIES": _one("insecure_registries", _hosts),
+    f"{PREFIX}ACTIVE_SECONDS": _one("active_seconds", _seconds),
+    f"{PREFIX}IDLE_SECONDS": _one("idle_seconds", _seconds),
+    f"{PREFIX}NOTICE_SECONDS": _one("notice_seconds", _seconds),
+    f"{PREFIX}LEASE_SECONDS": _one("lease_seconds", _lease),
+    f"{PREFIX}IDENTITY": _one("identity", _image),
+    f"{PREFIX}LISTEN": _listen,
+    f"{PREFIX}STUCK_SECONDS": _one("stuck_seconds", _seconds),
+    f"{PREFIX}LOG_FORMAT": _one("log_format", _choice(LogFormat)),
+    f"{PREFIX}LOG_LEVEL": _one("log_level", _choice(LogLevel)),
+}
