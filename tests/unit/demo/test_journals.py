@@ -1,0 +1,62 @@
+"""The numbers of the demo come from journals; these tables say what a journal means."""
+
+import json
+
+from upgrader.demo.audit import Entry, ObjectRef, User, writes_per_node
+from upgrader.demo.journals import MemberStory, lines, story
+
+
+def _journal(*events: tuple[float, str, int, str]) -> bytes:
+    return b"".join(
+        json.dumps({"time": time, "event": event, "step": step, "member": 1, "pod": pod, "node": "a", "loss": 0.1}).encode()
+        + b"\n"
+        for time, event, step, pod in events
+    )
+
+
+def test_a_job_that_was_never_interrupted_lost_nothing() -> None:
+    told = story(lines(_journal((0, "start", 0, "p"), (0, "resume", 0, "p"), (1, "step", 1, "p"), (2, "step", 2, "p"))))
+    assert told == MemberStory(
+        member=1, steps_done=2, interruptions=0, resumed_from=None, steps_lost=0, seconds_not_running=0.0, pods=("p",), nodes=("a",)
+    )
+
+
+def test_steps_after_the_checkpoint_are_lost() -> None:
+    told = story(
+        lines(
+            _journal(
+                (0, "start", 0, "p"), (1, "step", 9, "p"), (2, "step", 10, "p"), (2, "stop", 10, "p"),
+                (30, "start", 0, "q"), (31, "resume", 7, "q"), (32, "step", 8, "q"), (33, "step", 11, "q"),
+            )
+        )
+    )
+    assert told == MemberStory(
+        member=1, steps_done=11, interruptions=1, resumed_from=7, steps_lost=3, seconds_not_running=30.0, pods=("p", "q"), nodes=("a",)
+    )
+
+
+def test_a_half_written_last_line_does_not_count() -> None:
+    assert lines(_journal((1, "step", 1, "p")) + b'{"time": 2, "ev') == lines(_journal((1, "step", 1, "p")))
+
+
+def _write(verb: str, resource: str, name: str = "", *, user: str = "us", namespace: str = "", at: str = "2026-01-02") -> Entry:
+    ref = ObjectRef(resource=resource, namespace=namespace, name=name)
+    return Entry(verb=verb, user=User(username=user), object_ref=ref, request_received_timestamp=at)
+
+
+def test_writes_count_for_the_node_they_are_about() -> None:
+    log = [
+        _write("create", "nodeupgrades"),
+        _write("patch", "nodeupgrades", "visit-a"),
+        _write("patch", "nodes", "node-a"),
+        _write("patch", "nodes", "node-b"),
+        _write("create", "pods", namespace="ours"),
+        _write("patch", "pods", "trainer-0", namespace="default"),
+        _write("patch", "nodes", "node-a", user="kubelet"),
+        _write("patch", "nodes", "node-a", at="2026-01-01"),
+        _write("get", "nodes", "node-a"),
+    ]
+    counted = writes_per_node(
+        log, user="us", since="2026-01-02", namespace="ours", visits={"visit-a": "node-a", "visit-b": "node-b"}
+    )
+    assert counted == {"node-a": 3, "node-b": 2}

@@ -1,0 +1,42 @@
+"""What the demo and the e2e test report: measured from the jobs' own logs, the API and the audit log, never constants."""
+
+from msgspec import Struct
+
+
+class Change(Struct, frozen=True, kw_only=True, rename={"before": "from", "after": "to"}):
+    """A version before and after."""
+
+    before: str
+    after: str
+
+
+class JobReport(Struct, frozen=True, kw_only=True):
+    """A training job."""
+
+    name: str
+    members: int
+    steps_done: int
+    acknowledged_step: int | None
+    resumed_from_step: int | None
+    steps_lost: int
+    interruptions: int
+    seconds_not_running: float
+
+
+class NodeReport(Struct, frozen=True, kw_only=True):
+    """A node; `kind` says what of it is real (box: everything but kernel and GPU; kwok: API objects only)."""
+
+    name: str
+    kind: str
+    driver: Change
+    device_plugin: Change
+    kubelet: Change
+    api_writes: int
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """The whole demo."""
+
+    jobs: tuple[JobReport, ...]
+    nodes: tuple[NodeReport, ...]
+    seconds: float
