@@ -35,8 +35,11 @@ __all__ = [
 Manifest = dict[str, Any]
 
 EVERYWHERE = [{"operator": "Exists"}]
+NODE_PROGRAM = ("python3", "-m", "upgrader.node")
+NODE_VARIABLE = "UPGRADER_NODE"
 PLUGIN_SOCKETS = "/var/lib/kubelet/device-plugins"
-MANIFEST = "/work/driver-manifest.json"
+WORK = "/work"
+MANIFEST = f"{WORK}/manifest.json"
 VISIT_SECONDS = 1200
 
 
@@ -48,12 +51,13 @@ def driver_daemonset(stack: str, image: ImageFacts, settings: StackSettings) -> 
         "command": ["/driver/load"],
         "securityContext": {"privileged": True},
         "readinessProbe": {"exec": {"command": ["/driver/probe"]}, "periodSeconds": 1, "timeoutSeconds": 5},
-        "volumeMounts": [{"name": "host", "mountPath": HOST_ROOT, "mountPropagation": "HostToContainer"}],
+        "volumeMounts": [{"name": "run", "mountPath": RUN_DIRECTORY}],
     }
     spec = {
         "nodeSelector": {names.LABEL_DRIVER: image.key},
         "containers": [container],
-        "volumes": [_host("host", "/")],
+        "volumes": [_host("run", RUN_DIRECTORY)],
+        "hostPID": True,
     }
     readable = f"{image.vendor} {image.version} for {image.kernel}"
     return _daemonset(f"driver-{image.key}", stack, "driver", image.key, spec, readable, settings)
@@ -64,10 +68,9 @@ def plugin_daemonset(stack: str, key: str, image: str, resource_name: str, setti
     container = {
         "name": "plugin",
         "image": image,
-        "args": ["device-plugin", "--resource", resource_name],
-        "securityContext": {"privileged": True},
+        "command": [*NODE_PROGRAM, "device-plugin", "--resource", resource_name],
         "readinessProbe": {
-            "exec": {"command": ["python3", "-m", "upgrader.node", "device-plugin", "--ready"]},
+            "exec": {"command": [*NODE_PROGRAM, "device-plugin", "--ready"]},
             "periodSeconds": 1,
             "timeoutSeconds": 5,
         },
@@ -81,18 +84,20 @@ def plugin_daemonset(stack: str, key: str, image: str, resource_name: str, setti
         "containers": [container],
         "volumes": [_host("sockets", PLUGIN_SOCKETS), _host("run", RUN_DIRECTORY)],
     }
-    return _daemonset(f"device-plugin-{key}", stack, "device-plugin", key, spec, f"{resource_name} by {image}", settings)
+    return _daemonset(
+        f"device-plugin-{key}", stack, "device-plugin", key, spec, f"{resource_name} by {image}", settings
+    )
 
 
 def prepare_pod(upgrade: NodeUpgrade, settings: StackSettings) -> Manifest:
     """Pulls what the visit needs, and what going back needs, while jobs run; loads nothing."""
     source, target = upgrade.spec.source, upgrade.spec.target
-    work = {"name": "work", "mountPath": "/work"}
+    work = {"name": "work", "mountPath": WORK}
     first = [
         {
             "name": "driver",
             "image": target.driver_image,
-            "command": ["/driver/prepare", MANIFEST],
+            "command": ["/driver/prepare", WORK],
             "volumeMounts": [work],
         },
         *_pulls(source, target),
@@ -105,8 +110,8 @@ def prepare_pod(upgrade: NodeUpgrade, settings: StackSettings) -> Manifest:
         kubelet=_kubelet(source, target),
     )
     container = _node_command("prepare", order, settings, mounts=[work, _mount_host()])
-    volumes = [{"name": "work", "emptyDir": {}}, _host("host", "/")]
-    spec = {"initContainers": first, "containers": [container], "volumes": volumes, "hostPID": True}
+    volumes = [{"name": "work", "emptyDir": {}}, {"name": "former", "emptyDir": {}}, _host("host", "/")]
+    spec = {"initContainers": first, "containers": [container], "volumes": volumes, "hostPID": True, "hostNetwork": True}
     return _pod(prepare_name(upgrade), upgrade, "prepare", spec, settings)
 
 
@@ -121,7 +126,10 @@ def visit_job(upgrade: NodeUpgrade, *, reverting: bool, settings: StackSettings)
     spec = {"containers": [container], "volumes": [_host("host", "/")], "hostPID": True, "hostNetwork": True}
     pod = _pod("", upgrade, "visit", spec, settings)
     name = visit_name(upgrade, reverting=reverting)
-    template = {"metadata": {k: v for k, v in pod["metadata"].items() if k in {"labels", "annotations"}}, "spec": pod["spec"]}
+    template = {
+        "metadata": {k: v for k, v in pod["metadata"].items() if k in {"labels", "annotations"}},
+        "spec": pod["spec"],
+    }
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -184,15 +192,14 @@ def _fetch(source: NodeState, target: NodeState) -> list[Manifest]:
 
 def _pulls(source: NodeState, target: NodeState) -> list[Manifest]:
     """Images of both ways are on the node afterwards: the next without waiting, the former so that going back works."""
-    found = [("next-plugin", target.plugin_image, ["device-plugin", "--help"])]
+    plugin = [*NODE_PROGRAM, "device-plugin", "--help"]
+    pulls: list[Manifest] = [{"name": "next-plugin", "image": target.plugin_image, "command": plugin}]
     if source.driver_image:
-        found.append(("former-driver", source.driver_image, None))
+        mount = [{"name": "former", "mountPath": WORK}]
+        command = ["/driver/prepare", WORK]
+        pulls.append({"name": "former-driver", "image": source.driver_image, "command": command, "volumeMounts": mount})
     if source.plugin_image and source.plugin_image != target.plugin_image:
-        found.append(("former-plugin", source.plugin_image, ["device-plugin", "--help"]))
-    pulls: list[Manifest] = []
-    for name, image, args in found:
-        call: Manifest = {"args": args} if args else {"command": ["/driver/prepare", "/tmp/manifest.json"]}
-        pulls.append({"name": name, "image": image, **call})
+        pulls.append({"name": "former-plugin", "image": source.plugin_image, "command": plugin})
     return pulls
 
 
@@ -200,8 +207,12 @@ def _node_command(name: str, order: msgspec.Struct, settings: StackSettings, *, 
     return {
         "name": name,
         "image": settings.node_image,
-        "command": ["python3", "-m", "upgrader.node", name],
-        "env": [{"name": ORDER_VARIABLE, "value": msgspec.json.encode(order).decode()}],
+        "command": [*NODE_PROGRAM, name],
+        "env": [
+            {"name": ORDER_VARIABLE, "value": msgspec.json.encode(order).decode()},
+            {"name": NODE_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        ],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {"privileged": True},
         "volumeMounts": mounts,
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},

@@ -1,4 +1,4 @@
-"""Names and labels by which our pods and Jobs on a node are found again."""
+"""Names and marks by which our pods and Jobs on a node are found again."""
 
 from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta
@@ -6,7 +6,11 @@ from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.naming import object_name
 
 ANNOTATION_UPGRADE = f"{names.GROUP}/node-upgrade"
-DRIVER, PLUGIN = "device-driver", "device-plugin"
+"""On our pods and Jobs: name of the NodeUpgrade. No label, because it may be longer than a label's value."""
+
+# Values of names.LABEL_COMPONENT.
+DRIVER, DEVICE_PLUGIN = "driver", "device-plugin"
+PREPARE, VISIT, VALIDATE = "prepare", "visit", "validate"
 
 
 def upgrade_of(meta: ObjectMeta) -> str:
@@ -16,16 +20,23 @@ def upgrade_of(meta: ObjectMeta) -> str:
 
 def prepare_name(upgrade: NodeUpgrade) -> str:
     """Name of the prepare pod."""
-    return object_name(f"prepare-{upgrade.spec.node.name}", upgrade.metadata.uid, "prepare")
+    return _name("prepare", upgrade)
 
 
 def visit_name(upgrade: NodeUpgrade, *, reverting: bool) -> str:
     """Name of the visit Job; the way back is another one."""
-    way = "revert" if reverting else "visit"
-    return object_name(f"{way}-{upgrade.spec.node.name}", upgrade.metadata.uid, way)
+    return _name("revert" if reverting else "visit", upgrade)
 
 
 def validation_name(upgrade: NodeUpgrade, *, reverting: bool) -> str:
-    """Name of the validation pod."""
-    way = "revalidate" if reverting else "validate"
-    return object_name(f"{way}-{upgrade.spec.node.name}", upgrade.metadata.uid, way)
+    """Name of the validation pod; the way back is validated anew."""
+    return _name(f"{validation_way(reverting=reverting)}validate", upgrade)
+
+
+def validation_way(*, reverting: bool) -> str:
+    """What tells the validation pods of both ways apart, in their names and annotations."""
+    return "re" if reverting else ""
+
+
+def _name(what: str, upgrade: NodeUpgrade) -> str:
+    return object_name(f"{what}-{upgrade.spec.node.name}", upgrade.metadata.uid, what)
