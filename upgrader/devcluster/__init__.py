@@ -1,4 +1,4 @@
-"""The embedded cluster: a real Kubernetes in network namespaces of its own, started from nothing and leaving nothing."""
+"""The embedded cluster: a real Kubernetes in network namespaces of its own, from nothing and leaving nothing."""
 
 from upgrader.devcluster.binaries import kubelet
 from upgrader.devcluster.box_node import BoxNode

@@ -3,6 +3,7 @@
 import ipaddress
 import socket
 from collections.abc import Iterable
+from pathlib import Path
 
 import msgspec
 from msgspec import Struct
@@ -10,7 +11,8 @@ from msgspec import Struct
 from upgrader.core.errors import DevClusterError
 from upgrader.process import run
 
-SECOND_OCTETS = tuple(octet for octet in range(64, 128) if octet != 88)  # noqa: PLR2004 - 10.88.0.0/16 is podman's
+# 10.88.0.0/16 is podman's
+SECOND_OCTETS = tuple(octet for octet in range(64, 128) if octet != 88)
 _FIRST_NODE = 10
 """Node I has NET.(10+I) and the pods 10.X.(10+I).0/24."""
 
@@ -102,8 +104,11 @@ def pick_subnet(taken: Iterable[int]) -> Addresses:
     given = set(taken)
     for octet in SECOND_OCTETS:
         subnet = ipaddress.ip_network(f"10.{octet}.0.0/16")
-        if octet not in given and not any(used is not None and subnet.overlaps(used) for used in in_use):
-            return Addresses(octet=octet)
+        candidate = Addresses(octet=octet)
+        if octet in given or (Path("/sys/class/net") / candidate.link).exists():
+            continue
+        if not any(used is not None and subnet.overlaps(used) for used in in_use):
+            return candidate
     raise DevClusterError(
         "no free subnet 10.X.0.0/16 between 10.64 and 10.127",
         resolution="End clusters that are no longer needed: `upgrader dev status`, `upgrader dev down NAME`.",

@@ -1,17 +1,17 @@
 """The few requests that the cluster makes to its own API server, as admin."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import tenacity
 import urllib3
-from kubernetes import client, config
 
 from upgrader.core.errors import DevClusterError
+from upgrader.devcluster.credentials import Credentials
 
 REQUEST_SECONDS = 15.0
+_CONNECTIONS = 8
 MERGE = "application/merge-patch+json"
 JSON = "application/json"
 NODES = "/api/v1/nodes"
@@ -21,19 +21,20 @@ Object = dict[str, Any]
 
 
 class ApiServer:
-    """One connection pool as the user of a kubeconfig; requests may come from several threads."""
+    """One connection pool as one user; requests may come from several threads."""
 
-    def __init__(self, kubeconfig: Path, connections: int = 8) -> None:
-        configuration = client.Configuration()
-        config.load_kube_config(str(kubeconfig), client_configuration=configuration, persist_config=False)
-        configuration.connection_pool_maxsize = connections
-        configuration.proxy = None  # the cluster is on this machine
-        self._client = client.ApiClient(configuration)
+    def __init__(self, server: str, pki: Credentials, user: str = "admin") -> None:
+        self._server = server
+        self._pool = urllib3.PoolManager(
+            maxsize=_CONNECTIONS,
+            ca_certs=str(pki.ca),
+            cert_file=str(pki.path(f"{user}.crt")),
+            key_file=str(pki.path(f"{user}.key")),
+        )
 
     def close(self) -> None:
         """End the connections."""
-        self._client.close()
-        self._client.rest_client.pool_manager.clear()
+        self._pool.clear()
 
     def ready(self) -> bool:
         """Whether /readyz answers exactly `ok`; no answer is no error here."""
@@ -85,10 +86,9 @@ class ApiServer:
         return msgspec.json.decode(data, type=Object)
 
     def _send(self, method: str, path: str, body: Mapping[str, Any] | None, kind: str) -> tuple[int, bytes]:
-        # the client's models are not used: raw bodies through its connections and credentials
-        answer = self._client.rest_client.pool_manager.request(
+        answer = self._pool.request(
             method,
-            self._client.configuration.host + path,
+            self._server + path,
             body=msgspec.json.encode(body) if body is not None else None,
             headers={"Content-Type": kind, "User-Agent": "gpu-upgrader-devcluster"},
             timeout=REQUEST_SECONDS,

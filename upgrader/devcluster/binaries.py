@@ -85,7 +85,7 @@ def _build(tool: Tool, target: Path, progress: Progress) -> None:
     if go is None:
         raise DevClusterError(
             f"{tool.name} {tool.version} has to be built and there is no Go",
-            resolution="Install Go 1.26 or newer (an older one from 1.21 fetches that by itself unless GOTOOLCHAIN=local).",
+            resolution="Install Go 1.26 or newer (1.21 or newer fetches that by itself unless GOTOOLCHAIN=local).",
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     lines = _Progress(tool, progress)

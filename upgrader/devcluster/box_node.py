@@ -15,7 +15,7 @@ from upgrader.devcluster.boxes import Box
 from upgrader.devcluster.credentials import Credentials
 from upgrader.devcluster.node_files import HOME
 from upgrader.devcluster.nodes import READY_SECONDS, NodeState
-from upgrader.devcluster.places import Progress, write_whole
+from upgrader.devcluster.places import Progress, last_lines, write_whole
 from upgrader.devcluster.plan import NodeMounts, Plan, Ready, Stage
 from upgrader.devcluster.record import BoxRecord
 from upgrader.process import Finished
@@ -49,6 +49,11 @@ class BoxNode:
         return self.folder / "var-lib"
 
     @property
+    def home(self) -> Path:
+        """node_files.HOME of the node, on the host."""
+        return self.disk / HOME.removeprefix("/var/lib/")
+
+    @property
     def address(self) -> str:
         """Its InternalIP."""
         return self._record.addresses.node(self._index)
@@ -72,16 +77,16 @@ class BoxNode:
     def power_on(self) -> None:
         """Boot: kubelet and containerd start by themselves; see wait_ready."""
         self.set_reported_kernel()
-        self.boot(self._record_now(), lambda _line: None)
+        self.boot()
 
     def set_reported_kernel(self) -> None:
         """Let the API server know the kernel name that the coming boot is to report."""
         kernel_names.set_name(self._api, self.name, self._record_now().kernel)
 
-    def boot(self, box: BoxRecord, progress: Progress) -> None:
+    def boot(self, progress: Progress = lambda _line: None) -> None:
         """Write what the node needs to its disk and start its first process; the API server may not be there yet."""
-        home = self.disk / HOME.removeprefix("/var/lib/")
-        self._write_disk(box, home, progress)
+        box = self._record_now()
+        self._write_disk(box, progress)
         plan.write(self.folder, self._plan(box))
         self._box.start(MODULE, self.folder)
 
@@ -121,7 +126,7 @@ class BoxNode:
 
     def replace_kubelet(self, program: Path) -> None:
         """What a visit does on a node, done from outside: copy beside, rename over, SIGTERM."""
-        _stage(program, self.disk / HOME.removeprefix("/var/lib/") / "bin" / "kubelet")
+        _stage(program, self.home / "bin" / "kubelet")
         self.restart("kubelet")
 
     def state(self) -> NodeState | None:
@@ -131,7 +136,7 @@ class BoxNode:
 
     def wait_ready(self, seconds: float = READY_SECONDS) -> NodeState:
         """Until the Node is Ready with this boot id: after a reboot the old Ready stays in the object for seconds."""
-        boot_id = (self.disk / HOME.removeprefix("/var/lib/") / "boot-id").read_text().strip()
+        boot_id = (self.home / "boot-id").read_text().strip()
         kernel = plan.read(self.folder).kernel
 
         def on_this_boot(state: NodeState) -> bool:
@@ -156,7 +161,8 @@ class BoxNode:
         if labels:
             self._api.patch(f"{NODES}/{self.name}", {"metadata": {"labels": labels}})
 
-    def _write_disk(self, box: BoxRecord, home: Path, progress: Progress) -> None:
+    def _write_disk(self, box: BoxRecord, progress: Progress) -> None:
+        home = self.home
         for folder in (home / "bin", self.folder / "var-log", self._cluster / SHARED):
             folder.mkdir(parents=True, exist_ok=True)
         # leases of pods that died with the power
@@ -235,11 +241,8 @@ class BoxNode:
             raise DevClusterError(f"{program} does not run on {self.name}", details=self._last_words())
 
     def _last_words(self) -> str:
-        said: list[str] = []
-        for path in (self.folder / "init.log", self.log("starts"), self.log("kubelet")):
-            if path.exists():
-                said += [f"{path}:", *path.read_text(errors="replace").splitlines()[-8:]]
-        return "\n".join(said)
+        logs = (self.folder / "init.log", self.log("starts"), self.log("kubelet"))
+        return "\n".join(last_lines(log) for log in logs)
 
 
 def _kubelet_may_set(label: str) -> bool:

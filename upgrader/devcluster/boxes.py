@@ -36,6 +36,7 @@ class Box:
         self._token = token
         self._addresses = addresses
         self._last = last
+        self._dying: list[int] = []
 
     @property
     def cgroup(self) -> str:
@@ -83,22 +84,28 @@ class Box:
 
     def kill(self) -> None:
         """Power off: everything in it ends at once. The disk stays. Nothing happens when it is off."""
-        if not self._addresses.namespaced:
-            self._kill_group()
-            return
-        cgroups.thaw(self.cgroup)
-        inside = self.first()
-        holder = self.holder()
-        if holder is not None and send(holder, signal.SIGKILL, self._mark):
-            self._wait(lambda: self._ended(holder, inside), _END_SECONDS, "does not end")
-        network.remove_cable(self._addresses, self._last)
-        cgroups.remove(self.cgroup)
+        self.strike()
+        self.clear()
 
-    def _kill_group(self) -> None:
+    def strike(self) -> None:
+        """SIGKILL to all of it; several boxes are struck before the first is waited for."""
         holder = self.holder()
-        if holder is not None:  # it has a session of its own, and what it started is in its process group
+        if holder is None:
+            return
+        if self._addresses.namespaced:
+            cgroups.thaw(self.cgroup)
+            self._dying = [holder, *children(holder)]
+            send(holder, signal.SIGKILL, self._mark)
+        else:  # it has a session of its own, and what it started is in its process group
+            self._dying = [holder]
             os.killpg(holder, signal.SIGKILL)
-            self._wait(lambda: self._ended(holder, None), _END_SECONDS, "does not end")
+
+    def clear(self) -> None:
+        """Wait for the end of what was struck, and remove what is outside the namespaces: cable and cgroups."""
+        self._wait(self._ended, _END_SECONDS, "does not end")
+        if self._addresses.namespaced:
+            network.remove_cable(self._addresses, self._last)
+            cgroups.remove(self.cgroup)
 
     def connected(self) -> bool:
         """Whether its cable is plugged in."""
@@ -131,11 +138,12 @@ class Box:
             collect(pid)
             said = (self.folder / "init.log").read_text(errors="replace")
             raise DevClusterError(f"{self.folder.name} could not be started", details=said.strip()[-2000:])
-        return os.stat(f"/proc/{pid}/ns/net").st_ino != os.stat("/proc/self/ns/net").st_ino
+        return not Path(f"/proc/{pid}/ns/net").samefile("/proc/self/ns/net")
 
-    def _ended(self, holder: int, inside: int | None) -> bool:
-        collect(holder)
-        return not alive(holder) and (inside is None or not Path(f"/proc/{inside}").exists())
+    def _ended(self) -> bool:
+        for pid in self._dying:
+            collect(pid)
+        return not any(alive(pid) for pid in self._dying)
 
     def _wait(self, condition: Callable[[], bool], seconds: float, otherwise: str) -> None:
         trying = tenacity.Retrying(

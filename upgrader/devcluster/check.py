@@ -1,6 +1,5 @@
 """What this machine lacks for a cluster, said before anything is started."""
 
-import os
 import shutil
 from pathlib import Path
 
@@ -22,20 +21,19 @@ WITH_BOXES = {
 _CNI = {"bridge": "containernetworking-plugins", "host-local": "containernetworking-plugins"}
 
 
-def require(*, boxes: bool) -> None:
+def require(*, namespaces: bool, boxes: bool) -> None:
     """Raise DevClusterError, with all that is missing, unless a cluster can run here."""
-    root = os.geteuid() == 0
-    if boxes and not root:
+    if boxes and not namespaces:
         raise DevClusterError(
             "boxes need root: network, mount and pid namespaces of their own",
-            resolution="Run as root, or ask for a control plane with kwok nodes only: `upgrader dev up --boxes 0 --kwok 20`.",
+            resolution="Run as root, or ask for kwok nodes only: `upgrader dev up --boxes 0 --kwok 20`.",
         )
     if boxes and not cgroups.version_1():
         raise DevClusterError(
             "boxes are written for cgroup v1, and this machine has cgroup v2",
             resolution="Ask for kwok nodes only, which work on both: `upgrader dev up --boxes 0 --kwok 20`.",
         )
-    missing = missing_packages(root=root, boxes=boxes)
+    missing = missing_packages(namespaces=namespaces, boxes=boxes)
     if missing:
         raise DevClusterError(
             f"Debian packages are missing: {' '.join(missing)}",
@@ -43,9 +41,9 @@ def require(*, boxes: bool) -> None:
         )
 
 
-def missing_packages(*, root: bool, boxes: bool) -> list[str]:
+def missing_packages(*, namespaces: bool, boxes: bool) -> list[str]:
     """The Debian packages whose programs are not there."""
-    wanted = {**ALWAYS, **(WITH_NAMESPACES if root else {}), **(WITH_BOXES if boxes else {})}
+    wanted = {**ALWAYS, **(WITH_NAMESPACES if namespaces else {}), **(WITH_BOXES if boxes else {})}
     packages = {package for program, package in wanted.items() if shutil.which(program) is None}
     if boxes:
         packages |= {package for program, package in _CNI.items() if not (Path(CNI_PROGRAMS) / program).exists()}

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+import tenacity
 
 from upgrader.core.errors import DevClusterError
 from upgrader.devcluster import kwok_node, record
@@ -16,12 +17,13 @@ from upgrader.devcluster.credentials import Credentials
 from upgrader.devcluster.kwok_node import KwokNode
 from upgrader.devcluster.network import CONTROL_PLANE_LAST
 from upgrader.devcluster.nodes import Node, NodeState
-from upgrader.devcluster.places import Progress
+from upgrader.devcluster.places import Progress, last_lines
 from upgrader.devcluster.record import BoxRecord
 from upgrader.devcluster.spec import MOST_BOXES, BoxSpec, KwokSpec
 from upgrader.process.daemon import send
 
 API_SERVER = "kube-apiserver"
+API_SECONDS = 180.0
 
 
 class Cluster:
@@ -70,7 +72,7 @@ class Cluster:
     def api(self) -> ApiServer:
         """Requests as admin."""
         if self._api is None:
-            self._api = ApiServer(self.kubeconfig)
+            self._api = ApiServer(self.server, self.pki)
         return self._api
 
     def close(self) -> None:
@@ -101,7 +103,7 @@ class Cluster:
         """Record a box and power it on; see wait_ready."""
         node = self.record_box(spec)
         node.set_reported_kernel()
-        node.boot(record.read(self.folder).box(spec.name), progress)
+        node.boot(progress)
         return node
 
     def record_box(self, spec: BoxSpec) -> BoxNode:
@@ -161,8 +163,35 @@ class Cluster:
         self._signal(signal.SIGKILL)
 
     def start_api_server(self) -> None:
-        """Start it again after stop_api_server; process 1 of the box does within half a second."""
+        """Start it again after stop_api_server, and wait until it answers."""
         self.control_plane.hold(API_SERVER).unlink(missing_ok=True)
+        self.wait_for_api()
+
+    def wait_for_api(self, seconds: float = API_SECONDS) -> None:
+        """Until the API server says that it is ready, and the service account that pods need is there.
+
+        Raises:
+            DevClusterError: not within `seconds`, or the control plane has ended; with the last lines of the logs.
+        """
+        trying = tenacity.Retrying(
+            retry=tenacity.retry_if_result(lambda found: not found),
+            wait=tenacity.wait_fixed(0.05),
+            stop=tenacity.stop_after_delay(seconds),
+        )
+        try:
+            trying(self._answers)
+        except tenacity.RetryError as error:
+            raise DevClusterError(f"the API server is not ready after {seconds:g} s", details=self._said()) from error
+
+    def _answers(self) -> bool:
+        if self.box.holder() is None:
+            raise DevClusterError("the control plane has ended", details=self._said())
+        return self.api.ready() and self.api.get("/api/v1/namespaces/default/serviceaccounts/default") is not None
+
+    def _said(self) -> str:
+        folder = self.folder / FOLDER
+        logs = (folder / "init.log", folder / "starts.log", self.control_plane.log(API_SERVER))
+        return "\n".join(last_lines(log) for log in logs)
 
     def _signal(self, number: signal.Signals) -> None:
         pid = self.box.process(API_SERVER)

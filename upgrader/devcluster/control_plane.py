@@ -32,6 +32,16 @@ _AUDIT_POLICY = {
             "resources": [{"resources": ["nodes/status", "pods/status"]}],
         },
         {"level": "None", "users": ["devcluster:kwok"], "resources": [{"resources": ["nodes/status", "pods/status"]}]},
+        # what is created has its name in the body only, and an Event says there what it is about
+        {
+            "level": "Request",
+            "verbs": ["create"],
+            "resources": [
+                {"group": "", "resources": ["pods", "events"]},
+                {"group": "batch", "resources": ["jobs"]},
+                {"group": "gpu-upgrader.io", "resources": ["nodeupgrades"]},
+            ],
+        },
         {"level": "Metadata"},
     ],
 }

@@ -29,11 +29,11 @@ class KwokNode:
         self.name = name
 
     def power_off(self) -> None:
-        """kwok forgets the node: no lease is renewed, its pods stay as they are."""
+        """Forgotten by kwok: no lease is renewed, its pods stay as they are."""
         self._set_label(_OFF)
 
     def power_on(self) -> None:
-        """kwok takes the node again, with a new boot id; until then it is not Ready."""
+        """Taken by kwok again, with a new boot id; until then it is not Ready."""
         found = record.read(self._cluster)
         spec = found.kwok_of(self.name)
         wanted = node_object(
@@ -50,7 +50,7 @@ class KwokNode:
         self._set_label(_CUT)
 
     def join(self) -> None:
-        """kwok takes the node again."""
+        """Taken by kwok again."""
         self._set_label(_MANAGED)
 
     def set_kernel(self, kernel: str) -> None:

@@ -3,11 +3,11 @@
 import os
 import shutil
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-import tenacity
 from msgspec import Struct
 
 from upgrader.core import timing
@@ -21,7 +21,7 @@ from upgrader.devcluster.places import Progress, locked, state_root
 from upgrader.devcluster.record import Record
 from upgrader.devcluster.spec import BoxSpec, ClusterSpec, KwokSpec
 
-API_SECONDS = 180.0
+_BOXES_AT_ONCE = 4
 _LONGEST_FOLDER = 60
 """A unix socket's path has 107 bytes, and the longest below a box's disk takes 47."""
 
@@ -53,7 +53,8 @@ def up(spec: ClusterSpec, progress: Progress, root: Path | None = None) -> Clust
         DevClusterError: something is missing on this machine, or a part does not come up.
     """
     boxes, kwok = spec.box_specs(), spec.kwok_spec()
-    check.require(boxes=bool(boxes))
+    namespaces = os.geteuid() == 0 and not spec.loopback
+    check.require(namespaces=namespaces, boxes=bool(boxes))
     folder = folder_of(spec.name, root)
     if len(str(folder)) > _LONGEST_FOLDER:
         raise DevClusterError(f"{folder} is too long a path", resolution=f"At most {_LONGEST_FOLDER} letters.")
@@ -64,8 +65,8 @@ def up(spec: ClusterSpec, progress: Progress, root: Path | None = None) -> Clust
             )
         progress(f"removing what is left of an earlier cluster {spec.name}")
         down(spec.name, root)
-    _claim(spec, folder)
     try:
+        _claim(spec, folder, namespaces=namespaces)
         return _bring_up(folder, boxes, kwok, progress)
     except BaseException:
         down(spec.name, root)
@@ -92,9 +93,12 @@ def down(name: str, root: Path | None = None) -> None:
     if not record.exists(folder):
         return
     found = record.read(folder)
-    for box in found.boxes:
-        Box(folder / box.name, found.token, found.addresses, found.addresses.last(box.index)).kill()
-    Box(folder / FOLDER, found.token, found.addresses, network.CONTROL_PLANE_LAST).kill()
+    lasts = {box.name: found.addresses.last(box.index) for box in found.boxes} | {FOLDER: network.CONTROL_PLANE_LAST}
+    boxes = [Box(folder / box, found.token, found.addresses, last) for box, last in lasts.items()]
+    for box in boxes:
+        box.strike()
+    for box in boxes:
+        box.clear()
     if found.addresses.namespaced:
         network.remove_bridge(found.addresses, _owner(found))
     shutil.rmtree(folder)
@@ -134,14 +138,13 @@ def _owner(found: Record) -> str:
     return f"upgrader:{found.token}"
 
 
-def _claim(spec: ClusterSpec, folder: Path) -> None:
+def _claim(spec: ClusterSpec, folder: Path, *, namespaces: bool) -> None:
     """Choose addresses that nobody has and write them down, under the lock of all clusters of this user."""
-    root = os.geteuid() == 0
     with locked(state_root() / ".lock"):
         others = [
             record.read(other).addresses for other in {*record.clusters(state_root()), *record.clusters(folder.parent)}
         ]
-        if root:
+        if namespaces:
             addresses = pick_subnet(other.octet for other in others)
         else:
             addresses = pick_ports(port for other in others for port in _ports(other))
@@ -153,7 +156,7 @@ def _claim(spec: ClusterSpec, folder: Path) -> None:
             created=timing.show(datetime.now(UTC).replace(microsecond=0)),
         )
         record.write(folder, claimed)
-        if root:
+        if namespaces:
             network.make_bridge(addresses, _owner(claimed))
 
 
@@ -171,10 +174,11 @@ def _bring_up(folder: Path, boxes: tuple[BoxSpec, ...], kwok: KwokSpec, progress
     if boxes:
         pause.make(folder / "pause.tar")
     early = [box for box in boxes if not box.kernel]
-    for box in early:  # their kubelets try until the API server is there
-        progress(f"box {box.name}: kubelet {box.kubelet}")
-        cluster.record_box(box).boot(record.read(folder).box(box.name), progress)
-    _wait_for_api(cluster)
+    with ThreadPoolExecutor(_BOXES_AT_ONCE) as pool:  # their kubelets try until the API server is there
+        booting = [pool.submit(_boot, cluster, box, progress) for box in early]
+    for each in booting:
+        each.result()
+    cluster.wait_for_api()
     kernel_names.install(cluster.api)
     for box in boxes:
         if box not in early:
@@ -188,29 +192,6 @@ def _bring_up(folder: Path, boxes: tuple[BoxSpec, ...], kwok: KwokSpec, progress
     return cluster
 
 
-def _wait_for_api(cluster: Cluster) -> None:
-    """Until the API server answers `ok` and the service account that pods need is there."""
-    trying = tenacity.Retrying(
-        retry=tenacity.retry_if_result(lambda found: not found),
-        wait=tenacity.wait_fixed(0.05),
-        stop=tenacity.stop_after_delay(API_SECONDS),
-    )
-
-    def answers() -> bool:
-        if cluster.box.holder() is None:
-            raise DevClusterError("the control plane has ended", details=_said(cluster))
-        return cluster.api.ready() and cluster.api.get("/api/v1/namespaces/default/serviceaccounts/default") is not None
-
-    try:
-        trying(answers)
-    except tenacity.RetryError as error:
-        raise DevClusterError(f"the API server is not ready after {API_SECONDS:g} s", details=_said(cluster)) from error
-
-
-def _said(cluster: Cluster) -> str:
-    lines: list[str] = []
-    folder = cluster.folder / FOLDER
-    for path in (folder / "init.log", folder / "starts.log", cluster.control_plane.log("kube-apiserver")):
-        if path.exists():
-            lines += [f"{path}:", *path.read_text(errors="replace").splitlines()[-8:]]
-    return "\n".join(lines)
+def _boot(cluster: Cluster, box: BoxSpec, progress: Progress) -> None:
+    cluster.record_box(box).boot(progress)
+    progress(f"box {box.name}: kubelet {box.kubelet}")

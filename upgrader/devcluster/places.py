@@ -39,6 +39,13 @@ def locked(path: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[N
         yield
 
 
+def last_lines(log: Path, count: int = 8) -> str:
+    """The end of a log, under its name; empty when there is none."""
+    if not log.exists():
+        return ""
+    return "\n".join([f"{log}:", *log.read_text(errors="replace").splitlines()[-count:]])
+
+
 def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
     """Write a file so that a reader sees the old one or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a cluster is made of, kept in its directory: written before anything is started, the truth for taking it down."""
+"""What a cluster is made of, in its directory: written before anything is started, the truth for taking it down."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

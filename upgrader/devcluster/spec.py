@@ -57,6 +57,8 @@ class ClusterSpec(Struct, frozen=True, kw_only=True):
     box_labels: Mapping[str, str] = {}
     fast: bool = True
     """A dead node is NotReady after about 6 s instead of 40 s."""
+    loopback: bool = False
+    """No namespaces, free ports on 127.0.0.1, no boxes: all there is without root."""
 
     def box_specs(self) -> tuple[BoxSpec, ...]:
         """One per box."""

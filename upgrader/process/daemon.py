@@ -5,6 +5,8 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import tenacity
+
 from upgrader.process.finished import Command, ProgramMissingError, environment
 
 PROC = Path("/proc")
@@ -20,7 +22,7 @@ def start(words: Sequence[str | Path], *, log: Path, env: Mapping[str, str] | No
     log.parent.mkdir(parents=True, exist_ok=True)
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     try:
-        return os.posix_spawnp(
+        pid = os.posix_spawnp(
             command.words[0],
             command.words,
             environment(env, os.environ),
@@ -33,6 +35,11 @@ def start(words: Sequence[str | Path], *, log: Path, env: Mapping[str, str] | No
         )
     except OSError as error:
         raise ProgramMissingError(command, error) from error
+    # it is returned a moment before it can be found by its command line
+    tenacity.Retrying(wait=tenacity.wait_fixed(0.001), retry=tenacity.retry_if_result(lambda seen: not seen))(
+        lambda: command_line(pid) or not alive(pid)
+    )
+    return pid
 
 
 def command_line(pid: int) -> tuple[str, ...]:
