@@ -30,6 +30,15 @@ class Write(msgspec.Struct, frozen=True):
     subresource: str = ""
 
 
+class Use(msgspec.Struct, frozen=True):
+    """A right that was used, in RBAC's words."""
+
+    verb: str
+    group: str
+    resource: str  # with its subresource: pods/exec
+    namespace: str = ""
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """An Event as it was written."""
 
@@ -56,6 +65,7 @@ class FakeCluster:
         self.reachable = True
         self.git_version = "v1.36.3"
         self.writes: list[Write] = []
+        self.uses: set[Use] = set()
         self.events: list[Event] = []
         self.files: dict[tuple[str, str], bytes | Callable[[], bytes | None]] = {}
         """What read_file finds, by pod uid and path."""
@@ -70,6 +80,7 @@ class FakeCluster:
     # ---- reading
 
     async def get(self, kind: ResourceKind[T], name: str, namespace: str = "") -> T | None:
+        self._use(kind, namespace, "get")
         self._reach("get", kind.path(name, namespace))
         found = self.store.find(kind, name, namespace)
         return None if found is None else msgspec.convert(found, kind.type)
@@ -77,6 +88,7 @@ class FakeCluster:
     async def list(
         self, kind: ResourceKind[T], namespace: str = "", *, labels: str = "", fields: str = ""
     ) -> Sequence[T]:
+        self._use(kind, namespace, "list")
         self._reach("list", kind.path(namespace=namespace))
         return [
             msgspec.convert(found, kind.type)
@@ -90,6 +102,7 @@ class FakeCluster:
 
     async def read_file(self, pod: Pod, container: str, path: str) -> bytes | None:
         meta = pod.metadata
+        self._use(PODS, meta.namespace, "get", "create", subresource="exec")
         self._reach("exec", PODS.path(meta.name, meta.namespace, "exec"))
         running = self.store.find(PODS, meta.name, meta.namespace)
         if running is None or running["metadata"]["uid"] != meta.uid:
@@ -109,6 +122,7 @@ class FakeCluster:
         for name in set(CLUSTER_SIDE) - {"name", "namespace"}:
             meta.pop(name, None)
         write = Write("create", kind.kind, meta["name"], meta.get("namespace", ""))
+        self._use(kind, write.namespace, "create")
         return self._write(write, kind, lambda: self.store.add(kind, manifest))
 
     async def merge(
@@ -148,6 +162,7 @@ class FakeCluster:
             self._applied[key] = manifest
             return result
 
+        self._use(kind, namespace, "create", "patch")
         return self._write(Write("apply", kind.kind, name, namespace), kind, act)
 
     async def delete(self, kind: ResourceKind[T], meta: ObjectMeta) -> None:
@@ -156,6 +171,7 @@ class FakeCluster:
             if found is not None and found["metadata"]["uid"] == meta.uid:
                 self.store.mark_deleted(kind, meta.name, meta.namespace)
 
+        self._use(kind, meta.namespace, "delete")
         self._do(Write("delete", kind.kind, meta.name, meta.namespace), act)
 
     async def evict(self, pod: ObjectMeta) -> None:
@@ -169,12 +185,14 @@ class FakeCluster:
             self._ask_budgets(found)
             self.store.mark_deleted(PODS, pod.name, pod.namespace)
 
+        self._use(PODS, pod.namespace, "create", subresource="eviction")
         self._do(Write("evict", "Pod", pod.name, pod.namespace, "eviction"), act)
 
     async def event(
         self, regarding: ObjectMeta, kind: str, api_version: str, *, reason: str, message: str, warning: bool = False
     ) -> None:
         assert api_version, "an Event says which object it is about"
+        self.uses.add(Use("create", "", "events", regarding.namespace or "default"))
         self._log(Write("event", kind, regarding.name, regarding.namespace))
         self.events.append(Event(kind=kind, name=regarding.name, reason=reason, message=message, warning=warning))
 
@@ -207,6 +225,7 @@ class FakeCluster:
         subresource: str,
     ) -> T:
         write = Write(verb, kind.kind, meta.name, meta.namespace, subresource)
+        self._use(kind, meta.namespace, "patch", subresource=subresource)
         return self._write(write, kind, lambda: self.store.save(kind, meta.name, meta.namespace, edit))
 
     def _write(self, write: Write, kind: ResourceKind[T], act: Callable[[], Object]) -> T:
@@ -224,6 +243,10 @@ class FakeCluster:
         if fault is not None:
             raise fault.error
         return result
+
+    def _use(self, kind: ResourceKind[Any], namespace: str, *verbs: str, subresource: str = "") -> None:
+        resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
+        self.uses.update(Use(verb, kind.group, resource, namespace) for verb in verbs)
 
     def _log(self, write: Write) -> None:
         self.writes.append(write)

@@ -1,0 +1,96 @@
+"""deploy/ gives the controller the rights that whole rollouts use, and no other."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from tests.support.cluster import Use
+from tests.support.repository import ROOT
+from tests.support.rig import Rig, running
+from upgrader.api.kinds import KINDS
+from upgrader.api.resources import NODES, PODS, UPGRADE_PLANS
+from upgrader.core.errors import ConflictError
+from upgrader.kube.lease import LEASES
+
+SYSTEM = "gpu-upgrader-system"
+JOBS_IN = "default"
+"""Namespace of the rig's jobs."""
+
+UNSEEN = {
+    # Rights that no rollout on the fake cluster shows, by who uses them.
+    *((verb, kind.resource.plural) for verb in ("list", "watch") for kind in KINDS),  # kopf
+    *((verb, NODES.plural) for verb in ("list", "watch")),  # the node cache
+    *((verb, LEASES.plural) for verb in ("get", "create", "patch")),  # the lease
+}
+
+
+def documents(name: str) -> list[dict]:
+    return list(yaml.safe_load_all((ROOT / "deploy" / name).read_text()))
+
+
+def granted() -> Iterator[tuple[str, Use]]:
+    """Every right as (namespace it holds in or * for all, verb/group/resource)."""
+    roles = {(doc["kind"], doc["metadata"]["name"]): doc["rules"] for doc in documents("rbac.yaml") if "rules" in doc}
+    bindings = [doc for doc in documents("rbac.yaml") + documents("job-namespace.yaml") if "roleRef" in doc]
+    for binding in bindings:
+        namespace = binding["metadata"].get("namespace", "*").replace("NAMESPACE", JOBS_IN)
+        for rule in roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]:
+            for group in rule["apiGroups"]:
+                for resource in rule["resources"]:
+                    for verb in rule["verbs"]:
+                        yield namespace, Use(verb, group, resource)
+
+
+def covers(namespace: str, right: Use, use: Use) -> bool:
+    return namespace in ("*", use.namespace) and (right.verb, right.group, right.resource) == (
+        use.verb,
+        use.group,
+        use.resource,
+    )
+
+
+async def rollout(ending: str) -> set[Use]:
+    rig = Rig()
+    revision = await running(rig, gpus=4)
+    rig.fleet.replica("server", node="gpu-0", gpus=4)
+    rig.plan("up", revision)
+    if ending != "Go":
+        await rig.until(lambda: rig.fleet.trainers["gang"].stops > 0)
+        rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": ending}})
+    await rig.until(lambda: rig.over("up"), 3000)
+    for _ in range(10):  # what is taken away when it is over
+        with contextlib.suppress(ConflictError):  # the controller looks again then
+            await rig.second()
+    return rig.cluster.uses
+
+
+@pytest.fixture(scope="module")
+def uses() -> set[Use]:
+    """What the controller does in a rollout, in one that is undone, and with somebody else's pod in the way."""
+    return asyncio.run(rollout("Go")) | asyncio.run(rollout("AbortAndUndo"))
+
+
+def test_everything_that_a_rollout_does_is_allowed(uses):
+    rights = list(granted())
+    missing = {use for use in uses if not any(covers(namespace, right, use) for namespace, right in rights)}
+    assert missing == set()
+
+
+def test_nothing_is_allowed_that_nobody_does(uses):
+    idle = {
+        (namespace, right.verb, right.group, right.resource)
+        for namespace, right in granted()
+        if (right.verb, right.resource) not in UNSEEN and not any(covers(namespace, right, use) for use in uses)
+    }
+    assert idle == set()
+
+
+def test_jobs_are_changed_only_where_a_role_binding_says_so(uses):
+    cluster_wide = {(right.verb, right.resource) for namespace, right in granted() if namespace == "*"}
+    touching = {use for use in uses if use.namespace == JOBS_IN and use.verb not in ("get", "list")}
+    assert {use.resource for use in touching} >= {"jobs", "pods", "pods/exec", "checkpointrequests"}
+    assert {(use.verb, use.resource) for use in touching if use.resource != "events"} & cluster_wide == set()
+    assert not any(resource.startswith(f"{PODS.plural}/") for _, resource in cluster_wide)
