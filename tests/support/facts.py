@@ -70,15 +70,15 @@ def member(pod: str, at: str, **changes: Any) -> MemberFacts:
     return MemberFacts(**{**facts, **changes})
 
 
-def gang(name: str, at: Iterable[str], *, gpus: int = 8, **changes: Any) -> Gang:
+def gang(job: str, at: Iterable[str], /, *, gpus: int = 8, **changes: Any) -> Gang:
     """A complete Job that can be asked, one member on each node."""
-    members = tuple(member(f"{name}-{number}", where, gpus=gpus) for number, where in enumerate(at))
+    members = tuple(member(f"{job}-{number}", where, gpus=gpus) for number, where in enumerate(at))
     facts = {
-        "name": f"ml/Job/{name}",
+        "name": f"ml/Job/{job}",
         "namespace": "ml",
         "kind": "Job",
         "members": members,
-        "owner": Owner(kind="Job", name=name, uid=f"uid-job-{name}"),
+        "owner": Owner(kind="Job", name=job, uid=f"uid-job-{job}"),
         "wanted": len(members),
         "method": "file",
     }

@@ -51,7 +51,8 @@ def why_gang(name: str, snapshot: Snapshot, forecast: Forecast) -> Explanation |
     gang = next((gang for gang in snapshot.gangs if gang.name == name), None)
     if gang is None:
         return None
-    runs = f"It has {len(gang.members)} members with {gang.gpus} GPUs on {_list(sorted(gang.nodes)) or 'no node'}."
+    size = f"{_count(len(gang.members), 'member')} with {_count(gang.gpus, 'GPU')}"
+    runs = f"It has {size} on {_list(sorted(gang.nodes)) or 'no node'}."
     holds = [hold.message for hold in forecast.holds if hold.subject == name]
     placed = _placed(forecast, gang=name)
     if placed is not None:
@@ -116,6 +117,10 @@ def _visits(closure: ClosureForecast, gang: Gang, forecast: Forecast) -> list[st
     return [
         f"Node {node} is upgraded: {' '.join(reasons.get(node, []))}" for node in closure.nodes if node in gang.nodes
     ]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _list(names: list[str]) -> str:

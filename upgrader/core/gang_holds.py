@@ -87,7 +87,7 @@ def _not_complete(_: World, gang: Gang) -> Found | None:
     return (
         HoldReason.GANG_NOT_COMPLETE,
         (
-            f"{gang.name} has {running} running members of {max(gang.wanted, len(gang.members))}; only complete gangs "
+            f"{running} of {max(gang.wanted, len(gang.members))} members of {gang.name} run; only complete gangs "
             "are asked. See why the others do not run."
         ),
     )

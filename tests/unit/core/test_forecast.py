@@ -210,19 +210,19 @@ GANG_HOLDS = {
         {"wanted": 2},
         {},
         H.GANG_NOT_COMPLETE,
-        "ml/Job/x has 1 running members of 2; only complete gangs are asked. See why the others do not run.",
+        "1 of 2 members of ml/Job/x run; only complete gangs are asked. See why the others do not run.",
     ),
     "has a member that waits": (
         {"members": (member("x-0", "a"), member("x-1", "", phase="Pending")), "wanted": 2},
         {},
         H.GANG_NOT_COMPLETE,
-        "ml/Job/x has 1 running members of 2; only complete gangs are asked. See why the others do not run.",
+        "1 of 2 members of ml/Job/x run; only complete gangs are asked. See why the others do not run.",
     ),
     "has a member that ends": (
         {"members": (member("x-0", "a"), member("x-1", "a", terminating=True)), "wanted": 1},
         {},
         H.GANG_NOT_COMPLETE,
-        "ml/Job/x has 1 running members of 2; only complete gangs are asked. See why the others do not run.",
+        "1 of 2 members of ml/Job/x run; only complete gangs are asked. See why the others do not run.",
     ),
     "uses GPUs outside the pool": (
         {"members": (member("x-0", "a"), member("x-1", "z"))},

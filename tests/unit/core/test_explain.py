@@ -1,0 +1,137 @@
+import pytest
+
+from tests.support.facts import NEW, fresh_node, gang, node, snapshot, target
+from tests.support.world import START
+from upgrader.core.explain import Explanation, find_gangs, why_gang, why_node
+from upgrader.core.forecast import StrategyFacts, forecast
+
+OLDER = "The node has driver sim 560.1, the stack asks for sim 570.10."
+WORLD = snapshot(
+    [
+        node("a"),
+        node("b"),
+        node("c"),
+        node("d", NEW, kernel_label="other"),
+        node("e", skip=True),
+        fresh_node("f"),
+        node("g"),
+        node("v", visit="uid-visit"),
+        node("w"),
+    ],
+    [
+        gang("train", ["a", "b"]),
+        gang("quiet", ["e"], method=""),
+        gang("side", ["d"]),
+        gang("kept", ["e"]),
+        gang("web", ["g"], replicated=True, method="", owner=None),
+    ],
+)
+ALREADY = frozenset({"v", "w"})
+MADE = forecast(WORLD, target(), StrategyFacts(max_unavailable="100%"), now=START, already=ALREADY)
+SKIPPED = "Node e carries the label gpu-upgrader.io/skip=true; remove it to have the node upgraded."
+QUIET = (
+    "ml/Job/quiet is waited for until it ends. It says nothing about how to ask it for a checkpoint. See "
+    "docs/checkpointing.md for what it can declare."
+)
+
+NODES = {
+    "a": Explanation(
+        subject="a",
+        verdict="Node a is upgraded in batch 2 of 2, together with b.",
+        because=(OLDER, "ml/Job/train is asked for a checkpoint, stopped and restarted for it."),
+    ),
+    "c": Explanation(
+        subject="c",
+        verdict="Node c is upgraded in batch 1 of 2.",
+        because=(OLDER, "Nothing that uses GPUs runs there."),
+    ),
+    "d": Explanation(
+        subject="d",
+        verdict=f"Node d is on revision {target().revision} and needs nothing.",
+        because=("The kernel label says other, the kubelet says 6.1.0-40-amd64; the kubelet is believed.",),
+    ),
+    "e": Explanation(subject="e", verdict="Node e should be upgraded and is held.", because=(QUIET, SKIPPED, OLDER)),
+    "f": Explanation(
+        subject="f",
+        verdict="Node f gets its first driver without a plan: nothing runs on it that could be lost.",
+        because=("The node has no driver of ours yet.",),
+    ),
+    "g": Explanation(
+        subject="g",
+        verdict="Node g is upgraded in batch 2 of 2.",
+        because=(OLDER, "Pods of ml/Job/web on it are evicted; their owner makes them again elsewhere."),
+    ),
+    "v": Explanation(subject="v", verdict="Node v is being visited by this plan.", because=(OLDER,)),
+    "w": Explanation(
+        subject="w",
+        verdict="Node w was visited by this plan and is not as the stack asks; see its NodeUpgrade.",
+        because=(OLDER,),
+    ),
+    "z": None,
+}
+
+
+@pytest.mark.parametrize(("name", "expected"), NODES.items(), ids=NODES.keys())
+def test_why_a_node(name, expected):
+    assert why_node(name, WORLD, MADE, already=ALREADY) == expected
+
+
+GANGS = {
+    "ml/Job/train": Explanation(
+        subject="ml/Job/train",
+        verdict="ml/Job/train is stopped once, in batch 2, after all its members acknowledged a checkpoint.",
+        because=(
+            "It has 2 members with 16 GPUs on a, b.",
+            f"Node a is upgraded: {OLDER}",
+            f"Node b is upgraded: {OLDER}",
+        ),
+    ),
+    "ml/Job/web": Explanation(
+        subject="ml/Job/web",
+        verdict="Pods of ml/Job/web are evicted in batch 2, where their nodes are upgraded.",
+        because=("It has 1 member with 8 GPUs on g.", f"Node g is upgraded: {OLDER}"),
+    ),
+    "ml/Job/quiet": Explanation(
+        subject="ml/Job/quiet",
+        verdict="ml/Job/quiet is not stopped, and keeps its nodes from being upgraded.",
+        because=(QUIET, "It has 1 member with 8 GPUs on e."),
+    ),
+    "ml/Job/kept": Explanation(
+        subject="ml/Job/kept",
+        verdict="ml/Job/kept is not stopped now: its nodes are held by something else.",
+        because=(QUIET, SKIPPED, "It has 1 member with 8 GPUs on e."),
+    ),
+    "ml/Job/side": Explanation(
+        subject="ml/Job/side",
+        verdict="ml/Job/side is not stopped: none of its nodes is to be visited.",
+        because=("It has 1 member with 8 GPUs on d.",),
+    ),
+    "ml/Job/nobody": None,
+}
+
+
+@pytest.mark.parametrize(("name", "expected"), GANGS.items(), ids=GANGS.keys())
+def test_why_a_gang(name, expected):
+    assert why_gang(name, WORLD, MADE) == expected
+
+
+def test_long_lists_are_cut():
+    world = snapshot([node(name) for name in "abcdefgh"], [gang("wide", "abcdefgh")])
+    made = forecast(world, target(), StrategyFacts(max_unavailable="100%"), now=START)
+    found = why_node("a", world, made)
+    assert found is not None
+    assert found.verdict == "Node a is upgraded in batch 1 of 1, together with b, c, d, e, f and 2 more."
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    {
+        "the whole name": ("ml/Job/train", ("ml/Job/train",)),
+        "namespace and job": ("ml/train", ("ml/Job/train",)),
+        "the job alone": ("train", ("ml/Job/train", "web/Job/train")),
+        "nothing of this name": ("trai", ()),
+    }.values(),
+)
+def test_what_somebody_may_mean(text, names):
+    world = snapshot([], [gang("train", ["a"]), gang("train", ["b"], name="web/Job/train", namespace="web")])
+    assert find_gangs(world, text) == names
