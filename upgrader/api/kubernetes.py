@@ -183,6 +183,7 @@ class ContainerStatus(Wire, frozen=True, kw_only=True):
 class PodStatus(Wire, frozen=True, kw_only=True):
     phase: str = ""
     reason: str = ""
+    message: str = ""
     start_time: str | None = None
     pod_ip: str = msgspec.field(name="podIP", default="")
     conditions: list[Condition] = []

@@ -9,6 +9,9 @@ from enum import StrEnum
 import msgspec
 
 ORDER_VARIABLE = "UPGRADER_ORDER"
+NODE_VARIABLE = "UPGRADER_NODE"
+"""Name of the node, by the downward API."""
+
 TERMINATION_LOG = "/dev/termination-log"
 HOST_ROOT = "/host"
 """Where a node's file system is mounted in our pods on it."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from upgrader.core.orders import (
+    NODE_VARIABLE,
     ORDER_VARIABLE,
     RUN_DIRECTORY,
     TERMINATION_LOG,
@@ -32,9 +33,6 @@ from upgrader.node.prepare import prepare
 from upgrader.node.programs import SystemPrograms
 from upgrader.node.validate import validate
 from upgrader.node.visit import Visit
-
-NODE_VARIABLE = "UPGRADER_NODE"
-"""Name of the node, by the downward API."""
 
 _ORDERS: dict[str, type[PrepareOrder] | type[VisitOrder] | type[ValidateOrder]] = {
     "prepare": PrepareOrder,

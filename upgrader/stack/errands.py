@@ -1,42 +1,66 @@
-"""What became of our pods on a node: from what the kubelet says to an outcome with the pod's own words."""
+"""What became of our pods on a node: from what the kubelet says to an outcome with the pod's own words. Pure.
 
+An answer is the exit code together with the termination message. What cannot be understood counts as failed, with what
+was said: a visit that went wrong without a word must not be taken for one that went well.
+"""
+
+import re
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 
 import msgspec
 
 from upgrader.api import names
 from upgrader.api.kubernetes import ContainerStatus, Job, Pod
+from upgrader.core import timing
 from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.visit_facts import Errand, Outcome
+from upgrader.stack.naming import PREPARE, VALIDATE, VISIT, is_validation
 
-IMAGE_TROUBLE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+_IMAGE_TROUBLE = frozenset({"ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable"})
+_NEVER = frozenset({"InvalidImageName", "ErrImageNeverPull"})
+_START_TROUBLE = frozenset(
+    {"CreateContainerConfigError", "CreateContainerError", "CreatePodSandboxError", "RunContainerError"}
+)
+_ABSENT = re.compile(r"code = NotFound|manifest unknown|name unknown")
+"""How containerd and CRI-O hand on a registry's "there is no such image"."""
+
+_SHOWN = 300
+_LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 
 
 def prepare_errand(pods: Iterable[Pod]) -> Errand:
     """The prepare pod among a visit's pods."""
-    return _latest(_of(pods, "prepare"))
+    return _latest(_of(pods, PREPARE))
 
 
 def visit_errand(job: Job | None, pods: Iterable[Pod]) -> Errand:
-    """The visit Job: its own condition decides, its last pod has the words."""
-    mine = _of(pods, "visit")
+    """The visit Job. Its own condition decides, because it runs a pod again that died; its last pod has the words.
+
+    While the Job is not over its pods are not judged: one that cannot start now may yet, and a way back that began
+    meanwhile would meet it on the node.
+    """
     if job is None:
         return Errand()
-    mine = [pod for pod in mine if any(one.uid == job.metadata.uid for one in pod.metadata.owner_references)]
-    last = _latest(mine)
-    ended = {one.type for one in job.status.conditions if one.status == "True"}
+    mine = [
+        pod for pod in _of(pods, VISIT) if any(one.uid == job.metadata.uid for one in pod.metadata.owner_references)
+    ]
+    ended = {one.type: one for one in job.status.conditions if one.status == "True"}
     if "Complete" in ended:
-        return Errand(outcome=Outcome.SUCCEEDED, result=last.result)
+        done = [pod for pod in mine if pod.status.phase == "Succeeded"]
+        # Its pods may have been cleaned away; that they completed is on the Job.
+        return _latest(done) if done else Errand(outcome=Outcome.SUCCEEDED)
     if "Failed" in ended:
-        why = next((one.message for one in job.status.conditions if one.type == "Failed"), "")
+        last = _latest([pod for pod in mine if pod.status.phase == "Failed"])
+        why = f"{ended['Failed'].reason}: {ended['Failed'].message}".strip(": ")
         return Errand(outcome=Outcome.FAILED, result=last.result, trouble=last.trouble or why)
+    last = _latest([pod for pod in mine if pod.status.phase not in {"Succeeded", "Failed"}])
     return Errand(outcome=Outcome.WAITING, trouble=last.trouble)
 
 
 def validate_errand(pods: Iterable[Pod], *, reverting: bool) -> Errand:
     """The validation pod of this way: the one before the way back does not count on it."""
-    way = "revalidate-" if reverting else "validate-"
-    return _latest([pod for pod in _of(pods, "validate") if pod.metadata.name.startswith(way)])
+    return _latest([pod for pod in _of(pods, VALIDATE) if is_validation(pod.metadata, reverting=reverting)])
 
 
 def _of(pods: Iterable[Pod], component: str) -> list[Pod]:
@@ -46,42 +70,85 @@ def _of(pods: Iterable[Pod], component: str) -> list[Pod]:
 def _latest(pods: Sequence[Pod]) -> Errand:
     if not pods:
         return Errand()
-    pod = max(pods, key=lambda one: (one.metadata.creation_timestamp, one.metadata.name))
-    statuses = [*pod.status.init_container_statuses, *pod.status.container_statuses]
+    pod = max(pods, key=_age)
     match pod.status.phase:
         case "Succeeded":
-            return Errand(outcome=Outcome.SUCCEEDED, result=_result(statuses))
+            return _succeeded(pod)
         case "Failed":
-            return Errand(outcome=Outcome.FAILED, result=_result(statuses), trouble=_why(pod, statuses))
+            answer = _answer(pod)
+            # Killed after it had said "done": the kubelet's word counts, and its own would explain nothing.
+            result = None if answer is not None and answer.reason is Reason.DONE else answer
+            return Errand(outcome=Outcome.FAILED, result=result, trouble=_failure(pod))
         case _:
-            return Errand(outcome=Outcome.WAITING, trouble=_waiting(pod, statuses))
+            return _waiting(pod)
 
 
-def _result(statuses: Sequence[ContainerStatus]) -> OrderResult | None:
-    for status in reversed(statuses):
+def _age(pod: Pod) -> tuple[datetime, str]:
+    created = pod.metadata.creation_timestamp
+    return (timing.parse(created) if created else _LONG_AGO, pod.metadata.name)
+
+
+def _succeeded(pod: Pod) -> Errand:
+    answer = _answer(pod)
+    if answer is not None and answer.reason is Reason.DONE:
+        return Errand(outcome=Outcome.SUCCEEDED, result=answer)
+    if answer is not None:
+        return Errand(outcome=Outcome.FAILED, result=answer, trouble="exit code 0 contradicts the answer")
+    said = " ".join(one.state.terminated.message for one in pod.status.container_statuses if one.state.terminated)
+    return Errand(outcome=Outcome.FAILED, trouble=f"ended without an answer; it said: {_short(said) or 'nothing'}")
+
+
+def _answer(pod: Pod) -> OrderResult | None:
+    """The termination message of the container that had the order."""
+    for status in pod.status.container_statuses:
         ended = status.state.terminated
-        if ended is None or not ended.message:
+        if ended is None:
             continue
         try:
             return msgspec.json.decode(ended.message, type=OrderResult)
         except msgspec.MsgspecError:
-            if ended.exit_code:
-                return OrderResult(reason=Reason.BAD_ORDER, message=f"{status.name}: {ended.message.strip()[:300]}")
+            continue  # not a result: `_failure` and `_succeeded` show what it said instead
     return None
 
 
-def _why(pod: Pod, statuses: Sequence[ContainerStatus]) -> str:
-    for status in statuses:
+def _failure(pod: Pod) -> str:
+    """Why a pod failed that gave no answer: the first container that ended badly, or the kubelet's word on the pod."""
+    for status in _statuses(pod):
         ended = status.state.terminated
         if ended is not None and ended.exit_code:
-            return f"{status.name} ended with {ended.exit_code}: {ended.message.strip()[:300] or ended.reason}"
-    return pod.status.message or pod.status.reason
+            said = _short(ended.message) or ended.reason or "nothing"
+            return f"container {status.name} ended with {ended.exit_code}; it said: {said}"
+    return ": ".join(part for part in (pod.status.reason, pod.status.message) if part) or "the pod failed"
 
 
-def _waiting(pod: Pod, statuses: Sequence[ContainerStatus]) -> str:
-    for status in statuses:
+def _waiting(pod: Pod) -> Errand:
+    """What keeps a pod from starting.
+
+    An image that the registry says is absent fails at once: the controller saw it there by this very digest, so it was
+    removed and will not come by waiting. Everything else that pulls meet (a registry away, a network down, credentials
+    that are being rotated) may pass, so the phase's deadline decides.
+    """
+    images = {one.name: one.image for one in (*pod.spec.init_containers, *pod.spec.containers)}
+    for status in _statuses(pod):
         waiting = status.state.waiting
-        if waiting is not None and waiting.reason in IMAGE_TROUBLE:
-            images = {one.name: one.image for one in (*pod.spec.init_containers, *pod.spec.containers)}
-            return f"image {images.get(status.name, status.name)} cannot be pulled: {waiting.message or waiting.reason}"
-    return ""
+        if waiting is None:
+            continue
+        image = images.get(status.name, status.name)
+        why = _short(waiting.message) or waiting.reason
+        if waiting.reason in _NEVER or (waiting.reason in _IMAGE_TROUBLE and _ABSENT.search(waiting.message)):
+            return Errand(outcome=Outcome.FAILED, trouble=f"image {image} cannot be pulled: {why}")
+        if waiting.reason in _IMAGE_TROUBLE:
+            return Errand(outcome=Outcome.WAITING, trouble=f"image {image} cannot be pulled yet: {why}")
+        if waiting.reason in _START_TROUBLE:
+            return Errand(outcome=Outcome.WAITING, trouble=f"container {status.name} does not start: {why}")
+    return Errand(outcome=Outcome.WAITING)
+
+
+def _statuses(pod: Pod) -> Sequence[ContainerStatus]:
+    return (*pod.status.init_container_statuses, *pod.status.container_statuses)
+
+
+def _short(text: str) -> str:
+    """The end of it, on one line: logs and errors say last what matters."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= _SHOWN else f"…{flat[-_SHOWN:]}"

@@ -30,12 +30,16 @@ def visit_name(upgrade: NodeUpgrade, *, reverting: bool) -> str:
 
 def validation_name(upgrade: NodeUpgrade, *, reverting: bool) -> str:
     """Name of the validation pod; the way back is validated anew."""
-    return _name(f"{validation_way(reverting=reverting)}validate", upgrade)
+    return _name(_validation(reverting=reverting), upgrade)
 
 
-def validation_way(*, reverting: bool) -> str:
-    """What tells the validation pods of both ways apart, in their names and annotations."""
-    return "re" if reverting else ""
+def is_validation(meta: ObjectMeta, *, reverting: bool) -> bool:
+    """Whether a pod is the validation pod of this way."""
+    return meta.name.startswith(f"{_validation(reverting=reverting)}-")
+
+
+def _validation(*, reverting: bool) -> str:
+    return "revalidate" if reverting else "validate"
 
 
 def _name(what: str, upgrade: NodeUpgrade) -> str:

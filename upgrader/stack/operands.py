@@ -60,13 +60,11 @@ def plugin_daemonset(stack: str, key: str, image: str, resource_name: str, setti
         "containers": [container],
         "volumes": [host_path("sockets", PLUGIN_SOCKETS), host_path("run", RUN_DIRECTORY)],
     }
-    return _daemonset(
-        f"device-plugin-{key}", stack, DEVICE_PLUGIN, key, spec, f"{resource_name} by {image}", settings
-    )
+    return _daemonset(f"device-plugin-{key}", stack, DEVICE_PLUGIN, key, spec, f"{resource_name} by {image}", settings)
 
 
 def _probes(command: list[str]) -> dict[str, Any]:
-    """Asked every second until it is ready once, because a visit waits for it, and then seldom: a probe is a process."""
+    """Asked every second until it is ready once, because a visit waits for it; then seldom: each is a process."""
     probe = {"exec": {"command": command}, "timeoutSeconds": 5}
     return {
         "startupProbe": {**probe, "periodSeconds": 1, "failureThreshold": STARTUP_SECONDS},
