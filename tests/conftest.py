@@ -1,17 +1,43 @@
-"""Fixtures that several folders share."""
+"""Fixtures that several folders share: clusters that are started when the first test asks and leave nothing behind."""
 
 import os
 
 import pytest
 
 EXISTING_CLUSTER = "UPGRADER_TEST_KUBECONFIG"
-"""A kubeconfig of a cluster of tests that is there already; it is used and never torn down."""
+"""Kubeconfig of a cluster for tests that is there already: used by tests of the API only, never torn down."""
 
 
 @pytest.fixture(scope="session")
-def kubeconfig():
-    """A kubeconfig, as admin, of a real API server with our kinds not yet installed."""
-    if named := os.environ.get(EXISTING_CLUSTER):
-        yield named
-        return
-    pytest.fail(f"set {EXISTING_CLUSTER}")
+def start_cluster():
+    """Start an embedded cluster by `start_cluster("purpose", boxes=…, kwok=…)`; it ends with the session."""
+    from upgrader.devcluster import ClusterSpec, down, up  # noqa: PLC0415 - units need none of it
+
+    started = []
+
+    def start(purpose, **spec):
+        name = f"t{os.getpid()}-{purpose}"
+        started.append(name)
+        return up(ClusterSpec(name=name, **spec), print)
+
+    yield start
+    for name in reversed(started):
+        down(name)
+
+
+@pytest.fixture(scope="session")
+def control_plane(start_cluster):
+    """A cluster without nodes, shared by the tests that need an API server only."""
+    return start_cluster("api", boxes=0, loopback=True)
+
+
+@pytest.fixture(scope="session")
+def dev_cluster(start_cluster):
+    """One embedded cluster for all tests that leave it as they found it: two boxes, three kwok nodes."""
+    return start_cluster("nodes", boxes=2, kwok=3)
+
+
+@pytest.fixture(scope="session")
+def kubeconfig(request):
+    """Admin's kubeconfig of a real API server."""
+    return os.environ.get(EXISTING_CLUSTER) or str(request.getfixturevalue("control_plane").kubeconfig)

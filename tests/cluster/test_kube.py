@@ -9,9 +9,12 @@ from tests.support import manifests as m
 from tests.support.waiting import eventually
 from upgrader.api.kubernetes import Wire
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, NODES, ResourceKind
-from upgrader.core.errors import ConfigurationError, ConflictError, LostLeadershipError
+from upgrader.core.errors import ConfigurationError, ConflictError, LostLeadershipError, UnreachableError
+from upgrader.kube.client import KubeCluster
+from upgrader.kube.install import install_kinds
 from upgrader.kube.lease import LEASES, Election
 from upgrader.kube.nodecache import NodeCache
+from upgrader.kube.transport import REQUEST_SECONDS
 
 pytestmark = pytest.mark.cluster
 
@@ -28,6 +31,19 @@ EVENTS = ResourceKind(group="", version="v1", kind="Event", plural="events", nam
 @pytest.fixture
 def unique():
     return f"t{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture(scope="module")
+def own_cluster(start_cluster):
+    """A control plane that only this file's tests take away."""
+    return start_cluster("away", boxes=0, loopback=True)
+
+
+@pytest.fixture
+async def own_api(own_cluster):
+    async with await KubeCluster.connect(str(own_cluster.kubeconfig)) as connected:
+        await install_kinds(connected)
+        yield connected
 
 
 async def make_nodes(api, unique, count):
@@ -132,3 +148,38 @@ async def test_a_lease_seen_by_others_is_the_one_that_was_written(api, unique):
 
     await Election(api, identity="a", name=unique, namespace="default").run(work)
     assert await holder() is None
+
+
+async def test_while_the_api_server_is_away_nothing_is_known_and_then_all_is(own_api, own_cluster, unique):
+    """Issue's trouble "API server away": refused, then silent; nodes that went meanwhile are not believed in."""
+    cache = NodeCache(own_api)
+    running = asyncio.create_task(cache.run())
+    kept, deleted = await make_nodes(own_api, unique, 2)
+    await cache.wait(lambda nodes: deleted.metadata.name in nodes)
+
+    async def known():
+        return cache.snapshot() is not None
+
+    await asyncio.to_thread(own_cluster.stop_api_server)
+    await eventually(known, lambda yes: not yes)
+    with pytest.raises(UnreachableError, match="no answer from the API server"):
+        await own_api.get(NODES, kept.metadata.name)
+    await asyncio.to_thread(own_cluster.start_api_server)
+    await own_api.delete(NODES, deleted.metadata)
+    await eventually(known)
+    nodes = await cache.wait(lambda nodes: deleted.metadata.name not in nodes)
+    assert kept.metadata.name in nodes
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_silent_api_server_does_not_hold_a_request_longer_than_a_lease_allows(own_api, own_cluster, unique):
+    await asyncio.to_thread(own_cluster.pause_api_server)
+    loop = asyncio.get_running_loop()
+    before = loop.time()
+    try:
+        with pytest.raises(UnreachableError):
+            await own_api.create(GPU_STACKS, m.gpu_stack(unique))
+    finally:
+        own_cluster.resume_api_server()
+    assert REQUEST_SECONDS - 1 < loop.time() - before < REQUEST_SECONDS + 2

@@ -27,7 +27,9 @@ FOREIGN_UID = "00000000-0000-0000-0000-0000000000ff"
 
 def pod(name, namespace, *, node="", labels=None):
     container = {"name": "main", "image": "registry.example/none:1"}
-    spec = {"containers": [container], "terminationGracePeriodSeconds": 5} | ({"nodeName": node} if node else {})
+    # No scheduler looks at it, so that nobody but the test writes to it.
+    spec = {"containers": [container], "terminationGracePeriodSeconds": 5, "schedulerName": "nobody"}
+    spec |= {"nodeName": node} if node else {}
     meta = {"name": name, "namespace": namespace, "labels": labels or {}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
