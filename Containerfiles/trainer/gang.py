@@ -176,7 +176,8 @@ class Line:
         """The first line of a stranger, who may say nothing or nonsense: then an empty greeting."""
         self._connection.settimeout(CONNECT_SECONDS)
         try:
-            return self.receive()
+            said: object = self.receive()
+            return said if isinstance(said, dict) else {}
         except (PeerLostError, ValueError):
             return {}
         finally:

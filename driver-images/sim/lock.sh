@@ -1,8 +1,8 @@
 # Sourced by load and unload. One at a time per node; a holder that died is passed over. Pids are the node's (hostPID).
 
-started() { sed 's/.*) //' "${PROC:-/proc}/$1/stat" 2>/dev/null | cut -d ' ' -f 20; }
+started() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20; }
 
-# FILE: take it, or end with 14 after ten seconds.
+# FILE: take it, or end with 14 after ten seconds (LOCK_TRIES tenths of a second).
 lock() {
   lock_file=$1
   tries=0
@@ -14,7 +14,7 @@ lock() {
       continue
     fi
     tries=$((tries + 1))
-    [ $tries -le 100 ] || { echo "held by process $holder: $lock_file" >&2; exit 14; }
+    [ $tries -le "${LOCK_TRIES:-100}" ] || { echo "held by process $holder: $lock_file" >&2; exit 14; }
     sleep 0.1
   done
   trap unlock EXIT

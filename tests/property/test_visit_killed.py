@@ -19,14 +19,14 @@ from upgrader.core.orders import Driver, KubeletTarget, OrderResult, Reason, Vis
 from upgrader.node.outcome import OrderFailedError
 from upgrader.node.visit import Visit
 
-KILLABLE = ("upgrader/node/visit.py", "upgrader/node/records.py", "upgrader/node/durable.py", "upgrader/node/driver.py")
+KILLABLE = tuple(f"/node/{name}.py" for name in ("visit", "records", "durable", "driver"))
 ORDER = VisitOrder(
     visit="v",
     unload=Driver(vendor="sim", version="1.0.0"),
     kubelet=KubeletTarget(version="1.35.4", binary=BINARY),
 )
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # hundreds of visits sync a lot
-# Killed between the last line of a `with` and its end, a file stays open until it is collected; a dead process has none.
+# Killed between the last line of a `with` and its end, a file stays open until it is collected; that is no fault.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

@@ -46,8 +46,11 @@ class Kubelets:
     def running(self) -> tuple[Running, ...]:
         """Those that run now, the longest-running first."""
         names = {self._binary, self._host.on_node(self._host.path(self._binary))}
-        found = (self._look(Path(entry.path), names) for entry in os.scandir(self._host.proc) if entry.name.isdigit())
-        return tuple(sorted((one for one in found if one is not None), key=lambda one: one.started))
+        seen = (self._look(Path(entry.path), names) for entry in os.scandir(self._host.proc) if entry.name.isdigit())
+        found = [one for one in seen if one is not None]
+        pids = {kubelet.pid for kubelet, _ in found}
+        # A program that the kubelet is about to start looks like the kubelet until it is loaded.
+        return tuple(sorted((one for one, parent in found if parent not in pids), key=lambda one: one.started))
 
     def signal(self, kubelet: Running, number: signal.Signals) -> None:
         """Send a signal; a process that is gone already is fine."""
@@ -56,27 +59,27 @@ class Kubelets:
         except ProcessLookupError:
             return
 
-    def _look(self, process: Path, names: set[str]) -> Running | None:
+    def _look(self, process: Path, names: set[str]) -> tuple[Running, int] | None:
+        """A kubelet and the pid of its parent."""
         try:
             if str((process / "exe").readlink()).removesuffix(_DELETED) not in names:
                 return None
             arguments = (process / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")[1:]
+            # Fields of stat, counted behind the name, which may hold blanks and brackets (proc(5)).
+            fields = (process / "stat").read_text().rpartition(")")[2].split()
             kubelet = Running(
                 pid=int(process.name),
-                started=self._started(process),
+                started=self._booted() + int(fields[19]) / os.sysconf("SC_CLK_TCK"),
                 sha256=self._digest(process / "exe"),
                 arguments=tuple(arguments),
             )
-        except (FileNotFoundError, ProcessLookupError):  # a kernel thread, or it ended while we looked
-            return None
-        return kubelet if kubelet.option("kubeconfig") else None
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            return None  # a kernel thread, one that ended while we looked, or one of another security domain
+        return (kubelet, int(fields[1])) if kubelet.option("kubeconfig") else None
 
-    def _started(self, process: Path) -> float:
-        # Field 22 of stat, counted behind the name, which may hold blanks and brackets (proc(5)).
-        ticks = int((process / "stat").read_text().rpartition(")")[2].split()[19])
+    def _booted(self) -> int:
         lines = (self._host.proc / "stat").read_text().splitlines()
-        boot = next(int(line.split()[1]) for line in lines if line.startswith("btime "))
-        return boot + ticks / os.sysconf("SC_CLK_TCK")
+        return next(int(line.split()[1]) for line in lines if line.startswith("btime "))
 
     def _digest(self, executable: Path) -> str:
         facts = executable.stat()  # of the very file, also where its name is gone

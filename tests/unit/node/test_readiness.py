@@ -97,7 +97,10 @@ def kubeconfig(host, server, user, cluster):
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "x",
-        "contexts": [{"name": "other", "context": {"cluster": "no", "user": "no"}}, {"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "contexts": [
+            {"name": "other", "context": {"cluster": "no", "user": "no"}},
+            {"name": "x", "context": {"cluster": "c", "user": "u"}},
+        ],
         "clusters": [{"name": "c", "cluster": {"server": f"https://127.0.0.1:{server.port}", **cluster}}],
         "users": [{"name": "u", "user": user}],
     }
@@ -201,7 +204,11 @@ def test_a_server_of_another_authority_is_not_believed(api, host, tmp_path_facto
         (VIEW, HEARTBEAT, ""),
         (VIEW, HEARTBEAT + 0.9, ""),
         (VIEW, HEARTBEAT + 1.1, "no heartbeat since the restart, the last at 2026-11-21T09:00:00Z"),
-        (NodeView(kubelet_version="v1.34.4", ready=True, heartbeat=HEARTBEAT), 0, "the API server still shows kubelet v1.34.4"),
+        (
+            NodeView(kubelet_version="v1.34.4", ready=True, heartbeat=HEARTBEAT),
+            0,
+            "the API server still shows kubelet v1.34.4",
+        ),
         (NodeView(kubelet_version="v1.35.4", ready=False, heartbeat=HEARTBEAT), 0, "the node is not Ready"),
     ],
 )
@@ -212,7 +219,8 @@ def test_what_counts_as_ready_again(view, since, shown):
 
 def test_a_node_without_conditions_is_not_ready(api, host):
     kubeconfig(host, api, FILES, {"certificate-authority": "pki/ca.crt"})
-    api.answers["/api/v1/nodes/gpu-a"] = (200, json.dumps({"status": {"nodeInfo": {"kubeletVersion": "v1"}}}).encode())
+    bare = {"status": {"nodeInfo": {"kubeletVersion": "v1"}}}
+    api.answers["/api/v1/nodes/gpu-a"] = (200, json.dumps(bare).encode())
     assert readiness.own_node(host, kubelet(), "gpu-a") == NodeView(kubelet_version="v1", ready=False, heartbeat=0.0)
 
 
@@ -223,7 +231,7 @@ def test_healthz_is_asked_where_the_flags_say(host, kubelet_server):
 
 def test_healthz_is_asked_where_the_configuration_says(host, kubelet_server):
     (host.root / "etc/kube/kubelet.yaml").write_text(
-        f"kind: KubeletConfiguration\nhealthzPort: {kubelet_server.port}\nhealthzBindAddress: 0.0.0.0\nfailSwapOn: false\n"
+        f"kind: KubeletConfiguration\nhealthzPort: {kubelet_server.port}\nhealthzBindAddress: 0.0.0.0\nmaxPods: 9\n"
     )
     kubelet_server.answers["/healthz"] = (500, b"pleg was last seen active 3m ago")
     fault = readiness.healthz(host, kubelet("--config", "/etc/kube/kubelet.yaml"))

@@ -1,4 +1,4 @@
-import os
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -93,6 +93,6 @@ def test_a_device_of_a_driver_before(container):
 
 
 def test_no_descriptor_is_left_open(container):
-    before = os.listdir("/proc/self/fd")
+    before = len(list(Path("/proc/self/fd").iterdir()))
     container.validate()
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

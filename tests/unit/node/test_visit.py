@@ -16,9 +16,7 @@ def order(visit="a", *, unload=DRIVER, kubelet=NEW):
 
 
 def run(world, an_order):
-    return Visit(
-        an_order, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock
-    ).run()
+    return Visit(an_order, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock).run()
 
 
 def refused(world, an_order):
