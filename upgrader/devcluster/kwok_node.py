@@ -37,7 +37,7 @@ class KwokNode:
         found = record.read(self._cluster)
         spec = found.kwok_of(self.name)
         wanted = node_object(
-            msgspec.structs.replace(spec, kernel=found.kwok_kernels.get(self.name, spec.kernel)), self.name
+            msgspec.structs.replace(spec, kernel=found.kwok_kernels.get(self.name) or spec.kernel), self.name
         )
         if self._api.create(NODES, wanted) is None:
             booting = [{"type": "Ready", "status": "False", "reason": "Booting", "message": "powered on"}]

@@ -43,7 +43,7 @@ class Node(Protocol):
         ...
 
     def set_kernel(self, kernel: str) -> None:
-        """The kernel name of the next power-on; simulated in both sorts."""
+        """The kernel name of the next power-on, simulated in both sorts; empty for the one that it had at first."""
         ...
 
     def wait_ready(self, seconds: float = READY_SECONDS) -> "NodeState":

@@ -1,0 +1,43 @@
+#!/bin/bash
+# Debian packages that the embedded cluster, the images and the demo need: installed when run by root, listed otherwise.
+# Nothing is done, and nobody asked, when all are there.
+set -eu
+
+packages=(
+  busybox-static             # the boxes' sandbox image
+  buildah                    # builds the images
+  containerd                 # in every box, with runc
+  containernetworking-plugins
+  iproute2
+  iptables                   # used by the CNI plugins
+  mmdebstrap                 # base image from the machine's own archive
+  mount
+  openssl                    # the cluster's certificates
+  runc
+  util-linux                 # unshare, nsenter
+)
+
+missing=()
+for package in "${packages[@]}"; do
+  case "$(dpkg-query --show --showformat '${db:Status-Status}' "$package" 2>/dev/null)" in
+    installed) ;;
+    *) missing+=("$package") ;;
+  esac
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+if [ "$(id -u)" != 0 ]; then
+  echo "These Debian packages are missing; as root: apt-get install --no-install-recommends ${missing[*]}" >&2
+  exit 1
+fi
+echo "installing: ${missing[*]}" >&2
+# a policy that lets no service start: the boxes run their own containerd, and the machine's is not wanted
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+  printf '#!/bin/sh\nexit 101\n' > "$policy"
+  chmod 755 "$policy"
+  trap 'rm -f "$policy"' EXIT
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt-get -q update
+apt-get -q install -y --no-install-recommends "${missing[@]}"
