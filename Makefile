@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages lock format lint unit e2e test demo bench generate verify image nightly
+.PHONY: help setup packages lock format lint unit e2e test demo bench generate golden verify image nightly
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ lint: setup ## ruff (ALL), mypy --strict, import-linter
 
 generate: setup ## crds/, drawings and stubs from their sources
 	$(BIN)/python -m upgrader.api.generate .
+
+golden: setup ## the kept manifests of tests/unit/stack anew; read the diff
+	UPGRADER_REWRITE_GOLDEN=1 $(PYTEST) -q tests/unit/stack
 
 verify: setup ## fails when something generated is not current
 	$(BIN)/python -m upgrader.api.generate --check .

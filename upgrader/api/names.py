@@ -37,6 +37,7 @@ LABEL_CLOSURE = f"{GROUP}/closure"
 LABEL_COMPONENT = f"{GROUP}/component"
 LABEL_IMAGE_KEY = f"{GROUP}/image-key"
 ANNOTATION_READABLE = f"{GROUP}/readable"  # what a hashed name stands for
+ANNOTATION_NODE_UPGRADE = f"{GROUP}/node-upgrade"  # on pods and Jobs of a visit: its name, too long for a label's value
 
 FINALIZER = f"{GROUP}/nothing-stopped-or-marked"
 

@@ -23,7 +23,6 @@ from upgrader.core.orders import (
 )
 from upgrader.core.phases import NodePhase, row
 from upgrader.stack.naming import (
-    ANNOTATION_UPGRADE,
     PREPARE,
     VALIDATE,
     VISIT,
@@ -218,7 +217,7 @@ def _pod(name: str, upgrade: NodeUpgrade, component: str, spec: Manifest, settin
             "name": name,
             "namespace": settings.namespace,
             "labels": {names.LABEL_COMPONENT: component, names.LABEL_STACK: upgrade.spec.stack},
-            "annotations": {ANNOTATION_UPGRADE: upgrade.metadata.name},
+            "annotations": {names.ANNOTATION_NODE_UPGRADE: upgrade.metadata.name},
             "ownerReferences": [owner],
         },
         "spec": {

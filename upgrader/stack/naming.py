@@ -5,9 +5,6 @@ from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.naming import object_name
 
-ANNOTATION_UPGRADE = f"{names.GROUP}/node-upgrade"
-"""On our pods and Jobs: name of the NodeUpgrade. No label, because it may be longer than a label's value."""
-
 # Values of names.LABEL_COMPONENT.
 DRIVER, DEVICE_PLUGIN = "driver", "device-plugin"
 PREPARE, VISIT, VALIDATE = "prepare", "visit", "validate"
@@ -15,7 +12,7 @@ PREPARE, VISIT, VALIDATE = "prepare", "visit", "validate"
 
 def upgrade_of(meta: ObjectMeta) -> str:
     """Name of the NodeUpgrade that a pod or Job belongs to; empty for everything else."""
-    return meta.annotations.get(ANNOTATION_UPGRADE, "")
+    return meta.annotations.get(names.ANNOTATION_NODE_UPGRADE, "")
 
 
 def prepare_name(upgrade: NodeUpgrade) -> str:
