@@ -1,7 +1,7 @@
 """What the trainers' own logs say: steps done, steps lost, how often and how long a job did not train. Pure.
 
-A journal is written by one member (see Containerfiles/trainer/journal.py) on a volume that survives its pods: a line per
-step and per event, so nothing here depends on what the upgrader says of itself.
+A journal is written by one member (see Containerfiles/trainer/journal.py) on a volume that survives its pods: a line
+per step and per event, so nothing here depends on what the upgrader says of itself.
 """
 
 from collections.abc import Iterable, Sequence

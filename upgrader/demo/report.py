@@ -1,4 +1,4 @@
-"""What the demo and the e2e test report: measured from the jobs' own logs, the API and the audit log, never constants."""
+"""What demo and e2e tests report: measured from the jobs' logs, the API and the audit log, never constants."""
 
 from msgspec import Struct
 

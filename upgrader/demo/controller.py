@@ -1,0 +1,93 @@
+"""The controller as a process of its own beside the embedded cluster, under its own service account."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+import tenacity
+
+from upgrader.core.errors import DevClusterError
+from upgrader.devcluster import Cluster
+from upgrader.process import daemon
+
+NAMESPACE = "gpu-upgrader-system"
+ACCOUNT = "gpu-upgrader"
+USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
+_STOP_SECONDS = 20.0
+
+
+class Controller:
+    """One process of `upgrader controller`."""
+
+    def __init__(self, cluster: Cluster, folder: Path, node_image: str, name: str = "controller") -> None:
+        self._cluster = cluster
+        self._folder = folder
+        self._node_image = node_image
+        self.name = name
+        self.log = folder / f"{name}.log"
+        self.pid = 0
+
+    def start(self, **settings: str) -> None:
+        """Start it; `settings` are more UPGRADER_ variables, without the prefix."""
+        kubeconfig = service_account_kubeconfig(self._cluster, self._folder)
+        variables = {
+            "UPGRADER_NAMESPACE": NAMESPACE,
+            "UPGRADER_NODE_IMAGE": self._node_image,
+            "UPGRADER_INSECURE_REGISTRIES": self._cluster.registry,
+            "UPGRADER_ACTIVE_SECONDS": "0.5",
+            "UPGRADER_IDLE_SECONDS": "3",
+            "UPGRADER_IDENTITY": self.name,
+        }
+        more = {f"UPGRADER_{key}": value for key, value in settings.items()}
+        words: list[str | Path] = [sys.executable, "-m", "upgrader", "--kubeconfig", kubeconfig, "controller"]
+        self.pid = daemon.start(words, log=self.log, env=variables | more)
+
+    @property
+    def running(self) -> bool:
+        """Whether the process lives."""
+        return bool(self.pid) and daemon.alive(self.pid)
+
+    def signal(self, number: signal.Signals) -> None:
+        """SIGSTOP, SIGCONT, SIGKILL..."""
+        if self.running:
+            os.kill(self.pid, number)
+
+    def stop(self) -> None:
+        """End it as a pod's end does, and wait."""
+        self.signal(signal.SIGTERM)
+        self.wait_ended()
+
+    def wait_ended(self, seconds: float = _STOP_SECONDS) -> None:
+        """Until the process has ended; collected, so that its pid cannot be taken for it.
+
+        Raises:
+            DevClusterError: it lives on.
+        """
+        if not self.pid:
+            return
+        until = tenacity.Retrying(
+            retry=tenacity.retry_if_result(bool),
+            wait=tenacity.wait_fixed(0.05),
+            stop=tenacity.stop_after_delay(seconds),
+            retry_error_callback=lambda _state: True,
+        )
+        if until(lambda: self.running):
+            raise DevClusterError(f"the controller (pid {self.pid}) does not end", details=f"See {self.log}.")
+        daemon.collect(self.pid)
+        self.pid = 0
+
+
+def service_account_kubeconfig(cluster: Cluster, folder: Path) -> Path:
+    """A kubeconfig with a token of the controller's service account, so that its rights are tried as they ship."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
+    answer = cluster.api.create(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})
+    if answer is None:
+        raise DevClusterError(f"service account {ACCOUNT} gave no token")
+    admin = msgspec.yaml.decode(cluster.kubeconfig.read_bytes())
+    admin["users"] = [{"name": admin["users"][0]["name"], "user": {"token": answer["status"]["token"]}}]
+    kubeconfig = folder / "controller.kubeconfig"
+    kubeconfig.write_bytes(msgspec.yaml.encode(admin))
+    kubeconfig.chmod(0o600)
+    return kubeconfig

@@ -1,0 +1,185 @@
+"""The stage of the demo and of the e2e tests: a cluster, our images in its registry, our kinds and rights in its API.
+
+Only the controller under test is a process of ours; what it meets (API server, kubelets, containers, jobs) is real.
+"""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tenacity
+import yaml
+
+from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS, ResourceKind
+from upgrader.core.errors import DevClusterError
+from upgrader.demo import manifests
+from upgrader.demo.controller import Controller
+from upgrader.devcluster import Cluster, kubelet
+from upgrader.images.product import Product, push_product
+from upgrader.kube.client import KubeCluster
+from upgrader.kube.install import install_kinds
+
+Progress = Callable[[str], None]
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+COLLECTIONS = {
+    "Namespace": "/api/v1/namespaces",
+    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
+    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "Deployment": "/apis/apps/v1/namespaces/{namespace}/deployments",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A cluster that is ready for a controller."""
+
+    cluster: Cluster
+    images: Product
+    kernel: str
+    folder: Path
+
+    def controller(self, name: str = "controller") -> Controller:
+        """A controller that was not started yet."""
+        return Controller(self.cluster, self.folder, self.images.upgrader, name)
+
+    @asynccontextmanager
+    async def admin(self) -> AsyncIterator[KubeCluster]:
+        """The API as cluster administrator."""
+        async with await KubeCluster.connect(str(self.cluster.kubeconfig)) as kube:
+            yield kube
+
+    def stack(self, driver: str, kubelet: str, plugin: str) -> manifests.Manifest:
+        """The stack of the pool with these versions."""
+        return manifests.stack(
+            "pool",
+            driver=driver,
+            plugin=self.images.plugins[plugin],
+            kubelet=kubelet,
+            artifact=self.images.kubelets[kubelet],
+        )
+
+    def trainer(self, name: str, **options: Any) -> manifests.Manifest:  # noqa: ANN401 - as manifests.trainer has them
+        """A training job from the trainer image."""
+        return manifests.trainer(name, image=self.images.trainer, **options)
+
+    def journals(self, job: str) -> Path:
+        """Where the job's members log, on the volume that survives their pods."""
+        return self.cluster.shared / job
+
+
+async def set_up(cluster: Cluster, drivers: tuple[str, ...], kubelets: tuple[str, ...], progress: Progress) -> Stage:
+    """Images pushed, kinds served, rights given, driver images declared.
+
+    Raises:
+        DevClusterError: this is no source tree, or the cluster has no box.
+    """
+    if not DEPLOY.is_dir():
+        raise DevClusterError(f"{DEPLOY} is missing", resolution="Run this from a source tree.")
+    kernel = cluster.box_nodes()[0].wait_ready().kernel
+    images = await asyncio.to_thread(
+        push_product,
+        cluster.registry,
+        drivers=drivers,
+        kernel=kernel,
+        kubelets=kubelets,
+        kubelet_binary=lambda version: kubelet(version, progress),
+        progress=progress,
+    )
+    stage = Stage(cluster=cluster, images=images, kernel=kernel, folder=Path(tempfile.mkdtemp(prefix="upgrader-")))
+    for file in ("namespace.yaml", "rbac.yaml", "job-namespace.yaml"):
+        apply_file(cluster, DEPLOY / file, NAMESPACE="default")
+    async with stage.admin() as kube:
+        await install_kinds(kube)
+        for version, image in images.drivers.items():
+            await kube.apply(DRIVER_IMAGES, manifests.driver_image(version, kernel, image))
+    progress("kinds, rights and driver images are in the API")
+    return stage
+
+
+def strike(stage: Stage) -> None:
+    """Remove what the stage has beside the cluster."""
+    shutil.rmtree(stage.folder, ignore_errors=True)
+
+
+def apply_file(cluster: Cluster, path: Path, **placeholders: str) -> None:
+    """Apply a manifest of deploy/ as it ships; capital words in it that are named are filled in."""
+    text = path.read_text(encoding="utf-8")
+    for word, value in placeholders.items():
+        text = text.replace(word, value)
+    for body in yaml.safe_load_all(text):
+        if body is not None:
+            namespace = body["metadata"].get("namespace", "default")
+            cluster.api.put_in_place(COLLECTIONS[body["kind"]].format(namespace=namespace), body)
+
+
+async def apply_stack(kube: KubeCluster, body: Mapping[str, Any]) -> None:
+    """Create or change a GpuStack."""
+    await kube.apply(GPU_STACKS, body)
+
+
+async def start_job(kube: KubeCluster, body: Mapping[str, Any]) -> None:
+    """Create a training job."""
+    await kube.create(JOBS, body)
+
+
+async def eventually(
+    kube: KubeCluster,
+    kind: ResourceKind[Any],
+    name: str,
+    holds: Callable[[Any], bool],
+    *,
+    seconds: float,
+    what: str,
+    namespace: str = "",
+) -> Any:  # noqa: ANN401 - of the kind that was asked for
+    """Wait until an object is as wanted.
+
+    Raises:
+        DevClusterError: it was not within `seconds`.
+    """
+    last: list[Any] = [None]
+
+    async def look() -> bool:
+        last[0] = await kube.get(kind, name, namespace)
+        return last[0] is not None and holds(last[0])
+
+    try:
+        await _poll(look, seconds)
+    except tenacity.RetryError:
+        raise DevClusterError(f"{what}: not within {seconds:.0f} s", details=f"{kind.kind} {name}: {last[0]}") from None
+    return last[0]
+
+
+async def until(holds: Callable[[], bool], *, seconds: float, what: str) -> None:
+    """Wait until something that is no API object is as wanted.
+
+    Raises:
+        DevClusterError: it was not within `seconds`.
+    """
+
+    async def look() -> bool:
+        return holds()
+
+    try:
+        await _poll(look, seconds)
+    except tenacity.RetryError:
+        raise DevClusterError(f"{what}: not within {seconds:.0f} s") from None
+
+
+async def _poll(look: Callable[[], Awaitable[bool]], seconds: float) -> None:
+    retrying = tenacity.AsyncRetrying(
+        retry=tenacity.retry_if_result(lambda seen: not seen),
+        wait=tenacity.wait_fixed(0.2),
+        stop=tenacity.stop_after_delay(seconds),
+    )
+    await retrying(look)
