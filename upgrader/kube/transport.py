@@ -26,6 +26,7 @@ REQUEST_SECONDS = 10.0
 
 JSON = "application/json"
 _LONGEST_RETRY_AFTER = 5.0
+_FAREWELL_SECONDS = 0.25
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -52,11 +53,14 @@ class Transport:
         self._client.user_agent = f"gpu-upgrader/{version('gpu-upgrader')}"
         self._sockets: Any = WsApiClient(configuration)
         self._sockets.user_agent = self._client.user_agent
+        self._farewells = False  # whether TLS may still be saying goodbye on a connection that was broken off
 
     async def close(self) -> None:
         """End all connections."""
         await self._client.close()
         await self._sockets.close()
+        if self._farewells:
+            await asyncio.sleep(_FAREWELL_SECONDS)
 
     async def read(self, call: Call) -> bytes:
         """A request that changes nothing: tried again when nobody listens and when the API server says when to."""
@@ -74,14 +78,19 @@ class Transport:
         Raises:
             UpgraderError: as refusals.refusal() says; UnreachableError when no answer came in time.
         """
-        async with self._answer(call, aiohttp.ClientTimeout(total=REQUEST_SECONDS)) as response:
-            with _silence_is_unreachable(call.asked):
-                return bytes(await response.read())
+        try:
+            async with self._answer(call, aiohttp.ClientTimeout(total=REQUEST_SECONDS)) as response:
+                with _silence_is_unreachable(call.asked):
+                    return bytes(await response.read())
+        except UnreachableError:
+            self._farewells = True
+            raise
 
     @asynccontextmanager
     async def lines(self, call: Call, idle_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """An answer line by line (a watch); UnreachableError when nothing comes for `idle_seconds`."""
         patience = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_SECONDS, sock_read=idle_seconds)
+        self._farewells = True
         async with self._answer(call, patience) as response:
             yield _lines(response, call.asked)
 
@@ -90,6 +99,7 @@ class Transport:
 
         That it is whole cannot be seen here: a kubelet that restarts cuts the channel and may report success.
         """
+        self._farewells = True
         _, url, headers, _, _ = await self._client.param_serialize("GET", path, auth_settings=["BearerToken"])
         said = bytearray()
         try:
