@@ -42,8 +42,8 @@ lint: setup ## ruff (ALL), mypy --strict, import-linter
 generate: setup ## crds/, drawings and stubs from their sources
 	$(BIN)/python -m upgrader.api.generate .
 
-golden: setup ## the kept manifests of tests/unit/stack anew; read the diff
-	UPGRADER_REWRITE_GOLDEN=1 $(PYTEST) -q tests/unit/stack
+golden: setup ## files that tests compare with (manifests, screens) anew; read the diff
+	UPDATE_GOLDEN=1 $(PYTEST) -q tests/unit
 
 verify: setup ## fails when something generated is not current
 	$(BIN)/python -m upgrader.api.generate --check .

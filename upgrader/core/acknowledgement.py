@@ -78,16 +78,19 @@ def judge(
         )
     if now >= stop_before - LAST_CALL:
         return Judgement(verdict=Verdict.EXPIRED, message="parking ends within a minute; the gang is asked again")
-    for uid, member in alive.items():
-        fault = _fault(member, by_uid.get(uid), request_id)
-        if fault is not None:
-            return fault
+    faults = [fault for uid, member in alive.items() if (fault := _fault(member, by_uid.get(uid), request_id))]
+    if faults:
+        return min(faults, key=lambda one: one.verdict not in _DECISIVE)
     steps = {by_uid[uid].step for uid in alive}
     if len(steps) > 1:
         shown = ", ".join(f"{alive[uid].pod} {by_uid[uid].step}" for uid in sorted(alive))
         return Judgement(verdict=Verdict.UNEQUAL_STEPS, message=f"members acknowledge different steps: {shown}")
     step = steps.pop() if steps else None
     return Judgement(verdict=Verdict.VALID, message=f"{len(alive)} member(s) parked at step {step}", step=step)
+
+
+_DECISIVE = frozenset({Verdict.REFUSED, Verdict.EPHEMERAL})
+"""Said by one member, these decide whatever the others are still going to say."""
 
 
 def _fault(member: MemberFacts, answer: Answer | None, request_id: int) -> Judgement | None:
@@ -116,12 +119,15 @@ def _fault(member: MemberFacts, answer: Answer | None, request_id: int) -> Judge
 def ephemeral(uri: str, member: MemberFacts) -> bool:
     """Whether a checkpoint at `uri` dies with the pod.
 
-    A path is safe only under a mounted volume that outlives the pod; a URI with another scheme than file: is taken as remote.
+    A path is safe only under a mounted volume that outlives the pod; a URI of another scheme than file: is taken as
+    remote. What is neither (empty, relative, or climbing out of a volume by `..`) is not known to be safe.
     """
     scheme, sep, rest = uri.partition("://")
     if sep and scheme != "file":
-        return False
+        return not scheme
     path = rest if sep else uri
+    if ".." in path.split("/"):
+        return True
     longest = max((p for p in (*member.ephemeral_paths, *member.volume_paths) if _under(path, p)), key=len, default="")
     return longest not in member.volume_paths
 

@@ -142,15 +142,14 @@ def _ended(view: RequestView) -> GangDecision | None:
         return _go(view, _R.ENDED, "Finished", "the job ended by itself", *acts)
     by_others = view.owner.suspended and view.owner.stopped_by != view.name
     if by_others and view.phase is not _R.RESTARTING:
-        if view.present:
-            return None
-        return _go(view, _R.ENDED, "SuspendedByOthers", "the job was suspended by somebody else, who restarts it too")
+        acts = (GangAct.WITHDRAW,) if view.phase in _UNSTOPPED else ()
+        return _go(
+            view, _R.ENDED, "SuspendedByOthers", "the job was suspended by somebody else, who restarts it too", *acts
+        )
     return None
 
 
 def _let_go(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision | None:
-    if view.phase is _R.ASKING and _R.STOPPING in closure.siblings:
-        return None
     if closure.undo:
         return _go(view, _R.WITHDRAWN, "Aborted", "the plan was aborted; the gang trains on", GangAct.WITHDRAW)
     if any(phase in _OVER for phase in closure.nodes):
@@ -163,7 +162,7 @@ def _let_go(view: RequestView, closure: GangClosure, now: datetime) -> GangDecis
             "another gang on the same nodes did not acknowledge; this one trains on",
             GangAct.WITHDRAW,
         )
-    if closure.ask_until is not None and now >= closure.ask_until:
+    if _past(closure.ask_until, now) or _past(view.deadline, now):
         verdict = judgement(view, now)
         reason = "NotAcknowledged" if verdict.verdict is Verdict.VALID else verdict.verdict.value
         return _go(
@@ -212,9 +211,10 @@ def _expired(view: RequestView, closure: GangClosure) -> GangDecision:
 
 
 def _stopping(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
-    ours = view.owner.suspended and view.owner.stopped_by == view.name
-    if not ours:
+    if view.owner.stopped_by != view.name:
         return _stop_now(view, closure, now)
+    if not view.owner.suspended:
+        return _resumed_by_others(view)
     left = [one for one in view.present if one.uid in view.members and one.phase not in {"Succeeded", "Failed"}]
     if not left and view.owner.active == 0 and view.owner.terminating == 0:
         return _go(view, _R.STOPPED, "Stopped", f"stopped at step {view.acknowledged_step}")
@@ -228,6 +228,9 @@ def _stop_now(view: RequestView, closure: GangClosure, now: datetime) -> GangDec
     if closure.undo or any(phase in _OVER for phase in closure.nodes):
         return _go(view, _R.WITHDRAWN, "ClosureLetGo", "the closure was let go before the stop", GangAct.WITHDRAW)
     verdict = judgement(view, now)
+    if verdict.verdict is Verdict.WAITING and not _past(view.deadline, now):
+        # Answered before and not readable right now: doubt holds, until parking ends.
+        return _stay(view, verdict.verdict, f"not stopped yet: {verdict.message}")
     if verdict.verdict is not Verdict.VALID:
         return _go(view, _R.WITHDRAWN, verdict.verdict, f"not stopped: {verdict.message}", GangAct.WITHDRAW)
     return _stay(view, "Stopping", f"stopping at step {view.acknowledged_step}", GangAct.STOP)
@@ -235,9 +238,7 @@ def _stop_now(view: RequestView, closure: GangClosure, now: datetime) -> GangDec
 
 def _stopped(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
     if not view.owner.suspended:
-        return _go(
-            view, _R.RESTARTING, "ResumedByOthers", "somebody resumed the job; it is watched until it progresses"
-        )
+        return _resumed_by_others(view)
     if all(phase in _OVER for phase in closure.nodes):
         return _go(view, _R.RESTARTING, "Restarting", "the visits are over; restarting the gang")
     if _past(view.restart_by, now):
@@ -247,8 +248,13 @@ def _stopped(view: RequestView, closure: GangClosure, now: datetime) -> GangDeci
     return _stay(view, "Stopped", f"stopped at step {view.acknowledged_step}; its nodes are visited")
 
 
+def _resumed_by_others(view: RequestView) -> GangDecision:
+    return _go(view, _R.RESTARTING, "ResumedByOthers", "somebody resumed the job; it is watched until it progresses")
+
+
 def _restarting(view: RequestView, now: datetime) -> GangDecision:
-    if view.owner.suspended and view.owner.stopped_by == view.name:
+    if view.owner.stopped_by == view.name:
+        # Also where somebody else resumed the job: our record must not outlive the conversation.
         return _stay(view, "Restarting", "restarting the gang", GangAct.RESUME)
     step = view.acknowledged_step if view.acknowledged_step is not None else -1
     past = [one is not None and one > step for one in view.progress]

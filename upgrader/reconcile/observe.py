@@ -13,13 +13,13 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Job, Namespace, Node, Pod, PodDisruptionBudget
 from upgrader.api.resources import DRIVER_IMAGES, JOBS, NAMESPACES, PDBS, PODS
 from upgrader.api.v1alpha1 import DriverImage, GpuStack, GpuStackSpec
+from upgrader.core import steering
 from upgrader.core.declarations import Declared, nearest
 from upgrader.core.disruption import DisruptionBudget, Requirement, Selector, blocked
 from upgrader.core.fleet import Gang, ImageFacts, NodeFacts, Snapshot, Target
 from upgrader.core.gangs import JobFacts, gangs_of
 from upgrader.core.phases import DriverImagePhase
 from upgrader.core.revisions import with_revision
-from upgrader.core.skew import minor_of
 from upgrader.reconcile.pod_facts import (
     asked_id,
     controller_of,
@@ -51,9 +51,6 @@ __all__ = [
 
 CLUSTER_NAMESPACE = "kube-system"
 """Its uid stands for the cluster: it is there from the beginning and is never made again."""
-
-STEERING = (1, 36)
-"""Kubernetes from which the template of a suspended Job can be changed, so that a restarted gang can be steered."""
 
 JOB_CONTROLLER = "kubernetes.io/job-controller"
 """What manages a Job that is managed by nobody else."""
@@ -168,7 +165,6 @@ def snapshot_of(seen: Reading, spec: GpuStackSpec, resource: str, now: datetime)
     pool = {name: node_facts(node, resource) for name, node in nodes.items() if in_pool(node, spec)}
     others = (node_facts(node, resource) for name, node in nodes.items() if name not in pool)
     gangs = [gang for gang in _gangs(seen, resource) if gang.nodes & pool.keys()]
-    version = minor_of(seen.api_server_version)
     return Snapshot(
         cluster=next((one.metadata.uid for one in seen.namespaces if one.metadata.name == CLUSTER_NAMESPACE), ""),
         taken_at=now,
@@ -178,7 +174,7 @@ def snapshot_of(seen: Reading, spec: GpuStackSpec, resource: str, now: datetime)
             sorted((facts for one in seen.images if (facts := image_facts(one)) is not None), key=lambda one: one.key)
         ),
         pdb_blocked=blocked(gangs, (disruption_budget(one) for one in seen.budgets)),
-        steering=version is not None and version >= STEERING,
+        steering=steering.possible(seen.api_server_version),
         foreign_unavailable_gpus=sum(node.gpus for node in others if node.taken),
         api_server_version=seen.api_server_version,
     )

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+import structlog
 
 from upgrader.api.kubernetes import Job, ObjectMeta, Pod
 from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, PODS
@@ -12,12 +13,14 @@ from upgrader.api.v1alpha1 import Ack, CheckpointRequest
 from upgrader.core import conversation, steering, timing
 from upgrader.core.acknowledgement import Answer
 from upgrader.core.conversation import GangAct, GangClosure, GangDecision, OwnerFacts, RequestView
-from upgrader.core.errors import NotFoundError
+from upgrader.core.errors import ConfigurationError, NotFoundError
 from upgrader.core.phases import RequestPhase, ends, row
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.ports import Way
 from upgrader.telemetry import metrics
+
+log = structlog.get_logger()
 
 _R = RequestPhase
 _AFTER_STOP = (_R.STOPPING, _R.STOPPED, _R.RESTARTING)
@@ -51,6 +54,9 @@ async def read_talk(context: Context, request: CheckpointRequest, resource: str)
     progress: dict[str, int] = {}
     if request.status.phase is _R.ASKING:
         answers = await way.answers(request, pods) or answers
+    elif request.status.phase is _R.STOPPING and job is not None and not job.spec.suspend:
+        # Asked once more right before the stop: a member that trains on by now has taken its "parked" back.
+        answers = await way.answers(request, pods)
     elif request.status.phase is _R.RESTARTING:
         alive = [pod for pod in pods if pod.metadata.deletion_timestamp is None and pod.status.phase == "Running"]
         progress = dict(await way.progress(request, alive))
@@ -123,6 +129,7 @@ async def advance(
     decision = conversation.decide(talk.view, closure, now)
     for act in decision.acts:
         context.leadership.check()
+        context.crash.reached(("CheckpointRequest", talk.view.phase.value, "before-act"))
         await _act(context, talk, act, away_from)
         context.crash.reached(("CheckpointRequest", talk.view.phase.value, "after-act"))
     if decision.new_id:
@@ -151,9 +158,24 @@ async def _act(context: Context, talk: Talk, act: GangAct, away_from: Sequence[s
             patch = steering.stop_patch(request.spec.plan or "", request.metadata.name, suspended=job.spec.suspend)
             await context.cluster.merge(JOBS, job.metadata, patch)
         case GangAct.RESUME:
-            job = _present(talk)
-            patch = steering.resume_patch(job.spec.template.spec, away_from, request.spec.closure or "")
-            await context.cluster.merge(JOBS, job.metadata, patch)
+            await _resume(context, talk, away_from)
+
+
+async def _resume(context: Context, talk: Talk, away_from: Sequence[str]) -> None:
+    """Restart, steered where the template may change: not if the Job has ended, nor if somebody else resumed it."""
+    job = _present(talk)
+    template, closure = job.spec.template.spec, talk.request.spec.closure or ""
+    steer = job.spec.suspend and not talk.view.owner.finished and steering.possible(await context.cluster.version())
+    try:
+        await context.cluster.merge(
+            JOBS, job.metadata, steering.resume_patch(template, away_from, closure, steer=steer)
+        )
+    except ConfigurationError as error:
+        if not steer or talk.view.deadline is None or context.clock.now() < talk.view.deadline:
+            raise
+        # Refused until the deadline: what we stopped we restart (law 9), even where nobody can say on which node.
+        log.warning("restarted without steering", gang=talk.request.spec.gang, because=error.brief)
+        await context.cluster.merge(JOBS, job.metadata, steering.resume_patch({}, (), "", steer=False))
 
 
 def _present(talk: Talk) -> Job:
@@ -163,7 +185,7 @@ def _present(talk: Talk) -> Job:
 
 
 async def _ask_again(context: Context, talk: Talk) -> None:
-    """The spec first: a crash before the status is written finds an expired conversation with a fresh id, and goes on."""
+    """The spec first: a crash before the status is written finds an expired conversation with a fresh id."""
     now = context.clock.now()
     request_id = next_request_id(talk.view.request_id, talk.pods, int(now.timestamp()))
     patch = {"spec": {"requestId": request_id, "askedAt": timing.show(now)}}

@@ -1,6 +1,5 @@
 """What we put on nodes, whole, against files that a person can read (`make golden` writes them anew; read the diff)."""
 
-import os
 import re
 
 import msgspec
@@ -9,6 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.golden import assert_golden
 from tests.support.repository import ROOT
 from tests.support.visits import UID, state, upgrade
 from upgrader.api import names
@@ -27,7 +27,6 @@ from upgrader.stack import errand_pods, manifests
 from upgrader.stack.settings import StackSettings
 
 GOLDEN = ROOT / "tests" / "unit" / "stack" / "golden"
-REWRITE = "UPGRADER_REWRITE_GOLDEN"
 
 SETTINGS = StackSettings(node_image="registry.example/upgrader@sha256:" + "c" * 64)
 IMAGE = ImageFacts(
@@ -66,10 +65,7 @@ class InFull(yaml.SafeDumper):
 @pytest.mark.parametrize("name", RENDERED)
 def test_what_is_rendered_is_what_was_read_and_kept(name):
     text = yaml.dump(RENDERED[name](), Dumper=InFull, sort_keys=False, width=110)
-    file = GOLDEN / f"{name}.yaml"
-    if os.environ.get(REWRITE):
-        file.write_text(text)
-    assert file.read_text() == text
+    assert_golden(GOLDEN / f"{name}.yaml", text)
 
 
 def test_no_kept_file_is_without_its_manifest():
