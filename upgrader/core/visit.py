@@ -21,6 +21,7 @@ BEFORE_OFF = frozenset({_P.PENDING, _P.PREPARING, _P.PREPARED, _P.CLOSING, _P.DR
 _UNTOUCHED = frozenset({_P.PENDING, _P.PREPARING, _P.PREPARED})
 _STOPPED = frozenset({RequestPhase.STOPPED, RequestPhase.ENDED})
 _ANSWERED = frozenset({RequestPhase.PARKED, RequestPhase.ENDED})
+_ASKED = frozenset({RequestPhase.ASKING, RequestPhase.PARKED, RequestPhase.EXPIRED})
 _GOING = _STOPPED | {RequestPhase.PARKED, RequestPhase.STOPPING}
 
 
@@ -38,7 +39,8 @@ def decide(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         if turned is not None:
             return turned
     decision = _STEPS[view.phase](view, closure, now)
-    if decision.phase is view.phase and view.deadline is not None and now >= view.deadline:
+    late = view.deadline is not None and now >= view.deadline
+    if late and decision.phase is view.phase and not decision.on_siblings:
         return _late(view, decision)
     return decision
 
@@ -152,7 +154,7 @@ def _closing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
             view,
             _P.RELEASING,
             failure="NewGpuPod",
-            message=f"pod {pod.namespace}/{pod.name} with GPUs appeared after the acknowledgements; the closure is let go",
+            message=f"pod {pod.namespace}/{pod.name} with GPUs appeared after the acknowledgements; all are let go",
         )
     turned = [one.name for one in closure.nodes if one.phase in {_P.RELEASING, _P.FAILED}]
     if turned:
@@ -174,10 +176,10 @@ def _draining(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     turned = [one.name for one in closure.nodes if one.phase in {_P.RELEASING, _P.FAILED}]
     if turned:
         return _go(view, _P.RELEASING, failure="SiblingFailed", message=f"{turned[0]} of the same closure was let go")
-    behind = [one.name for one in closure.nodes if one.phase is _P.CLOSING]
+    behind = [one.name for one in closure.nodes if one.phase in {_P.PREPARED, _P.CLOSING}]
     if behind:
         return _stay(view, f"waiting for {behind[0]} of the closure to be closed")
-    evict = tuple(pod for pod in view.others if pod.evictable or _harmless(view, pod))
+    evict = tuple(pod for pod in view.others if not pod.member and (pod.evictable or _harmless(view, pod)))
     if evict:
         waiting = _stay(view, f"evicting {len(evict)} pod(s) under their budgets", Act.EVICT)
         return msgspec.structs.replace(waiting, evict=evict)
@@ -235,6 +237,10 @@ def _turning_on(view: NodeView, closure: ClosureView, now: datetime) -> Decision
 
 def _validating(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     del now
+    ahead = [one for one in closure.nodes if one.phase is _P.RELEASING and not one.reverting and not one.failure]
+    if ahead and not view.reverting:
+        # It left only because this node was seen valid too, in a step that was broken off: no second opinion now.
+        return _go(view, _P.RELEASING, message=f"valid, with {ahead[0].name}")
     match view.validate.outcome:
         case Outcome.ABSENT:
             return _stay(view, "starting the validation pod", Act.VALIDATE)
@@ -255,7 +261,7 @@ def _with_siblings(view: NodeView, closure: ClosureView) -> Decision:
         one.name for one in closure.nodes if not ends(one.phase) and one.phase is not _P.RELEASING and not _valid(one)
     ]
     if behind:
-        return _stay(view, f"valid; waiting for {behind[0]} of the closure")
+        return msgspec.structs.replace(_stay(view, f"valid; waiting for {behind[0]} of the closure"), on_siblings=True)
     return _go(view, _P.RELEASING, message="valid, with all its siblings")
 
 
@@ -268,7 +274,7 @@ def _releasing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     waiting = [one.gang for one in closure.requests if one.phase in _STOPPED and one.phase is not RequestPhase.ENDED]
     stopping = [one.gang for one in closure.requests if one.phase is RequestPhase.STOPPING]
     unbound = [one.gang for one in closure.requests if one.phase is RequestPhase.RESTARTING and not one.bound]
-    asked = [one.gang for one in closure.requests if one.phase in {RequestPhase.PARKED, RequestPhase.ASKING}]
+    asked = [one.gang for one in closure.requests if one.phase in _ASKED]
     for gangs, what in (
         (waiting, "be restarted"),
         (stopping, "be restarted"),

@@ -1,4 +1,4 @@
-"""What the next step of a visit depends on, and what is decided: values, shared by core.visit and those who fill them."""
+"""What the next step of a visit depends on, and what is decided: values of core.visit and those who fill them."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -112,3 +112,4 @@ class Decision(Struct, frozen=True, kw_only=True):
     message: str = ""
     held: str = ""  # reason of the condition Held, empty where nothing holds
     evict: tuple[OtherPod, ...] = ()
+    on_siblings: bool = False  # done, and waits for its siblings: their deadlines count, not its own

@@ -3,10 +3,12 @@
 import os
 import signal
 import sys
+import urllib.request
 from pathlib import Path
 
 import msgspec
 import tenacity
+from prometheus_client.parser import text_string_to_metric_families
 
 from upgrader.core.errors import DevClusterError
 from upgrader.devcluster import Cluster
@@ -48,6 +50,27 @@ class Controller:
     def running(self) -> bool:
         """Whether the process lives."""
         return bool(self.pid) and daemon.alive(self.pid)
+
+    def last_reconcile(self, kind: str) -> float:
+        """When an object of this kind was last looked at to the end (Unix time), by its metrics; 0 while unknown."""
+        address = self._address()
+        if not address:
+            return 0.0
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+            for family in families:
+                for sample in family.samples:
+                    if sample.name == "upgrader_last_reconcile_timestamp_seconds" and sample.labels["kind"] == kind:
+                        return sample.value
+        return 0.0
+
+    def _address(self) -> str:
+        """Where this process listens, as its log says."""
+        for line in reversed(self.log.read_text(encoding="utf-8").splitlines()):
+            if '"probes and metrics"' in line:
+                said = msgspec.json.decode(line)
+                return f"{said['host']}:{said['port']}"
+        return ""
 
     def signal(self, number: signal.Signals) -> None:
         """SIGSTOP, SIGCONT, SIGKILL..."""

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from upgrader.api.resources import GPU_STACKS
 from upgrader.core import timing
-from upgrader.demo import evidence, stage
+from upgrader.demo import evidence, stage, waiting
 from upgrader.demo.controller import Controller
 from upgrader.demo.journals import read_job
 from upgrader.demo.manifests import POOL
 from upgrader.demo.report import JobReport, NodeReport, Report
 from upgrader.demo.stage import Progress, Stage
 from upgrader.devcluster import Cluster, ClusterSpec, down, up
-from upgrader.process import run
+from upgrader.process import Finished, run
 
 CLUSTER = "demo"
 FORMER, NEXT = ("1.0.0", "1.34.4", "1"), ("2.0.0", "1.35.4", "2")
@@ -74,7 +74,7 @@ async def _open(made: Stage, controller: Controller, progress: Progress) -> None
     async with made.admin() as kube:
         await stage.apply_stack(kube, made.stack(driver, kubelet, plugin))
         count = len(made.cluster.box_nodes())
-        await stage.eventually(
+        await waiting.eventually(
             kube,
             GPU_STACKS,
             "pool",
@@ -90,7 +90,7 @@ async def _open(made: Stage, controller: Controller, progress: Progress) -> None
 async def _train(made: Stage, progress: Progress, *, more: int) -> None:
     """Until every job has done so many more steps, by its own log."""
     goals = {name: _steps(made, name) + more for name in JOBS}
-    await stage.until(
+    await waiting.until(
         lambda: all(_steps(made, name) >= goal for name, goal in goals.items()), seconds=TRAIN_SECONDS, what="training"
     )
     progress(", ".join(f"{name} is at step {_steps(made, name)}" for name in JOBS))
@@ -116,9 +116,15 @@ async def _commands(made: Stage, show: Progress) -> None:
     await command(made.cluster, show, "apply", str(kept), "--auto-approve", "--watch")
 
 
-async def command(cluster: Cluster, show: Callable[[str], None], *words: str) -> None:
-    """Run one `upgrader` command; what it prints is shown."""
+async def command(cluster: Cluster, show: Callable[[str], None], *words: str, check: bool = True) -> Finished:
+    """Run one `upgrader` command; what it prints is shown.
+
+    Raises:
+        ProgramFailedError: it ended with another code than 0, and `check` is set.
+    """
     show(f"\n$ upgrader {' '.join(Path(word).name if word.startswith('/') else word for word in words)}")
     argv: list[str | Path] = [sys.executable, "-m", "upgrader", "--kubeconfig", cluster.kubeconfig, *words]
-    done = await asyncio.to_thread(run, argv, timeout=COMMAND_SECONDS, on_line=show)
+    env = {"UPGRADER_INSECURE_REGISTRIES": cluster.registry}
+    done = await asyncio.to_thread(run, argv, timeout=COMMAND_SECONDS, env=env, on_line=show, check=check)
     show(done.stdout.decode())
+    return done

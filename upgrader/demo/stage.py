@@ -6,21 +6,20 @@ Only the controller under test is a process of ours; what it meets (API server, 
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tenacity
 import yaml
 
-from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS, ResourceKind
+from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS
 from upgrader.core.errors import DevClusterError
 from upgrader.demo import manifests
 from upgrader.demo.controller import Controller
 from upgrader.devcluster import Cluster, kubelet
-from upgrader.images.product import Product, push_product
+from upgrader.images.publish import Product, push_product
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 
@@ -50,7 +49,7 @@ class Stage:
 
     def controller(self, name: str = "controller") -> Controller:
         """A controller that was not started yet."""
-        return Controller(self.cluster, self.folder, self.images.upgrader, name)
+        return Controller(self.cluster, self.folder, self.images.node, name)
 
     @asynccontextmanager
     async def admin(self) -> AsyncIterator[KubeCluster]:
@@ -130,56 +129,3 @@ async def apply_stack(kube: KubeCluster, body: Mapping[str, Any]) -> None:
 async def start_job(kube: KubeCluster, body: Mapping[str, Any]) -> None:
     """Create a training job."""
     await kube.create(JOBS, body)
-
-
-async def eventually(
-    kube: KubeCluster,
-    kind: ResourceKind[Any],
-    name: str,
-    holds: Callable[[Any], bool],
-    *,
-    seconds: float,
-    what: str,
-    namespace: str = "",
-) -> Any:  # noqa: ANN401 - of the kind that was asked for
-    """Wait until an object is as wanted.
-
-    Raises:
-        DevClusterError: it was not within `seconds`.
-    """
-    last: list[Any] = [None]
-
-    async def look() -> bool:
-        last[0] = await kube.get(kind, name, namespace)
-        return last[0] is not None and holds(last[0])
-
-    try:
-        await _poll(look, seconds)
-    except tenacity.RetryError:
-        raise DevClusterError(f"{what}: not within {seconds:.0f} s", details=f"{kind.kind} {name}: {last[0]}") from None
-    return last[0]
-
-
-async def until(holds: Callable[[], bool], *, seconds: float, what: str) -> None:
-    """Wait until something that is no API object is as wanted.
-
-    Raises:
-        DevClusterError: it was not within `seconds`.
-    """
-
-    async def look() -> bool:
-        return holds()
-
-    try:
-        await _poll(look, seconds)
-    except tenacity.RetryError:
-        raise DevClusterError(f"{what}: not within {seconds:.0f} s") from None
-
-
-async def _poll(look: Callable[[], Awaitable[bool]], seconds: float) -> None:
-    retrying = tenacity.AsyncRetrying(
-        retry=tenacity.retry_if_result(lambda seen: not seen),
-        wait=tenacity.wait_fixed(0.2),
-        stop=tenacity.stop_after_delay(seconds),
-    )
-    await retrying(look)

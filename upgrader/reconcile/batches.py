@@ -26,7 +26,7 @@ from upgrader.core.forecast import BatchForecast
 from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, row
 from upgrader.reconcile import orders
 from upgrader.reconcile.context import Context
-from upgrader.reconcile.revisions import owner_of, read_target
+from upgrader.reconcile.revisions import read_target
 from upgrader.reconcile.talks import next_request_id
 from upgrader.stack import manifests
 
@@ -117,7 +117,8 @@ async def ensure_operands(context: Context, stack: GpuStack, target: Target, ima
         meta = body["metadata"]
         if await context.cluster.get(DAEMONSETS, meta["name"], meta["namespace"]) is None:
             context.leadership.check()
-            await context.cluster.apply(DAEMONSETS, body | {"metadata": meta | {"ownerReferences": [owner_of(stack)]}})
+            # Without an owner: another stack may come to use the same image, and must not lose it with this one.
+            await context.cluster.apply(DAEMONSETS, body)
 
 
 async def create_requests(

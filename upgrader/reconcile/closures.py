@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from upgrader.api.resources import NAMESPACES
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core import timing, visit
 from upgrader.core.conversation import GangClosure
@@ -16,6 +17,7 @@ from upgrader.core.errors import ConflictError, NotFoundError
 from upgrader.core.phases import NodePhase, RequestPhase, ends
 from upgrader.core.visit_facts import ClosureView, NodeView, RequestFacts
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.pod_facts import declared
 from upgrader.reconcile.talks import Talk, advance, read_talk
 from upgrader.reconcile.visit_view import read_visit
 from upgrader.reconcile.visits import perform
@@ -68,7 +70,8 @@ async def _views(context: Context, closure: Closure, talks: Sequence[Talk]) -> l
     members = frozenset(
         member.uid for talk in talks if talk.view.phase in ACKNOWLEDGED for member in talk.request.spec.members
     )
-    return [await read_visit(context, upgrade, members) for upgrade in closure.visits]
+    spaces = {one.metadata.name: declared(one.metadata) for one in await context.cluster.list(NAMESPACES)}
+    return [await read_visit(context, upgrade, members, spaces) for upgrade in closure.visits]
 
 
 def _facts(talk: Talk) -> RequestFacts:

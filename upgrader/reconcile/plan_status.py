@@ -201,9 +201,9 @@ async def _tell(context: Context, plan: UpgradePlan, decision: PlanDecision) -> 
     )
 
 
-async def ensure_undo(context: Context, read: Read) -> None:
+async def ensure_undo(context: Context, plan: UpgradePlan) -> None:
     """The rollback plan of AbortAndUndo: an ordinary plan to the revision that the nodes had before."""
-    plan, left = read.plan, read.plan.status.revisions_left
+    left = plan.status.revisions_left
     if plan.status.rollback_plan is not None or not left:
         return
     name = object_name(f"{plan.metadata.name}-undo", plan.metadata.uid, "undo")

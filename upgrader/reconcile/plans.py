@@ -224,7 +224,7 @@ async def _finish(context: Context, read: Read) -> float | None:
             context.leadership.check()
             await context.cluster.merge(CHECKPOINT_REQUESTS, request.metadata, {"metadata": {"finalizers": rest}})
     if names.FINALIZER in plan.metadata.finalizers:
-        await _finalizer(context, plan, present=False)
+        plan = await _finalizer(context, plan, present=False)
     if plan.metadata.deletion_timestamp is None and plan.spec.run.value == "AbortAndUndo":
-        await plan_status.ensure_undo(context, read)
+        await plan_status.ensure_undo(context, plan)
     return None

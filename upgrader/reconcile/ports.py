@@ -65,7 +65,9 @@ class Cluster(Protocol):
         """The API server's gitVersion, as v1.36.3; asked once and kept."""
         ...
 
-    async def event(self, regarding: ObjectMeta, kind: str, api_version: str, *, reason: str, message: str, warning: bool = False) -> None:
+    async def event(
+        self, regarding: ObjectMeta, kind: str, api_version: str, *, reason: str, message: str, warning: bool = False
+    ) -> None:
         """A Kubernetes Event for people; losing one is logged and changes nothing."""
         ...
 
@@ -126,5 +128,9 @@ class CrashPoints(Protocol):
     """Named places between intent, act and record; tests kill the process there."""
 
     def reached(self, *points: tuple[str, str, str]) -> None:
-        """Machine, phase and stage (after-intent, after-act, after-record); one place in the code may be two of them."""
+        """Machine, phase and stage; one place in the code may be two of them.
+
+        Stages are after-intent, after-act and after-record (see core.phases.crash_points), and before-act: the decision
+        is made, and a leader may be frozen there.
+        """
         ...

@@ -9,7 +9,7 @@ import msgspec
 
 from upgrader.api import names
 from upgrader.api.kubernetes import ControllerRevision
-from upgrader.api.resources import CONTROLLER_REVISIONS, GPU_STACKS
+from upgrader.api.resources import CONTROLLER_REVISIONS
 from upgrader.api.v1alpha1 import GpuStack
 from upgrader.core.errors import ConflictError
 from upgrader.core.fleet import Target
@@ -88,16 +88,4 @@ def _manifest(context: Context, stack: GpuStack, target: Target, number: int) ->
         },
         "revision": number,
         "data": {"target": msgspec.to_builtins(target), "spec": msgspec.to_builtins(stack.spec)},
-    }
-
-
-def owner_of(stack: GpuStack) -> dict[str, Any]:
-    """Owner reference to a stack, for what goes away with it."""
-    return {
-        "apiVersion": GPU_STACKS.api_version,
-        "kind": GPU_STACKS.kind,
-        "name": stack.metadata.name,
-        "uid": stack.metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": False,
     }

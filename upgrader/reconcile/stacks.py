@@ -127,7 +127,8 @@ async def _install(
     context: Context, read: Read, node: NodeFacts, goal: Target, catalogue: Catalogue, tried: set[str]
 ) -> bool:
     image = catalogue.wanted(node, goal)
-    if image is None or not node.ready:
+    occupied = {name for gang in read.snapshot.gangs for name in gang.nodes}
+    if image is None or not node.ready or node.name in occupied:
         return False
     state = orders.wanted_state(goal, image)
     if _name(node, VisitReason.INSTALL, state) in tried:

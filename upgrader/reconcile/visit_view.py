@@ -1,12 +1,13 @@
 """Reading what the next step of a visit depends on: the Node, the pods on it, the visit Job."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from upgrader.api import kubernetes as k
 from upgrader.api import names
 from upgrader.api.resources import JOBS, NODES, PODS
 from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
 from upgrader.core import timing
+from upgrader.core.declarations import Declared
 from upgrader.core.phases import NodePhase, VisitReason
 from upgrader.core.visit_facts import NodeView, OperandFacts, OtherPod
 from upgrader.reconcile import observe
@@ -21,10 +22,12 @@ def effective(upgrade: NodeUpgrade) -> NodeState:
     return upgrade.spec.source if upgrade.status.reverting else upgrade.spec.target
 
 
-async def read_visit(context: Context, upgrade: NodeUpgrade, members: frozenset[str]) -> NodeView:
+async def read_visit(
+    context: Context, upgrade: NodeUpgrade, members: frozenset[str], spaces: Mapping[str, Declared]
+) -> NodeView:
     """One NodeUpgrade with its surroundings, all read from the API server now.
 
-    `members`: uids of pods that acknowledged, or that are being stopped with their gang.
+    `members`: uids of pods that acknowledged, or that are being stopped with their gang; `spaces`: what namespaces declare.
     """
     node = await context.cluster.get(NODES, upgrade.spec.node.name)
     if node is not None and node.metadata.uid != upgrade.spec.node.uid:
@@ -34,11 +37,16 @@ async def read_visit(context: Context, upgrade: NodeUpgrade, members: frozenset[
     if upgrade.status.phase is NodePhase.VISITING:
         name = manifests.visit_name(upgrade, reverting=upgrade.status.reverting)
         job = await context.cluster.get(JOBS, name, context.stack.namespace)
-    return build_view(upgrade, node, pods, job, members)
+    return build_view(upgrade, node, pods, job, members, spaces)
 
 
 def build_view(
-    upgrade: NodeUpgrade, node: k.Node | None, pods: Sequence[k.Pod], job: k.Job | None, members: frozenset[str]
+    upgrade: NodeUpgrade,
+    node: k.Node | None,
+    pods: Sequence[k.Pod],
+    job: k.Job | None,
+    members: frozenset[str],
+    spaces: Mapping[str, Declared],
 ) -> NodeView:
     """The values that `core.visit.decide` works on; pure."""
     status, goal = upgrade.status, effective(upgrade)
@@ -63,7 +71,7 @@ def build_view(
         validate=errands.validate_errand(mine, reverting=status.reverting),
         driver=_operand(pods, names.LABEL_IMAGE_KEY, goal.driver_key, status.phase, "driver"),
         plugin=_operand(pods, names.LABEL_IMAGE_KEY, goal.plugin_key, status.phase, "device-plugin"),
-        others=tuple(_others(upgrade, pods, members)),
+        others=tuple(_others(upgrade, pods, members, spaces)),
     )
 
 
@@ -84,7 +92,9 @@ def _ready(pod: k.Pod) -> bool:
     return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
 
 
-def _others(upgrade: NodeUpgrade, pods: Sequence[k.Pod], members: frozenset[str]) -> list[OtherPod]:
+def _others(
+    upgrade: NodeUpgrade, pods: Sequence[k.Pod], members: frozenset[str], spaces: Mapping[str, Declared]
+) -> list[OtherPod]:
     resource = upgrade.spec.target.resource_name
     found = []
     for pod in pods:
@@ -97,7 +107,8 @@ def _others(upgrade: NodeUpgrade, pods: Sequence[k.Pod], members: frozenset[str]
                 namespace=pod.metadata.namespace,
                 uid=pod.metadata.uid,
                 member=pod.metadata.uid in members,
-                evictable=observe.replicated(pod) and pod.metadata.deletion_timestamp is None,
+                evictable=observe.replicated(pod, spaces.get(pod.metadata.namespace))
+                and pod.metadata.deletion_timestamp is None,
                 before_boot=upgrade.spec.reason is VisitReason.BRING_BACK and _rejected(pod),
             )
         )

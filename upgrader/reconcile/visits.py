@@ -32,6 +32,7 @@ async def perform(
     """
     for act in decision.acts:
         context.leadership.check()
+        context.crash.reached(("NodeUpgrade", view.phase.value, "before-act"))
         await _act(context, upgrade, view, decision, act)
         context.crash.reached(("NodeUpgrade", view.phase.value, "after-act"))
     status = _status(context, upgrade, view, decision, ask_until)

@@ -19,7 +19,7 @@ class KillAtEach:
         self.hit: list[Point] = []
 
     def reached(self, *points: Point) -> None:
-        if set(points) - set(self.hit):
+        if {point for point in points if point[2] != "before-act"} - set(self.hit):
             self.hit += points
             raise Killed(points)
 

@@ -1,0 +1,216 @@
+"""One cluster with real kubelets for all rollouts: three nodes in the pool, one outside, twenty kwok nodes beside them.
+
+Each test rolls the pool from the versions that it has to the other ones, by the commands a person types.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, NODE_UPGRADES, NODES, PODS, UPGRADE_PLANS
+from upgrader.core.phases import NodePhase, ends
+from upgrader.demo import stage as stages
+from upgrader.demo import waiting
+from upgrader.demo.controller import Controller
+from upgrader.demo.journals import JobStory, read_job
+from upgrader.demo.manifests import POOL
+from upgrader.demo.play import command
+from upgrader.demo.stage import Stage
+from upgrader.devcluster import BoxSpec
+from upgrader.kube.client import KubeCluster
+
+VERSIONS = {"1.0.0": ("1.34.4", "1"), "2.0.0": ("1.35.4", "2")}
+POOL_NODES = ("gpu-a", "gpu-b", "gpu-c")
+OUTSIDE = "gpu-z"
+GPUS = 8
+
+
+@pytest.fixture(scope="session")
+def made(start_cluster: Callable[..., Any]) -> Iterator[Stage]:
+    """Cluster, images, kinds, rights; the pool is installed by the first test that asks for `pool`."""
+    boxes = tuple(BoxSpec(name=name, labels=POOL) for name in POOL_NODES)
+    cluster = start_cluster("e2e", boxes=(*boxes, BoxSpec(name=OUTSIDE)), kwok=20)
+    made = asyncio.run(stages.set_up(cluster, tuple(VERSIONS), tuple(one[0] for one in VERSIONS.values()), print))
+    yield made
+    stages.strike(made)
+
+
+@dataclass
+class Pool:
+    """The pool and one controller beside it."""
+
+    made: Stage
+    kube: KubeCluster
+    controller: Controller
+    jobs: list[str] = field(default_factory=list)
+
+    # ---- doing
+
+    async def install(self, driver: str = "1.0.0") -> None:
+        """All nodes on this driver, and its kubelet and plugin."""
+        await stages.apply_stack(self.kube, self.stack(driver))
+        await self.eventually(GPU_STACKS, "pool", lambda one: one.status.ready == len(POOL_NODES), seconds=180)
+
+    def stack(self, driver: str) -> dict[str, Any]:
+        kubelet, plugin = VERSIONS[driver]
+        return self.made.stack(driver, kubelet, plugin)
+
+    async def train(self, name: str, *, members: int = 2, **options: Any) -> None:
+        """Start a job, and wait until it trains."""
+        self.jobs.append(name)
+        await stages.start_job(self.kube, self.made.trainer(name, members=members, gpus=GPUS, **options))
+        await self.steps(name, 20, members=members)
+
+    async def steps(self, name: str, more: int, *, members: int = 2, seconds: float = 90) -> None:
+        """Until every member has done so many more steps, by its own journal."""
+        goal = self.story(name).steps_done + more
+        await waiting.until(
+            lambda: len(self.story(name).members) == members and self.story(name).steps_done >= goal,
+            seconds=seconds,
+            what=f"{name} trains",
+        )
+
+    async def apply(self, driver: str, *flags: str, watch: bool = True) -> str:
+        """`upgrader plan` and `upgrader apply` to the versions of this driver; the plan's name."""
+        kubelet, plugin = VERSIONS[driver]
+        changes = {
+            "driver.version": driver,
+            "devicePlugin.image": self.made.images.plugins[plugin],
+            "kubelet.version": kubelet,
+            "kubelet.artifact": self.made.images.kubelets[kubelet],
+        }
+        return await self.apply_changes(changes, *flags, watch=watch)
+
+    async def apply_changes(self, changes: dict[str, str], *flags: str, watch: bool = True) -> str:
+        before = {one.metadata.name for one in await self.kube.list(UPGRADE_PLANS)}
+        kept = self.made.folder / "forecast.json"
+        words = [word for path, value in changes.items() for word in ("--set", f"{path}={value}")]
+        await command(self.made.cluster, print, "plan", *words, "--max-unavailable", "100%", "-o", str(kept), *flags)
+        follow = ("--watch",) if watch else ()
+        await command(self.made.cluster, print, "apply", str(kept), "--auto-approve", *follow)
+        (name,) = {one.metadata.name for one in await self.kube.list(UPGRADE_PLANS)} - before
+        return name
+
+    async def eventually(
+        self, kind: Any, name: str, holds: Callable[[Any], bool], *, seconds: float = 120, namespace: str = ""
+    ) -> Any:
+        what = f"{kind.kind} {name} (controller's log: {self.controller.log})"
+        return await waiting.eventually(self.kube, kind, name, holds, seconds=seconds, what=what, namespace=namespace)
+
+    async def over(self, plan: str, *, seconds: float = 300) -> Any:
+        """The plan, once it has ended."""
+        return await self.eventually(UPGRADE_PLANS, plan, lambda one: ends(one.status.phase), seconds=seconds)
+
+    async def in_phase(self, plan: str, phase: NodePhase, *, seconds: float = 120) -> list[Any]:
+        """The plan's visits, once one of them is in this phase."""
+        found: list[Any] = []
+
+        async def look() -> bool:
+            found[:] = [one for one in await self.kube.list(NODE_UPGRADES) if one.spec.plan == plan]
+            return any(one.status.phase is phase for one in found)
+
+        await waiting.poll(look, seconds, f"a visit of {plan} in {phase}")
+        return found
+
+    # ---- looking
+
+    def story(self, name: str) -> JobStory:
+        return read_job(self.made.journals(name))
+
+    async def nodes(self) -> dict[str, Any]:
+        return {one.metadata.name: one for one in await self.kube.list(NODES) if one.metadata.name in POOL_NODES}
+
+    async def revisions(self) -> set[str]:
+        return {one.metadata.labels.get("gpu-upgrader.io/revision", "") for one in (await self.nodes()).values()}
+
+    async def kubelets(self) -> set[str]:
+        return {one.status.node_info.kubelet_version for one in (await self.nodes()).values()}
+
+    async def requests(self, plan: str) -> list[Any]:
+        return [one for one in await self.kube.list(CHECKPOINT_REQUESTS) if one.spec.plan == plan]
+
+    async def nothing_left(self) -> None:
+        """Law 9, as the API server sees it."""
+        for job in await self.kube.list(JOBS, "default"):
+            assert "gpu-upgrader.io/stopped" not in job.metadata.annotations, job.metadata.name
+            assert not job.spec.suspend, job.metadata.name
+        for node in (await self.nodes()).values():
+            assert "gpu-upgrader.io/visit" not in node.metadata.annotations, node.metadata.name
+            assert [one for one in node.spec.taints if one.key.startswith("gpu-upgrader.io/")] == []
+        for pod in await self.kube.list(PODS, "default"):
+            if pod.status.phase == "Running":
+                request = pod.metadata.annotations.get("gpu-upgrader.io/checkpoint-request")
+                assert request is None, pod.metadata.name
+
+    async def looked_at_again(self, times: int = 3) -> None:
+        """Until the controller has looked at the stack some times more, by its own metrics."""
+        for _ in range(times):
+            last = self.controller.last_reconcile("GpuStack")
+            await waiting.until(
+                lambda last=last: self.controller.last_reconcile("GpuStack") > last,
+                seconds=60,
+                what="the controller looks at the stack",
+            )
+
+    async def clear(self) -> None:
+        """Jobs away, so that the next test has the pool for itself."""
+        for name in self.jobs:
+            job = await self.kube.get(JOBS, name, "default")
+            if job is not None:
+                await self.kube.delete(JOBS, job.metadata)
+        await waiting.poll(self._no_trainers, 60, "the trainers' pods end")
+
+    async def _no_trainers(self) -> bool:
+        for pod in await self.kube.list(PODS, "default"):
+            if pod.metadata.deletion_timestamp is None:
+                await self.kube.delete(PODS, pod.metadata)
+        return not await self.kube.list(PODS, "default")
+
+
+@asynccontextmanager
+async def opened(made: Stage, name: str = "controller", **settings: str) -> AsyncIterator[Pool]:
+    """The pool with a running controller; the controller is ended afterwards, the pool stays as it is."""
+    controller = made.controller(name)
+    controller.start(**settings)
+    try:
+        async with made.admin() as kube:
+            pool = Pool(made=made, kube=kube, controller=controller)
+            try:
+                yield pool
+            finally:
+                await pool.clear()
+    finally:
+        controller.stop()
+
+
+@pytest.fixture
+async def pool(made: Stage) -> AsyncIterator[Pool]:
+    """The pool on one of the two versions, its controller running."""
+    async with opened(made) as pool:
+        await settled(pool)
+        yield pool
+
+
+async def settled(pool: Pool) -> str:
+    """Install the pool if it never was, else wait until it is in service; the driver that it has."""
+    stack = await pool.kube.get(GPU_STACKS, "pool")
+    if stack is None:
+        await pool.install()
+        return "1.0.0"
+    await pool.eventually(GPU_STACKS, "pool", lambda one: one.status.ready == len(POOL_NODES), seconds=120)
+    return stack.spec.driver.version
+
+
+def other(driver: str) -> str:
+    """The version that the pool does not have."""
+    return next(one for one in VERSIONS if one != driver)
+
+
+def log_of(controller: Controller) -> str:
+    """The end of a controller's log."""
+    return "\n".join(Path(controller.log).read_text(encoding="utf-8").splitlines()[-40:])

@@ -1,0 +1,92 @@
+"""Law 7 on real kubelets: SIGKILL at every place that a rollout passes, and a leader that is frozen and woken too late."""
+
+import json
+import signal
+
+import pytest
+
+from tests.e2e.conftest import Pool, opened, other, settled
+from upgrader.api.resources import UPGRADE_PLANS
+from upgrader.core.phases import PlanPhase, RequestPhase, crash_points, ends
+from upgrader.demo import waiting
+from upgrader.demo.stage import Stage
+
+pytestmark = [pytest.mark.e2e]
+
+
+def _of_a_rollout(point: tuple[str, str, str]) -> bool:
+    """Places that a rollout without trouble passes; the others are hit in tests/unit/reconcile/test_crashes.py."""
+    machine, phase, stage = point
+    if machine == "UpgradePlan":
+        return phase in {PlanPhase.PROPOSED, PlanPhase.RUNNING}
+    if machine == "NodeUpgrade":
+        return (phase, stage) != ("Draining", "after-act")
+    return machine == "CheckpointRequest" and phase != RequestPhase.EXPIRED
+
+
+async def test_killed_at_every_place_of_a_rollout(made: Stage) -> None:
+    async with opened(made, "first") as pool:
+        before = await settled(pool)
+        await pool.train("killed")
+        plan = await pool.apply(other(before), watch=False)
+        pool.controller.signal(signal.SIGKILL)
+        pool.controller.wait_ended()
+        crashes = made.folder / "crashes"
+        kills = 0
+        while not await _over(pool, plan):
+            pool.controller.start(CRASH_FILE=str(crashes))
+            kills += 1
+            await waiting.poll(lambda: _ended(pool, plan), 120, f"killed, or {plan} is over")
+            if not pool.controller.running:
+                pool.controller.wait_ended()
+        hit = {tuple(line.split(".")) for line in crashes.read_text(encoding="utf-8").splitlines()}
+        missed = {point for point in crash_points() if _of_a_rollout(point)} - hit
+        assert not missed, sorted(missed)
+        assert kills > 20
+        assert (await pool.over(plan)).status.phase is PlanPhase.COMPLETED
+        await pool.steps("killed", 10)
+        assert (pool.story("killed").steps_lost, pool.story("killed").interruptions) == (0, 1)
+        await pool.nothing_left()
+
+
+async def _over(pool: Pool, plan: str) -> bool:
+    return ends((await pool.kube.get(UPGRADE_PLANS, plan)).status.phase)
+
+
+async def _ended(pool: Pool, plan: str) -> bool:
+    return not pool.controller.running or await _over(pool, plan)
+
+
+async def test_a_frozen_leader_that_wakes_after_its_successor_acted_does_nothing(made: Stage) -> None:
+    async with opened(made, "frozen", LEASE_SECONDS="12") as pool:
+        before = await settled(pool)
+        await pool.train("handed")
+        pool.controller.stop()
+        note = made.folder / "frozen"
+        pool.controller.start(LEASE_SECONDS="12", FREEZE_AT="CheckpointRequest.Stopping.before-act", FREEZE_FILE=str(note))
+        plan = await pool.apply(other(before), watch=False)
+        await waiting.until(note.exists, seconds=120, what="the leader is frozen")
+        successor = made.controller("successor")
+        successor.start(LEASE_SECONDS="12")
+        try:
+            assert (await pool.over(plan)).status.phase is PlanPhase.COMPLETED
+            writes = _writes(made)
+            pool.controller.signal(signal.SIGCONT)
+            await waiting.until(lambda: not pool.controller.running, seconds=60, what="the former leader gives up")
+            pool.controller.wait_ended()
+            assert _writes(made) == writes
+        finally:
+            successor.stop()
+        await pool.steps("handed", 10)
+        assert (pool.story("handed").steps_lost, pool.story("handed").interruptions) == (0, 1)
+
+
+def _writes(made: Stage) -> int:
+    """Writes to Nodes, Jobs and our kinds in the audit log, whoever made them under our service account."""
+    kinds = {"nodes", "jobs", "nodeupgrades", "checkpointrequests", "upgradeplans"}
+    lines = made.cluster.audit_log.read_text(encoding="utf-8").splitlines()
+    seen = (json.loads(line) for line in lines)
+    return sum(
+        one.get("objectRef", {}).get("resource") in kinds and one["user"]["username"].endswith(":gpu-upgrader")
+        for one in seen
+    )

@@ -1,0 +1,66 @@
+"""Waiting for what is seen, never for a time: every wait has an end and says what it waited for."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import tenacity
+
+from upgrader.api.resources import ResourceKind
+from upgrader.core.errors import DevClusterError
+from upgrader.kube.client import KubeCluster
+
+LOOK_SECONDS = 0.2
+
+
+async def poll(look: Callable[[], Awaitable[bool]], seconds: float, what: str) -> None:
+    """Look until it is so.
+
+    Raises:
+        DevClusterError: it was not within `seconds`.
+    """
+    retrying = tenacity.AsyncRetrying(
+        retry=tenacity.retry_if_result(lambda seen: not seen),
+        wait=tenacity.wait_fixed(LOOK_SECONDS),
+        stop=tenacity.stop_after_delay(seconds),
+    )
+    try:
+        await retrying(look)
+    except tenacity.RetryError:
+        raise DevClusterError(f"{what}: not within {seconds:.0f} s") from None
+
+
+async def until(holds: Callable[[], bool], *, seconds: float, what: str) -> None:
+    """`poll` for what needs no request."""
+
+    async def look() -> bool:
+        return holds()
+
+    await poll(look, seconds, what)
+
+
+async def eventually(
+    kube: KubeCluster,
+    kind: ResourceKind[Any],
+    name: str,
+    holds: Callable[[Any], bool],
+    *,
+    seconds: float,
+    what: str,
+    namespace: str = "",
+) -> Any:  # noqa: ANN401 - of the kind that was asked for
+    """An object, once it is as wanted.
+
+    Raises:
+        DevClusterError: it was not within `seconds`; how it was last is in the details.
+    """
+    last: list[Any] = [None]
+
+    async def look() -> bool:
+        last[0] = await kube.get(kind, name, namespace)
+        return last[0] is not None and holds(last[0])
+
+    try:
+        await poll(look, seconds, what)
+    except DevClusterError as error:
+        raise DevClusterError(error.brief, details=f"{kind.kind} {name}: {last[0]}") from None
+    return last[0]
