@@ -230,7 +230,8 @@ def _namespace(pid, kind):
 
 def _until(condition, explain=lambda: "", seconds=30):
     retry = tenacity.retry_if_result(lambda held: not held)
+    stop = tenacity.stop_after_delay(seconds)
     try:
-        tenacity.Retrying(retry=retry, wait=tenacity.wait_fixed(0.1), stop=tenacity.stop_after_delay(seconds))(condition)
+        tenacity.Retrying(retry=retry, wait=tenacity.wait_fixed(0.1), stop=stop)(condition)
     except tenacity.RetryError:
         pytest.fail(f"not within {seconds} s: {explain()}")

@@ -36,16 +36,20 @@ class ApiServer:
         """End the connections."""
         self._pool.clear()
 
-    def ready(self) -> bool:
-        """Whether /readyz answers exactly `ok`; no answer is no error here."""
+    def ready(self, seconds: float = REQUEST_SECONDS) -> bool:
+        """Whether /readyz answers exactly `ok` within `seconds`; no answer is no error here."""
         try:
-            return self._send("GET", "/readyz", None, JSON) == (200, b"ok")
+            return self._send("GET", "/readyz", None, JSON, seconds) == (200, b"ok")
         except urllib3.exceptions.HTTPError:
             return False
 
     def get(self, path: str) -> Object | None:
         """The object or list at `path`; None when there is none."""
         return self._request("GET", path, None, JSON)
+
+    def text(self, path: str) -> str:
+        """A body that is no object, such as a pod's log."""
+        return self._answered("GET", path, None, JSON)[1].decode(errors="replace")
 
     def create(self, path: str, made: Mapping[str, Any]) -> Object | None:
         """Create an object in the collection `path`; None when there is one of this name."""
@@ -69,6 +73,12 @@ class ApiServer:
     def _request(
         self, method: str, path: str, body: Mapping[str, Any] | None, kind: str, missing: tuple[int, ...] = (404,)
     ) -> Object | None:
+        status, data = self._answered(method, path, body, kind, missing)
+        return None if status in missing else msgspec.json.decode(data, type=Object)
+
+    def _answered(
+        self, method: str, path: str, body: Mapping[str, Any] | None, kind: str, missing: tuple[int, ...] = ()
+    ) -> tuple[int, bytes]:
         trying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(urllib3.exceptions.HTTPError),
             wait=tenacity.wait_fixed(0.2),
@@ -79,19 +89,19 @@ class ApiServer:
             status, data = trying(self._send, method, path, body, kind)
         except urllib3.exceptions.HTTPError as error:
             raise DevClusterError(f"{method} {path}: no answer from the API server", details=str(error)) from error
-        if status in missing:
-            return None
-        if status >= 400:
+        if status >= 400 and status not in missing:
             raise DevClusterError(f"{method} {path}: refused with {status}", details=data.decode(errors="replace"))
-        return msgspec.json.decode(data, type=Object)
+        return status, data
 
-    def _send(self, method: str, path: str, body: Mapping[str, Any] | None, kind: str) -> tuple[int, bytes]:
+    def _send(
+        self, method: str, path: str, body: Mapping[str, Any] | None, kind: str, seconds: float = REQUEST_SECONDS
+    ) -> tuple[int, bytes]:
         answer = self._pool.request(
             method,
             self._server + path,
             body=msgspec.json.encode(body) if body is not None else None,
             headers={"Content-Type": kind, "User-Agent": "gpu-upgrader-devcluster"},
-            timeout=REQUEST_SECONDS,
+            timeout=seconds,
             retries=False,
         )
         return answer.status, answer.data

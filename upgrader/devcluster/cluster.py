@@ -145,9 +145,12 @@ class Cluster:
 
     def credentials(self, user: str, groups: Sequence[str] = ()) -> Path:
         """A kubeconfig for a user of its own; it may do what RBAC gives it and its groups."""
-        name = "user-" + "".join(letter if letter.isalnum() else "-" for letter in user)
-        self.pki.make(name, user, groups)
-        return self.pki.kubeconfig(name)
+        self.pki.make(_file_name(user), user, groups)
+        return self.pki.kubeconfig(_file_name(user))
+
+    def as_user(self, user: str) -> ApiServer:
+        """Requests as a user that has `credentials`."""
+        return ApiServer(self.server, self.pki, _file_name(user))
 
     def pause_api_server(self) -> None:
         """It keeps its connections and answers nobody: clients run into their time-outs."""
@@ -197,3 +200,7 @@ class Cluster:
         pid = self.box.process(API_SERVER)
         if pid is None or not send(pid, number):
             raise DevClusterError(f"{API_SERVER} does not run", resolution=f"See {self.control_plane.log(API_SERVER)}")
+
+
+def _file_name(user: str) -> str:
+    return "user-" + "".join(letter if letter.isalnum() else "-" for letter in user)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 HIDDEN = "***"
 
-_SECRET_FLAG = re.compile(r"^(--?(?:password|passwd|pass|creds|token|secret|auth)[a-z-]*)(=.*)?$", re.IGNORECASE)
+_SECRET_FLAG = re.compile(r"^(--?(?:[a-z-]+-)?(?:password|passwd|creds|token|secret|api-key))(=.*)?$", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=://)[^/\s@]+@")
 
 
@@ -29,6 +29,6 @@ def shown(command: Sequence[str], secrets: Iterable[str] = ()) -> str:
         elif flag and flag[2]:
             words.append(f"{flag[1]}={HIDDEN}")
         else:
-            words.append(word)
+            words.append(shlex.quote(word))
         hide_next = not hide_next and flag is not None and flag[2] is None
-    return redact(shlex.join(words).replace(f"'{HIDDEN}'", HIDDEN), secrets)
+    return redact(" ".join(words), secrets)

@@ -47,26 +47,26 @@ def run(
     """
     command = _command(words, timeout, cwd, env, stdin, secrets)
     started = time.monotonic()
-    with _started(command) as process:
-        streams = _Streams(process, command.stdin, on_line)
-        try:
-            process.wait(timeout)
-            overdue = not streams.drained(max(0.0, timeout - (time.monotonic() - started)))
-        except subprocess.TimeoutExpired:
-            overdue = True
-        except BaseException:
-            _kill(process)
-            raise
-        if overdue:
-            _end(process)
-            streams.drained(GRACE_SECONDS)
-        finished = Finished(
-            command=command,
-            code=exit_code(process.wait()),
-            stdout=streams.stdout,
-            stderr=streams.stderr,
-            seconds=time.monotonic() - started,
-        )
+    process = _started(command)
+    streams = _Streams(process, command.stdin, on_line)
+    try:
+        process.wait(timeout)
+        overdue = not streams.drained(max(0.0, timeout - (time.monotonic() - started)))
+    except subprocess.TimeoutExpired:
+        overdue = True
+    except BaseException:
+        _kill(process)
+        raise
+    if overdue:
+        _end(process)
+        streams.drained(GRACE_SECONDS)
+    finished = Finished(
+        command=command,
+        code=exit_code(process.wait()),
+        stdout=streams.stdout,
+        stderr=streams.stderr,
+        seconds=time.monotonic() - started,
+    )
     return _judged(finished, check=check, overdue=overdue)
 
 
@@ -108,7 +108,10 @@ async def run_async(
         if not talking.done():
             _signal_group(process.pid, signal.SIGKILL)
             await asyncio.wait({talking}, timeout=GRACE_SECONDS)
-            talking.cancel()  # somebody outside the group still holds the pipe
+            if not talking.done():  # somebody outside the group holds a pipe, which has no public way to be closed
+                talking.cancel()
+                process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
+            await process.wait()
     finished = Finished(
         command=command,
         code=exit_code(await process.wait()),
@@ -176,10 +179,11 @@ def _feed(pipe: IO[bytes], data: bytes) -> None:
 
 
 def _drain(pipe: IO[bytes], kept: list[bytes], on_line: Line | None) -> None:
-    for line in pipe:
-        kept.append(line)
-        if on_line is not None:
-            on_line(line.decode(errors="replace").rstrip("\n"))
+    with pipe:  # closed here and nowhere else: closing a pipe that a thread reads waits for that thread
+        for line in pipe:
+            kept.append(line)
+            if on_line is not None:
+                on_line(line.decode(errors="replace").rstrip("\n"))
 
 
 def _command(

@@ -1,0 +1,30 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upgrader.process import redact, shown
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        (["ls", "-l", "a b"], "ls -l 'a b'"),
+        (["push", "--creds", "me:secret", "image"], "push --creds *** image"),
+        (["push", "--creds=me:secret", "image"], "push --creds=*** image"),
+        (["login", "--password-stdin"], "login --password-stdin"),
+        (["login", "--password", "p", "--token", "t"], "login --password *** --token ***"),
+        (["get", "https://me:pw@host/x"], "get https://***@host/x"),
+        (["get", "--registry-token=t", "--token-file", "f"], "get --registry-token=*** --token-file f"),
+    ],
+)
+def test_a_command_is_shown_without_what_is_secret(command, text):
+    assert shown(command) == text
+
+
+@given(st.text("abc", min_size=3), st.text("xyz "), st.text("xyz "))
+def test_a_given_secret_is_never_shown(secret, before, after):
+    assert redact(before + secret + after, [secret]) == f"{before}***{after}"
+
+
+def test_an_empty_secret_hides_nothing():
+    assert redact("text", [""]) == "text"
