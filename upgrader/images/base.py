@@ -1,47 +1,90 @@
-"""The base image's root file system: Debian with Python, by mmdebstrap from the machine's own apt configuration."""
+"""The base image's files: Python and busybox from the Debian archive that the machine itself uses, by mmdebstrap."""
 
+import platform
 from pathlib import Path
 
-from upgrader.core.errors import ProcessError
-from upgrader.process import run
+from upgrader.core.errors import ConfigurationError
+from upgrader.images import store
+from upgrader.process import ProgramFailedError, run
 
-PACKAGES = ("python3-minimal", "libpython3-stdlib")
-SECONDS = 600.0
-LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/var/lib/apt/lists/*", "/var/cache/apt/*")
-
-
-def bootstrap_argv(suite: str, target: Path) -> list[str | Path]:
-    """Arguments of mmdebstrap: unpacked, not configured, so that nothing is run in it."""
-    return [
-        "mmdebstrap",
-        "--quiet",
-        "--variant=extract",
-        f"--include={','.join(PACKAGES)}",
-        *(f"--dpkgopt=path-exclude={path}" for path in LEFT_OUT),
-        suite,
-        target,
-    ]
+PACKAGES = ("python3-minimal", "libpython3-stdlib", "busybox-static")
+LEFT_OUT = ("./dev", "./etc/apt", "./etc/resolv.conf", "./etc/hostname", "./var/cache", "./var/lib/apt")
+APT_LISTS = Path("/var/lib/apt/lists")
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+_SECONDS = 600.0
+_NO_ARCHIVE = "Run `apt-get update`, or set BASE_IMAGE to an image with Python 3.11 or newer and busybox in it."
 
 
-def bootstrap(target: Path) -> None:
-    """Write the root file system as a tar to `target`.
+def sources() -> list[str]:
+    """One-line apt sources of the Debian archives that this machine's apt is set up with, the main suite first.
 
     Raises:
-        ProcessError: mmdebstrap is missing or failed; any other image can be named in BASE_IMAGE instead.
+        ConfigurationError: apt knows of none.
     """
-    run(bootstrap_argv(suite_of(Path("/etc/os-release").read_text(encoding="utf-8")), target), timeout=SECONDS)
+    words = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)"]
+    listed = run([*words, "Created-By: Packages", "Origin: Debian"], timeout=60, check=False)
+    lines = [f"deb {_signed()}{line}" for line in listed.text.splitlines() if len(line.split()) == 3]
+    if listed.code != 0 or not lines:
+        raise ConfigurationError("apt on this machine knows of no Debian archive", resolution=_NO_ARCHIVE)
+    return list(dict.fromkeys(lines))
 
 
-def suite_of(os_release: str) -> str:
-    """The suite of this machine, as os-release names it.
+def _signed() -> str:
+    return f"[signed-by={KEYRING}] " if KEYRING.exists() else ""
+
+
+def suite() -> str:
+    """The code name of this machine's release, as trixie."""
+    return platform.freedesktop_os_release().get("VERSION_CODENAME", "stable")
+
+
+def versions(notes: Path) -> str:
+    """What apt would install, as text that changes when a package does.
+
+    Asking apt takes a second or more, so the answer is noted in a file of the folder `notes` for as long as apt's lists
+    stay as they are.
 
     Raises:
-        ProcessError: this is no Debian.
+        ConfigurationError: a package is in no archive that apt knows of.
     """
-    values = dict(line.split("=", 1) for line in os_release.splitlines() if "=" in line)
-    suite = values.get("VERSION_CODENAME", "").strip('"')
-    if not suite:
-        raise ProcessError(
-            "this machine's Debian suite is not known", resolution="Name an image with Python in BASE_IMAGE."
-        )
-    return suite
+    note = notes / f"apt-{_lists()}"
+    if not note.exists():
+        notes.mkdir(parents=True, exist_ok=True)
+        note.write_text(_ask_versions(), encoding="utf-8")
+    return note.read_text(encoding="utf-8")
+
+
+def _lists() -> str:
+    """Changes whenever `apt-get update` brought something."""
+    facts = ((path.name, path.stat()) for path in sorted(APT_LISTS.glob("*Packages*")))
+    return store.key(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in facts)
+
+
+def _ask_versions() -> str:
+    depends = run(["apt-cache", "depends", "--important", *PACKAGES], timeout=60, check=False).text
+    # The interpreter itself is in packages with a version in their name.
+    carriers = sorted({line.split()[-1] for line in depends.splitlines() if "python3." in line})
+    shown = run(["apt-cache", "show", "--no-all-versions", *PACKAGES, *carriers], timeout=60, check=False)
+    if shown.code != 0:
+        raise ConfigurationError(f"apt on this machine does not offer {', '.join(PACKAGES)}", resolution=_NO_ARCHIVE)
+    return "\n".join(line for line in shown.text.splitlines() if line.startswith(("Package:", "Version:")))
+
+
+def unpack(target: Path, *, trim: Path, work: Path) -> None:
+    """Make the tree at `target`; `trim` is run on it (Containerfiles/base/trim); `work` is a folder for a while.
+
+    Raises:
+        ConfigurationError: mmdebstrap could not, with its own words.
+    """
+    archive = work / "base.tar"
+    options = ["--quiet", "--variant=extract", f"--include={','.join(PACKAGES)}", f'--extract-hook={trim} "$1"']
+    try:
+        run(["mmdebstrap", *options, suite(), archive, *sources()], timeout=_SECONDS, env={"SOURCE_DATE_EPOCH": "0"})
+    except ProgramFailedError as error:
+        raise ConfigurationError(
+            "the base image cannot be made from this machine's archive", details=str(error), resolution=_NO_ARCHIVE
+        ) from error
+    target.mkdir()
+    left_out = [f"--exclude={path}" for path in LEFT_OUT]
+    run(["tar", "--extract", "--no-same-owner", "--file", archive, "--directory", target, *left_out], timeout=_SECONDS)
+    archive.unlink()

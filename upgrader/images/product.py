@@ -1,211 +1,273 @@
-"""The images of this release, built once and pushed: upgrader, trainer, simulated drivers, kubelet artifacts.
-
-A local tag holds a hash of everything that goes into the image, so an image is built when its inputs are new and never twice.
-"""
+"""The product's own images, built once per contents: node, controller, trainer, drivers, plugins, kubelet artifacts."""
 
 import hashlib
-import json
-import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
-from msgspec import Struct
+import msgspec
 
-from upgrader.core.errors import ProcessError
-from upgrader.images.base import bootstrap
-from upgrader.images.buildah import Buildah
-from upgrader.process import run
+from upgrader.core.errors import ConfigurationError
+from upgrader.images import base, python, store
+from upgrader.images.buildah import open_storage
+from upgrader.images.layout import Layout
+from upgrader.images.store import Progress, Store
 
-Progress = Callable[[str], None]
+NODE_PACKAGES = ("grpcio", "msgspec", "protobuf", "pyyaml", "typing-extensions")
+"""What upgrader.node needs of the lock file."""
 
-SOURCE = Path(__file__).resolve().parents[2]
-CONTAINERFILES = SOURCE / "Containerfiles"
-PYTHON = ("3.11", "cp")
-PLATFORMS = tuple(f"manylinux_2_{minor}_x86_64" for minor in (36, 35, 34, 31, 28, 17)) + ("manylinux2014_x86_64",)
-EDITIONS = ("1", "2")
-"""The simulated device plugin is the upgrader's image; two editions of it differ in a label, so an upgrade can be shown."""
+NODE_PARTS = ("__init__.py", "core", "node", "process")
+PYTHON = sys.version_info[:2]
+DEVICES = 8
+COMMANDS = (
+    "cat",
+    "cut",
+    "date",
+    "find",
+    "grep",
+    "head",
+    "mkdir",
+    "mv",
+    "rm",
+    "sed",
+    "sh",
+    "sleep",
+    "sort",
+    "stat",
+    "tail",
+)
+"""Of busybox, for the scripts of images without a base; a test checks that these suffice."""
 
-PIP_SECONDS = 600.0
-LAUNCHER = '#!/bin/sh\nexec python3 -m upgrader "$@"\n'
+RECIPE = "1"
+"""Changed when this module builds something else from the same files."""
 
 
-class Product(Struct, frozen=True, kw_only=True):
-    """Pushed images, each by digest."""
+class Images:
+    """Builds and keeps the images of this checkout; a context manager, because building needs a place for a while.
 
-    upgrader: str
-    trainer: str
-    plugins: dict[str, str]  # by edition
-    drivers: dict[str, str]  # by version
-    kubelets: dict[str, str]  # by version
+    Args:
+        progress: gets a line per image that is really built.
+        cache: where images are kept; default is the user's cache directory.
+        base_image: folder of an OCI layout with Python 3.11 and busybox, instead of one from the machine's own archive.
+    """
 
+    def __init__(self, progress: Progress, *, cache: Path | None = None, base_image: Path | None = None) -> None:
+        self._root = checkout()
+        self._cache = (cache or store.cache_root()) / "images"
+        self._store = Store(self._cache, progress)
+        self._base_image = base_image
+        self._made: dict[str, Layout] = {}
+        self._stack = ExitStack()
+        self._session: _Session | None = None
 
-class Workshop:
-    """Builds into a storage in `home`; tags are local/NAME:HASH."""
+    def __enter__(self) -> Self:
+        return self
 
-    def __init__(self, home: Path, progress: Progress) -> None:
-        self._home = home
-        self._progress = progress
-        self.buildah = Buildah(home)
-        home.mkdir(parents=True, exist_ok=True)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+        self._session = None
 
-    def base(self) -> str:
-        """The base image, or the one that BASE_IMAGE names."""
-        named = os.environ.get("BASE_IMAGE", "")
-        if named:
-            return named
-        recipe = (CONTAINERFILES / "base" / "Containerfile", SOURCE / "upgrader" / "images" / "base.py")
-        return self._made("base", _hash(recipe), lambda context: bootstrap(context / "rootfs.tar"), {})
-
-    def upgrader(self, edition: str) -> str:
-        """The upgrader's own image."""
-        base, lock = self.base(), SOURCE / "requirements.lock"
-        inputs = (*_files(SOURCE / "upgrader"), lock, CONTAINERFILES / "upgrader" / "Containerfile")
-
-        def fill(context: Path) -> None:
-            shutil.copytree(
-                self._site(lock), context / "site", ignore=shutil.ignore_patterns("__pycache__", "tests", "*.pyi")
-            )
-            shutil.copytree(SOURCE / "upgrader", context / "upgrader", ignore=shutil.ignore_patterns("__pycache__"))
-            _write(context / "bin" / "upgrader", LAUNCHER)
-
-        return self._made("upgrader", _hash(inputs, base, edition), fill, {"BASE_IMAGE": base, "EDITION": edition})
-
-    def trainer(self) -> str:
-        """The trainer."""
-        base, folder = self.base(), CONTAINERFILES / "trainer"
-        inputs = (*_files(folder), SOURCE / "upgrader" / "workload.py")
-
-        def fill(context: Path) -> None:
-            shutil.copytree(folder, context / "trainer", ignore=shutil.ignore_patterns("__pycache__", "Containerfile"))
-            shutil.copy(SOURCE / "upgrader" / "workload.py", context / "trainer" / "workload.py")
-
-        return self._made("trainer", _hash(inputs, base), fill, {"BASE_IMAGE": base})
-
-    def sim_driver(self, version: str, kernel: str) -> str:
-        """The simulated driver for one kernel."""
-        recipe = SOURCE / "driver-images" / "sim"
-        manifest = {"vendor": "sim", "version": version, "kernel": kernel, "devices": 8, "simulated": True}
-        inputs = (*_files(recipe), CONTAINERFILES / "driver-sim" / "Containerfile", _busybox())
+    def base(self) -> Layout:
+        """Python and busybox."""
+        if self._base_image is not None:
+            return Layout(self._base_image)
+        recipe = self._root / "Containerfiles/base"
 
         def fill(context: Path) -> None:
-            shutil.copytree(recipe, context / "rootfs" / "driver")
-            _write(context / "rootfs" / "driver" / "manifest.json", json.dumps(manifest) + "\n", mode=0o644)
-            _put_busybox(context / "rootfs")
+            base.unpack(context / "rootfs", trim=recipe / "trim", work=context)
 
-        return self._made("driver-sim", _hash(inputs, json.dumps(manifest)), fill, {})
+        parts = [base.suite(), base.versions(self._cache), *base.LEFT_OUT] if "base" not in self._made else []
+        return self._image("base", recipe, parts, fill)
 
-    def kubelet(self, version: str, binary: Path) -> str:
-        """An artifact with this kubelet."""
-        folder = CONTAINERFILES / "kubelet"
+    def node(self) -> Layout:
+        """Prepare, visit, validate, device plugin."""
+        return self._app("node", python.subset(self._lock(), NODE_PACKAGES), NODE_PARTS)
+
+    def upgrader(self) -> Layout:
+        """The controller, and all commands."""
+        package = sorted(path.name for path in (self._root / "upgrader").iterdir() if path.name != "__pycache__")
+        return self._app("upgrader", python.locked(self._lock()), package)
+
+    def trainer(self) -> Layout:
+        """The trainer of the demo and the tests."""
+        recipe, listener = self._root / "Containerfiles/trainer", self._root / "upgrader/workload.py"
 
         def fill(context: Path) -> None:
-            place = context / "rootfs" / "artifact"
-            place.mkdir(parents=True)
-            shutil.copy(binary, place / "kubelet")
-            (place / "kubelet").chmod(0o755)
-            digest = hashlib.sha256(binary.read_bytes()).hexdigest()
-            _write(place / "kubelet.sha256", f"{digest}  kubelet\n", mode=0o644)
-            shutil.copy(folder / "install", context / "rootfs" / "install")
-            _put_busybox(context / "rootfs")
+            (context / "app").mkdir()
+            for path in (listener, *recipe.glob("*.py")):
+                shutil.copy(path, context / "app")
 
-        return self._made("kubelet", _hash((*_files(folder), binary), version), fill, {})
+        return self._image("trainer", recipe, [listener.read_bytes()], fill, parent=("base", self.base()))
 
-    def _made(self, name: str, digest: str, fill: Callable[[Path], None], arguments: Mapping[str, str]) -> str:
-        tag = f"localhost/{name}:{digest}"
-        if self.buildah.has(tag):
-            return tag
-        self._progress(f"building image {name}")
-        containerfile = CONTAINERFILES / ("driver-sim" if name == "driver-sim" else name) / "Containerfile"
-        with tempfile.TemporaryDirectory(dir=self._home, prefix="context-") as folder:
-            fill(Path(folder))
-            self.buildah.build(Path(folder), containerfile, tag, arguments)
-        return tag
+    def driver(self, version: str, kernel: str) -> Layout:
+        """A simulated driver for a kernel."""
+        recipe = self._root / "driver-images/sim"
+        facts = {"vendor": "sim", "version": version, "kernel": kernel, "devices": DEVICES, "simulated": True}
+        manifest = msgspec.json.encode(facts) + b"\n"
 
-    def _site(self, lock: Path) -> Path:
-        """The runtime dependencies as the lock file has them, for the base image's Python."""
-        site = self._home / f"site-{_hash((lock,))}"
-        if site.exists():
-            return site
-        self._progress("fetching the runtime dependencies")
-        beside = site.with_name(f"{site.name}.{os.getpid()}")
-        version, implementation = PYTHON
-        words: list[str | Path] = [
-            sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes",
-            "--only-binary=:all:", "--no-compile", "--python-version", version, "--implementation", implementation,
-            *(word for platform in PLATFORMS for word in ("--platform", platform)),
-            "--target", beside, "--requirement", lock,
-        ]  # fmt: skip
-        run(words, timeout=PIP_SECONDS)
-        beside.rename(site)
-        return site
+        def fill(context: Path) -> None:
+            tree = _busybox_tree(context / "rootfs")
+            shutil.copytree(recipe, tree / "driver", ignore=shutil.ignore_patterns("Containerfile"))
+            (tree / "driver/manifest.json").write_bytes(manifest)
+
+        return self._image(f"driver-{version}-{kernel}", recipe, [manifest, _busybox().read_bytes()], fill)
+
+    def plugin(self, version: str) -> Layout:
+        """The simulated device plugin, as a release of its own."""
+        recipe = self._root / "Containerfiles/plugin"
+        labels = [("org.opencontainers.image.version", version)]
+
+        def fill(_context: Path) -> None:
+            """All of it is in the node image."""
+
+        return self._image(f"plugin-{version}", recipe, [version], fill, parent=("node", self.node()), labels=labels)
+
+    def kubelet(self, version: str, binary: Path) -> Layout:
+        """A kubelet artifact."""
+        recipe = self._root / "Containerfiles/kubelet"
+        with binary.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+
+        def fill(context: Path) -> None:
+            tree = _busybox_tree(context / "rootfs")
+            shutil.copy(recipe / "install", tree)
+            shutil.copy(binary, tree / "kubelet")
+            (tree / "kubelet").chmod(0o755)
+            (tree / "kubelet.sha256").write_text(f"{digest}  kubelet\n")
+
+        return self._image(f"kubelet-{version}", recipe, [digest, _busybox().read_bytes()], fill)
+
+    def _app(self, name: str, requirements: str, parts_of_package: Sequence[str]) -> Layout:
+        """Parts of this package over the locked packages that they need, compiled."""
+        package = self._root / "upgrader"
+
+        def fill(context: Path) -> None:
+            for part in parts_of_package:
+                _copy(package / part, context / "app" / "upgrader" / part)
+            python.compile_all(context / "app", python=PYTHON)
+
+        parts: list[bytes | str] = [str(PYTHON)]
+        for part in parts_of_package:
+            parts += [part, *store.contents(package / part)]
+        parent = ("packages", self._packages(name, requirements))
+        return self._image(name, self._root / "Containerfiles" / name, parts, fill, parent=parent)
+
+    def _packages(self, name: str, requirements: str) -> Layout:
+        """Locked packages of an image, in a layer of their own: they change less often than ours."""
+
+        def fill(context: Path) -> None:
+            (context / "requirements").write_text(requirements)
+            python.install(context / "requirements", context / "app", python=PYTHON)
+            python.compile_all(context / "app", python=PYTHON)
+
+        recipe = self._root / "Containerfiles/packages"
+        return self._image(f"{name}-packages", recipe, [requirements, str(PYTHON)], fill, parent=("base", self.base()))
+
+    def _image(
+        self,
+        name: str,
+        recipe: Path,
+        parts: Iterable[bytes | str],
+        fill: Callable[[Path], None],
+        *,
+        parent: tuple[str, Layout] | None = None,
+        labels: Sequence[tuple[str, str]] = (),
+    ) -> Layout:
+        """The image of a recipe over a context that `fill` makes; `parts` are all that `fill` depends on."""
+        if name not in self._made:
+            base_digest = parent[1].image.digest if parent is not None else ""
+            digits = store.key([RECIPE, base_digest, *parts, *store.contents(recipe)])
+
+            def build(layout: Path) -> None:
+                self._place().build(recipe / "Containerfile", layout, fill=fill, parent=parent, labels=labels)
+
+            self._made[name] = self._store.image(name, digits, build)
+        return self._made[name]
+
+    def _place(self) -> "_Session":
+        if self._session is None:
+            folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="upgrader-images-")))
+            self._session = _Session(folder)
+        return self._session
+
+    def _lock(self) -> str:
+        return (self._root / "requirements.lock").read_text(encoding="utf-8")
 
 
-def push_product(
-    registry: str,
-    *,
-    home: Path,
-    drivers: Iterable[str],
-    kernel: str,
-    kubelets: Iterable[str],
-    kubelet_binary: Callable[[str], Path],
-    progress: Progress,
-) -> Product:
-    """Build what is missing and push everything to a registry that speaks plain HTTP.
+class _Session:
+    """A buildah storage for a while, and the parents that it holds already."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._storage = open_storage(folder / "storage")
+        self._held: dict[str, str] = {}
+
+    def build(
+        self,
+        file: Path,
+        layout: Path,
+        *,
+        fill: Callable[[Path], None],
+        parent: tuple[str, Layout] | None,
+        labels: Sequence[tuple[str, str]],
+    ) -> None:
+        with tempfile.TemporaryDirectory(dir=self._folder) as work:
+            context = Path(work)
+            fill(context)
+            if parent is not None:
+                self._hold(*parent)
+            self._storage.make(context=context, file=file, layout=layout, labels=labels)
+
+    def _hold(self, name: str, layout: Layout) -> None:
+        if self._held.get(name) != layout.image.digest:
+            self._storage.take(layout, f"localhost/upgrader-{name}")
+            self._held[name] = layout.image.digest
+
+
+def checkout() -> Path:
+    """The checkout that this package runs from: recipes and the lock file are no part of an installed package.
 
     Raises:
-        ProcessError: a program is missing or failed.
+        ConfigurationError: it was installed without its sources.
     """
-    workshop = Workshop(home, progress)
-
-    def pushed(tag: str, name: str) -> str:
-        with tempfile.TemporaryDirectory(dir=home) as folder:
-            digest = workshop.buildah.push(tag, f"{registry}/{name}", Path(folder) / "digest")
-        return f"{registry}/{name.partition(':')[0]}@{digest}"
-
-    progress(f"pushing images to {registry}")
-    plugins = {one: pushed(workshop.upgrader(one), f"gpu-upgrader:edition-{one}") for one in EDITIONS}
-    return Product(
-        upgrader=plugins[EDITIONS[0]],
-        plugins=plugins,
-        trainer=pushed(workshop.trainer(), "trainer:1"),
-        drivers={one: pushed(workshop.sim_driver(one, kernel), f"driver-sim:{one}-{kernel}") for one in drivers},
-        kubelets={one: pushed(workshop.kubelet(one, kubelet_binary(one)), f"kubelet:{one}") for one in kubelets},
-    )
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-
-
-def _hash(files: Iterable[Path], *words: str) -> str:
-    digest = hashlib.sha256("\0".join(words).encode())
-    for path in files:
-        digest.update(f"\0{path.name}\0{path.stat().st_mode & 0o111:o}\0".encode())
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()[:16]
+    root = Path(__file__).parents[2]
+    if not (root / "Containerfiles").is_dir():
+        raise ConfigurationError(
+            "images are built from a checkout of the repository",
+            details=f"{root} has no Containerfiles/",
+            resolution="Run it from a checkout, or use the images of a release.",
+        )
+    return root
 
 
 def _busybox() -> Path:
     found = shutil.which("busybox")
     if found is None:
-        raise ProcessError("busybox is missing", resolution="Install the Debian package busybox-static.")
+        raise ConfigurationError("busybox is missing", resolution="Install the Debian package busybox-static.")
     return Path(found)
 
 
-def _put_busybox(root: Path) -> None:
-    binary = _busybox()
-    (root / "bin").mkdir(parents=True, exist_ok=True)
-    shutil.copy(binary, root / "bin" / "busybox")
-    (root / "tmp").mkdir(exist_ok=True)
-    for name in run([binary, "--list"], timeout=30).stdout.decode().split():
-        if name != "busybox":
-            (root / "bin" / name).symlink_to("busybox")
+def _busybox_tree(root: Path) -> Path:
+    """A file tree with a static busybox and its commands, and nothing else."""
+    programs = root / "bin"
+    programs.mkdir(parents=True)
+    shutil.copy(_busybox(), programs / "busybox")
+    (root / "tmp").mkdir()
+    for command in COMMANDS:
+        (programs / command).symlink_to("busybox")
+    return root
 
 
-def _write(path: Path, text: str, mode: int = 0o755) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    path.chmod(mode)
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        shutil.copy(source, target)

@@ -1,74 +1,66 @@
-"""A registry, asked what a reference names: a digest, "absent", or an error that never means absent.
+"""Image registries over their HTTP API: which digest a tag stands for, and pushing an OCI layout.
 
-Source: OCI distribution specification 1.1, `HEAD /v2/<name>/manifests/<reference>`.
+A digest has three answers: the digest, None (the registry itself says that there is no such image), or a RegistryError
+(everything else: no answer, no permission, an answer of something that is no registry). The last is never "absent".
+
+https://github.com/opencontainers/distribution-spec/blob/main/spec.md
 """
 
+import hashlib
 import re
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import aiohttp
+import msgspec
 from msgspec import Struct
+from yarl import URL
 
-from upgrader.core.errors import ConfigurationError, RegistryError
+from upgrader.core.errors import RegistryError
+from upgrader.images.layout import Descriptor, Layout
+from upgrader.images.reference import Reference, parse
 
-SECONDS = 10.0
-MANIFESTS = ", ".join(
-    f"application/vnd.{kind}"
-    for kind in (
-        "oci.image.index.v1+json",
-        "oci.image.manifest.v1+json",
-        "docker.distribution.manifest.list.v2+json",
-        "docker.distribution.manifest.v2+json",
-    )
+MANIFESTS = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
 )
-_REFERENCE = re.compile(
-    r"^(?P<host>[^/]+)/(?P<name>[a-z0-9]+(?:[._/-]+[a-z0-9]+)*)"
-    r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?$"
-)
+SECONDS = 15.0
+UPLOAD_SECONDS = 600.0
+_ABSENT = {"MANIFEST_UNKNOWN", "NAME_UNKNOWN", "BLOB_UNKNOWN"}
+_CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 
 
-class Reference(Struct, frozen=True, kw_only=True):
-    """An image reference with its registry named."""
-
-    host: str
-    name: str
-    tag: str = ""
-    digest: str = ""
-
-    @property
-    def pinned(self) -> str:
-        """`host/name@digest`; only of a reference with a digest."""
-        return f"{self.host}/{self.name}@{self.digest}"
+class _Error(Struct, frozen=True, kw_only=True):
+    code: str = ""
 
 
-def parse(text: str) -> Reference:
-    """A reference such as `10.0.0.2:5000/sim-driver:1.0` or `host/name@sha256:...`.
+class _Errors(Struct, frozen=True, kw_only=True):
+    errors: tuple[_Error, ...] = ()
 
-    Raises:
-        ConfigurationError: no such reference, or one whose registry is not named.
-    """
-    found = _REFERENCE.match(text)
-    if found is None or not ("." in found["host"] or ":" in found["host"] or found["host"] == "localhost"):
-        raise ConfigurationError(
-            f"{text!r} is no image reference with a registry",
-            resolution="Write it as host[:port]/name:tag or host[:port]/name@sha256:...",
-        )
-    parts = {key: value or "" for key, value in found.groupdict().items()}
-    if not parts["tag"] and not parts["digest"]:
-        parts["tag"] = "latest"
-    return Reference(**parts)
+
+class _Token(Struct, frozen=True, kw_only=True):
+    token: str = ""
+    access_token: str = ""
 
 
 class RegistryClient:
-    """Fits reconcile.ports.Registry. `insecure`: host:port of registries that are spoken to by plain HTTP."""
+    """An asynchronous context manager. `insecure` names registries (host:port) that are spoken to without TLS."""
 
-    def __init__(self, *, insecure: tuple[str, ...] = ()) -> None:
+    def __init__(self, *, insecure: Collection[str] = (), seconds: float = SECONDS) -> None:
         self._insecure = frozenset(insecure)
+        self._seconds = seconds
         self._session: aiohttp.ClientSession | None = None
+        self._tokens: dict[str, str] = {}
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=SECONDS))
+        self._session = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=self._seconds), headers={"Accept": ", ".join(MANIFESTS)}
+        )
         return self
 
     async def __aexit__(
@@ -76,36 +68,129 @@ class RegistryClient:
     ) -> None:
         if self._session is not None:
             await self._session.close()
+            self._session = None
 
     async def digest(self, image: str) -> str | None:
-        """`host/name@sha256:...`; None when the registry itself says that there is no such image.
+        """`name@sha256:...` of an image; None when the registry says that it has none of that name.
 
         Raises:
-            RegistryError: no answer, or one that settles nothing (401, 429, 5xx, a proxy's page).
-            ConfigurationError: no reference.
+            RegistryError: anything else.
+            ConfigurationError: `image` is no reference.
         """
         reference = parse(image)
-        scheme = "http" if reference.host in self._insecure else "https"
-        wanted = reference.digest or reference.tag
-        url = f"{scheme}://{reference.host}/v2/{reference.name}/manifests/{wanted}"
-        if self._session is None:
-            raise RegistryError("the registry client is used outside its context")
+        url = self._url(reference, f"manifests/{reference.wanted}")
+        async with self._request("HEAD", url, reference) as answer:
+            if answer.status == 200 and (digest := answer.headers.get("Docker-Content-Digest")):
+                return reference.pinned(digest)
+        # A registry need not send the digest, and HEAD has no body that could say what a 404 is about.
+        async with self._request("GET", url, reference) as answer:
+            body = await answer.read()
+            if answer.status == 200:
+                return reference.pinned("sha256:" + hashlib.sha256(body).hexdigest())
+            if answer.status == 404 and _codes(body) & _ABSENT:
+                return None
+            raise _unexpected(answer, f"asked for {reference}")
+
+    async def push(self, layout: Layout, image: str) -> str:
+        """Put an image from a layout into its registry; what is there already is not sent again. `name@sha256:...`.
+
+        Raises:
+            RegistryError: the registry does not take it.
+        """
+        reference = parse(image)
+        for blob in layout.blobs:
+            await self._push_blob(layout.path(blob), blob, reference)
+        url = self._url(reference, f"manifests/{reference.tag or layout.image.digest}")
+        body = layout.path(layout.image).read_bytes()
+        headers = {"Content-Type": layout.image.media_type}
+        async with self._request("PUT", url, reference, data=body, headers=headers) as answer:
+            if answer.status != 201:
+                raise _unexpected(answer, f"given the manifest of {reference}")
+        return reference.pinned(layout.image.digest)
+
+    async def _push_blob(self, path: Path, blob: Descriptor, reference: Reference) -> None:
+        async with self._request("HEAD", self._url(reference, f"blobs/{blob.digest}"), reference) as answer:
+            if answer.status == 200:
+                return
+        async with self._request("POST", self._url(reference, "blobs/uploads/"), reference) as answer:
+            if answer.status != 202:
+                raise _unexpected(answer, f"asked to take a layer of {reference}")
+            place = answer.url.join(URL(answer.headers["Location"]))
+        url = str(place.update_query(digest=blob.digest))
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(blob.size)}
+        with path.open("rb") as file:
+            async with self._request("PUT", url, reference, data=file, headers=headers) as answer:
+                if answer.status != 201:
+                    raise _unexpected(answer, f"given a layer of {reference}")
+
+    def _url(self, reference: Reference, path: str) -> str:
+        scheme = "http" if reference.registry in self._insecure else "https"
+        return f"{scheme}://{reference.api_host}/v2/{reference.repository}/{path}"
+
+    @asynccontextmanager
+    async def _request(
+        self, method: str, url: str, reference: Reference, *, data: object = None, headers: dict[str, str] | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """An answer; one that asks for a token is asked again with an anonymous one."""
+        answer = await self._send(method, url, reference, data=data, headers=headers)
+        if answer.status == 401 and data is None and await self._authenticate(answer, reference):
+            answer.release()
+            answer = await self._send(method, url, reference, data=data, headers=headers)
         try:
-            async with self._session.head(url, headers={"Accept": MANIFESTS}) as answer:
-                return _judge(reference, answer.status, answer.headers.get("Docker-Content-Digest", ""))
+            yield answer
+        finally:
+            answer.release()
+
+    async def _send(
+        self, method: str, url: str, reference: Reference, *, data: object, headers: dict[str, str] | None
+    ) -> aiohttp.ClientResponse:
+        if self._session is None:
+            raise RuntimeError("RegistryClient is used outside its `async with`")
+        token = self._tokens.get(reference.name)
+        sent = {**(headers or {}), **({"Authorization": f"Bearer {token}"} if token else {})}
+        timeout = aiohttp.ClientTimeout(total=UPLOAD_SECONDS if data is not None else self._seconds)
+        try:
+            return await self._session.request(method, url, data=data, headers=sent, timeout=timeout)
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise RegistryError(f"{reference.host} did not answer about {image}", details=str(error)) from error
+            raise RegistryError(
+                f"the registry {reference.registry} does not answer",
+                details=f"{method} {url}: {str(error) or type(error).__name__}",
+                resolution="Without its answer nothing is decided about its images; it is asked again.",
+            ) from error
+
+    async def _authenticate(self, answer: aiohttp.ClientResponse, reference: Reference) -> bool:
+        """Get an anonymous token where the registry's challenge says from whom."""
+        challenge = answer.headers.get("WWW-Authenticate", "")
+        fields = dict(_CHALLENGE.findall(challenge))
+        if self._session is None or not challenge.lower().startswith("bearer ") or "realm" not in fields:
+            return False
+        query = {name: fields[name] for name in ("service", "scope") if name in fields}
+        try:
+            async with self._session.get(fields["realm"], params=query) as given:
+                body = await given.read()
+            token = msgspec.json.decode(body, type=_Token) if given.status == 200 else _Token()
+        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as error:
+            raise RegistryError(
+                f"the token server of {reference.registry} does not answer", details=f"{fields['realm']}: {error}"
+            ) from error
+        self._tokens[reference.name] = token.token or token.access_token
+        return bool(self._tokens[reference.name])
 
 
-def _judge(reference: Reference, status: int, digest: str) -> str | None:
-    if status == 404:
-        return None
-    if status == 200 and re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
-        if reference.digest and reference.digest != digest:
-            raise RegistryError(f"{reference.host} answered {digest} when asked for {reference.digest}")
-        return Reference(host=reference.host, name=reference.name, digest=digest).pinned
-    raise RegistryError(
-        f"{reference.host} answered {status} about {reference.name}, which settles nothing",
-        resolution="Check the registry's address and our credentials; plain HTTP ones are named in "
-        "UPGRADER_INSECURE_REGISTRIES.",
+def _codes(body: bytes) -> set[str]:
+    """Error codes of a registry's answer; none where it is not a registry's."""
+    try:
+        return {error.code for error in msgspec.json.decode(body, type=_Errors).errors}
+    except msgspec.DecodeError:
+        return set()
+
+
+def _unexpected(answer: aiohttp.ClientResponse, when: str) -> RegistryError:
+    resolution = ""
+    if answer.status in {401, 403}:
+        resolution = "Make the repository readable without a password, or use another registry."
+    return RegistryError(
+        f"the registry {answer.url.host} answered {answer.status}",
+        details=f"{when}: {answer.url}",
+        resolution=resolution,
     )

@@ -1,0 +1,90 @@
+"""The product's images in a registry, ready to be named in stacks, pods and jobs."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from upgrader.images.layout import Layout
+from upgrader.images.product import Images
+from upgrader.images.registry import RegistryClient
+from upgrader.images.store import Progress
+
+REPOSITORY = "upgrader"
+
+
+class Product(Struct, frozen=True, kw_only=True):
+    """Images in a registry, each `name@sha256:...`; drivers, plugins and kubelets by version."""
+
+    node: str
+    upgrader: str
+    trainer: str
+    drivers: Mapping[str, str]
+    plugins: Mapping[str, str]
+    kubelets: Mapping[str, str]
+
+
+def push_product(
+    registry: str,
+    *,
+    drivers: Sequence[str],
+    kernel: str,
+    kubelets: Sequence[str],
+    kubelet_binary: Callable[[str], Path],
+    progress: Progress,
+    plugins: Sequence[str] = ("1", "2"),
+    images: Images | None = None,
+) -> Product:
+    """Build what is not built yet, and push what `registry` (host:port, spoken to without TLS) does not have.
+
+    `drivers` are versions of the simulated driver, each for `kernel`; `kubelets` are versions, and `kubelet_binary` gives
+    the file of each; `plugins` are releases of the simulated device plugin.
+
+    Raises:
+        ConfigurationError: something needed to build is not there.
+        ProcessError: buildah, pip or mmdebstrap ended with an error.
+        RegistryError: the registry does not take an image.
+    """
+    with images or Images(progress) as made:
+        layouts = {
+            "node": made.node(),
+            "controller": made.upgrader(),
+            "trainer": made.trainer(),
+            **{f"driver:{_tag(version, kernel)}": made.driver(version, kernel) for version in drivers},
+            **{f"plugin:{version}": made.plugin(version) for version in plugins},
+            **{f"kubelet:{version}": made.kubelet(version, kubelet_binary(version)) for version in kubelets},
+        }
+    pushed = asyncio.run(_push_all(registry, layouts, progress))
+    return Product(
+        node=pushed["node"],
+        upgrader=pushed["controller"],
+        trainer=pushed["trainer"],
+        drivers={version: pushed[f"driver:{_tag(version, kernel)}"] for version in drivers},
+        plugins={version: pushed[f"plugin:{version}"] for version in plugins},
+        kubelets={version: pushed[f"kubelet:{version}"] for version in kubelets},
+    )
+
+
+def push_driver(registry: str, *, version: str, kernel: str, progress: Progress) -> str:
+    """One simulated driver for one kernel, pushed; `name@sha256:...`. Errors as `push_product`."""
+    with Images(progress) as made:
+        layout = made.driver(version, kernel)
+    name = f"driver:{_tag(version, kernel)}"
+    return asyncio.run(_push_all(registry, {name: layout}, progress))[name]
+
+
+async def _push_all(registry: str, layouts: Mapping[str, Layout], progress: Progress) -> dict[str, str]:
+    async with RegistryClient(insecure=(registry,)) as client:
+        pushed = {}
+        for name, layout in layouts.items():
+            pushed[name] = await client.push(layout, f"{registry}/{REPOSITORY}/{name}")
+        blobs = {blob.digest: blob.size for layout in layouts.values() for blob in layout.blobs}
+        progress(f"{len(pushed)} image(s) in {registry}, {sum(blobs.values()) / 1e6:.0f} MB")
+        return pushed
+
+
+def _tag(version: str, kernel: str) -> str:
+    """A tag for a driver on a kernel; kernel names hold characters that tags must not, so these are escaped."""
+    escaped = (one if one.isalnum() or one in ".-" else f"_{ord(one):02x}" for one in f"{version}-{kernel}")
+    return "".join(escaped)

@@ -1,0 +1,86 @@
+"""Built images, kept as OCI layouts by the hash of all that went in: the second build of the same is a look-up."""
+
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from upgrader.core.errors import ConfigurationError
+from upgrader.images.layout import Layout
+
+Progress = Callable[[str], None]
+"""Gets one line for people per step."""
+
+_DIGITS = 16
+
+
+def cache_root() -> Path:
+    """The user's cache directory (XDG)."""
+    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (named if named.is_absolute() else Path.home() / ".cache") / "upgrader"
+
+
+def key(parts: Iterable[bytes | str]) -> str:
+    """16 hex digits over parts, each with its length, so that no two lists of parts read the same."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(f"{len(data)}:".encode())
+        digest.update(data)
+    return digest.hexdigest()[:_DIGITS]
+
+
+def contents(folder: Path) -> list[bytes]:
+    """Names, modes and contents of one file or of all below a folder, for `key`; not what Python leaves there."""
+    found = folder.rglob("*") if folder.is_dir() else [folder]
+    parts: list[bytes] = []
+    for path in sorted(path for path in found if path.is_file() and "__pycache__" not in path.parts):
+        parts += [str(path.relative_to(folder)).encode(), oct(path.stat().st_mode & 0o777).encode(), path.read_bytes()]
+    return parts
+
+
+class Store:
+    """Layouts below a folder."""
+
+    def __init__(self, folder: Path, progress: Progress) -> None:
+        self._folder = folder
+        self._progress = progress
+
+    def image(self, name: str, digits: str, build: Callable[[Path], None]) -> Layout:
+        """The layout of an image, built by `build(layout)` where it is not there yet; one process at a time builds."""
+        target = self._folder / f"{name}-{digits}"
+        if (layout := _present(target)) is not None:
+            return layout
+        with self._locked(name):
+            if (layout := _present(target)) is not None:
+                return layout
+            beside = target.with_name(f".{target.name}.new")
+            shutil.rmtree(beside, ignore_errors=True)
+            self._progress(f"image {name}: building")
+            build(beside)
+            shutil.rmtree(target, ignore_errors=True)
+            beside.rename(target)
+            built = Layout(target)
+            self._progress(f"image {name}: {built.size / 1e6:.1f} MB compressed")
+            return built
+
+    @contextmanager
+    def _locked(self, name: str) -> Iterator[None]:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with (self._folder / ".lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._progress(f"image {name}: waiting for another build")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def _present(folder: Path) -> Layout | None:
+    try:
+        return Layout(folder)
+    except ConfigurationError:
+        return None
