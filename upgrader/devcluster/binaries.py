@@ -77,7 +77,7 @@ def _is(tool: Tool, candidate: Path) -> bool:
         said = run([candidate, "--version"], timeout=30).text
     except (ProgramFailedError, ProgramMissingError):
         return False  # another program of this name
-    return re.search(rf"{re.escape(tool.shown)}(?![\w.])", said) is not None
+    return re.search(rf"{re.escape(tool.shown)}(?![\w.+-])", said) is not None
 
 
 def _build(tool: Tool, target: Path, progress: Progress) -> None:

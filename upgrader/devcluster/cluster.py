@@ -19,7 +19,7 @@ from upgrader.devcluster.network import CONTROL_PLANE_LAST
 from upgrader.devcluster.nodes import Node, NodeState
 from upgrader.devcluster.places import Progress, last_lines
 from upgrader.devcluster.record import BoxRecord
-from upgrader.devcluster.spec import MOST_BOXES, BoxSpec, KwokSpec
+from upgrader.devcluster.spec import MOST_BOXES, BoxSpec, KwokSpec, check_name
 from upgrader.process.daemon import send
 
 API_SERVER = "kube-apiserver"
@@ -110,6 +110,7 @@ class Cluster:
         """Give a box its index, and with it its addresses, before anything of it is started."""
         if not self.addresses.namespaced:
             raise DevClusterError("a cluster that was started without root has no boxes")
+        check_name(spec.name, "a box")
         with record.changing(self.folder) as held:
             taken = {box.index for box in held[0].boxes}
             if spec.name in {box.name for box in held[0].boxes} | {FOLDER, "pki", "shared"}:
@@ -123,6 +124,7 @@ class Cluster:
 
     def add_kwok(self, spec: KwokSpec) -> list[KwokNode]:
         """Make kwok nodes; see wait_ready."""
+        check_name(spec.prefix, "kwok nodes")
         with record.changing(self.folder) as held:
             others = tuple(other for other in held[0].kwok if other.prefix != spec.prefix)
             held[0] = msgspec.structs.replace(held[0], kwok=(*others, spec))

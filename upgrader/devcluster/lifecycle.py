@@ -19,11 +19,9 @@ from upgrader.devcluster.cluster import Cluster
 from upgrader.devcluster.control_plane import FOLDER
 from upgrader.devcluster.places import Progress, locked, state_root
 from upgrader.devcluster.record import Record
-from upgrader.devcluster.spec import BoxSpec, ClusterSpec, KwokSpec
+from upgrader.devcluster.spec import BoxSpec, ClusterSpec, KwokSpec, check_name
 
 _BOXES_AT_ONCE = 4
-_LONGEST_FOLDER = 60
-"""A unix socket's path has 107 bytes, and the longest below a box's disk takes 47."""
 
 
 class Status(Struct, frozen=True, kw_only=True):
@@ -42,7 +40,8 @@ class Status(Struct, frozen=True, kw_only=True):
 
 
 def folder_of(name: str, root: Path | None = None) -> Path:
-    """Where a cluster of this name is kept."""
+    """Where a cluster of this name is kept; DevClusterError for a name that is none."""
+    check_name(name, "a cluster")
     return (root or state_root()) / name
 
 
@@ -56,8 +55,6 @@ def up(spec: ClusterSpec, progress: Progress, root: Path | None = None) -> Clust
     namespaces = os.geteuid() == 0 and not spec.loopback
     check.require(namespaces=namespaces, boxes=bool(boxes))
     folder = folder_of(spec.name, root)
-    if len(str(folder)) > _LONGEST_FOLDER:
-        raise DevClusterError(f"{folder} is too long a path", resolution=f"At most {_LONGEST_FOLDER} letters.")
     if record.exists(folder):
         if Cluster(folder).box.holder() is not None:
             raise DevClusterError(

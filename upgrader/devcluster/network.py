@@ -63,7 +63,10 @@ def remove_cable(addresses: Addresses, last: int) -> None:
 def connected(addresses: Addresses, last: int) -> bool | None:
     """Whether the cable is plugged in; None when there is none."""
     flags = Path("/sys/class/net") / addresses.cable(last) / "flags"
-    return bool(int(flags.read_text(), 16) & 1) if flags.exists() else None
+    try:
+        return bool(int(flags.read_text(), 16) & 1)
+    except OSError:  # not there, or (EINVAL) it went while it was read: a link goes with its namespace
+        return None
 
 
 def set_connected(addresses: Addresses, last: int, *, up: bool) -> None:

@@ -1,5 +1,6 @@
 """What a cluster is to be made of."""
 
+import re
 import string
 from collections.abc import Mapping
 
@@ -8,6 +9,7 @@ from msgspec import Struct
 from upgrader.core.errors import DevClusterError
 
 MOST_BOXES = 60
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
 class Taint(Struct, frozen=True, kw_only=True):
@@ -75,6 +77,14 @@ class ClusterSpec(Struct, frozen=True, kw_only=True):
     def kwok_spec(self) -> KwokSpec:
         """The first kwok nodes."""
         return self.kwok if isinstance(self.kwok, KwokSpec) else KwokSpec(count=self.kwok)
+
+
+def check_name(name: str, what: str) -> None:
+    """Names are those of folders, cgroups and Nodes: lower case letters, digits and dashes, at most 40."""
+    if not _NAME.fullmatch(name):
+        raise DevClusterError(
+            f"{name!r} is no name for {what}", resolution="Use up to 40 lower case letters, digits and dashes."
+        )
 
 
 def _box_name(index: int) -> str:

@@ -21,7 +21,8 @@ line = f"echo $WHO; ! test -e {folder}/left-behind || (sleep 0.1 & echo orphan $
 supervisor.add(Program(name="a", words=("sh", "-c", line), log=str(folder / "a.log"), env={"WHO": "me"}))
 reached = supervisor.run_until((folder / "go-on").exists, 20)
 supervisor.add(Program(name="b", words=("sleep", "200"), log=str(folder / "b.log")))
-(folder / "reached").write_text(str(reached))
+(folder / "reached.new").write_text(str(reached))
+(folder / "reached.new").rename(folder / "reached")
 supervisor.run()
 """
 
@@ -30,6 +31,7 @@ supervisor.run()
 def supervisor(tmp_path):
     (tmp_path / "holds").mkdir()
     pid = start([sys.executable, "-c", SUPERVISOR, tmp_path], log=tmp_path / "log")
+    _until(lambda: (tmp_path / "journal").exists() and "a started" in (tmp_path / "journal").read_text())
     yield pid
     if alive(pid):
         os.killpg(pid, signal.SIGKILL)
@@ -75,6 +77,7 @@ def test_programs_are_kept_running_while_it_waits_for_a_condition(supervisor, tm
     (tmp_path / "go-on").touch()
 
     _until(lambda: _programs(supervisor) == {("sleep", "100"), ("sleep", "200")})
+    _until((tmp_path / "reached").exists)
     assert (tmp_path / "reached").read_text() == "True"
 
 
