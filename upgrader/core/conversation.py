@@ -227,8 +227,10 @@ def _stop_now(view: RequestView, closure: GangClosure, now: datetime) -> GangDec
     """The stop is intended but not in the Job: judged once more, from pods listed for this very step."""
     if closure.undo or any(phase in _OVER for phase in closure.nodes):
         return _go(view, _R.WITHDRAWN, "ClosureLetGo", "the closure was let go before the stop", GangAct.WITHDRAW)
+    if _past(view.deadline, now):
+        return _go(view, _R.WITHDRAWN, "NotStopped", "the stop did not succeed in time; it trains on", GangAct.WITHDRAW)
     verdict = judgement(view, now)
-    if verdict.verdict is Verdict.WAITING and not _past(view.deadline, now):
+    if verdict.verdict is Verdict.WAITING:
         # Answered before and not readable right now: doubt holds, until parking ends.
         return _stay(view, verdict.verdict, f"not stopped yet: {verdict.message}")
     if verdict.verdict is not Verdict.VALID:
