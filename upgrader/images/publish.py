@@ -38,8 +38,8 @@ def push_product(
 ) -> Product:
     """Build what is not built yet, and push what `registry` (host:port, spoken to without TLS) does not have.
 
-    `drivers` are versions of the simulated driver, each for `kernel`; `kubelets` are versions, and `kubelet_binary` gives
-    the file of each; `plugins` are releases of the simulated device plugin.
+    `drivers` are versions of the simulated driver, each for `kernel`; `kubelets` are versions, and `kubelet_binary`
+    gives the file of each; `plugins` are releases of the simulated device plugin.
 
     Raises:
         ConfigurationError: something needed to build is not there.
