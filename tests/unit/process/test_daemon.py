@@ -1,5 +1,7 @@
+import contextlib
 import os
 import signal
+import sys
 import uuid
 
 import pytest
@@ -17,16 +19,16 @@ def mark():
 @pytest.fixture
 def daemon(mark, tmp_path):
     pid = start(["sh", "-c", "echo said; echo wrong >&2; sleep 100", mark], log=tmp_path / "log")
+    _until(lambda: [command_line(child) for child in children(pid)] == [("sleep", "100")])
     yield pid
-    if alive(pid):
-        os.killpg(pid, signal.SIGKILL)
-        _until(lambda: not alive(pid))
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)  # also what outlived it
+    _until(lambda: not alive(pid))
     collect(pid)
 
 
-def test_found_at_once_by_its_command_line_and_by_nothing_less(daemon, mark):
-    assert daemon in find(mark)
-    _until(lambda: find(mark) == [daemon])  # a child has its command line until it becomes `sleep`
+def test_found_by_its_command_line_and_by_nothing_less(daemon, mark):
+    assert find(mark) == [daemon]
     assert find(mark, "sh") == [daemon]
     assert find(mark[:-1]) == []
     assert command_line(daemon)[-1] == mark
@@ -41,7 +43,7 @@ def test_has_a_session_of_its_own(daemon):
 
 
 def test_children_are_known(daemon):
-    _until(lambda: [command_line(child) for child in children(daemon)] == [("sleep", "100")])
+    assert [command_line(child) for child in children(daemon)] == [("sleep", "100")]
 
 
 def test_only_a_process_with_the_mark_is_signalled(daemon, mark):
@@ -55,6 +57,16 @@ def test_only_a_process_with_the_mark_is_signalled(daemon, mark):
     assert find(mark) == []
     collect(daemon)
     assert send(daemon, signal.SIGKILL) is False
+
+
+def test_found_as_soon_as_it_is_started(mark, tmp_path):
+    pid = start([sys.executable, "-c", "import signal; signal.pause()", mark], log=tmp_path / "log")
+    found = find(mark)
+    os.kill(pid, signal.SIGKILL)
+    _until(lambda: not alive(pid))
+    collect(pid)
+
+    assert found == [pid]
 
 
 def test_a_program_that_is_not_there(tmp_path):
