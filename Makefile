@@ -25,9 +25,9 @@ packages: ## Debian packages the embedded cluster needs: installed when root, li
 
 lock: ## the two lock files anew, with hashes and without any index
 	test -x $(BIN)/pip-compile || $(BIN)/python -m pip install -q pip-tools
-	$(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --strip-extras --no-header -o requirements.lock pyproject.toml
+	$(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --no-header -o requirements.lock pyproject.toml
 	$(BIN)/python -c 'import tomllib; d = tomllib.load(open("pyproject.toml", "rb")); print("\n".join(d["project"]["dependencies"] + d["build-system"]["requires"] + sum(d["dependency-groups"].values(), [])))' \
-	  | $(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --strip-extras --allow-unsafe --no-header -o requirements-dev.lock -
+	  | $(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --allow-unsafe --no-header -o requirements-dev.lock -
 
 format: setup ## ruff format and safe fixes
 	$(BIN)/ruff format .
