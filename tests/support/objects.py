@@ -1,12 +1,12 @@
 """What an API server does with JSON, as pure functions on plain dictionaries: patches, selectors, references."""
 
-import copy
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jsonpatch
 import jsonpointer
+import msgspec
 
 from upgrader.core.errors import ConfigurationError, ConflictError
 
@@ -15,10 +15,15 @@ Object = dict[str, Any]
 _SET_BASED = re.compile(r"^(?P<key>[^\s]+)\s+(?P<op>in|notin)\s+\((?P<values>[^)]*)\)$")
 
 
+def copied(value: Any) -> Any:
+    """A copy that shares nothing; through JSON, since that is many times faster than copy.deepcopy."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
 def merged(value: Any, patch: Any) -> Any:
     """RFC 7386: objects are merged, null removes, everything else replaces."""
     if not isinstance(patch, Mapping):
-        return copy.deepcopy(patch)
+        return copied(patch)
     result = dict(value) if isinstance(value, Mapping) else {}
     for name, part in patch.items():
         if part is None:
@@ -45,7 +50,7 @@ def applied(value: Object, previous: Object, wanted: Object) -> Object:
             now = value.get(name) if isinstance(value.get(name), Mapping) else {}
             result[name] = applied(now, before, dict(part))
         else:
-            result[name] = copy.deepcopy(part)
+            result[name] = copied(part)
     return result
 
 

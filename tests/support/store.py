@@ -3,7 +3,6 @@
 Nothing here is asynchronous or counted: it is the world's side. FakeCluster puts our client's side on top of it.
 """
 
-import copy
 import itertools
 import uuid
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tests.support.objects import Object, merged
+from tests.support.objects import Object, copied, merged
 from tests.support.world import FakeClock
 from upgrader.api.crd import schema
 from upgrader.api.kinds import KINDS
@@ -19,8 +18,8 @@ from upgrader.api.resources import NAMESPACES, PODS, ResourceKind
 from upgrader.core.errors import ConfigurationError, ConflictError, NotFoundError
 from upgrader.core.timing import show
 
-Key = tuple[str, str, str]
-"""Plural, namespace, name."""
+Key = tuple[str, str]
+"""Namespace and name."""
 
 CLUSTER_SIDE = ("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "name", "namespace")
 """Metadata that no client writes."""
@@ -45,13 +44,28 @@ class Change(msgspec.Struct, frozen=True):
     after: Object | None
 
 
+class Stored:
+    """An object as it lies in the store: nobody changes `value`, a changed object is another Stored."""
+
+    def __init__(self, kind: ResourceKind[Any], value: Object) -> None:
+        self.kind = kind
+        self.value = value
+        self._raw = b""
+
+    @property
+    def raw(self) -> bytes:
+        """As JSON, encoded once however often it is read."""
+        self._raw = self._raw or msgspec.json.encode(self.value)
+        return self._raw
+
+
 class ObjectStore:
     """All objects. `listeners` are told of every change, whoever made it, and may make further ones."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
         self.listeners: list[Callable[[Change], None]] = []
-        self._objects: dict[Key, tuple[ResourceKind[Any], Object]] = {}
+        self._objects: dict[str, dict[Key, Stored]] = {}
         self._versions = itertools.count(1)
         self._uids = itertools.count(1)
         for name in ("default", "kube-system", "gpu-upgrader-system"):
@@ -61,12 +75,12 @@ class ObjectStore:
 
     def put(self, kind: ResourceKind[Any], manifest: Object) -> Object:
         """Create or replace an object as it is, status included; its namespace is made when it is missing."""
-        body = copy.deepcopy(manifest)
+        body = copied(manifest)
         meta = body.setdefault("metadata", {})
         namespace = meta.setdefault("namespace", "default") if kind.namespaced else ""
-        if namespace and (NAMESPACES.plural, "", namespace) not in self._objects:
+        if namespace and self.stored(NAMESPACES, namespace) is None:
             self.put(NAMESPACES, {"metadata": {"name": namespace}})
-        if self.find(kind, meta["name"], namespace) is not None:
+        if self.stored(kind, meta["name"], namespace) is not None:
             return self.save(kind, meta["name"], namespace, lambda old: merged(body, _identity(old)))
         return self.add(kind, body)
 
@@ -76,31 +90,37 @@ class ObjectStore:
 
     def remove(self, kind: ResourceKind[Any], name: str, namespace: str = "") -> None:
         """Take an object away at once, whatever its finalizers say."""
-        self._drop(self._key(kind, name, namespace))
+        self._drop(kind, self._key(kind, name, namespace))
 
     # ---- what the API server does
 
+    def stored(self, kind: ResourceKind[Any], name: str, namespace: str = "") -> Stored | None:
+        """The object itself, to be read only."""
+        return self._objects.get(kind.plural, {}).get(self._key(kind, name, namespace))
+
+    def all_stored(self, kind: ResourceKind[Any], namespace: str = "") -> Iterator[Stored]:
+        """The objects themselves, to be read only, by namespace and name; an empty namespace means all."""
+        found = self._objects.get(kind.plural, {})
+        return (found[key] for key in sorted(found) if namespace in ("", key[0]))
+
     def find(self, kind: ResourceKind[Any], name: str, namespace: str = "") -> Object | None:
         """A copy of the object."""
-        found = self._objects.get(self._key(kind, name, namespace))
-        return copy.deepcopy(found[1]) if found else None
+        found = self.stored(kind, name, namespace)
+        return msgspec.json.decode(found.raw) if found else None
 
     def all(self, kind: ResourceKind[Any], namespace: str = "") -> Iterator[Object]:
         """Copies, in order of namespace and name; an empty namespace means all."""
-        for key in sorted(self._objects):
-            if key[0] == kind.plural and namespace in ("", key[1]):
-                yield copy.deepcopy(self._objects[key][1])
+        return (msgspec.json.decode(found.raw) for found in self.all_stored(kind, namespace))
 
     def add(self, kind: ResourceKind[Any], body: Object) -> Object:
         """A new object; the cluster's side of its metadata is made here."""
         meta = body["metadata"]
         namespace = meta.get("namespace", "") if kind.namespaced else ""
-        if kind.namespaced and (NAMESPACES.plural, "", namespace) not in self._objects:
+        if kind.namespaced and self.stored(NAMESPACES, namespace) is None:
             raise NotFoundError(f'namespaces "{namespace}" not found')
-        key = self._key(kind, meta["name"], namespace)
-        if key in self._objects:
+        if self.stored(kind, meta["name"], namespace) is not None:
             raise ConflictError(f"{kind.kind} {meta['name']} exists already")
-        stored = {"apiVersion": kind.api_version, "kind": kind.kind} | copy.deepcopy(body)
+        stored = {"apiVersion": kind.api_version, "kind": kind.kind} | copied(body)
         stored["metadata"] = {key: value for key, value in meta.items() if value is not None}
         stored["metadata"].setdefault("uid", str(uuid.UUID(int=next(self._uids))))
         stored["metadata"] |= {
@@ -111,73 +131,76 @@ class ObjectStore:
         if kind.plural in _SCHEMAS:
             _fill_defaults(stored, _SCHEMAS[kind.plural])
         self._judge(kind, stored, None)
-        self._objects[key] = (kind, stored)
+        self._keep(kind, stored)
         self._tell(kind, None, stored)
-        return copy.deepcopy(stored)
+        return copied(stored)
 
     def save(self, kind: ResourceKind[Any], name: str, namespace: str, edit: Callable[[Object], Object]) -> Object:
         """Replace an object by an edited copy: same identity, new version if anything changed, next generation if the
         wish changed; gone when the last finalizer of a deleted one goes.
         """
-        key = self._key(kind, name, namespace)
-        if key not in self._objects:
+        found = self.stored(kind, name, namespace)
+        if found is None:
             raise NotFoundError(f"{kind.kind} {name} is not there")
-        old = self._objects[key][1]
-        new = merged(edit(copy.deepcopy(old)), _identity(old))
+        old = found.value
+        new = merged(edit(copied(old)), _identity(old))
         if kind.plural in _SCHEMAS:
             _fill_defaults(new, _SCHEMAS[kind.plural])
         if new == old:
-            return copy.deepcopy(old)
+            return copied(old)
         self._judge(kind, new, old)
         if _wish(new) != _wish(old):
             new["metadata"]["generation"] = old["metadata"]["generation"] + 1
         new["metadata"]["resourceVersion"] = str(next(self._versions))
-        self._objects[key] = (kind, new)
+        self._keep(kind, new)
         self._tell(kind, old, new)
         if new["metadata"].get("deletionTimestamp") and not _held(kind, new):
-            self._drop(key)
-        return copy.deepcopy(new)
+            self._drop(kind, self._key(kind, name, namespace))
+        return copied(new)
 
     def mark_deleted(self, kind: ResourceKind[Any], name: str, namespace: str = "") -> None:
         """As DELETE does: finalizers, and kubelets of bound pods, hold the object; what it owns goes with it."""
-        key = self._key(kind, name, namespace)
-        if key not in self._objects:
+        found = self.stored(kind, name, namespace)
+        if found is None:
             raise NotFoundError(f"{kind.kind} {name} is not there")
-        old = self._objects[key][1]
+        old = found.value
         if not _held(kind, old):
-            self._drop(key)
+            self._drop(kind, self._key(kind, name, namespace))
         elif not old["metadata"].get("deletionTimestamp"):
-            new = copy.deepcopy(old)
+            new = copied(old)
             new["metadata"] |= {
                 "deletionTimestamp": show(self.clock.now()),
                 "resourceVersion": str(next(self._versions)),
             }
-            self._objects[key] = (kind, new)
+            self._keep(kind, new)
             self._tell(kind, old, new)
 
     # ---- inside
 
     def _key(self, kind: ResourceKind[Any], name: str, namespace: str) -> Key:
-        return (kind.plural, namespace if kind.namespaced else "", name)
+        return (namespace if kind.namespaced else "", name)
 
-    def _drop(self, key: Key) -> None:
-        if key not in self._objects:
+    def _keep(self, kind: ResourceKind[Any], value: Object) -> None:
+        meta = value["metadata"]
+        key = self._key(kind, meta["name"], meta.get("namespace", ""))
+        self._objects.setdefault(kind.plural, {})[key] = Stored(kind, value)
+
+    def _drop(self, kind: ResourceKind[Any], key: Key) -> None:
+        gone = self._objects.get(kind.plural, {}).pop(key, None)
+        if gone is None:
             return
-        kind, old = self._objects.pop(key)
-        self._tell(kind, old, None)
-        owned = [
-            (other, each["metadata"])
-            for other, each in self._objects.values()
-            if any(owner["uid"] == old["metadata"]["uid"] for owner in each["metadata"].get("ownerReferences", []))
-        ]
-        for other, meta in owned:
-            if self.find(other, meta["name"], meta.get("namespace", "")) is not None:
-                self.mark_deleted(other, meta["name"], meta.get("namespace", ""))
+        self._tell(kind, gone.value, None)
+        uid = gone.value["metadata"]["uid"]
+        everything = [each for of_kind in self._objects.values() for each in of_kind.values()]
+        for each in everything:
+            meta = each.value["metadata"]
+            owned = any(owner["uid"] == uid for owner in meta.get("ownerReferences", []))
+            if owned and self.stored(each.kind, meta["name"], meta.get("namespace", "")) is not None:
+                self.mark_deleted(each.kind, meta["name"], meta.get("namespace", ""))
 
     def _tell(self, kind: ResourceKind[Any], before: Object | None, after: Object | None) -> None:
-        change = Change(kind, copy.deepcopy(before), copy.deepcopy(after))
         for listener in list(self.listeners):
-            listener(change)
+            listener(Change(kind, copied(before), copied(after)))
 
     def _judge(self, kind: ResourceKind[Any], new: Object, old: Object | None) -> None:
         try:
@@ -222,6 +245,6 @@ def _fill_defaults(value: Any, part: Object) -> None:
     elif isinstance(value, dict):
         for name, child in part.get("properties", {}).items():
             if name not in value and "default" in child:
-                value[name] = copy.deepcopy(child["default"])
+                value[name] = copied(child["default"])
             if name in value:
                 _fill_defaults(value[name], child)
