@@ -55,9 +55,9 @@ def versions(notes: Path) -> str:
 
 
 def _lists() -> str:
-    """Changes whenever `apt-get update` brought something."""
+    """Changes whenever `apt-get update` brought something, or other packages are asked for."""
     facts = ((path.name, path.stat()) for path in sorted(APT_LISTS.glob("*Packages*")))
-    return store.key(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in facts)
+    return store.key([*PACKAGES, *(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in facts)])
 
 
 def _ask_versions() -> str:
