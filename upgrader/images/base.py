@@ -7,7 +7,7 @@ from upgrader.core.errors import ConfigurationError
 from upgrader.images import store
 from upgrader.process import ProgramFailedError, run
 
-PACKAGES = ("python3-minimal", "libpython3-stdlib", "libstdc++6", "busybox-static")  # gRPC is C++
+PACKAGES = ("python3-minimal", "libpython3-stdlib", "libstdc++6", "busybox-static")  # grpc is C++
 LEFT_OUT = ("./dev", "./etc/apt", "./etc/resolv.conf", "./etc/hostname", "./var/cache", "./var/lib/apt")
 APT_LISTS = Path("/var/lib/apt/lists")
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
