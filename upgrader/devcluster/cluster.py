@@ -19,7 +19,7 @@ from upgrader.devcluster.network import CONTROL_PLANE_LAST
 from upgrader.devcluster.nodes import Node, NodeState
 from upgrader.devcluster.places import Progress, last_lines
 from upgrader.devcluster.record import BoxRecord
-from upgrader.devcluster.spec import MOST_BOXES, BoxSpec, KwokSpec, check_name
+from upgrader.devcluster.spec import MOST_BOXES, BoxSpec, KwokSpec, check_fleet, check_name
 from upgrader.process.daemon import send
 
 API_SERVER = "kube-apiserver"
@@ -127,6 +127,7 @@ class Cluster:
         check_name(spec.prefix, "kwok nodes")
         with record.changing(self.folder) as held:
             others = tuple(other for other in held[0].kwok if other.prefix != spec.prefix)
+            check_fleet((*others, spec), fast=held[0].fast)
             held[0] = msgspec.structs.replace(held[0], kwok=(*others, spec))
         kwok_node.create(self.api, spec)
         return [KwokNode(self.folder, name, self.api) for name in spec.names()]
@@ -141,7 +142,9 @@ class Cluster:
 
     def wait_ready(self) -> dict[str, NodeState]:
         """Until all nodes are Ready; what each says."""
-        return {name: node.wait_ready() for name, node in self.nodes.items()}
+        boxes = {node.name: node.wait_ready() for node in self.box_nodes()}
+        fleet = [name for spec in record.read(self.folder).kwok for name in spec.names()]
+        return {**boxes, **kwok_node.wait_all(self.api, fleet)}
 
     # ---- users and trouble
 

@@ -16,11 +16,14 @@ import tenacity
 
 from upgrader.core.errors import DevClusterError, UpgraderError
 from upgrader.devcluster import plan as plans
+from upgrader.devcluster.places import last_lines
 from upgrader.devcluster.plan import NodeMounts, Plan, Ready, Stage
 from upgrader.process import run
-from upgrader.process.supervise import Supervisor
+from upgrader.process.supervise import Program, Supervisor
 
 _READY_SECONDS = 180.0
+_MOST_ENDS = 10
+"""A program that has ended so often before its stage is ready will not come up: its log says why."""
 _CABLE_SECONDS = 30.0
 _COMMAND_SECONDS = 60.0
 
@@ -56,14 +59,31 @@ def main(folder: Path) -> None:
 def _bring_up(supervisor: Supervisor, stage: Stage) -> None:
     for program in stage.programs:
         supervisor.add(program)
-    if stage.ready is not None and not supervisor.run_until(_check(stage.ready), _READY_SECONDS):
-        names = ", ".join(program.name for program in stage.programs)
-        raise DevClusterError(
-            f"{names}: {stage.ready.address} is not ready after {_READY_SECONDS:g} s",
-            resolution="Its log says why: " + ", ".join(program.log for program in stage.programs),
-        )
+    if stage.ready is not None:
+        _wait(supervisor, stage, stage.ready)
     for command in stage.commands:
         run(command, timeout=_COMMAND_SECONDS)
+
+
+def _wait(supervisor: Supervisor, stage: Stage, ready: Ready) -> None:
+    check = _check(ready)
+
+    def over() -> bool:
+        return bool(_failing(supervisor, stage)) or check()
+
+    reached = supervisor.run_until(over, _READY_SECONDS)
+    if failing := _failing(supervisor, stage):
+        ended = f"{', '.join(program.name for program in failing)} ended {_MOST_ENDS} times"
+        raise DevClusterError(ended, details="\n".join(last_lines(Path(program.log)) for program in failing))
+    if not reached:
+        raise DevClusterError(
+            f"{ready.address} is not ready after {_READY_SECONDS:g} s",
+            details="\n".join(last_lines(Path(program.log)) for program in stage.programs),
+        )
+
+
+def _failing(supervisor: Supervisor, stage: Stage) -> list[Program]:
+    return [program for program in stage.programs if supervisor.ends(program.name) >= _MOST_ENDS]
 
 
 def _check(ready: Ready) -> Callable[[], bool]:

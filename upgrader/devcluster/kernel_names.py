@@ -13,6 +13,7 @@ _POLICIES = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
 _BINDINGS = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings"
 _CONFIG_MAPS = f"/api/v1/namespaces/{_NAMESPACE}/configmaps"
 
+_A_KUBELET = 'request.userInfo.username.startsWith("system:node:")'
 _PATCH = """
 has(params.data) && object.metadata.name in params.data
 ? [JSONPatch{op: "replace", path: "/status/nodeInfo/kernelVersion", value: params.data[object.metadata.name]}]
@@ -46,6 +47,8 @@ def _policy() -> Object:
         "spec": {
             "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
             "matchConstraints": {"resourceRules": [rule]},
+            # kubelets only: status writes of a fleet of kwok nodes are not looked at
+            "matchConditions": [{"name": "a-kubelet", "expression": _A_KUBELET}],
             "failurePolicy": "Ignore",
             "reinvocationPolicy": "Never",
             "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": _PATCH}}],

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
+import tenacity
 
+from upgrader.core.errors import DevClusterError
 from upgrader.devcluster import nodes, record
 from upgrader.devcluster.api import NODES, ApiServer, Object
 from upgrader.devcluster.control_plane import KWOK_LABEL
@@ -80,6 +82,29 @@ def create(api: ApiServer, spec: KwokSpec) -> None:
             each.result()
 
 
+def wait_all(api: ApiServer, names: Sequence[str], seconds: float = READY_SECONDS) -> dict[str, NodeState]:
+    """Until all are Ready; one list per look instead of one request per node."""
+    wanted = set(names)
+
+    def look() -> dict[str, NodeState]:
+        listed = (api.get(NODES) or {})["items"] if wanted else []
+        states = {node["metadata"]["name"]: nodes.state(node) for node in listed}
+        return {name: states[name] for name in wanted & states.keys() if states[name].ready == "True"}
+
+    trying = tenacity.Retrying(
+        retry=tenacity.retry_if_result(lambda ready: ready.keys() != wanted),
+        wait=tenacity.wait_fixed(0.2),
+        stop=tenacity.stop_after_delay(seconds),
+    )
+    try:
+        return trying(look)
+    except tenacity.RetryError as error:
+        late = sorted(wanted - look().keys())
+        raise DevClusterError(
+            f"{len(late)} of {len(wanted)} kwok nodes are not Ready after {seconds:g} s", details=", ".join(late[:10])
+        ) from error
+
+
 def delete(api: ApiServer, names: Sequence[str]) -> None:
     """Delete the Node objects, several at a time."""
     with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -97,7 +122,14 @@ def node_object(spec: KwokSpec, name: str) -> Object:
         "operatingSystem": "linux",
         "architecture": "amd64",
     }
-    labels = {"kubernetes.io/hostname": name, "type": "kwok", **spec.labels, KWOK_LABEL: _MANAGED}
+    labels = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "type": "kwok",
+        **spec.labels,
+        KWOK_LABEL: _MANAGED,
+    }
     return {
         "metadata": {"name": name, "labels": labels},
         "spec": {"taints": [msgspec.to_builtins(taint) for taint in spec.taints]},

@@ -19,7 +19,7 @@ from upgrader.devcluster.cluster import Cluster
 from upgrader.devcluster.control_plane import FOLDER
 from upgrader.devcluster.places import Progress, locked, state_root
 from upgrader.devcluster.record import Record
-from upgrader.devcluster.spec import BoxSpec, ClusterSpec, KwokSpec, check_name
+from upgrader.devcluster.spec import BoxSpec, ClusterSpec, KwokSpec, check_fleet, check_name
 
 _BOXES_AT_ONCE = 4
 
@@ -52,6 +52,7 @@ def up(spec: ClusterSpec, progress: Progress, root: Path | None = None) -> Clust
         DevClusterError: something is missing on this machine, or a part does not come up.
     """
     boxes, kwok = spec.box_specs(), spec.kwok_spec()
+    check_fleet([kwok], fast=spec.fast)
     namespaces = os.geteuid() == 0 and not spec.loopback
     check.require(namespaces=namespaces, boxes=bool(boxes))
     folder = folder_of(spec.name, root)
@@ -62,8 +63,10 @@ def up(spec: ClusterSpec, progress: Progress, root: Path | None = None) -> Clust
             )
         progress(f"removing what is left of an earlier cluster {spec.name}")
         down(spec.name, root)
+    claimed = _claim(spec, folder, namespaces=namespaces)
     try:
-        _claim(spec, folder, namespaces=namespaces)
+        if namespaces:
+            network.make_bridge(claimed.addresses, _owner(claimed))
         return _bring_up(folder, boxes, kwok, progress)
     except BaseException:
         down(spec.name, root)
@@ -135,9 +138,11 @@ def _owner(found: Record) -> str:
     return f"upgrader:{found.token}"
 
 
-def _claim(spec: ClusterSpec, folder: Path, *, namespaces: bool) -> None:
+def _claim(spec: ClusterSpec, folder: Path, *, namespaces: bool) -> Record:
     """Choose addresses that nobody has and write them down, under the lock of all clusters of this user."""
     with locked(state_root() / ".lock"):
+        if record.exists(folder):
+            raise DevClusterError(f"cluster {spec.name} is being started by somebody else")
         others = [
             record.read(other).addresses for other in {*record.clusters(state_root()), *record.clusters(folder.parent)}
         ]
@@ -153,8 +158,7 @@ def _claim(spec: ClusterSpec, folder: Path, *, namespaces: bool) -> None:
             created=timing.show(datetime.now(UTC).replace(microsecond=0)),
         )
         record.write(folder, claimed)
-        if namespaces:
-            network.make_bridge(addresses, _owner(claimed))
+    return claimed
 
 
 def _ports(addresses: Addresses) -> list[int]:

@@ -2,13 +2,15 @@
 
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
 from upgrader.core.errors import DevClusterError
 
 MOST_BOXES = 60
+MOST_FAST_KWOK = 100
+"""In a fast cluster each kwok node's lease is renewed every 3 s; 500 of them fill two cores, and nodes go NotReady."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
@@ -58,7 +60,7 @@ class ClusterSpec(Struct, frozen=True, kw_only=True):
     kubelet: str = "1.34.4"
     box_labels: Mapping[str, str] = {}
     fast: bool = True
-    """A dead node is NotReady after about 6 s instead of 40 s."""
+    """A dead node is NotReady after about 6 s instead of 40 s. For a fleet of kwok nodes (over 100) it must be False."""
     loopback: bool = False
     """No namespaces, free ports on 127.0.0.1, no boxes: all there is without root."""
 
@@ -77,6 +79,16 @@ class ClusterSpec(Struct, frozen=True, kw_only=True):
     def kwok_spec(self) -> KwokSpec:
         """The first kwok nodes."""
         return self.kwok if isinstance(self.kwok, KwokSpec) else KwokSpec(count=self.kwok)
+
+
+def check_fleet(specs: Iterable[KwokSpec], *, fast: bool) -> None:
+    """Refuse more kwok nodes than a fast cluster can keep Ready."""
+    count = sum(spec.count for spec in specs)
+    if fast and count > MOST_FAST_KWOK:
+        raise DevClusterError(
+            f"{count} kwok nodes are too many for a fast cluster, which keeps {MOST_FAST_KWOK} Ready",
+            resolution="Start it with fast=False (a dead node is then NotReady after 40 s instead of 6 s).",
+        )
 
 
 def check_name(name: str, what: str) -> None:

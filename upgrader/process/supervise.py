@@ -31,6 +31,7 @@ class _Run(Struct, kw_only=True):
     program: Program
     pid: int | None = None
     started: float = 0.0
+    ends: int = 0
 
 
 class Supervisor:
@@ -60,6 +61,10 @@ class Supervisor:
             if time.monotonic() > deadline or not self._tick():
                 return False
         return True
+
+    def ends(self, name: str) -> int:
+        """How often a program has ended so far."""
+        return self._runs[name].ends
 
     def run(self) -> None:
         """Keep all running until SIGTERM, then end what was started."""
@@ -92,6 +97,7 @@ class Supervisor:
             for run in self._runs.values():
                 if run.pid == pid:
                     run.pid = None
+                    run.ends += 1
                     self._note(f"{run.program.name} ended: {exit_code(os.waitstatus_to_exitcode(status))}")
 
     def _start_due(self) -> None:

@@ -47,3 +47,29 @@ def test_the_script_knows_every_package_that_is_checked():
     }
 
     assert {package for package in packages if f"\n  {package}" not in script} == set()
+
+
+def test_cgroup_v2_is_refused_in_plain_words(tmp_path):
+    (tmp_path / "cgroup.controllers").touch()
+
+    with pytest.raises(DevClusterError, match="boxes are written for cgroup v1, and this machine has cgroup v2"):
+        check.require_cgroup_v1(tmp_path)
+
+    (tmp_path / "memory").mkdir()
+    check.require_cgroup_v1(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "rules", ["-P FORWARD ACCEPT", "-P FORWARD DROP\n-A FORWARD -i upg+ -o upg+ -j ACCEPT", "-N X\n-P FORWARD ACCEPT"]
+)
+def test_a_firewall_that_lets_the_boxes_talk(rules):
+    check.require_forwarding(rules)
+
+
+def test_a_firewall_that_does_not():
+    rules = "-P FORWARD DROP\n-A FORWARD -j DOCKER-USER"
+
+    with pytest.raises(DevClusterError, match="firewall drops") as raised:
+        check.require_forwarding(rules)
+
+    assert "iptables -I FORWARD" in raised.value.resolution

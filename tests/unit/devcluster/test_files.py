@@ -125,6 +125,8 @@ def test_a_kwok_node_is_as_asked_for():
     info = node["status"]["nodeInfo"]
     assert node["metadata"]["labels"] == {
         "kubernetes.io/hostname": "kwok-0",
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
         "type": "kwok",
         "pool": "a",
         KWOK_LABEL: "kwok",

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from upgrader.core.errors import DevClusterError
-from upgrader.devcluster import ClusterSpec, down, load, names, record, status, up
+from upgrader.devcluster import ClusterSpec, down, lifecycle, load, names, record, status, up
 from upgrader.devcluster.addresses import Addresses
 from upgrader.devcluster.record import Record
 
@@ -39,3 +39,12 @@ def test_a_cluster_without_namespaces_takes_no_box(tmp_path):
 
     with pytest.raises(DevClusterError, match="boxes need root"):
         up(ClusterSpec(name="dev", boxes=1, loopback=True), print, tmp_path)
+
+
+def test_somebody_who_starts_the_same_cluster_at_the_same_time_is_left_alone(tmp_path):
+    record.write(tmp_path / "dev", RECORD)
+
+    with pytest.raises(DevClusterError, match="is being started by somebody else"):
+        lifecycle._claim(ClusterSpec(name="dev"), tmp_path / "dev", namespaces=False)
+
+    assert record.read(tmp_path / "dev") == RECORD

@@ -1,7 +1,7 @@
 import pytest
 
 from upgrader.core.errors import DevClusterError
-from upgrader.devcluster.spec import MOST_BOXES, BoxSpec, ClusterSpec, KwokSpec
+from upgrader.devcluster.spec import MOST_BOXES, BoxSpec, ClusterSpec, KwokSpec, check_fleet
 
 
 def test_a_number_of_boxes_is_named_by_letters():
@@ -35,3 +35,13 @@ def test_names_and_whole_boxes_are_taken_as_they_are():
 def test_a_number_of_kwok_nodes_is_the_usual_ones():
     assert ClusterSpec(kwok=2).kwok_spec() == KwokSpec(count=2)
     assert KwokSpec(count=2, prefix="fleet").names() == ("fleet-0", "fleet-1")
+
+
+def test_a_fast_cluster_has_no_fleet():
+    fleet = (KwokSpec(count=100), KwokSpec(count=1, prefix="more"))
+
+    check_fleet(fleet[:1], fast=True)
+    check_fleet(fleet, fast=False)
+    with pytest.raises(DevClusterError, match="101 kwok nodes are too many for a fast cluster") as raised:
+        check_fleet(fleet, fast=True)
+    assert "fast=False" in raised.value.resolution
