@@ -4,6 +4,7 @@ Each test rolls the pool from the versions that it has to the other ones, by the
 """
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -37,6 +38,10 @@ def made(start_cluster: Callable[..., Any]) -> Iterator[Stage]:
     cluster = start_cluster("e2e", boxes=(*boxes, BoxSpec(name=OUTSIDE)), kwok=20)
     made = asyncio.run(stages.set_up(cluster, tuple(VERSIONS), tuple(one[0] for one in VERSIONS.values()), print))
     yield made
+    kept = Path("build/e2e-logs")
+    kept.mkdir(parents=True, exist_ok=True)
+    for log in made.folder.glob("*.log"):
+        shutil.copy(log, kept)  # for whoever looks at a failure
     stages.strike(made)
 
 

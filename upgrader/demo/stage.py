@@ -19,7 +19,7 @@ from upgrader.core.errors import DevClusterError
 from upgrader.demo import manifests
 from upgrader.demo.controller import Controller
 from upgrader.devcluster import Cluster, kubelet
-from upgrader.images.publish import Product, push_product
+from upgrader.images.publish import Product, push_kubelet, push_product
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 
@@ -70,6 +70,10 @@ class Stage:
     def trainer(self, name: str, **options: Any) -> manifests.Manifest:  # noqa: ANN401 - as manifests.trainer has them
         """A training job from the trainer image."""
         return manifests.trainer(name, image=self.images.trainer, **options)
+
+    def push_kubelet(self, tag: str, version: str, binary: Path) -> str:
+        """A kubelet artifact from a binary of one's own; its reference."""
+        return push_kubelet(self.cluster.registry, tag=tag, version=version, binary=binary, progress=print)
 
     def journals(self, job: str) -> Path:
         """Where the job's members log, on the volume that survives their pods."""

@@ -74,6 +74,13 @@ def push_driver(registry: str, *, version: str, kernel: str, progress: Progress)
     return asyncio.run(_push_all(registry, {name: layout}, progress))[name]
 
 
+def push_kubelet(registry: str, *, tag: str, version: str, binary: Path, progress: Progress) -> str:
+    """One kubelet artifact from a binary of one's own, pushed; `name@sha256:...`. Errors as `push_product`."""
+    with Images(progress) as made:
+        layout = made.kubelet(version, binary)
+    return asyncio.run(_push_all(registry, {f"kubelet:{tag}": layout}, progress))[f"kubelet:{tag}"]
+
+
 async def _push_all(registry: str, layouts: Mapping[str, Layout], progress: Progress) -> dict[str, str]:
     async with RegistryClient(insecure=(registry,)) as client:
         pushed = {}
