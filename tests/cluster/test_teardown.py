@@ -52,6 +52,8 @@ class Running(Struct, frozen=True, kw_only=True):
 
     pids: frozenset[int]
     namespaces: frozenset[str]
+    ticks: int
+    """When it was looked, in the units of /proc/PID/stat: later processes may get the same namespace numbers again."""
 
 
 def machine() -> Machine:
@@ -78,12 +80,14 @@ def running(mark: str) -> Running:
     pids = marked(mark)
     ours = {_namespace(os.getpid(), kind) for kind in NAMESPACES}
     theirs = {_namespace(pid, kind) for pid in pids for kind in NAMESPACES}
-    return Running(pids=frozenset(pids), namespaces=frozenset(theirs - ours - {""}))
+    ticks = max((_started(pid) for pid in pids), default=0)
+    return Running(pids=frozenset(pids), namespaces=frozenset(theirs - ours - {""}), ticks=ticks)
 
 
 def left(before: Machine, seen: Running, mark: str) -> dict[str, object]:
     """What is more than before, by kind; nothing when all is well."""
     after = machine()
+    older = [pid for pid in _pids() if 0 < _started(pid) <= seen.ticks]
     found: dict[str, object] = {
         "mounts": after.mounts - before.mounts,
         "links": after.links - before.links,
@@ -93,7 +97,7 @@ def left(before: Machine, seen: Running, mark: str) -> dict[str, object]:
         "files": after.files - before.files,
         "marked processes": marked(mark),
         "processes": {pid for pid in seen.pids if alive(pid)},
-        "namespaces": seen.namespaces & {_namespace(pid, kind) for pid in _pids() for kind in NAMESPACES},
+        "namespaces": seen.namespaces & {_namespace(pid, kind) for pid in older for kind in NAMESPACES},
     }
     return {kind: what for kind, what in found.items() if what}
 
@@ -210,8 +214,17 @@ def _environ(pid):
 
 
 def _parent(pid):
+    return _stat(pid, 1)
+
+
+def _started(pid):
+    return _stat(pid, 19)
+
+
+def _stat(pid, field):
+    """A number of /proc/PID/stat, counted from the state; 0 when the process is gone."""
     stat = _read(PROC / str(pid) / "stat").decode(errors="replace")
-    return int(stat.rpartition(")")[2].split()[1]) if stat else 0
+    return int(stat.rpartition(")")[2].split()[field]) if stat else 0
 
 
 def _read(path):

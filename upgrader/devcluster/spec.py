@@ -60,7 +60,7 @@ class ClusterSpec(Struct, frozen=True, kw_only=True):
     kubelet: str = "1.34.4"
     box_labels: Mapping[str, str] = {}
     fast: bool = True
-    """A dead node is NotReady after about 6 s instead of 40 s. For a fleet of kwok nodes (over 100) it must be False."""
+    """A dead node is NotReady after about 6 s instead of 40 s; to be False for more than MOST_FAST_KWOK kwok nodes."""
     loopback: bool = False
     """No namespaces, free ports on 127.0.0.1, no boxes: all there is without root."""
 
