@@ -214,7 +214,7 @@ class ControlPlane:
         return [*(f"--{flag}={path}" for flag in flags), "--leader-elect=false", "--bind-address=127.0.0.1"]
 
     def _program(self, name: str, words: list[str], env: dict[str, str] | None = None) -> Program:
-        # Python's own proxies and the like are of no use to them; their home and temporary files are the cluster's
+        # a proxy of the machine's is of no use inside, and what they keep at home is to go with the cluster
         return Program(
             name=name,
             words=tuple(words),
