@@ -8,8 +8,9 @@ import msgspec
 import yaml
 from msgspec import inspect
 
+from upgrader.api.explicit import explicit
 from upgrader.api.resources import GPU_STACKS
-from upgrader.api.v1alpha1 import GpuStackSpec, Resource
+from upgrader.api.v1alpha1 import GpuStackSpec
 from upgrader.core.errors import ConfigurationError
 
 Spec = dict[str, Any]
@@ -77,16 +78,7 @@ def with_changes(spec: Spec, changes: Sequence[str]) -> Spec:
             if not isinstance(inner, dict):
                 raise ConfigurationError(f"--set {change}: {parent} has no fields")
         inner[last] = value
-    result: Spec = explicit(spec_of(changed, "--set", texts=True))
-    return result
-
-
-def explicit(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """As it goes on the wire, defaults written out: another release may have others. None is left out."""
-    if isinstance(value, Resource):
-        pairs = ((field.encode_name, getattr(value, field.name)) for field in msgspec.structs.fields(type(value)))
-        return {name: explicit(part) for name, part in pairs if part is not None}
-    return msgspec.to_builtins(value)
+    return explicit(spec_of(changed, "--set", texts=True))
 
 
 def _unknown(type_: inspect.Type, value: Any, path: str) -> list[str]:  # noqa: ANN401 - any JSON value

@@ -1,4 +1,4 @@
-"""`upgrader controller | crds | uninstall | dev | demo`."""
+"""`upgrader controller | crds | uninstall`."""
 
 from typing import TYPE_CHECKING
 
@@ -6,6 +6,7 @@ import click
 
 from upgrader.cli import exits
 from upgrader.cli.session import Session, pass_session
+from upgrader.core.errors import UpgraderError
 
 if TYPE_CHECKING:
     from upgrader.reconcile.context import Context
@@ -56,8 +57,9 @@ def crds(session: Session, *, install: bool) -> int:
 @pass_session
 def uninstall(session: Session, *, crds: bool, timeout: float, auto_approve: bool) -> int:
     """Abort all plans, wait until nothing of ours is stopped or marked, then delete our objects."""
-    if not auto_approve:
-        click.confirm("Abort all plans and remove everything of upgrader from this cluster?", abort=True, err=True)
+    question = "Abort all plans and remove everything of upgrader from this cluster?"
+    if not auto_approve and not click.confirm(question, err=True):
+        raise UpgraderError("not agreed; nothing was changed")
     from upgrader.cli import leaving  # noqa: PLC0415
 
     def tell(line: str) -> None:

@@ -8,6 +8,7 @@ import click
 from upgrader.cli import exits
 from upgrader.cli.session import Session, pass_session
 from upgrader.cli.wire import FORMATS, output_option, show
+from upgrader.core.errors import UpgraderError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -167,7 +168,8 @@ def agreement(*, auto_approve: bool) -> "Callable[[SavedForecast], None]":
             return
         if not sys.stdin.isatty():
             raise click.UsageError("there is nobody to ask: say --auto-approve")
-        click.confirm("Do this?", abort=True, err=True)
+        if not click.confirm("Do this?", err=True):
+            raise UpgraderError("not agreed; nothing was changed")
 
     return agree
 

@@ -28,6 +28,11 @@ class Progress(Struct, frozen=True, kw_only=True):
     requests: Sequence[CheckpointRequest]
 
     @property
+    def current(self) -> bool:
+        """Whether the status speaks of what people want now."""
+        return self.plan.status.observed_generation == self.plan.metadata.generation
+
+    @property
     def under_way(self) -> bool:
         """Whether a batch was started and has not ended."""
         return any(one.ended_at is None for one in self.plan.status.batches)
@@ -37,7 +42,7 @@ class Patience(Struct, frozen=True, kw_only=True):
     """In seconds: how often is looked, how long all that is left may be held, and how long is followed at all."""
 
     poll: float = 1.0
-    held: float = 60.0
+    held: float | None = 60.0
     whole: float | None = None
 
 
@@ -98,7 +103,7 @@ class Verdicts:
                 raise RolloutFailedError(
                     f"plan {plan.metadata.name} ended: {plan.status.phase.value}", details=plan.status.message
                 )
-            case PlanPhase.PAUSED if plan.spec.run is Run.GO and not seen.under_way:
+            case PlanPhase.PAUSED if plan.spec.run is Run.GO and seen.current and not seen.under_way:
                 raise _paused(plan)
             case PlanPhase.PROPOSED | PlanPhase.RUNNING | PlanPhase.PAUSED | PlanPhase.ABORTING:
                 self._held(seen)
@@ -118,7 +123,8 @@ class Verdicts:
             self._held_since = None
             return
         self._held_since = self._held_since or seen.at
-        if seen.at - self._held_since >= timedelta(seconds=self._patience.held):
+        held = self._patience.held
+        if held is not None and seen.at - self._held_since >= timedelta(seconds=held):
             raise BlockedError(
                 f"all that is left of plan {seen.plan.metadata.name} is held",
                 details="\n".join(f"{one.reason}: {one.message}" for one in status.holds),

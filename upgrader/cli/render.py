@@ -53,11 +53,11 @@ def live(stream: TextIO) -> AbstractContextManager[Live]:
 def forecast(saved: SavedForecast) -> RenderableType:
     """What a rollout would do, and what it would not do, and why."""
     made = saved.forecast
-    parts: list[RenderableType] = [_headline(saved), _section("Drift", _drift_summary(made.drift))]
+    parts: list[RenderableType] = [_headline(saved), section("Drift", _drift_summary(made.drift))]
     if made.batches:
-        parts.append(_section("Batches, one after the other", _batches(made.batches)))
+        parts.append(section("Batches, one after the other", _batches(made.batches)))
     if made.holds:
-        parts.append(_section("Held, and what to do about it", _holds(made)))
+        parts.append(section("Held, and what to do about it", _holds(made)))
     return Group(*parts, Padding(_last_line(made), (1, 0, 0, 0)))
 
 
@@ -84,14 +84,14 @@ def _drift_summary(found: Sequence[NodeDrift]) -> RenderableType:
             nodes.setdefault(reason, []).append(one.node)
     if not nodes:
         return Text("none: every node is as the stack asks", style="green")
-    table = _table("Reason", "Nodes", "")
+    table = columns("Reason", "Nodes", "")
     for reason, names in sorted(nodes.items(), key=lambda item: (-len(item[1]), item[0])):
         table.add_row(reason, str(len(names)), some(names))
     return table
 
 
 def _batches(batches: Sequence[BatchForecast]) -> Table:
-    table = _table("Batch", "Order", "Nodes", "GPUs", "Stopped and restarted", "Evicted")
+    table = columns("Batch", "Order", "Nodes", "GPUs", "Stopped and restarted", "Evicted")
     for batch in batches:
         gangs = [name for closure in batch.closures for name in closure.gangs]
         evicted = [name for closure in batch.closures for name in closure.evicted]
@@ -111,7 +111,7 @@ SLOTS = 40
 
 
 def _holds(made: Forecast) -> Table:
-    table = _table("Waits", "Reason", "Nodes", "Why, and what to do")
+    table = columns("Waits", "Reason", "Nodes", "Why, and what to do")
     for hold in made.holds:
         table.add_row(hold.subject, hold.reason.value, str(len(hold.nodes)), hold.message)
     return table
@@ -141,7 +141,7 @@ def drift(stack: str, revision: str, nodes: int, found: Sequence[NodeDrift]) -> 
     head = Text(f"Stack {stack}, revision {revision}: {drifted} of {nodes} {plural('node', nodes)} drifted")
     if not found:
         return head
-    table = _table("Node", "Reason", "What was found")
+    table = columns("Node", "Reason", "What was found")
     for one in found:
         for at, finding in enumerate(one.findings):
             name = one.node if at == 0 else ""
@@ -171,7 +171,7 @@ def overview(stacks: Sequence[GpuStack], plans: Sequence[UpgradePlan]) -> Render
 
 
 def _stacks(stacks: Sequence[GpuStack]) -> Table:
-    table = _table("Stack", "Revision", "Ready", "Nodes", "Drifted", "Plan", "Driver")
+    table = columns("Stack", "Revision", "Ready", "Nodes", "Drifted", "Plan", "Driver")
     for stack in stacks:
         status = stack.status
         table.add_row(
@@ -187,7 +187,7 @@ def _stacks(stacks: Sequence[GpuStack]) -> Table:
 
 
 def _plans(plans: Sequence[UpgradePlan]) -> Table:
-    table = _table("Plan", "Stack", "Revision", "Phase", "Done", "Stopped", "Message")
+    table = columns("Plan", "Stack", "Revision", "Phase", "Done", "Stopped", "Message")
     for plan in plans:
         counts = plan.status.counts
         table.add_row(
@@ -218,24 +218,24 @@ def status(seen: Progress) -> RenderableType:
     parts: list[RenderableType] = [head]
     shown = [visit for visit in seen.visits if not ends(visit.status.phase)] or seen.visits
     if shown:
-        parts.append(_section("Nodes", _visits(shown)))
+        parts.append(section("Nodes", _visits(shown)))
     if seen.requests:
-        parts.append(_section("Gangs", _requests(seen)))
+        parts.append(section("Gangs", _requests(seen)))
     if plan.status.holds:
-        table = _table("Waits", "Reason", "Why, and what to do")
+        table = columns("Waits", "Reason", "Why, and what to do")
         for hold in plan.status.holds:
             table.add_row(hold.subject, hold.reason, hold.message)
-        parts.append(_section("Held", table))
+        parts.append(section("Held", table))
     if plan.status.failures:
-        table = _table("Failed", "Reason", "What happened")
+        table = columns("Failed", "Reason", "What happened")
         for failure in plan.status.failures:
             table.add_row(failure.subject, failure.reason, failure.message)
-        parts.append(_section("Failures", table))
+        parts.append(section("Failures", table))
     return Group(*parts)
 
 
 def _visits(visits: Sequence[NodeUpgrade]) -> Table:
-    table = _table("Node", "Phase", "Until", "Driver", "Kubelet", "")
+    table = columns("Node", "Phase", "Until", "Driver", "Kubelet", "")
     for visit in visits:
         back = " (going back)" if visit.status.reverting and not ends(visit.status.phase) else ""
         source, target = visit.spec.source, visit.spec.target
@@ -243,15 +243,15 @@ def _visits(visits: Sequence[NodeUpgrade]) -> Table:
             visit.spec.node.name,
             Text.assemble(_phase(visit.status.phase), back),
             visit.status.deadline or "",
-            _step(source.driver_version, target.driver_version),
-            _step(source.kubelet_version, target.kubelet_version),
+            change(source.driver_version, target.driver_version),
+            change(source.kubelet_version, target.kubelet_version),
             visit.status.message,
         )
     return table
 
 
 def _requests(seen: Progress) -> Table:
-    table = _table("Gang", "Phase", "Members", "Acknowledged step", "")
+    table = columns("Gang", "Phase", "Members", "Acknowledged step", "")
     for request in seen.requests:
         step = request.status.acknowledged_step
         table.add_row(
@@ -279,7 +279,8 @@ def plural(word: str, count: int, several: str = "") -> str:
     return word if count == 1 else several or f"{word}s"
 
 
-def _step(before: str, after: str) -> str:
+def change(before: str, after: str) -> str:
+    """A version, or two with an arrow."""
     return after if before == after else f"{before or '–'} → {after or '–'}"
 
 
@@ -288,12 +289,14 @@ def _phase(phase: PlanPhase | NodePhase | RequestPhase) -> Text:
     return Text(phase.value, style=style)
 
 
-def _section(title: str, body: RenderableType) -> RenderableType:
+def section(title: str, body: RenderableType) -> RenderableType:
+    """A table under its title."""
     return Padding(Group(Text(title, style="bold"), body), (1, 0, 0, 0))
 
 
-def _table(*columns: str) -> Table:
+def columns(*titles: str) -> Table:
+    """An empty table as all of ours look."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    for title in titles:
+        table.add_column(title, overflow="fold")
     return table

@@ -1,6 +1,5 @@
 """What `upgrader status` reads."""
 
-import math
 import sys
 from collections.abc import Sequence
 
@@ -38,5 +37,5 @@ async def one(context: Context, name: str) -> Progress:
 async def watch(context: Context, name: str | None, whole: float | None, sleep: Sleep) -> Progress:
     """Follow a plan until it ends, however long everything is held."""
     plan = await consent.plan_named(context, name)
-    patience = Patience(held=math.inf, whole=whole)
+    patience = Patience(held=None, whole=whole)
     return await watching.follow(context, plan.metadata.name, patience, stream=sys.stdout, sleep=sleep)

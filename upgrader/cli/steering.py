@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from upgrader.cli import exits
-from upgrader.cli.planning import agreement, max_unavailable_option, unguaranteed_option
+from upgrader.cli.planning import agreement, unguaranteed_option
 from upgrader.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -80,7 +80,9 @@ def abort(session: Session, *, plan: str | None, undo: bool) -> int:
 @click.option("--to", "revision", help="Revision to go back to; the one before unless given.")
 @by_option
 @auto_option
-@max_unavailable_option
+@click.option(
+    "--max-unavailable", metavar="GPUS|PERCENT", help="As for `plan`; that of the stack's last plan unless given."
+)
 @unguaranteed_option
 @pass_session
 def rollback(
@@ -90,17 +92,20 @@ def rollback(
     revision: str | None,
     by: str | None,
     auto_approve: bool,
-    max_unavailable: str,
+    max_unavailable: str | None,
     allow_unguaranteed_placement: bool,
 ) -> int:
     """Bring the nodes back to an older revision, with a plan as any other; a plan under way is aborted first."""
     from upgrader.cli import flows, words  # noqa: PLC0415
 
-    strategy = flows.strategy(max_unavailable, unguaranteed=allow_unguaranteed_placement)
+    budget = None if max_unavailable is None else flows.strategy(max_unavailable, unguaranteed=False).max_unavailable
 
     async def work(context: "Context") -> str:
         return await words.rollback(
-            context, stack, revision, by=by, strategy=strategy, agree=agreement(auto_approve=auto_approve)
+            context,
+            words.Back(stack=stack, revision=revision, budget=budget, unguaranteed=allow_unguaranteed_placement),
+            by=by,
+            agree=agreement(auto_approve=auto_approve),
         )
 
     click.echo(session.run(work))

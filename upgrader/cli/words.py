@@ -1,10 +1,13 @@
 """What approve, pause, resume, abort and rollback do; each gives a sentence that says what happens now."""
 
+from msgspec import Struct
+
+from upgrader.api.explicit import explicit
 from upgrader.api.kubernetes import ControllerRevision
-from upgrader.api.v1alpha1 import CheckpointDefaults, GpuStack, UpgradePlan
+from upgrader.api.resources import UPGRADE_PLANS
+from upgrader.api.v1alpha1 import CheckpointDefaults, GpuStack, Strategy, UpgradePlan
 from upgrader.cli import consent, world
 from upgrader.cli.consent import Consent
-from upgrader.cli.editing import explicit
 from upgrader.cli.flows import Agree
 from upgrader.cli.world import Wanted
 from upgrader.core import timing
@@ -65,19 +68,31 @@ async def abort(context: Context, name: str | None, *, undo: bool) -> str:
     return f"plan {plan.metadata.name} takes back what it has started{then}; follow it with `upgrader status --watch`"
 
 
-async def rollback(
-    context: Context, name: str | None, revision: str | None, *, by: str | None, strategy: StrategyFacts, agree: Agree
-) -> str:
+class Back(Struct, frozen=True, kw_only=True):
+    """What is to be brought back, where it was said."""
+
+    stack: str | None = None
+    revision: str | None = None
+    budget: int | str | None = None
+    unguaranteed: bool = False
+
+
+async def rollback(context: Context, wish: Back, *, by: str | None, agree: Agree) -> str:
     """Make a plan to an older revision, and abort the one that is under way, which it waits for.
 
     Raises:
         ConfigurationError: there is no older revision, or none of that name.
     """
-    stack = await world.stack_named(context, name)
-    older = await _older(context, stack, revision)
+    stack = await world.stack_named(context, wish.stack)
+    older = await _older(context, stack, wish.revision)
     target = await revisions.read_target(context, stack.metadata.name, older)
     if target is None:
         raise ConfigurationError(f"revision {older} of stack {stack.metadata.name} is not kept")
+    last = await _last_plan(context, stack.metadata.name)
+    usual = last.spec.strategy if last is not None else Strategy()
+    strategy = StrategyFacts(
+        max_unavailable=wish.budget or usual.max_unavailable, placement_unguaranteed=wish.unguaranteed
+    )
     seen = await world.foresee(context, stack, target, strategy)
     kept = await _spec_of(context, stack, older)
     saved = world.saved_of(Wanted(name=stack.metadata.name, spec=kept, live=stack), seen, strategy)
@@ -90,13 +105,19 @@ async def rollback(
     )
     readable = f"{stack.metadata.name[:20]}-back-to-{target.driver_version}"
     made = object_name(readable, stack.metadata.name, older, timing.show(context.clock.now()))
-    checkpoint = running.spec.checkpoint if running is not None else CheckpointDefaults()
+    checkpoint = last.spec.checkpoint if last is not None else CheckpointDefaults()
     body = consent.plan_body(context, made, stack.metadata.name, older, strategy, agreed, checkpoint)
     await consent.create_plan(context, body)
     if running is not None and not ends(running.status.phase):
         await consent.amend(context, running, lambda _: {"run": Run.ABORT.value})
         return f"plan {made} brings the nodes back to {older} as soon as plan {running.metadata.name} is aborted"
     return f"plan {made} brings the nodes back to {older}"
+
+
+async def _last_plan(context: Context, stack: str) -> UpgradePlan | None:
+    """The newest plan of a stack: how fast people let it be upgraded."""
+    plans = [one for one in await context.cluster.list(UPGRADE_PLANS) if one.spec.stack == stack]
+    return max(plans, key=lambda one: (one.metadata.creation_timestamp, one.metadata.name), default=None)
 
 
 def _stopped_now(running: UpgradePlan | None) -> int:

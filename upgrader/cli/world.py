@@ -8,10 +8,11 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.api import names
+from upgrader.api.explicit import explicit
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import GpuStack, UpgradePlan
-from upgrader.cli.editing import Spec, explicit, read_manifest, spec_of, with_changes
+from upgrader.cli.editing import Spec, read_manifest, spec_of, with_changes
 from upgrader.core import rollout
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.errors import ConfigurationError, RegistryError

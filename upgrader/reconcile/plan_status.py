@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from upgrader.api import names
+from upgrader.api.explicit import explicit
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.api.v1alpha1 import Failure, ForecastSummary, Hold, NodeUpgrade, PlanCounts, UpgradePlan
@@ -114,7 +115,7 @@ def render(context: Context, read: Read, decision: PlanDecision) -> dict[str, An
         "observedGeneration": plan.metadata.generation,
         "phase": decision.phase.value,
         "message": decision.message,
-        "counts": msgspec.to_builtins(_counts(read)),
+        "counts": explicit(_counts(read)),
         "failures": [
             msgspec.to_builtins(Failure(subject=one.subject, reason=one.reason, message=one.message))
             for one in decision.failures
@@ -122,13 +123,8 @@ def render(context: Context, read: Read, decision: PlanDecision) -> dict[str, An
     }
     if read.forecast is not None:
         made = read.forecast.summary
-        status["forecast"] = (
-            msgspec.to_builtins(
-                ForecastSummary(
-                    batches=made.batches, nodes=made.nodes, interruptions=made.interruptions, held=made.held
-                )
-            )
-            or None
+        status["forecast"] = explicit(
+            ForecastSummary(batches=made.batches, nodes=made.nodes, interruptions=made.interruptions, held=made.held)
         )
         status["holds"] = _holds(read)
     if plan.status.phase is PlanPhase.PROPOSED and decision.phase is PlanPhase.RUNNING:
@@ -173,7 +169,7 @@ async def write(context: Context, read: Read, decision: PlanDecision) -> Upgrade
     """Write the plan's status where it says something new; the plan as it is afterwards."""
     plan = read.plan
     status = render(context, read, decision)
-    present = msgspec.to_builtins(plan.status)
+    present = explicit(plan.status)
     if all(_same(present.get(key), value) for key, value in status.items()):
         return plan
     written: UpgradePlan = await record(
@@ -207,7 +203,7 @@ async def ensure_undo(context: Context, plan: UpgradePlan) -> None:
     if plan.status.rollback_plan is not None or not left:
         return
     name = object_name(f"{plan.metadata.name}-undo", plan.metadata.uid, "undo")
-    spec = msgspec.to_builtins(plan.spec) | {"targetRevision": left[-1], "run": "Go"}
+    spec = explicit(plan.spec) | {"targetRevision": left[-1], "run": "Go"}
     body = {
         "apiVersion": UPGRADE_PLANS.api_version,
         "kind": UPGRADE_PLANS.kind,

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from upgrader.api import names
+from upgrader.api.explicit import explicit
 from upgrader.api.kubernetes import ControllerRevision
 from upgrader.api.resources import CONTROLLER_REVISIONS
 from upgrader.api.v1alpha1 import GpuStack
@@ -87,5 +88,5 @@ def _manifest(context: Context, stack: GpuStack, target: Target, number: int) ->
             "labels": {names.LABEL_STACK: stack.metadata.name},
         },
         "revision": number,
-        "data": {"target": msgspec.to_builtins(target), "spec": msgspec.to_builtins(stack.spec)},
+        "data": {"target": msgspec.to_builtins(target), "spec": explicit(stack.spec)},
     }

@@ -1,0 +1,16 @@
+"""Golden files: what people and programs see, kept beside the tests.
+
+UPDATE_GOLDEN=1 (`make golden`) writes them anew; read the diff.
+"""
+
+import os
+from pathlib import Path
+
+
+def assert_golden(path: Path, text: str) -> None:
+    """The text is what the file holds."""
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert path.exists(), f"{path} is not there: run with UPDATE_GOLDEN=1 and look at it"
+    assert text == path.read_text()

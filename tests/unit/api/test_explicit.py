@@ -1,0 +1,22 @@
+"""Defaults are written out where leaving them out would be read as "as before"."""
+
+from upgrader.api.explicit import explicit
+from upgrader.api.v1alpha1 import DevicePluginSpec, DriverSpec, GpuStackSpec, PlanCounts
+
+
+def test_every_field_is_there_also_inside():
+    spec = GpuStackSpec(
+        node_selector={"pool": "a"},
+        driver=DriverSpec(vendor="sim", version="1.0"),
+        device_plugin=DevicePluginSpec(image="registry/plugin:1"),
+    )
+    assert explicit(spec) == {
+        "nodeSelector": {"pool": "a"},
+        "driver": {"vendor": "sim", "version": "1.0"},
+        "devicePlugin": {"image": "registry/plugin:1", "resourceName": "nvidia.com/gpu"},
+        "kubelet": {"manage": False, "binary": "/usr/bin/kubelet"},
+    }
+
+
+def test_a_number_that_is_zero_is_said():
+    assert explicit(PlanCounts(nodes=4)) == {"nodes": 4, "succeeded": 0, "failed": 0, "interruptions": 0, "restored": 0}

@@ -1,0 +1,50 @@
+"""A pool with two jobs, and a forecast file for its next driver."""
+
+import asyncio
+
+import pytest
+import structlog
+
+from tests.support.rig import Rig, running
+
+NEXT = (
+    "--set", "driver.version=2.0",
+    "--set", "devicePlugin.image=registry/plugin:2",
+    "--set", "kubelet.version=1.35.4",
+    "--set", "kubelet.artifact=registry/kubelet:1.35.4",
+)  # fmt: skip
+
+
+@pytest.fixture
+def rig():
+    """Four nodes on driver 1.0: a gang on two of them, a single job on the third; images for 2.0 are there."""
+    made = Rig()
+
+    async def build():
+        await running(made, nodes=4)
+        made.stack(made.spec("1.0"))
+        made.fleet.job("solo", members=1, gpus=8)
+        await made.settle()
+        await made.until(lambda: made.fleet.trainers["solo"].step > 5)
+        made.spec("2.0", plugin="2", kubelet="1.35.4")  # pushes the images of the next spec
+
+    asyncio.run(build())
+    return made
+
+
+@pytest.fixture
+def forecast_file(rig, tmp_path):
+    """A saved forecast of everything that NEXT changes."""
+    from tests.support.terminal import upgrader  # noqa: PLC0415
+
+    path = tmp_path / "forecast.json"
+    ended = upgrader(rig, "plan", *NEXT, "--max-unavailable", "50%", "-o", str(path))
+    assert ended.exit_code == 0, ended.output
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    """The controller's own log is not the command line's output."""
+    with structlog.testing.capture_logs():
+        yield

@@ -1,0 +1,113 @@
+"""uninstall: whatever is under way, nothing stays stopped or marked."""
+
+import asyncio
+
+import pytest
+
+from tests.support.terminal import upgrader
+from upgrader.api import names
+from upgrader.api.resources import (
+    CHECKPOINT_REQUESTS,
+    CONTROLLER_REVISIONS,
+    DRIVER_IMAGES,
+    GPU_STACKS,
+    JOBS,
+    NODE_UPGRADES,
+    NODES,
+    UPGRADE_PLANS,
+)
+from upgrader.core.phases import NodePhase, RequestPhase
+
+OURS = (GPU_STACKS, UPGRADE_PLANS, NODE_UPGRADES, CHECKPOINT_REQUESTS, DRIVER_IMAGES, CONTROLLER_REVISIONS)
+
+
+def left(rig):
+    return [f"{kind.kind} {one['metadata']['name']}" for kind in OURS for one in rig.cluster.store.all(kind)]
+
+
+def marks(rig):
+    return [
+        (node["metadata"]["name"], name)
+        for node in rig.nodes()
+        for name in (*node["metadata"].get("labels", {}), *node["metadata"].get("annotations", {}))
+        if name.startswith(f"{names.GROUP}/")
+    ]
+
+
+def at(rig, done):
+    asyncio.run(rig.until(done))
+
+
+def gang(rig):
+    return next((one.status.phase for one in rig.requests() if one.spec.gang.endswith("gang")), None)
+
+
+MOMENTS = {
+    "idle": lambda rig: True,
+    "gang asked": lambda rig: gang(rig) is RequestPhase.ASKING,
+    "gang parked": lambda rig: gang(rig) is RequestPhase.PARKED,
+    "gang stopped": lambda rig: gang(rig) is RequestPhase.STOPPED,
+    "nodes visited": lambda rig: sum(one.status.phase is NodePhase.VISITING for one in rig.all_visits()) == 2,
+    "gang restarting": lambda rig: gang(rig) is RequestPhase.RESTARTING,
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_at_any_moment(rig, forecast_file, moment):
+    assert upgrader(rig, "apply", str(forecast_file), "--auto-approve").exit_code == 0
+    rig.all_visits = lambda: rig.all(NODE_UPGRADES, NODE_UPGRADES.type)
+    at(rig, lambda: MOMENTS[moment](rig))
+    ended = upgrader(rig, "uninstall", "--auto-approve")
+    assert ended.exit_code == 0, ended.output
+    assert (left(rig), marks(rig)) == ([], [])
+    rig.assert_nothing_left()
+    step = rig.fleet.trainers["gang"].step
+    at(rig, lambda: rig.fleet.trainers["gang"].step > step + 5)
+    assert rig.fleet.trainers["gang"].lost == 0
+
+
+def test_without_a_controller_nothing_is_deleted(rig, forecast_file):
+    assert upgrader(rig, "apply", str(forecast_file), "--auto-approve").exit_code == 0
+    at(rig, lambda: gang(rig) is RequestPhase.STOPPED)
+    before = left(rig)
+    ended = upgrader(rig, "uninstall", "--auto-approve", "--timeout", "30", controller=False)
+    assert ended.exit_code == 5
+    assert "gang default/Job/gang (Stopped)" in ended.stderr
+    assert left(rig) == before
+
+
+def test_what_people_set_stays(rig):
+    person = {"metadata": {"labels": {names.LABEL_SKIP: "true"}}, "spec": {"unschedulable": True}}
+    rig.cluster.store.change(NODES, "gpu-0", person)
+    assert upgrader(rig, "uninstall", "--auto-approve").exit_code == 0
+    node = rig.cluster.store.find(NODES, "gpu-0")
+    assert node["spec"]["unschedulable"] is True
+    assert marks(rig) == [("gpu-0", names.LABEL_SKIP)]
+
+
+def test_marks_of_a_visit_that_failed_and_records_on_jobs_go(rig):
+    taints = [
+        {"key": names.TAINT_MAINTENANCE, "value": "closure-1", "effect": "NoSchedule"},
+        {"key": "other", "effect": "NoExecute"},
+    ]
+    rig.cluster.store.change(NODES, "gpu-3", {"spec": {"taints": taints}})
+    record = '{"plan":"gone","request":"gone","previous":false}'
+    stopped = {"metadata": {"annotations": {names.ANNOTATION_STOPPED: record}}, "spec": {"suspend": True}}
+    rig.cluster.store.change(JOBS, "solo", stopped, "default")
+    ended = upgrader(rig, "uninstall", "--auto-approve")
+    assert ended.exit_code == 0, ended.output
+    assert rig.cluster.store.find(NODES, "gpu-3")["spec"]["taints"] == [{"key": "other", "effect": "NoExecute"}]
+    job = rig.cluster.store.find(JOBS, "solo", "default")
+    assert (job["spec"]["suspend"], names.ANNOTATION_STOPPED in job["metadata"]["annotations"]) == (False, False)
+
+
+def test_a_job_that_somebody_else_suspended_stays_so(rig):
+    rig.cluster.store.change(JOBS, "solo", {"spec": {"suspend": True}}, "default")
+    assert upgrader(rig, "uninstall", "--auto-approve").exit_code == 0
+    assert rig.cluster.store.find(JOBS, "solo", "default")["spec"]["suspend"] is True
+
+
+def test_it_asks(rig):
+    before = left(rig)
+    ended = upgrader(rig, "uninstall", answer="n\n")
+    assert (ended.exit_code, left(rig)) == (1, before)

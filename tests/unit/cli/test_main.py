@@ -1,0 +1,73 @@
+"""The program as a whole: quick to start, distinct exit codes, errors in our words."""
+
+import re
+import sys
+
+import pytest
+
+from tests.support.repository import ROOT
+from tests.support.rig import Rig
+from tests.support.terminal import upgrader
+from upgrader.cli import exits
+from upgrader.cli.main import program
+from upgrader.core.errors import ConfigurationError, UpgraderError
+from upgrader.process.run import run
+
+HEAVY = {"kopf", "kubernetes", "rich", "aiohttp", "structlog", "yaml", "grpc", "asyncio"}
+
+
+def subclasses(kind):
+    return {kind}.union(*(subclasses(one) for one in kind.__subclasses__()))
+
+
+@pytest.mark.parametrize("words", [["--help"], ["plan", "--help"], ["dev", "--help"]])
+def test_help_imports_nothing_heavy(words):
+    code = f"""
+import sys
+from upgrader.cli.main import main
+try:
+    main()
+except SystemExit as end:
+    loaded = sorted({HEAVY!r} & set(sys.modules))
+    sys.stderr.write(f"{{end.code}} {{loaded}}")
+"""
+    ended = run([sys.executable, "-c", code, *words], timeout=30)
+    assert ended.stderr.decode() == "0 []"
+
+
+def test_exit_codes_are_unique_and_all_documented():
+    page = (ROOT / "docs/cli.md").read_text()
+    documented = dict(re.findall(r"^\| (\d+) \| (.+?) \|$", page, re.MULTILINE))
+    assert documented == {str(code): meaning for code, meaning in exits.EXITS.items()}
+    own = [kind.exit_code for kind in subclasses(UpgraderError) if "exit_code" in vars(kind)]
+    special = [exits.DONE, exits.CHANGES, exits.USAGE, exits.INTERRUPTED]
+    assert len(own + special) == len(set(own + special))
+    assert set(own + special) == set(exits.EXITS)
+
+
+def test_every_command_is_documented():
+    page = (ROOT / "docs/cli.md").read_text()
+    assert [name for name in program.commands if f"`upgrader {name}" not in page] == []
+
+
+@pytest.mark.parametrize("words", [["nothing"], ["plan", "--nothing"], ["apply"], ["apply", "/nowhere"]])
+def test_wrong_usage(words):
+    assert upgrader(Rig(), *words).exit_code == exits.USAGE
+
+
+def test_an_error_says_what_is_wrong_and_what_to_do():
+    ended = upgrader(Rig(), "status", "nothing")
+    assert ended.exit_code == ConfigurationError.exit_code
+    assert ended.stdout == ""
+    assert ended.stderr == "error: there is no plan nothing\n  `upgrader status` lists all plans.\n"
+
+
+def test_the_program_is_installed():
+    ended = run([sys.executable, "-m", "upgrader", "--version"], timeout=30)
+    assert ended.text.startswith("upgrader, version 0.")
+
+
+def test_no_colour_in_a_pipe_and_none_with_no_color():
+    ended = upgrader(Rig(), "status")
+    assert "\x1b" not in ended.stdout
+    assert ended.stdout == "There is no GpuStack and no UpgradePlan in this cluster.\n"

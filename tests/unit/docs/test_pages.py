@@ -1,0 +1,66 @@
+"""Pages that say what code says are kept equal to it."""
+
+import re
+
+import msgspec
+import pytest
+
+from tests.support.repository import ROOT, documented_manifests
+from upgrader.api import names
+from upgrader.api.kinds import KINDS
+from upgrader.cli.editing import spec_of
+from upgrader.controller import crash
+from upgrader.wiring import settings
+
+MARKS = (ROOT / "docs/marks.md").read_text()
+CLI = (ROOT / "docs/cli.md").read_text()
+TYPES = {kind.resource.kind: kind.resource.type for kind in KINDS}
+MANIFESTS = dict(documented_manifests())
+
+
+def values_of(module):
+    for name, value in vars(module).items():
+        if not name.startswith(("LABEL", "TAINT", "ANNOTATION", "FINALIZER")):
+            continue
+        yield from [value] if isinstance(value, str) else value
+
+
+def marks_in_code():
+    """Marks of ours that any module writes as a literal, wherever it takes the group from."""
+    pattern = re.compile(r"""(?:\{(?:names\.)?GROUP\}|gpu-upgrader\.io)/([a-z][a-z-]+)["']""")
+    product = [folder for folder in (ROOT / "upgrader").iterdir() if folder.name not in {"api", "devcluster", "demo"}]
+    sources = [path for folder in product for path in folder.rglob("*.py")]
+    return {f"{names.GROUP}/{name}" for path in sources for name in pattern.findall(path.read_text())}
+
+
+def test_every_mark_is_listed_and_nothing_else():
+    listed = set(re.findall(r"`([a-z0-9.-]+\.[a-z0-9.-]+/[A-Za-z0-9._-]+)`", MARKS))
+    assert listed == set(values_of(names)) | marks_in_code()
+
+
+def test_every_setting_is_listed_and_nothing_else():
+    listed = set(re.findall(r"`(UPGRADER_[A-Z_]+)`", CLI))
+    assert listed == set(settings.VARIABLES) | {crash.CRASH_FILE, crash.FREEZE_AT, crash.FREEZE_FILE}
+
+
+@pytest.mark.parametrize("where", MANIFESTS)
+def test_every_manifest_in_the_documentation_is_one(where):
+    manifest = MANIFESTS[where]
+    decoded = msgspec.convert(manifest, TYPES[manifest["kind"]])
+    assert decoded.metadata.name
+    if manifest["kind"] == "GpuStack":
+        spec_of(manifest["spec"], where)
+
+
+def test_there_is_an_example_of_every_kind_that_people_write():
+    kinds = {manifest["kind"] for where, manifest in MANIFESTS.items() if where.startswith("docs/examples/")}
+    assert kinds == {"GpuStack", "UpgradePlan", "DriverImage"}
+
+
+@pytest.mark.parametrize(
+    "page", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name
+)
+def test_links_inside_the_repository_lead_somewhere(page):
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
+    local = [link for link in links if "://" not in link]
+    assert [link for link in local if not (page.parent / link).exists()] == []

@@ -1,0 +1,23 @@
+"""Values of our kinds with their defaults written out.
+
+Our Structs leave defaults out on the wire. That is wrong in two places: in a merge patch, where a number that went back
+to 0 would stay as it was, and in what is kept for a later release, which may have other defaults (law 10).
+"""
+
+from typing import Any
+
+import msgspec
+
+from upgrader.api.v1alpha1 import Resource
+
+
+def explicit(value: Resource) -> dict[str, Any]:
+    """The Struct as JSON with every field, also those of Structs inside it; None is left out."""
+    pairs = ((field.encode_name, getattr(value, field.name)) for field in msgspec.structs.fields(type(value)))
+    return {name: _plain(part) for name, part in pairs if part is not None}
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - any value that msgspec can write
+    if isinstance(value, Resource):
+        return explicit(value)
+    return msgspec.to_builtins(value)

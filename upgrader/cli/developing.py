@@ -1,0 +1,113 @@
+"""`upgrader dev | demo`: the embedded cluster on this machine, and the play on it."""
+
+from pathlib import Path
+
+import click
+
+from upgrader.cli import exits
+from upgrader.cli.wire import output_option, show
+
+SIMULATED = (
+    "Real here: API server, scheduler, kubelets, containerd, containers, device manager, jobs and their checkpoints.\n"
+    "Simulated: the GPUs and their driver (no kernel module), and kwok nodes (API objects only)."
+)
+
+name_argument = click.argument("name", default="dev")
+OUT = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.group()
+def dev() -> None:
+    """A real Kubernetes on this machine, in network namespaces of its own."""
+
+
+@dev.command()
+@name_argument
+@click.option("--boxes", type=click.IntRange(0, 60), default=2, show_default=True, help="Nodes with a real kubelet.")
+@click.option("--kwok", type=click.IntRange(0, 5000), default=0, show_default=True, help="Nodes that are API objects.")
+@click.option("--kubelet", default="1.34.4", show_default=True, help="Version of the boxes' kubelets.")
+def up(name: str, boxes: int, kwok: int, kubelet: str) -> int:
+    """Start the cluster NAME (dev); prints its kubeconfig's path."""
+    from upgrader import devcluster  # noqa: PLC0415
+    from upgrader.devcluster.spec import MOST_FAST_KWOK  # noqa: PLC0415
+
+    spec = devcluster.ClusterSpec(name=name, boxes=boxes, kwok=kwok, kubelet=kubelet, fast=kwok <= MOST_FAST_KWOK)
+    cluster = devcluster.up(spec, _tell)
+    click.echo(cluster.kubeconfig)
+    click.echo(f"  export KUBECONFIG={cluster.kubeconfig}\n  registry: {cluster.registry} (plain HTTP)", err=True)
+    return exits.DONE
+
+
+@dev.command()
+@name_argument
+def down(name: str) -> int:
+    """End the cluster NAME (dev) and remove all of it."""
+    from upgrader import devcluster  # noqa: PLC0415
+
+    there = name in devcluster.names()
+    devcluster.down(name)
+    click.echo(f"cluster {name} is gone" if there else f"there is no cluster {name}", err=True)
+    return exits.DONE
+
+
+@dev.command()
+@output_option
+def status(output: str) -> int:
+    """Show the clusters of this machine."""
+    from upgrader import devcluster  # noqa: PLC0415
+    from upgrader.cli import figures, render  # noqa: PLC0415
+
+    found = [devcluster.status(name) for name in devcluster.names()]
+    if output == "table":
+        render.show(figures.clusters(found))
+    else:
+        show(found, output)
+    return exits.DONE
+
+
+@dev.command()
+@click.option("--output", "out", type=OUT, required=True, help="File to write (an OCI archive).")
+@click.option(
+    "--base-image",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    envvar="BASE_IMAGE",
+    help="OCI layout with Python 3.11 and busybox, instead of one from this machine's own archive.",
+)
+def image(out: Path, base_image: Path | None) -> int:
+    """Build the controller's image."""
+    from upgrader.images.archive import write_archive  # noqa: PLC0415
+    from upgrader.images.product import Images  # noqa: PLC0415
+
+    with Images(_tell, base_image=base_image) as images:
+        layout = images.upgrader()
+        write_archive(layout, out)
+    click.echo(layout.image.digest)
+    click.echo(f"{out}: {layout.size / 1e6:.0f} MB", err=True)
+    return exits.DONE
+
+
+@click.command()
+@click.option("--boxes", type=click.IntRange(2, 20), default=4, show_default=True, help="Nodes with a real kubelet.")
+@click.option("--kwok", type=click.IntRange(0, 100), default=20, show_default=True, help="Nodes that are API objects.")
+@click.option("--report", "out", type=OUT, help="Keep the measured numbers as JSON.")
+def demo(boxes: int, kwok: int, out: Path | None) -> int:
+    """Upgrade driver, plugin and kubelet under two training jobs on real kubelets, and show that no step is lost."""
+    import asyncio  # noqa: PLC0415
+
+    from upgrader.cli import figures, render, wire  # noqa: PLC0415
+    from upgrader.demo.play import play  # noqa: PLC0415
+
+    _tell(SIMULATED)
+    report = asyncio.run(play(_tell, click.echo, boxes=boxes, kwok=kwok))
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(wire.text(report, "json"))
+    render.show(figures.demo(report))
+    return exits.DONE
+
+
+def _tell(line: str) -> None:
+    click.echo(line, err=True)
+
+
+COMMANDS = (dev, demo)

@@ -1,0 +1,54 @@
+"""Tables of the embedded cluster, and of what the demo measured."""
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from upgrader.cli.render import change, columns, section, some
+from upgrader.demo.report import Report
+from upgrader.devcluster import Status
+
+
+def clusters(found: Sequence[Status]) -> RenderableType:
+    """The clusters of this machine."""
+    if not found:
+        return Text("There is no embedded cluster on this machine.")
+    table = columns("Cluster", "Up", "API server", "Registry", "Boxes", "Kwok", "Kubeconfig")
+    for one in found:
+        boxes = ", ".join(f"{name} ({power})" for name, power in sorted(one.boxes.items()))
+        up = "yes" if one.running else "no"
+        table.add_row(one.name, up, one.server, one.registry, boxes, str(one.kwok), one.kubeconfig)
+    return table
+
+
+def demo(report: Report) -> RenderableType:
+    """What the demo measured."""
+    jobs = columns("Job", "Members", "Steps done", "Acknowledged", "Resumed from", "Lost", "Stops", "Not running")
+    for job in report.jobs:
+        jobs.add_row(
+            job.name,
+            str(job.members),
+            str(job.steps_done),
+            _number(job.acknowledged_step),
+            _number(job.resumed_from_step),
+            Text(str(job.steps_lost), style="red" if job.steps_lost else "green"),
+            str(job.interruptions),
+            f"{job.seconds_not_running:.1f} s",
+        )
+    nodes = columns("Node", "Kind", "Driver (simulated)", "Device plugin", "Kubelet", "API writes")
+    for node in report.nodes:
+        if node.kind != "kwok":
+            versions = (change(one.before, one.after) for one in (node.driver, node.device_plugin, node.kubelet))
+            nodes.add_row(node.name, node.kind, *versions, str(node.api_writes))
+    parts = [section("Jobs, by their own logs", jobs), section("Nodes, by the API and its audit log", nodes)]
+    fleet = [node for node in report.nodes if node.kind == "kwok"]
+    touched = [node.name for node in fleet if node.api_writes]
+    if fleet:
+        about = f"touched: {some(touched)}" if touched else "none of them touched"
+        parts.append(Text(f"and {len(fleet)} kwok nodes (API objects only), {about}"))
+    return Group(*parts, Text(f"{report.seconds:.0f} s from nothing to nothing", style="bold"))
+
+
+def _number(value: int | None) -> str:
+    return "–" if value is None else str(value)
