@@ -63,7 +63,9 @@ async def test_a_frozen_leader_that_wakes_after_its_successor_acted_does_nothing
         await pool.train("handed")
         pool.controller.stop()
         note = made.folder / "frozen"
-        pool.controller.start(LEASE_SECONDS="12", FREEZE_AT="CheckpointRequest.Stopping.before-act", FREEZE_FILE=str(note))
+        pool.controller.start(
+            LEASE_SECONDS="12", FREEZE_AT="CheckpointRequest.Stopping.before-act", FREEZE_FILE=str(note)
+        )
         plan = await pool.apply(other(before), watch=False)
         await waiting.until(note.exists, seconds=120, what="the leader is frozen")
         successor = made.controller("successor")

@@ -39,7 +39,9 @@ def broken_kubelet(pool: Pool, version: str) -> str:
     folder = Path(pool.made.folder) / "broken"
     folder.mkdir(exist_ok=True)
     binary = folder / "kubelet"
-    binary.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "Kubernetes v{version}" && exit 0\nexit 1\n', encoding="utf-8")
+    binary.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && echo "Kubernetes v{version}" && exit 0\nexit 1\n', encoding="utf-8"
+    )
     binary.chmod(0o755)
     try:
         return pool.made.push_kubelet(f"{version}-broken", version, binary)

@@ -11,6 +11,9 @@ import msgspec
 from msgspec import Struct
 
 WRITES = frozenset({"create", "update", "patch", "delete"})
+REFUSED = 400
+"""A refused write (a conflict with the kubelet's own, say) wrote nothing."""
+
 COUNTED = frozenset({"nodeupgrades", "nodes", "pods", "jobs", "events"})
 
 
@@ -41,6 +44,10 @@ class Body(Struct, frozen=True, rename="camel"):
     involved_object: Regarding = Regarding()
 
 
+class Status(Struct, frozen=True):
+    code: int = 0
+
+
 class Entry(Struct, frozen=True, rename="camel"):
     """The few fields of an audit.k8s.io/v1 Event that are read."""
 
@@ -49,6 +56,7 @@ class Entry(Struct, frozen=True, rename="camel"):
     object_ref: ObjectRef | None = None
     request_received_timestamp: str = ""
     request_object: Body | None = None
+    response_status: Status = Status()
 
 
 def entries(text: bytes) -> list[Entry]:
@@ -73,7 +81,7 @@ def writes_per_node(
         ref = one.object_ref
         if ref is None or one.user.username != user or one.request_received_timestamp < since:
             continue
-        if one.verb not in WRITES or ref.resource not in COUNTED:
+        if one.verb not in WRITES or ref.resource not in COUNTED or one.response_status.code >= REFUSED:
             continue
         if ref.resource in {"pods", "jobs"} and ref.namespace != namespace:
             continue

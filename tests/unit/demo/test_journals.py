@@ -2,13 +2,15 @@
 
 import json
 
-from upgrader.demo.audit import Entry, ObjectRef, User, writes_per_node
+from upgrader.demo.audit import Body, Entry, Meta, ObjectRef, Regarding, Status, User, writes_per_node
 from upgrader.demo.journals import MemberStory, lines, story
 
 
 def _journal(*events: tuple[float, str, int, str]) -> bytes:
     return b"".join(
-        json.dumps({"time": time, "event": event, "step": step, "member": 1, "pod": pod, "node": "a", "loss": 0.1}).encode()
+        json.dumps(
+            {"time": time, "event": event, "step": step, "member": 1, "pod": pod, "node": "a", "loss": 0.1}
+        ).encode()
         + b"\n"
         for time, event, step, pod in events
     )
@@ -17,7 +19,14 @@ def _journal(*events: tuple[float, str, int, str]) -> bytes:
 def test_a_job_that_was_never_interrupted_lost_nothing() -> None:
     told = story(lines(_journal((0, "start", 0, "p"), (0, "resume", 0, "p"), (1, "step", 1, "p"), (2, "step", 2, "p"))))
     assert told == MemberStory(
-        member=1, steps_done=2, interruptions=0, resumed_from=None, steps_lost=0, seconds_not_running=0.0, pods=("p",), nodes=("a",)
+        member=1,
+        steps_done=2,
+        interruptions=0,
+        resumed_from=None,
+        steps_lost=0,
+        seconds_not_running=0.0,
+        pods=("p",),
+        nodes=("a",),
     )
 
 
@@ -25,13 +34,26 @@ def test_steps_after_the_checkpoint_are_lost() -> None:
     told = story(
         lines(
             _journal(
-                (0, "start", 0, "p"), (1, "step", 9, "p"), (2, "step", 10, "p"), (2, "stop", 10, "p"),
-                (30, "start", 0, "q"), (31, "resume", 7, "q"), (32, "step", 8, "q"), (33, "step", 11, "q"),
+                (0, "start", 0, "p"),
+                (1, "step", 9, "p"),
+                (2, "step", 10, "p"),
+                (2, "stop", 10, "p"),
+                (30, "start", 0, "q"),
+                (31, "resume", 7, "q"),
+                (32, "step", 8, "q"),
+                (33, "step", 11, "q"),
             )
         )
     )
     assert told == MemberStory(
-        member=1, steps_done=11, interruptions=1, resumed_from=7, steps_lost=3, seconds_not_running=30.0, pods=("p", "q"), nodes=("a",)
+        member=1,
+        steps_done=11,
+        interruptions=1,
+        resumed_from=7,
+        steps_lost=3,
+        seconds_not_running=30.0,
+        pods=("p", "q"),
+        nodes=("a",),
     )
 
 
@@ -39,24 +61,50 @@ def test_a_half_written_last_line_does_not_count() -> None:
     assert lines(_journal((1, "step", 1, "p")) + b'{"time": 2, "ev') == lines(_journal((1, "step", 1, "p")))
 
 
-def _write(verb: str, resource: str, name: str = "", *, user: str = "us", namespace: str = "", at: str = "2026-01-02") -> Entry:
+def _write(
+    verb: str,
+    resource: str,
+    name: str = "",
+    *,
+    user: str = "us",
+    namespace: str = "",
+    at: str = "2026-01-02",
+    made: str = "",
+    about: tuple[str, str] = ("", ""),
+    code: int = 200,
+) -> Entry:
     ref = ObjectRef(resource=resource, namespace=namespace, name=name)
-    return Entry(verb=verb, user=User(username=user), object_ref=ref, request_received_timestamp=at)
+    body = Body(metadata=Meta(name=made), involved_object=Regarding(kind=about[0], name=about[1]))
+    return Entry(
+        verb=verb,
+        user=User(username=user),
+        object_ref=ref,
+        request_received_timestamp=at,
+        request_object=body,
+        response_status=Status(code=code),
+    )
 
 
 def test_writes_count_for_the_node_they_are_about() -> None:
     log = [
-        _write("create", "nodeupgrades"),
+        _write("create", "nodeupgrades", made="visit-a"),
         _write("patch", "nodeupgrades", "visit-a"),
         _write("patch", "nodes", "node-a"),
         _write("patch", "nodes", "node-b"),
-        _write("create", "pods", namespace="ours"),
+        _write("create", "pods", namespace="ours", made="prepare-b"),
+        _write("create", "events", namespace="default", about=("Node", "node-b")),
+        _write("create", "events", namespace="default", about=("Job", "trainer")),
         _write("patch", "pods", "trainer-0", namespace="default"),
         _write("patch", "nodes", "node-a", user="kubelet"),
         _write("patch", "nodes", "node-a", at="2026-01-01"),
         _write("get", "nodes", "node-a"),
+        _write("patch", "nodes", "node-a", code=409),
     ]
     counted = writes_per_node(
-        log, user="us", since="2026-01-02", namespace="ours", visits={"visit-a": "node-a", "visit-b": "node-b"}
+        log,
+        user="us",
+        since="2026-01-02",
+        namespace="ours",
+        visits={"visit-a": "node-a", "visit-b": "node-b", "prepare-b": "node-b"},
     )
-    assert counted == {"node-a": 3, "node-b": 2}
+    assert counted == {"node-a": 3, "node-b": 3}
