@@ -1,0 +1,74 @@
+"""Settings: defaults, every variable, all faults at once."""
+
+import pytest
+
+from upgrader.core.errors import ConfigurationError
+from upgrader.telemetry.logs import LogFormat, LogLevel
+from upgrader.wiring.settings import VARIABLES, Settings, read
+
+
+def test_defaults_and_an_identity_of_its_own():
+    first, second = read({}), read({"UPGRADER_NAMESPACE": "", "HOME": "/root"})
+    assert first.identity != second.identity
+    assert first == Settings(identity=first.identity)
+
+
+def test_every_variable():
+    values = {
+        "UPGRADER_NAMESPACE": "elsewhere",
+        "UPGRADER_NODE_IMAGE": "registry.example/upgrader:1",
+        "UPGRADER_INSECURE_REGISTRIES": "10.0.0.1:5000, registry:80",
+        "UPGRADER_ACTIVE_SECONDS": "0.2",
+        "UPGRADER_IDLE_SECONDS": "2",
+        "UPGRADER_NOTICE_SECONDS": "3",
+        "UPGRADER_LEASE_SECONDS": "12",
+        "UPGRADER_IDENTITY": "me",
+        "UPGRADER_LISTEN": "[::1]:8080",
+        "UPGRADER_STUCK_SECONDS": "60",
+        "UPGRADER_LOG_FORMAT": "TEXT",
+        "UPGRADER_LOG_LEVEL": "debug",
+    }
+    assert set(values) == set(VARIABLES)
+    assert read(values) == Settings(
+        namespace="elsewhere",
+        node_image="registry.example/upgrader:1",
+        insecure_registries=("10.0.0.1:5000", "registry:80"),
+        active_seconds=0.2,
+        idle_seconds=2.0,
+        notice_seconds=3.0,
+        lease_seconds=12,
+        identity="me",
+        listen_host="::1",
+        listen_port=8080,
+        stuck_seconds=60.0,
+        log_format=LogFormat.TEXT,
+        log_level=LogLevel.DEBUG,
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("NAMESPACE", "Not A Name"),
+        ("NODE_IMAGE", "two words"),
+        ("INSECURE_REGISTRIES", "http://registry"),
+        ("ACTIVE_SECONDS", "0"),
+        ("IDLE_SECONDS", "soon"),
+        ("LEASE_SECONDS", "5"),
+        ("LEASE_SECONDS", "1.5"),
+        ("LISTEN", "8080"),
+        ("LISTEN", "host:99999"),
+        ("LOG_FORMAT", "xml"),
+        ("LOG_LEVEL", "loud"),
+    ],
+)
+def test_a_fault_names_the_variable(variable, text):
+    with pytest.raises(ConfigurationError) as caught:
+        read({f"UPGRADER_{variable}": text})
+    assert f"UPGRADER_{variable}={text}: " in caught.value.details
+
+
+def test_all_faults_are_told_at_once():
+    with pytest.raises(ConfigurationError) as caught:
+        read({"UPGRADER_IDLE_SECONDS": "x", "UPGRADER_LOG_LEVEL": "x", "UPGRADER_LISTEN": "x"})
+    assert len(caught.value.details.splitlines()) == 3
