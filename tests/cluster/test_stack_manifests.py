@@ -53,6 +53,6 @@ def missing(sent, stored, path=""):
 async def test_a_manifest_is_stored_whole(api, namespace, file):
     manifest = yaml.safe_load(file.read_text())
     manifest["metadata"]["namespace"] = namespace
-    manifest["metadata"].pop("ownerReferences", None)  # its owner is not there: the garbage collector would race with us
+    manifest["metadata"].pop("ownerReferences", None)  # its owner is not there: garbage collection would race
     stored = await api.create(KINDS[manifest["kind"]], manifest)
     assert missing(manifest, stored) == []

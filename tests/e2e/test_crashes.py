@@ -1,4 +1,4 @@
-"""Law 7 on real kubelets: SIGKILL at every place that a rollout passes, and a leader that is frozen and woken too late."""
+"""Law 7 on real kubelets: SIGKILL at every place of a rollout, and a leader that is frozen and woken too late."""
 
 import json
 import signal

@@ -9,7 +9,7 @@ from upgrader.core.acknowledgement import Answer
 
 
 class ApiWay:
-    """Fits reconcile.ports.Way. The request object is the question; members get the marks too, for those who look there."""
+    """Fits reconcile.ports.Way. The request object is the question; members get the marks too."""
 
     def __init__(self, pods: marks.Pods) -> None:
         self._pods = pods
@@ -24,7 +24,11 @@ class ApiWay:
         del pods
         return tuple(
             Answer(
-                pod_uid=ack.pod_uid, request_id=ack.request_id, step=ack.step, uri=ack.uri, parked=ack.parked,
+                pod_uid=ack.pod_uid,
+                request_id=ack.request_id,
+                step=ack.step,
+                uri=ack.uri,
+                parked=ack.parked,
                 refused=ack.refused,
             )
             for ack in request.status.acks

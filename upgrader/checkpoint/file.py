@@ -58,7 +58,11 @@ class FileWay:
             Answer(
                 # A file may have come with the volume from another pod: its own uid counts, not where it was found.
                 pod_uid=uid if said.pod_uid == uid else f"{said.pod_uid} (in the pod {uid})",
-                request_id=said.request_id, step=said.step, uri=said.uri, parked=said.parked, refused=said.refused,
+                request_id=said.request_id,
+                step=said.step,
+                uri=said.uri,
+                parked=said.parked,
+                refused=said.refused,
             )
             for uid, said in found.items()
         )

@@ -1,7 +1,7 @@
 """The marks by which members are asked, shared by the ways that use the downward API."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from upgrader.api import names
@@ -31,8 +31,10 @@ async def ask(pods_api: Pods, request: CheckpointRequest, pods: Sequence[Pod]) -
     wanted = str(request.spec.request_id)
     members = {one.uid for one in request.spec.members}
     todo = [
-        pod for pod in pods
-        if pod.metadata.uid in members and pod.metadata.annotations.get(names.ANNOTATION_REQUEST) != wanted
+        pod
+        for pod in pods
+        if pod.metadata.uid in members
+        and pod.metadata.annotations.get(names.ANNOTATION_REQUEST) != wanted
         and pod.status.phase == "Running"
     ]
     values = {names.ANNOTATION_REQUEST: wanted, names.ANNOTATION_PARK_SECONDS: str(request.spec.park_seconds)}
@@ -79,7 +81,7 @@ def pointer(annotation: str) -> str:
     return f"/metadata/annotations/{annotation.replace('~', '~0').replace('/', '~1')}"
 
 
-async def _each(pods: Sequence[Pod], act: Any) -> None:
+async def _each(pods: Sequence[Pod], act: Callable[[Pod], Awaitable[object]]) -> None:
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def one(pod: Pod) -> None:

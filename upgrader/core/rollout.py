@@ -158,7 +158,8 @@ def _running(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
     if len(failures) > view.tolerated_failures:
         return PlanDecision(
             phase=_P.PAUSED,
-            message=f"paused: {failures[-1].subject}: {failures[-1].message} (upgrader resume goes on, upgrader rollback goes back)",
+            message=f"paused: {failures[-1].subject}: {failures[-1].message} "
+            "(upgrader resume goes on, upgrader rollback goes back)",
         )
     if not view.synced:
         return PlanDecision(phase=view.phase, message="waiting for the node cache")

@@ -83,7 +83,7 @@ async def create_visits(
             if name in there or node is None or image is None:
                 continue
             await ensure_operands(context, stack, target, image)
-            body = orders.node_upgrade(
+            order = orders.Order(
                 name=orders.visit_name(name, plan.metadata.uid, str(batch.number), node.uid),
                 node=node,
                 stack=stack.metadata.name,
@@ -93,9 +93,8 @@ async def create_visits(
                 target=orders.wanted_state(target, image),
                 plan=plan.metadata.name,
                 batch=batch.number,
-                owner=_owner(plan),
             )
-            await create_once(context, NODE_UPGRADES, body)
+            await create_once(context, NODE_UPGRADES, orders.node_upgrade(order, _owner(plan)))
 
 
 async def source_state(context: Context, stack: GpuStack, node: NodeFacts, catalogue: Catalogue) -> NodeState:

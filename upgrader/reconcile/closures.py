@@ -109,7 +109,8 @@ def _away_from(closure: Closure, views: Sequence[NodeView]) -> Sequence[str]:
 
     Either way its nodes are all of one revision; NotIn also matches a node whose label comes when it is given back.
     """
-    forward = all(view.phase in {NodePhase.RELEASING, NodePhase.SUCCEEDED} and not view.failure for view in views)
+    there = [view for view in views if view.phase is not NodePhase.GONE]
+    forward = all(view.phase in {NodePhase.RELEASING, NodePhase.SUCCEEDED} and not view.failure for view in there)
     return closure.revisions_left if forward else [closure.visits[0].spec.target.revision]
 
 

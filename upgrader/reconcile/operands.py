@@ -37,7 +37,7 @@ def drift_counts(found: Sequence[NodeDrift]) -> list[DriftCount]:
 
 
 async def sweep(context: Context, read: Read) -> None:
-    """Remove DaemonSets of this stack that no node and no visit under way needs, and that the present revision does not."""
+    """Remove DaemonSets of this stack that no node, no visit under way and no present revision needs."""
     needed = {node.driver_key for node in read.snapshot.nodes} | {node.plugin_key for node in read.snapshot.nodes}
     selector = f"{names.LABEL_STACK}={read.stack.metadata.name}"
     for visit in await context.cluster.list(NODE_UPGRADES, labels=selector):

@@ -57,37 +57,38 @@ def visit_name(node: str, *identity: str) -> str:
     return object_name(node, node, *identity)
 
 
-def node_upgrade(
-    *,
-    name: str,
-    node: NodeFacts,
-    stack: str,
-    closure: str,
-    reason: VisitReason,
-    source: NodeState,
-    target: NodeState,
-    plan: str | None = None,
-    batch: int = 0,
-    owner: dict[str, Any] | None = None,
-) -> dict[str, Any]:
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """A visit to be made; `plan` and `batch` only where a plan orders it."""
+
+    name: str
+    node: NodeFacts
+    stack: str
+    closure: str
+    reason: VisitReason
+    source: NodeState
+    target: NodeState
+    plan: str | None = None
+    batch: int = 0
+
+
+def node_upgrade(order: Order, owner: dict[str, Any] | None = None) -> dict[str, Any]:
     """A NodeUpgrade's manifest."""
-    labels = {names.LABEL_STACK: stack, names.LABEL_CLOSURE: closure}
-    if plan is not None:
-        labels |= {names.LABEL_PLAN: plan, LABEL_BATCH: str(batch)}
+    labels = {names.LABEL_STACK: order.stack, names.LABEL_CLOSURE: order.closure}
     spec: dict[str, Any] = {
-        "stack": stack,
-        "closure": closure,
-        "node": {"name": node.name, "uid": node.uid},
-        "reason": reason.value,
-        "source": msgspec.to_builtins(source),
-        "target": msgspec.to_builtins(target),
+        "stack": order.stack,
+        "closure": order.closure,
+        "node": {"name": order.node.name, "uid": order.node.uid},
+        "reason": order.reason.value,
+        "source": msgspec.to_builtins(order.source),
+        "target": msgspec.to_builtins(order.target),
     }
-    if plan is not None:
-        spec["plan"] = plan
+    if order.plan is not None:
+        labels |= {names.LABEL_PLAN: order.plan, LABEL_BATCH: str(order.batch)}
+        spec["plan"] = order.plan
     return {
         "apiVersion": NODE_UPGRADES.api_version,
         "kind": NODE_UPGRADES.kind,
-        "metadata": {"name": name, "labels": labels, "ownerReferences": [owner] if owner else []},
+        "metadata": {"name": order.name, "labels": labels, "ownerReferences": [owner] if owner else []},
         "spec": spec,
     }
 

@@ -1,4 +1,4 @@
-"""One step of an UpgradePlan: read, decide (core.rollout), record the batch before it exists, drive what is under way."""
+"""One step of an UpgradePlan: read, decide (core.rollout), record a batch before it exists, drive what is under way."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -103,7 +103,7 @@ async def _read(context: Context, plan: UpgradePlan) -> Read:
 
 
 def _needs_snapshot(read: Read) -> bool:
-    """Reading all pods is spared while a batch only waits: it is needed to forecast, to make visits, and to ask gangs."""
+    """Reading all pods is spared while a batch only waits: forecasting, making visits and asking gangs need it."""
     batch = read.open_batch
     if batch is None:
         return True
@@ -191,7 +191,7 @@ async def _gangs_asked(
     *,
     undo: bool,
 ) -> int:
-    """How many gangs must have acknowledged before the closure's nodes may go on; asks them when all nodes are prepared."""
+    """How many gangs must have acknowledged before the closure goes on; asks them when all nodes are prepared."""
     phases = {one.status.phase for one in visits}
     if undo or phases - _UNASKED:
         return len(talks)

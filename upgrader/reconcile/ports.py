@@ -1,7 +1,7 @@
 """What reconcile needs of the world. Adapters fit structurally; mypy proves it in wiring.py.
 
-Every write raises ConflictError when the object changed since it was read (or exists already), NotFoundError when it is gone,
-ThrottledError for 429, UnreachableError when no answer came: then nothing is known and the step is made again.
+Every write raises ConflictError when the object changed since it was read (or exists already), NotFoundError when it is
+gone, ThrottledError for 429, UnreachableError when no answer came: then nothing is known and the step is made again.
 """
 
 from collections.abc import Mapping, Sequence

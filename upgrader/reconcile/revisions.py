@@ -68,12 +68,12 @@ async def pin(context: Context, target: Target) -> Target | str:
     """
     plugin = await context.registry.digest(target.plugin_image)
     if plugin is None:
-        return f"device plugin image {target.plugin_image} is not in its registry; push it or correct spec.devicePlugin.image"
+        return f"{target.plugin_image} is not in its registry; push it, or correct spec.devicePlugin.image"
     artifact = ""
     if target.kubelet_version:
         found = await context.registry.digest(target.kubelet_artifact)
         if found is None:
-            return f"kubelet image {target.kubelet_artifact} is not in its registry; push it or correct spec.kubelet.artifact"
+            return f"{target.kubelet_artifact} is not in its registry; push it, or correct spec.kubelet.artifact"
         artifact = found
     return msgspec.structs.replace(target, plugin_digest=plugin, kubelet_digest=artifact)
 

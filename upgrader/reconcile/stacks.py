@@ -145,7 +145,7 @@ def _kernel_changed(node: NodeFacts, catalogue: Catalogue) -> bool:
 
 
 async def _bring_back(context: Context, read: Read, node: NodeFacts, catalogue: Catalogue, tried: set[str]) -> bool:
-    """To the revision that the node had, with the image for its new kernel; without one nothing is ordered (it is drift)."""
+    """To the revision that the node had, with the image for its new kernel; without one nothing is ordered."""
     had = await read_target(context, read.stack.metadata.name, node.revision) if node.revision else None
     had = had or await _install_target(context, read)
     image = catalogue.wanted(node, had)
@@ -167,7 +167,7 @@ def _name(node: NodeFacts, reason: VisitReason, state: NodeState) -> str:
 async def _order(
     context: Context, read: Read, node: NodeFacts, reason: VisitReason, source: NodeState, target: NodeState
 ) -> bool:
-    body = orders.node_upgrade(
+    order = orders.Order(
         name=_name(node, reason, target),
         node=node,
         stack=read.stack.metadata.name,
@@ -177,7 +177,7 @@ async def _order(
         target=target,
     )
     log.info("visit ordered", node=node.name, reason=reason.value, revision=target.revision)
-    return await batches.create_once(context, NODE_UPGRADES, body)
+    return await batches.create_once(context, NODE_UPGRADES, orders.node_upgrade(order))
 
 
 async def _drive(context: Context, visits: Sequence[NodeUpgrade]) -> bool:

@@ -27,7 +27,7 @@ async def read_visit(
 ) -> NodeView:
     """One NodeUpgrade with its surroundings, all read from the API server now.
 
-    `members`: uids of pods that acknowledged, or that are being stopped with their gang; `spaces`: what namespaces declare.
+    `members`: uids of pods that acknowledged or are being stopped; `spaces`: what namespaces declare.
     """
     node = await context.cluster.get(NODES, upgrade.spec.node.name)
     if node is not None and node.metadata.uid != upgrade.spec.node.uid:

@@ -63,7 +63,8 @@ async def _silence(rig: Rig) -> None:
 
 def _let_go(rig: Rig) -> bool:
     phases = [one.status.phase for one in rig.requests()]
-    return bool(phases) and set(phases) == {RequestPhase.WITHDRAWN} and rig.plan_now("up").status.batches[0].ended_at is not None
+    ended = rig.plan_now("up").status.batches and rig.plan_now("up").status.batches[0].ended_at is not None
+    return set(phases) == {RequestPhase.WITHDRAWN} and bool(ended)
 
 
 async def _pause_and_abort(rig: Rig) -> None:
@@ -96,12 +97,17 @@ def _phase_of(rig: Rig, image: str) -> str:
 SCENARIOS: dict[str, tuple[Callable[[Rig], Awaitable[None]], Callable[[Point], bool]]] = {
     "a rollout": (
         _rollout,
-        lambda one: one[0] == "NodeUpgrade"
-        or (one[0] == "CheckpointRequest" and one[1] != RequestPhase.EXPIRED)
-        or one[:2] in {("UpgradePlan", "Running"), ("UpgradePlan", "Proposed")},
+        lambda one: (
+            one[0] == "NodeUpgrade"
+            or (one[0] == "CheckpointRequest" and one[1] != RequestPhase.EXPIRED)
+            or one[:2] in {("UpgradePlan", "Running"), ("UpgradePlan", "Proposed")}
+        ),
     ),
     "a gang that never answers": (_silence, lambda one: one[1] == RequestPhase.EXPIRED),
-    "a pause and an abort": (_pause_and_abort, lambda one: one[:2] in {("UpgradePlan", "Paused"), ("UpgradePlan", "Aborting")}),
+    "a pause and an abort": (
+        _pause_and_abort,
+        lambda one: one[:2] in {("UpgradePlan", "Paused"), ("UpgradePlan", "Aborting")},
+    ),
     "an image that comes late": (_images, lambda one: one[0] == "DriverImage"),
 }
 
