@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.workbench import Workbench
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 
@@ -12,3 +13,17 @@ async def api(kubeconfig):
     async with await KubeCluster.connect(kubeconfig) as connected:
         await install_kinds(connected)
         yield connected
+
+
+@pytest.fixture(scope="session")
+def workbench(start_cluster, tmp_path_factory):
+    """A box with the product's images and operands, moved by hand."""
+    return Workbench(start_cluster("bench", boxes=1), "gpu-a", tmp_path_factory.mktemp("kubelets"))
+
+
+@pytest.fixture
+def installed(workbench):
+    """The box with driver 1.0.0 and plugin 1 on it, offering eight devices."""
+    workbench.on("1.0.0")
+    workbench.wait_allocatable("8")
+    return workbench

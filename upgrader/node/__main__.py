@@ -31,6 +31,7 @@ from upgrader.node.kubelet import HostKubelet
 from upgrader.node.outcome import EXIT_CODES, OrderFailedError, leave_message
 from upgrader.node.prepare import prepare
 from upgrader.node.programs import SystemPrograms
+from upgrader.node.registered import is_registered
 from upgrader.node.validate import validate
 from upgrader.node.visit import Visit
 
@@ -77,10 +78,6 @@ def _kubelet(host: Host, target: KubeletTarget | None) -> HostKubelet:
 
 
 def _device_plugin(arguments: list[str]) -> int:
-    # gRPC takes a quarter of a second to load, and only the plugin speaks it.
-    from upgrader.node.device_plugin import Offer  # noqa: PLC0415
-    from upgrader.node.registration import Registration, is_registered  # noqa: PLC0415
-
     parser = argparse.ArgumentParser(prog="upgrader.node device-plugin", description="the simulated device plugin")
     parser.add_argument("--resource", default="nvidia.com/gpu")
     parser.add_argument("--count", type=int, default=8)
@@ -93,6 +90,10 @@ def _device_plugin(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.ready:
         return 0 if is_registered(options.folder, options.state) else 1
+    # gRPC takes a quarter of a second to load, and only the plugin speaks it.
+    from upgrader.node.device_plugin import Offer  # noqa: PLC0415
+    from upgrader.node.registration import Registration  # noqa: PLC0415
+
     offer = Offer(resource=options.resource, count=options.count, run=options.run)
     registration = Registration(offer, folder=options.folder, state=options.state, clock=SystemClock())
     while True:

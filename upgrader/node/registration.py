@@ -5,27 +5,18 @@ from concurrent import futures
 from pathlib import Path
 
 import grpc
-import msgspec
-from msgspec import Struct
 
 from upgrader.node.clock import Clock
 from upgrader.node.device_plugin import DevicePlugin, Offer
 from upgrader.node.proto import deviceplugin_pb2 as messages
 from upgrader.node.proto import deviceplugin_pb2_grpc as services
+from upgrader.node.registered import KUBELET_SOCKET, Identity, identity, note
 
 API_VERSION = "v1beta1"
-KUBELET_SOCKET = "kubelet.sock"
 LOOK_SECONDS = 0.1
 AGAIN_SECONDS = 0.5
 TIMEOUT = 5.0
 _log = logging.getLogger(__name__)
-
-
-class Identity(Struct, frozen=True, kw_only=True):
-    """Which kubelet.sock: inode numbers alone are used again."""
-
-    inode: int
-    changed_ns: int
 
 
 class Registration:
@@ -34,7 +25,7 @@ class Registration:
     Args:
         folder: the kubelet's device-plugins directory.
         offer: what is registered.
-        state: file that tells `is_registered` (another process, the readiness probe) which kubelet.sock knows us.
+        state: file that tells the readiness probe (another process, see registered.py) which kubelet.sock knows us.
     """
 
     def __init__(self, offer: Offer, *, folder: Path, state: Path, clock: Clock) -> None:
@@ -52,7 +43,7 @@ class Registration:
             self._register()
             while identity(self._folder) == kubelet and self._own.exists():
                 if plugin.shown.is_set() and not self._state.exists():
-                    self._state.write_bytes(msgspec.json.encode(kubelet))
+                    note(kubelet, self._state)
                     _log.info("registered %s x %d (simulated devices)", self._offer.resource, self._offer.count)
                 self._clock.wait(LOOK_SECONDS)
             _log.info("the kubelet ended or another one started: registering again")
@@ -93,19 +84,3 @@ class Registration:
         options = [("grpc.default_authority", "localhost"), ("grpc.enable_http_proxy", 0)]
         with grpc.insecure_channel(f"unix://{self._folder / KUBELET_SOCKET}", options=options) as channel:
             services.RegistrationStub(channel).Register(request, timeout=TIMEOUT)
-
-
-def identity(folder: Path) -> Identity | None:
-    """The kubelet.sock that is there now; None where none is."""
-    try:
-        facts = (folder / KUBELET_SOCKET).stat()
-    except FileNotFoundError:
-        return None
-    return Identity(inode=facts.st_ino, changed_ns=facts.st_ctime_ns)
-
-
-def is_registered(folder: Path, state: Path) -> bool:
-    """Whether the kubelet that runs now has been sent our devices."""
-    if not state.exists():
-        return False
-    return msgspec.json.decode(state.read_bytes(), type=Identity) == identity(folder)
