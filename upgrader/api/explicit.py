@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from upgrader.api.v1alpha1 import Resource
+from upgrader.api.fields import Resource
 
 
 def explicit(value: Resource) -> dict[str, Any]:

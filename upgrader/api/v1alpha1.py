@@ -5,34 +5,22 @@ Every field has a description, since `kubectl explain` is where people read firs
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from upgrader.api.kubernetes import Condition, ObjectMeta
+from upgrader.api.fields import (
+    Conditions,
+    ImageReference,
+    KubeletVersion,
+    Resource,
+    Seconds,
+    Text,
+    Timestamp,
+    VersionText,
+    described,
+    keyed_by,
+)
+from upgrader.api.kubernetes import ObjectMeta
 from upgrader.core.phases import DriverImagePhase, NodePhase, PlanPhase, RequestPhase, Run, VisitReason
-
-
-def described(text: str) -> Meta:
-    """Shorthand for a field whose only metadata is its description."""
-    return Meta(description=text)
-
-
-def keyed_by(field: str) -> dict[str, object]:
-    """A list whose entries are told apart by `field`: applies of several writers merge, duplicates are refused."""
-    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [field]}
-
-
-Text = Annotated[str, Meta(min_length=1, max_length=253)]
-ImageReference = Annotated[str, Meta(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
-VersionText = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[0-9A-Za-z][0-9A-Za-z.+~_-]*$")]
-KubeletVersion = Annotated[str, Meta(pattern=r"^1\.[0-9]+\.[0-9]+$")]
-Seconds = Annotated[int, Meta(ge=1, le=604800)]
-Conditions = Annotated[list[Condition], Meta(extra_json_schema=keyed_by("type"))]
-Timestamp = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
-
-
-class Resource(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Base of everything on the wire: frozen, camelCase, unset fields left out."""
-
 
 # ---------------------------------------------------------------------------------------------------- GpuStack
 

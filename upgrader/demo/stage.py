@@ -125,6 +125,19 @@ def apply_file(cluster: Cluster, path: Path, **placeholders: str) -> None:
             cluster.api.put_in_place(COLLECTIONS[body["kind"]].format(namespace=namespace), body)
 
 
+def deploy_controller(made: Stage, **settings: str) -> None:
+    """The Deployment of deploy/ as it ships, with our images; `settings` are more UPGRADER_ variables."""
+    body = yaml.safe_load((DEPLOY / "controller.yaml").read_text(encoding="utf-8"))
+    container = body["spec"]["template"]["spec"]["containers"][0]
+    container["image"] = made.images.upgrader
+    values = {"NODE_IMAGE": made.images.node, "INSECURE_REGISTRIES": made.cluster.registry, **settings}
+    ours = [{"name": f"UPGRADER_{name}", "value": value} for name, value in values.items()]
+    taken = {one["name"] for one in ours}
+    container["env"] = [*(one for one in container["env"] if one["name"] not in taken), *ours]
+    path = COLLECTIONS["Deployment"].format(namespace=body["metadata"]["namespace"])
+    made.cluster.api.put_in_place(path, body)
+
+
 async def apply_stack(kube: KubeCluster, body: Mapping[str, Any]) -> None:
     """Create or change a GpuStack."""
     await kube.apply(GPU_STACKS, body)

@@ -1,0 +1,30 @@
+"""What the fields of our kinds are made of: described texts, versions, times, and the base of everything on the wire."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from upgrader.api.kubernetes import Condition
+
+
+def described(text: str) -> Meta:
+    """Shorthand for a field whose only metadata is its description."""
+    return Meta(description=text)
+
+
+def keyed_by(field: str) -> dict[str, object]:
+    """A list whose entries are told apart by `field`: applies of several writers merge, duplicates are refused."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [field]}
+
+
+Text = Annotated[str, Meta(min_length=1, max_length=253)]
+ImageReference = Annotated[str, Meta(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
+VersionText = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[0-9A-Za-z][0-9A-Za-z.+~_-]*$")]
+KubeletVersion = Annotated[str, Meta(pattern=r"^1\.[0-9]+\.[0-9]+$")]
+Seconds = Annotated[int, Meta(ge=1, le=604800)]
+Conditions = Annotated[list[Condition], Meta(extra_json_schema=keyed_by("type"))]
+Timestamp = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+
+
+class Resource(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Base of everything on the wire: frozen, camelCase, unset fields left out."""
