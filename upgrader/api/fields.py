@@ -1,4 +1,4 @@
-"""What the fields of our kinds are made of: described texts, versions, times, and the base of everything on the wire."""
+"""What the fields of our kinds are made of: described texts, versions, times, and the base of all on the wire."""
 
 from typing import Annotated
 
