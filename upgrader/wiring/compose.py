@@ -16,6 +16,8 @@ from upgrader.reconcile.ports import Cluster, CrashPoints, Leadership, Nodes, Re
 from upgrader.stack.settings import StackSettings
 from upgrader.wiring.settings import Settings
 
+PINNED = "@sha256:"
+
 
 class SystemClock:
     """The machine's own time."""
@@ -115,6 +117,8 @@ async def _pinned(settings: Settings, registry: Registry) -> str:
             "no image is set for the pods that visit nodes",
             resolution="Set UPGRADER_NODE_IMAGE to the image of this release (see docs/cli.md).",
         )
+    if PINNED in settings.node_image:
+        return settings.node_image  # a registry that is away must not keep a controller from restarting gangs
     digest = await registry.digest(settings.node_image)
     if digest is None:
         raise ConfigurationError(
