@@ -1,0 +1,360 @@
+"""A closure of nodes and gangs as plain values: both state machines walk it together, and may be broken off anywhere.
+
+Facts are read once at the beginning of a step, gangs decide first, then nodes, as reconcile.closures does it; what a
+decision does to the world is written out here in a line per act. Nothing else of the product is involved, so that walks
+are fast and every fact can be changed between two steps.
+
+Acts that could cost somebody work are judged here by what is so in this world, not by what the rules were told:
+`wrongs` says what should not have been done.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import msgspec
+
+from tests.support.facts import node as node_facts
+from tests.support.world import START
+from upgrader.core import conversation, visit
+from upgrader.core.acknowledgement import Answer
+from upgrader.core.conversation import GangAct, GangClosure, GangDecision, OwnerFacts, RequestView
+from upgrader.core.fleet import MemberFacts, NodeFacts
+from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, ends, row
+from upgrader.core.visit_facts import (
+    Act,
+    ClosureView,
+    Decision,
+    Errand,
+    NodeView,
+    OperandFacts,
+    OtherPod,
+    Outcome,
+    RequestFacts,
+)
+
+OLD, NEW = "old", "new"
+PARK = timedelta(seconds=2100)
+ASK_UNTIL = START + timedelta(seconds=5400)
+
+
+@dataclass
+class Box:
+    """A node with its visit."""
+
+    name: str
+    fresh: bool = False  # was never installed
+    phase: NodePhase = NodePhase.PENDING
+    since: datetime = START
+    deadline: datetime | None = None
+    reverting: bool = False
+    failure: str = ""
+    facts: NodeFacts | None = None
+    errands: dict[str, Outcome] = field(default_factory=dict)
+    driver: int = 1
+    plugin: int = 1
+    stranger: bool = False
+    reverts: int = 0
+
+    def __post_init__(self) -> None:
+        had = "" if self.fresh else OLD
+        self.facts = node_facts(
+            self.name, uid=self.name, driver_key=had, plugin_key=had, operands="on" if had else "", revision=had
+        )
+
+    @property
+    def goal(self) -> str:
+        return ("" if self.fresh else OLD) if self.reverting else NEW
+
+    def mark(self, **changes: object) -> None:
+        assert self.facts is not None
+        self.facts = msgspec.structs.replace(self.facts, **changes)
+
+    def errand(self, name: str) -> Errand:
+        return Errand(outcome=self.errands.get(f"{name}{'-back' if self.reverting else ''}", Outcome.ABSENT))
+
+    def begin(self, name: str) -> None:
+        self.errands.setdefault(f"{name}{'-back' if self.reverting else ''}", Outcome.WAITING)
+
+
+@dataclass
+class Troupe:
+    """A gang with its conversation."""
+
+    name: str
+    members: int = 2
+    phase: RequestPhase | None = None  # None: not asked yet
+    deadline: datetime | None = None
+    restart_by: datetime | None = None
+    request_id: int = 1
+    asked_at: datetime = START
+    uids: tuple[str, ...] = ()
+    pods: dict[str, str] = field(default_factory=dict)  # uid -> request annotation
+    answers: dict[str, Answer] = field(default_factory=dict)
+    recorded: tuple[Answer, ...] = ()
+    progress: dict[str, int] = field(default_factory=dict)
+    step: int | None = None
+    suspended: bool = False
+    stopped_by: str = ""
+    deleted: bool = False
+    finished: bool = False
+    stops: int = 0
+    generation: int = 0
+    meddled: bool = False  # a person resumed it: its pods are wherever they please
+
+    def __post_init__(self) -> None:
+        self.run()
+
+    def run(self) -> None:
+        """The Job's controller starts all members anew."""
+        self.generation += 1
+        self.pods = {f"{self.name}-{self.generation}-{i}": "" for i in range(self.members)}
+        self.progress = {}
+
+
+class World:
+    """One closure, from Pending to the end of everything."""
+
+    def __init__(self, boxes: list[Box], troupes: list[Troupe]) -> None:
+        self.boxes = boxes
+        self.troupes = troupes
+        self.now = START
+        self.undo = False
+        self.arrows: set[tuple[str, str]] = set()
+        self.wrongs: list[str] = []
+
+    # ---- what is read
+
+    def node_view(self, box: Box) -> NodeView:
+        going = {RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED}
+        others = [
+            OtherPod(name=uid, namespace="default", uid=uid, member=troupe.phase in going and uid in troupe.uids)
+            for troupe in self.troupes
+            for uid in troupe.pods
+            if box is self.boxes[0]
+        ]
+        if box.stranger:
+            others.append(OtherPod(name="stranger", namespace="default", uid="stranger"))
+        goal = box.goal
+        loaded = box.facts is not None and box.facts.driver_key == goal and bool(goal)
+        return NodeView(
+            name=box.name,
+            uid=f"visit-{box.name}",
+            reason=VisitReason.ROLLOUT,
+            phase=box.phase,
+            phase_since=box.since,
+            deadline=box.deadline,
+            reverting=box.reverting,
+            failure=box.failure,
+            node=box.facts,
+            driver_key=goal,
+            plugin_key=goal,
+            revision=goal,
+            prepare=box.errand("prepare"),
+            visit=box.errand("visit"),
+            validate=box.errand("validate"),
+            driver=OperandFacts(pods=box.driver, ready=box.driver if loaded else 0),
+            plugin=OperandFacts(pods=box.plugin, ready=box.plugin),
+            others=tuple(others),
+        )
+
+    def request_view(self, troupe: Troupe) -> RequestView:
+        assert troupe.phase is not None
+        present = tuple(
+            MemberFacts(
+                pod=uid,
+                uid=uid,
+                namespace="default",
+                node="",
+                container="c",
+                phase="Running",
+                request=request,
+                volume_paths=("/data",),
+            )
+            for uid, request in troupe.pods.items()
+        )
+        fresh = troupe.phase is RequestPhase.ASKING or (troupe.phase is RequestPhase.STOPPING and not troupe.suspended)
+        return RequestView(
+            name=f"request-{troupe.name}",
+            gang=troupe.name,
+            phase=troupe.phase,
+            deadline=troupe.deadline,
+            request_id=troupe.request_id,
+            asked_at=troupe.asked_at,
+            stop_before=troupe.asked_at + PARK,
+            restart_by=troupe.restart_by,
+            members=troupe.uids,
+            present=present,
+            answers=tuple(troupe.answers.values()) if fresh else troupe.recorded,
+            owner=OwnerFacts(
+                present=not troupe.deleted,
+                suspended=troupe.suspended,
+                stopped_by=troupe.stopped_by,
+                active=0 if troupe.suspended else len(troupe.pods),
+                terminating=len(troupe.pods) if troupe.suspended else 0,
+                finished=troupe.finished,
+                wanted=troupe.members,
+            ),
+            acknowledged_step=troupe.step,
+            progress=tuple(troupe.progress.get(uid) for uid in troupe.pods),
+        )
+
+    # ---- one step of the controller
+
+    def step(self, *, broken_after: int = 10_000) -> None:
+        """Decide and act; the controller dies after so many writes (acts and records), and nothing more is done."""
+        left = [broken_after]
+        views = [self.node_view(box) for box in self.boxes]
+        self._ask(views)
+        talks = {one.name: self.request_view(one) for one in self.troupes if one.phase is not None}
+        facts = self._facts(talks)
+        for troupe in self.troupes:
+            if troupe.name in talks:
+                self._converse(troupe, talks, views, left)
+        closure = ClosureView(nodes=tuple(views), requests=facts, gangs=len(self.troupes), undo=self.undo)
+        for box, view in zip(self.boxes, views, strict=True):
+            self._walk(box, view, closure, left)
+
+    def _ask(self, views: list[NodeView]) -> None:
+        """The engine makes requests when all nodes are prepared."""
+        if self.undo or any(one.phase is not NodePhase.PREPARED for one in views):
+            return
+        for troupe in self.troupes:
+            if troupe.phase is None:
+                troupe.phase, troupe.asked_at, troupe.uids = RequestPhase.ASKING, self.now, tuple(troupe.pods)
+                troupe.deadline = ASK_UNTIL
+
+    def _facts(self, talks: dict[str, RequestView]) -> tuple[RequestFacts, ...]:
+        return tuple(
+            RequestFacts(name=view.name, gang=view.gang, phase=view.phase, bound=not view.owner.suspended)
+            for view in talks.values()
+        )
+
+    def _converse(self, troupe: Troupe, talks: dict[str, RequestView], views: list[NodeView], left: list[int]) -> None:
+        view = talks[troupe.name]
+        around = GangClosure(
+            nodes=tuple(one.phase for one in views),
+            siblings=tuple(one.phase for name, one in talks.items() if name != troupe.name),
+            undo=self.undo and all(one.phase in visit.BEFORE_OFF or ends(one.phase) for one in views),
+            ask_until=ASK_UNTIL,
+        )
+        decision = conversation.decide(view, around, self.now)
+        for act in decision.acts:
+            if _spent(left):
+                return
+            self._gang_act(troupe, view, act)
+        if (decision.phase is not view.phase or decision.new_id) and not _spent(left):
+            self._gang_record(troupe, view, decision)
+
+    def _gang_act(self, troupe: Troupe, view: RequestView, act: GangAct) -> None:
+        match act:
+            case GangAct.ASK:
+                troupe.pods = dict.fromkeys(troupe.pods, str(troupe.request_id))
+            case GangAct.WITHDRAW:
+                troupe.pods = dict.fromkeys(troupe.pods, "")
+            case GangAct.STOP:
+                self._judge_stop(troupe)
+                troupe.suspended, troupe.stopped_by = True, view.name
+                troupe.stops += 1
+            case GangAct.RESUME:
+                resumed = troupe.suspended
+                troupe.suspended, troupe.stopped_by = False, ""
+                if resumed and not troupe.finished:
+                    troupe.run()
+
+    def _gang_record(self, troupe: Troupe, view: RequestView, decision: GangDecision) -> None:
+        self.arrows.add((view.phase.value, decision.phase.value))
+        if decision.new_id:
+            troupe.request_id += 1
+            troupe.asked_at, troupe.recorded, troupe.answers = self.now, (), {}
+        seconds = row(decision.phase).seconds
+        troupe.phase = decision.phase
+        troupe.step = decision.step
+        asking = decision.phase in {RequestPhase.ASKING, RequestPhase.PARKED, RequestPhase.EXPIRED}
+        ending = None if seconds is None else self.now + timedelta(seconds=seconds)
+        troupe.deadline = ASK_UNTIL if asking else ending
+        if decision.phase is RequestPhase.PARKED:
+            troupe.recorded = view.answers
+        if decision.phase is RequestPhase.STOPPING:
+            troupe.restart_by = self.now + timedelta(seconds=7200)
+
+    def _walk(self, box: Box, view: NodeView, closure: ClosureView, left: list[int]) -> None:
+        decision = visit.decide(view, closure, self.now)
+        for act in decision.acts:
+            if _spent(left):
+                return
+            self._node_act(box, act)
+        changed = decision.phase is not view.phase or decision.reverting != view.reverting
+        if changed and not _spent(left):
+            self._node_record(box, view, decision)
+
+    def _node_act(self, box: Box, act: Act) -> None:
+        match act:
+            case Act.PREPARE:
+                box.begin("prepare")
+            case Act.CLOSE:
+                box.mark(visit=f"visit-{box.name}")
+            case Act.EVICT:
+                raise AssertionError("nothing here may be evicted")
+            case Act.OPERANDS_OFF:
+                box.mark(driver_key="none", operands="off", revision="")
+                box.driver = box.plugin = 0
+            case Act.VISIT:
+                box.begin("visit")
+            case Act.DRIVER_ON:
+                box.mark(driver_key=box.goal or "none", plugin_key=box.goal)
+            case Act.OPERANDS_ON:
+                box.mark(operands="on")
+            case Act.VALIDATE:
+                box.begin("validate")
+            case Act.GIVE_BACK:
+                box.mark(visit="", revision=box.goal)
+
+    def _node_record(self, box: Box, view: NodeView, decision: Decision) -> None:
+        self.arrows.add((view.phase.value, decision.phase.value))
+        self._judge_record(box, view, decision)
+        box.reverts += decision.reverting and not view.reverting
+        box.phase, box.reverting, box.failure = decision.phase, decision.reverting, decision.failure
+        seconds = row(decision.phase).seconds
+        box.since = self.now
+        box.deadline = None if seconds is None else self.now + timedelta(seconds=seconds)
+
+    # ---- what should not have been done
+
+    def _judge_stop(self, troupe: Troupe) -> None:
+        said = [troupe.answers.get(uid) for uid in troupe.pods]
+        whole = [one for one in said if one is not None]
+        safe = (
+            len(whole) == len(said)
+            and all(one.parked and not one.refused and one.uri.startswith("/data/") for one in whole)
+            and all(one.request_id == troupe.request_id for one in whole)
+            and len({one.step for one in whole}) == 1
+        )
+        if not safe:
+            self.wrongs.append(f"{troupe.name} was stopped with {said}")
+        if self.now >= troupe.asked_at + PARK - timedelta(seconds=60):
+            self.wrongs.append(f"{troupe.name} was stopped when it may have trained on")
+        if any(box.facts is not None and not box.facts.visit for box in self.boxes):
+            self.wrongs.append(f"{troupe.name} was stopped before its nodes were closed")
+
+    def _judge_record(self, box: Box, view: NodeView, decision: Decision) -> None:
+        if decision.phase is NodePhase.DRAINING and self.now < box.since + timedelta(seconds=5):
+            self.wrongs.append(f"{box.name} was not looked at a second time")
+        here = [uid for one in self.troupes if not one.meddled and box is self.boxes[0] for uid in one.pods]
+        if view.phase is NodePhase.DRAINING and decision.phase is NodePhase.OFF and (here or box.stranger):
+            self.wrongs.append(f"{box.name} was switched off under {here or 'a stranger'}")
+        valid = view.phase is NodePhase.VALIDATING and view.validate.outcome is Outcome.SUCCEEDED
+        if valid and decision.failure == "RevertFailed":
+            self.wrongs.append(f"{box.name} came back well and was given up for its siblings")
+
+    # ---- what may be asked of it
+
+    @property
+    def over(self) -> bool:
+        """Whether every visit and every conversation has ended."""
+        talking = [one.phase for one in self.troupes if one.phase is not None]
+        return all(ends(one.phase) for one in self.boxes) and all(ends(phase) for phase in talking)
+
+
+def _spent(left: list[int]) -> bool:
+    left[0] -= 1
+    return left[0] < 0
