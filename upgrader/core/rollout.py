@@ -77,6 +77,7 @@ class PlanView(Struct, frozen=True, kw_only=True):
     waiting: int = 0  # drifted nodes that the forecast holds, or that cool down
     next_batch: bool = False
     synced: bool = True
+    revision_known: bool = True  # the target's ControllerRevision is written
 
 
 class PlanDecision(Struct, frozen=True, kw_only=True):
@@ -137,7 +138,7 @@ def _proposed(view: PlanView, *, aborting: bool) -> PlanDecision:
     if view.run is Run.PAUSE:
         return PlanDecision(phase=_P.PROPOSED, message="approved, and paused by a person")
     if not view.synced:
-        return PlanDecision(phase=_P.PROPOSED, message="waiting for the node cache")
+        return PlanDecision(phase=_P.PROPOSED, message=_unsynced(view))
     return PlanDecision(phase=_P.RUNNING, message="started")
 
 
@@ -151,7 +152,8 @@ def _running(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
                 message=f"paused by a person; {doing} and will end" if paused else doing,
             )
         return PlanDecision(phase=view.phase, message=f"batch {view.open_batch} has ended", end_batch=True)
-    if view.stack_revision != view.started_stack_revision:
+    # `upgrader apply` writes the plan first and then the stack: arriving at the plan's own target is no other wish.
+    if view.stack_revision not in {view.started_stack_revision, view.target_revision}:
         return PlanDecision(phase=_P.SUPERSEDED, message="the stack was changed; make another plan")
     if view.run is Run.PAUSE:
         return PlanDecision(phase=_P.PAUSED, message="paused by a person (upgrader resume)")
@@ -162,8 +164,14 @@ def _running(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
             "(upgrader resume goes on, upgrader rollback goes back)",
         )
     if not view.synced:
-        return PlanDecision(phase=view.phase, message="waiting for the node cache")
+        return PlanDecision(phase=view.phase, message=_unsynced(view))
     return _next(view, failures)
+
+
+def _unsynced(view: PlanView) -> str:
+    if not view.revision_known:
+        return f"waiting for revision {view.target_revision} of the stack; see the stack's condition Valid"
+    return "waiting for the node cache"
 
 
 def _next(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:

@@ -73,6 +73,7 @@ def view(read: Read) -> PlanView:
         waiting=(made.summary.held if made else 0) + len(read.cooling),
         next_batch=bool(made and made.batches),
         synced=batch is not None or made is not None,
+        revision_known=read.target is not None,
     )
 
 
@@ -130,6 +131,8 @@ def render(context: Context, read: Read, decision: PlanDecision) -> dict[str, An
     if plan.status.phase is PlanPhase.PROPOSED and decision.phase is PlanPhase.RUNNING:
         status["startedAt"] = now
         status["stackRevision"] = read.stack.status.update_revision if read.stack is not None else None
+    elif read.stack is not None and read.stack.status.update_revision == plan.spec.target_revision:
+        status["stackRevision"] = plan.spec.target_revision  # from here on, leaving it is another wish
     if ends(decision.phase) and not ends(plan.status.phase):
         status["endedAt"] = now
     if decision.end_batch:

@@ -231,6 +231,34 @@ async def test_a_rollback_goes_to_the_older_revision(rig: Rig) -> None:
     assert rig.fleet.trainers["gang"].lost == 0
 
 
+async def test_a_stack_that_follows_its_plan_does_not_supersede_it_and_another_wish_does(rig: Rig) -> None:
+    revision = await running(rig, nodes=3)
+    old = rig.spec("1.0")
+    await rig.second()
+    rig.stack(old)
+    await rig.second()
+    rig.plan("up", revision)
+    await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.RUNNING)
+    rig.stack(rig.spec("2.0", plugin="2", kubelet="1.35.4"))
+    await rig.until(lambda: rig.plan_now("up").status.stack_revision == revision)
+    rig.stack(old)
+    await rig.until(lambda: rig.over("up"))
+    assert rig.plan_now("up").status.phase is PlanPhase.SUPERSEDED
+    rig.assert_nothing_left()
+
+
+async def test_a_plan_whose_stack_comes_after_it_completes(rig: Rig) -> None:
+    revision = await running(rig)
+    await rig.second()
+    rig.stack(rig.spec("1.0"))
+    await rig.second()
+    rig.plan("up", revision)
+    await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.RUNNING)
+    rig.stack(rig.spec("2.0", plugin="2", kubelet="1.35.4"))
+    await rig.until(lambda: rig.over("up"))
+    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
+
+
 async def test_a_node_with_a_new_kernel_is_brought_back_to_the_revision_it_had(rig: Rig) -> None:
     await running(rig, nodes=1, members=1)
     old = rig.nodes()[0]["metadata"]["labels"][names.LABEL_REVISION]
