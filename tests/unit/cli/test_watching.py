@@ -1,0 +1,131 @@
+"""Following: what it ends with, and what a terminal shows."""
+
+import asyncio
+import io
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.support.golden import assert_golden
+from tests.support.manifests import changed, upgrade_plan
+from tests.support.terminal import upgrader
+from tests.support.world import START
+from upgrader.api.resources import UPGRADE_PLANS
+from upgrader.api.v1alpha1 import UpgradePlan
+from upgrader.cli import figures, render, watching
+from upgrader.cli.progress import Patience, Progress, Verdicts, changes
+from upgrader.core.errors import BlockedError, DeadlineError, RolloutFailedError
+from upgrader.demo.report import Change, JobReport, NodeReport, Report
+
+HOLD = {"subject": "default/Job/a", "reason": "Vetoed", "message": "it forbids any disruption"}
+BATCH = {"number": 1, "closures": [], "startedAt": "2026-11-21T09:00:00Z", "askUntil": "2026-11-21T10:00:00Z"}
+
+
+def seen(after=0, run="Go", failures=(), **status):
+    manifest = changed(upgrade_plan(), "spec.run", run)
+    manifest["metadata"]["generation"] = 1
+    manifest["status"] = {"observedGeneration": 1, "failures": list(failures)} | status
+    plan = msgspec.convert(manifest, UpgradePlan)
+    return Progress(at=START + timedelta(seconds=after), plan=plan, visits=[], requests=[])
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("phase", ["Aborted", "Failed", "Superseded"])
+def test_a_bad_end(phase):
+    with pytest.raises(RolloutFailedError, match=phase):
+        Verdicts(Patience()).over(seen(phase=phase))
+
+
+def test_a_good_end():
+    assert Verdicts(Patience()).over(seen(phase="Completed")) is True
+
+
+def test_paused_by_a_failure():
+    failure = {"subject": "gpu-0", "reason": "KubeletLost", "message": "neither kubelet is well"}
+    with pytest.raises(RolloutFailedError, match="gpu-0: KubeletLost: neither kubelet is well"):
+        Verdicts(Patience()).over(seen(phase="Paused", failures=[failure]))
+
+
+def test_paused_until_somebody_approves_more():
+    with pytest.raises(BlockedError, match="upgrader approve pool-a-1"):
+        Verdicts(Patience()).over(seen(phase="Paused", message="the next batch would stop 2"))
+
+
+@pytest.mark.parametrize(
+    "still",
+    [
+        seen(phase="Paused", run="Pause"),
+        seen(phase="Paused", observedGeneration=0),
+        seen(phase="Paused", batches=[BATCH]),
+        seen(phase="Proposed"),
+        seen(phase="Aborting"),
+    ],
+    ids=["by a person", "before the controller looked", "batch under way", "proposed", "aborting"],
+)
+def test_what_is_followed_further(still):
+    assert Verdicts(Patience()).over(still) is False
+
+
+def test_held_for_long_and_only_without_a_break():
+    verdicts = Verdicts(Patience(held=10))
+    assert verdicts.over(seen(0, phase="Running", holds=[HOLD])) is False
+    assert verdicts.over(seen(9, phase="Running", holds=[HOLD], forecast={"batches": 1})) is False
+    assert verdicts.over(seen(10, phase="Running", holds=[HOLD])) is False
+    with pytest.raises(BlockedError, match="it forbids any disruption"):
+        verdicts.over(seen(20, phase="Running", holds=[HOLD]))
+
+
+def test_followed_as_long_as_was_asked():
+    verdicts = Verdicts(Patience(held=None, whole=5))
+    assert verdicts.over(seen(0, phase="Running", holds=[HOLD])) is False
+    with pytest.raises(DeadlineError):
+        verdicts.over(seen(5, phase="Running", holds=[HOLD]))
+
+
+def test_only_what_is_new_is_said():
+    first = seen(phase="Running", message="started")
+    assert changes(None, first) == ["plan pool-a-1: Running, started"]
+    assert changes(first, seen(1, phase="Running", message="started")) == []
+
+
+def test_a_terminal_shows_a_table_in_place(rig, forecast_file):
+    assert upgrader(rig, "apply", str(forecast_file), "--auto-approve").exit_code == 0
+    (plan,) = rig.cluster.store.all(UPGRADE_PLANS)
+    stream = Terminal()
+
+    async def sleep(_):
+        await rig.second()
+
+    name = plan["metadata"]["name"]
+    asyncio.run(watching.follow(rig.context, name, Patience(), stream=stream, sleep=sleep))
+    assert "\x1b[" in stream.getvalue()
+    assert "Completed" in stream.getvalue()
+
+
+def test_no_color_is_heeded_on_a_terminal(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    stream = Terminal()
+    render.show(render.status(seen(phase="Failed", message="no")), stream)
+    assert "\x1b[3" not in stream.getvalue()
+
+
+def test_what_the_demo_shows():
+    job = JobReport(
+        name="gang", members=2, steps_done=90, acknowledged_step=60, resumed_from_step=60, steps_lost=0,
+        interruptions=1, seconds_not_running=12.25,
+    )  # fmt: skip
+    versions = {"driver": Change(before="1", after="2"), "device_plugin": Change(before="a", after="b")}
+    box = NodeReport(
+        name="gpu-a", kind="box", kubelet=Change(before="1.34.4", after="1.35.4"), api_writes=17, **versions
+    )
+    same = Change(before="", after="")
+    kwok = NodeReport(name="kwok-0", kind="kwok", driver=same, device_plugin=same, kubelet=same, api_writes=0)
+    stream = io.StringIO()
+    render.show(figures.demo(Report(jobs=(job,), nodes=(box, kwok), seconds=171.0)), stream)
+    assert_golden(Path(__file__).parent / "golden/demo.txt", stream.getvalue())
