@@ -1,6 +1,7 @@
 """The product's images in a registry, ready to be named in stacks, pods and jobs."""
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -93,5 +94,5 @@ async def _push_all(registry: str, layouts: Mapping[str, Layout], progress: Prog
 
 def _tag(version: str, kernel: str) -> str:
     """A tag for a driver on a kernel; kernel names hold characters that tags must not, so these are escaped."""
-    escaped = (one if one.isalnum() or one in ".-" else f"_{ord(one):02x}" for one in f"{version}-{kernel}")
-    return "".join(escaped)
+    letters = (chr(byte) for byte in f"{version}-{kernel}".encode())
+    return "".join(one if re.fullmatch(r"[A-Za-z0-9.-]", one) else f"_{ord(one):02x}" for one in letters)

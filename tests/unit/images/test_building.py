@@ -1,0 +1,148 @@
+"""How images are made, without making any: keys, command lines, the lock file. The real builds: tests/cluster."""
+
+import multiprocessing
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.image_registry import write_layout
+from tests.support.programs import soon
+from tests.support.repository import ROOT
+from upgrader.images import product, python, store
+from upgrader.images.buildah import OVERLAY, Storage
+from upgrader.images.store import Store
+from upgrader.process import run
+
+
+def test_a_build_is_reproducible_runs_nothing_and_asks_no_registry():
+    storage = Storage(folder=Path("/s"), driver=OVERLAY)
+    words = storage.build(context=Path("/c"), file=Path("/f"), labels=[("a", "b")])
+    assert words == [
+        *("buildah", "--root", "/s/overlay/root", "--runroot", "/s/overlay/run", "--storage-driver", "overlay"),
+        *("build", "--quiet", "--isolation", "chroot", "--timestamp", "0", "--identity-label=false"),
+        *("--layers=false", "--format", "oci", "--pull=never", "--label", "a=b"),
+        *("--tag", "localhost/upgrader-built", "--file", "/f", "/c"),
+    ]
+    for file in [*ROOT.glob("Containerfiles/*/Containerfile"), *ROOT.glob("driver-images/*/Containerfile")]:
+        assert not any(line.startswith("RUN") for line in file.read_text().splitlines()), file
+
+
+def test_parts_of_a_key_cannot_run_into_each_other():
+    assert store.key(["ab", "c"]) != store.key(["a", "bc"])
+    assert store.key([b"a"]) == store.key(["a"])
+
+
+def test_contents_see_names_modes_and_bytes_and_not_what_python_leaves(tmp_path):
+    (tmp_path / "a").write_text("1")
+    before = store.key(store.contents(tmp_path))
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__/a.pyc").write_text("x")
+    assert store.key(store.contents(tmp_path)) == before
+    (tmp_path / "a").chmod(0o755)
+    changed = store.key(store.contents(tmp_path))
+    assert changed != before
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert store.key(store.contents(tmp_path)) not in {before, changed}
+
+
+def test_an_image_is_built_once_per_contents(tmp_path):
+    said, built = [], []
+
+    def build(layout):
+        built.append(layout)
+        write_layout(layout, b"layer", b"{}")
+
+    images = Store(tmp_path, said.append)
+    first = images.image("node", "aaaa", build)
+    assert images.image("node", "aaaa", build).image == first.image
+    assert len(built) == 1
+    images.image("node", "bbbb", build)
+    assert len(built) == 2
+    assert said[:2] == ["image node: building", "image node: 0.0 MB compressed"]
+
+
+def test_a_build_that_failed_leaves_nothing_that_looks_built(tmp_path):
+    def fail(layout):
+        write_layout(layout, b"half", b"{}")
+        raise OSError("disk full")
+
+    images = Store(tmp_path, lambda _line: None)
+    with pytest.raises(OSError, match="disk full"):
+        images.image("node", "aaaa", fail)
+    built = images.image("node", "aaaa", lambda layout: write_layout(layout, b"whole", b"{}"))
+    assert built.path(built.blobs[0]).read_bytes() == b"whole"
+
+
+def _build_slowly(folder, started, go):
+    def build(layout):
+        started.set()
+        go.wait(20)
+        write_layout(layout, b"theirs", b"{}")
+
+    Store(folder, lambda _line: None).image("node", "aaaa", build)
+
+
+def test_two_processes_build_it_once(tmp_path):
+    spawn = multiprocessing.get_context("fork")
+    started, go = spawn.Event(), spawn.Event()
+    other = spawn.Process(target=_build_slowly, args=(tmp_path, started, go))
+    other.start()
+    soon(started.is_set)
+    said = []
+
+    def progress(line):
+        said.append(line)
+        go.set()
+
+    mine = Store(tmp_path, progress).image("node", "aaaa", lambda layout: pytest.fail(f"built again at {layout}"))
+    other.join()
+    assert mine.path(mine.blobs[0]).read_bytes() == b"theirs"
+    assert said == ["image node: waiting for another build"]
+
+
+LOCK = """--find-links /somewhere
+# a comment
+a-b==1.0 \\
+    --hash=sha256:aa \\
+    --hash=sha256:ab
+    # via c
+PyYAML==6.0 \\
+    --hash=sha256:cc
+zed==2 \\
+    --hash=sha256:dd
+"""
+
+
+def test_a_subset_of_the_lock_keeps_its_hashes():
+    assert python.subset(LOCK, ["pyyaml", "a-b"]) == (
+        "a-b==1.0 \\\n    --hash=sha256:aa \\\n    --hash=sha256:ab\n    # via c\nPyYAML==6.0 \\\n    --hash=sha256:cc\n"
+    )
+
+
+def test_a_package_that_is_not_locked_is_an_error():
+    with pytest.raises(ValueError, match="not in the lock file: nothing"):
+        python.subset(LOCK, ["nothing", "zed"])
+
+
+def test_options_of_the_machine_that_locked_stay_out():
+    assert "--find-links" not in python.locked(LOCK)
+
+
+def test_the_node_image_has_all_that_the_node_imports(tmp_path):
+    """Its packages and parts alone, in an isolated Python: nothing else of ours or of the environment is importable."""
+    names = "import importlib, sys; sys.path[:0] = sys.argv[1:]\n"
+    names += (
+        "for name in ('__main__', 'device_plugin', 'registration'): importlib.import_module('upgrader.node.' + name)\n"
+    )
+    names += "ours = {m.split('.')[1] for m in sys.modules if m.startswith('upgrader.')}\n"
+    names += "theirs = {m.split('.')[0] for m in sys.modules} - set(sys.stdlib_module_names)\n"
+    names += "print(*ours); print(*(one for one in theirs if not one.startswith('_')))"
+    site = next(path for path in sys.path if path.endswith("site-packages"))
+    said = run([sys.executable, "-I", "-S", "-c", names, str(ROOT), site], timeout=30).text
+    ours, theirs = said.splitlines()
+    assert set(ours.split()) == set(product.NODE_PARTS) - {"__init__.py"}
+    modules = {"google": "protobuf", "grpc": "grpcio", "msgspec": "msgspec", "typing_extensions": "typing-extensions"}
+    optional = {"cython_runtime", "grpc_tools", "upgrader"}  # of grpc, which takes grpc_tools where it finds them
+    assert set(theirs.split()) - optional == set(modules)
+    assert set(product.NODE_PACKAGES) == {*modules.values(), "pyyaml"}  # which msgspec loads to read a kubeconfig
