@@ -139,6 +139,19 @@ class Pool:
     async def requests(self, plan: str) -> list[Any]:
         return [one for one in await self.kube.list(CHECKPOINT_REQUESTS) if one.spec.plan == plan]
 
+    async def asked(self, plan: str, *, seconds: float = 60) -> list[Any]:
+        """The plan's requests, once its members have been asked."""
+        found: list[Any] = []
+
+        async def look() -> bool:
+            found[:] = await self.requests(plan)
+            pods = await self.kube.list(PODS, "default")
+            key = "gpu-upgrader.io/checkpoint-request"
+            return bool(found) and any(key in one.metadata.annotations for one in pods)
+
+        await waiting.poll(look, seconds, f"{plan} asks")
+        return found
+
     async def nothing_left(self) -> None:
         """Law 9, as the API server sees it."""
         for job in await self.kube.list(JOBS, "default"):

@@ -20,8 +20,7 @@ async def test_a_kubelet_that_does_not_start_is_put_back_and_its_closure_goes_ba
     revisions = await pool.revisions()
     artifact = broken_kubelet(pool, VERSIONS[other(before)][0])
     changes = {"kubelet.version": VERSIONS[other(before)][0], "kubelet.artifact": artifact}
-    await pool.apply_changes(changes, watch=False)
-    plan = (await pool.plans())[-1]
+    plan = await pool.apply_changes(changes, watch=False)
     paused = await pool.eventually(UPGRADE_PLANS, plan, lambda one: one.status.phase is PlanPhase.PAUSED, seconds=300)
     assert {one.reason for one in paused.status.failures} == {"VisitFailed"}
     assert await pool.revisions() == revisions
@@ -53,8 +52,7 @@ async def test_a_job_that_never_answers_is_never_stopped(pool: Pool) -> None:
     before = await settled(pool)
     await pool.train("silent", arguments=("--behaviour", "silent"))
     plan = await pool.apply(other(before), watch=False)
-    await pool.in_phase(plan, NodePhase.PREPARED)
-    (request,) = await pool.asked(plan)
+    (request,) = await pool.asked(plan, seconds=120)
     await command(pool.made.cluster, print, "abort", plan)
     assert (await pool.over(plan)).status.phase is PlanPhase.ABORTED
     done = await pool.kube.get(CHECKPOINT_REQUESTS, request.metadata.name, "default")

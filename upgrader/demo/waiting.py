@@ -1,13 +1,16 @@
 """Waiting for what is seen, never for a time: every wait has an end and says what it waited for."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import tenacity
 
 from upgrader.api.resources import ResourceKind
 from upgrader.core.errors import DevClusterError
 from upgrader.kube.client import KubeCluster
+
+T = TypeVar("T")
 
 LOOK_SECONDS = 0.2
 
@@ -64,3 +67,8 @@ async def eventually(
     except DevClusterError as error:
         raise DevClusterError(error.brief, details=f"{kind.kind} {name}: {last[0]}") from None
     return last[0]
+
+
+async def in_thread(act: Callable[..., T], *args: Any, **options: Any) -> T:  # noqa: ANN401 - as `act` has them
+    """What blocks, beside the event loop."""
+    return await asyncio.to_thread(act, *args, **options)

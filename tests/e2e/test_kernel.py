@@ -1,0 +1,51 @@
+"""A node comes back from a reboot with another kernel (its name is simulated, everything else is real)."""
+
+import pytest
+
+from tests.e2e.conftest import Pool, settled
+from upgrader.api.resources import DRIVER_IMAGES, NODE_UPGRADES
+from upgrader.core.phases import DriverImagePhase, NodePhase
+from upgrader.demo import manifests, waiting
+from upgrader.images.publish import push_driver
+
+pytestmark = [pytest.mark.e2e]
+
+KERNEL = "6.1.0-50-amd64"
+
+
+async def test_a_node_with_a_new_kernel_is_brought_back_to_the_revision_it_had(pool: Pool) -> None:
+    driver = await settled(pool)
+    (revision,) = await pool.revisions()
+    box = pool.made.cluster.box_node("gpu-c")
+    registry = pool.made.cluster.registry
+    image = await waiting.in_thread(push_driver, registry, version=driver, kernel=KERNEL, progress=print)
+    declared = manifests.driver_image(driver, KERNEL, image)
+    await pool.kube.apply(DRIVER_IMAGES, declared)
+    name = declared["metadata"]["name"]
+    await pool.eventually(DRIVER_IMAGES, name, lambda one: one.status.phase is DriverImagePhase.READY)
+    try:
+        await _reboot(box, KERNEL)
+        await waiting.poll(lambda: _brought_back(pool, KERNEL), 180, "gpu-c is brought back on its new kernel")
+        node = (await pool.nodes())["gpu-c"]
+        assert node.status.node_info.kernel_version == KERNEL
+        assert node.metadata.labels["gpu-upgrader.io/revision"] == revision
+        assert node.status.allocatable["nvidia.com/gpu"] in {"8", 8}
+        await pool.nothing_left()
+    finally:
+        await _reboot(box, pool.made.kernel)
+        await waiting.poll(lambda: _brought_back(pool, pool.made.kernel), 180, "gpu-c is brought back again")
+
+
+async def _reboot(box, kernel: str) -> None:
+    def power_cycle() -> None:
+        box.set_kernel(kernel)
+        box.power_off()
+        box.power_on()
+        box.wait_ready()
+
+    await waiting.in_thread(power_cycle)
+
+
+async def _brought_back(pool: Pool, kernel: str) -> bool:
+    visits = [one for one in await pool.kube.list(NODE_UPGRADES) if one.spec.reason == "BringBack"]
+    return any(one.spec.target.kernel == kernel and one.status.phase is NodePhase.SUCCEEDED for one in visits)
