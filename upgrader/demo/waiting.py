@@ -26,8 +26,13 @@ async def poll(look: Callable[[], Awaitable[bool]], seconds: float, what: str) -
         wait=tenacity.wait_fixed(LOOK_SECONDS),
         stop=tenacity.stop_after_delay(seconds),
     )
+
+    async def looked() -> bool:
+        # tenacity takes only functions written with `async def` for asynchronous ones, and a lambda is none
+        return await look()
+
     try:
-        await retrying(look)
+        await retrying(looked)
     except tenacity.RetryError:
         raise DevClusterError(f"{what}: not within {seconds:.0f} s") from None
 
