@@ -116,7 +116,8 @@ zed==2 \\
 
 def test_a_subset_of_the_lock_keeps_its_hashes():
     assert python.subset(LOCK, ["pyyaml", "a-b"]) == (
-        "a-b==1.0 \\\n    --hash=sha256:aa \\\n    --hash=sha256:ab\n    # via c\nPyYAML==6.0 \\\n    --hash=sha256:cc\n"
+        "a-b==1.0 \\\n    --hash=sha256:aa \\\n    --hash=sha256:ab\n    # via c\n"
+        "PyYAML==6.0 \\\n    --hash=sha256:cc\n"
     )
 
 
