@@ -13,7 +13,8 @@ PLUGIN_SOCKETS = "/var/lib/kubelet/device-plugins"
 """Hardcoded in the kubelet, whatever its --root-dir is."""
 
 STARTUP_SECONDS = 600
-READY_SECONDS = 10
+READY_SECONDS = 2
+"""Short, because a kubelet that has just started, as in a visit, delays every new probe by up to one period."""
 GRACE_SECONDS = 1
 """Neither has anything to save, and a visit waits for their end."""
 

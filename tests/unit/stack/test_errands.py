@@ -1,0 +1,218 @@
+"""What became of our pods on a node, sentence by sentence."""
+
+import msgspec
+import pytest
+
+from upgrader.api import names
+from upgrader.api.kubernetes import Job, Pod
+from upgrader.core.orders import OrderResult, Reason
+from upgrader.core.visit_facts import Errand, Outcome
+from upgrader.stack.errands import prepare_errand, validate_errand, visit_errand
+
+DONE = OrderResult(reason=Reason.DONE, message="well")
+BUSY = OrderResult(reason=Reason.BUSY, message="in use by pid 7 (python)")
+KILLED = {"exitCode": 137, "reason": "Error"}
+
+
+def said(result, code=0):
+    return {"terminated": {"exitCode": code, "message": msgspec.json.encode(result).decode()}}
+
+
+def waits(reason, message=""):
+    return {"waiting": {"reason": reason, "message": message}}
+
+
+def pod(phase, *, state=None, init=None, name="prepare-x", component="prepare", created=0, owner="", **status):
+    containers = [{"name": component, "state": state}] if state else []
+    inits = [{"name": "driver", "state": init}] if init else []
+    body = {
+        "metadata": {
+            "name": name,
+            "labels": {names.LABEL_COMPONENT: component},
+            "creationTimestamp": f"2026-11-21T09:00:{created:02}Z",
+            "ownerReferences": [{"kind": "Job", "name": "visit", "uid": owner}] if owner else [],
+        },
+        "spec": {
+            "initContainers": [{"name": "driver", "image": "r/driver@sha256:1"}],
+            "containers": [{"name": component, "image": "r/upgrader@sha256:2"}],
+        },
+        "status": {"phase": phase, "containerStatuses": containers, "initContainerStatuses": inits, **status},
+    }
+    return msgspec.convert(body, Pod)
+
+
+def waiting(trouble=""):
+    return Errand(outcome=Outcome.WAITING, trouble=trouble)
+
+
+def failed(trouble, result=None):
+    return Errand(outcome=Outcome.FAILED, result=result, trouble=trouble)
+
+
+NOT_FOUND = 'rpc error: code = NotFound desc = failed to pull and unpack image "r/driver@sha256:1": not found'
+NO_ROUTE = "rpc error: code = Unknown desc = failed to pull: dial tcp 10.0.0.1:5000: connect: no route to host"
+
+CASES = {
+    "there is none yet": ([], Errand()),
+    "a pod of another component does not count": ([pod("Running", component="validate")], Errand()),
+    "it runs": ([pod("Running", state={"running": {}})], waiting()),
+    "the kubelet has not seen it yet": ([pod("Pending")], waiting()),
+    "it succeeded with an answer": (
+        [pod("Succeeded", state=said(DONE))],
+        Errand(outcome=Outcome.SUCCEEDED, result=DONE),
+    ),
+    "it failed with an answer": (
+        [pod("Failed", state=said(BUSY, 15))],
+        failed(f"container prepare ended with 15; it said: {msgspec.json.encode(BUSY).decode()}", BUSY),
+    ),
+    "it ended well and says that it did not": (
+        [pod("Succeeded", state=said(BUSY))],
+        failed("exit code 0 contradicts the answer", BUSY),
+    ),
+    "it ended well and says nothing that can be read": (
+        [pod("Succeeded", state={"terminated": {"message": "hello"}})],
+        failed("ended without an answer; it said: hello"),
+    ),
+    "it ended well and says nothing at all": (
+        [pod("Succeeded", state={"terminated": {}})],
+        failed("ended without an answer; it said: nothing"),
+    ),
+    "it was killed after it had said done": (
+        [pod("Failed", state={"terminated": {**KILLED, "message": msgspec.json.encode(DONE).decode()}})],
+        failed(f"container prepare ended with 137; it said: {msgspec.json.encode(DONE).decode()}"),
+    ),
+    "our own code failed, and the end of its log is the message": (
+        [pod("Failed", state={"terminated": {"exitCode": 1, "message": "Traceback\n  KeyError: 'x'\n"}})],
+        failed("container prepare ended with 1; it said: Traceback KeyError: 'x'"),
+    ),
+    "of a long log the end is shown": (
+        [pod("Failed", state={"terminated": {"exitCode": 1, "message": "x" * 4000 + "why"}})],
+        failed(f"container prepare ended with 1; it said: …{'x' * 297}why"),
+    ),
+    "an init container failed": (
+        [
+            pod(
+                "Failed",
+                init={"terminated": {"exitCode": 10, "message": "for kernel 6.1"}},
+                state=waits("PodInitializing"),
+            )
+        ],
+        failed("container driver ended with 10; it said: for kernel 6.1"),
+    ),
+    "the kubelet refused the pod": (
+        [pod("Failed", reason="OutOfnvidia.com/gpu", message="Node didn't have enough resource")],
+        failed("OutOfnvidia.com/gpu: Node didn't have enough resource"),
+    ),
+    "it was ended by its deadline": (
+        [pod("Failed", reason="DeadlineExceeded", state={"terminated": KILLED})],
+        failed("container prepare ended with 137; it said: Error"),
+    ),
+    "nobody says why it failed": ([pod("Failed")], failed("the pod failed")),
+    "the registry says that an image is not there": (
+        [pod("Pending", init=waits("ErrImagePull", NOT_FOUND))],
+        failed(f"image r/driver@sha256:1 cannot be pulled: {NOT_FOUND}"),
+    ),
+    "backing off, with the same word of the registry": (
+        [pod("Pending", init=waits("ImagePullBackOff", f'Back-off pulling image "r": ErrImagePull: {NOT_FOUND}'))],
+        failed(f'image r/driver@sha256:1 cannot be pulled: Back-off pulling image "r": ErrImagePull: {NOT_FOUND}'),
+    ),
+    "the registry cannot be reached": (
+        [pod("Pending", init=waits("ErrImagePull", NO_ROUTE))],
+        waiting(f"image r/driver@sha256:1 cannot be pulled yet: {NO_ROUTE}"),
+    ),
+    "an image has no name that could be pulled": (
+        [pod("Pending", init=waits("InvalidImageName", "couldn't parse"))],
+        failed("image r/driver@sha256:1 cannot be pulled: couldn't parse"),
+    ),
+    "a container cannot be made": (
+        [pod("Pending", state=waits("CreateContainerError", "no such device"))],
+        waiting("container prepare does not start: no such device"),
+    ),
+    "it is only being made": ([pod("Pending", state=waits("ContainerCreating"))], waiting()),
+    "the latest of several counts": (
+        [pod("Failed", created=1, state=said(BUSY, 15)), pod("Succeeded", created=2, state=said(DONE))],
+        Errand(outcome=Outcome.SUCCEEDED, result=DONE),
+    ),
+}
+
+
+@pytest.mark.parametrize(("pods", "expected"), CASES.values(), ids=CASES)
+def test_a_pod_is_read(pods, expected):
+    assert prepare_errand(pods) == expected
+
+
+def test_the_way_back_is_not_validated_by_the_pod_before_it():
+    before = pod("Failed", name="validate-n-1", component="validate", state=said(BUSY, 18))
+    after = pod("Succeeded", name="revalidate-n-1", component="validate", state=said(DONE))
+    assert validate_errand([before, after], reverting=False).outcome is Outcome.FAILED
+    assert validate_errand([before, after], reverting=True) == Errand(outcome=Outcome.SUCCEEDED, result=DONE)
+    assert validate_errand([before], reverting=True) == Errand()
+
+
+def job(**condition):
+    conditions = [{"status": "True", **condition}] if condition else []
+    return msgspec.convert({"metadata": {"name": "visit", "uid": "j"}, "status": {"conditions": conditions}}, Job)
+
+
+def visitor(phase, **changes):
+    return pod(phase, **{"name": "visit-x", "component": "visit", "owner": "j", **changes})
+
+
+JOBS = {
+    "there is no Job yet": (None, [visitor("Running")], Errand()),
+    "its first pod runs": (job(), [visitor("Running")], waiting()),
+    "it has no pod yet": (job(), [], waiting()),
+    "one pod died, the next runs": (
+        job(),
+        [visitor("Failed", created=1, state={"terminated": KILLED}), visitor("Running", created=2)],
+        waiting(),
+    ),
+    "a pod reported a failure, and the Job has not said that it is over": (
+        job(),
+        [visitor("Failed", state=said(BUSY, 15))],
+        waiting(),
+    ),
+    "a pod that cannot start is waited for even where its image is gone": (
+        job(),
+        [visitor("Pending", state=waits("ErrImagePull", NOT_FOUND))],
+        waiting(f"image r/upgrader@sha256:2 cannot be pulled: {NOT_FOUND}"),
+    ),
+    "the second pod completed it": (
+        job(type="Complete"),
+        [visitor("Failed", created=2, state={"terminated": KILLED}), visitor("Succeeded", created=1, state=said(DONE))],
+        Errand(outcome=Outcome.SUCCEEDED, result=DONE),
+    ),
+    "it completed, and its pods were cleaned away": (
+        job(type="Complete"),
+        [],
+        Errand(outcome=Outcome.SUCCEEDED),
+    ),
+    "it completed, and its pod says otherwise": (
+        job(type="Complete"),
+        [visitor("Succeeded", state=said(BUSY))],
+        failed("exit code 0 contradicts the answer", BUSY),
+    ),
+    "it failed with the last pod's words": (
+        job(type="Failed", reason="PodFailurePolicy", message="exit code 15"),
+        [
+            visitor("Failed", created=1, state={"terminated": KILLED}),
+            visitor("Failed", created=2, state=said(BUSY, 15)),
+        ],
+        failed(f"container visit ended with 15; it said: {msgspec.json.encode(BUSY).decode()}", BUSY),
+    ),
+    "it took too long and left no pod": (
+        job(type="Failed", reason="DeadlineExceeded", message="Job was active longer than specified deadline"),
+        [],
+        failed("DeadlineExceeded: Job was active longer than specified deadline"),
+    ),
+    "a pod of the way before is none of its own": (
+        job(),
+        [visitor("Pending", owner="another", state=waits("CreateContainerError", "no"))],
+        waiting(),
+    ),
+}
+
+
+@pytest.mark.parametrize(("found", "pods", "expected"), JOBS.values(), ids=JOBS)
+def test_a_visit_job_is_read(found, pods, expected):
+    assert visit_errand(found, pods) == expected
