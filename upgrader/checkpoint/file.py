@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 import structlog
@@ -18,6 +18,7 @@ ACK = "/run/checkpoint/ack.json"
 PROGRESS = "/run/checkpoint/progress.json"
 
 T = TypeVar("T")
+Step = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class AckFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -25,7 +26,7 @@ class AckFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     request_id: int
     pod_uid: str
-    step: int
+    step: Step
     uri: str = ""
     parked: bool = False
     refused: str = ""
@@ -34,7 +35,7 @@ class AckFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class ProgressFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """/run/checkpoint/progress.json."""
 
-    step: int
+    step: Step
     pod_uid: str = ""
 
 
@@ -43,6 +44,8 @@ class FileWay:
 
     def __init__(self, pods: marks.Pods) -> None:
         self._pods = pods
+        self._told: dict[tuple[str, str], bytes] = {}
+        """Unreadable files that were logged, so that one that stays is logged once."""
 
     async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
         await marks.ask(self._pods, request, pods)
@@ -81,21 +84,24 @@ class FileWay:
         async def one(pod: Pod) -> tuple[str, T | None]:
             async with gate:
                 text = await self._pods.read_file(pod, containers[pod.metadata.uid], path)
-            return pod.metadata.uid, _decode(text, type_, pod, path)
+            return pod.metadata.uid, self._decode(text, type_, pod, path)
 
         results = await asyncio.gather(*(one(pod) for pod in pods))
         return {uid: said for uid, said in results if said is not None}
 
-
-def _decode(text: bytes | None, type_: type[T], pod: Pod, path: str) -> T | None:
-    if not text:
-        return None
-    try:
-        return msgspec.json.decode(text, type=type_)
-    except msgspec.MsgspecError as error:
-        # Doubt holds: what cannot be read is no answer, and its owner finds out why here.
-        log.warning("unreadable answer", pod=f"{pod.metadata.namespace}/{pod.metadata.name}", path=path, why=str(error))
-        return None
+    def _decode(self, text: bytes | None, type_: type[T], pod: Pod, path: str) -> T | None:
+        """Doubt holds: what cannot be read is no answer, and its owner finds out why in the log."""
+        if not text:
+            return None
+        try:
+            return msgspec.json.decode(text, type=type_)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            key = (pod.metadata.uid, path)
+            if self._told.get(key) != text:
+                self._told[key] = text
+                name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+                log.warning("unreadable answer", pod=name, path=path, why=str(error))
+            return None
 
 
 def _container(pod: Pod, named: set[str]) -> str:

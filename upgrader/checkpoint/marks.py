@@ -27,7 +27,11 @@ class Pods(Protocol):
 
 
 async def ask(pods_api: Pods, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
-    """Put the request on members that do not have it; each patch tests what it replaces."""
+    """Put the request on members that do not have it; each patch tests what it replaces.
+
+    Raises:
+        ConflictError: a member was asked by somebody else meanwhile; the others are asked all the same.
+    """
     wanted = str(request.spec.request_id)
     members = {one.uid for one in request.spec.members}
     todo = [
@@ -38,7 +42,14 @@ async def ask(pods_api: Pods, request: CheckpointRequest, pods: Sequence[Pod]) -
         and pod.status.phase == "Running"
     ]
     values = {names.ANNOTATION_REQUEST: wanted, names.ANNOTATION_PARK_SECONDS: str(request.spec.park_seconds)}
-    await _each(todo, lambda pod: pods_api.edit(PODS, pod.metadata, set_annotations(pod, values)))
+
+    async def mark(pod: Pod) -> None:
+        try:
+            await pods_api.edit(PODS, pod.metadata, set_annotations(pod, values))
+        except NotFoundError:
+            return  # it went: the judgement will say that the gang has changed
+
+    await _each(todo, mark)
 
 
 async def withdraw(pods_api: Pods, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
@@ -56,13 +67,19 @@ async def withdraw(pods_api: Pods, request: CheckpointRequest, pods: Sequence[Po
 
 
 def set_annotations(pod: Pod, values: Mapping[str, str]) -> list[dict[str, Any]]:
-    """JSON patch that sets annotations, and fails when the pod is another one or was asked meanwhile."""
+    """JSON patch that sets annotations, and fails when the pod is another one or was asked meanwhile.
+
+    That an annotation is absent cannot be tested by its path, so there the resourceVersion stands for it.
+    """
     operations: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}]
-    if not pod.metadata.annotations:
-        return [*operations, {"op": "add", "path": "/metadata/annotations", "value": dict(values)}]
     before = pod.metadata.annotations.get(names.ANNOTATION_REQUEST)
     if before is not None:
         operations.append({"op": "test", "path": pointer(names.ANNOTATION_REQUEST), "value": before})
+    else:
+        version = pod.metadata.resource_version
+        operations.append({"op": "test", "path": "/metadata/resourceVersion", "value": version})
+    if not pod.metadata.annotations:
+        return [*operations, {"op": "add", "path": "/metadata/annotations", "value": dict(values)}]
     return [*operations, *({"op": "add", "path": pointer(key), "value": value} for key, value in values.items())]
 
 
@@ -81,13 +98,14 @@ def pointer(annotation: str) -> str:
     return f"/metadata/annotations/{annotation.replace('~', '~0').replace('/', '~1')}"
 
 
-async def _each(pods: Sequence[Pod], act: Callable[[Pod], Awaitable[object]]) -> None:
+async def _each(pods: Sequence[Pod], act: Callable[[Pod], Awaitable[None]]) -> None:
+    """Every pod has its turn whatever becomes of the others; then the first error is raised, as itself."""
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def one(pod: Pod) -> None:
         async with gate:
             await act(pod)
 
-    async with asyncio.TaskGroup() as group:
-        for pod in pods:
-            group.create_task(one(pod))
+    for result in await asyncio.gather(*(one(pod) for pod in pods), return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
