@@ -72,6 +72,8 @@ async def test_a_frozen_leader_that_wakes_after_its_successor_acted_does_nothing
         successor.start(LEASE_SECONDS="12")
         try:
             assert (await pool.over(plan)).status.phase is PlanPhase.COMPLETED
+            # whose last write takes the plan's finalizer away
+            await pool.eventually(UPGRADE_PLANS, plan, lambda one: not one.metadata.finalizers)
             writes = _writes(made)
             pool.controller.signal(signal.SIGCONT)
             await waiting.until(lambda: not pool.controller.running, seconds=60, what="the former leader gives up")
