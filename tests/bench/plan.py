@@ -90,7 +90,7 @@ def _measure(cluster: Cluster) -> None:
     _say(f"upgrader plan, {NODES_IN_ALL} nodes, {GANGS} gangs: {whole * 1000:.0f} ms in the median of {ROUNDS}")
     _say(f"  starting Python with --help: {start * 1000:.0f} ms ({start / whole:.0%} of it)")
     _say(
-        f"  listing {NODES_IN_ALL} nodes and {GANGS * MEMBERS} pods once: {pods * 1000:.0f} ms ({pods / whole:.0%} of it)"
+        f"  listing {NODES_IN_ALL} nodes, {GANGS * MEMBERS} pods once: {pods * 1000:.0f} ms ({pods / whole:.0%} of it)"
     )
 
 
