@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 
+WANTED := import tomllib; d = tomllib.load(open("pyproject.toml", "rb")); print("\n".join(d["project"]["dependencies"]))
+COMPILE := $(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --no-header
+
 .DEFAULT_GOAL := help
 .PHONY: help setup packages lock format lint unit e2e test demo bench generate golden verify image nightly
 
@@ -25,9 +28,9 @@ packages: ## Debian packages the embedded cluster needs: installed when root, li
 
 lock: ## the two lock files anew, with hashes and without any index
 	test -x $(BIN)/pip-compile || $(BIN)/python -m pip install -q pip-tools
-	$(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --no-header -o requirements.lock pyproject.toml
-	$(BIN)/python -c 'import tomllib; d = tomllib.load(open("pyproject.toml", "rb")); print("\n".join(d["project"]["dependencies"] + d["build-system"]["requires"] + sum(d["dependency-groups"].values(), [])))' \
-	  | $(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --allow-unsafe --no-header -o requirements-dev.lock -
+	$(BIN)/python -c '$(WANTED)' | $(COMPILE) -o requirements.lock -
+	$(BIN)/python -c '$(WANTED); print("\n".join(d["build-system"]["requires"] + sum(d["dependency-groups"].values(), [])))' \
+	  | $(COMPILE) --allow-unsafe -o requirements-dev.lock -
 
 format: setup ## ruff format and safe fixes
 	$(BIN)/ruff format .

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
+from upgrader import __version__
 from upgrader.cli import developing, exits, following, operating, planning, steering
 from upgrader.cli.session import Session
 from upgrader.core.errors import UpgraderError
@@ -48,7 +49,7 @@ def _tell(error: UpgraderError) -> None:
 
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="gpu-upgrader", prog_name="upgrader")
+@click.version_option(__version__, prog_name="upgrader")
 @click.option("--kubeconfig", type=click.Path(dir_okay=False), help="As kubectl; else KUBECONFIG, else ~/.kube/config.")
 @click.option("--context", "context_name", help="Context of the kubeconfig.")
 @click.option("-n", "--namespace", help="Namespace of the controller and of what it keeps.")

@@ -8,7 +8,6 @@ import asyncio
 import errno
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from importlib.metadata import version
 from typing import Any
 
 import aiohttp
@@ -18,6 +17,7 @@ from kubernetes.aio.client import ApiClient
 from kubernetes.aio.stream import WsApiClient
 from msgspec import Struct
 
+from upgrader import __version__
 from upgrader.core.errors import ThrottledError, UnreachableError
 from upgrader.kube.refusals import RefusedError, refusal
 
@@ -50,7 +50,7 @@ class Transport:
     def __init__(self, configuration: Any, relogin: Callable[[], Awaitable[None]]) -> None:  # noqa: ANN401 - untyped package
         self._relogin = relogin
         self._client: Any = ApiClient(configuration)
-        self._client.user_agent = f"gpu-upgrader/{version('gpu-upgrader')}"
+        self._client.user_agent = f"gpu-upgrader/{__version__}"
         self._sockets: Any = WsApiClient(configuration)
         self._sockets.user_agent = self._client.user_agent
         self._farewells = False  # whether TLS may still be saying goodbye on a connection that was broken off
