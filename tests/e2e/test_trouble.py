@@ -18,7 +18,7 @@ async def test_a_kubelet_that_does_not_start_is_put_back_and_its_closure_goes_ba
     before = await settled(pool)
     await pool.train("unlucky")
     revisions = await pool.revisions()
-    artifact = broken_kubelet(pool, VERSIONS[other(before)][0])
+    artifact = await waiting.in_thread(broken_kubelet, pool, VERSIONS[other(before)][0])
     changes = {"kubelet.version": VERSIONS[other(before)][0], "kubelet.artifact": artifact}
     plan = await pool.apply_changes(changes, watch=False)
     paused = await pool.eventually(UPGRADE_PLANS, plan, lambda one: one.status.phase is PlanPhase.PAUSED, seconds=300)
@@ -59,7 +59,8 @@ async def test_a_job_that_never_answers_is_never_stopped(pool: Pool) -> None:
     assert done.status.phase is RequestPhase.WITHDRAWN
     assert pool.story("silent").interruptions == 0
     await pool.nothing_left()
-    await pool.install(before)
+    await pool.clear()
+    await pool.apply(other(before))  # nobody is left who says nothing
 
 
 async def test_a_plan_that_is_deleted_while_a_gang_is_stopped_restarts_it(pool: Pool) -> None:

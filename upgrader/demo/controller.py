@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -56,12 +57,15 @@ class Controller:
         address = self._address()
         if not address:
             return 0.0
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
-            families = text_string_to_metric_families(answer.read().decode())
-            for family in families:
-                for sample in family.samples:
-                    if sample.name == "upgrader_last_reconcile_timestamp_seconds" and sample.labels["kind"] == kind:
-                        return sample.value
+        try:
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+                text = answer.read().decode()
+        except urllib.error.URLError:  # the address is the former process's; the present one has not said its own yet
+            return 0.0
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name == "upgrader_last_reconcile_timestamp_seconds" and sample.labels["kind"] == kind:
+                    return sample.value
         return 0.0
 
     def _address(self) -> str:
