@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, NODE_UPGRADES, NODES, PODS, UPGRADE_PLANS
-from upgrader.core.phases import NodePhase, ends
+from upgrader.core.phases import NodePhase, RequestPhase, ends
 from upgrader.demo import stage as stages
 from upgrader.demo import waiting
 from upgrader.demo.controller import Controller
@@ -138,6 +138,14 @@ class Pool:
 
     async def requests(self, plan: str) -> list[Any]:
         return [one for one in await self.kube.list(CHECKPOINT_REQUESTS) if one.spec.plan == plan]
+
+    async def stopped(self, plan: str, *, seconds: float = 240) -> None:
+        """Until the plan has stopped a gang. (Idle nodes come first, so a visit alone says nothing of that.)"""
+
+        async def look() -> bool:
+            return any(one.status.phase is RequestPhase.STOPPED for one in await self.requests(plan))
+
+        await waiting.poll(look, seconds, f"{plan} stops a gang")
 
     async def asked(self, plan: str, *, seconds: float = 60) -> list[Any]:
         """The plan's requests, once its members have been asked."""

@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.conftest import POOL_NODES, VERSIONS, Pool, other, settled
 from upgrader.api.resources import CHECKPOINT_REQUESTS, UPGRADE_PLANS
-from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.core.phases import PlanPhase, RequestPhase
 from upgrader.demo import waiting
 from upgrader.demo.play import command
 
@@ -67,7 +67,7 @@ async def test_a_plan_that_is_deleted_while_a_gang_is_stopped_restarts_it(pool: 
     before = await settled(pool)
     await pool.train("deleted")
     plan = await pool.apply(other(before), watch=False)
-    await pool.in_phase(plan, NodePhase.VISITING)
+    await pool.stopped(plan)
     found = await pool.kube.get(UPGRADE_PLANS, plan)
     await pool.kube.delete(UPGRADE_PLANS, found.metadata)
 
@@ -87,7 +87,7 @@ async def test_an_api_server_that_is_away_for_thirty_seconds_costs_only_time(poo
     before = await settled(pool)
     await pool.train("patient")
     plan = await pool.apply(other(before), watch=False)
-    await pool.in_phase(plan, NodePhase.VISITING)
+    await pool.stopped(plan)
     pool.made.cluster.stop_api_server()
     try:
         with pytest.raises(Exception, match="not within"):

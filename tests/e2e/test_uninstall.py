@@ -4,7 +4,6 @@ import pytest
 
 from tests.e2e.conftest import Pool, other, settled
 from upgrader.api.resources import DAEMONSETS, NODE_UPGRADES, UPGRADE_PLANS
-from upgrader.core.phases import NodePhase
 from upgrader.demo.play import command
 
 pytestmark = [pytest.mark.e2e]
@@ -14,7 +13,7 @@ async def test_uninstalling_while_a_gang_is_stopped_restarts_it(pool: Pool) -> N
     before = await settled(pool)
     await pool.train("last")
     plan = await pool.apply(other(before), watch=False)
-    await pool.in_phase(plan, NodePhase.VISITING)
+    await pool.stopped(plan)
     await command(pool.made.cluster, print, "uninstall", "--auto-approve", "--timeout", "300")
     await pool.steps("last", 10)
     assert (pool.story("last").steps_lost, pool.story("last").interruptions) == (0, 1)
