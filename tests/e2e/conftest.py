@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, NODE_UPGRADES, NODES, PODS, UPGRADE_PLANS
-from upgrader.core.phases import NodePhase, RequestPhase, ends
+from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, NODES, PODS, UPGRADE_PLANS
+from upgrader.core.phases import RequestPhase, ends
 from upgrader.demo import stage as stages
 from upgrader.demo import waiting
 from upgrader.demo.controller import Controller
@@ -110,17 +110,6 @@ class Pool:
     async def over(self, plan: str, *, seconds: float = 300) -> Any:
         """The plan, once it has ended."""
         return await self.eventually(UPGRADE_PLANS, plan, lambda one: ends(one.status.phase), seconds=seconds)
-
-    async def in_phase(self, plan: str, phase: NodePhase, *, seconds: float = 120) -> list[Any]:
-        """The plan's visits, once one of them is in this phase."""
-        found: list[Any] = []
-
-        async def look() -> bool:
-            found[:] = [one for one in await self.kube.list(NODE_UPGRADES) if one.spec.plan == plan]
-            return any(one.status.phase is phase for one in found)
-
-        await waiting.poll(look, seconds, f"a visit of {plan} in {phase}")
-        return found
 
     # ---- looking
 
