@@ -41,6 +41,7 @@ class Controller:
             "UPGRADER_INSECURE_REGISTRIES": self._cluster.registry,
             "UPGRADER_ACTIVE_SECONDS": "0.5",
             "UPGRADER_IDLE_SECONDS": "3",
+            "UPGRADER_NOTICE_SECONDS": "120",  # a slow machine is no news here
             "UPGRADER_IDENTITY": self.name,
         }
         more = {f"UPGRADER_{key}": value for key, value in settings.items()}
