@@ -15,6 +15,7 @@ from upgrader.api.kubernetes import Job, Node
 from upgrader.api.resources import (
     CHECKPOINT_REQUESTS,
     CONTROLLER_REVISIONS,
+    DAEMONSETS,
     DRIVER_IMAGES,
     GPU_STACKS,
     JOBS,
@@ -61,9 +62,13 @@ async def uninstall(
         if kind is GPU_STACKS:
             await _end_late_visits(context)
     await waiting.until_gone()
+    # Neither has an owner: a revision outlives its stack's mistakes, and operands may serve several stacks.
     for revision in await context.cluster.list(CONTROLLER_REVISIONS, context.stack.namespace):
         if names.LABEL_STACK in revision.metadata.labels:
             await context.cluster.delete(CONTROLLER_REVISIONS, revision.metadata)
+    for operand in await context.cluster.list(DAEMONSETS, context.stack.namespace):
+        if names.LABEL_COMPONENT in operand.metadata.labels:
+            await context.cluster.delete(DAEMONSETS, operand.metadata)
     await _restart_jobs(context, tell)
     await _unmark_nodes(context, tell)
     if crds:
