@@ -128,11 +128,6 @@ class Pool:
     async def requests(self, plan: str) -> list[Any]:
         return [one for one in await self.kube.list(CHECKPOINT_REQUESTS) if one.spec.plan == plan]
 
-    async def restarted(self) -> None:
-        """The controller as a Deployment keeps it: ended, and started again."""
-        self.controller.stop()
-        self.controller.start()
-
     async def stopped(self, plan: str, *, seconds: float = 240) -> None:
         """Until the plan has stopped a gang. (Idle nodes come first, so a visit alone says nothing of that.)"""
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import POOL_NODES, VERSIONS, Pool, other, settled
+from tests.e2e.conftest import VERSIONS, Pool, other, settled
 from upgrader.api.resources import CHECKPOINT_REQUESTS, UPGRADE_PLANS
 from upgrader.core.phases import PlanPhase, RequestPhase
 from upgrader.demo import waiting
@@ -81,22 +81,3 @@ async def test_a_plan_that_is_deleted_while_a_gang_is_stopped_restarts_it(pool: 
     # the visits that had begun went forward; the rest of the pool follows by a plan of its own
     if len(await pool.revisions()) > 1:
         await pool.apply(other(before))
-
-
-async def test_an_api_server_that_is_away_for_thirty_seconds_costs_only_time(pool: Pool) -> None:
-    before = await settled(pool)
-    await pool.train("patient")
-    plan = await pool.apply(other(before), watch=False)
-    await pool.stopped(plan)
-    pool.made.cluster.stop_api_server()
-    try:
-        with pytest.raises(Exception, match="not within"):
-            await waiting.until(lambda: False, seconds=30, what="half a minute without an API server")
-    finally:
-        await waiting.in_thread(pool.made.cluster.start_api_server)
-    # a leader that could not renew its lease ends by itself (doubt holds); a Deployment starts it again, and so do we
-    await pool.restarted()
-    assert (await pool.over(plan)).status.phase is PlanPhase.COMPLETED
-    await pool.steps("patient", 10)
-    assert (pool.story("patient").steps_lost, pool.story("patient").interruptions) == (0, 1)
-    assert set(POOL_NODES) == set(await pool.nodes())
