@@ -1,5 +1,6 @@
 """What reconcile may rely on: the same for the fake in memory and for the client on a real API server."""
 
+import functools
 import re
 
 import pytest
@@ -242,7 +243,9 @@ async def test_what_an_object_owns_goes_with_it(cluster, namespace):
     manifest["metadata"]["ownerReferences"] = [reference]
     await cluster.create(CHECKPOINT_REQUESTS, manifest)
     await cluster.delete(JOBS, owner.metadata)
-    await eventually(lambda: cluster.get(CHECKPOINT_REQUESTS, "gang-1", namespace), lambda found: found is None)
+    # On a new cluster the garbage collector learns of our kinds at its next discovery, which it does every 30 s.
+    look = functools.partial(cluster.get, CHECKPOINT_REQUESTS, "gang-1", namespace)
+    await eventually(look, lambda found: found is None, seconds=90)
 
 
 async def test_a_bound_pod_waits_for_its_kubelet(cluster, namespace):
