@@ -6,8 +6,11 @@ import sys
 import time
 from collections.abc import Callable
 
+import tenacity
+
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS, NODES, PODS
+from upgrader.core.errors import ConflictError
 from upgrader.core.revisions import plugin_key
 from upgrader.demo import manifests, waiting
 from upgrader.devcluster import Cluster, ClusterSpec, KwokSpec, down, up
@@ -57,7 +60,7 @@ async def _fill(cluster: Cluster, images: dict[str, str]) -> None:
             names.LABEL_REVISION: "0000000000",
         }
         for node in await kube.list(NODES):
-            await kube.merge(NODES, node.metadata, {"metadata": {"labels": labels}})
+            await _label(kube, node.metadata.name, labels)
         for number in range(GANGS):
             await kube.create(JOBS, manifests.trainer(f"gang-{number}", image="trainer", members=MEMBERS, gpus=GPUS))
 
@@ -65,6 +68,15 @@ async def _fill(cluster: Cluster, images: dict[str, str]) -> None:
             return sum(one.status.phase == "Running" for one in await kube.list(PODS)) >= GANGS * MEMBERS
 
         await waiting.poll(running, 300, f"{GANGS * MEMBERS} pods run")
+
+
+@tenacity.retry(retry=tenacity.retry_if_exception_type(ConflictError), stop=tenacity.stop_after_attempt(20))
+async def _label(kube: KubeCluster, name: str, labels: dict[str, str]) -> None:
+    """Kwok's heartbeats may come between reading and writing."""
+    node = await kube.get(NODES, name)
+    if node is None:
+        raise AssertionError(f"{name} was just listed")
+    await kube.merge(NODES, node.metadata, {"metadata": {"labels": labels}})
 
 
 async def _ready(kube: KubeCluster, name: str, digest: str) -> str:

@@ -106,6 +106,29 @@ def test_a_deleted_node_comes_back_at_power_on(node, dev_cluster):
     assert dev_cluster.api.get(f"/api/v1/nodes/{node.name}")["metadata"]["uid"] != uid
 
 
+def test_a_pod_of_a_job_runs_until_it_is_deleted(node, dev_cluster):
+    jobs = "/apis/batch/v1/namespaces/default/jobs"
+    template = {"spec": {**POD["spec"], "nodeName": node.name, "restartPolicy": "Never"}}
+    dev_cluster.api.create(jobs, {"metadata": {"name": "trains"}, "spec": {"template": template}})
+
+    def status():
+        return (dev_cluster.api.get(f"{jobs}/trains") or {}).get("status", {})
+
+    _until(lambda: status().get("ready") == 1)
+
+    for _ in range(2):
+        beat = _heartbeat(dev_cluster, node)
+        _until(lambda beat=beat: _heartbeat(dev_cluster, node) != beat)
+
+    assert (status().get("active"), status().get("succeeded")) == (1, None)
+    dev_cluster.api.delete(f"{jobs}/trains?propagationPolicy=Foreground")
+    _until(lambda: not status())
+
+
+def _heartbeat(cluster, node):
+    return cluster.api.get(f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node.name}")["spec"]
+
+
 def _phase(cluster):
     found = cluster.api.get(f"{PODS}/stays")
     return found["status"]["phase"] if found else None

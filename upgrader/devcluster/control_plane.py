@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from upgrader.devcluster import network, plan, versions
+from upgrader.devcluster import kwok_stages, network, plan, versions
 from upgrader.devcluster.addresses import Addresses
 from upgrader.devcluster.binaries import binary
 from upgrader.devcluster.credentials import Credentials
@@ -74,6 +74,7 @@ class ControlPlane:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._make_credentials()
         write_whole(self._folder / "audit-policy.yaml", msgspec.json.encode(_AUDIT_POLICY))
+        write_whole(self._folder / "kwok.yaml", kwok_stages.stages())
         write_whole(self._folder / "registry.yaml", msgspec.json.encode(self._registry_settings()))
         own_network = network.commands_inside(self._addresses, network.CONTROL_PLANE_LAST)
         first = Stage(
@@ -201,6 +202,7 @@ class ControlPlane:
         words = [
             str(binary(versions.KWOK_CONTROLLER, progress)),
             f"--kubeconfig={self._pki.path('kwok.kubeconfig')}",
+            f"--config={self._folder / 'kwok.yaml'}",
             f"--node-ip={self._addresses.control_plane}",
             # a lease is renewed after a quarter of its duration, which must be well inside the grace period (6 or 40 s)
             f"--node-lease-duration-seconds={12 if self._fast else 40}",
