@@ -17,6 +17,8 @@ VALID = (m.gpu_stack(), m.upgrade_plan(), m.node_upgrade(), m.checkpoint_request
 MANAGED = changed(m.gpu_stack(), "spec.kubelet", {"manage": True, "version": "1.35.4", "artifact": "r/kubelet:1"})
 ABORTING = changed(m.upgrade_plan(), "spec.run", "Abort")
 
+PINNED = m.driver_image() | {"status": {"phase": "Ready", "digest": "r/driver@sha256:" + "0" * 64}}
+
 REFUSED = [
     # kind, path of the rule, stored before (None: refused at once), field, value
     (MANAGED, "spec.kubelet", None, "spec.kubelet.artifact", None),
@@ -34,6 +36,7 @@ REFUSED = [
     (m.checkpoint_request(), "spec.requestId", m.checkpoint_request(), "spec.requestId", 99),
     (m.driver_image(), "spec", m.driver_image(), "spec.version", "580.1"),
     (m.driver_image(), "spec", m.driver_image(), "spec.kernel", "6.12"),
+    (PINNED, "", PINNED, "spec.image", "r/driver:another"),
 ]
 
 INVALID = [
@@ -80,7 +83,9 @@ async def write(api, kind, before, manifest):
     if before is None:
         await api.create(kind, named(manifest))
         return
-    made = await api.create(kind, named(before))
+    made = await api.create(kind, named({key: value for key, value in before.items() if key != "status"}))
+    if "status" in before:
+        made = await api.merge(kind, made.metadata, {"status": before["status"]}, "status")
     await api.merge(kind, made.metadata, {"spec": manifest["spec"]})
 
 

@@ -111,10 +111,14 @@ class Rig:
         """One step of everything, then a second of the world."""
         for image in self.all(DRIVER_IMAGES, DriverImage):
             await images.step(self.context, image.metadata.name)
-        for stack in self.all(GPU_STACKS, GpuStack):
-            await stacks.step(self.context, stack.metadata.name, self.sightings)
-        for plan in self.all(UPGRADE_PLANS, UpgradePlan):
-            await plans.step(self.context, plan.metadata.name)
+        visits = self.all(NODE_UPGRADES, NodeUpgrade)
+        # As events do: a visit wakes who ordered it, whether that is still there or not.
+        wanted = [one.metadata.name for one in self.all(GPU_STACKS, GpuStack)]
+        for stack in dict.fromkeys([*wanted, *(one.spec.stack for one in visits)]):
+            await stacks.step(self.context, stack, self.sightings)
+        wanted = [one.metadata.name for one in self.all(UPGRADE_PLANS, UpgradePlan)]
+        for plan in dict.fromkeys([*wanted, *(one.spec.plan for one in visits if one.spec.plan)]):
+            await plans.step(self.context, plan)
         self.fleet.tick()
         self.seconds += 1
 

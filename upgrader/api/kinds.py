@@ -164,6 +164,11 @@ KINDS: tuple[CustomKind, ...] = (
                 "self.vendor == oldSelf.vendor && self.version == oldSelf.version && self.kernel == oldSelf.kernel",
                 "vendor, version and kernel say which image this is and never change: make another DriverImage",
             ),
+            Rule(
+                "",
+                "!has(oldSelf.status) || !has(oldSelf.status.digest) || self.spec.image == oldSelf.spec.image",
+                "image is pinned by its digest and never changes: make another DriverImage",
+            ),
         ),
     ),
 )

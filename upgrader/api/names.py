@@ -21,6 +21,9 @@ ANNOTATION_VISIT = f"{GROUP}/visit"  # uid of the NodeUpgrade that holds the nod
 # On owners of gangs (Job...): the record of a stop, written in the same patch as the stop itself.
 ANNOTATION_STOPPED = f"{GROUP}/stopped"
 
+# Set and taken away again, so that a stop which we gave up cannot land any more.
+ANNOTATION_FENCE = f"{GROUP}/stop-given-up"
+
 # On members (pods), projected into them by the downward API.
 ANNOTATION_REQUEST = f"{GROUP}/checkpoint-request"
 ANNOTATION_PARK_SECONDS = f"{GROUP}/park-seconds"

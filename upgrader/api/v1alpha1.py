@@ -198,7 +198,6 @@ class UpgradePlanStatus(Resource, frozen=True, kw_only=True):
     holds: Annotated[list[Hold], described("The ten worst holds.")] = []
     failures: Annotated[list[Failure], described("What failed.")] = []
     rollback_plan: Annotated[str | None, described("Plan that undoes this one.")] = None
-    conditions: Annotated[Conditions, described("Held, Blocked.")] = []
 
 
 class UpgradePlan(Resource, frozen=True, kw_only=True):
@@ -352,7 +351,6 @@ class CheckpointRequestStatus(Resource, frozen=True, kw_only=True):
     restarted_at: Annotated[Timestamp | None, described("When the restart was ordered.")] = None
     restored_at: Annotated[Timestamp | None, described("When every member was seen past the acknowledged step.")] = None
     progress: Annotated[list[int], described("Latest step of each member after the restart.")] = []
-    conditions: Annotated[Conditions, described("Held.")] = []
 
 
 class CheckpointRequest(Resource, frozen=True, kw_only=True):

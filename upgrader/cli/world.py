@@ -172,7 +172,7 @@ async def foresee_rest(
 async def plan_under_way(context: Context, stack: str) -> UpgradePlan | None:
     """The plan that touches the stack's nodes now."""
     found = await context.cluster.list(UPGRADE_PLANS)
-    return next((one for one in found if one.spec.stack == stack and one.status.phase in plan_status.UNDER_WAY), None)
+    return next((one for one in found if one.spec.stack == stack and one.status.phase in rollout.UNDER_WAY), None)
 
 
 def saved_of(wish: Wanted, world: World, strategy: StrategyFacts) -> SavedForecast:

@@ -53,6 +53,7 @@ def judge(
     present: tuple[MemberFacts, ...],
     answers: tuple[Answer, ...],
     request_id: int,
+    wanted: int,
     stop_before: datetime,
     now: datetime,
 ) -> Judgement:
@@ -63,6 +64,7 @@ def judge(
         present: the gang's pods as they are now; succeeded ones count as done and need not answer.
         answers: at most one per member.
         request_id: the asking that must be answered.
+        wanted: how many members its owner wants to run now; a part of a gang cannot speak for the whole.
         stop_before: askedAt + park-seconds on our clock, when members train on by themselves.
         now: aware, UTC.
     """
@@ -75,6 +77,11 @@ def judge(
         return Judgement(
             verdict=Verdict.REPLACED,
             message=f"{who} {'joined' if strangers else 'is gone'} since the gang was asked; asked again later",
+        )
+    there = sum(member.phase != "Failed" for member in present)
+    if there < wanted:
+        return Judgement(
+            verdict=Verdict.REPLACED, message=f"{there} of {wanted} members are there; only complete gangs are asked"
         )
     if now >= stop_before - LAST_CALL:
         return Judgement(verdict=Verdict.EXPIRED, message="parking ends within a minute; the gang is asked again")

@@ -68,13 +68,11 @@ def availability(
     max_unavailable: int | str,
     *,
     broken: frozenset[str] = frozenset(),
-    returning: frozenset[str] = frozenset(),
     elsewhere: int = 0,
 ) -> Availability:
     """What the pool has and what of it is out of service.
 
-    `broken`: nodes that are down for a reason that they do not show (their driver is for another kernel). `returning`:
-    nodes of a started batch, counted as in service again when the next batch starts.
+    `broken`: nodes that are down for a reason that they do not show (their driver is for another kernel).
 
     Raises:
         ConfigurationError: see `allowed_gpus`.
@@ -83,9 +81,7 @@ def availability(
     guess = max([1, *(node.gpus for node in pool)])
     sizes = {node.name: _size(node, guess) for node in pool}
     unavailable = {
-        node.name: gone
-        for node in pool
-        if node.name not in returning and (gone := _gone(node, sizes[node.name], broken=node.name in broken))
+        node.name: gone for node in pool if (gone := _gone(node, sizes[node.name], broken=node.name in broken))
     }
     return Availability(
         allowed=allowed_gpus(max_unavailable, sum(sizes.values())),

@@ -43,7 +43,6 @@ class RequestView(Struct, frozen=True, kw_only=True):
     owner: OwnerFacts
     acknowledged_step: int | None = None
     progress: tuple[int | None, ...] = ()  # latest step of each present member since the restart
-    refused_at: datetime | None = None
 
 
 class GangClosure(Struct, frozen=True, kw_only=True):
@@ -62,6 +61,7 @@ class GangAct(StrEnum):
     STOP = "suspend"
     RESUME = "resume"
     WITHDRAW = "withdraw"
+    FENCE = "fence"  # the Job's resourceVersion moves on, so that a stop that is still on its way finds a conflict
 
 
 class GangDecision(Struct, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ class GangDecision(Struct, frozen=True, kw_only=True):
 
 
 _R, _N = RequestPhase, NodePhase
-_OVER = frozenset({_N.RELEASING, _N.SUCCEEDED, _N.FAILED, _N.GONE})
+OVER = frozenset({_N.RELEASING, _N.SUCCEEDED, _N.FAILED, _N.GONE})
 _UNSTOPPED = frozenset({_R.ASKING, _R.PARKED, _R.EXPIRED})
 
 
@@ -115,6 +115,7 @@ def judgement(view: RequestView, now: datetime) -> Judgement:
         present=view.present,
         answers=view.answers,
         request_id=view.request_id,
+        wanted=view.owner.wanted,
         stop_before=view.stop_before,
         now=now,
     )
@@ -152,7 +153,7 @@ def _ended(view: RequestView) -> GangDecision | None:
 def _let_go(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision | None:
     if closure.undo:
         return _go(view, _R.WITHDRAWN, "Aborted", "the plan was aborted; the gang trains on", GangAct.WITHDRAW)
-    if any(phase in _OVER for phase in closure.nodes):
+    if any(phase in OVER for phase in closure.nodes):
         return _go(view, _R.WITHDRAWN, "ClosureLetGo", "the closure was let go; the gang trains on", GangAct.WITHDRAW)
     if _R.WITHDRAWN in closure.siblings:
         return _go(
@@ -196,7 +197,7 @@ def _parked(view: RequestView, closure: GangClosure, now: datetime) -> GangDecis
         return _go(view, _R.EXPIRED, verdict.verdict, verdict.message)
     if verdict.verdict is not Verdict.VALID:
         return _go(view, _R.WITHDRAWN, verdict.verdict, verdict.message, GangAct.WITHDRAW)
-    draining = all(phase is _N.DRAINING or phase is _N.GONE for phase in closure.nodes)
+    draining = all(phase is _N.DRAINING for phase in closure.nodes)
     if not draining:
         return _stay(view, verdict.verdict, verdict.message)
     if any(phase in {_R.ASKING, _R.EXPIRED} for phase in closure.siblings):
@@ -218,30 +219,31 @@ def _stopping(view: RequestView, closure: GangClosure, now: datetime) -> GangDec
     left = [one for one in view.present if one.uid in view.members and one.phase not in {"Succeeded", "Failed"}]
     if not left and view.owner.active == 0 and view.owner.terminating == 0:
         return _go(view, _R.STOPPED, "Stopped", f"stopped at step {view.acknowledged_step}")
-    if closure.undo or all(phase in _OVER for phase in closure.nodes) or _past(view.deadline, now):
+    if closure.undo or all(phase in OVER for phase in closure.nodes) or _past(view.deadline, now):
         return _go(view, _R.RESTARTING, "StopUndone", "the closure was let go while the gang stopped; restarting it")
     return _stay(view, "Stopping", f"waiting for {len(left) or view.owner.terminating} pod(s) to end")
 
 
 def _stop_now(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
     """The stop is intended but not in the Job: judged once more, from pods listed for this very step."""
-    if closure.undo or any(phase in _OVER for phase in closure.nodes):
-        return _go(view, _R.WITHDRAWN, "ClosureLetGo", "the closure was let go before the stop", GangAct.WITHDRAW)
+    back = (GangAct.FENCE, GangAct.WITHDRAW)
+    if closure.undo or any(phase in OVER for phase in closure.nodes):
+        return _go(view, _R.WITHDRAWN, "ClosureLetGo", "the closure was let go before the stop", *back)
     if _past(view.deadline, now):
-        return _go(view, _R.WITHDRAWN, "NotStopped", "the stop did not succeed in time; it trains on", GangAct.WITHDRAW)
+        return _go(view, _R.WITHDRAWN, "NotStopped", "the stop did not succeed in time; it trains on", *back)
     verdict = judgement(view, now)
     if verdict.verdict is Verdict.WAITING:
         # Answered before and not readable right now: doubt holds, until parking ends.
         return _stay(view, verdict.verdict, f"not stopped yet: {verdict.message}")
     if verdict.verdict is not Verdict.VALID:
-        return _go(view, _R.WITHDRAWN, verdict.verdict, f"not stopped: {verdict.message}", GangAct.WITHDRAW)
+        return _go(view, _R.WITHDRAWN, verdict.verdict, f"not stopped: {verdict.message}", *back)
     return _stay(view, "Stopping", f"stopping at step {view.acknowledged_step}", GangAct.STOP)
 
 
 def _stopped(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
     if not view.owner.suspended:
         return _resumed_by_others(view)
-    if all(phase in _OVER for phase in closure.nodes):
+    if all(phase in OVER for phase in closure.nodes):
         return _go(view, _R.RESTARTING, "Restarting", "the visits are over; restarting the gang")
     if _past(view.restart_by, now):
         return _go(

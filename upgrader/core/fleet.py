@@ -51,6 +51,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     operands: str = ""  # on, off or empty
     revision: str = ""
     maintenance: str = ""  # value of our taint, empty where it is not tainted by us
+    closed_at: datetime | None = None  # when our taint was added
     visit: str = ""  # uid of the NodeUpgrade that holds it
     labels: dict[str, str] = {}
 

@@ -5,7 +5,7 @@ give the same shape. Every node that drifted is in exactly one batch, or held wi
 plan.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import Struct
@@ -97,16 +97,12 @@ def forecast(
     *,
     now: datetime,
     already: frozenset[str] = frozenset(),
-    returning: frozenset[str] = frozenset(),
     stopped_gangs: frozenset[str] = frozenset(),
-    resting: Mapping[str, datetime] | None = None,
 ) -> Forecast:
     """Batches and holds for everything that is still to be done.
 
-    `already`: nodes that this plan visited or is visiting; they are neither visited again nor held. `returning`: those
-    of them that are in service again when the next batch starts (a running batch, while it is watched).
-    `stopped_gangs`: gangs that this plan has stopped; none is stopped twice. `resting`: gangs that refused or did not
-    answer, and until when they are left alone.
+    `already`: nodes that this plan visited or is visiting; they are neither visited again nor held.
+    `stopped_gangs`: gangs that this plan has stopped; none is stopped twice.
 
     Raises:
         ConfigurationError: the strategy's budget is neither a number nor a percentage.
@@ -119,7 +115,6 @@ def forecast(
         drift=found,
         already=already,
         stopped_gangs=stopped_gangs,
-        resting=resting or {},
         now=now,
     )
     open_nodes = [one.node for one in found if one.drifted and one.node not in already]
@@ -128,7 +123,6 @@ def forecast(
         snapshot.nodes,
         strategy.max_unavailable,
         broken=world.broken,
-        returning=returning,
         elsewhere=snapshot.foreign_unavailable_gpus,
     )
     units = closures((name for name in open_nodes if name not in installs), snapshot.gangs)

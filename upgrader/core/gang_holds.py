@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from upgrader.core import timing
 from upgrader.core.fleet import Gang
 from upgrader.core.holds import Found, HoldReason, World
 
@@ -52,16 +51,6 @@ def _already_stopped(world: World, gang: Gang) -> Found | None:
             f"{gang.name} is being stopped by plan {gang.stopped_by}; it is waited for until that plan restarted it.",
         )
     return None
-
-
-def _left_alone(world: World, gang: Gang) -> Found | None:
-    until = world.resting.get(gang.name)
-    if until is None or until <= world.now:
-        return None
-    return (
-        HoldReason.GANG_LEFT_ALONE,
-        f"{gang.name} refused a checkpoint or did not answer; it trains on and is asked again at {timing.show(until)}.",
-    )
 
 
 def _cannot_restart(_: World, gang: Gang) -> Found | None:
@@ -149,7 +138,6 @@ def _placement(world: World, _: Gang) -> Found | None:
 
 _CHECKS: tuple[Callable[[World, Gang], Found | None], ...] = (
     _already_stopped,
-    _left_alone,
     _cannot_restart,
     _veto,
     _not_complete,

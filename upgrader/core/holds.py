@@ -1,6 +1,6 @@
 """Holds: why a node is not visited now, as one word and as a sentence with what to do about it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 
@@ -25,7 +25,6 @@ class HoldReason(StrEnum):
     GANG_UNDECLARED = "GangUndeclared"
     GANG_CANNOT_CHECKPOINT = "GangCannotCheckpoint"
     GANG_ALREADY_STOPPED = "GangAlreadyStopped"
-    GANG_LEFT_ALONE = "GangLeftAlone"
     GANG_NOT_COMPLETE = "GangNotComplete"
     GANG_LEAVES_POOL = "GangLeavesPool"
     GANG_ON_OTHER_REVISION = "GangOnOtherRevision"
@@ -65,7 +64,6 @@ class World(Struct, frozen=True, kw_only=True):
     drift: dict[str, NodeDrift]
     already: frozenset[str]
     stopped_gangs: frozenset[str]
-    resting: dict[str, datetime]  # gangs that refused or did not answer, and until when they are left alone
     now: datetime
     broken: frozenset[str]  # nodes whose driver is for another kernel than they run
     occupied: frozenset[str]  # nodes with members of gangs
@@ -80,7 +78,6 @@ class World(Struct, frozen=True, kw_only=True):
         drift: Iterable[NodeDrift],
         already: frozenset[str],
         stopped_gangs: frozenset[str],
-        resting: Mapping[str, datetime],
         now: datetime,
     ) -> "World":
         """Index a snapshot and the drift found in it."""
@@ -95,7 +92,6 @@ class World(Struct, frozen=True, kw_only=True):
             drift=found,
             already=already,
             stopped_gangs=stopped_gangs,
-            resting=dict(resting),
             now=now,
             broken=frozenset(name for name, one in found.items() if one.has(DriftReason.KERNEL)),
             occupied=frozenset().union(*(gang.nodes for gang in snapshot.gangs)),

@@ -23,7 +23,6 @@ class VisitReason(StrEnum):
     INSTALL = "Install"
     ROLLOUT = "Rollout"
     BRING_BACK = "BringBack"
-    ROLLBACK = "Rollback"
 
 
 class PlanPhase(StrEnum):
@@ -143,14 +142,15 @@ TRANSITIONS: tuple[Transition, ...] = (
     _request(
         _R.STOPPING, _R.STOPPED, _R.RESTARTING, _R.WITHDRAWN, _R.ENDED, seconds=1800, act="suspend", out=_R.RESTARTING
     ),
-    _request(_R.STOPPED, _R.RESTARTING, _R.ENDED, seconds=7200, out=_R.RESTARTING),
+    # Counted from the stop: draining, twice what lies between Off and Validating (there and back), and giving back.
+    _request(_R.STOPPED, _R.RESTARTING, _R.ENDED, seconds=9000, out=_R.RESTARTING),
     _request(_R.RESTARTING, _R.RESTORED, _R.ENDED, seconds=1800, act="resume", out=_R.ENDED),
     _request(_R.RESTORED, seconds=None),
     _request(_R.WITHDRAWN, seconds=None),
     _request(_R.ENDED, seconds=None),
     _plan(_P.PROPOSED, _P.RUNNING, _P.ABORTED, _P.SUPERSEDED),
     _plan(_P.RUNNING, _P.PAUSED, _P.ABORTING, _P.COMPLETED, _P.SUPERSEDED, _P.FAILED, act="start batch"),
-    _plan(_P.PAUSED, _P.RUNNING, _P.ABORTING, _P.SUPERSEDED),
+    _plan(_P.PAUSED, _P.RUNNING, _P.ABORTING, _P.COMPLETED, _P.SUPERSEDED, _P.FAILED),
     _plan(_P.ABORTING, _P.ABORTED),
     _plan(_P.COMPLETED),
     _plan(_P.ABORTED),

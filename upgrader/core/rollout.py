@@ -4,6 +4,7 @@ Only a started batch is stored; the rest is forecast again each time. A plan tha
 undoing: its visits end, its gangs are restarted, its marks go (law 9).
 """
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from msgspec import Struct
@@ -43,6 +44,7 @@ class TalkFacts(Struct, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
     stopped: bool = False
+    late: bool = False  # restarted since its visits took too long
 
 
 class Trouble(Struct, frozen=True, kw_only=True):
@@ -65,7 +67,7 @@ class PlanView(Struct, frozen=True, kw_only=True):
     stack_present: bool
     stack_revision: str | None  # update revision of the stack now
     started_stack_revision: str | None  # and when the plan started
-    other_running: str | None
+    first: str | None  # another plan of the stack that goes first: no batch is started meanwhile
     tolerated_failures: int
     max_interruptions: int
     batches: int
@@ -78,6 +80,41 @@ class PlanView(Struct, frozen=True, kw_only=True):
     next_batch: bool = False
     synced: bool = True
     revision_known: bool = True  # the target's ControllerRevision is written
+
+
+class Rival(Struct, frozen=True, kw_only=True):
+    """Another plan of the same stack, or this one among them."""
+
+    name: str
+    made_at: str  # creationTimestamp
+    phase: PlanPhase
+    approved: bool = False
+    run: Run = Run.GO
+    busy: bool = False  # has a batch that was started and has not ended
+
+
+UNDER_WAY = frozenset({PlanPhase.RUNNING, PlanPhase.PAUSED, PlanPhase.ABORTING})
+
+
+def goes_first(mine: Rival, others: Iterable[Rival]) -> str | None:
+    """The plan that keeps this one from starting anything, so that one stack is never changed by two.
+
+    Loops of plans run beside each other: each sees the others as they were a moment ago. Therefore a total order (the
+    older first) among those that could start, and among those that both did; and whoever has a batch keeps it.
+    """
+    for one in sorted(others, key=_age):
+        waiting = one.phase is PlanPhase.PROPOSED and one.approved and one.run is Run.GO
+        if mine.phase is PlanPhase.PROPOSED:
+            blocks = one.phase in UNDER_WAY or (waiting and _age(one) < _age(mine))
+        else:
+            blocks = one.phase in UNDER_WAY and (one.busy or _age(one) < _age(mine))
+        if blocks:
+            return one.name
+    return None
+
+
+def _age(plan: Rival) -> tuple[str, str]:
+    return plan.made_at, plan.name
 
 
 class PlanDecision(Struct, frozen=True, kw_only=True):
@@ -133,8 +170,8 @@ def _proposed(view: PlanView, *, aborting: bool) -> PlanDecision:
         return PlanDecision(phase=_P.ABORTED, message="aborted before it started; nothing was touched")
     if not view.approved:
         return PlanDecision(phase=_P.PROPOSED, message="waiting for approval (upgrader approve)")
-    if view.other_running is not None:
-        return PlanDecision(phase=_P.PROPOSED, message=f"waiting for plan {view.other_running} of the same stack")
+    if view.first is not None:
+        return PlanDecision(phase=_P.PROPOSED, message=f"waiting for plan {view.first} of the same stack")
     if view.run is Run.PAUSE:
         return PlanDecision(phase=_P.PROPOSED, message="approved, and paused by a person")
     if not view.synced:
@@ -160,12 +197,18 @@ def _running(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
     if len(failures) > view.tolerated_failures:
         return PlanDecision(
             phase=_P.PAUSED,
-            message=f"paused: {failures[-1].subject}: {failures[-1].message} "
-            "(upgrader resume goes on, upgrader rollback goes back)",
+            message=f"paused: {_brief(failures)} (upgrader resume goes on, upgrader rollback goes back)",
         )
+    if view.first is not None:
+        return PlanDecision(phase=view.phase, message=f"no batch is started while plan {view.first} is under way")
     if not view.synced:
         return PlanDecision(phase=view.phase, message=_unsynced(view))
     return _next(view, failures)
+
+
+def _brief(failures: tuple[Trouble, ...]) -> str:
+    more = f" and {len(failures) - 1} more" if len(failures) > 1 else ""
+    return f"{failures[0].subject}: {failures[0].message}{more}"
 
 
 def _unsynced(view: PlanView) -> str:
@@ -208,7 +251,12 @@ def troubles(view: PlanView) -> tuple[Trouble, ...]:
         for talk in view.talks
         if talk.phase is RequestPhase.ENDED and talk.reason == "NotRestored"
     ]
-    return (*nodes, *gangs)
+    late = [
+        Trouble(subject=talk.gang, reason="RestartByPassed", message="restarted before its visits were over")
+        for talk in view.talks
+        if talk.late
+    ]
+    return (*nodes, *gangs, *late)
 
 
 def settled_nodes(

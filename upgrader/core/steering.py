@@ -5,11 +5,12 @@ toleration in its template together with `suspend: false`, and its new pods carr
 change of a template that has started, so there, and wherever a template need not change, patches leave it alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from upgrader.core.fleet import NodeFacts
 from upgrader.core.skew import minor_of
 
 SINCE = (1, 36)
@@ -17,10 +18,21 @@ SINCE = (1, 36)
 
 # The same names as in api.names, which is above this layer; a test keeps them equal.
 STOPPED = "gpu-upgrader.io/stopped"
+FENCE = "gpu-upgrader.io/stop-given-up"
 REVISION = "gpu-upgrader.io/revision"
 MAINTENANCE = "gpu-upgrader.io/maintenance"
 
+_OURS = frozenset({(REVISION, "NotIn"), (REVISION, "Exists")})
+
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+class Way(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a restarted gang may run: nodes of one revision, so that it never meets two drivers."""
+
+    left_behind: tuple[str, ...] = ()  # revisions that it must not meet
+    settled: bool = False  # only nodes that carry a revision: none that a visit has taken it from
+    closure: str = ""  # value of the taint that its nodes still carry; empty: it keeps off every node in a visit
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,31 +49,44 @@ def possible(api_server_version: str) -> bool:
     return version is not None and version >= SINCE
 
 
+def refuge(nodes: Iterable[NodeFacts], revisions: Sequence[str]) -> str:
+    """The revision whose nodes in service offer most GPUs; the first of equals, empty where none offers any.
+
+    For a gang that cannot wait for its own nodes any longer: it must not meet two drivers, nor a node in a visit.
+    """
+    free = [node for node in nodes if node.ready and not node.taken and not node.unschedulable]
+    offered = {one: sum(node.gpus_allocatable for node in free if node.revision == one) for one in revisions}
+    best = max(offered, key=lambda one: offered[one], default="")
+    return best if offered.get(best) else ""
+
+
 def stop_patch(plan: str, request: str, *, suspended: bool) -> dict[str, Any]:
     """Suspend and record in one patch. `suspended`: what the Job was before."""
     record = msgspec.json.encode(Record(plan=plan, request=request, previous=suspended)).decode()
     return {"metadata": {"annotations": {STOPPED: record}}, "spec": {"suspend": True}}
 
 
-def resume_patch(
-    template_spec: Mapping[str, Any], left_behind: Sequence[str], closure: str, *, steer: bool = True
-) -> dict[str, Any]:
-    """Resume, drop the record, and steer: never to a revision left behind, and into the gang's own closure.
+def resume_patch(template_spec: Mapping[str, Any], way: Way, *, steer: bool = True) -> dict[str, Any]:
+    """Resume, drop the record, and steer.
 
     What an earlier restart had put there is replaced. The user's own terms and tolerations stay as they are.
 
     Args:
         template_spec: the pod spec in the Job's template, as on the wire.
-        left_behind: revisions that the gang must not meet; none takes our own expression away.
-        closure: value of the taint that its nodes still carry; empty takes our own toleration away.
+        way: where it may run; an empty one takes our own expression and toleration away.
         steer: whether the template may be changed: false where the API server does not take it, and for a Job that
             is not suspended (somebody resumed it, and the record alone is dropped).
     """
     spec: dict[str, Any] = {"suspend": False}
-    changes = _changes(template_spec, left_behind, closure) if steer else {}
+    changes = _changes(template_spec, way) if steer else {}
     if changes:
         spec["template"] = {"spec": changes}
     return {"metadata": {"annotations": {STOPPED: None}}, "spec": spec}
+
+
+def fence_patches(request: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two patches after which the Job is as it was, with a later resourceVersion."""
+    return {"metadata": {"annotations": {FENCE: request}}}, {"metadata": {"annotations": {FENCE: None}}}
 
 
 def record_of(annotations: Mapping[str, str]) -> Record | None:
@@ -75,14 +100,14 @@ def record_of(annotations: Mapping[str, str]) -> Record | None:
         return None
 
 
-def _changes(spec: Mapping[str, Any], left_behind: Sequence[str], closure: str) -> dict[str, Any]:
+def _changes(spec: Mapping[str, Any], way: Way) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     before = spec.get("tolerations") or []
-    tolerations = _tolerations(before, closure)
+    tolerations = _tolerations(before, way.closure)
     if tolerations != before:
         changes["tolerations"] = tolerations
     terms = _terms_of(spec)
-    steered = _steered(terms, left_behind)
+    steered = _steered(terms, way)
     if steered != terms:
         required = {"nodeSelectorTerms": steered} if steered else None
         changes["affinity"] = {"nodeAffinity": {_REQUIRED: required}}
@@ -100,19 +125,23 @@ def _terms_of(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return required.get("nodeSelectorTerms") or []
 
 
-def _steered(terms: Sequence[Mapping[str, Any]], left_behind: Sequence[str]) -> list[Mapping[str, Any]]:
+def _steered(terms: Sequence[Mapping[str, Any]], way: Way) -> list[Mapping[str, Any]]:
     """Terms are ORed, so ours goes into each of them; where the user has none it is the only one."""
     kept = [bare for bare in map(_without_ours, terms) if bare is not None]
-    if not left_behind:
+    ours: list[dict[str, Any]] = []
+    if way.left_behind:
+        ours.append({"key": REVISION, "operator": "NotIn", "values": sorted(set(way.left_behind))})
+    if way.settled:
+        ours.append({"key": REVISION, "operator": "Exists"})
+    if not ours:
         return kept
-    ours = {"key": REVISION, "operator": "NotIn", "values": sorted(set(left_behind))}
-    return [_with(term, ours) for term in kept] or [{"matchExpressions": [ours]}]
+    return [_with(term, ours) for term in kept] or [{"matchExpressions": ours}]
 
 
 def _without_ours(term: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """A term as the user wrote it; None where there was nothing in it but ours."""
     expressions = term.get("matchExpressions") or []
-    kept = [one for one in expressions if (one.get("key"), one.get("operator")) != (REVISION, "NotIn")]
+    kept = [one for one in expressions if (one.get("key"), one.get("operator")) not in _OURS]
     if len(kept) == len(expressions):
         return term
     rest = {key: value for key, value in term.items() if key != "matchExpressions"}
@@ -121,7 +150,7 @@ def _without_ours(term: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return rest or None
 
 
-def _with(term: Mapping[str, Any], ours: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with(term: Mapping[str, Any], ours: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     if not any(term.values()):
         return term  # an empty term matches no node at all: with ours in it, it would match nearly every one
-    return {**term, "matchExpressions": [*(term.get("matchExpressions") or []), ours]}
+    return {**term, "matchExpressions": [*(term.get("matchExpressions") or []), *ours]}

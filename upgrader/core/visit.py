@@ -12,6 +12,9 @@ import msgspec
 from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, ends
 from upgrader.core.visit_facts import Act, ClosureView, Decision, Errand, NodeView, OtherPod, Outcome
 
+LAST_ACT = timedelta(seconds=60)
+"""How long beyond its deadline a revert that failed still tries to switch the operands off."""
+
 SETTLE = timedelta(seconds=5)
 """Pods are listed again this long after the taint: a bind that was on its way has landed by then."""
 
@@ -41,7 +44,7 @@ def decide(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     decision = _STEPS[view.phase](view, closure, now)
     late = view.deadline is not None and now >= view.deadline
     if late and decision.phase is view.phase and not decision.on_siblings:
-        return _late(view, decision)
+        return _late(view, decision, now)
     return decision
 
 
@@ -63,19 +66,23 @@ def _undo(view: NodeView) -> Decision | None:
     return _go(view, _P.RELEASING, failure="Aborted", message="the plan was aborted; the marks are taken away")
 
 
-def _turn(view: NodeView, failure: str, message: str) -> Decision:
+def _turn(view: NodeView, failure: str, message: str, now: datetime | None = None) -> Decision:
     """Revert, or give up where this already was the revert."""
     if view.reverting:
+        off = view.node is None or view.node.operands != "on"
+        if not off and not (now and view.deadline and now >= view.deadline + LAST_ACT):
+            return _stay(view, f"{message}; switching the operands off before giving up", Act.OPERANDS_OFF)
+        what = "operands stay off" if off else "its operands could not be switched off"
         return _go(
             view,
             _P.FAILED,
             failure="RevertFailed",
-            message=f"{message}; this was the revert: operands stay off and the taint stays, a person must look",
+            message=f"{message}; this was the revert: {what} and the taint stays, a person must look",
         )
     return Decision(phase=_P.OFF, reverting=True, failure=failure, message=f"{message}; going back")
 
 
-def _late(view: NodeView, waiting: Decision) -> Decision:
+def _late(view: NodeView, waiting: Decision, now: datetime) -> Decision:
     why = f"{view.phase} took longer than its deadline: {waiting.message or 'no answer'}"
     match view.phase:
         case _P.PREPARING:
@@ -87,7 +94,7 @@ def _late(view: NodeView, waiting: Decision) -> Decision:
         case _P.DRAINING:
             return _go(view, _P.RELEASING, failure="NotDrained", message=why)
         case _P.OFF | _P.VISITING | _P.TURNING_ON | _P.VALIDATING:
-            return _turn(view, f"{view.phase}Late", why)
+            return _turn(view, f"{view.phase}Late", why, now)
         case _P.RELEASING:
             return _released(view, f"{why}; given back without the gang")
         case _P.PENDING | _P.SUCCEEDED | _P.FAILED | _P.GONE:
@@ -110,7 +117,7 @@ def _pending(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
 
 
 def _preparing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
-    del now
+    del closure, now
     acts = (Act.CLOSE, Act.PREPARE) if view.reason is VisitReason.BRING_BACK else (Act.PREPARE,)
     match view.prepare.outcome:
         case Outcome.ABSENT:
@@ -120,7 +127,6 @@ def _preparing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         case Outcome.FAILED:
             return _untouched_or_release(view, "NotPrepared", _said(view.prepare, "the prepare pod failed"))
         case Outcome.SUCCEEDED:
-            del closure
             return _go(view, _P.PREPARED, message="everything for the visit is on the node")
 
 
@@ -132,6 +138,8 @@ def _prepared(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     behind = [one.name for one in closure.nodes if one.phase in {_P.PENDING, _P.PREPARING}]
     if behind:
         return _stay(view, f"waiting for {len(behind)} node(s) of the closure to be prepared")
+    if closure.refused:
+        return _untouched_or_release(view, "NotAcknowledged", closure.refused)
     gone = [one for one in closure.requests if one.phase is RequestPhase.WITHDRAWN]
     if gone:
         return _untouched_or_release(view, "NotAcknowledged", f"{gone[0].gang}: {gone[0].message}")
@@ -147,7 +155,7 @@ def _closing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         return _go(view, _P.RELEASING, failure="AcknowledgementLost", message=f"{lost[0].gang}: {lost[0].message}")
     if view.node is None or view.node.visit != view.uid:
         return _stay(view, "tainting the node", Act.CLOSE)
-    strangers = [pod for pod in view.others if not (pod.member or pod.evictable or _harmless(view, pod))]
+    strangers = [pod for pod in view.others if not (pod.member or pod.evictable)]
     if strangers and view.reason is not VisitReason.BRING_BACK:
         pod = strangers[0]
         return _go(
@@ -159,7 +167,7 @@ def _closing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     turned = [one.name for one in closure.nodes if one.phase in {_P.RELEASING, _P.FAILED}]
     if turned:
         return _go(view, _P.RELEASING, failure="SiblingFailed", message=f"{turned[0]} of the same closure was let go")
-    if now < view.phase_since + SETTLE:
+    if now < (view.node.closed_at or view.phase_since) + SETTLE:
         return _stay(view, "listing pods once more before anything is stopped")
     return _go(view, _P.DRAINING, message="closed; no new GPU pod")
 
@@ -265,6 +273,11 @@ def _with_siblings(view: NodeView, closure: ClosureView) -> Decision:
     return _go(view, _P.RELEASING, message="valid, with all its siblings")
 
 
+def kept(view: NodeView) -> bool:
+    """Whether the visit failed and left its marks on the node, for a person."""
+    return view.phase is _P.FAILED and view.node is not None and view.node.visit == view.uid
+
+
 def _valid(view: NodeView) -> bool:
     return view.phase is _P.VALIDATING and view.validate.outcome is Outcome.SUCCEEDED
 
@@ -273,7 +286,11 @@ def _releasing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     del now
     waiting = [one.gang for one in closure.requests if one.phase in _STOPPED and one.phase is not RequestPhase.ENDED]
     stopping = [one.gang for one in closure.requests if one.phase is RequestPhase.STOPPING]
-    unbound = [one.gang for one in closure.requests if one.phase is RequestPhase.RESTARTING and not one.bound]
+    # With a node that is kept, the gang must not come back here, so nobody waits for it to be placed.
+    placed = not any(kept(one) for one in closure.nodes)
+    unbound = [
+        one.gang for one in closure.requests if placed and one.phase is RequestPhase.RESTARTING and not one.bound
+    ]
     asked = [one.gang for one in closure.requests if one.phase in _ASKED]
     for gangs, what in (
         (waiting, "be restarted"),

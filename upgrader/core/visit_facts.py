@@ -86,6 +86,7 @@ class ClosureView(Struct, frozen=True, kw_only=True):
     requests: tuple[RequestFacts, ...] = ()
     gangs: int = 0  # gangs that must have a request before anything is closed
     undo: bool = False  # plan aborted or deleted
+    refused: str = ""  # why its gangs cannot be asked now; then the closure is let go
 
 
 class Act(StrEnum):

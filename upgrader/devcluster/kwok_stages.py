@@ -16,7 +16,8 @@ _RUNNING = """
 phase: Running
 startTime: {{ $now | Quote }}
 hostIP: {{ NodeIPWith .spec.nodeName | Quote }}
-podIP: {{ PodIPWith .spec.nodeName (or .spec.hostNetwork false) .metadata.uid .metadata.name .metadata.namespace | Quote }}
+{{ $host := or .spec.hostNetwork false }}
+podIP: {{ PodIPWith .spec.nodeName $host .metadata.uid .metadata.name .metadata.namespace | Quote }}
 conditions:
 {{ range (list "Initialized" "Ready" "ContainersReady") }}
 - { type: {{ . }}, status: "True", lastTransitionTime: {{ $now | Quote }} }

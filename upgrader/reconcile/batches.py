@@ -55,7 +55,12 @@ def batch_status(
     return BatchStatus(
         number=number,
         closures=[
-            ClosureStatus(name=one.name, nodes=list(one.nodes), gangs=list(one.gangs), gpus=one.gpus)
+            ClosureStatus(
+                name=orders.closure_name(plan.metadata.uid, number, one.nodes),
+                nodes=list(one.nodes),
+                gangs=list(one.gangs),
+                gpus=one.gpus,
+            )
             for one in batch.closures
         ],
         started_at=timing.show(now),

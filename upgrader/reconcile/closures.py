@@ -4,23 +4,27 @@ Reads are made anew for each closure in each step, right before its decisions; w
 to the next step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
 from upgrader.api.resources import NAMESPACES
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
-from upgrader.core import timing, visit
-from upgrader.core.conversation import GangClosure
-from upgrader.core.errors import ConflictError, NotFoundError
+from upgrader.core import steering, timing, visit
+from upgrader.core.conversation import OVER, GangClosure
+from upgrader.core.errors import ConflictError, NotFoundError, ThrottledError, UpgraderError
 from upgrader.core.phases import NodePhase, RequestPhase, ends
 from upgrader.core.visit_facts import ClosureView, NodeView, RequestFacts
+from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.pod_facts import declared
-from upgrader.reconcile.talks import Talk, advance, read_talk
+from upgrader.reconcile.talks import REFUSED, Talk, advance, read_talk
+from upgrader.reconcile.talks import say as say_of_talk
 from upgrader.reconcile.visit_view import read_visit
 from upgrader.reconcile.visits import perform
+from upgrader.reconcile.visits import say as say_of_visit
 
 log = structlog.get_logger()
 
@@ -32,12 +36,16 @@ class Closure:
     """A closure under way, as its plan (or, without one, its stack) knows it."""
 
     name: str
+    resource: str
+    """Extended resource whose devices are its GPUs."""
     visits: Sequence[NodeUpgrade]
     requests: Sequence[CheckpointRequest] = ()
     gangs: int = 0
     undo: bool = False
     ask_until: str | None = None
     revisions_left: Sequence[str] = ()
+    refused: str = ""
+    """Why its gangs cannot be asked now; then it is let go."""
 
     @property
     def open(self) -> bool:
@@ -49,8 +57,7 @@ class Closure:
 
 async def step(context: Context, closure: Closure) -> None:
     """One step of one closure: its gangs first, so that nodes see what became of them at the next look."""
-    resource = closure.visits[0].spec.target.resource_name
-    talks = [await read_talk(context, request, resource) for request in closure.requests]
+    talks = [await read_talk(context, request, closure.resource) for request in closure.requests]
     views = await _views(context, closure, talks)
     for talk in talks:
         if not ends(talk.view.phase):
@@ -60,6 +67,7 @@ async def step(context: Context, closure: Closure) -> None:
         requests=tuple(_facts(talk) for talk in talks),
         gangs=closure.gangs,
         undo=closure.undo,
+        refused=closure.refused,
     )
     for upgrade, view in zip(closure.visits, views, strict=True):
         if not ends(view.phase):
@@ -95,23 +103,47 @@ async def _converse(
     )
     try:
         decision = await advance(
-            context, talk, around, away_from=_away_from(closure, views), ask_until=closure.ask_until
+            context, talk, around, where=where(context, closure, views), ask_until=closure.ask_until
         )
     except (ConflictError, NotFoundError) as error:
         log.info("looks again", request=talk.view.name, because=error.brief)
+        return
+    except REFUSED as error:
+        await _refused(error, talk.view.name, partial(say_of_talk, context, talk, error))
         return
     if decision.phase is not talk.view.phase:
         log.info("conversation", gang=talk.view.gang, phase=decision.phase.value, message=decision.message)
 
 
-def _away_from(closure: Closure, views: Sequence[NodeView]) -> Sequence[str]:
-    """Revisions that a restarted gang must not meet: the old ones after a success, the new one after going back.
+def where(context: Context, closure: Closure, views: Sequence[NodeView]) -> steering.Way:
+    """Where a gang of this closure may be restarted: on the old revisions or on the new one, never on both.
 
-    Either way its nodes are all of one revision; NotIn also matches a node whose label comes when it is given back.
+    After the visits: on its own nodes, whose taint it tolerates, and on others of their revision; NotIn also matches a
+    node whose label comes when it is given back. Before they are over, or where a node is kept: on nodes in service.
     """
     there = [view for view in views if view.phase is not NodePhase.GONE]
+    left = tuple(closure.revisions_left)
+    targets = {one.spec.target.revision for one in closure.visits}
+    if any(view.phase not in OVER and view.phase not in visit.BEFORE_OFF for view in there):
+        known = (*sorted(targets), *left)
+        nodes = [observe.node_facts(one, closure.resource) for one in (context.nodes.snapshot() or {}).values()]
+        # Where nothing is free, it is what its own nodes are on their way to.
+        chosen = steering.refuge(nodes, known) or ((left[:1] if there[0].reverting else sorted(targets)) or ("",))[0]
+        return steering.Way(left_behind=tuple(one for one in known if one != chosen), settled=True)
     forward = all(view.phase in {NodePhase.RELEASING, NodePhase.SUCCEEDED} and not view.failure for view in there)
-    return closure.revisions_left if forward else [closure.visits[0].spec.target.revision]
+    here = "" if any(visit.kept(view) for view in there) else closure.name
+    return steering.Way(left_behind=left if forward else tuple(sorted(targets)), closure=here)
+
+
+async def _refused(error: UpgraderError, name: str, say: Callable[[], Awaitable[None]]) -> None:
+    """One object's refusal stops nobody else's step; a whole API server that is away or busy does."""
+    if isinstance(error, ThrottledError):
+        raise error
+    log.warning("refused", of=name, because=error.brief, details=error.details)
+    try:
+        await say()
+    except (ConflictError, NotFoundError) as missed:
+        log.info("looks again", of=name, because=missed.brief)
 
 
 async def _walk(context: Context, closure: Closure, upgrade: NodeUpgrade, view: NodeView, facts: ClosureView) -> None:
@@ -120,6 +152,9 @@ async def _walk(context: Context, closure: Closure, upgrade: NodeUpgrade, view: 
         await perform(context, upgrade, view, decision, closure.ask_until)
     except (ConflictError, NotFoundError) as error:
         log.info("looks again", visit=view.name, because=error.brief)
+        return
+    except REFUSED as error:
+        await _refused(error, view.name, partial(say_of_visit, context, upgrade, error))
         return
     if decision.phase is not view.phase:
         log.info(

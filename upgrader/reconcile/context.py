@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import ResourceKind
@@ -32,13 +32,6 @@ class Context:
     """Pause between two steps of anything else."""
     notice_seconds: float = 30.0
     """A phase that waits longer than this says in its status for what."""
-
-
-class Phased(Protocol):
-    """An object with a phase and metadata."""
-
-    @property
-    def metadata(self) -> ObjectMeta: ...
 
 
 async def record(

@@ -34,8 +34,9 @@ async def _resolve(context: Context, image: DriverImage) -> dict[str, Any]:
     try:
         digest = await context.registry.digest(image.spec.image)
     except RegistryError as error:
+        known = image.status.phase is DriverImagePhase.UNUSABLE  # nothing new was learnt
         return {
-            "phase": DriverImagePhase.RETRYING.value,
+            "phase": (DriverImagePhase.UNUSABLE if known else DriverImagePhase.RETRYING).value,
             "message": f"the registry did not answer, trying again: {error.brief}",
             "checkedAt": timing.show(now),
         }

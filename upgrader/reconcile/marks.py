@@ -9,9 +9,9 @@ from upgrader.api.kubernetes import Node, Taint
 from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
 
 
-def close(node: Node, upgrade: NodeUpgrade) -> dict[str, Any] | None:
-    """Taint and claim; None where both are there already."""
-    ours = Taint(key=names.TAINT_MAINTENANCE, value=upgrade.spec.closure, effect="NoSchedule")
+def close(node: Node, upgrade: NodeUpgrade, now: str) -> dict[str, Any] | None:
+    """Taint (added `now`, RFC 3339) and claim; None where both are there already."""
+    ours = Taint(key=names.TAINT_MAINTENANCE, value=upgrade.spec.closure, effect="NoSchedule", time_added=now)
     held = node.metadata.annotations.get(names.ANNOTATION_VISIT) == upgrade.metadata.uid
     if held and any((one.key, one.value) == (ours.key, ours.value) for one in node.spec.taints):
         return None
@@ -44,12 +44,12 @@ def operands_on() -> dict[str, Any]:
     return {"metadata": {"labels": {names.LABEL_OPERANDS: names.ON}}}
 
 
-def give_back(node: Node, goal: NodeState) -> dict[str, Any]:
-    """Taint and claim go; the revision comes where the walk took it away and the operands are on again."""
+def give_back(node: Node, revision: str) -> dict[str, Any]:
+    """Taint and claim go; the revision that the walk arrived at comes, where the operands are on again."""
     labels: dict[str, str] = {}
     on = node.metadata.labels.get(names.LABEL_OPERANDS) == names.ON
-    if on and names.LABEL_REVISION not in node.metadata.labels and goal.revision:
-        labels[names.LABEL_REVISION] = goal.revision
+    if on and names.LABEL_REVISION not in node.metadata.labels and revision:
+        labels[names.LABEL_REVISION] = revision
     return {
         "metadata": {"annotations": {names.ANNOTATION_VISIT: None}, "labels": labels},
         "spec": {"taints": foreign_taints(node) or None},

@@ -11,14 +11,14 @@ import msgspec
 
 from upgrader.api import names
 from upgrader.api.kubernetes import Job, Namespace, Node, Pod, PodDisruptionBudget
-from upgrader.api.resources import DRIVER_IMAGES, JOBS, NAMESPACES, PDBS, PODS
-from upgrader.api.v1alpha1 import DriverImage, GpuStack, GpuStackSpec
-from upgrader.core import steering
+from upgrader.api.resources import DRIVER_IMAGES, JOBS, NAMESPACES, PDBS, PODS, UPGRADE_PLANS
+from upgrader.api.v1alpha1 import DriverImage, GpuStack, GpuStackSpec, UpgradePlan
+from upgrader.core import steering, timing
 from upgrader.core.declarations import Declared, nearest
 from upgrader.core.disruption import DisruptionBudget, Requirement, Selector, blocked
 from upgrader.core.fleet import Gang, ImageFacts, NodeFacts, Snapshot, Target
 from upgrader.core.gangs import JobFacts, gangs_of
-from upgrader.core.phases import DriverImagePhase
+from upgrader.core.phases import DriverImagePhase, ends
 from upgrader.core.revisions import with_revision
 from upgrader.reconcile.pod_facts import (
     asked_id,
@@ -102,6 +102,7 @@ def node_facts(node: Node, resource: str) -> NodeFacts:
         operands=labels.get(names.LABEL_OPERANDS, ""),
         revision=labels.get(names.LABEL_REVISION, ""),
         maintenance=(ours.value or "without a name") if ours is not None else "",
+        closed_at=timing.parse(ours.time_added) if ours is not None and ours.time_added else None,
         visit=node.metadata.annotations.get(names.ANNOTATION_VISIT, ""),
         labels=labels,
     )
@@ -153,17 +154,18 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     budgets: Sequence[PodDisruptionBudget] = ()
     images: Sequence[DriverImage] = ()
     namespaces: Sequence[Namespace] = ()
+    plans: Sequence[UpgradePlan] = ()
     api_server_version: str = ""
 
 
-def snapshot_of(seen: Reading, spec: GpuStackSpec, resource: str, now: datetime) -> Snapshot:
+def snapshot_of(seen: Reading, spec: GpuStackSpec, resource: str, now: datetime, *, stack: str = "") -> Snapshot:
     """What was read, for one stack: its nodes, and the gangs that have a member on one of them.
 
     `resource` is the extended resource whose devices are GPUs; an older revision of the stack may have another one.
     """
     nodes = seen.nodes
     pool = {name: node_facts(node, resource) for name, node in nodes.items() if in_pool(node, spec)}
-    others = (node_facts(node, resource) for name, node in nodes.items() if name not in pool)
+    others = [node_facts(node, resource) for name, node in nodes.items() if name not in pool]
     gangs = [gang for gang in _gangs(seen, resource) if gang.nodes & pool.keys()]
     return Snapshot(
         cluster=next((one.metadata.uid for one in seen.namespaces if one.metadata.name == CLUSTER_NAMESPACE), ""),
@@ -175,9 +177,27 @@ def snapshot_of(seen: Reading, spec: GpuStackSpec, resource: str, now: datetime)
         ),
         pdb_blocked=blocked(gangs, (disruption_budget(one) for one in seen.budgets)),
         steering=steering.possible(seen.api_server_version),
-        foreign_unavailable_gpus=sum(node.gpus for node in others if node.taken),
+        foreign_unavailable_gpus=_taken_elsewhere(seen.plans, others, stack),
         api_server_version=seen.api_server_version,
     )
+
+
+def _taken_elsewhere(plans: Sequence[UpgradePlan], others: Sequence[NodeFacts], stack: str) -> int:
+    """GPUs of the started batches of other stacks' plans, and of other nodes that a visit holds without a batch.
+
+    A node in its visit shows no GPUs: it counts as the largest that is known.
+    """
+    batches = [
+        batch
+        for plan in plans
+        if plan.spec.stack != stack and not ends(plan.status.phase)
+        for batch in plan.status.batches
+        if batch.ended_at is None
+    ]
+    planned = {name for batch in batches for closure in batch.closures for name in closure.nodes}
+    largest = max((node.gpus for node in others), default=0)
+    alone = (node.gpus or max(1, largest) for node in others if node.taken and node.name not in planned)
+    return sum(closure.gpus for batch in batches for closure in batch.closures) + sum(alone)
 
 
 async def read_snapshot(
@@ -206,9 +226,10 @@ async def read_snapshot(
         budgets=await cluster.list(PDBS),
         images=await cluster.list(DRIVER_IMAGES),
         namespaces=await cluster.list(NAMESPACES),
+        plans=await cluster.list(UPGRADE_PLANS),
         api_server_version=api_server_version,
     )
-    return snapshot_of(seen, stack.spec, target.resource_name, now)
+    return snapshot_of(seen, stack.spec, target.resource_name, now, stack=stack.metadata.name)
 
 
 def _gangs(seen: Reading, resource: str) -> tuple[Gang, ...]:

@@ -38,15 +38,17 @@ def drift_counts(found: Sequence[NodeDrift]) -> list[DriftCount]:
 
 async def sweep(context: Context, read: Read) -> None:
     """Remove DaemonSets of this stack that no node, no visit under way and no present revision needs."""
-    needed = {node.driver_key for node in read.snapshot.nodes} | {node.plugin_key for node in read.snapshot.nodes}
+    if read.running is not None:
+        return
     selector = f"{names.LABEL_STACK}={read.stack.metadata.name}"
+    # Listed before the visits: what is made for a visit that is ordered from now on is not among them.
+    present = await context.cluster.list(DAEMONSETS, context.stack.namespace, labels=selector)
+    needed = {node.driver_key for node in read.snapshot.nodes} | {node.plugin_key for node in read.snapshot.nodes}
     for visit in await context.cluster.list(NODE_UPGRADES, labels=selector):
         if not ends(visit.status.phase):
             for state in (visit.spec.source, visit.spec.target):
                 needed |= {state.driver_key, state.plugin_key}
-    if read.running is not None:
-        return
-    for one in await context.cluster.list(DAEMONSETS, context.stack.namespace, labels=selector):
+    for one in present:
         key = one.metadata.labels.get(names.LABEL_IMAGE_KEY, "")
         if key and key not in needed and one.status.desired_number_scheduled == 0:
             context.leadership.check()

@@ -52,6 +52,14 @@ def lone_closure(node: str) -> str:
     return f"n-{digits(node, count=10)}"
 
 
+def closure_name(plan: str, batch: int, nodes: Sequence[str]) -> str:
+    """Name of a started closure, and value of its taint.
+
+    Never the same in another batch: a Job keeps the toleration that it was restarted with.
+    """
+    return f"c-{digits(plan, str(batch), *sorted(nodes), count=10)}"
+
+
 def visit_name(node: str, *identity: str) -> str:
     """Name of a NodeUpgrade."""
     return object_name(node, node, *identity)
@@ -88,7 +96,12 @@ def node_upgrade(order: Order, owner: dict[str, Any] | None = None) -> dict[str,
     return {
         "apiVersion": NODE_UPGRADES.api_version,
         "kind": NODE_UPGRADES.kind,
-        "metadata": {"name": order.name, "labels": labels, "ownerReferences": [owner] if owner else []},
+        "metadata": {
+            "name": order.name,
+            "labels": labels,
+            "ownerReferences": [owner] if owner else [],
+            "finalizers": [names.FINALIZER],
+        },
         "spec": spec,
     }
 

@@ -13,13 +13,21 @@ from upgrader.api import names
 from upgrader.api.explicit import explicit
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import UPGRADE_PLANS
-from upgrader.api.v1alpha1 import Failure, ForecastSummary, Hold, NodeUpgrade, PlanCounts, UpgradePlan
+from upgrader.api.v1alpha1 import (
+    CheckpointRequest,
+    Failure,
+    ForecastSummary,
+    Hold,
+    NodeUpgrade,
+    PlanCounts,
+    UpgradePlan,
+)
 from upgrader.core import timing
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.errors import ConflictError
 from upgrader.core.naming import object_name
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
-from upgrader.core.rollout import PlanDecision, PlanView, TalkFacts, VisitFacts
+from upgrader.core.rollout import PlanDecision, PlanView, Rival, TalkFacts, VisitFacts, goes_first
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.orders import LABEL_BATCH
 from upgrader.telemetry import metrics
@@ -30,16 +38,12 @@ if TYPE_CHECKING:
 WORST = 10
 """Holds that the status shows; `upgrader plan` shows all."""
 
-UNDER_WAY = frozenset({PlanPhase.RUNNING, PlanPhase.PAUSED, PlanPhase.ABORTING})
-
 
 def view(read: Read) -> PlanView:
     """The values that `core.rollout.decide` works on."""
     plan, made, batch = read.plan, read.forecast, read.open_batch
     stack_revision = read.stack.status.update_revision if read.stack is not None else None
-    others = [
-        one.metadata.name for one in read.others if one.spec.stack == plan.spec.stack and one.status.phase in UNDER_WAY
-    ]
+    others = [_rival(one) for one in read.others if one.spec.stack == plan.spec.stack]
     return PlanView(
         name=plan.metadata.name,
         phase=plan.status.phase,
@@ -50,7 +54,7 @@ def view(read: Read) -> PlanView:
         stack_present=read.stack is not None,
         stack_revision=stack_revision,
         started_stack_revision=plan.status.stack_revision,
-        other_running=others[0] if others else None,
+        first=goes_first(_rival(plan), others),
         tolerated_failures=plan.spec.tolerated_failures,
         max_interruptions=plan.spec.approval.envelope.max_interruptions if plan.spec.approval else 0,
         batches=len(plan.status.batches),
@@ -66,6 +70,7 @@ def view(read: Read) -> PlanView:
                 reason=one.status.reason,
                 message=one.status.message,
                 stopped=one.status.stopped_at is not None,
+                late=_late(one),
             )
             for one in read.requests
         ),
@@ -77,6 +82,22 @@ def view(read: Read) -> PlanView:
     )
 
 
+def _rival(plan: UpgradePlan) -> Rival:
+    return Rival(
+        name=plan.metadata.name,
+        made_at=plan.metadata.creation_timestamp,
+        phase=plan.status.phase,
+        approved=plan.spec.approval is not None,
+        run=plan.spec.run,
+        busy=any(one.ended_at is None for one in plan.status.batches),
+    )
+
+
+def _late(request: CheckpointRequest) -> bool:
+    restarted, latest = request.status.restarted_at, request.status.restart_by
+    return bool(restarted and latest) and timing.parse(restarted or "") >= timing.parse(latest or "")
+
+
 def visit_facts(visits: Sequence[NodeUpgrade]) -> tuple[VisitFacts, ...]:
     """The plan's visits."""
     return tuple(
@@ -86,13 +107,26 @@ def visit_facts(visits: Sequence[NodeUpgrade]) -> tuple[VisitFacts, ...]:
             batch=int(one.metadata.labels.get(LABEL_BATCH, "0")),
             phase=one.status.phase,
             failure=one.status.reason,
-            message=one.status.message,
+            message=_why(one) if one.status.phase is NodePhase.FAILED else one.status.message,
             ended_at=timing.parse(one.status.steps[-1].ended_at)
             if one.status.steps and one.status.steps[-1].ended_at
             else None,
         )
         for one in visits
     )
+
+
+def _why(upgrade: NodeUpgrade) -> str:
+    """What was said where the walk turned: what follows it is only the way back."""
+    steps = upgrade.status.steps
+    offs = [at for at, one in enumerate(steps) if one.name is NodePhase.OFF]
+    if upgrade.status.reason == "RevertFailed" or not steps:
+        return upgrade.status.message
+    if upgrade.status.reverting and len(offs) > 1:
+        return steps[offs[1] - 1].result
+    if steps[-1].name is NodePhase.RELEASING and len(steps) > 1:
+        return steps[-2].result
+    return upgrade.status.message
 
 
 def _created(read: Read) -> bool:
@@ -145,7 +179,7 @@ def render(context: Context, read: Read, decision: PlanDecision) -> dict[str, An
 def _holds(read: Read) -> list[dict[str, Any]]:
     if read.forecast is None:
         return []
-    metrics.show_holds(Counter(hold.reason.value for hold in read.forecast.holds))
+    metrics.show_holds(read.plan.metadata.name, Counter(hold.reason.value for hold in read.forecast.holds))
     cooling = [
         Hold(subject=node, reason="RetriedLater", message="its closure was let go and is left alone for a while")
         for node in sorted(read.cooling)
@@ -157,10 +191,10 @@ def _holds(read: Read) -> list[dict[str, Any]]:
 
 def _counts(read: Read) -> PlanCounts:
     latest = {one.node: one for one in sorted(visit_facts(read.visits), key=lambda one: one.batch)}
-    still = read.forecast.summary.drifted if read.forecast is not None else 0
+    still = {one.node for one in read.forecast.drift if one.drifted} if read.forecast is not None else set()
     done = sum(one.phase is NodePhase.SUCCEEDED for one in latest.values())
     return PlanCounts(
-        nodes=max(read.plan.status.counts.nodes, len(latest) + still),
+        nodes=max(read.plan.status.counts.nodes, len(latest.keys() | still)),
         succeeded=done,
         failed=sum(one.phase is NodePhase.FAILED for one in latest.values()),
         interruptions=sum(one.status.stopped_at is not None for one in read.requests),
@@ -200,13 +234,19 @@ async def _tell(context: Context, plan: UpgradePlan, decision: PlanDecision) -> 
     )
 
 
-async def ensure_undo(context: Context, plan: UpgradePlan) -> None:
-    """The rollback plan of AbortAndUndo: an ordinary plan to the revision that the nodes had before."""
-    left = plan.status.revisions_left
+async def ensure_undo(context: Context, read: Read, plan: UpgradePlan) -> None:
+    """The rollback plan of AbortAndUndo: an ordinary plan to the revision that the upgraded nodes had before."""
+    upgraded = [one for one in read.visits if one.status.phase is NodePhase.SUCCEEDED]
+    left = sorted({one.spec.source.revision for one in upgraded if one.spec.source.revision})
     if plan.status.rollback_plan is not None or not left:
         return
+    if len(left) > 1:
+        message = f"aborted; its nodes had revisions {', '.join(left)}: choose one and use upgrader rollback"
+        if plan.status.message != message:
+            await record(context, UPGRADE_PLANS, plan.metadata, {"message": message})
+        return
     name = object_name(f"{plan.metadata.name}-undo", plan.metadata.uid, "undo")
-    spec = explicit(plan.spec) | {"targetRevision": left[-1], "run": "Go"}
+    spec = explicit(plan.spec) | {"targetRevision": left[0], "run": "Go"}
     body = {
         "apiVersion": UPGRADE_PLANS.api_version,
         "kind": UPGRADE_PLANS.kind,

@@ -9,17 +9,24 @@ import msgspec
 import structlog
 
 from upgrader.api import names
-from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
+from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, NODE_UPGRADES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import BatchStatus, CheckpointRequest, ClosureStatus, GpuStack, NodeUpgrade, UpgradePlan
 from upgrader.core import rollout
+from upgrader.core.drift import drift
+from upgrader.core.errors import ThrottledError
 from upgrader.core.fleet import Snapshot, Target
 from upgrader.core.forecast import Forecast, StrategyFacts, forecast
+from upgrader.core.gang_holds import gang_holds
+from upgrader.core.holds import World
 from upgrader.core.phases import NodePhase, PlanPhase, ends
 from upgrader.core.rollout import PlanDecision
 from upgrader.reconcile import batches, closures, observe, plan_status
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.orders import LABEL_BATCH
 from upgrader.reconcile.revisions import read_target
+from upgrader.reconcile.talks import REFUSED
+from upgrader.reconcile.visits import forget
+from upgrader.telemetry import metrics
 
 log = structlog.get_logger()
 
@@ -52,6 +59,7 @@ async def step(context: Context, name: str) -> float | None:
     """
     plan = await context.cluster.get(UPGRADE_PLANS, name)
     if plan is None:
+        await forget(context, await context.cluster.list(NODE_UPGRADES, labels=f"{names.LABEL_PLAN}={name}"))
         return None
     over = ends(plan.status.phase)
     if names.FINALIZER not in plan.metadata.finalizers and plan.metadata.deletion_timestamp is None and not over:
@@ -65,6 +73,7 @@ async def step(context: Context, name: str) -> float | None:
     else:
         plan = await plan_status.write(context, read, decision)
     read = replace(read, plan=plan)
+    await _let_go_of(context, read)
     if read.open_batch is not None:
         await _drive(context, read, undo=decision.undo)
         return context.active_seconds
@@ -118,8 +127,9 @@ def _forecast(context: Context, read: Read) -> Read:
     now = context.clock.now()
     retry = timedelta(seconds=plan.spec.checkpoint.retry_seconds)
     settled, cooling = rollout.settled_nodes(plan_status.visit_facts(read.visits), retry, now)
-    stopped = frozenset(one.spec.gang for one in read.requests if one.status.stopped_at is not None)
-    made = forecast(snapshot, target, strategy_of(plan), now=now, already=settled | cooling, stopped_gangs=stopped)
+    made = forecast(
+        snapshot, target, strategy_of(plan), now=now, already=settled | cooling, stopped_gangs=_stopped(read)
+    )
     return replace(read, forecast=made, cooling=cooling)
 
 
@@ -167,21 +177,23 @@ async def _drive(context: Context, read: Read, *, undo: bool) -> None:
     for closure in batch.closures:
         mine = [one for one in visits if one.spec.closure == closure.name]
         talks = [one for one in requests if one.spec.closure == closure.name]
-        gangs = await _gangs_asked(context, read, batch, closure, mine, talks, undo=undo)
+        gangs, refused = await _ask(context, read, batch, closure, mine, talks, undo=undo)
         under_way = closures.Closure(
             name=closure.name,
+            resource=read.target.resource_name if read.target is not None else "",
             visits=mine,
             requests=talks,
             gangs=gangs,
             undo=undo,
             ask_until=batch.ask_until,
             revisions_left=plan.status.revisions_left,
+            refused=refused,
         )
-        if mine and under_way.open:
+        if under_way.open:
             await closures.step(context, under_way)
 
 
-async def _gangs_asked(
+async def _ask(
     context: Context,
     read: Read,
     batch: BatchStatus,
@@ -190,14 +202,54 @@ async def _gangs_asked(
     talks: Sequence[CheckpointRequest],
     *,
     undo: bool,
-) -> int:
-    """How many gangs must have acknowledged before the closure goes on; asks them when all nodes are prepared."""
+) -> tuple[int, str]:
+    """How many gangs must have acknowledged before the closure goes on, and why they cannot be asked.
+
+    They are asked when all nodes are prepared, and only if nothing holds them by then.
+    """
     phases = {one.status.phase for one in visits}
     if undo or phases - _UNASKED:
-        return len(talks)
-    if phases == {NodePhase.PREPARED} and read.snapshot is not None:
-        return await batches.create_requests(context, read.plan, batch, closure, read.snapshot, talks)
-    return max(len(closure.gangs), len(talks))
+        return len(talks), ""
+    expected = max(len(closure.gangs), len(talks))
+    if phases != {NodePhase.PREPARED} or read.snapshot is None:
+        return expected, ""
+    held = _held(context, read, closure, talks)
+    if held:
+        return expected, held
+    try:
+        return await batches.create_requests(context, read.plan, batch, closure, read.snapshot, talks), ""
+    except ThrottledError:
+        raise
+    except REFUSED as error:
+        log.warning("not asked", closure=closure.name, because=error.brief, details=error.details)
+        return expected, str(error)
+
+
+def _held(context: Context, read: Read, closure: ClosureStatus, talks: Sequence[CheckpointRequest]) -> str:
+    """What came between the start of the batch and now, and keeps a gang from being asked."""
+    if read.snapshot is None or read.target is None:
+        return ""
+    asked = {one.spec.gang for one in talks}
+    world = World.of(
+        read.snapshot,
+        read.target,
+        strategy_of(read.plan),
+        drift=drift(read.snapshot, read.target),
+        already=frozenset(),
+        stopped_gangs=_stopped(read),
+        now=context.clock.now(),
+    )
+    found = [
+        message
+        for gang in read.snapshot.gangs
+        if gang.name in closure.gangs and gang.name not in asked and gang.nodes & set(closure.nodes)
+        for _, message in gang_holds(world, gang)
+    ]
+    return found[0] if found else ""
+
+
+def _stopped(read: Read) -> frozenset[str]:
+    return frozenset(one.spec.gang for one in read.requests if one.status.stopped_at is not None)
 
 
 _UNASKED = frozenset({NodePhase.PENDING, NodePhase.PREPARING, NodePhase.PREPARED})
@@ -215,16 +267,36 @@ async def _finalizer(context: Context, plan: UpgradePlan, *, present: bool) -> U
     return written
 
 
+async def _let_go_of(context: Context, read: Read) -> None:
+    """Objects that somebody deleted and that nothing depends on: ended visits of ended batches, talks without a job."""
+    open_batch = read.open_batch.number if read.open_batch is not None else None
+    past = [one for one in read.visits if one.metadata.labels.get(LABEL_BATCH) != str(open_batch)]
+    await forget(context, past)
+    for request in read.requests:
+        owner = request.spec.owner
+        if ends(request.status.phase) and request.metadata.deletion_timestamp is not None:
+            job = await context.cluster.get(JOBS, owner.name, request.metadata.namespace)
+            if job is None or job.metadata.uid != owner.uid:
+                await _release(context, request)
+
+
+async def _release(context: Context, request: CheckpointRequest) -> None:
+    if names.FINALIZER in request.metadata.finalizers:
+        rest = [one for one in request.metadata.finalizers if one != names.FINALIZER]
+        context.leadership.check()
+        await context.cluster.merge(CHECKPOINT_REQUESTS, request.metadata, {"metadata": {"finalizers": rest}})
+
+
 async def _finish(context: Context, read: Read) -> float | None:
     """A plan that ended keeps its finalizer only while something of it is not over."""
     plan = read.plan
+    metrics.show_holds(plan.metadata.name, {})
+    await forget(context, read.visits)
     for request in read.requests:
-        if ends(request.status.phase) and names.FINALIZER in request.metadata.finalizers:
-            rest = [one for one in request.metadata.finalizers if one != names.FINALIZER]
-            context.leadership.check()
-            await context.cluster.merge(CHECKPOINT_REQUESTS, request.metadata, {"metadata": {"finalizers": rest}})
+        if ends(request.status.phase):
+            await _release(context, request)
     if names.FINALIZER in plan.metadata.finalizers:
         plan = await _finalizer(context, plan, present=False)
     if plan.metadata.deletion_timestamp is None and plan.spec.run.value == "AbortAndUndo":
-        await plan_status.ensure_undo(context, plan)
+        await plan_status.ensure_undo(context, read, plan)
     return None

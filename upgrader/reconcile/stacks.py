@@ -21,11 +21,12 @@ from upgrader.core.drift import NodeDrift, drift
 from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.core.fleet import NodeFacts, Snapshot, Target
 from upgrader.core.phases import PlanPhase, VisitReason, ends
+from upgrader.core.rollout import UNDER_WAY
 from upgrader.reconcile import batches, closures, observe, operands, orders
 from upgrader.reconcile.context import Context, record
-from upgrader.reconcile.plan_status import UNDER_WAY
 from upgrader.reconcile.revisions import ensure_revision, read_target
 from upgrader.reconcile.sightings import Sightings
+from upgrader.reconcile.visits import forget
 
 log = structlog.get_logger()
 
@@ -55,6 +56,8 @@ async def step(context: Context, name: str, sightings: Sightings) -> float | Non
     """
     stack = await context.cluster.get(GPU_STACKS, name)
     if stack is None or stack.metadata.deletion_timestamp is not None:
+        mine = await context.cluster.list(NODE_UPGRADES, labels=f"{names.LABEL_STACK}={name}")
+        await forget(context, (one for one in mine if one.spec.plan is None))
         return None
     target = await _target(context, stack)
     if isinstance(target, str):
@@ -76,6 +79,7 @@ async def step(context: Context, name: str, sightings: Sightings) -> float | Non
     read = Read(
         stack=stack, target=target, plans=plans, visits=visits, snapshot=snapshot, drift=drift(snapshot, target)
     )
+    await forget(context, visits)
     made = await _order_visits(context, read, sightings)
     active = await _drive(context, visits)
     await operands.sweep(context, read)
@@ -184,7 +188,9 @@ async def _drive(context: Context, visits: Sequence[NodeUpgrade]) -> bool:
     """One step of each visit without a plan; each is a closure of its own."""
     active = [one for one in visits if not ends(one.status.phase)]
     for one in active:
-        await closures.step(context, closures.Closure(name=one.spec.closure, visits=[one]))
+        await closures.step(
+            context, closures.Closure(name=one.spec.closure, resource=one.spec.target.resource_name, visits=[one])
+        )
     return bool(active)
 
 

@@ -13,7 +13,7 @@ from upgrader.api.v1alpha1 import Ack, CheckpointRequest
 from upgrader.core import conversation, steering, timing
 from upgrader.core.acknowledgement import Answer
 from upgrader.core.conversation import GangAct, GangClosure, GangDecision, OwnerFacts, RequestView
-from upgrader.core.errors import ConfigurationError, NotFoundError
+from upgrader.core.errors import ClusterError, ConfigurationError, NotFoundError, UpgraderError
 from upgrader.core.phases import RequestPhase, ends, row
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context, record
@@ -22,8 +22,12 @@ from upgrader.telemetry import metrics
 
 log = structlog.get_logger()
 
+REFUSED = (ClusterError, ConfigurationError)
+"""What the API server, or an admission webhook of it, may say to one request and not to the next."""
+
 _R = RequestPhase
-_AFTER_STOP = (_R.STOPPING, _R.STOPPED, _R.RESTARTING)
+_BY_CLOSURE = frozenset({_R.ASKING, _R.PARKED, _R.EXPIRED})
+"""Phases that end with the asking of the whole closure."""
 
 
 class Talk(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,11 +37,13 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
     job: Job | None
     pods: tuple[Pod, ...]
     view: RequestView
+    unread: str = ""  # why its answers or its progress could not be read; then there is none of them
 
     @property
     def bound(self) -> bool:
         """Whether every wanted member of the restarted gang has a node."""
-        placed = [pod for pod in self.pods if pod.spec.node_name and pod.metadata.deletion_timestamp is None]
+        alive = [pod for pod in self.pods if pod.status.phase not in {"Succeeded", "Failed"}]
+        placed = [pod for pod in alive if pod.spec.node_name and pod.metadata.deletion_timestamp is None]
         return not self.view.owner.suspended and len(placed) >= self.view.owner.wanted
 
 
@@ -49,18 +55,30 @@ async def read_talk(context: Context, request: CheckpointRequest, resource: str)
     if not ends(request.status.phase):
         selector = f"batch.kubernetes.io/controller-uid={request.spec.owner.uid}"
         pods = await context.cluster.list(PODS, namespace, labels=selector)
-    way = context.ways[request.spec.method]
-    answers = _recorded(request)
-    progress: dict[str, int] = {}
-    if request.status.phase is _R.ASKING:
-        answers = await way.answers(request, pods) or answers
-    elif request.status.phase is _R.STOPPING and job is not None and not job.spec.suspend:
-        # Asked once more right before the stop: a member that trains on by now has taken its "parked" back.
-        answers = await way.answers(request, pods)
-    elif request.status.phase is _R.RESTARTING:
-        alive = [pod for pod in pods if pod.metadata.deletion_timestamp is None and pod.status.phase == "Running"]
-        progress = dict(await way.progress(request, alive))
-    return Talk(request=request, job=job, pods=tuple(pods), view=_view(request, job, pods, answers, progress, resource))
+    answers, progress, unread = await _said(context, request, job, pods)
+    view = _view(request, job, pods, answers, progress, resource)
+    return Talk(request=request, job=job, pods=tuple(pods), view=view, unread=unread)
+
+
+async def _said(
+    context: Context, request: CheckpointRequest, job: Job | None, pods: Sequence[Pod]
+) -> tuple[tuple[Answer, ...], dict[str, int], str]:
+    """Answers, progress, and why neither could be read: that is no answer, and must not keep deadlines from passing."""
+    way, recorded = context.ways[request.spec.method], _recorded(request)
+    stopping = request.status.phase is _R.STOPPING and job is not None and not job.spec.suspend
+    try:
+        if request.status.phase is _R.ASKING:
+            return await way.answers(request, pods) or recorded, {}, ""
+        if stopping:
+            # Asked once more right before the stop: a member that trains on by now has taken its "parked" back.
+            return await way.answers(request, pods), {}, ""
+        if request.status.phase is _R.RESTARTING:
+            alive = [pod for pod in pods if pod.metadata.deletion_timestamp is None and pod.status.phase == "Running"]
+            return recorded, dict(await way.progress(request, alive)), ""
+    except REFUSED as error:
+        log.warning("no answer can be read", gang=request.spec.gang, because=error.brief, details=error.details)
+        return () if stopping else recorded, {}, error.brief
+    return recorded, {}, ""
 
 
 def _recorded(request: CheckpointRequest) -> tuple[Answer, ...]:
@@ -118,7 +136,7 @@ def owner_facts(job: Job | None, uid: str) -> OwnerFacts:
 
 
 async def advance(
-    context: Context, talk: Talk, closure: GangClosure, *, away_from: Sequence[str], ask_until: str | None
+    context: Context, talk: Talk, closure: GangClosure, *, where: steering.Way, ask_until: str | None
 ) -> GangDecision:
     """One step of one conversation; the decision is returned for the log and the tests.
 
@@ -127,10 +145,12 @@ async def advance(
     """
     now = context.clock.now()
     decision = conversation.decide(talk.view, closure, now)
+    if talk.unread and decision.phase is talk.view.phase:
+        decision = msgspec.structs.replace(decision, message=f"{decision.message} ({talk.unread})")
     for act in decision.acts:
         context.leadership.check()
         context.crash.reached(("CheckpointRequest", talk.view.phase.value, "before-act"))
-        await _act(context, talk, act, away_from)
+        await _act(context, talk, act, where)
         context.crash.reached(("CheckpointRequest", talk.view.phase.value, "after-act"))
     if decision.new_id:
         await _ask_again(context, talk)
@@ -145,7 +165,7 @@ async def advance(
     return decision
 
 
-async def _act(context: Context, talk: Talk, act: GangAct, away_from: Sequence[str]) -> None:
+async def _act(context: Context, talk: Talk, act: GangAct, where: steering.Way) -> None:
     way: Way = context.ways[talk.request.spec.method]
     request = talk.request
     match act:
@@ -158,24 +178,33 @@ async def _act(context: Context, talk: Talk, act: GangAct, away_from: Sequence[s
             patch = steering.stop_patch(request.spec.plan or "", request.metadata.name, suspended=job.spec.suspend)
             await context.cluster.merge(JOBS, job.metadata, patch)
         case GangAct.RESUME:
-            await _resume(context, talk, away_from)
+            await _resume(context, talk, where)
+        case GangAct.FENCE:
+            meta = _present(talk).metadata
+            for patch in steering.fence_patches(request.metadata.name):
+                meta = (await context.cluster.merge(JOBS, meta, patch)).metadata
 
 
-async def _resume(context: Context, talk: Talk, away_from: Sequence[str]) -> None:
+async def _resume(context: Context, talk: Talk, where: steering.Way) -> None:
     """Restart, steered where the template may change: not if the Job has ended, nor if somebody else resumed it."""
     job = _present(talk)
-    template, closure = job.spec.template.spec, talk.request.spec.closure or ""
+    template = job.spec.template.spec
     steer = job.spec.suspend and not talk.view.owner.finished and steering.possible(await context.cluster.version())
     try:
-        await context.cluster.merge(
-            JOBS, job.metadata, steering.resume_patch(template, away_from, closure, steer=steer)
-        )
+        await context.cluster.merge(JOBS, job.metadata, steering.resume_patch(template, where, steer=steer))
     except ConfigurationError as error:
         if not steer or talk.view.deadline is None or context.clock.now() < talk.view.deadline:
             raise
         # Refused until the deadline: what we stopped we restart (law 9), even where nobody can say on which node.
         log.warning("restarted without steering", gang=talk.request.spec.gang, because=error.brief)
-        await context.cluster.merge(JOBS, job.metadata, steering.resume_patch({}, (), "", steer=False))
+        await context.cluster.merge(JOBS, job.metadata, steering.resume_patch({}, steering.Way(), steer=False))
+
+
+async def say(context: Context, talk: Talk, error: UpgraderError) -> None:
+    """Show in the conversation what was refused; the next step tries again."""
+    status = {"reason": "Refused", "message": str(error)}
+    if (talk.request.status.reason, talk.request.status.message) != (status["reason"], status["message"]):
+        await record(context, CHECKPOINT_REQUESTS, talk.request.metadata, status)
 
 
 def _present(talk: Talk) -> Job:
@@ -226,12 +255,21 @@ def _status(context: Context, talk: Talk, decision: GangDecision, ask_until: str
         case _R.RESTORED:
             status["restoredAt"] = timing.show(now)
             status["progress"] = [step for step in talk.view.progress if step is not None]
+        case _R.WITHDRAWN if before.stopped_at is not None:
+            status |= {"stoppedAt": None, "restartBy": None}  # the stop was only intended: nobody was interrupted
         case _R.ASKING | _R.STOPPED | _R.EXPIRED | _R.WITHDRAWN | _R.ENDED:
             pass
-    since = timing.parse(before.stopped_at) if before.stopped_at and talk.view.phase in _AFTER_STOP else None
-    if since is not None:
-        metrics.PHASE_SECONDS.labels("CheckpointRequest", talk.view.phase.value).observe((now - since).total_seconds())
+    since = _since(talk.request)
+    metrics.PHASE_SECONDS.labels("CheckpointRequest", talk.view.phase.value).observe((now - since).total_seconds())
     return status
+
+
+def _since(request: CheckpointRequest) -> datetime:
+    """When the present phase began: told by its deadline where that is its own, else by when the gang was asked."""
+    phase, deadline, seconds = request.status.phase, request.status.deadline, row(request.status.phase).seconds
+    if phase in _BY_CLOSURE or deadline is None or seconds is None:
+        return timing.parse(request.spec.asked_at)
+    return timing.after(timing.parse(deadline), -seconds)
 
 
 def _ack(answer: Answer) -> Ack:
@@ -239,7 +277,7 @@ def _ack(answer: Answer) -> Ack:
 
 
 def _deadline(phase: RequestPhase, now: datetime, ask_until: str | None) -> str | None:
-    if phase in {_R.ASKING, _R.PARKED, _R.EXPIRED} and ask_until is not None:
+    if phase in _BY_CLOSURE and ask_until is not None:
         return ask_until
     seconds = row(phase).seconds
     return None if ends(phase) or seconds is None else timing.show(timing.after(now, seconds))

@@ -116,6 +116,6 @@ def _others(
 
 
 def _rejected(pod: k.Pod) -> bool:
-    """The kubelet says that nothing of this pod runs: all its containers have ended or never started."""
-    states = pod.status.container_statuses
-    return bool(states) and all(one.state.terminated is not None or one.state.waiting is not None for one in states)
+    """The kubelet says that everything of this pod has ended; a container that waits may still start."""
+    states = [*pod.status.init_container_statuses, *pod.status.container_statuses]
+    return bool(states) and all(one.state.terminated is not None for one in states)

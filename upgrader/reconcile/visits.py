@@ -1,6 +1,6 @@
 """Performing what was decided for one node, and recording it: acts first, each idempotent, then one status write."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import structlog
@@ -10,7 +10,7 @@ from upgrader.api.kubernetes import Node, ObjectMeta
 from upgrader.api.resources import JOBS, NODE_UPGRADES, NODES, PODS, ResourceKind
 from upgrader.api.v1alpha1 import NodeUpgrade, StepStatus
 from upgrader.core import timing
-from upgrader.core.errors import ConflictError, NotFoundError, ThrottledError
+from upgrader.core.errors import ConflictError, NotFoundError, ThrottledError, UpgraderError
 from upgrader.core.phases import NodePhase, VisitReason, ends, row
 from upgrader.core.visit_facts import Act, Decision, NodeView
 from upgrader.reconcile import marks
@@ -42,12 +42,30 @@ async def perform(
             await _tell(context, upgrade, view, decision)
 
 
+async def say(context: Context, upgrade: NodeUpgrade, error: UpgraderError) -> None:
+    """Show in the visit what was refused; the next step tries again, and its deadline counts on."""
+    held = next((one for one in upgrade.status.conditions if one.type == "Held"), None)
+    if held is None or (held.status, held.reason, held.message) != ("True", "Refused", str(error)):
+        status = {"message": error.brief, "conditions": [_held(context, "Refused", str(error))]}
+        await record(context, NODE_UPGRADES, upgrade.metadata, status)
+
+
+async def forget(context: Context, upgrades: Iterable[NodeUpgrade]) -> None:
+    """Let go of visits that have ended and that somebody deleted."""
+    for one in upgrades:
+        if ends(one.status.phase) and one.metadata.deletion_timestamp and names.FINALIZER in one.metadata.finalizers:
+            rest = [name for name in one.metadata.finalizers if name != names.FINALIZER]
+            context.leadership.check()
+            await context.cluster.merge(NODE_UPGRADES, one.metadata, {"metadata": {"finalizers": rest}})
+
+
 async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision, act: Act) -> None:
     match act:
         case Act.PREPARE:
             await _create(context, PODS, manifests.prepare_pod(upgrade, context.stack))
         case Act.CLOSE:
-            await _mark(context, upgrade, lambda node: marks.close(node, upgrade))
+            now = timing.show(context.clock.now())
+            await _mark(context, upgrade, lambda node: marks.close(node, upgrade, now))
         case Act.EVICT:
             await _evict(context, decision)
         case Act.OPERANDS_OFF:
@@ -63,7 +81,13 @@ async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision:
             pod = manifests.validation_pod(upgrade, reverting=view.reverting, boot_id=boot, settings=context.stack)
             await _create(context, PODS, pod)
         case Act.GIVE_BACK:
-            await _mark(context, upgrade, lambda node: marks.give_back(node, effective(upgrade)))
+            await _mark(context, upgrade, lambda node: marks.give_back(node, _arrived(upgrade)))
+
+
+def _arrived(upgrade: NodeUpgrade) -> str:
+    """The revision that the node has now; empty where the walk did not come as far as switching a driver on."""
+    walked = any(one.name is NodePhase.TURNING_ON for one in upgrade.status.steps)
+    return effective(upgrade).revision if walked else ""
 
 
 async def _create(context: Context, kind: ResourceKind[Any], body: dict[str, Any]) -> None:
@@ -145,20 +169,22 @@ def _waiting(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: D
     if decision.held != (held.reason if held and held.status == "True" else ""):
         return {
             "message": decision.message,
-            "conditions": [
-                {
-                    "type": "Held",
-                    "status": "True" if decision.held else "False",
-                    "reason": decision.held or "NothingHolds",
-                    "message": decision.message,
-                    "lastTransitionTime": timing.show(context.clock.now()),
-                }
-            ],
+            "conditions": [_held(context, decision.held, decision.message)],
         }
     waited = (context.clock.now() - view.phase_since).total_seconds()
     if waited > context.notice_seconds and decision.message and decision.message != upgrade.status.message:
         return {"message": decision.message}
     return {}
+
+
+def _held(context: Context, reason: str, message: str) -> dict[str, Any]:
+    return {
+        "type": "Held",
+        "status": "True" if reason else "False",
+        "reason": reason or "NothingHolds",
+        "message": message,
+        "lastTransitionTime": timing.show(context.clock.now()),
+    }
 
 
 async def _tell(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision) -> None:

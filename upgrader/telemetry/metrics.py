@@ -1,5 +1,7 @@
 """What Prometheus scrapes. No label names a node or a job: those are in Events, status and logs."""
 
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 REGISTRY = CollectorRegistry()
@@ -12,7 +14,9 @@ PHASE_SECONDS = Histogram(
     buckets=(1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 21600, 86400),
     registry=REGISTRY,
 )
-HOLDS = Gauge("upgrader_holds", "Nodes, gangs and closures that wait, by reason.", ["reason"], registry=REGISTRY)
+HOLDS = Gauge(
+    "upgrader_holds", "Nodes, gangs and closures that wait, by plan and reason.", ["plan", "reason"], registry=REGISTRY
+)
 LAST_RECONCILE = Gauge(
     "upgrader_last_reconcile_timestamp_seconds",
     "When an object of this kind was last brought to its end without an error (Unix time).",
@@ -32,8 +36,8 @@ NODE_CACHE_RELISTS = Counter(
 LEADER = Gauge("upgrader_leader", "1 while this process holds the lease, else 0.", registry=REGISTRY)
 
 
-def show_holds(by_reason: dict[str, int]) -> None:
-    """Replace all holds, so that a reason that is gone shows nothing."""
-    HOLDS.clear()
+def show_holds(plan: str, by_reason: Mapping[str, int]) -> None:
+    """Replace the holds of a plan, so that a reason that is gone shows nothing."""
+    HOLDS.remove_by_labels({"plan": plan})
     for reason, count in by_reason.items():
-        HOLDS.labels(reason=reason).set(count)
+        HOLDS.labels(plan=plan, reason=reason).set(count)

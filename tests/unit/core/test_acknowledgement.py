@@ -35,8 +35,9 @@ BOTH = (member("a"), member("b"))
 SAID = (answer("a"), answer("b"))
 
 
-def judged(*, members=("a", "b"), present=BOTH, answers=SAID, now=START):
-    return judge(members=members, present=present, answers=answers, request_id=7, stop_before=STOP_BEFORE, now=now)
+def judged(*, members=("a", "b"), present=BOTH, answers=SAID, wanted=2, now=START):
+    asked = {"members": members, "request_id": 7, "wanted": wanted, "stop_before": STOP_BEFORE}
+    return judge(present=present, answers=answers, now=now, **asked)
 
 
 CASES = {
@@ -51,6 +52,10 @@ CASES = {
     "a checkpoint in an object store outlives the pod": (
         {"answers": (answer("a", uri="s3://bucket/ckpt"), answer("b", uri="s3://bucket/ckpt"))},
         Judgement(verdict=Verdict.VALID, message="2 member(s) parked at step 100", step=100),
+    ),
+    "half a gang cannot speak for the whole": (
+        {"members": ("a",), "present": (member("a"),), "answers": (answer("a"),)},
+        Judgement(verdict=Verdict.REPLACED, message="1 of 2 members are there; only complete gangs are asked"),
     ),
     "one member is silent": (
         {"answers": (answer("a"),)},

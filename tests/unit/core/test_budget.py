@@ -62,10 +62,6 @@ def test_a_node_whose_driver_is_for_another_kernel_is_down_although_it_looks_wel
     assert availability([node("a")], 8, broken=frozenset({"a"})).unavailable == {"a": 8}
 
 
-def test_nodes_of_a_batch_that_ends_are_in_service_for_the_next():
-    assert availability([node("a", visit="v")], 8, returning=frozenset({"a"})).unavailable == {}
-
-
 def test_what_other_plans_have_out_of_service_counts():
     pool = availability([node("a"), node("b")], 8, elsewhere=6)
     assert (pool.taken, pool.remaining) == (6, 2)

@@ -65,6 +65,7 @@ def go(phase, reason, message, *acts, step=100, new_id=False):
 
 PREPARED, DRAINING = around(N.PREPARED), around(N.DRAINING)
 VISITED, RELEASED = around(N.VISITING), around(N.RELEASING)
+FENCE = GangAct.FENCE
 WITHDRAW = GangAct.WITHDRAW
 UNASKED = (member("a", request=""), member("b"))
 LATE_ASK = around(N.PREPARED, ask_until=PAST)
@@ -246,6 +247,7 @@ CASES = {
             R.WITHDRAWN,
             "NotParked",
             "not stopped: train-b trains on after its checkpoint; only parked acknowledgements count",
+            FENCE,
             WITHDRAW,
         ),
     ),
@@ -256,6 +258,7 @@ CASES = {
             R.WITHDRAWN,
             "MembersChanged",
             "not stopped: train-c joined since the gang was asked; asked again later",
+            FENCE,
             WITHDRAW,
         ),
     ),
@@ -266,18 +269,19 @@ CASES = {
             R.WITHDRAWN,
             "ParkingExpires",
             "not stopped: parking ends within a minute; the gang is asked again",
+            FENCE,
             WITHDRAW,
         ),
     ),
     "a node was let go before the stop": (
         view(R.STOPPING),
         around(N.DRAINING, N.RELEASING),
-        go(R.WITHDRAWN, "ClosureLetGo", "the closure was let go before the stop", WITHDRAW),
+        go(R.WITHDRAWN, "ClosureLetGo", "the closure was let go before the stop", FENCE, WITHDRAW),
     ),
     "the stop does not succeed in time": (
         view(R.STOPPING, deadline=PAST),
         DRAINING,
-        go(R.WITHDRAWN, "NotStopped", "the stop did not succeed in time; it trains on", WITHDRAW),
+        go(R.WITHDRAWN, "NotStopped", "the stop did not succeed in time; it trains on", FENCE, WITHDRAW),
     ),
     "somebody suspends the job right before our stop": (
         view(R.STOPPING, owner={"suspended": True}),

@@ -1,5 +1,3 @@
-from datetime import timedelta
-
 import msgspec
 import pytest
 
@@ -122,11 +120,10 @@ def test_a_batch_never_takes_more_than_the_budget_even_of_what_is_down():
     assert [batch.gpus for batch in foresee(world, budget=8).batches] == [8, 8, 8]
 
 
-def test_nodes_in_the_present_batch_give_back_their_share():
+def test_a_node_in_a_visit_takes_its_share_of_the_budget():
     world = snapshot([node("a", visit="v"), node("b")])
-    known = {"already": frozenset({"a"})}
-    assert holds(foresee(world, budget=8, **known)) == {(closure_name(["b"]), H.BUDGET_TAKEN): ("b",)}
-    assert shape(foresee(world, budget=8, returning=frozenset({"a"}), **known)) == [[(("b",), ())]]
+    made = foresee(world, budget=8, already=frozenset({"a"}))
+    assert holds(made) == {(closure_name(["b"]), H.BUDGET_TAKEN): ("b",)}
 
 
 def test_a_budget_that_cannot_be_read_is_an_error():
@@ -177,12 +174,6 @@ GANG_HOLDS = {
         {},
         H.GANG_ALREADY_STOPPED,
         "ml/Job/x is being stopped by plan pool-b-1; it is waited for until that plan restarted it.",
-    ),
-    "refused a while ago": (
-        {},
-        {"resting": {"ml/Job/x": START + timedelta(minutes=5)}},
-        H.GANG_LEFT_ALONE,
-        "ml/Job/x refused a checkpoint or did not answer; it trains on and is asked again at 2026-11-21T09:05:00Z.",
     ),
     "would not come back": (
         {"owner": None},
@@ -260,11 +251,6 @@ def test_a_gang_that(changes, known, reason, message):
     assert about == [Hold(subject="ml/Job/x", reason=reason, message=message, nodes=about[0].nodes)]
     assert not any("a" in batch.nodes for batch in made.batches)
     assert made.interrupted == frozenset()
-
-
-def test_a_gang_that_refused_is_asked_again_when_its_time_has_come():
-    made = foresee(snapshot(FROM_A, [gang("x", ["a"])]), resting={"ml/Job/x": START})
-    assert made.interrupted == {"ml/Job/x"}
 
 
 NODE_HOLDS = {

@@ -510,7 +510,29 @@ CASES = {
     "validation fails on the way back": (
         view(N.VALIDATING, WHOLE, validate=BUSY, **BACK),
         ALONE,
+        stay(
+            N.VALIDATING,
+            "in use by pid 7; switching the operands off before giving up",
+            Act.OPERANDS_OFF,
+            failure="VisitFailed",
+            reverting=True,
+        ),
+    ),
+    "validation failed on the way back, and the operands are off": (
+        view(N.VALIDATING, SWITCHED_OFF, validate=BUSY, **BACK),
+        ALONE,
         go(N.FAILED, f"in use by pid 7; {GIVE_UP}", "RevertFailed", reverting=True),
+    ),
+    "the operands cannot be switched off for a minute after the deadline": (
+        view(N.VALIDATING, WHOLE, validate=BUSY, deadline=START - timedelta(seconds=60), **BACK),
+        ALONE,
+        go(
+            N.FAILED,
+            "Validating took longer than its deadline: in use by pid 7; switching the operands off before giving up; "
+            "this was the revert: its operands could not be switched off and the taint stays, a person must look",
+            "RevertFailed",
+            reverting=True,
+        ),
     ),
     "validation takes too long": (
         view(N.VALIDATING, WHOLE, validate=RUNS, deadline=START),

@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.manifests import changed, driver_image, gpu_stack
 from upgrader.api import kubernetes as k
-from upgrader.api.resources import DRIVER_IMAGES, JOBS, NAMESPACES, PDBS, PODS
+from upgrader.api.resources import DRIVER_IMAGES, JOBS, NAMESPACES, PDBS, PODS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import DriverImage, GpuStack
 from upgrader.core.declarations import Declared
 from upgrader.core.disruption import DisruptionBudget, Requirement, Selector
@@ -533,11 +533,12 @@ async def test_the_world_is_read_once_each():
         PodDisruptionBudget=seen.budgets,
         DriverImage=seen.images,
         Namespace=seen.namespaces,
+        UpgradePlan=seen.plans,
     )
     target = observe.target_of(STACK.spec, "pool-a")
     found = await observe.read_snapshot(world, Known(seen.nodes), STACK, target, NOW, api_server_version="v1.36.0")
     assert found == observe.snapshot_of(seen, STACK.spec, RESOURCE, NOW)
-    kinds = [PODS, JOBS, PDBS, DRIVER_IMAGES, NAMESPACES]
+    kinds = [PODS, JOBS, PDBS, DRIVER_IMAGES, NAMESPACES, UPGRADE_PLANS]
     assert sorted(world.asked) == sorted((kind.kind, "", "", "") for kind in kinds)
 
 
