@@ -47,6 +47,8 @@ class Fleet:
     parked: dict[str, tuple[int, float]] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     ignores_sigterm: set[str] = field(default_factory=set)
+    backing_off: set[str] = field(default_factory=set)
+    """Jobs whose controller waits before it makes another pod."""
 
     @property
     def store(self) -> ObjectStore:
@@ -170,7 +172,7 @@ class Fleet:
             if job["spec"].get("suspend"):
                 for pod in alive:
                     self._delete(pod)
-            elif not (failed and _is_ours(job)):
+            elif not (failed and _is_ours(job)) and name not in self.backing_off:
                 for index in sorted(
                     set(range(wanted)) - {int(pod["metadata"]["labels"]["index"]) for pod in alive + done}
                 ):

@@ -1,0 +1,197 @@
+"""What others do to us in the middle of a rollout: refuse, delete, come late. Nobody stays stopped for it."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.objects import Object
+from tests.support.rig import Rig, running
+from upgrader.api import names
+from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, NODE_UPGRADES, PDBS, PODS, UPGRADE_PLANS
+from upgrader.core.errors import ClusterError, ConflictError, UnreachableError
+from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.reconcile import plans, stacks
+
+QUICK = {"timeoutSeconds": 30, "retrySeconds": 86400}
+FORBIDDEN = "the API server does not allow this"
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def job(rig: Rig, name: str = "gang") -> Object:
+    return rig.cluster.store.find(JOBS, name, "default")
+
+
+def phase_of(rig: Rig, gang: str) -> RequestPhase | None:
+    return next((one.status.phase for one in rig.requests() if one.spec.owner.name == gang), None)
+
+
+async def two_gangs(rig: Rig) -> str:
+    """Two nodes with a gang each; the revision that is next."""
+    for number in range(2):
+        rig.fleet.node(f"gpu-{number}")
+    for version in ("1.0", "2.0"):
+        rig.image(version)
+    rig.stack(rig.spec("1.0"))
+    await rig.settle()
+    for name in ("aa", "bb"):
+        rig.fleet.job(name, members=1)
+    await rig.until(lambda: min((one.step for one in rig.fleet.trainers.values()), default=0) > 5)
+    return rig.stack(rig.spec("2.0", plugin="2", kubelet="1.35.4"))
+
+
+# ------------------------------------------------------------------------------------------------------ refusals
+
+
+def cannot_be_read(rig: Rig) -> None:
+    """Exec into one gang's pods is refused."""
+    read = rig.cluster.read_file
+
+    async def refused(pod, container, path):
+        if pod.metadata.labels.get("job") == "aa":
+            raise ClusterError(FORBIDDEN)
+        return await read(pod, container, path)
+
+    rig.cluster.read_file = refused
+
+
+def cannot_be_asked(rig: Rig) -> None:
+    """No conversation may be made in one gang's namespace."""
+
+    def refused(write):
+        if write.kind == "CheckpointRequest" and write.verb == "create" and "aa" in write.name:
+            raise ClusterError(FORBIDDEN)
+
+    rig.cluster.before_write = refused
+
+
+@pytest.mark.parametrize("refusal", [cannot_be_read, cannot_be_asked])
+async def test_one_gangs_refusal_keeps_nobody_else_stopped(rig: Rig, refusal: Callable[[Rig], None]) -> None:
+    rig.plan("up", await two_gangs(rig), checkpoint=QUICK)
+    refusal(rig)
+    await rig.until(lambda: phase_of(rig, "bb") is RequestPhase.RESTORED)
+    assert {name: one.stops for name, one in rig.fleet.trainers.items()} == {"aa": 0, "bb": 1}
+    assert FORBIDDEN in rig.where(), "a person reads why it waits"
+    await rig.until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None, 4000, stride=20)
+    assert {name: one.lost for name, one in rig.fleet.trainers.items()} == {"aa": 0, "bb": 0}
+    rig.assert_nothing_left()
+
+
+async def test_an_abort_ends_although_a_gang_cannot_be_read(rig: Rig) -> None:
+    rig.plan("up", await two_gangs(rig))
+    await rig.until(lambda: phase_of(rig, "aa") is RequestPhase.RESTARTING)
+    cannot_be_read(rig)
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Abort"}})
+    await rig.until(lambda: rig.over("up"), 4000, stride=20)
+    rig.assert_nothing_left()
+
+
+async def test_a_gang_that_is_held_since_its_batch_began_is_not_asked(rig: Rig) -> None:
+    rig.plan("up", await running(rig), checkpoint=QUICK)
+    await rig.until(lambda: any(one.status.phase is NodePhase.PREPARING for one in rig.visits("up")))
+    selector = {"matchLabels": {"job": "gang"}}
+    budget = {"metadata": {"name": "keep", "namespace": "default"}, "spec": {"selector": selector}}
+    rig.cluster.store.put(PDBS, budget | {"status": {"disruptionsAllowed": 0}})
+    await rig.until(lambda: bool(rig.plan_now("up").status.batches) and bool(rig.plan_now("up").status.batches[0].ended_at), 4000, stride=20)
+    assert rig.requests() == []
+    assert {one.status.reason for one in rig.visits("up")} == {"NotAcknowledged"}
+    assert "PodDisruptionBudget keep" in rig.visits("up")[0].status.message
+    assert rig.fleet.trainers["gang"].stops == 0
+    rig.assert_nothing_left()
+
+
+async def test_half_a_gang_is_not_asked(rig: Rig) -> None:
+    rig.plan("up", await running(rig), checkpoint=QUICK)
+    await rig.until(lambda: any(one.status.phase is NodePhase.PREPARING for one in rig.visits("up")))
+    members = [one for one in rig.cluster.store.all(PODS) if one["metadata"]["labels"].get("job") == "gang"]
+    rig.fleet.backing_off = {"gang"}
+    rig.cluster.store.remove(PODS, members[1]["metadata"]["name"], "default")
+    await rig.until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None, 4000, stride=20)
+    assert rig.fleet.trainers["gang"].stops == 0
+    assert "members of default/Job/gang run; only complete gangs" in rig.visits("up")[0].status.message
+    rig.assert_nothing_left()
+
+
+# ------------------------------------------------------------------------------------------------------ deletions
+
+
+async def test_a_plan_that_is_deleted_with_all_it_owns_restarts_its_gang_first(rig: Rig) -> None:
+    rig.plan("up", await running(rig))
+    await rig.until(lambda: phase_of(rig, "gang") is RequestPhase.STOPPED)
+    rig.cluster.store.mark_deleted(UPGRADE_PLANS, "up")
+    for visit in rig.visits("up"):
+        rig.cluster.store.mark_deleted(NODE_UPGRADES, visit.metadata.name)
+    for request in rig.requests():
+        rig.cluster.store.mark_deleted(CHECKPOINT_REQUESTS, request.metadata.name, "default")
+    await rig.until(lambda: not rig.visits("up") and not rig.requests())
+    step = rig.fleet.trainers["gang"].step
+    await rig.until(lambda: rig.fleet.trainers["gang"].step > step, 60)
+    assert rig.cluster.store.find(UPGRADE_PLANS, "up") is None
+    assert rig.fleet.trainers["gang"].lost == 0
+    rig.assert_nothing_left()
+
+
+async def test_visits_that_a_person_deletes_end_first(rig: Rig) -> None:
+    revision = await running(rig)
+    rig.plan("up", revision)
+    await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.VISITING})
+    for visit in rig.visits("up"):
+        rig.cluster.store.mark_deleted(NODE_UPGRADES, visit.metadata.name)
+    await rig.until(lambda: rig.over("up"))
+    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED
+    assert rig.nodes_on(revision) == 2
+    await rig.until(lambda: not rig.visits("up"), 60)
+    rig.assert_nothing_left()
+
+
+# ------------------------------------------------------------------------------------------------------ late writes
+
+
+async def test_a_stop_that_was_given_up_cannot_land_any_more(rig: Rig) -> None:
+    rig.plan("up", await running(rig))
+    merge, late = rig.cluster.merge, []
+
+    async def slow(kind, meta, patch, subresource=""):
+        if kind is JOBS and patch.get("spec", {}).get("suspend"):
+            late.append((meta, patch))
+            rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Abort"}})
+            raise UnreachableError("no answer from the API server")
+        return await merge(kind, meta, patch, subresource)
+
+    rig.cluster.merge = slow
+    await rig.until(lambda: rig.over("up"))
+    meta, patch = late[0]
+    with pytest.raises(ConflictError):
+        await merge(JOBS, meta, patch)
+    assert job(rig)["spec"]["suspend"] is False
+    assert not [name for name in job(rig)["metadata"].get("annotations", {}) if name.startswith(names.GROUP + "/stop")]
+
+
+async def test_two_approved_plans_of_one_stack_go_one_after_the_other(rig: Rig) -> None:
+    revision = await running(rig)
+    await stacks.step(rig.context, "pool-a", rig.sightings)
+    rig.plan("one", revision)
+    rig.plan("two", revision)
+    for name in ("get", "list", "merge", "create"):
+        setattr(rig.cluster, name, _yielding(getattr(rig.cluster, name)))
+    for _ in range(8):
+        steps = (plans.step(rig.context, name) for name in ("one", "two"))
+        await asyncio.gather(*steps, return_exceptions=True)
+        rig.fleet.tick()
+    assert [rig.plan_now(name).status.phase for name in ("one", "two")] == [PlanPhase.RUNNING, PlanPhase.PROPOSED]
+    assert rig.visits("two") == []
+    assert rig.plan_now("two").status.message == "waiting for plan one of the same stack"
+
+
+def _yielding(act):
+    """As a real API server: others get on while it is asked."""
+
+    async def asked(*arguments, **named):
+        await asyncio.sleep(0)
+        return await act(*arguments, **named)
+
+    return asked
