@@ -111,8 +111,9 @@ class Rig:
         """One step of everything, then a second of the world."""
         for image in self.all(DRIVER_IMAGES, DriverImage):
             await images.step(self.context, image.metadata.name)
-        for stack in self.all(GPU_STACKS, GpuStack):
-            await stacks.step(self.context, stack.metadata.name, self.sightings)
+        named = {one.metadata.name for one in self.all(GPU_STACKS, GpuStack)}
+        for stack in sorted(named | {one.spec.stack for one in self.visits()}):  # a visit wakes the stack it is of
+            await stacks.step(self.context, stack, self.sightings)
         for plan in self.all(UPGRADE_PLANS, UpgradePlan):
             await plans.step(self.context, plan.metadata.name)
         self.fleet.tick()
@@ -191,7 +192,7 @@ class Rig:
             for plan in self.all(UPGRADE_PLANS, UpgradePlan)
             for hold in plan.status.holds
         ]
-        lines += [f"stack: {self.stack_now().status}"]
+        lines += [f"stack: {one.status}" for one in self.all(GPU_STACKS, GpuStack)]
         return "\n".join(lines)
 
 

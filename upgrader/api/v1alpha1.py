@@ -77,7 +77,7 @@ class GpuStackStatus(Resource, frozen=True, kw_only=True):
     ready: Annotated[int, described("Nodes on the update revision, in service.")] = 0
     drifted: Annotated[int, described("Nodes with at least one reason for drift.")] = 0
     drift: Annotated[list[DriftCount], described("Drift by reason.")] = []
-    conditions: Annotated[Conditions, described("Valid, Drifted.")] = []
+    conditions: Annotated[Conditions, described("Valid, Drifted, Installed.")] = []
 
 
 class GpuStack(Resource, frozen=True, kw_only=True):
@@ -244,6 +244,12 @@ class NodeUpgradeSpec(Resource, frozen=True, kw_only=True):
     closure: Annotated[Text, described("Closure: its nodes wait for each other.")]
     node: Annotated[NodeRef, described("Node to visit.")]
     reason: Annotated[VisitReason, described("Install, Rollout, BringBack or Rollback.")]
+    attempt: Annotated[
+        int, described("Which attempt at the same: an Install or BringBack that failed is tried again.")
+    ] = 1
+    takes_over: Annotated[
+        str | None, described("Uid of a NodeUpgrade that is no more, whose claim on the node this visit takes over.")
+    ] = None
     source: Annotated[NodeState, Meta(description="What the node runs before the visit.")]
     target: Annotated[NodeState, Meta(description="What it should run after it.")]
 

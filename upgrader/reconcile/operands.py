@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from upgrader.api import names
-from upgrader.api.resources import DAEMONSETS, NODE_UPGRADES
+from upgrader.api.resources import DAEMONSETS
 from upgrader.api.v1alpha1 import DriftCount
 from upgrader.core.drift import NodeDrift
 from upgrader.core.phases import ends
@@ -40,7 +40,7 @@ async def sweep(context: Context, read: Read) -> None:
     """Remove DaemonSets of this stack that no node, no visit under way and no present revision needs."""
     needed = {node.driver_key for node in read.snapshot.nodes} | {node.plugin_key for node in read.snapshot.nodes}
     selector = f"{names.LABEL_STACK}={read.stack.metadata.name}"
-    for visit in await context.cluster.list(NODE_UPGRADES, labels=selector):
+    for visit in read.upgrades:
         if not ends(visit.status.phase):
             for state in (visit.spec.source, visit.spec.target):
                 needed |= {state.driver_key, state.plugin_key}

@@ -79,7 +79,8 @@ async def _mark(context: Context, upgrade: NodeUpgrade, patch: Callable[[Node], 
     node = await context.cluster.get(NODES, upgrade.spec.node.name)
     if node is None or node.metadata.uid != upgrade.spec.node.uid:
         raise NotFoundError(f"node {upgrade.spec.node.name} is gone")
-    if node.metadata.annotations.get(names.ANNOTATION_VISIT) not in {None, upgrade.metadata.uid}:
+    may_stand = {None, upgrade.metadata.uid, upgrade.spec.takes_over}
+    if node.metadata.annotations.get(names.ANNOTATION_VISIT) not in may_stand:
         raise ConflictError(f"node {node.metadata.name} is held by another visit")
     body = patch(node)
     if body is not None:
