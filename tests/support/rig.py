@@ -195,7 +195,7 @@ class Rig:
             for plan in self.all(UPGRADE_PLANS, UpgradePlan)
             for hold in plan.status.holds
         ]
-        lines += [f"stack: {self.stack_now().status}"]
+        lines += [f"stack: {one.status}" for one in self.all(GPU_STACKS, GpuStack)]
         return "\n".join(lines)
 
 

@@ -77,7 +77,7 @@ class GpuStackStatus(Resource, frozen=True, kw_only=True):
     ready: Annotated[int, described("Nodes on the update revision, in service.")] = 0
     drifted: Annotated[int, described("Nodes with at least one reason for drift.")] = 0
     drift: Annotated[list[DriftCount], described("Drift by reason.")] = []
-    conditions: Annotated[Conditions, described("Valid, Drifted.")] = []
+    conditions: Annotated[Conditions, described("Valid, Drifted, Installed.")] = []
 
 
 class GpuStack(Resource, frozen=True, kw_only=True):
@@ -242,7 +242,9 @@ class NodeUpgradeSpec(Resource, frozen=True, kw_only=True):
     plan: Annotated[str | None, described("Plan that ordered the visit; none for Install and BringBack.")] = None
     closure: Annotated[Text, described("Closure: its nodes wait for each other.")]
     node: Annotated[NodeRef, described("Node to visit.")]
-    reason: Annotated[VisitReason, described("Install, Rollout, BringBack or Rollback.")]
+    reason: Annotated[VisitReason, described("Install, Rollout or BringBack.")]
+    attempt: Annotated[int, described("Counts an Install or BringBack that failed and is tried again.")] = 1
+    takes_over: Annotated[str | None, described("Uid of a NodeUpgrade that is no more, whose claim it takes.")] = None
     source: Annotated[NodeState, Meta(description="What the node runs before the visit.")]
     target: Annotated[NodeState, Meta(description="What it should run after it.")]
 

@@ -27,7 +27,7 @@ from upgrader.api.resources import (
 from upgrader.cli import consent
 from upgrader.core import steering
 from upgrader.core.errors import ConflictError, DeadlineError, NotFoundError, UnreachableError
-from upgrader.core.phases import NodePhase, Run, ends
+from upgrader.core.phases import Run, ends
 from upgrader.kube.install import CRDS
 from upgrader.reconcile import marks
 from upgrader.reconcile.context import Context
@@ -35,7 +35,6 @@ from upgrader.reconcile.context import Context
 POLL_SECONDS = 1.0
 DELETED: tuple[ResourceKind[Any], ...] = (GPU_STACKS, UPGRADE_PLANS, CHECKPOINT_REQUESTS, NODE_UPGRADES, DRIVER_IMAGES)
 """In this order: stacks first, so that nothing new is ordered."""
-UNTOUCHED = frozenset({NodePhase.PENDING, NodePhase.PREPARING, NodePhase.PREPARED})
 NODE_LABELS = (names.LABEL_DRIVER, names.LABEL_DEVICE_PLUGIN, names.LABEL_OPERANDS, names.LABEL_REVISION)
 
 Tell = Callable[[str], None]
@@ -60,7 +59,7 @@ async def uninstall(
     for kind in DELETED:
         await _delete_all(context, kind, tell)
         if kind is GPU_STACKS:
-            await _end_late_visits(context)
+            await waiting.until_ordered_visits_end()
     await waiting.until_gone()
     # Neither has an owner: a revision outlives its stack's mistakes, and operands may serve several stacks.
     for revision in await context.cluster.list(CONTROLLER_REVISIONS, context.stack.namespace):
@@ -99,6 +98,15 @@ class Waiting:
             return await _under_way(self._context)
 
         await self._wait(look, "something is still under way; nothing was deleted")
+
+    async def until_ordered_visits_end(self) -> None:
+        """Until the stacks are gone, and with them what they ordered in the moment before they were deleted."""
+
+        async def look() -> list[str]:
+            stacks = await self._context.cluster.list(GPU_STACKS)
+            return [*await _under_way(self._context), *(f"GpuStack {one.metadata.name}" for one in stacks)]
+
+        await self._wait(look, "a visit that began while its stack was deleted has not ended")
 
     async def until_gone(self) -> None:
         """Until nothing of our kinds is there: the controller takes its finalizers away."""
@@ -147,23 +155,6 @@ async def _under_way(context: Context) -> list[str]:
 
 async def _present(context: Context) -> list[str]:
     return [f"{kind.kind} {one.metadata.name}" for kind in DELETED for one in await context.cluster.list(kind)]
-
-
-async def _end_late_visits(context: Context) -> None:
-    """A visit that a stack ordered in the moment before it went: nobody drives it any more.
-
-    Raises:
-        DeadlineError: it has touched its node.
-    """
-    late = [one for one in await context.cluster.list(NODE_UPGRADES) if not ends(one.status.phase)]
-    touched = [one for one in late if one.status.phase not in UNTOUCHED]
-    if touched:
-        raise DeadlineError(
-            f"a visit to node {touched[0].spec.node.name} began while its stack was deleted",
-            resolution=f"Make stack {touched[0].spec.stack} again, wait until the visit has ended, then uninstall.",
-        )
-    for one in late:
-        await context.cluster.delete(NODE_UPGRADES, one.metadata)
 
 
 async def _delete_all(context: Context, kind: ResourceKind[Any], tell: Tell) -> None:

@@ -30,7 +30,7 @@ def why_node(
     if name in already:
         return Explanation(subject=name, verdict=_visited(node), because=tuple(seen))
     if name in forecast.installs:
-        verdict = f"Node {name} gets its first driver without a plan: nothing runs on it that could be lost."
+        verdict = f"Node {name} gets its driver without a plan: nothing runs on it that could be lost."
         return Explanation(subject=name, verdict=verdict, because=tuple(seen))
     placed = _placed(forecast, node=name)
     if placed is None:

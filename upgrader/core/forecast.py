@@ -66,7 +66,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     batches: int = 0
     interruptions: int = 0  # gangs that are stopped
     held: int = 0  # nodes held
-    installs: int = 0  # nodes that get their first driver without a plan
+    installs: int = 0  # nodes without a driver, which get it without a plan
 
 
 class Forecast(Struct, frozen=True, kw_only=True):
@@ -150,8 +150,9 @@ def forecast(
 
 
 def _installed_without_plan(world: World, name: str) -> bool:
-    fresh = world.drift[name].has(DriftReason.NOT_INSTALLED) and name not in world.occupied
-    return fresh and not node_holds(world, name)
+    found = world.drift[name]
+    bare = found.has(DriftReason.NOT_INSTALLED) or found.has(DriftReason.DRIVER_ABSENT)
+    return bare and name not in world.occupied and not node_holds(world, name)
 
 
 def _pack(

@@ -18,7 +18,10 @@ def _in_visit(_: World, node: NodeFacts) -> Found | None:
     if node.visit:
         return (
             HoldReason.NODE_IN_VISIT,
-            f"Node {node.name} is held by another visit ({node.visit}); it waits for its end.",
+            (
+                f"Node {node.name} is held by another visit ({node.visit}); it waits for its end. Where that has "
+                "failed, see its NodeUpgrade, repair the node and delete the NodeUpgrade: it is installed anew then."
+            ),
         )
     if node.maintenance:
         return (
@@ -54,7 +57,7 @@ def _kernel_changed(world: World, node: NodeFacts) -> Found | None:
         HoldReason.NODE_KERNEL_CHANGED,
         (
             f"Node {node.name} came up with kernel {node.kernel}; it is first brought back to the driver that it had "
-            f"({image.version}), without a plan. Nothing needs to be done."
+            f"({image.version}), without a plan; where that fails, the stack's condition Installed says why."
         ),
     )
 

@@ -77,6 +77,7 @@ class PlanView(Struct, frozen=True, kw_only=True):
     talks: tuple[TalkFacts, ...] = ()
     next_interruptions: int = 0  # gangs that the next batch would stop
     waiting: int = 0  # drifted nodes that the forecast holds, or that cool down
+    installs: int = 0  # nodes without a driver, which the stack installs by itself
     next_batch: bool = False
     synced: bool = True
     revision_known: bool = True  # the target's ControllerRevision is written
@@ -227,11 +228,17 @@ def _next(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
         )
     if view.next_batch:
         return PlanDecision(phase=_P.RUNNING, message=f"starting batch {view.batches + 1}", start_batch=True)
-    if view.waiting:
-        return PlanDecision(phase=_P.RUNNING, message=f"{view.waiting} node(s) are held, see the holds")
+    if view.waiting or view.installs:
+        return PlanDecision(phase=_P.RUNNING, message=_waits(view))
     if failures:
         return PlanDecision(phase=_P.FAILED, message=f"ended with {len(failures)} failure(s), see them in the status")
     return PlanDecision(phase=_P.COMPLETED, message="every node is on the target revision")
+
+
+def _waits(view: PlanView) -> str:
+    held = f"{view.waiting} node(s) are held, see the holds" if view.waiting else ""
+    bare = f"{view.installs} node(s) are installed by the stack, see its condition Installed" if view.installs else ""
+    return "; ".join(part for part in (held, bare) if part)
 
 
 def quiet(view: PlanView) -> bool:

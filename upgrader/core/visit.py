@@ -59,11 +59,13 @@ def _go(view: NodeView, phase: NodePhase, *acts: Act, message: str = "", failure
 
 
 def _undo(view: NodeView) -> Decision | None:
+    alone = view.reason in {VisitReason.INSTALL, VisitReason.BRING_BACK}
+    why = "the stack was deleted" if alone else "the plan was aborted"
     if view.phase in _UNTOUCHED and not (view.node and view.node.visit == view.uid):
-        return _go(view, _P.FAILED, failure="Aborted", message="the plan was aborted before the node was touched")
+        return _go(view, _P.FAILED, failure="Aborted", message=f"{why} before the node was touched")
     if view.phase is _P.RELEASING:
         return None
-    return _go(view, _P.RELEASING, failure="Aborted", message="the plan was aborted; the marks are taken away")
+    return _go(view, _P.RELEASING, failure="Aborted", message=f"{why}; the marks are taken away")
 
 
 def _turn(view: NodeView, failure: str, message: str, now: datetime | None = None) -> Decision:
@@ -77,7 +79,8 @@ def _turn(view: NodeView, failure: str, message: str, now: datetime | None = Non
             view,
             _P.FAILED,
             failure="RevertFailed",
-            message=f"{message}; this was the revert: {what} and the taint stays, a person must look",
+            message=f"{message}; this was the revert: {what} and the taint stays, a person must look; "
+            f"delete NodeUpgrade {view.name} to have the node installed anew",
         )
     return Decision(phase=_P.OFF, reverting=True, failure=failure, message=f"{message}; going back")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from upgrader.api import names
-from upgrader.api.resources import DAEMONSETS, NODE_UPGRADES
+from upgrader.api.resources import DAEMONSETS
 from upgrader.api.v1alpha1 import DriftCount
 from upgrader.core.drift import NodeDrift
 from upgrader.core.phases import ends
@@ -41,10 +41,9 @@ async def sweep(context: Context, read: Read) -> None:
     if read.running is not None:
         return
     selector = f"{names.LABEL_STACK}={read.stack.metadata.name}"
-    # Listed before the visits: what is made for a visit that is ordered from now on is not among them.
     present = await context.cluster.list(DAEMONSETS, context.stack.namespace, labels=selector)
     needed = {node.driver_key for node in read.snapshot.nodes} | {node.plugin_key for node in read.snapshot.nodes}
-    for visit in await context.cluster.list(NODE_UPGRADES, labels=selector):
+    for visit in read.upgrades:
         if not ends(visit.status.phase):
             for state in (visit.spec.source, visit.spec.target):
                 needed |= {state.driver_key, state.plugin_key}

@@ -77,6 +77,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     target: NodeState
     plan: str | None = None
     batch: int = 0
+    attempt: int = 1
+    takes_over: str = ""  # uid of a visit that is no more, whose claim stands on the node
 
 
 def node_upgrade(order: Order, owner: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -90,6 +92,10 @@ def node_upgrade(order: Order, owner: dict[str, Any] | None = None) -> dict[str,
         "source": msgspec.to_builtins(order.source),
         "target": msgspec.to_builtins(order.target),
     }
+    if order.attempt > 1:
+        spec["attempt"] = order.attempt
+    if order.takes_over:
+        spec["takesOver"] = order.takes_over
     if order.plan is not None:
         labels |= {names.LABEL_PLAN: order.plan, LABEL_BATCH: str(order.batch)}
         spec["plan"] = order.plan

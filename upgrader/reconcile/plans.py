@@ -20,7 +20,7 @@ from upgrader.core.gang_holds import gang_holds
 from upgrader.core.holds import World
 from upgrader.core.phases import NodePhase, PlanPhase, ends
 from upgrader.core.rollout import PlanDecision
-from upgrader.reconcile import batches, closures, observe, plan_status
+from upgrader.reconcile import batches, closures, finalizers, observe, plan_status
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.orders import LABEL_BATCH
 from upgrader.reconcile.revisions import read_target
@@ -63,7 +63,7 @@ async def step(context: Context, name: str) -> float | None:
         return None
     over = ends(plan.status.phase)
     if names.FINALIZER not in plan.metadata.finalizers and plan.metadata.deletion_timestamp is None and not over:
-        plan = await _finalizer(context, plan, present=True)
+        plan = await finalizers.put(context, UPGRADE_PLANS, plan.metadata)
     read = await _read(context, plan)
     if over:
         return await _finish(context, read)
@@ -259,14 +259,6 @@ def _of_batch(objects: Sequence[Any], number: int) -> list[Any]:
     return [one for one in objects if one.metadata.labels.get(LABEL_BATCH) == str(number)]
 
 
-async def _finalizer(context: Context, plan: UpgradePlan, *, present: bool) -> UpgradePlan:
-    rest = [one for one in plan.metadata.finalizers if one != names.FINALIZER]
-    patch = {"metadata": {"finalizers": [*rest, names.FINALIZER] if present else rest}}
-    context.leadership.check()
-    written: UpgradePlan = await context.cluster.merge(UPGRADE_PLANS, plan.metadata, patch)
-    return written
-
-
 async def _let_go_of(context: Context, read: Read) -> None:
     """Objects that somebody deleted and that nothing depends on: ended visits of ended batches, talks without a job."""
     open_batch = read.open_batch.number if read.open_batch is not None else None
@@ -276,15 +268,9 @@ async def _let_go_of(context: Context, read: Read) -> None:
         owner = request.spec.owner
         if ends(request.status.phase) and request.metadata.deletion_timestamp is not None:
             job = await context.cluster.get(JOBS, owner.name, request.metadata.namespace)
-            if job is None or job.metadata.uid != owner.uid:
-                await _release(context, request)
-
-
-async def _release(context: Context, request: CheckpointRequest) -> None:
-    if names.FINALIZER in request.metadata.finalizers:
-        rest = [one for one in request.metadata.finalizers if one != names.FINALIZER]
-        context.leadership.check()
-        await context.cluster.merge(CHECKPOINT_REQUESTS, request.metadata, {"metadata": {"finalizers": rest}})
+            gone = job is None or job.metadata.uid != owner.uid
+            if gone and names.FINALIZER in request.metadata.finalizers:
+                await finalizers.take(context, CHECKPOINT_REQUESTS, request.metadata)
 
 
 async def _finish(context: Context, read: Read) -> float | None:
@@ -293,10 +279,10 @@ async def _finish(context: Context, read: Read) -> float | None:
     metrics.show_holds(plan.metadata.name, {})
     await forget(context, read.visits)
     for request in read.requests:
-        if ends(request.status.phase):
-            await _release(context, request)
+        if ends(request.status.phase) and names.FINALIZER in request.metadata.finalizers:
+            await finalizers.take(context, CHECKPOINT_REQUESTS, request.metadata)
     if names.FINALIZER in plan.metadata.finalizers:
-        plan = await _finalizer(context, plan, present=False)
+        plan = await finalizers.take(context, UPGRADE_PLANS, plan.metadata)
     if plan.metadata.deletion_timestamp is None and plan.spec.run.value == "AbortAndUndo":
         await plan_status.ensure_undo(context, read, plan)
     return None

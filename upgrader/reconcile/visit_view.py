@@ -52,6 +52,8 @@ def build_view(
     status, goal = upgrade.status, effective(upgrade)
     resource = upgrade.spec.target.resource_name
     mine = [pod for pod in pods if manifests.upgrade_of(pod.metadata) == upgrade.metadata.name]
+    # A NodeUpgrade that was deleted and ordered again has the same name: the answers of the first are not its own.
+    own = [pod for pod in mine if any(one.uid == upgrade.metadata.uid for one in pod.metadata.owner_references)]
     return NodeView(
         name=upgrade.metadata.name,
         uid=upgrade.metadata.uid,
@@ -66,9 +68,9 @@ def build_view(
         plugin_key=goal.plugin_key,
         revision=goal.revision,
         expected_gpus=status.found.gpus,
-        prepare=errands.prepare_errand(mine),
+        prepare=errands.prepare_errand(own),
         visit=errands.visit_errand(job, mine),
-        validate=errands.validate_errand(mine, reverting=status.reverting),
+        validate=errands.validate_errand(own, reverting=status.reverting),
         driver=_operand(pods, names.LABEL_IMAGE_KEY, goal.driver_key, status.phase, "driver"),
         plugin=_operand(pods, names.LABEL_IMAGE_KEY, goal.plugin_key, status.phase, "device-plugin"),
         others=tuple(_others(upgrade, pods, members, spaces)),

@@ -13,7 +13,7 @@ from upgrader.core import timing
 from upgrader.core.errors import ConflictError, NotFoundError, ThrottledError, UpgraderError
 from upgrader.core.phases import NodePhase, VisitReason, ends, row
 from upgrader.core.visit_facts import Act, Decision, NodeView
-from upgrader.reconcile import marks
+from upgrader.reconcile import finalizers, marks
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.visit_view import effective
 from upgrader.stack import manifests
@@ -54,9 +54,7 @@ async def forget(context: Context, upgrades: Iterable[NodeUpgrade]) -> None:
     """Let go of visits that have ended and that somebody deleted."""
     for one in upgrades:
         if ends(one.status.phase) and one.metadata.deletion_timestamp and names.FINALIZER in one.metadata.finalizers:
-            rest = [name for name in one.metadata.finalizers if name != names.FINALIZER]
-            context.leadership.check()
-            await context.cluster.merge(NODE_UPGRADES, one.metadata, {"metadata": {"finalizers": rest}})
+            await finalizers.take(context, NODE_UPGRADES, one.metadata)
 
 
 async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision, act: Act) -> None:
@@ -103,7 +101,8 @@ async def _mark(context: Context, upgrade: NodeUpgrade, patch: Callable[[Node], 
     node = await context.cluster.get(NODES, upgrade.spec.node.name)
     if node is None or node.metadata.uid != upgrade.spec.node.uid:
         raise NotFoundError(f"node {upgrade.spec.node.name} is gone")
-    if node.metadata.annotations.get(names.ANNOTATION_VISIT) not in {None, upgrade.metadata.uid}:
+    may_stand = {None, upgrade.metadata.uid, upgrade.spec.takes_over}
+    if node.metadata.annotations.get(names.ANNOTATION_VISIT) not in may_stand:
         raise ConflictError(f"node {node.metadata.name} is held by another visit")
     body = patch(node)
     if body is not None:

@@ -66,6 +66,29 @@ def test_at_any_moment(rig, forecast_file, moment):
     assert rig.fleet.trainers["gang"].lost == 0
 
 
+def test_what_a_stack_orders_in_the_moment_before_it_is_deleted_is_taken_back(rig):
+    def order(write):
+        if (write.verb, write.kind) != ("delete", "GpuStack") or rig.cluster.store.find(NODE_UPGRADES, "late"):
+            return
+        body = next(iter(rig.cluster.store.all(NODE_UPGRADES)))
+        late = {"metadata": {"name": "late", "labels": body["metadata"]["labels"]}, "spec": body["spec"]}
+        rig.cluster.store.put(NODE_UPGRADES, late)
+        rig.cluster.store.change(GPU_STACKS, write.name, {"metadata": {"finalizers": [names.FINALIZER]}})
+
+    rig.cluster.before_write = order
+    ended = upgrader(rig, "uninstall", "--auto-approve")
+    assert ended.exit_code == 0, ended.output
+    assert "(Pending)" in ended.output
+    assert (left(rig), marks(rig)) == ([], [])
+
+
+def test_a_stack_that_is_held_is_waited_for(rig):
+    stack = next(rig.cluster.store.all(GPU_STACKS))["metadata"]["name"]
+    rig.cluster.store.change(GPU_STACKS, stack, {"metadata": {"finalizers": [names.FINALIZER]}})
+    ended = upgrader(rig, "uninstall", "--auto-approve", "--timeout", "30", controller=False)
+    assert (ended.exit_code, f"GpuStack {stack}" in ended.stderr) == (5, True)
+
+
 def test_without_a_controller_nothing_is_deleted(rig, forecast_file):
     assert upgrader(rig, "apply", str(forecast_file), "--auto-approve").exit_code == 0
     at(rig, lambda: gang(rig) is RequestPhase.STOPPED)

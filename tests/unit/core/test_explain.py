@@ -53,7 +53,7 @@ NODES = {
     "e": Explanation(subject="e", verdict="Node e should be upgraded and is held.", because=(QUIET, SKIPPED, OLDER)),
     "f": Explanation(
         subject="f",
-        verdict="Node f gets its first driver without a plan: nothing runs on it that could be lost.",
+        verdict="Node f gets its driver without a plan: nothing runs on it that could be lost.",
         because=("The node has no driver of ours yet.",),
     ),
     "g": Explanation(

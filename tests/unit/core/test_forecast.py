@@ -258,7 +258,10 @@ NODE_HOLDS = {
         {"visit": "uid-visit", "maintenance": "c-1"},
         {},
         H.NODE_IN_VISIT,
-        "Node a is held by another visit (uid-visit); it waits for its end.",
+        (
+            "Node a is held by another visit (uid-visit); it waits for its end. Where that has failed, see its "
+            "NodeUpgrade, repair the node and delete the NodeUpgrade: it is installed anew then."
+        ),
     ),
     "was left marked by a visit that failed": (
         {"maintenance": "c-1"},
@@ -282,7 +285,7 @@ NODE_HOLDS = {
         (
             f"Node a came up with kernel {NEXT_KERNEL}; it is first brought back to the driver that it had (560.1), "
             "without a "
-            "plan. Nothing needs to be done."
+            "plan; where that fails, the stack's condition Installed says why."
         ),
     ),
     "runs a kernel without an image": (

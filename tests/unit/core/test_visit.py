@@ -77,7 +77,10 @@ def around(*siblings, requests=(), gangs=None, undo=False):
 ALONE = around()
 MEMBER, EVICTABLE, STRANGER = pod("m", member=True), pod("web", evictable=True), pod()
 GONE_MESSAGE = "the node was deleted, or another node of that name joined"
-GIVE_UP = "this was the revert: operands stay off and the taint stays, a person must look"
+GIVE_UP = (
+    "this was the revert: operands stay off and the taint stays, a person must look; "
+    "delete NodeUpgrade v1 to have the node installed anew"
+)
 BACK = {"reverting": True, "failure": "VisitFailed", "driver_key": "k-old", "plugin_key": "p-old"}
 BRING_BACK = {"reason": VisitReason.BRING_BACK}
 
@@ -92,6 +95,11 @@ def go(phase, message, failure="", **more):
 
 CASES = {
     # ---- Pending
+    "its stack was deleted before it began": (
+        view(N.PENDING, UNTOUCHED, reason=VisitReason.INSTALL),
+        around(undo=True),
+        go(N.FAILED, "the stack was deleted before the node was touched", "Aborted"),
+    ),
     "a visit begins with preparing": (view(N.PENDING, UNTOUCHED), ALONE, go(N.PREPARING, "")),
     "aborted before it began": (
         view(N.PENDING, UNTOUCHED),
@@ -529,7 +537,8 @@ CASES = {
         go(
             N.FAILED,
             "Validating took longer than its deadline: in use by pid 7; switching the operands off before giving up; "
-            "this was the revert: its operands could not be switched off and the taint stays, a person must look",
+            "this was the revert: its operands could not be switched off and the taint stays, a person must look; "
+            "delete NodeUpgrade v1 to have the node installed anew",
             "RevertFailed",
             reverting=True,
         ),

@@ -10,9 +10,12 @@ import yaml
 from tests.support.cluster import Use
 from tests.support.repository import ROOT
 from tests.support.rig import Rig, running
+from upgrader.api import names
 from upgrader.api.kinds import KINDS
-from upgrader.api.resources import NODES, PODS, UPGRADE_PLANS
+from upgrader.api.resources import NODE_UPGRADES, NODES, PODS, UPGRADE_PLANS
 from upgrader.core.errors import ConflictError
+from upgrader.core.orders import OrderResult, Reason
+from upgrader.core.phases import NodePhase
 from upgrader.kube.lease import LEASES
 
 SYSTEM = "gpu-upgrader-system"
@@ -67,10 +70,29 @@ async def rollout(ending: str) -> set[Use]:
     return rig.cluster.uses
 
 
+async def repaired() -> set[Use]:
+    """A node is installed at the second attempt, and what is left of the first is deleted."""
+    rig = Rig()
+    rig.fleet.node("gpu-0")
+    rig.image("1.0")
+    rig.fleet.errands = lambda which, _: (
+        OrderResult(reason=Reason.DISK_FULL, message="disk full") if which == "prepare" else None
+    )
+    rig.stack(rig.spec("1.0"))
+    await rig.until(lambda: [one.status.phase for one in rig.visits()] == [NodePhase.FAILED])
+    held = {"metadata": {"finalizers": [names.FINALIZER]}}
+    rig.cluster.store.change(NODE_UPGRADES, rig.visits()[0].metadata.name, held)
+    rig.fleet.errands = lambda _component, _pod: None
+    await rig.until(lambda: [one.status.phase for one in rig.visits()] == [NodePhase.SUCCEEDED], 2000, stride=10)
+    return rig.cluster.uses
+
+
 @pytest.fixture(scope="module")
 def uses() -> set[Use]:
-    """What the controller does in a rollout, in one that is undone, and with somebody else's pod in the way."""
-    return asyncio.run(rollout("Go")) | asyncio.run(rollout("AbortAndUndo"))
+    """What the controller does in a rollout, in one that is undone, with somebody else's pod in the way, and for a
+    node that cannot be installed at first.
+    """
+    return asyncio.run(rollout("Go")) | asyncio.run(rollout("AbortAndUndo")) | asyncio.run(repaired())
 
 
 def test_everything_that_a_rollout_does_is_allowed(uses):

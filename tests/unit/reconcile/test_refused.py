@@ -96,7 +96,11 @@ async def test_a_gang_that_is_held_since_its_batch_began_is_not_asked(rig: Rig) 
     selector = {"matchLabels": {"job": "gang"}}
     budget = {"metadata": {"name": "keep", "namespace": "default"}, "spec": {"selector": selector}}
     rig.cluster.store.put(PDBS, budget | {"status": {"disruptionsAllowed": 0}})
-    await rig.until(lambda: bool(rig.plan_now("up").status.batches) and bool(rig.plan_now("up").status.batches[0].ended_at), 4000, stride=20)
+    await rig.until(
+        lambda: bool(rig.plan_now("up").status.batches) and bool(rig.plan_now("up").status.batches[0].ended_at),
+        4000,
+        stride=20,
+    )
     assert rig.requests() == []
     assert {one.status.reason for one in rig.visits("up")} == {"NotAcknowledged"}
     assert "PodDisruptionBudget keep" in rig.visits("up")[0].status.message

@@ -1,0 +1,70 @@
+"""A pool that a stack looks after without a plan: what goes wrong there, and how it looks from outside."""
+
+from tests.support.objects import Object
+from tests.support.rig import Rig
+from upgrader.api import names
+from upgrader.api.resources import JOBS, NODE_UPGRADES, NODES, PODS
+from upgrader.core.orders import OrderResult, Reason
+from upgrader.core.phases import NodePhase
+
+
+async def pool(rig: Rig, *, nodes: int = 1) -> str:
+    """Nodes on driver 1.0."""
+    for number in range(nodes):
+        rig.fleet.node(f"gpu-{number}")
+    rig.image("1.0")
+    revision = rig.stack(rig.spec("1.0"))
+    await rig.settle()
+    return revision
+
+
+def full_disk(which: str, _: Object) -> OrderResult | None:
+    return OrderResult(reason=Reason.DISK_FULL, message="the disk is full") if which == "prepare" else None
+
+
+def invalid(which: str, _: Object) -> OrderResult | None:
+    return OrderResult(reason=Reason.DEVICE_FAILED, message="GPU 3 is gone") if which == "validate" else None
+
+
+def well(_component: str, _pod: Object) -> OrderResult | None:
+    return None
+
+
+def installed(rig: Rig) -> tuple[str, str, str]:
+    found = next(one for one in rig.stack_now().status.conditions if one.type == "Installed")
+    return found.status, found.reason, found.message
+
+
+def seen(rig: Rig) -> list[tuple[str, str, int, str, str]]:
+    return [
+        (one.spec.node.name, one.spec.reason.value, one.spec.attempt, one.status.phase.value, one.status.reason)
+        for one in rig.visits()
+    ]
+
+
+def finalizers(rig: Rig) -> list[str]:
+    return rig.stack_now().metadata.finalizers
+
+
+def labels_of(rig: Rig, name: str) -> Object:
+    labels: Object = rig.cluster.store.find(NODES, name)["metadata"]["labels"]
+    return {key: value for key, value in labels.items() if key.startswith(f"{names.GROUP}/")}
+
+
+def in_phase(rig: Rig, phase: NodePhase, plan: str | None = None) -> bool:
+    return any(one.status.phase is phase for one in rig.visits(plan))
+
+
+def remove_visits(rig: Rig, plan: str | None = None) -> None:
+    """A person takes the NodeUpgrades that are under way, finalizers or not; the garbage collector takes their pods."""
+    for one in rig.visits(plan):
+        if one.status.phase is not NodePhase.SUCCEEDED:
+            rig.cluster.store.remove(NODE_UPGRADES, one.metadata.name)
+    for kind in (JOBS, PODS):
+        for each in list(rig.cluster.store.all(kind)):
+            if each["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) in {"prepare", "visit", "validate"}:
+                rig.cluster.store.remove(kind, each["metadata"]["name"], each["metadata"]["namespace"])
+
+
+def claimed(rig: Rig) -> bool:
+    return any(names.ANNOTATION_VISIT in node["metadata"].get("annotations", {}) for node in rig.nodes())

@@ -1,0 +1,202 @@
+"""What a stack does by itself, in virtual time: it tries again, and takes back when it is deleted."""
+
+import pytest
+
+from tests.support.pools import (
+    finalizers,
+    full_disk,
+    in_phase,
+    installed,
+    invalid,
+    labels_of,
+    pool,
+    seen,
+    well,
+)
+from tests.support.rig import STACK, Rig, running
+from upgrader.api import names
+from upgrader.api.resources import GPU_STACKS, NODE_UPGRADES, NODES, PODS
+from upgrader.core.phases import NodePhase, PlanPhase, VisitReason
+
+NEXT = "6.1.0-50-amd64"
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+# ------------------------------------------------------------------------------- tried again
+
+
+async def test_an_install_that_failed_is_tried_again_and_seen_meanwhile(rig: Rig) -> None:
+    revision = await pool(rig)
+    before = seen(rig)
+    rig.fleet.errands = full_disk
+    rig.fleet.node("gpu-1")
+    await rig.until(lambda: in_phase(rig, NodePhase.FAILED))
+    await rig.second()
+    told = (
+        "1 node(s) could not be given their driver. gpu-1: Install NotPrepared, attempt 1: the disk is full "
+        "(tried again 15 min after its end)"
+    )
+    assert installed(rig) == ("False", "NotPrepared", told)
+    await rig.until(lambda: in_phase(rig, NodePhase.PREPARING), 1000, stride=10)
+    assert installed(rig) == ("False", "NotPrepared", told)
+    await rig.until(lambda: ("gpu-1", "Install", 3, "Failed", "NotPrepared") in seen(rig), 3000, stride=10)
+    await rig.second()
+    assert seen(rig) == [*before, ("gpu-1", "Install", 3, "Failed", "NotPrepared")]
+    rig.fleet.errands = well
+    await rig.until(lambda: rig.nodes_on(revision) == 2, 1200, stride=10)
+    await rig.settle()
+    await rig.second()
+    assert seen(rig) == [*before, ("gpu-1", "Install", 4, "Succeeded", "")]
+    assert installed(rig)[:2] == ("True", "EveryNode")
+    assert finalizers(rig) == []
+    rig.assert_nothing_left()
+
+
+@pytest.mark.parametrize("write", [1, 2, 3, 4], ids=["finalizer", "driver", "plugin", "visit"])
+async def test_an_attempt_is_made_once_though_the_controller_dies_while_it_orders(rig: Rig, write: int) -> None:
+    rig.fleet.errands = full_disk
+    rig.fleet.node("gpu-0")
+    rig.image("1.0")
+    rig.stack(rig.spec("1.0"))
+    await rig.until(lambda: in_phase(rig, NodePhase.FAILED))
+    rig.cluster.clock.advance(900)
+    rig.cluster.fail_at(write, ConnectionError("killed"), acted=True)
+    with pytest.raises(ConnectionError):
+        await rig.second()
+    rig.restart()
+    for _ in range(2):
+        await rig.second()
+    assert [one[2:4] for one in seen(rig) if one[3] != "Failed"] == [(2, "Preparing")]
+    assert finalizers(rig) == [names.FINALIZER]
+
+
+async def test_an_install_that_is_ordered_anew_is_not_judged_by_the_pod_of_the_one_before(rig: Rig) -> None:
+    rig.fleet.errands = full_disk
+    rig.fleet.node("gpu-0")
+    rig.image("1.0")
+    rig.stack(rig.spec("1.0"))
+    await rig.until(lambda: in_phase(rig, NodePhase.FAILED))
+    rig.fleet.errands = well
+    name = rig.visits()[0].metadata.name
+    (prepare,) = [pod for pod in rig.cluster.store.all(PODS) if pod["metadata"]["name"].startswith("prepare")]
+    rig.cluster.store.remove(NODE_UPGRADES, name)
+    rig.cluster.store.put(PODS, prepare)  # the garbage collector has not come yet
+    await rig.until(lambda: in_phase(rig, NodePhase.SUCCEEDED))
+    assert [one.metadata.name for one in rig.visits()] == [name]
+
+
+async def test_an_install_whose_way_back_went_well_is_tried_again_from_no_driver(rig: Rig) -> None:
+    rig.fleet.errands = invalid
+    rig.fleet.node("gpu-0")
+    rig.image("1.0")
+    revision = rig.stack(rig.spec("1.0"))
+    await rig.until(lambda: in_phase(rig, NodePhase.FAILED))
+    await rig.second()
+    assert labels_of(rig, "gpu-0") == {names.LABEL_DRIVER: "none", names.LABEL_OPERANDS: "off"}
+    assert installed(rig)[:2] == ("False", "NotValid")
+    rig.assert_nothing_left()
+    rig.fleet.errands = well
+    await rig.until(lambda: rig.nodes_on(revision) == 1, 1200, stride=10)
+
+
+async def test_a_plan_is_not_complete_while_a_node_waits_for_its_driver(rig: Rig) -> None:
+    revision = await pool(rig)
+    rig.fleet.errands = full_disk
+    rig.fleet.node("gpu-1")
+    await rig.until(lambda: in_phase(rig, NodePhase.FAILED))
+    rig.plan("up", revision)
+    await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.RUNNING)
+    await rig.second()
+    assert rig.plan_now("up").status.message == "1 node(s) are installed by the stack, see its condition Installed"
+    rig.fleet.errands = well
+    await rig.until(lambda: rig.over("up"), 1200, stride=10)
+    assert (rig.plan_now("up").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 2)
+
+
+async def test_a_bring_back_that_failed_is_tried_again_on_the_same_boot(rig: Rig) -> None:
+    revision = await pool(rig)
+    rig.image("1.0", kernel=NEXT)
+    rig.fleet.errands = full_disk
+    rig.cluster.store.change(NODES, "gpu-0", {"status": {"nodeInfo": {"kernelVersion": NEXT, "bootID": "boot-2"}}})
+    await rig.until(lambda: in_phase(rig, NodePhase.FAILED))
+    await rig.second()
+    assert installed(rig)[:2] == ("False", "NotPrepared")
+    rig.fleet.errands = well
+    await rig.until(lambda: ("gpu-0", "BringBack", 2, "Succeeded", "") in seen(rig), 1200, stride=10)
+    assert rig.nodes_on(revision) == 1
+    rig.assert_nothing_left()
+
+
+# ------------------------------------------------------------------------------- a stack that is deleted
+
+
+@pytest.mark.parametrize("phase", [one for one in NodePhase if one not in {"Succeeded", "Failed", "Gone"}])
+async def test_a_stack_that_is_deleted_takes_its_installs_back_or_ends_them(rig: Rig, phase: NodePhase) -> None:
+    rig.fleet.node("gpu-0")
+    rig.image("1.0")
+    revision = rig.stack(rig.spec("1.0"))
+    await rig.until(lambda: in_phase(rig, phase))
+    assert finalizers(rig) == [names.FINALIZER]
+    rig.cluster.store.mark_deleted(GPU_STACKS, STACK)
+    await rig.until(lambda: rig.cluster.store.find(GPU_STACKS, STACK) is None)
+    early = phase in {"Pending", "Preparing", "Prepared", "Closing", "Draining"}
+    whole = {
+        names.LABEL_DRIVER: rig.visits()[0].spec.target.driver_key,
+        names.LABEL_DEVICE_PLUGIN: rig.visits()[0].spec.target.plugin_key,
+        names.LABEL_OPERANDS: "on",
+        names.LABEL_REVISION: revision,
+    }
+    assert labels_of(rig, "gpu-0") == ({} if early else whole)
+    assert seen(rig)[0][3:] == (("Failed", "Aborted") if early else ("Succeeded", ""))
+    rig.assert_nothing_left()
+
+
+async def test_a_bring_back_of_a_stack_that_is_deleted_is_taken_back(rig: Rig) -> None:
+    await pool(rig)
+    rig.image("1.0", kernel=NEXT)
+    rig.cluster.store.change(NODES, "gpu-0", {"status": {"nodeInfo": {"kernelVersion": NEXT, "bootID": "boot-2"}}})
+    await rig.until(lambda: in_phase(rig, NodePhase.PREPARED))
+    rig.cluster.store.mark_deleted(GPU_STACKS, STACK)
+    await rig.until(lambda: rig.cluster.store.find(GPU_STACKS, STACK) is None)
+    assert [one.status.message for one in rig.visits() if one.spec.reason is VisitReason.BRING_BACK] == ["given back"]
+    rig.assert_nothing_left()
+
+
+async def test_visits_of_a_stack_that_was_removed_by_force_end_all_the_same(rig: Rig) -> None:
+    rig.fleet.node("gpu-0")
+    rig.image("1.0")
+    revision = rig.stack(rig.spec("1.0"))
+    await rig.until(lambda: in_phase(rig, NodePhase.VISITING))
+    rig.cluster.store.remove(GPU_STACKS, STACK)
+    await rig.until(lambda: in_phase(rig, NodePhase.SUCCEEDED))
+    assert rig.nodes_on(revision) == 1
+    rig.assert_nothing_left()
+
+
+async def test_a_plan_whose_stack_is_being_deleted_aborts(rig: Rig) -> None:
+    rig.plan("up", await running(rig))
+    rig.fleet.node("gpu-9")
+    await rig.until(lambda: in_phase(rig, NodePhase.PREPARING, "up") and in_phase(rig, NodePhase.PREPARING))
+    rig.cluster.store.mark_deleted(GPU_STACKS, STACK)
+    await rig.second()
+    assert rig.cluster.store.find(GPU_STACKS, STACK) is not None
+    assert rig.plan_now("up").status.phase is PlanPhase.ABORTING
+    await rig.until(lambda: rig.over("up") and rig.cluster.store.find(GPU_STACKS, STACK) is None)
+    rig.assert_nothing_left()
+
+
+async def test_a_deleted_visit_with_our_finalizer_goes_when_it_has_ended(rig: Rig) -> None:
+    rig.fleet.node("gpu-0")
+    rig.image("1.0")
+    revision = rig.stack(rig.spec("1.0"))
+    await rig.until(lambda: in_phase(rig, NodePhase.VISITING))
+    name = rig.visits()[0].metadata.name
+    rig.cluster.store.change(NODE_UPGRADES, name, {"metadata": {"finalizers": [names.FINALIZER]}})
+    rig.cluster.store.mark_deleted(NODE_UPGRADES, name)
+    await rig.until(lambda: rig.visits() == [])
+    assert rig.nodes_on(revision) == 1
+    rig.assert_nothing_left()

@@ -1,0 +1,63 @@
+"""What a stack does to a node by itself, without a plan: where nothing runs that could be lost, or nothing can run.
+
+Pure. A visit that failed is tried again after a while, for as long as the node needs it: what a person repairs (a full
+disk, a registry) is then found repaired without anybody saying so.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from msgspec import Struct
+
+from upgrader.core.catalogue import Catalogue
+from upgrader.core.drift import NO_DRIVER
+from upgrader.core.fleet import NodeFacts
+
+RETRY = timedelta(minutes=15)
+"""From the end of a visit to the next attempt at the same. Longer than a preparation may take, so that a node that
+fails for weeks costs little."""
+
+
+class Need(StrEnum):
+    """What a node needs of its stack."""
+
+    INSTALL = "Install"
+    BRING_BACK = "BringBack"
+    UNMARK = "Unmark"
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """A visit that was ordered for the same need before."""
+
+    number: int
+    ended_at: datetime | None  # None while it is under way
+
+
+def need(node: NodeFacts, catalogue: Catalogue, *, orphaned: bool = False) -> Need | None:
+    """What a node needs; None where it needs nothing, or a plan.
+
+    `orphaned`: it is claimed by a visit that is no more. Where that one had changed nothing yet (it takes the revision
+    away first), only its marks go; otherwise nobody knows how far it came, and the node is installed anew.
+    """
+    if orphaned and (node.revision or not node.driver_key):
+        return Need.UNMARK
+    if orphaned or node.driver_key in {"", NO_DRIVER}:
+        return Need.INSTALL
+    return Need.BRING_BACK if kernel_changed(node, catalogue) else None
+
+
+def kernel_changed(node: NodeFacts, catalogue: Catalogue) -> bool:
+    """Whether the driver that the node's label names is for another kernel than it runs."""
+    image = catalogue.of(node)
+    return image is not None and bool(node.kernel) and image.kernel != node.kernel
+
+
+def next_attempt(before: Iterable[Attempt], now: datetime) -> int | None:
+    """Number of the attempt that is due; None while one is under way, or ended too short a time ago."""
+    last = max(before, key=lambda one: one.number, default=None)
+    if last is None:
+        return 1
+    if last.ended_at is None or now < last.ended_at + RETRY:
+        return None
+    return last.number + 1

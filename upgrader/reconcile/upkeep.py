@@ -1,0 +1,215 @@
+"""Visits that a stack orders by itself: first drivers, new kernels, and nodes whose visit was deleted under way.
+
+Their names follow from what they are for and from the attempt, so that ordering them again after a restart makes none
+twice. Of those that failed at a node the last one stays, to say why; older ones are deleted, so that a node that fails
+for weeks fills nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+
+from upgrader.api import names
+from upgrader.api.kubernetes import Node, ObjectMeta
+from upgrader.api.resources import NODE_UPGRADES, NODES, PODS
+from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
+from upgrader.core import timing, upkeep
+from upgrader.core.catalogue import Catalogue
+from upgrader.core.fleet import ImageFacts, NodeFacts, Target
+from upgrader.core.gangs import ENDED
+from upgrader.core.phases import NodePhase, PlanPhase, VisitReason, ends
+from upgrader.core.upkeep import Attempt, Need
+from upgrader.reconcile import batches, marks, orders
+from upgrader.reconcile.context import Context
+from upgrader.reconcile.revisions import read_target
+from upgrader.reconcile.sightings import Sightings
+from upgrader.stack.naming import VISIT
+
+if TYPE_CHECKING:
+    from upgrader.reconcile.stacks import Read
+
+log = structlog.get_logger()
+
+
+class Due(msgspec.Struct, frozen=True, kw_only=True):
+    """A visit that is to be ordered now, with what its node's labels will choose."""
+
+    order: orders.Order
+    target: Target
+    image: ImageFacts
+
+
+async def due(context: Context, read: Read, sightings: Sightings) -> list[Due]:
+    """The visits that nodes need now. Marks of visits that are no more and had changed nothing are taken away here."""
+    catalogue = Catalogue(read.snapshot.images)
+    goal = await _install_target(context, read)
+    under_way = {one.spec.node.uid for one in read.visits if not ends(one.status.phase)}
+    found: list[Due] = []
+    for node in read.snapshot.nodes:
+        orphaned = node.visit in read.orphans
+        if node.skip or node.uid in under_way or (node.visit and not orphaned):
+            continue
+        fresh = await _still_orphaned(context, read, node) if orphaned else None
+        if orphaned and fresh is None:
+            continue
+        one: Due | None = None
+        match upkeep.need(node, catalogue, orphaned=orphaned):
+            case Need.UNMARK if fresh is not None:
+                await _unmark(context, fresh)
+            case Need.INSTALL:
+                one = await _install(context, read, node, goal, catalogue)
+            case Need.BRING_BACK:
+                now, apart = context.clock.now(), context.active_seconds
+                if sightings.twice(read.stack.metadata.name, node, now, apart):
+                    one = await _bring_back(context, read, node, goal, catalogue)
+            case _:
+                continue
+        found += [one] if one is not None else []
+    return found
+
+
+async def order(context: Context, read: Read, one: Due) -> None:
+    """Make the NodeUpgrade; its operands first, which change no node by themselves."""
+    await batches.ensure_operands(context, read.stack, one.target, one.image)
+    log.info(
+        "visit ordered",
+        node=one.order.node.name,
+        reason=one.order.reason.value,
+        attempt=one.order.attempt,
+        revision=one.order.target.revision,
+    )
+    await batches.create_once(context, NODE_UPGRADES, orders.node_upgrade(one.order))
+
+
+async def prune(context: Context, read: Read) -> None:
+    """Delete failed visits after which another visit to their node has ended."""
+    claims = {node.visit for node in read.snapshot.nodes}
+    for visits in read.visits_of.values():
+        last = latest(visits)
+        for one in visits:
+            older = one is not last and one.status.phase is NodePhase.FAILED and one.metadata.uid not in claims
+            if older and one.metadata.deletion_timestamp is None:
+                context.leadership.check()
+                await context.cluster.delete(NODE_UPGRADES, one.metadata)
+
+
+def latest(visits: Iterable[NodeUpgrade]) -> NodeUpgrade | None:
+    """The visit that ended last."""
+    ended = (one for one in visits if ends(one.status.phase))
+    return max(ended, key=lambda one: (_ended_at(one), one.spec.attempt), default=None)
+
+
+def _ended_at(visit: NodeUpgrade) -> datetime:
+    # One that was taken back before its first step has none.
+    said = visit.status.steps[-1].ended_at if visit.status.steps else None
+    return timing.parse(said or visit.metadata.creation_timestamp)
+
+
+async def _install_target(context: Context, read: Read) -> Target:
+    """New nodes get what was approved: the running plan's revision, else the one that the pool has."""
+    running = read.running
+    wanted = read.stack.status.current_revision
+    if running is not None and running.status.phase is not PlanPhase.ABORTING:
+        wanted = running.spec.target_revision
+    known = await read_target(context, read.stack.metadata.name, wanted) if wanted else None
+    return known or read.target
+
+
+async def _install(context: Context, read: Read, node: NodeFacts, goal: Target, catalogue: Catalogue) -> Due | None:
+    image = catalogue.wanted(node, goal)
+    if image is None or not node.ready or node.name in read.occupied:
+        return None
+    if node.visit and await _still_visited(context, node):
+        return None
+    source = orders.present_state(node, None, None)
+    source = msgspec.structs.replace(source, kubelet_binary=goal.kubelet_binary, resource_name=goal.resource_name)
+    return _due(context, read, node, VisitReason.INSTALL, source, (goal, image))
+
+
+async def _bring_back(context: Context, read: Read, node: NodeFacts, goal: Target, catalogue: Catalogue) -> Due | None:
+    """To the revision that the node had, with the image for its new kernel; without one nothing is ordered."""
+    had = await read_target(context, read.stack.metadata.name, node.revision) if node.revision else None
+    had = had or goal
+    image = catalogue.wanted(node, had)
+    if image is None:
+        return None
+    source = orders.present_state(node, had, catalogue.of(node))
+    return _due(context, read, node, VisitReason.BRING_BACK, source, (had, image))
+
+
+def _due(
+    context: Context,
+    read: Read,
+    node: NodeFacts,
+    reason: VisitReason,
+    source: NodeState,
+    goal: tuple[Target, ImageFacts],
+) -> Due | None:
+    state = orders.wanted_state(*goal)
+    before = [
+        Attempt(number=one.spec.attempt, ended_at=_ended_at(one) if ends(one.status.phase) else None)
+        for one in read.visits_of.get(node.uid, ())
+        if one.metadata.name == _name(node, reason, state, one.spec.attempt)
+    ]
+    attempt = upkeep.next_attempt(before, context.clock.now())
+    if attempt is None:
+        return None
+    ordered = orders.Order(
+        name=_name(node, reason, state, attempt),
+        node=node,
+        stack=read.stack.metadata.name,
+        closure=orders.lone_closure(node.name),
+        reason=reason,
+        source=source,
+        target=state,
+        attempt=attempt,
+        takes_over=node.visit,
+    )
+    return Due(order=ordered, target=goal[0], image=goal[1])
+
+
+def _name(node: NodeFacts, reason: VisitReason, state: NodeState, attempt: int) -> str:
+    # The boot is part of the name: a node may need the same bring-back again (kernel A, B, A), and then at once.
+    identity = (reason.value, node.uid, node.boot_id, state.revision, state.driver_key, node.visit, str(attempt))
+    return orders.visit_name(node.name, *identity)
+
+
+# ------------------------------------------------------------------------------- claims of visits that are no more
+
+
+async def _still_orphaned(context: Context, read: Read, node: NodeFacts) -> Node | None:
+    """The node as it is now, where the claim still stands there (the cache may be behind) and nobody else comes."""
+    if any(one.spec.node.uid == node.uid and not ends(one.status.phase) for one in read.upgrades):
+        return None
+    fresh = await context.cluster.get(NODES, node.name)
+    if fresh is None or fresh.metadata.uid != node.uid:
+        return None
+    return fresh if fresh.metadata.annotations.get(names.ANNOTATION_VISIT) == node.visit else None
+
+
+async def _still_visited(context: Context, node: NodeFacts) -> bool:
+    """Whether the visit Job of the visit that is no more still works on the node: it is waited for."""
+    pods = await context.cluster.list(PODS, fields=f"spec.nodeName={node.name}")
+    return any(
+        pod.metadata.labels.get(names.LABEL_COMPONENT) == VISIT and pod.status.phase not in ENDED for pod in pods
+    )
+
+
+async def _unmark(context: Context, node: Node) -> None:
+    """Take away taint and claim of a visit that is no more and had changed nothing else."""
+    visit = node.metadata.annotations[names.ANNOTATION_VISIT]
+    context.leadership.check()
+    await context.cluster.merge(NODES, node.metadata, marks.give_back(node, ""))
+    log.info("marks taken away", node=node.metadata.name, visit=visit)
+    await context.cluster.event(
+        ObjectMeta(name=node.metadata.name, uid=node.metadata.uid),
+        "Node",
+        "v1",
+        reason="VisitGone",
+        message=f"NodeUpgrade {visit} is no more and had changed nothing yet; its taint and claim are taken away",
+    )
