@@ -69,11 +69,12 @@ def status(output: str) -> int:
 @click.option("--output", "out", type=OUT, required=True, help="File to write (an OCI archive).")
 @click.option(
     "--base-image",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
     envvar="BASE_IMAGE",
-    help="OCI layout with Python 3.11 and busybox, instead of one from this machine's own archive.",
+    default="",
+    help="Image with Python 3.11 and busybox, instead of one from this machine's own archive: "
+    "the folder of an OCI layout, or a name that buildah can pull.",
 )
-def image(out: Path, base_image: Path | None) -> int:
+def image(out: Path, base_image: str) -> int:
     """Build the controller's image."""
     from upgrader.images.archive import write_archive  # noqa: PLC0415
     from upgrader.images.product import Images  # noqa: PLC0415

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from upgrader.core.errors import ConfigurationError
 from upgrader.images.layout import Layout
 from upgrader.process import run
 
@@ -63,6 +64,21 @@ class Storage(Struct, frozen=True, kw_only=True):
         link.symlink_to(layout.folder.resolve())
         pulled = run(self.command("pull", "--quiet", f"oci:{link.name}"), timeout=BUILD_SECONDS, cwd=self.folder)
         run(self.command("tag", pulled.text, name), timeout=BUILD_SECONDS)
+
+    def fetch(self, name: str, layout: Path) -> None:
+        """Pull an image by a name that buildah understands, and write it into an OCI layout.
+
+        Raises:
+            ConfigurationError: it cannot be pulled, with buildah's own words.
+        """
+        pulled = run(self.command("pull", "--quiet", name), timeout=BUILD_SECONDS, check=False)
+        if pulled.code != 0:
+            raise ConfigurationError(
+                f"the base image {name} cannot be pulled",
+                details=pulled.stderr.decode(errors="replace").strip(),
+                resolution="BASE_IMAGE is the folder of an OCI layout, or a name that `buildah pull` understands.",
+            )
+        run(self.command("push", "--quiet", pulled.text, f"oci:{layout}:image"), timeout=BUILD_SECONDS)
 
 
 def open_storage(folder: Path) -> Storage:

@@ -1,6 +1,7 @@
 """The product's own images, built once per contents: node, controller, trainer, drivers, plugins, kubelet artifacts."""
 
 import hashlib
+import os
 import shutil
 import sys
 import tempfile
@@ -39,14 +40,15 @@ class Images:
     Args:
         progress: gets a line per image that is really built.
         cache: where images are kept; default is the user's cache directory.
-        base_image: folder of an OCI layout with Python 3.11 and busybox, instead of one from the machine's own archive.
+        base_image: image with this Python and busybox, instead of one from the machine's own archive: the folder of an
+            OCI layout, or a name that buildah can pull. Default is BASE_IMAGE of the environment.
     """
 
-    def __init__(self, progress: Progress, *, cache: Path | None = None, base_image: Path | None = None) -> None:
+    def __init__(self, progress: Progress, *, cache: Path | None = None, base_image: str | None = None) -> None:
         self._root = checkout()
         self._cache = (cache or store.cache_root()) / "images"
         self._store = Store(self._cache, progress)
-        self._base_image = base_image
+        self._base_image = os.environ.get("BASE_IMAGE", "") if base_image is None else base_image
         self._made: dict[str, Layout] = {}
         self._stack = ExitStack()
         self._session: _Session | None = None
@@ -62,8 +64,10 @@ class Images:
 
     def base(self) -> Layout:
         """Python and busybox."""
-        if self._base_image is not None:
-            return Layout(self._base_image)
+        if self._base_image:
+            if "given" not in self._made:
+                self._made["given"] = self._given(self._base_image)
+            return self._made["given"]
         recipe = self._root / "Containerfiles/base"
 
         def fill(context: Path) -> None:
@@ -71,6 +75,9 @@ class Images:
 
         parts = [base.suite(), base.versions(self._cache), *base.LEFT_OUT] if "base" not in self._made else []
         return self._image("base", recipe, parts, fill)
+
+    def _given(self, name: str) -> Layout:
+        return Layout(Path(name)) if Path(name).is_dir() else self._place().fetch(name)
 
     def node(self) -> Layout:
         """Prepare, visit, validate, device plugin."""
@@ -210,6 +217,12 @@ class _Session:
             if parent is not None:
                 self._hold(*parent)
             self._storage.make(context=context, file=file, layout=layout, labels=labels)
+
+    def fetch(self, name: str) -> Layout:
+        """An image from elsewhere; it is kept for as long as this session."""
+        layout = self._folder / "given"
+        self._storage.fetch(name, layout)
+        return Layout(layout)
 
     def _hold(self, name: str, layout: Layout) -> None:
         if self._held.get(name) != layout.image.digest:
