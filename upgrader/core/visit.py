@@ -12,6 +12,9 @@ import msgspec
 from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, ends
 from upgrader.core.visit_facts import Act, ClosureView, Decision, Errand, NodeView, OtherPod, Outcome
 
+UNSUPPORTED = "RunningOnUnsupportedKernel"
+"""Why a bring-back is held: work that nobody acknowledged is on the node, and it ends the hold by ending."""
+
 LAST_ACT = timedelta(seconds=60)
 """How long beyond its deadline a revert that failed still tries to switch the operands off."""
 
@@ -95,6 +98,8 @@ def _late(view: NodeView, waiting: Decision, now: datetime) -> Decision:
         case _P.CLOSING:
             return _go(view, _P.RELEASING, failure="NotClosed", message=why)
         case _P.DRAINING:
+            if waiting.held == UNSUPPORTED:
+                return waiting  # given back, it would take more work on a driver that is for another kernel
             return _go(view, _P.RELEASING, failure="NotDrained", message=why)
         case _P.OFF | _P.VISITING | _P.TURNING_ON | _P.VALIDATING:
             return _turn(view, f"{view.phase}Late", why, now)
@@ -199,7 +204,7 @@ def _draining(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         return _stay(view, f"waiting for {running[0]} to stop")
     if view.others:
         pod = view.others[0]
-        held = "RunningOnUnsupportedKernel" if view.reason is VisitReason.BRING_BACK else "PodsLeft"
+        held = UNSUPPORTED if view.reason is VisitReason.BRING_BACK else "PodsLeft"
         return _stay(view, f"waiting for pod {pod.namespace}/{pod.name} to end", held=held)
     return _go(view, _P.OFF, message="no pod with GPUs is left")
 

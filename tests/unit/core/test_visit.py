@@ -321,6 +321,11 @@ CASES = {
         around(sibling(N.FAILED)),
         go(N.RELEASING, "v2 of the same closure was let go", "SiblingFailed"),
     ),
+    "work on a kernel that its driver is not for is waited for without end": (
+        view(N.DRAINING, CLOSED, others=(STRANGER,), deadline=START, **BRING_BACK),
+        ALONE,
+        stay(N.DRAINING, "waiting for pod default/stranger to end", held="RunningOnUnsupportedKernel"),
+    ),
     "pods do not leave in time": (
         view(N.DRAINING, CLOSED, others=(STRANGER,), deadline=START),
         ALONE,
