@@ -153,6 +153,8 @@ async def test_a_cordon_is_left_alone_and_a_pod_that_ignores_sigterm_is_waited_f
         request = await _talks(pool, plan, RequestPhase.STOPPING)
         async with _marked(pool, used, cordon):
             assert (await pool.visits(plan))[used].status.phase is NodePhase.DRAINING
+            await pool.stopped(plan)
+            assert await pool.kube.list(PODS, "default") == []
             assert (await pool.over(plan)).status.phase is PlanPhase.COMPLETED
             nodes = await pool.nodes()
             assert {name for name, one in nodes.items() if one.spec.unschedulable} == {cordoned, used}
