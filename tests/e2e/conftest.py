@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, NODES, PODS, UPGRADE_PLANS
+from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, NODE_UPGRADES, NODES, PODS, UPGRADE_PLANS
 from upgrader.core.phases import RequestPhase, ends
 from upgrader.demo import stage as stages
 from upgrader.demo import waiting
@@ -65,10 +65,10 @@ class Pool:
         kubelet, plugin = VERSIONS[driver]
         return self.made.stack(driver, kubelet, plugin)
 
-    async def train(self, name: str, *, members: int = 2, **options: Any) -> None:
+    async def train(self, name: str, *, members: int = 2, gpus: int = GPUS, **options: Any) -> None:
         """Start a job, and wait until it trains."""
         self.jobs.append(name)
-        await stages.start_job(self.kube, self.made.trainer(name, members=members, gpus=GPUS, **options))
+        await stages.start_job(self.kube, self.made.trainer(name, members=members, gpus=gpus, **options))
         await self.steps(name, 20, members=members)
 
     async def steps(self, name: str, more: int, *, members: int = 2, seconds: float = 90) -> None:
@@ -80,7 +80,7 @@ class Pool:
             what=f"{name} trains",
         )
 
-    async def apply(self, driver: str, *flags: str, watch: bool = True) -> str:
+    async def apply(self, driver: str, *flags: str, watch: bool = True, consent: tuple[str, ...] = ()) -> str:
         """`upgrader plan` and `upgrader apply` to the versions of this driver; the plan's name."""
         kubelet, plugin = VERSIONS[driver]
         changes = {
@@ -89,15 +89,18 @@ class Pool:
             "kubelet.version": kubelet,
             "kubelet.artifact": self.made.images.kubelets[kubelet],
         }
-        return await self.apply_changes(changes, *flags, watch=watch)
+        return await self.apply_changes(changes, *flags, watch=watch, consent=consent)
 
-    async def apply_changes(self, changes: dict[str, str], *flags: str, watch: bool = True) -> str:
+    async def apply_changes(
+        self, changes: dict[str, str], *flags: str, watch: bool = True, consent: tuple[str, ...] = ()
+    ) -> str:
+        """`flags` are for `upgrader plan`, `consent` is for `upgrader apply`."""
         before = {one.metadata.name for one in await self.kube.list(UPGRADE_PLANS)}
         kept = self.made.folder / "forecast.json"
         words = [word for path, value in changes.items() for word in ("--set", f"{path}={value}")]
         await command(self.made.cluster, print, "plan", *words, "--max-unavailable", "100%", "-o", str(kept), *flags)
         follow = ("--watch",) if watch else ()
-        await command(self.made.cluster, print, "apply", str(kept), "--auto-approve", *follow)
+        await command(self.made.cluster, print, "apply", str(kept), "--auto-approve", *consent, *follow)
         (name,) = {one.metadata.name for one in await self.kube.list(UPGRADE_PLANS)} - before
         return name
 
@@ -122,11 +125,20 @@ class Pool:
     async def revisions(self) -> set[str]:
         return {one.metadata.labels.get("gpu-upgrader.io/revision", "") for one in (await self.nodes()).values()}
 
+    def nodes_of(self, name: str) -> list[str]:
+        """Where the members of a job are, by their own journals, in the order of their ranks."""
+        return [one.nodes[-1] for one in self.story(name).members]
+
     async def kubelets(self) -> set[str]:
         return {one.status.node_info.kubelet_version for one in (await self.nodes()).values()}
 
     async def requests(self, plan: str) -> list[Any]:
         return [one for one in await self.kube.list(CHECKPOINT_REQUESTS) if one.spec.plan == plan]
+
+    async def visits(self, plan: str) -> dict[str, Any]:
+        """The plan's latest visit to each node."""
+        found = [one for one in await self.kube.list(NODE_UPGRADES) if one.spec.plan == plan]
+        return {one.spec.node.name: one for one in sorted(found, key=lambda one: one.metadata.creation_timestamp)}
 
     async def stopped(self, plan: str, *, seconds: float = 240) -> None:
         """Until the plan has stopped a gang. (Idle nodes come first, so a visit alone says nothing of that.)"""

@@ -57,6 +57,7 @@ class PrepareOrder(msgspec.Struct, frozen=True, kw_only=True):
 class VisitOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Unload the driver, switch to the next, swap the kubelet; all steps are idempotent.
 
+    `unload` without a version means whichever driver of this vendor is loaded.
     `visit` is the NodeUpgrade's uid plus its direction, so that a revert is another visit. Time-outs in seconds.
     """
 

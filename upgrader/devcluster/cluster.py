@@ -175,6 +175,10 @@ class Cluster:
         self.control_plane.hold(API_SERVER).unlink(missing_ok=True)
         self.wait_for_api()
 
+    def restart(self, program: str) -> None:
+        """SIGTERM to `kube-controller-manager` or `kube-scheduler`; process 1 starts it again."""
+        self._signal(signal.SIGTERM, program)
+
     def wait_for_api(self, seconds: float = API_SECONDS) -> None:
         """Until the API server says that it is ready, and the service account that pods need is there.
 
@@ -201,10 +205,10 @@ class Cluster:
         logs = (folder / "init.log", folder / "starts.log", self.control_plane.log(API_SERVER))
         return "\n".join(last_lines(log) for log in logs)
 
-    def _signal(self, number: signal.Signals) -> None:
-        pid = self.box.process(API_SERVER)
+    def _signal(self, number: signal.Signals, program: str = API_SERVER) -> None:
+        pid = self.box.process(program)
         if pid is None or not send(pid, number):
-            raise DevClusterError(f"{API_SERVER} does not run", resolution=f"See {self.control_plane.log(API_SERVER)}")
+            raise DevClusterError(f"{program} does not run", resolution=f"See {self.control_plane.log(program)}")
 
 
 def _file_name(user: str) -> str:

@@ -50,17 +50,17 @@ def loaded(run: Path, vendor: str) -> Loaded | None:
 
 
 def unload(host: Host, driver: Driver, programs: Programs) -> str:
-    """See to it that a driver is not loaded; says what was done.
+    """See to it that a driver (without a version: whichever there is) is not loaded; says what was done.
 
     Raises:
         OrderFailedError: BUSY with pids and names, or the driver's own `unload` failed.
     """
     present = loaded(host.run, driver.vendor)
     if present is None:
-        return f"{driver.vendor} {driver.version} was not loaded"
-    if present.version != driver.version:
+        return f"{driver.vendor} {driver.version or 'driver'} was not loaded"
+    if driver.version not in {"", present.version}:
         return f"{driver.vendor} {driver.version} was not loaded; {present.version} is"
-    name = f"{driver.vendor} {driver.version}"
+    name = f"{driver.vendor} {present.version}"
     try:
         ended = programs.run(["/bin/sh", str(host.run / driver.vendor / "unload")], seconds=UNLOAD_SECONDS)
     except ProcessError as error:

@@ -78,10 +78,9 @@ def visit_job(upgrade: NodeUpgrade, *, reverting: bool, settings: StackSettings)
     A pod that dies is run again, which is safe because every step asks first what is so already; a failure that it
     reports is final. It has no TTL: its name, by which a restarted controller finds it, stays taken.
     """
-    before = upgrade.spec.target if reverting else upgrade.spec.source
     order = VisitOrder(
         visit=f"{upgrade.metadata.uid}{'-revert' if reverting else ''}",
-        unload=_driver(before) if before.driver_version else None,
+        unload=_former_driver(upgrade, reverting=reverting),
         kubelet=_kubelet(upgrade, reverting=reverting),
     )
     spec = {
@@ -131,6 +130,12 @@ def validation_pod(upgrade: NodeUpgrade, *, reverting: bool, boot_id: str, setti
 
 def _driver(state: NodeState) -> Driver:
     return Driver(vendor=state.driver_vendor, version=state.driver_version)
+
+
+def _former_driver(upgrade: NodeUpgrade, *, reverting: bool) -> Driver:
+    """What is unloaded. A node that joined anew shows nothing of us, but a driver of ours may still be loaded."""
+    before = upgrade.spec.target if reverting else upgrade.spec.source
+    return _driver(before) if before.driver_version else Driver(vendor=upgrade.spec.target.driver_vendor, version="")
 
 
 def _kubelet(upgrade: NodeUpgrade, *, reverting: bool) -> KubeletTarget | None:

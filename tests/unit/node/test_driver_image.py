@@ -177,6 +177,12 @@ def test_the_visit_unloads_with_what_the_driver_left_on_the_node(image):
     assert not devices.folder(image.run_folder).exists()
 
 
+def test_without_a_version_whatever_is_loaded_is_unloaded(image):
+    image.load()
+    assert unloaded(image, version="") == "sim 1.0.0 unloaded (simulated)"
+    assert unloaded(image, version="") == "sim driver was not loaded"
+
+
 def test_a_driver_in_use_is_busy_and_its_holders_are_named(image):
     image.load()
     with (

@@ -101,10 +101,12 @@ VISITS = {
         True,
         VisitOrder(visit=f"{UID}-revert", unload=NEW, kubelet=KubeletTarget(version="1.34.4", binary=KUBELET)),
     ),
-    "a new node has nothing to unload": (
+    "what a new node may have loaded from an earlier life goes out": (
         {"source": FRESH},
         False,
-        VisitOrder(visit=UID, kubelet=KubeletTarget(version="1.35.4", binary=KUBELET)),
+        VisitOrder(
+            visit=UID, unload=Driver(vendor="sim", version=""), kubelet=KubeletTarget(version="1.35.4", binary=KUBELET)
+        ),
     ),
     "a new node goes back to its kubelet, at the place where the visit swapped it": (
         {"source": FRESH},
