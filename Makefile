@@ -52,10 +52,10 @@ verify: setup ## fails when something generated is not current
 	$(BIN)/python -m upgrader.api.generate --check .
 
 unit: setup ## units, properties, contract: the minute between two edits
-	$(PYTEST) tests/unit tests/property tests/contract -m "not cluster and not e2e"
+	$(PYTEST) -n 2 --dist loadfile tests/unit tests/property tests/contract -m "not cluster and not e2e"
 
 e2e: setup packages ## embedded cluster: API server, kwok, box nodes, crash points
-	$(PYTEST) tests/contract tests/cluster tests/e2e -m "cluster or e2e" --timeout=900
+	$(PYTEST) -n 2 --dist loadfile tests/contract tests/cluster tests/e2e -m "cluster or e2e" --timeout=900
 
 test: lint verify unit e2e ## everything; what CI runs
 

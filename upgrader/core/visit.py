@@ -39,7 +39,8 @@ def decide(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     if ends(view.phase):
         return _stay(view)
     if view.node is None:
-        return _go(view, _P.GONE, message="the node was deleted, or another node of that name joined")
+        acts = (Act.CANCEL,) if view.phase is _P.VISITING else ()
+        return _go(view, _P.GONE, *acts, message="the node was deleted, or another node of that name joined")
     if closure.undo and all(one.phase in BEFORE_OFF or ends(one.phase) for one in closure.nodes):
         turned = _undo(view)
         if turned is not None:

@@ -97,6 +97,7 @@ class Act(StrEnum):
     EVICT = "evict others"
     OPERANDS_OFF = "operands off"
     VISIT = "visit Job"
+    CANCEL = "no visit Job"  # its node is gone: a node that joins under its name is not its business
     DRIVER_ON = "driver on"
     OPERANDS_ON = "operands on"
     VALIDATE = "validation pod"

@@ -1,12 +1,12 @@
 """One step of a GpuStack: keep its revision, count drift, bring up new nodes and nodes with a new kernel.
 
 What changes running nodes is a plan's; a stack by itself only installs where nothing was, and brings back what a reboot
-broke. While such a visit is open the stack carries our finalizer: a stack that is deleted takes its visits back first.
+broke. Its visits outlive it: they carry our finalizer, and are taken back or ended when it is deleted.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from upgrader.api import names
@@ -17,7 +17,7 @@ from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.core.fleet import Snapshot, Target
 from upgrader.core.phases import ends
 from upgrader.core.rollout import UNDER_WAY
-from upgrader.reconcile import closures, finalizers, observe, operands, stack_status, upkeep
+from upgrader.reconcile import closures, observe, operands, stack_status, upkeep
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.revisions import ensure_revision
 from upgrader.reconcile.sightings import Sightings
@@ -76,7 +76,7 @@ async def step(context: Context, name: str, sightings: Sightings) -> float | Non
     """
     stack = await context.cluster.get(GPU_STACKS, name)
     if stack is None or stack.metadata.deletion_timestamp is not None:
-        return await _leave(context, name, stack)
+        return await _leave(context, name)
     active = await _drive(context, await _ordered(context, name), undo=False)
     target = await _target(context, stack)
     if isinstance(target, str):
@@ -85,7 +85,7 @@ async def step(context: Context, name: str, sightings: Sightings) -> float | Non
     read = await _read(context, stack, target)
     if read is None:
         return context.active_seconds
-    read, made = await _care(context, read, sightings)
+    made = await _care(context, read, sightings)
     if not made:  # what was ordered just now is not among what was read, and needs its operands
         await operands.sweep(context, read)
     await stack_status.write(context, read)
@@ -131,29 +131,22 @@ async def _target(context: Context, stack: GpuStack) -> Target | str:
         return str(error)
 
 
-async def _care(context: Context, read: Read, sightings: Sightings) -> tuple[Read, bool]:
-    """Order what nodes need of their stack; what was read, with the stack as it is afterwards, and whether any was."""
+async def _care(context: Context, read: Read, sightings: Sightings) -> bool:
+    """Order what nodes need of their stack; whether any was."""
     due = await upkeep.due(context, read, sightings)
-    meta = read.stack.metadata
-    if due and names.FINALIZER not in meta.finalizers:
-        read = replace(read, stack=await finalizers.put(context, GPU_STACKS, meta))
     for one in due:
         await upkeep.order(context, read, one)
     await upkeep.prune(context, read)
     await forget(context, read.visits)
-    if names.FINALIZER in meta.finalizers and not due and all(ends(one.status.phase) for one in read.visits):
-        read = replace(read, stack=await finalizers.take(context, GPU_STACKS, meta))
-    return read, bool(due)
+    return bool(due)
 
 
-async def _leave(context: Context, name: str, stack: GpuStack | None) -> float | None:
+async def _leave(context: Context, name: str) -> float | None:
     """A stack that is deleted, or gone: its visits are taken back where no driver was switched off yet, else ended."""
     visits = await _ordered(context, name)
     if await _drive(context, visits, undo=True):
         return context.active_seconds
     await forget(context, visits)
-    if stack is not None and names.FINALIZER in stack.metadata.finalizers:
-        await finalizers.take(context, GPU_STACKS, stack.metadata)
     return None
 
 

@@ -70,6 +70,11 @@ async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision:
             await _mark(context, upgrade, lambda _: marks.operands_off())
         case Act.VISIT:
             await _create(context, JOBS, manifests.visit_job(upgrade, reverting=view.reverting, settings=context.stack))
+        case Act.CANCEL:
+            name = manifests.visit_name(upgrade, reverting=view.reverting)
+            job = await context.cluster.get(JOBS, name, context.stack.namespace)
+            if job is not None:
+                await context.cluster.delete(JOBS, job.metadata)
         case Act.DRIVER_ON:
             await _mark(context, upgrade, lambda _: marks.driver_on(effective(upgrade)))
         case Act.OPERANDS_ON:

@@ -73,7 +73,6 @@ def test_what_a_stack_orders_in_the_moment_before_it_is_deleted_is_taken_back(ri
         body = next(iter(rig.cluster.store.all(NODE_UPGRADES)))
         late = {"metadata": {"name": "late", "labels": body["metadata"]["labels"]}, "spec": body["spec"]}
         rig.cluster.store.put(NODE_UPGRADES, late)
-        rig.cluster.store.change(GPU_STACKS, write.name, {"metadata": {"finalizers": [names.FINALIZER]}})
 
     rig.cluster.before_write = order
     ended = upgrader(rig, "uninstall", "--auto-approve")
@@ -82,9 +81,9 @@ def test_what_a_stack_orders_in_the_moment_before_it_is_deleted_is_taken_back(ri
     assert (left(rig), marks(rig)) == ([], [])
 
 
-def test_a_stack_that_is_held_is_waited_for(rig):
+def test_a_stack_that_somebody_holds_is_waited_for(rig):
     stack = next(rig.cluster.store.all(GPU_STACKS))["metadata"]["name"]
-    rig.cluster.store.change(GPU_STACKS, stack, {"metadata": {"finalizers": [names.FINALIZER]}})
+    rig.cluster.store.change(GPU_STACKS, stack, {"metadata": {"finalizers": ["example.com/mine"]}})
     ended = upgrader(rig, "uninstall", "--auto-approve", "--timeout", "30", controller=False)
     assert (ended.exit_code, f"GpuStack {stack}" in ended.stderr) == (5, True)
 

@@ -401,7 +401,7 @@ CASES = {
         ALONE,
         go(N.FAILED, f"in use by pid 7; {GIVE_UP}", "RevertFailed", reverting=True),
     ),
-    "the node is deleted while visited": (view(N.VISITING), ALONE, go(N.GONE, GONE_MESSAGE)),
+    "the node is deleted while visited": (view(N.VISITING), ALONE, go(N.GONE, GONE_MESSAGE, acts=(Act.CANCEL,))),
     # ---- On
     "the driver is switched on": (
         view(N.TURNING_ON, SWITCHED_OFF),

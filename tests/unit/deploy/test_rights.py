@@ -12,7 +12,7 @@ from tests.support.repository import ROOT
 from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.kinds import KINDS
-from upgrader.api.resources import NODE_UPGRADES, NODES, PODS, UPGRADE_PLANS
+from upgrader.api.resources import JOBS, NODE_UPGRADES, NODES, PODS, UPGRADE_PLANS
 from upgrader.core.errors import ConflictError
 from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.phases import NodePhase
@@ -87,12 +87,31 @@ async def repaired() -> set[Use]:
     return rig.cluster.uses
 
 
+async def bereft() -> set[Use]:
+    """A node is deleted while its visit Job runs; the Job goes with it."""
+    rig = Rig()
+    rig.fleet.node("gpu-0")
+    rig.image("1.0")
+    rig.stack(rig.spec("1.0"))
+    ours = rig.context.stack.namespace
+
+    def visiting() -> list[dict]:
+        return [one for one in rig.cluster.store.all(JOBS) if one["metadata"]["namespace"] == ours]
+
+    await rig.until(lambda: bool(visiting()))
+    rig.cluster.store.remove(NODES, "gpu-0")
+    await rig.until(lambda: [one.status.phase for one in rig.visits()] == [NodePhase.GONE])
+    assert visiting() == []
+    return rig.cluster.uses
+
+
 @pytest.fixture(scope="module")
 def uses() -> set[Use]:
-    """What the controller does in a rollout, in one that is undone, with somebody else's pod in the way, and for a
-    node that cannot be installed at first.
+    """What the controller does in a rollout, in one that is undone, with somebody else's pod in the way, for a node
+    that cannot be installed at first, and for one that is deleted.
     """
-    return asyncio.run(rollout("Go")) | asyncio.run(rollout("AbortAndUndo")) | asyncio.run(repaired())
+    runs = (rollout("Go"), rollout("AbortAndUndo"), repaired(), bereft())
+    return set().union(*(asyncio.run(one) for one in runs))
 
 
 def test_everything_that_a_rollout_does_is_allowed(uses):
