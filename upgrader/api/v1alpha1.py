@@ -70,7 +70,7 @@ class GpuStackStatus(Resource, frozen=True, kw_only=True):
     current_revision: Annotated[str | None, described("Revision that all nodes had last.")] = None
     update_revision: Annotated[str | None, described("Revision of the present spec.")] = None
     blocked_revision: Annotated[
-        str | None, described("Revision whose rollout failed; no drift towards it is acted on.")
+        str | None, described("The update revision, where a plan went back from it: correct the spec first.")
     ] = None
     active_plan: Annotated[str | None, described("The one running plan of this stack.")] = None
     nodes: Annotated[int, described("Nodes that the selector finds.")] = 0
