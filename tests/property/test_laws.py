@@ -180,12 +180,14 @@ def test_a_node_turns_round_at_most_once_and_only_after_it_was_touched(walk):
 def test_what_is_done_to_the_world_belongs_to_the_phase(walk):
     view, closure = walk
     decision = visit.decide(view, closure, NOW)
-    allowed = {row(view.phase).act}
-    if view.phase is NodePhase.PREPARING and view.reason is VisitReason.BRING_BACK:
-        allowed.add(Act.CLOSE.value)
-    if view.phase is NodePhase.TURNING_ON:
-        allowed.add(Act.DRIVER_ON.value)
-    assert {act.value for act in decision.acts} <= allowed
+    bring_back = view.phase is NodePhase.PREPARING and view.reason is VisitReason.BRING_BACK
+    more = {
+        Act.CLOSE: bring_back,
+        Act.DRIVER_ON: view.phase is NodePhase.TURNING_ON,
+        Act.OPERANDS_OFF: view.reverting,  # before it is given up
+    }
+    allowed = {row(view.phase).act, *(act.value for act, may in more.items() if may)}
+    assert {act.value for act in decision.acts} <= (allowed if view.node is not None else {Act.CANCEL.value})
     assert not decision.acts or decision.phase is view.phase, "acts come before the record of what they proved"
 
 

@@ -11,13 +11,23 @@ from typing import Any
 
 from tests.support.cluster import FakeCluster
 from tests.support.objects import Object
+from tests.support.placing import (
+    RESOURCE,
+    fits,
+    gpus_of,
+    has_owner,
+    is_ours,
+    is_ready,
+    owned_by,
+    tolerates,
+    trainer_spec,
+)
 from tests.support.store import ObjectStore
 from upgrader.api import names
 from upgrader.api.resources import DAEMONSETS, JOBS, NODES, PODS
 from upgrader.core import timing
 from upgrader.core.orders import ORDER_VARIABLE, OrderResult, Reason
 
-RESOURCE = "nvidia.com/gpu"
 ACK = "/run/checkpoint/ack.json"
 PROGRESS = "/run/checkpoint/progress.json"
 
@@ -79,7 +89,7 @@ class Fleet:
     ) -> None:
         self.trainers[name] = Trainer()
         annotations = {names.ANNOTATION_METHOD: method} if method else {}
-        spec = template if template is not None else _trainer_spec(gpus)
+        spec = template if template is not None else trainer_spec(gpus)
         self.store.put(
             JOBS,
             {
@@ -131,7 +141,7 @@ class Fleet:
                 labels = node["metadata"].get("labels", {})
                 if selector and all(labels.get(key) == value for key, value in selector.items()):
                     wanted[f"{one['metadata']['name']}.{node['metadata']['name']}"] = (one, node["metadata"]["name"])
-        present = {pod["metadata"]["name"]: pod for pod in self.store.all(PODS) if _owner(pod, "DaemonSet")}
+        present = {pod["metadata"]["name"]: pod for pod in self.store.all(PODS) if has_owner(pod, "DaemonSet")}
         for name, (one, node) in wanted.items():
             if name not in present:
                 self._add_pod(name, one["metadata"]["namespace"], "DaemonSet", one, node=node)
@@ -152,7 +162,7 @@ class Fleet:
             plugin = any(
                 pod["spec"].get("nodeName") == name
                 and pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "device-plugin"
-                and _is_ready(pod)
+                and is_ready(pod)
                 for pod in self.store.all(PODS)
             )
             allocatable = str(self.gpus) if plugin else "0"
@@ -163,7 +173,7 @@ class Fleet:
 
     def _jobs(self) -> None:
         for job in list(self.store.all(JOBS)):
-            mine = [pod for pod in self.store.all(PODS) if _owned_by(pod, job)]
+            mine = [pod for pod in self.store.all(PODS) if owned_by(pod, job)]
             alive = [pod for pod in mine if pod["status"].get("phase") in {"Pending", "Running"}]
             failed = [pod for pod in mine if pod["status"].get("phase") == "Failed"]
             done = [pod for pod in mine if pod["status"].get("phase") == "Succeeded"]
@@ -172,7 +182,7 @@ class Fleet:
             if job["spec"].get("suspend"):
                 for pod in alive:
                     self._delete(pod)
-            elif not (failed and _is_ours(job)) and name not in self.backing_off:
+            elif not (failed and is_ours(job)) and name not in self.backing_off:
                 for index in sorted(
                     set(range(wanted)) - {int(pod["metadata"]["labels"]["index"]) for pod in alive + done}
                 ):
@@ -186,7 +196,7 @@ class Fleet:
             }
             if len(done) >= wanted:
                 status["conditions"] = [{"type": "Complete", "status": "True"}]
-            elif failed and _is_ours(job):
+            elif failed and is_ours(job):
                 status["conditions"] = [{"type": "Failed", "status": "True"}]
             self.store.change(JOBS, name, {"status": status}, namespace)
 
@@ -231,10 +241,10 @@ class Fleet:
         for pod in self.store.all(PODS):
             if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
                 continue
-            asks = _gpus(pod)
+            asks = gpus_of(pod)
             for node in self.store.all(NODES):
                 name = node["metadata"]["name"]
-                if free[name] >= asks and _tolerates(pod, node) and _fits(pod, node):
+                if free[name] >= asks and tolerates(pod, node) and fits(pod, node):
                     free[name] -= asks
                     self.store.change(
                         PODS, pod["metadata"]["name"], {"spec": {"nodeName": name}}, pod["metadata"]["namespace"]
@@ -243,7 +253,7 @@ class Fleet:
 
     def _free(self, node: Object) -> int:
         used = sum(
-            _gpus(pod)
+            gpus_of(pod)
             for pod in self.store.all(PODS)
             if pod["spec"].get("nodeName") == node["metadata"]["name"]
             and pod["status"].get("phase") in {"Pending", "Running"}
@@ -334,7 +344,7 @@ class Fleet:
             members = [
                 pod
                 for pod in self.store.all(PODS)
-                if _owned_by(pod, job)
+                if owned_by(pod, job)
                 and pod["status"].get("phase") == "Running"
                 and not pod["metadata"].get("deletionTimestamp")
             ]
@@ -387,102 +397,3 @@ class Fleet:
             self.cluster.files.pop((uid, ACK), None)
         else:
             self.cluster.files[uid, ACK] = json.dumps(said).encode()
-
-
-def _trainer_spec(gpus: int) -> Object:
-    return {
-        "containers": [
-            {
-                "name": "train",
-                "image": "trainer",
-                "resources": {"limits": {RESOURCE: str(gpus)}, "requests": {RESOURCE: str(gpus)}},
-                "volumeMounts": [
-                    {"name": "upgrader", "mountPath": "/etc/gpu-upgrader"},
-                    {"name": "answers", "mountPath": "/run/checkpoint"},
-                    {"name": "data", "mountPath": "/data"},
-                ],
-            }
-        ],
-        "volumes": [
-            {
-                "name": "upgrader",
-                "downwardAPI": {
-                    "items": [
-                        {
-                            "path": "checkpoint-request",
-                            "fieldRef": {"fieldPath": f"metadata.annotations['{names.ANNOTATION_REQUEST}']"},
-                        },
-                        {
-                            "path": "park-seconds",
-                            "fieldRef": {"fieldPath": f"metadata.annotations['{names.ANNOTATION_PARK_SECONDS}']"},
-                        },
-                    ]
-                },
-            },
-            {"name": "answers", "emptyDir": {}},
-            {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
-        ],
-    }
-
-
-def _gpus(pod: Object) -> int:
-    return sum(
-        int(one.get("resources", {}).get("limits", {}).get(RESOURCE, 0)) for one in pod["spec"].get("containers", [])
-    )
-
-
-def _owner(pod: Object, kind: str) -> bool:
-    return any(one["kind"] == kind for one in pod["metadata"].get("ownerReferences", []))
-
-
-def _owned_by(pod: Object, owner: Object) -> bool:
-    return any(one["uid"] == owner["metadata"]["uid"] for one in pod["metadata"].get("ownerReferences", []))
-
-
-def _is_ours(job: Object) -> bool:
-    return names.LABEL_COMPONENT in job["metadata"].get("labels", {})
-
-
-def _is_ready(pod: Object) -> bool:
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", []))
-
-
-def _tolerates(pod: Object, node: Object) -> bool:
-    for taint in node["spec"].get("taints", []):
-        if not any(_covers(one, taint) for one in pod["spec"].get("tolerations", [])):
-            return False
-    return not node["spec"].get("unschedulable", False)
-
-
-def _covers(toleration: Object, taint: Object) -> bool:
-    if toleration.get("operator") == "Exists":
-        return toleration.get("key") in {None, taint["key"]}
-    return toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get("value", "")
-
-
-def _fits(pod: Object, node: Object) -> bool:
-    labels = node["metadata"].get("labels", {})
-    if any(labels.get(key) != value for key, value in pod["spec"].get("nodeSelector", {}).items()):
-        return False
-    affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
-    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
-    return not terms or any(_matches(term, labels) for term in terms)
-
-
-def _matches(term: Object, labels: dict[str, str]) -> bool:
-    for one in term.get("matchExpressions", []):
-        value, values = labels.get(one["key"]), one.get("values", [])
-        match one["operator"]:
-            case "In":
-                good = value in values
-            case "NotIn":
-                good = value not in values
-            case "Exists":
-                good = value is not None
-            case "DoesNotExist":
-                good = value is None
-            case _:
-                raise AssertionError(f"operator {one['operator']} is not played")
-        if not good:
-            return False
-    return True

@@ -39,8 +39,7 @@ def decide(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     if ends(view.phase):
         return _stay(view)
     if view.node is None:
-        acts = (Act.CANCEL,) if view.phase is _P.VISITING else ()
-        return _go(view, _P.GONE, *acts, message="the node was deleted, or another node of that name joined")
+        return _bereft(view, now)
     if closure.undo and all(one.phase in BEFORE_OFF or ends(one.phase) for one in closure.nodes):
         turned = _undo(view)
         if turned is not None:
@@ -50,6 +49,14 @@ def decide(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     if late and decision.phase is view.phase and not decision.on_siblings:
         return _late(view, decision, now)
     return decision
+
+
+def _bereft(view: NodeView, now: datetime) -> Decision:
+    """Its node is gone; a visit Job of it must not work on a node that joins under the same name."""
+    late = view.deadline is not None and now >= view.deadline
+    if view.phase is _P.VISITING and view.visit.outcome is not Outcome.ABSENT and not late:
+        return _stay(view, "the node is gone; taking its visit Job away", Act.CANCEL)
+    return _go(view, _P.GONE, message="the node was deleted, or another node of that name joined")
 
 
 def _stay(view: NodeView, message: str = "", *acts: Act, held: str = "") -> Decision:

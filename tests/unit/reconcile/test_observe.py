@@ -1,31 +1,32 @@
-from datetime import UTC, datetime
+"""What is seen in objects: total functions, without I/O."""
 
-import msgspec
 import pytest
 
 from tests.support.manifests import changed, driver_image, gpu_stack
+from tests.support.observed import (
+    MOUNTS,
+    REQUESTS,
+    RESOURCE,
+    STACK,
+    VOLUMES,
+    budget,
+    facts,
+    job,
+    job_facts,
+    member,
+    node,
+    pod,
+    wire,
+)
 from upgrader.api import kubernetes as k
-from upgrader.api.resources import DRIVER_IMAGES, JOBS, NAMESPACES, PDBS, PODS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import DriverImage, GpuStack
 from upgrader.core.declarations import Declared
 from upgrader.core.disruption import DisruptionBudget, Requirement, Selector
-from upgrader.core.fleet import Gang, ImageFacts, MemberFacts, NodeFacts, Owner, Snapshot, Target
-from upgrader.core.gangs import JobFacts
+from upgrader.core.fleet import ImageFacts, Target
 from upgrader.core.revisions import revision_of
 from upgrader.reconcile import observe
 
-NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
-RESOURCE = "nvidia.com/gpu"
-
-
-def wire(body, type_):
-    return msgspec.convert(body, type_)
-
-
 # -------------------------------------------------------------------------------------------------------- stack
-
-
-STACK = wire(gpu_stack(), GpuStack)
 
 
 def test_a_target_is_what_the_stack_asks_of_its_nodes():
@@ -63,16 +64,6 @@ def test_only_ready_images_with_key_and_digest_count():
 
 
 # -------------------------------------------------------------------------------------------------------- nodes
-
-
-def node(name="a", labels=None, annotations=None, spec=None, **status):
-    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-    meta = {"name": name, "uid": f"uid-{name}", "labels": labels or {}, "annotations": annotations or {}}
-    return wire({"metadata": meta, "spec": spec or {}, "status": {**ready, **status}}, k.Node)
-
-
-def facts(**changes):
-    return NodeFacts(**{"name": "a", "uid": "uid-a", "kernel": "", **changes})
 
 
 OUR_TAINT = {"key": "gpu-upgrader.io/maintenance", "effect": "NoSchedule"}
@@ -152,60 +143,6 @@ def test_a_pool_is_what_the_selector_selects():
 
 
 # --------------------------------------------------------------------------------------------------------- pods
-
-
-REQUESTS = {
-    "name": "requests",
-    "downwardAPI": {
-        "items": [
-            {"path": file, "fieldRef": {"fieldPath": f"metadata.annotations['gpu-upgrader.io/{file}']"}}
-            for file in ("checkpoint-request", "park-seconds")
-        ]
-    },
-}
-VOLUMES = [
-    REQUESTS,
-    {"name": "answers", "emptyDir": {}},
-    {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
-]
-MOUNTS = [
-    {"name": "requests", "mountPath": "/etc/gpu-upgrader/"},
-    {"name": "answers", "mountPath": "/run/checkpoint"},
-    {"name": "data", "mountPath": "/data"},
-]
-
-
-def pod(name="train-0", at="a", *, owner=("Job", "train"), volumes=VOLUMES, mounts=MOUNTS, gpus="8", **meta):
-    references = [{"kind": owner[0], "name": owner[1], "uid": f"uid-{owner[1]}", "controller": True}] if owner else []
-    trainer = {
-        "name": "trainer",
-        "volumeMounts": mounts,
-        "resources": {"limits": {RESOURCE: gpus}} if gpus else {},
-    }
-    return wire(
-        {
-            "metadata": {"name": name, "namespace": "ml", "uid": f"uid-{name}", "ownerReferences": references, **meta},
-            "spec": {"nodeName": at, "containers": [trainer, {"name": "sidecar"}], "volumes": volumes},
-            "status": {"phase": "Running"},
-        },
-        k.Pod,
-    )
-
-
-def member(**changes):
-    values = {
-        "pod": "train-0",
-        "uid": "uid-train-0",
-        "namespace": "ml",
-        "node": "a",
-        "container": "trainer",
-        "phase": "Running",
-        "gpus": 8,
-        "ephemeral_paths": ("/etc/gpu-upgrader/", "/run/checkpoint"),
-        "volume_paths": ("/data",),
-        "mounted": True,
-    }
-    return MemberFacts(**{**values, **changes})
 
 
 SIDECAR = {"container": "sidecar", "ephemeral_paths": (), "volume_paths": (), "mounted": False}
@@ -311,23 +248,6 @@ def test_who_may_be_evicted_alone(seen, around, expected):
 # --------------------------------------------------------------------------------------------------------- jobs
 
 
-def job(name="train", *, owner=None, annotations=None, labels=None, succeeded=0, **spec):
-    references = [{"kind": owner[0], "name": owner[1], "uid": "u", "controller": True}] if owner else []
-    meta = {
-        "name": name,
-        "namespace": "ml",
-        "uid": f"uid-{name}",
-        "ownerReferences": references,
-        "annotations": annotations or {},
-        "labels": labels or {},
-    }
-    return wire({"metadata": meta, "spec": spec, "status": {"succeeded": succeeded}}, k.Job)
-
-
-def job_facts(**changes):
-    return JobFacts(**{"name": "train", "namespace": "ml", "uid": "uid-train", "wanted": 1, **changes})
-
-
 STOPPED = "gpu-upgrader.io/stopped"
 JOB_TABLE = {
     "one pod, if nothing is said": (job(), job_facts()),
@@ -383,12 +303,6 @@ def test_jobs(seen, expected):
 # ------------------------------------------------------------------------------------------------------ budgets
 
 
-def budget(selector, allowed=0):
-    meta = {"name": "keep", "namespace": "ml"}
-    spec = {} if selector is None else {"selector": selector}
-    return wire({"metadata": meta, "spec": spec, "status": {"disruptionsAllowed": allowed}}, k.PodDisruptionBudget)
-
-
 SELECTORS = {
     "none selects nothing": (None, None),
     "the empty one selects everything": ({}, Selector()),
@@ -413,137 +327,3 @@ def test_disruption_budgets(seen, expected):
     assert observe.disruption_budget(budget(seen, 3)) == DisruptionBudget(
         name="keep", namespace="ml", selector=expected, allowed=3
     )
-
-
-# ----------------------------------------------------------------------------------------------------- snapshot
-
-
-def seen_world(**changes):
-    pool = {"pool": "a"}
-    file = {"gpu-upgrader.io/checkpoint-method": "file"}
-    marks = {"gpu-upgrader.io/visit": "uid-visit"}
-    values = {
-        "nodes": {
-            "a": node("a", pool),
-            "b": node("b", pool),
-            "away": node("away", annotations=marks, capacity={RESOURCE: "4"}),
-        },
-        "pods": [
-            pod("train-0", "a", annotations=file),
-            pod("train-1", "b", annotations=file, labels={"app": "train"}),
-            pod("elsewhere", "away", owner=None),
-            pod("idle", "a", owner=("ReplicaSet", "web"), gpus=None),
-            pod("validate", "a", owner=None, labels={"gpu-upgrader.io/component": "validate"}),
-        ],
-        "jobs": [job(parallelism=2)],
-        "budgets": [budget({"matchLabels": {"app": "train"}})],
-        "images": [wire(driver_image() | {"status": {"phase": "Ready", "digest": "d", "key": "k"}}, DriverImage)],
-        "namespaces": [
-            wire({"metadata": {"name": "kube-system", "uid": "uid-cluster"}}, k.Namespace),
-            wire({"metadata": {"name": "ml"}}, k.Namespace),
-        ],
-        "api_server_version": "v1.36.0",
-    }
-    return observe.Reading(**{**values, **changes})
-
-
-def test_a_whole_snapshot():
-    assert observe.snapshot_of(seen_world(), STACK.spec, RESOURCE, NOW) == Snapshot(
-        cluster="uid-cluster",
-        taken_at=NOW,
-        nodes=(
-            facts(labels={"pool": "a"}),
-            facts(name="b", uid="uid-b", labels={"pool": "a"}),
-        ),
-        gangs=(
-            Gang(
-                name="ml/Job/train",
-                namespace="ml",
-                kind="Job",
-                members=(
-                    member(),
-                    member(pod="train-1", uid="uid-train-1", node="b", labels={"app": "train"}),
-                ),
-                owner=Owner(kind="Job", name="train", uid="uid-train"),
-                wanted=2,
-                method="file",
-            ),
-        ),
-        images=(ImageFacts(key="k", vendor="sim", version="570.10", kernel="6.1.0-40-amd64", digest="d"),),
-        pdb_blocked={"ml/Job/train": "keep"},
-        steering=True,
-        foreign_unavailable_gpus=4,
-        api_server_version="v1.36.0",
-    )
-
-
-@pytest.mark.parametrize(
-    ("version", "steering"), [("v1.36.0", True), ("v1.37.1", True), ("v1.35.9", False), ("", False)]
-)
-def test_gangs_can_be_steered_where_a_suspended_jobs_template_can_change(version, steering):
-    seen = seen_world(api_server_version=version)
-    assert observe.snapshot_of(seen, STACK.spec, RESOURCE, NOW).steering is steering
-
-
-def test_the_container_may_be_named_by_the_namespace():
-    annotations = {
-        "gpu-upgrader.io/checkpoint-method": "api",
-        "gpu-upgrader.io/checkpoint-container": "sidecar",
-    }
-    space = wire({"metadata": {"name": "ml", "annotations": annotations}}, k.Namespace)
-    seen = seen_world(pods=[pod()], namespaces=[space])
-    (gang,) = observe.snapshot_of(seen, STACK.spec, RESOURCE, NOW).gangs
-    assert (gang.method, gang.members[0].container) == ("api", "sidecar")
-
-
-def test_pods_without_gpus_are_members_beside_their_mates():
-    seen = seen_world(pods=[pod(), pod("launcher", "b", gpus=None), pod("other", "b", owner=("Job", "cpu"), gpus=None)])
-    (gang,) = observe.snapshot_of(seen, STACK.spec, RESOURCE, NOW).gangs
-    assert [(one.pod, one.gpus) for one in gang.members] == [("launcher", 0), ("train-0", 8)]
-
-
-# ------------------------------------------------------------------------------------------------------ reading
-
-
-class World:
-    """Lists what a test put there, and remembers what was asked."""
-
-    def __init__(self, **objects):
-        self.objects = objects
-        self.asked = []
-
-    async def list(self, kind, namespace="", *, labels="", fields=""):
-        self.asked.append((kind.kind, namespace, labels, fields))
-        return self.objects.get(kind.kind, [])
-
-
-class Known:
-    def __init__(self, nodes):
-        self.nodes = nodes
-
-    def snapshot(self):
-        return self.nodes
-
-
-async def test_the_world_is_read_once_each():
-    seen = seen_world()
-    world = World(
-        Pod=seen.pods,
-        Job=seen.jobs,
-        PodDisruptionBudget=seen.budgets,
-        DriverImage=seen.images,
-        Namespace=seen.namespaces,
-        UpgradePlan=seen.plans,
-    )
-    target = observe.target_of(STACK.spec, "pool-a")
-    found = await observe.read_snapshot(world, Known(seen.nodes), STACK, target, NOW, api_server_version="v1.36.0")
-    assert found == observe.snapshot_of(seen, STACK.spec, RESOURCE, NOW)
-    kinds = [PODS, JOBS, PDBS, DRIVER_IMAGES, NAMESPACES, UPGRADE_PLANS]
-    assert sorted(world.asked) == sorted((kind.kind, "", "", "") for kind in kinds)
-
-
-async def test_nothing_is_read_while_the_nodes_are_not_in_step():
-    world = World()
-    target = observe.target_of(STACK.spec, "pool-a")
-    assert await observe.read_snapshot(world, Known(None), STACK, target, NOW) is None
-    assert world.asked == []

@@ -1,0 +1,67 @@
+"""What tests of core.conversation are made of: gangs, answers, closures, decisions."""
+
+from datetime import timedelta
+
+from tests.support.world import START
+from upgrader.core.acknowledgement import Answer
+from upgrader.core.conversation import GangAct, GangClosure, GangDecision, OwnerFacts, RequestView
+from upgrader.core.fleet import MemberFacts
+from upgrader.core.phases import NodePhase, RequestPhase
+
+R, N = RequestPhase, NodePhase
+PAST, FUTURE = START - timedelta(seconds=1), START + timedelta(seconds=600)
+OURS = {"suspended": True, "stopped_by": "r1"}
+
+
+def member(uid, **changes):
+    facts = {"pod": f"train-{uid}", "uid": uid, "namespace": "default", "node": "n", "container": "t", "request": "7"}
+    return MemberFacts(**{**facts, "phase": "Running", "volume_paths": ("/data",), **changes})
+
+
+def answer(uid, **changes):
+    said = {"pod_uid": uid, "request_id": 7, "step": 100, "uri": "/data/c", "parked": True}
+    return Answer(**{**said, **changes})
+
+
+BOTH = (member("a"), member("b"))
+SAID = (answer("a"), answer("b"))
+
+
+def view(phase, *, owner=None, **changes):
+    facts = {
+        "name": "r1",
+        "gang": "default/Job/train",
+        "phase": phase,
+        "deadline": FUTURE,
+        "request_id": 7,
+        "asked_at": START - timedelta(seconds=10),
+        "stop_before": FUTURE,
+        "restart_by": FUTURE,
+        "members": ("a", "b"),
+        "present": BOTH,
+        "answers": SAID,
+        "owner": OwnerFacts(**{"active": 2, "wanted": 2, **(owner or {})}),
+        "acknowledged_step": 100,
+    }
+    return RequestView(**{**facts, **changes})
+
+
+def stopped(phase, *, owner=None, **changes):
+    """A gang that we stopped, all its pods gone."""
+    return view(phase, owner={**OURS, "active": 0, **(owner or {})}, **{"present": (), **changes})
+
+
+def around(*nodes, **changes):
+    return GangClosure(nodes=nodes, **changes)
+
+
+def go(phase, reason, message, *acts, step=100, new_id=False):
+    return GangDecision(phase=phase, reason=reason, message=message, acts=acts, step=step, new_id=new_id)
+
+
+PREPARED, DRAINING = around(N.PREPARED), around(N.DRAINING)
+VISITED, RELEASED = around(N.VISITING), around(N.RELEASING)
+FENCE = GangAct.FENCE
+WITHDRAW = GangAct.WITHDRAW
+UNASKED = (member("a", request=""), member("b"))
+LATE_ASK = around(N.PREPARED, ask_until=PAST)

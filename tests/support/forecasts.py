@@ -1,0 +1,25 @@
+"""Asking for forecasts, and what tests compare of them."""
+
+from tests.support.facts import target
+from tests.support.world import START
+from upgrader.core.forecast import (
+    HoldReason,
+    StrategyFacts,
+    forecast,
+)
+
+NEXT_KERNEL = "6.1.0-41-amd64"
+H = HoldReason
+
+
+def foresee(world, *, budget="100%", wanted=None, now=START, unguaranteed=False, **known):
+    strategy = StrategyFacts(max_unavailable=budget, placement_unguaranteed=unguaranteed)
+    return forecast(world, wanted or target(), strategy, now=now, **known)
+
+
+def shape(made):
+    return [[(closure.nodes, closure.gangs) for closure in batch.closures] for batch in made.batches]
+
+
+def holds(made):
+    return {(hold.subject, hold.reason): hold.nodes for hold in made.holds}

@@ -1,0 +1,114 @@
+"""Objects as they come over the wire, and the facts that are seen in them."""
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from tests.support.manifests import gpu_stack
+from upgrader.api import kubernetes as k
+from upgrader.api.v1alpha1 import GpuStack
+from upgrader.core.fleet import MemberFacts, NodeFacts
+from upgrader.core.gangs import JobFacts
+
+NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
+
+
+RESOURCE = "nvidia.com/gpu"
+
+
+def wire(body, type_):
+    return msgspec.convert(body, type_)
+
+
+STACK = wire(gpu_stack(), GpuStack)
+
+
+def node(name="a", labels=None, annotations=None, spec=None, **status):
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    meta = {"name": name, "uid": f"uid-{name}", "labels": labels or {}, "annotations": annotations or {}}
+    return wire({"metadata": meta, "spec": spec or {}, "status": {**ready, **status}}, k.Node)
+
+
+def facts(**changes):
+    return NodeFacts(**{"name": "a", "uid": "uid-a", "kernel": "", **changes})
+
+
+REQUESTS = {
+    "name": "requests",
+    "downwardAPI": {
+        "items": [
+            {"path": file, "fieldRef": {"fieldPath": f"metadata.annotations['gpu-upgrader.io/{file}']"}}
+            for file in ("checkpoint-request", "park-seconds")
+        ]
+    },
+}
+
+
+VOLUMES = [
+    REQUESTS,
+    {"name": "answers", "emptyDir": {}},
+    {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+]
+
+
+MOUNTS = [
+    {"name": "requests", "mountPath": "/etc/gpu-upgrader/"},
+    {"name": "answers", "mountPath": "/run/checkpoint"},
+    {"name": "data", "mountPath": "/data"},
+]
+
+
+def pod(name="train-0", at="a", *, owner=("Job", "train"), volumes=VOLUMES, mounts=MOUNTS, gpus="8", **meta):
+    references = [{"kind": owner[0], "name": owner[1], "uid": f"uid-{owner[1]}", "controller": True}] if owner else []
+    trainer = {
+        "name": "trainer",
+        "volumeMounts": mounts,
+        "resources": {"limits": {RESOURCE: gpus}} if gpus else {},
+    }
+    return wire(
+        {
+            "metadata": {"name": name, "namespace": "ml", "uid": f"uid-{name}", "ownerReferences": references, **meta},
+            "spec": {"nodeName": at, "containers": [trainer, {"name": "sidecar"}], "volumes": volumes},
+            "status": {"phase": "Running"},
+        },
+        k.Pod,
+    )
+
+
+def member(**changes):
+    values = {
+        "pod": "train-0",
+        "uid": "uid-train-0",
+        "namespace": "ml",
+        "node": "a",
+        "container": "trainer",
+        "phase": "Running",
+        "gpus": 8,
+        "ephemeral_paths": ("/etc/gpu-upgrader/", "/run/checkpoint"),
+        "volume_paths": ("/data",),
+        "mounted": True,
+    }
+    return MemberFacts(**{**values, **changes})
+
+
+def job(name="train", *, owner=None, annotations=None, labels=None, succeeded=0, **spec):
+    references = [{"kind": owner[0], "name": owner[1], "uid": "u", "controller": True}] if owner else []
+    meta = {
+        "name": name,
+        "namespace": "ml",
+        "uid": f"uid-{name}",
+        "ownerReferences": references,
+        "annotations": annotations or {},
+        "labels": labels or {},
+    }
+    return wire({"metadata": meta, "spec": spec, "status": {"succeeded": succeeded}}, k.Job)
+
+
+def job_facts(**changes):
+    return JobFacts(**{"name": "train", "namespace": "ml", "uid": "uid-train", "wanted": 1, **changes})
+
+
+def budget(selector, allowed=0):
+    meta = {"name": "keep", "namespace": "ml"}
+    spec = {} if selector is None else {"selector": selector}
+    return wire({"metadata": meta, "spec": spec, "status": {"disruptionsAllowed": allowed}}, k.PodDisruptionBudget)

@@ -1,0 +1,105 @@
+"""What schedulers and controllers go by: whose a pod is, and where it fits."""
+
+from tests.support.objects import Object
+from upgrader.api import names
+
+RESOURCE = "nvidia.com/gpu"
+
+
+def trainer_spec(gpus: int) -> Object:
+    return {
+        "containers": [
+            {
+                "name": "train",
+                "image": "trainer",
+                "resources": {"limits": {RESOURCE: str(gpus)}, "requests": {RESOURCE: str(gpus)}},
+                "volumeMounts": [
+                    {"name": "upgrader", "mountPath": "/etc/gpu-upgrader"},
+                    {"name": "answers", "mountPath": "/run/checkpoint"},
+                    {"name": "data", "mountPath": "/data"},
+                ],
+            }
+        ],
+        "volumes": [
+            {
+                "name": "upgrader",
+                "downwardAPI": {
+                    "items": [
+                        {
+                            "path": "checkpoint-request",
+                            "fieldRef": {"fieldPath": f"metadata.annotations['{names.ANNOTATION_REQUEST}']"},
+                        },
+                        {
+                            "path": "park-seconds",
+                            "fieldRef": {"fieldPath": f"metadata.annotations['{names.ANNOTATION_PARK_SECONDS}']"},
+                        },
+                    ]
+                },
+            },
+            {"name": "answers", "emptyDir": {}},
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+        ],
+    }
+
+
+def gpus_of(pod: Object) -> int:
+    return sum(
+        int(one.get("resources", {}).get("limits", {}).get(RESOURCE, 0)) for one in pod["spec"].get("containers", [])
+    )
+
+
+def has_owner(pod: Object, kind: str) -> bool:
+    return any(one["kind"] == kind for one in pod["metadata"].get("ownerReferences", []))
+
+
+def owned_by(pod: Object, owner: Object) -> bool:
+    return any(one["uid"] == owner["metadata"]["uid"] for one in pod["metadata"].get("ownerReferences", []))
+
+
+def is_ours(job: Object) -> bool:
+    return names.LABEL_COMPONENT in job["metadata"].get("labels", {})
+
+
+def is_ready(pod: Object) -> bool:
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", []))
+
+
+def tolerates(pod: Object, node: Object) -> bool:
+    for taint in node["spec"].get("taints", []):
+        if not any(covers(one, taint) for one in pod["spec"].get("tolerations", [])):
+            return False
+    return not node["spec"].get("unschedulable", False)
+
+
+def covers(toleration: Object, taint: Object) -> bool:
+    if toleration.get("operator") == "Exists":
+        return toleration.get("key") in {None, taint["key"]}
+    return toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get("value", "")
+
+
+def fits(pod: Object, node: Object) -> bool:
+    labels = node["metadata"].get("labels", {})
+    if any(labels.get(key) != value for key, value in pod["spec"].get("nodeSelector", {}).items()):
+        return False
+    affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
+    return not terms or any(matches(term, labels) for term in terms)
+
+
+def matches(term: Object, labels: dict[str, str]) -> bool:
+    for one in term.get("matchExpressions", []):
+        value, values = labels.get(one["key"]), one.get("values", [])
+        match one["operator"]:
+            case "In":
+                good = value in values
+            case "NotIn":
+                good = value not in values
+            case "Exists":
+                good = value is not None
+            case "DoesNotExist":
+                good = value is None
+            case _:
+                raise AssertionError(f"operator {one['operator']} is not played")
+        if not good:
+            return False
+    return True

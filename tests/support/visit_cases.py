@@ -1,0 +1,88 @@
+"""What tests of core.visit are made of: nodes at each station of their visit, closures, decisions."""
+
+from datetime import timedelta
+
+from tests.support.facts import node as node_facts
+from tests.support.world import START
+from upgrader.core.orders import OrderResult, Reason
+from upgrader.core.phases import NodePhase, RequestPhase, VisitReason
+from upgrader.core.visit_facts import (
+    Decision,
+    Errand,
+    NodeView,
+    OperandFacts,
+    OtherPod,
+    Outcome,
+    RequestFacts,
+)
+
+N, R = NodePhase, RequestPhase
+PAST, FUTURE = START - timedelta(seconds=1), START + timedelta(seconds=600)
+
+# What a node shows at each station of its visit.
+UNTOUCHED = {"driver_key": "k-old", "plugin_key": "p-old", "operands": "on", "revision": "old"}
+CLOSED = {**UNTOUCHED, "visit": "u1"}
+SWITCHED_OFF = {"driver_key": "none", "plugin_key": "p-old", "operands": "off", "revision": "", "visit": "u1"}
+DRIVER_ON = {**SWITCHED_OFF, "driver_key": "k-new", "plugin_key": "p-new"}
+WHOLE = {**DRIVER_ON, "operands": "on"}
+GIVEN_BACK = {**WHOLE, "visit": "", "revision": "new"}
+
+DONE = Errand(outcome=Outcome.SUCCEEDED, result=OrderResult(reason=Reason.DONE, message="well"))
+RUNS = Errand(outcome=Outcome.WAITING)
+BUSY = Errand(outcome=Outcome.FAILED, result=OrderResult(reason=Reason.BUSY, message="in use by pid 7"))
+NO_IMAGE = Errand(outcome=Outcome.FAILED, trouble="image r/driver cannot be pulled")
+ONE = OperandFacts(pods=1, ready=1)
+STARTING = OperandFacts(pods=1)
+
+
+def view(phase, node=None, **changes):
+    facts = {
+        "name": "v1",
+        "uid": "u1",
+        "reason": VisitReason.ROLLOUT,
+        "phase": phase,
+        "phase_since": START - timedelta(seconds=10),
+        "deadline": FUTURE,
+        "node": None if node is None else node_facts("node-1", **node),
+        "driver_key": "k-new",
+        "plugin_key": "p-new",
+        "revision": "new",
+        "expected_gpus": 8,
+    }
+    return NodeView(**{**facts, **changes})
+
+
+def sibling(phase, **changes):
+    return view(phase, CLOSED, **{"name": "v2", "uid": "u2", **changes})
+
+
+def gang(phase, **changes):
+    return RequestFacts(**{"name": "r1", "gang": "default/Job/train", "phase": phase, "message": "why", **changes})
+
+
+def pod(name="stranger", **changes):
+    return OtherPod(**{"name": name, "namespace": "default", "uid": name, **changes})
+
+
+def around(*siblings, requests=(), gangs=None, undo=False):
+    """The closure without the node itself, which the test puts first."""
+    return siblings, requests, len(requests) if gangs is None else gangs, undo
+
+
+ALONE = around()
+MEMBER, EVICTABLE, STRANGER = pod("m", member=True), pod("web", evictable=True), pod()
+GONE_MESSAGE = "the node was deleted, or another node of that name joined"
+GIVE_UP = (
+    "this was the revert: operands stay off and the taint stays, a person must look; "
+    "delete NodeUpgrade v1 to have the node installed anew"
+)
+BACK = {"reverting": True, "failure": "VisitFailed", "driver_key": "k-old", "plugin_key": "p-old"}
+BRING_BACK = {"reason": VisitReason.BRING_BACK}
+
+
+def stay(phase, message, *acts, **more):
+    return Decision(phase=phase, message=message, acts=acts, **more)
+
+
+def go(phase, message, failure="", **more):
+    return Decision(phase=phase, message=message, failure=failure, **more)

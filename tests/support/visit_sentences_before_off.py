@@ -1,0 +1,278 @@
+"""The next step of a visit, as long as nothing is switched off: sentence, node, closure, decision."""
+
+from datetime import timedelta
+
+from tests.support.visit_cases import (
+    ALONE,
+    BRING_BACK,
+    CLOSED,
+    DONE,
+    EVICTABLE,
+    GONE_MESSAGE,
+    MEMBER,
+    NO_IMAGE,
+    RUNS,
+    STRANGER,
+    UNTOUCHED,
+    N,
+    R,
+    around,
+    gang,
+    go,
+    pod,
+    sibling,
+    stay,
+    view,
+)
+from tests.support.world import START
+from upgrader.core.phases import VisitReason
+from upgrader.core.visit_facts import (
+    Act,
+    Errand,
+    Outcome,
+)
+
+BEFORE_OFF = {
+    # ---- Pending
+    "its stack was deleted before it began": (
+        view(N.PENDING, UNTOUCHED, reason=VisitReason.INSTALL),
+        around(undo=True),
+        go(N.FAILED, "the stack was deleted before the node was touched", "Aborted"),
+    ),
+    "a visit begins with preparing": (view(N.PENDING, UNTOUCHED), ALONE, go(N.PREPARING, "")),
+    "aborted before it began": (
+        view(N.PENDING, UNTOUCHED),
+        around(undo=True),
+        go(N.FAILED, "the plan was aborted before the node was touched", "Aborted"),
+    ),
+    "the node is deleted before it began": (view(N.PENDING), ALONE, go(N.GONE, GONE_MESSAGE)),
+    # ---- Preparing
+    "the prepare pod is started": (
+        view(N.PREPARING, UNTOUCHED),
+        ALONE,
+        stay(N.PREPARING, "starting the prepare pod", Act.PREPARE),
+    ),
+    "a bring-back is tainted before it is prepared": (
+        view(N.PREPARING, UNTOUCHED, **BRING_BACK),
+        ALONE,
+        stay(N.PREPARING, "starting the prepare pod", Act.CLOSE, Act.PREPARE),
+    ),
+    "the prepare pod runs": (
+        view(N.PREPARING, UNTOUCHED, prepare=RUNS),
+        ALONE,
+        stay(N.PREPARING, "pulling images and checking the node"),
+    ),
+    "an image cannot be pulled yet": (
+        view(N.PREPARING, UNTOUCHED, prepare=Errand(outcome=Outcome.WAITING, trouble="image r/driver: no route")),
+        ALONE,
+        stay(N.PREPARING, "image r/driver: no route"),
+    ),
+    "the node can be visited": (
+        view(N.PREPARING, UNTOUCHED, prepare=DONE),
+        ALONE,
+        go(N.PREPARED, "everything for the visit is on the node"),
+    ),
+    "an image is not there": (
+        view(N.PREPARING, UNTOUCHED, prepare=NO_IMAGE),
+        ALONE,
+        go(N.FAILED, "image r/driver cannot be pulled", "NotPrepared"),
+    ),
+    "preparing takes too long": (
+        view(N.PREPARING, UNTOUCHED, prepare=RUNS, deadline=START),
+        ALONE,
+        go(
+            N.FAILED,
+            "Preparing took longer than its deadline: pulling images and checking the node",
+            "NotPrepared",
+        ),
+    ),
+    "a bring-back that cannot be prepared gives up its taint": (
+        view(N.PREPARING, CLOSED, prepare=NO_IMAGE, **BRING_BACK),
+        ALONE,
+        go(N.RELEASING, "image r/driver cannot be pulled", "NotPrepared"),
+    ),
+    "aborted while preparing": (
+        view(N.PREPARING, UNTOUCHED, prepare=RUNS),
+        around(undo=True),
+        go(N.FAILED, "the plan was aborted before the node was touched", "Aborted"),
+    ),
+    "the node is deleted while preparing": (view(N.PREPARING), ALONE, go(N.GONE, GONE_MESSAGE)),
+    # ---- Prepared
+    "a sibling is not prepared yet": (
+        view(N.PREPARED, UNTOUCHED),
+        around(sibling(N.PREPARING)),
+        stay(N.PREPARED, "waiting for 1 node(s) of the closure to be prepared"),
+    ),
+    "a sibling cannot be prepared": (
+        view(N.PREPARED, UNTOUCHED),
+        around(sibling(N.FAILED)),
+        go(N.FAILED, "v2 of the same closure cannot be visited", "SiblingFailed"),
+    ),
+    "its gangs are still to be asked": (
+        view(N.PREPARED, UNTOUCHED),
+        around(gangs=1),
+        stay(N.PREPARED, "waiting for the acknowledgement of gangs still to be asked"),
+    ),
+    "a gang has not acknowledged yet": (
+        view(N.PREPARED, UNTOUCHED),
+        around(requests=(gang(R.PARKED), gang(R.ASKING, gang="default/Job/other"))),
+        stay(N.PREPARED, "waiting for the acknowledgement of default/Job/other"),
+    ),
+    "a gang is asked again": (
+        view(N.PREPARED, UNTOUCHED),
+        around(requests=(gang(R.EXPIRED),)),
+        stay(N.PREPARED, "waiting for the acknowledgement of default/Job/train"),
+    ),
+    "a gang refuses": (
+        view(N.PREPARED, UNTOUCHED),
+        around(requests=(gang(R.WITHDRAWN),)),
+        go(N.FAILED, "default/Job/train: why", "NotAcknowledged"),
+    ),
+    "all gangs have acknowledged or ended": (
+        view(N.PREPARED, UNTOUCHED),
+        around(sibling(N.PREPARED), requests=(gang(R.PARKED), gang(R.ENDED))),
+        go(N.CLOSING, "all gangs of the closure have acknowledged"),
+    ),
+    "a node without gangs is closed at once": (
+        view(N.PREPARED, UNTOUCHED),
+        ALONE,
+        go(N.CLOSING, "all gangs of the closure have acknowledged"),
+    ),
+    "no gang acknowledges in time": (
+        view(N.PREPARED, UNTOUCHED, deadline=START),
+        around(requests=(gang(R.ASKING),)),
+        go(
+            N.FAILED,
+            "Prepared took longer than its deadline: waiting for the acknowledgement of default/Job/train",
+            "NotAcknowledged",
+        ),
+    ),
+    "a prepared bring-back gives up its taint with its sibling": (
+        view(N.PREPARED, CLOSED, **BRING_BACK),
+        around(sibling(N.RELEASING)),
+        go(N.RELEASING, "v2 of the same closure cannot be visited", "SiblingFailed"),
+    ),
+    "the node is deleted when prepared": (view(N.PREPARED), ALONE, go(N.GONE, GONE_MESSAGE)),
+    # ---- Closing
+    "the node is tainted": (
+        view(N.CLOSING, UNTOUCHED),
+        ALONE,
+        stay(N.CLOSING, "tainting the node", Act.CLOSE),
+    ),
+    "right after the taint pods are looked at once more": (
+        view(N.CLOSING, CLOSED, phase_since=START - timedelta(seconds=4), others=(MEMBER, EVICTABLE)),
+        around(requests=(gang(R.PARKED),)),
+        stay(N.CLOSING, "listing pods once more before anything is stopped"),
+    ),
+    "five seconds later no new pod is there": (
+        view(N.CLOSING, CLOSED, phase_since=START - timedelta(seconds=5), others=(MEMBER, EVICTABLE)),
+        around(requests=(gang(R.PARKED),)),
+        go(N.DRAINING, "closed; no new GPU pod"),
+    ),
+    "a pod with GPUs appeared after the acknowledgements": (
+        view(N.CLOSING, CLOSED, others=(MEMBER, STRANGER)),
+        around(requests=(gang(R.PARKED),)),
+        go(
+            N.RELEASING,
+            "pod default/stranger with GPUs appeared after the acknowledgements; all are let go",
+            "NewGpuPod",
+        ),
+    ),
+    "a bring-back waits for such a pod later": (
+        view(N.CLOSING, CLOSED, others=(STRANGER,), **BRING_BACK),
+        ALONE,
+        go(N.DRAINING, "closed; no new GPU pod"),
+    ),
+    "an acknowledgement is lost while closing": (
+        view(N.CLOSING, UNTOUCHED),
+        around(requests=(gang(R.EXPIRED),)),
+        go(N.RELEASING, "default/Job/train: why", "AcknowledgementLost"),
+    ),
+    "a sibling is let go while closing": (
+        view(N.CLOSING, CLOSED),
+        around(sibling(N.RELEASING)),
+        go(N.RELEASING, "v2 of the same closure was let go", "SiblingFailed"),
+    ),
+    "the taint cannot be set in time": (
+        view(N.CLOSING, UNTOUCHED, deadline=START),
+        ALONE,
+        go(N.RELEASING, "Closing took longer than its deadline: tainting the node", "NotClosed"),
+    ),
+    "aborted while closing": (
+        view(N.CLOSING, CLOSED),
+        around(undo=True),
+        go(N.RELEASING, "the plan was aborted; the marks are taken away", "Aborted"),
+    ),
+    "the node is deleted while closing": (view(N.CLOSING), ALONE, go(N.GONE, GONE_MESSAGE)),
+    # ---- Draining
+    "a sibling is not closed yet": (
+        view(N.DRAINING, CLOSED, others=(EVICTABLE,)),
+        around(sibling(N.PREPARED)),
+        stay(N.DRAINING, "waiting for v2 of the closure to be closed"),
+    ),
+    "what is replicated is evicted, members are not": (
+        view(N.DRAINING, CLOSED, others=(MEMBER, EVICTABLE, pod("both", member=True, evictable=True))),
+        around(requests=(gang(R.STOPPING),)),
+        stay(N.DRAINING, "evicting 1 pod(s) under their budgets", Act.EVICT, evict=(EVICTABLE,)),
+    ),
+    "a bring-back removes what does not run on this boot": (
+        view(N.DRAINING, CLOSED, others=(pod("lost", before_boot=True),), **BRING_BACK),
+        ALONE,
+        stay(
+            N.DRAINING,
+            "evicting 1 pod(s) under their budgets",
+            Act.EVICT,
+            evict=(pod("lost", before_boot=True),),
+        ),
+    ),
+    "a rollout waits for such a pod": (
+        view(N.DRAINING, CLOSED, others=(pod("lost", before_boot=True),)),
+        ALONE,
+        stay(N.DRAINING, "waiting for pod default/lost to end", held="PodsLeft"),
+    ),
+    "the gang is waited for": (
+        view(N.DRAINING, CLOSED, others=(MEMBER,)),
+        around(requests=(gang(R.STOPPING),)),
+        stay(N.DRAINING, "waiting for default/Job/train to stop"),
+    ),
+    "the gang has stopped and a pod is left": (
+        view(N.DRAINING, CLOSED, others=(STRANGER,)),
+        around(requests=(gang(R.STOPPED),)),
+        stay(N.DRAINING, "waiting for pod default/stranger to end", held="PodsLeft"),
+    ),
+    "a job runs on a kernel that its driver is not for": (
+        view(N.DRAINING, CLOSED, others=(STRANGER,), **BRING_BACK),
+        ALONE,
+        stay(N.DRAINING, "waiting for pod default/stranger to end", held="RunningOnUnsupportedKernel"),
+    ),
+    "no pod with GPUs is left": (
+        view(N.DRAINING, CLOSED),
+        around(sibling(N.OFF), requests=(gang(R.STOPPED), gang(R.ENDED))),
+        go(N.OFF, "no pod with GPUs is left"),
+    ),
+    "a gang is let go while draining": (
+        view(N.DRAINING, CLOSED),
+        around(requests=(gang(R.WITHDRAWN),)),
+        go(N.RELEASING, "default/Job/train: why", "AcknowledgementLost"),
+    ),
+    "a sibling fails while draining": (
+        view(N.DRAINING, CLOSED),
+        around(sibling(N.FAILED)),
+        go(N.RELEASING, "v2 of the same closure was let go", "SiblingFailed"),
+    ),
+    "work on a kernel that its driver is not for is waited for without end": (
+        view(N.DRAINING, CLOSED, others=(STRANGER,), deadline=START, **BRING_BACK),
+        ALONE,
+        stay(N.DRAINING, "waiting for pod default/stranger to end", held="RunningOnUnsupportedKernel"),
+    ),
+    "pods do not leave in time": (
+        view(N.DRAINING, CLOSED, others=(STRANGER,), deadline=START),
+        ALONE,
+        go(
+            N.RELEASING,
+            "Draining took longer than its deadline: waiting for pod default/stranger to end",
+            "NotDrained",
+        ),
+    ),
+    "the node is deleted while draining": (view(N.DRAINING), ALONE, go(N.GONE, GONE_MESSAGE)),
+}

@@ -1,0 +1,307 @@
+"""The next step of a visit from where the operands go off: sentence, node, closure, decision."""
+
+from datetime import timedelta
+
+from tests.support.visit_cases import (
+    ALONE,
+    BACK,
+    BUSY,
+    CLOSED,
+    DONE,
+    DRIVER_ON,
+    GIVE_UP,
+    GIVEN_BACK,
+    GONE_MESSAGE,
+    ONE,
+    PAST,
+    RUNS,
+    STARTING,
+    SWITCHED_OFF,
+    WHOLE,
+    N,
+    R,
+    around,
+    gang,
+    go,
+    sibling,
+    stay,
+    view,
+)
+from tests.support.world import START
+from upgrader.core.visit_facts import (
+    Act,
+)
+
+FROM_OFF = {
+    # ---- Off
+    "the operands are switched off": (
+        view(N.OFF, CLOSED),
+        ALONE,
+        stay(N.OFF, "switching the operands off", Act.OPERANDS_OFF),
+    ),
+    "operand pods are waited for": (
+        view(N.OFF, SWITCHED_OFF, driver=ONE, plugin=STARTING),
+        ALONE,
+        stay(N.OFF, "waiting for 2 operand pod(s) to go"),
+    ),
+    "the operands are off": (view(N.OFF, SWITCHED_OFF), ALONE, go(N.VISITING, "operands are off")),
+    "operand pods do not go in time": (
+        view(N.OFF, SWITCHED_OFF, driver=ONE, deadline=START),
+        ALONE,
+        go(
+            N.OFF,
+            "Off took longer than its deadline: waiting for 1 operand pod(s) to go; going back",
+            "OffLate",
+            reverting=True,
+        ),
+    ),
+    "operand pods do not go on the way back either": (
+        view(N.OFF, SWITCHED_OFF, driver=ONE, deadline=START, **BACK),
+        ALONE,
+        go(
+            N.FAILED,
+            f"Off took longer than its deadline: waiting for 1 operand pod(s) to go; {GIVE_UP}",
+            "RevertFailed",
+            reverting=True,
+        ),
+    ),
+    "the node is deleted while off": (view(N.OFF), ALONE, go(N.GONE, GONE_MESSAGE)),
+    "an abort does not stop a node that was touched": (
+        view(N.OFF, SWITCHED_OFF),
+        around(undo=True),
+        go(N.VISITING, "operands are off"),
+    ),
+    "an abort does not stop the sibling of a node that was touched": (
+        view(N.DRAINING, CLOSED),
+        around(sibling(N.OFF), undo=True),
+        go(N.OFF, "no pod with GPUs is left"),
+    ),
+    # ---- Visiting
+    "the visit Job is started": (
+        view(N.VISITING, SWITCHED_OFF),
+        ALONE,
+        stay(N.VISITING, "starting the visit Job", Act.VISIT),
+    ),
+    "the visit Job runs": (
+        view(N.VISITING, SWITCHED_OFF, visit=RUNS),
+        ALONE,
+        stay(N.VISITING, "the visit Job runs"),
+    ),
+    "the visit is done": (view(N.VISITING, SWITCHED_OFF, visit=DONE), ALONE, go(N.TURNING_ON, "well")),
+    "the driver is busy": (
+        view(N.VISITING, SWITCHED_OFF, visit=BUSY),
+        ALONE,
+        go(N.OFF, "in use by pid 7; going back", "VisitFailed", reverting=True),
+    ),
+    "the driver is busy on the way back": (
+        view(N.VISITING, SWITCHED_OFF, visit=BUSY, **BACK),
+        ALONE,
+        go(N.FAILED, f"in use by pid 7; {GIVE_UP}", "RevertFailed", reverting=True),
+    ),
+    "the node is deleted before its visit Job is made": (view(N.VISITING), ALONE, go(N.GONE, GONE_MESSAGE)),
+    "the node is deleted while visited": (
+        view(N.VISITING, visit=RUNS),
+        ALONE,
+        stay(N.VISITING, "the node is gone; taking its visit Job away", Act.CANCEL),
+    ),
+    "the node is deleted while visited, and the Job cannot be": (
+        view(N.VISITING, visit=RUNS, deadline=START),
+        ALONE,
+        go(N.GONE, GONE_MESSAGE),
+    ),
+    # ---- On
+    "the driver is switched on": (
+        view(N.TURNING_ON, SWITCHED_OFF),
+        ALONE,
+        stay(N.TURNING_ON, "switching the driver on", Act.DRIVER_ON),
+    ),
+    "the driver is waited for": (
+        view(N.TURNING_ON, DRIVER_ON, driver=STARTING),
+        ALONE,
+        stay(N.TURNING_ON, "waiting for the driver to be loaded"),
+    ),
+    "the operands are switched on": (
+        view(N.TURNING_ON, DRIVER_ON, driver=ONE),
+        ALONE,
+        stay(N.TURNING_ON, "switching the operands on", Act.OPERANDS_ON),
+    ),
+    "the plugin is waited for": (
+        view(N.TURNING_ON, WHOLE, driver=ONE, plugin=STARTING),
+        ALONE,
+        stay(N.TURNING_ON, "waiting for the device plugin to register with the kubelet"),
+    ),
+    "the node is waited for": (
+        view(N.TURNING_ON, {**WHOLE, "ready": False}, driver=ONE, plugin=ONE),
+        ALONE,
+        stay(N.TURNING_ON, "waiting for the node to be Ready"),
+    ),
+    "a GPU is missing": (
+        view(N.TURNING_ON, {**WHOLE, "gpus_allocatable": 7}, driver=ONE, plugin=ONE),
+        ALONE,
+        stay(N.TURNING_ON, "7 GPUs allocatable, 8 expected"),
+    ),
+    "a new node must show at least one GPU": (
+        view(N.TURNING_ON, {**WHOLE, "gpus_allocatable": 0}, driver=ONE, plugin=ONE, expected_gpus=0),
+        ALONE,
+        stay(N.TURNING_ON, "0 GPUs allocatable, some expected"),
+    ),
+    "all GPUs are there": (
+        view(N.TURNING_ON, WHOLE, driver=ONE, plugin=ONE),
+        ALONE,
+        go(N.VALIDATING, "8 GPUs allocatable"),
+    ),
+    "a new node that goes back has nothing to switch on": (
+        view(N.TURNING_ON, {**SWITCHED_OFF, "plugin_key": ""}, **{**BACK, "driver_key": "", "plugin_key": ""}),
+        ALONE,
+        go(
+            N.RELEASING,
+            "nothing was installed before, so nothing is switched on",
+            "VisitFailed",
+            reverting=True,
+        ),
+    ),
+    "the driver is not loaded in time": (
+        view(N.TURNING_ON, DRIVER_ON, driver=STARTING, deadline=START),
+        ALONE,
+        go(
+            N.OFF,
+            "On took longer than its deadline: waiting for the driver to be loaded; going back",
+            "OnLate",
+            reverting=True,
+        ),
+    ),
+    "the former driver is not loaded in time either": (
+        view(N.TURNING_ON, {**DRIVER_ON, "driver_key": "k-old", "plugin_key": "p-old"}, deadline=START, **BACK),
+        ALONE,
+        go(
+            N.FAILED,
+            f"On took longer than its deadline: waiting for the driver to be loaded; {GIVE_UP}",
+            "RevertFailed",
+            reverting=True,
+        ),
+    ),
+    "the node is deleted while switched on": (view(N.TURNING_ON), ALONE, go(N.GONE, GONE_MESSAGE)),
+    # ---- Validating
+    "the validation pod is started": (
+        view(N.VALIDATING, WHOLE),
+        ALONE,
+        stay(N.VALIDATING, "starting the validation pod", Act.VALIDATE),
+    ),
+    "the validation pod runs": (
+        view(N.VALIDATING, WHOLE, validate=RUNS),
+        ALONE,
+        stay(N.VALIDATING, "the validation pod runs"),
+    ),
+    "valid, and waiting for a sibling even past its own deadline": (
+        view(N.VALIDATING, WHOLE, validate=DONE, deadline=PAST),
+        around(sibling(N.VISITING)),
+        stay(N.VALIDATING, "valid; waiting for v2 of the closure", on_siblings=True),
+    ),
+    "valid, with all its siblings": (
+        view(N.VALIDATING, WHOLE, validate=DONE),
+        around(sibling(N.VALIDATING, validate=DONE), sibling(N.GONE)),
+        go(N.RELEASING, "valid, with all its siblings"),
+    ),
+    "a sibling left because both were valid": (
+        view(N.VALIDATING, WHOLE),
+        around(sibling(N.RELEASING)),
+        go(N.RELEASING, "valid, with v2"),
+    ),
+    "a sibling goes back, so this one does": (
+        view(N.VALIDATING, WHOLE, validate=DONE),
+        around(sibling(N.OFF, reverting=True)),
+        go(N.OFF, "v2 of the same closure goes back; going back", "SiblingReverted", reverting=True),
+    ),
+    "a sibling is lost, so this one goes back": (
+        view(N.VALIDATING, WHOLE, validate=DONE),
+        around(sibling(N.FAILED, reverting=True)),
+        go(N.OFF, "v2 of the same closure goes back; going back", "SiblingReverted", reverting=True),
+    ),
+    "valid on the way back, with a sibling that is back": (
+        view(N.VALIDATING, WHOLE, validate=DONE, **BACK),
+        around(sibling(N.RELEASING, reverting=True, failure="NotValid")),
+        go(N.RELEASING, "valid, with all its siblings", "VisitFailed", reverting=True),
+    ),
+    "validation fails": (
+        view(N.VALIDATING, WHOLE, validate=BUSY),
+        ALONE,
+        go(N.OFF, "in use by pid 7; going back", "NotValid", reverting=True),
+    ),
+    "validation fails on the way back": (
+        view(N.VALIDATING, WHOLE, validate=BUSY, **BACK),
+        ALONE,
+        stay(
+            N.VALIDATING,
+            "in use by pid 7; switching the operands off before giving up",
+            Act.OPERANDS_OFF,
+            failure="VisitFailed",
+            reverting=True,
+        ),
+    ),
+    "validation failed on the way back, and the operands are off": (
+        view(N.VALIDATING, SWITCHED_OFF, validate=BUSY, **BACK),
+        ALONE,
+        go(N.FAILED, f"in use by pid 7; {GIVE_UP}", "RevertFailed", reverting=True),
+    ),
+    "the operands cannot be switched off for a minute after the deadline": (
+        view(N.VALIDATING, WHOLE, validate=BUSY, deadline=START - timedelta(seconds=60), **BACK),
+        ALONE,
+        go(
+            N.FAILED,
+            "Validating took longer than its deadline: in use by pid 7; switching the operands off before giving up; "
+            "this was the revert: its operands could not be switched off and the taint stays, a person must look; "
+            "delete NodeUpgrade v1 to have the node installed anew",
+            "RevertFailed",
+            reverting=True,
+        ),
+    ),
+    "validation takes too long": (
+        view(N.VALIDATING, WHOLE, validate=RUNS, deadline=START),
+        ALONE,
+        go(
+            N.OFF,
+            "Validating took longer than its deadline: the validation pod runs; going back",
+            "ValidatingLate",
+            reverting=True,
+        ),
+    ),
+    "the node is deleted while validated": (view(N.VALIDATING), ALONE, go(N.GONE, GONE_MESSAGE)),
+    # ---- Releasing
+    "the gang is restarted first": (
+        view(N.RELEASING, WHOLE),
+        around(requests=(gang(R.STOPPED),)),
+        stay(N.RELEASING, "waiting for default/Job/train to be restarted"),
+    ),
+    "a gang that was still stopping is restarted first": (
+        view(N.RELEASING, WHOLE),
+        around(requests=(gang(R.STOPPING),)),
+        stay(N.RELEASING, "waiting for default/Job/train to be restarted"),
+    ),
+    "the gang is placed first": (
+        view(N.RELEASING, WHOLE),
+        around(requests=(gang(R.RESTARTING),)),
+        stay(N.RELEASING, "waiting for default/Job/train to be placed"),
+    ),
+    "a gang that was asked is let go first": (
+        view(N.RELEASING, CLOSED),
+        around(requests=(gang(R.EXPIRED),)),
+        stay(N.RELEASING, "waiting for default/Job/train to be let go"),
+    ),
+    "the node is given back": (
+        view(N.RELEASING, WHOLE),
+        around(requests=(gang(R.RESTARTING, bound=True), gang(R.ENDED), gang(R.WITHDRAWN))),
+        stay(N.RELEASING, "giving the node back", Act.GIVE_BACK),
+    ),
+    "the gang is not placed in time": (
+        view(N.RELEASING, WHOLE, deadline=START),
+        around(requests=(gang(R.RESTARTING),)),
+        stay(N.RELEASING, "giving the node back", Act.GIVE_BACK),
+    ),
+    "the visit succeeded": (view(N.RELEASING, GIVEN_BACK), ALONE, go(N.SUCCEEDED, "given back")),
+    "the visit failed and nothing of it is left": (
+        view(N.RELEASING, {**GIVEN_BACK, "revision": "old"}, **BACK),
+        ALONE,
+        go(N.FAILED, "given back", "VisitFailed", reverting=True),
+    ),
+    "the node is deleted while given back": (view(N.RELEASING), ALONE, go(N.GONE, GONE_MESSAGE)),
+}

@@ -1,0 +1,289 @@
+"""What keeps nodes and gangs from being visited, as word and as sentence."""
+
+import pytest
+
+from tests.support.facts import NEW, OLD, gang, image, member, node, snapshot, target
+from tests.support.forecasts import NEXT_KERNEL, H, foresee, holds, shape
+from upgrader.core.closures import closure_name
+from upgrader.core.forecast import (
+    Hold,
+    Summary,
+)
+
+FROM_A = (node("a"),)
+GANG_HOLDS = {
+    "says nothing about checkpoints": (
+        {"method": ""},
+        {},
+        H.GANG_UNDECLARED,
+        (
+            "ml/Job/x is waited for until it ends. It says nothing about how to ask it for a checkpoint. See "
+            "docs/checkpointing.md for what it can declare."
+        ),
+    ),
+    "declares what cannot be used": (
+        {"method": "", "undeclared_because": "Its checkpoint-method exec is not supported yet."},
+        {},
+        H.GANG_UNDECLARED,
+        (
+            "ml/Job/x is waited for until it ends. Its checkpoint-method exec is not supported yet. See "
+            "docs/checkpointing.md for what it can declare."
+        ),
+    ),
+    "cannot checkpoint": (
+        {"method": "none"},
+        {},
+        H.GANG_CANNOT_CHECKPOINT,
+        "ml/Job/x declares that it cannot checkpoint; it is waited for until it ends.",
+    ),
+    "was stopped by this plan before": (
+        {},
+        {"stopped_gangs": frozenset({"ml/Job/x"})},
+        H.GANG_ALREADY_STOPPED,
+        (
+            "ml/Job/x was stopped by this plan once and runs on nodes that are not upgraded; it is not stopped again. "
+            "It is "
+            "waited for until it ends, or restart it on upgraded nodes yourself."
+        ),
+    ),
+    "is being stopped by another plan": (
+        {"stopped_by": "pool-b-1"},
+        {},
+        H.GANG_ALREADY_STOPPED,
+        "ml/Job/x is being stopped by plan pool-b-1; it is waited for until that plan restarted it.",
+    ),
+    "would not come back": (
+        {"owner": None},
+        {},
+        H.CANNOT_RESTART,
+        "ml/Job/x cannot be stopped and restarted by us: Nothing would make its pods again. It is waited for.",
+    ),
+    "would be resumed by somebody else": (
+        {"owner": None, "cannot_stop": "Job x belongs to JobSet y."},
+        {},
+        H.CANNOT_RESTART,
+        "ml/Job/x cannot be stopped and restarted by us: Job x belongs to JobSet y. It is waited for.",
+    ),
+    "forbids it": (
+        {"veto": "karpenter.sh/do-not-disrupt=true"},
+        {},
+        H.VETOED,
+        (
+            "ml/Job/x forbids any disruption by annotation karpenter.sh/do-not-disrupt=true; it is waited for, or "
+            "remove the "
+            "annotation."
+        ),
+    ),
+    "lacks a member": (
+        {"wanted": 2},
+        {},
+        H.GANG_NOT_COMPLETE,
+        "1 of 2 members of ml/Job/x run; only complete gangs are asked. See why the others do not run.",
+    ),
+    "has a member that waits": (
+        {"members": (member("x-0", "a"), member("x-1", "", phase="Pending")), "wanted": 2},
+        {},
+        H.GANG_NOT_COMPLETE,
+        "1 of 2 members of ml/Job/x run; only complete gangs are asked. See why the others do not run.",
+    ),
+    "has a member that ends": (
+        {"members": (member("x-0", "a"), member("x-1", "a", terminating=True)), "wanted": 1},
+        {},
+        H.GANG_NOT_COMPLETE,
+        "1 of 2 members of ml/Job/x run; only complete gangs are asked. See why the others do not run.",
+    ),
+    "uses GPUs outside the pool": (
+        {"members": (member("x-0", "a"), member("x-1", "z"))},
+        {},
+        H.GANG_LEAVES_POOL,
+        (
+            "ml/Job/x also uses GPUs on z, which stack pool-a does not select; put its nodes into one pool, or wait "
+            "for its "
+            "end."
+        ),
+    ),
+    "also runs on a node in a visit": (
+        {"members": (member("x-0", "a"), member("x-1", "v"))},
+        {},
+        H.GANG_ON_OTHER_REVISION,
+        "ml/Job/x also runs on node v, which is in a visit; it waits for the visit's end.",
+    ),
+    "also runs on a node whose visit failed": (
+        {"members": (member("x-0", "a"), member("x-1", "w"))},
+        {"already": frozenset({"w"})},
+        H.GANG_ON_OTHER_REVISION,
+        (
+            f"ml/Job/x also runs on node w, whose visit by this plan did not bring it to revision "
+            f"{target().revision}; it would run on mixed drivers. See that node's NodeUpgrade."
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "known", "reason", "message"), GANG_HOLDS.values(), ids=GANG_HOLDS.keys())
+def test_a_gang_that(changes, known, reason, message):
+    nodes = [node("a"), node("v", NEW, visit="uid-visit"), node("w")]
+    made = foresee(snapshot(nodes, [gang("x", ["a"], **changes)]), budget=99, **known)
+    about = [hold for hold in made.holds if "a" in hold.nodes]
+    assert about == [Hold(subject="ml/Job/x", reason=reason, message=message, nodes=about[0].nodes)]
+    assert not any("a" in batch.nodes for batch in made.batches)
+    assert made.interrupted == frozenset()
+
+
+NODE_HOLDS = {
+    "is in another visit": (
+        {"visit": "uid-visit", "maintenance": "c-1"},
+        {},
+        H.NODE_IN_VISIT,
+        (
+            "Node a is held by another visit (uid-visit); it waits for its end. Where that has failed, see its "
+            "NodeUpgrade, repair the node and delete the NodeUpgrade: it is installed anew then."
+        ),
+    ),
+    "was left marked by a visit that failed": (
+        {"maintenance": "c-1"},
+        {},
+        H.NODE_IN_VISIT,
+        (
+            "Node a still carries our maintenance taint of closure c-1: its visit failed and was not undone. See its "
+            "NodeUpgrade, repair the node, then remove the taint."
+        ),
+    ),
+    "is not Ready": (
+        {"ready": False},
+        {},
+        H.NODE_NOT_READY,
+        "Node a is not Ready; repair it, or take it out of the pool.",
+    ),
+    "came up with another kernel": (
+        {"kernel": NEXT_KERNEL},
+        {},
+        H.NODE_KERNEL_CHANGED,
+        (
+            f"Node a came up with kernel {NEXT_KERNEL}; it is first brought back to the driver that it had (560.1), "
+            "without a "
+            "plan; where that fails, the stack's condition Installed says why."
+        ),
+    ),
+    "runs a kernel without an image": (
+        {"kernel": "6.1.0-99"},
+        {},
+        H.NO_DRIVER_IMAGE,
+        (
+            "There is no Ready DriverImage for sim 570.10 on kernel 6.1.0-99 of node a; build one and make a "
+            "DriverImage for "
+            "it."
+        ),
+    ),
+    "would get a plugin that nobody can pin": (
+        {},
+        {"plugin_digest": ""},
+        H.PLUGIN_NOT_RESOLVED,
+        (
+            "The digest of device plugin registry.example/plugin:1.0 is not known, so node a is left alone; see "
+            "whether its "
+            "registry can be reached."
+        ),
+    ),
+    "would get a kubelet newer than the API server": (
+        {},
+        {"kubelet_version": "1.37.0"},
+        H.KUBELET_SKEW,
+        "Node a: Kubelet 1.37.0 would be newer than the API server (v1.36.0); upgrade that first.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "wanted", "reason", "message"), NODE_HOLDS.values(), ids=NODE_HOLDS.keys())
+def test_a_node_that(changes, wanted, reason, message):
+    images = (image(OLD), image(NEW), image(OLD, NEXT_KERNEL), image(NEW, NEXT_KERNEL))
+    made = foresee(snapshot([node("a", **changes), node("z", NEW)], images=images), wanted=target(**wanted))
+    about = [hold for hold in made.holds if hold.nodes == ("a",)]
+    assert about == [Hold(subject="a", reason=reason, message=message, nodes=("a",))]
+    assert not any("a" in batch.nodes for batch in made.batches)
+
+
+def test_one_hold_keeps_the_whole_closure():
+    world = snapshot([node("a"), node("b", skip=True), node("c")], [gang("x", ["a", "b"])])
+    made = foresee(world)
+    assert holds(made) == {("b", H.NODE_SKIPPED): ("a", "b")}
+    assert shape(made) == [[(("c",), ())]]
+    assert made.summary == Summary(drifted=3, nodes=1, batches=1, held=2)
+
+
+def test_every_reason_of_a_closure_is_told():
+    world = snapshot(
+        [node("a", skip=True), node("b", ready=False)],
+        [gang("x", ["a", "b"], wanted=3), gang("y", ["b"], method="")],
+        pdb_blocked={"ml/Job/x": "keep"},
+        steering=False,
+    )
+    assert set(holds(foresee(world, budget=8))) == {
+        ("a", H.NODE_SKIPPED),
+        ("b", H.NODE_NOT_READY),
+        ("ml/Job/x", H.GANG_NOT_COMPLETE),
+        ("ml/Job/x", H.PDB_BLOCKS),
+        ("ml/Job/x", H.PLACEMENT_NOT_GUARANTEED),
+        ("ml/Job/y", H.GANG_UNDECLARED),
+        (closure_name(["a", "b"]), H.CLOSURE_OVER_BUDGET),
+    }
+
+
+def test_a_kernel_for_which_only_the_new_driver_has_an_image_is_a_rollout():
+    world = snapshot([node("a", kernel=NEXT_KERNEL)], images=(image(OLD), image(NEW, NEXT_KERNEL)))
+    assert shape(foresee(world)) == [[(("a",), ())]]
+
+
+def test_a_node_with_the_right_kubelet_is_not_held_by_skew():
+    world = snapshot([node("a", kubelet_version="1.30.0")])
+    assert shape(foresee(world, wanted=target(kubelet_version="1.30.0"))) == [[(("a",), ())]]
+
+
+def test_a_pod_disruption_budget_holds_gangs_and_evictions_alike():
+    web = gang("web", ["b"], replicated=True, method="", owner=None)
+    world = snapshot(
+        [node("a"), node("b")], [gang("x", ["a"]), web], pdb_blocked={"ml/Job/x": "keep", "ml/Job/web": "web"}
+    )
+    made = foresee(world)
+    assert holds(made) == {("ml/Job/x", H.PDB_BLOCKS): ("a",), ("ml/Job/web", H.PDB_BLOCKS): ("b",)}
+    assert made.holds[1].message == (
+        "PodDisruptionBudget keep does not allow to disrupt ml/Job/x now; it waits until it does, or change it."
+    )
+
+
+def test_unguaranteed_placement_is_the_approvals_to_allow():
+    world = snapshot([node("a"), node("b")], [gang("x", ["a"])], steering=False)
+    held = foresee(world)
+    assert holds(held) == {("ml/Job/x", H.PLACEMENT_NOT_GUARANTEED): ("a",)}
+    assert shape(held) == [[(("b",), ())]]
+    assert foresee(world, unguaranteed=True).interrupted == {"ml/Job/x"}
+
+
+def test_a_closure_over_the_budget_names_the_override():
+    world = snapshot([node(name) for name in "abcd"], [gang("x", ["a", "b"])])
+    made = foresee(world, budget="25%")
+    name = closure_name(["a", "b"])
+    assert [hold for hold in made.holds if hold.nodes == ("a", "b")] == [
+        Hold(
+            subject=name,
+            reason=H.CLOSURE_OVER_BUDGET,
+            message="Together these 2 nodes and their gangs take 16 GPUs out of service, the budget is 8 of 32; "
+            "maxUnavailable: 16 (or 50%) would allow it.",
+            nodes=("a", "b"),
+        )
+    ]
+    assert foresee(world, budget="50%").interrupted == foresee(world, budget=16).interrupted == {"ml/Job/x"}
+
+
+def test_what_waits_for_broken_nodes_says_for_which():
+    world = snapshot([node("a"), node("b", NEW, ready=False), node("c", NEW)], foreign_unavailable_gpus=2)
+    made = foresee(world, budget=16)
+    assert made.holds == (
+        Hold(
+            subject=closure_name(["a"]),
+            reason=H.BUDGET_TAKEN,
+            message="It would take 8 more GPUs out of service; 10 of the 16 that the budget allows already are (b). It "
+            "waits until they are back, or until maxUnavailable is raised.",
+            nodes=("a",),
+        ),
+    )

@@ -1,0 +1,142 @@
+"""The one reading of the world."""
+
+import pytest
+
+from tests.support.manifests import driver_image
+from tests.support.observed import NOW, RESOURCE, STACK, budget, facts, job, member, node, pod, wire
+from upgrader.api import kubernetes as k
+from upgrader.api.resources import DRIVER_IMAGES, JOBS, NAMESPACES, PDBS, PODS, UPGRADE_PLANS
+from upgrader.api.v1alpha1 import DriverImage
+from upgrader.core.fleet import Gang, ImageFacts, Owner, Snapshot
+from upgrader.reconcile import observe
+
+
+def seen_world(**changes):
+    pool = {"pool": "a"}
+    file = {"gpu-upgrader.io/checkpoint-method": "file"}
+    marks = {"gpu-upgrader.io/visit": "uid-visit"}
+    values = {
+        "nodes": {
+            "a": node("a", pool),
+            "b": node("b", pool),
+            "away": node("away", annotations=marks, capacity={RESOURCE: "4"}),
+        },
+        "pods": [
+            pod("train-0", "a", annotations=file),
+            pod("train-1", "b", annotations=file, labels={"app": "train"}),
+            pod("elsewhere", "away", owner=None),
+            pod("idle", "a", owner=("ReplicaSet", "web"), gpus=None),
+            pod("validate", "a", owner=None, labels={"gpu-upgrader.io/component": "validate"}),
+        ],
+        "jobs": [job(parallelism=2)],
+        "budgets": [budget({"matchLabels": {"app": "train"}})],
+        "images": [wire(driver_image() | {"status": {"phase": "Ready", "digest": "d", "key": "k"}}, DriverImage)],
+        "namespaces": [
+            wire({"metadata": {"name": "kube-system", "uid": "uid-cluster"}}, k.Namespace),
+            wire({"metadata": {"name": "ml"}}, k.Namespace),
+        ],
+        "api_server_version": "v1.36.0",
+    }
+    return observe.Reading(**{**values, **changes})
+
+
+def test_a_whole_snapshot():
+    assert observe.snapshot_of(seen_world(), STACK.spec, RESOURCE, NOW) == Snapshot(
+        cluster="uid-cluster",
+        taken_at=NOW,
+        nodes=(
+            facts(labels={"pool": "a"}),
+            facts(name="b", uid="uid-b", labels={"pool": "a"}),
+        ),
+        gangs=(
+            Gang(
+                name="ml/Job/train",
+                namespace="ml",
+                kind="Job",
+                members=(
+                    member(),
+                    member(pod="train-1", uid="uid-train-1", node="b", labels={"app": "train"}),
+                ),
+                owner=Owner(kind="Job", name="train", uid="uid-train"),
+                wanted=2,
+                method="file",
+            ),
+        ),
+        images=(ImageFacts(key="k", vendor="sim", version="570.10", kernel="6.1.0-40-amd64", digest="d"),),
+        pdb_blocked={"ml/Job/train": "keep"},
+        steering=True,
+        foreign_unavailable_gpus=4,
+        api_server_version="v1.36.0",
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "steering"), [("v1.36.0", True), ("v1.37.1", True), ("v1.35.9", False), ("", False)]
+)
+def test_gangs_can_be_steered_where_a_suspended_jobs_template_can_change(version, steering):
+    seen = seen_world(api_server_version=version)
+    assert observe.snapshot_of(seen, STACK.spec, RESOURCE, NOW).steering is steering
+
+
+def test_the_container_may_be_named_by_the_namespace():
+    annotations = {
+        "gpu-upgrader.io/checkpoint-method": "api",
+        "gpu-upgrader.io/checkpoint-container": "sidecar",
+    }
+    space = wire({"metadata": {"name": "ml", "annotations": annotations}}, k.Namespace)
+    seen = seen_world(pods=[pod()], namespaces=[space])
+    (gang,) = observe.snapshot_of(seen, STACK.spec, RESOURCE, NOW).gangs
+    assert (gang.method, gang.members[0].container) == ("api", "sidecar")
+
+
+def test_pods_without_gpus_are_members_beside_their_mates():
+    seen = seen_world(pods=[pod(), pod("launcher", "b", gpus=None), pod("other", "b", owner=("Job", "cpu"), gpus=None)])
+    (gang,) = observe.snapshot_of(seen, STACK.spec, RESOURCE, NOW).gangs
+    assert [(one.pod, one.gpus) for one in gang.members] == [("launcher", 0), ("train-0", 8)]
+
+
+# ------------------------------------------------------------------------------------------------------ reading
+
+
+class World:
+    """Lists what a test put there, and remembers what was asked."""
+
+    def __init__(self, **objects):
+        self.objects = objects
+        self.asked = []
+
+    async def list(self, kind, namespace="", *, labels="", fields=""):
+        self.asked.append((kind.kind, namespace, labels, fields))
+        return self.objects.get(kind.kind, [])
+
+
+class Known:
+    def __init__(self, nodes):
+        self.nodes = nodes
+
+    def snapshot(self):
+        return self.nodes
+
+
+async def test_the_world_is_read_once_each():
+    seen = seen_world()
+    world = World(
+        Pod=seen.pods,
+        Job=seen.jobs,
+        PodDisruptionBudget=seen.budgets,
+        DriverImage=seen.images,
+        Namespace=seen.namespaces,
+        UpgradePlan=seen.plans,
+    )
+    target = observe.target_of(STACK.spec, "pool-a")
+    found = await observe.read_snapshot(world, Known(seen.nodes), STACK, target, NOW, api_server_version="v1.36.0")
+    assert found == observe.snapshot_of(seen, STACK.spec, RESOURCE, NOW)
+    kinds = [PODS, JOBS, PDBS, DRIVER_IMAGES, NAMESPACES, UPGRADE_PLANS]
+    assert sorted(world.asked) == sorted((kind.kind, "", "", "") for kind in kinds)
+
+
+async def test_nothing_is_read_while_the_nodes_are_not_in_step():
+    world = World()
+    target = observe.target_of(STACK.spec, "pool-a")
+    assert await observe.read_snapshot(world, Known(None), STACK, target, NOW) is None
+    assert world.asked == []
