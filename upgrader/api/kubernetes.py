@@ -58,7 +58,6 @@ class NodeInfo(Wire, frozen=True, kw_only=True):
     kernel_version: str = ""
     kubelet_version: str = ""
     boot_id: str = msgspec.field(name="bootID", default="")
-    os_image: str = ""
     architecture: str = ""
 
 
@@ -86,11 +85,6 @@ class Node(Wire, frozen=True, kw_only=True):
 class Resources(Wire, frozen=True, kw_only=True):
     requests: dict[str, str | int] = {}
     limits: dict[str, str | int] = {}
-
-
-class EnvVar(Wire, frozen=True, kw_only=True):
-    name: str
-    value: str = ""
 
 
 class VolumeMount(Wire, frozen=True, kw_only=True):
@@ -159,7 +153,6 @@ class Terminated(Wire, frozen=True, kw_only=True):
     exit_code: int = 0
     reason: str = ""
     message: str = ""
-    finished_at: str | None = None
 
 
 class Waiting(Wire, frozen=True, kw_only=True):
@@ -185,7 +178,6 @@ class PodStatus(Wire, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
     start_time: str | None = None
-    pod_ip: str = msgspec.field(name="podIP", default="")
     conditions: list[Condition] = []
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
@@ -249,7 +241,6 @@ class PodDisruptionBudget(Wire, frozen=True, kw_only=True):
 
 class DaemonSetStatus(Wire, frozen=True, kw_only=True):
     desired_number_scheduled: int = 0
-    number_ready: int = 0
 
 
 class DaemonSet(Wire, frozen=True, kw_only=True):
@@ -265,10 +256,3 @@ class ControllerRevision(Wire, frozen=True, kw_only=True):
 
 class Namespace(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta
-
-
-class ObjectList(Wire, frozen=True, kw_only=True):
-    """Only for the part of a list that is common to all kinds."""
-
-    metadata: dict[str, Any] = {}
-    items: list[msgspec.Raw] = []

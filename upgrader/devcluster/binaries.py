@@ -11,9 +11,9 @@ from pathlib import Path
 
 from upgrader.core.errors import DevClusterError
 from upgrader.devcluster import versions
-from upgrader.devcluster.places import Progress, cache_root, locked
 from upgrader.devcluster.versions import Tool
 from upgrader.process import ProgramFailedError, ProgramMissingError, run
+from upgrader.process.places import Progress, cache_root, locked
 
 BUILD_SECONDS = 3600.0
 """Longest time for one program; the API server takes about 3 minutes on 2 cores with nothing cached."""

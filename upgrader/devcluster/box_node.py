@@ -15,11 +15,11 @@ from upgrader.devcluster.boxes import Box
 from upgrader.devcluster.credentials import Credentials
 from upgrader.devcluster.node_files import HOME
 from upgrader.devcluster.nodes import READY_SECONDS, NodeState
-from upgrader.devcluster.places import Progress, last_lines, write_whole
 from upgrader.devcluster.plan import NodeMounts, Plan, Ready, Stage
 from upgrader.devcluster.record import BoxRecord
 from upgrader.process import Finished
 from upgrader.process.daemon import send
+from upgrader.process.places import Progress, last_lines, write_whole
 from upgrader.process.supervise import Program
 
 MODULE = "upgrader.devcluster.inside"

@@ -17,10 +17,10 @@ from upgrader.devcluster.credentials import Credentials
 from upgrader.devcluster.kwok_node import KwokNode
 from upgrader.devcluster.network import CONTROL_PLANE_LAST
 from upgrader.devcluster.nodes import Node, NodeState
-from upgrader.devcluster.places import Progress, last_lines
 from upgrader.devcluster.record import BoxRecord
 from upgrader.devcluster.spec import MOST_BOXES, BoxSpec, KwokSpec, check_fleet, check_name
 from upgrader.process.daemon import send
+from upgrader.process.places import Progress, last_lines
 
 API_SERVER = "kube-apiserver"
 API_SECONDS = 180.0

@@ -8,8 +8,8 @@ from upgrader.devcluster import kwok_stages, network, plan, versions
 from upgrader.devcluster.addresses import Addresses
 from upgrader.devcluster.binaries import binary
 from upgrader.devcluster.credentials import Credentials
-from upgrader.devcluster.places import Progress, write_whole
 from upgrader.devcluster.plan import Plan, Ready, Stage
+from upgrader.process.places import Progress, write_whole
 from upgrader.process.supervise import Program
 
 FOLDER = "cp"

@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 
 from upgrader.devcluster.addresses import Addresses
-from upgrader.devcluster.places import write_whole
 from upgrader.process import run
+from upgrader.process.places import write_whole
 
 DAYS = "30"
 _OPENSSL_SECONDS = 20.0

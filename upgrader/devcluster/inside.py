@@ -16,9 +16,9 @@ import tenacity
 
 from upgrader.core.errors import DevClusterError, UpgraderError
 from upgrader.devcluster import plan as plans
-from upgrader.devcluster.places import last_lines
 from upgrader.devcluster.plan import NodeMounts, Plan, Ready, Stage
 from upgrader.process import run
+from upgrader.process.places import last_lines
 from upgrader.process.supervise import Program, Supervisor
 
 _READY_SECONDS = 180.0

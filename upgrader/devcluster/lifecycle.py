@@ -17,9 +17,9 @@ from upgrader.devcluster.addresses import PORT_FIELDS, Addresses, pick_ports, pi
 from upgrader.devcluster.boxes import Box
 from upgrader.devcluster.cluster import Cluster
 from upgrader.devcluster.control_plane import FOLDER
-from upgrader.devcluster.places import Progress, locked, state_root
 from upgrader.devcluster.record import Record
 from upgrader.devcluster.spec import BoxSpec, ClusterSpec, KwokSpec, check_fleet, check_name
+from upgrader.process.places import Progress, locked, state_root
 
 _BOXES_AT_ONCE = 4
 

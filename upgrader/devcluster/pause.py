@@ -14,7 +14,7 @@ import msgspec
 
 from upgrader.core.errors import DevClusterError
 from upgrader.devcluster.node_files import PAUSE_IMAGE
-from upgrader.devcluster.places import write_whole
+from upgrader.process.places import write_whole
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 

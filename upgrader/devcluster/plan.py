@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from upgrader.devcluster.places import write_whole
+from upgrader.process.places import write_whole
 from upgrader.process.supervise import Program
 
 FILE = "plan.json"

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from upgrader.core.errors import DevClusterError
 from upgrader.devcluster.addresses import Addresses
-from upgrader.devcluster.places import locked, write_whole
 from upgrader.devcluster.spec import KwokSpec
+from upgrader.process.places import locked, write_whole
 
 FILE = "cluster.json"
 

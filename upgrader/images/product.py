@@ -17,7 +17,8 @@ from upgrader.core.errors import ConfigurationError
 from upgrader.images import base, python, store
 from upgrader.images.buildah import open_storage
 from upgrader.images.layout import Layout
-from upgrader.images.store import Progress, Store
+from upgrader.images.store import Store
+from upgrader.process.places import Progress, cache_root
 
 NODE_PACKAGES = ("grpcio", "msgspec", "protobuf", "pyyaml", "typing-extensions")
 """What upgrader.node needs of the lock file."""
@@ -46,7 +47,7 @@ class Images:
 
     def __init__(self, progress: Progress, *, cache: Path | None = None, base_image: str | None = None) -> None:
         self._root = checkout()
-        self._cache = (cache or store.cache_root()) / "images"
+        self._cache = (cache or cache_root()) / "images"
         self._store = Store(self._cache, progress)
         self._base_image = os.environ.get("BASE_IMAGE", "") if base_image is None else base_image
         self._made: dict[str, Layout] = {}

@@ -10,7 +10,7 @@ from msgspec import Struct
 from upgrader.images.layout import Layout
 from upgrader.images.product import Images
 from upgrader.images.registry import RegistryClient
-from upgrader.images.store import Progress
+from upgrader.process.places import Progress
 
 REPOSITORY = "upgrader"
 

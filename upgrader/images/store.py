@@ -1,26 +1,15 @@
 """Built images, kept as OCI layouts by the hash of all that went in: the second build of the same is a look-up."""
 
-import fcntl
 import hashlib
-import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.layout import Layout
-
-Progress = Callable[[str], None]
-"""Gets one line for people per step."""
+from upgrader.process.places import Progress, locked
 
 _DIGITS = 16
-
-
-def cache_root() -> Path:
-    """The user's cache directory (XDG)."""
-    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (named if named.is_absolute() else Path.home() / ".cache") / "upgrader"
 
 
 def key(parts: Iterable[bytes | str]) -> str:
@@ -54,7 +43,7 @@ class Store:
         target = self._folder / f"{name}-{digits}"
         if (layout := _present(target)) is not None:
             return layout
-        with self._locked(name):
+        with locked(self._folder / ".lock", lambda: self._progress(f"image {name}: waiting for another build")):
             if (layout := _present(target)) is not None:
                 return layout
             beside = target.with_name(f".{target.name}.new")
@@ -66,17 +55,6 @@ class Store:
             built = Layout(target)
             self._progress(f"image {name}: {built.size / 1e6:.1f} MB compressed")
             return built
-
-    @contextmanager
-    def _locked(self, name: str) -> Iterator[None]:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with (self._folder / ".lock").open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self._progress(f"image {name}: waiting for another build")
-                fcntl.flock(file, fcntl.LOCK_EX)
-            yield
 
 
 def _present(folder: Path) -> Layout | None:

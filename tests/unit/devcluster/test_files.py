@@ -14,9 +14,9 @@ from upgrader.devcluster.addresses import Addresses
 from upgrader.devcluster.box_node import _kubelet_may_set
 from upgrader.devcluster.control_plane import _AUDIT_POLICY, KWOK_LABEL
 from upgrader.devcluster.kwok_node import node_object
-from upgrader.devcluster.places import last_lines, state_root, write_whole
 from upgrader.devcluster.plan import NodeMounts, Plan, Ready, Stage
 from upgrader.devcluster.spec import KwokSpec, Taint
+from upgrader.process.places import last_lines, state_root, write_whole
 from upgrader.process.supervise import Program
 
 
