@@ -10,7 +10,7 @@ WANTED := import tomllib; d = tomllib.load(open("pyproject.toml", "rb")); print(
 COMPILE := $(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages lock format lint unit e2e test demo bench generate golden verify image nightly
+.PHONY: help setup packages binaries lock format lint unit e2e test demo bench generate golden verify image nightly
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ $(STAMP): requirements-dev.lock pyproject.toml
 
 packages: ## Debian packages the embedded cluster needs: installed when root, listed otherwise
 	bash upgrader/devcluster/install-packages.sh
+
+binaries: setup packages ## Kubernetes' programs for the embedded cluster: built once, with progress (about 11 minutes)
+	$(BIN)/upgrader dev binaries
 
 lock: ## the two lock files anew, with hashes and without any index
 	test -x $(BIN)/pip-compile || $(BIN)/python -m pip install -q pip-tools
@@ -54,15 +57,15 @@ verify: setup ## fails when something generated is not current
 unit: setup ## units, properties, contract: the minute between two edits
 	$(PYTEST) -n 2 --dist loadfile tests/unit tests/property tests/contract -m "not cluster and not e2e"
 
-e2e: setup packages ## embedded cluster: API server, kwok, box nodes, crash points
+e2e: binaries ## embedded cluster: API server, kwok, box nodes, crash points
 	$(PYTEST) -n 2 --dist loadfile tests/contract tests/cluster tests/e2e -m "cluster or e2e" --timeout=900
 
 test: lint verify unit e2e ## everything; what CI runs
 
-demo: setup packages ## a rolling upgrade under two training jobs on real kubelets
+demo: binaries ## a rolling upgrade under two training jobs on real kubelets
 	$(BIN)/upgrader demo --report build/demo-report.json
 
-bench: setup packages ## prints figures and ratios; asserts nothing about time
+bench: binaries ## prints figures and ratios; asserts nothing about time
 	$(BIN)/python -m tests.bench
 
 image: setup packages ## the controller's image as build/controller.tar

@@ -1,6 +1,6 @@
 """The embedded cluster: a real Kubernetes in network namespaces of its own, from nothing and leaving nothing."""
 
-from upgrader.devcluster.binaries import kubelet
+from upgrader.devcluster.binaries import build_all, kubelet
 from upgrader.devcluster.box_node import BoxNode
 from upgrader.devcluster.cluster import Cluster
 from upgrader.devcluster.kwok_node import KwokNode
@@ -19,6 +19,7 @@ __all__ = [
     "NodeState",
     "Status",
     "Taint",
+    "build_all",
     "down",
     "kubelet",
     "load",

@@ -31,6 +31,11 @@ def kubelet(version: str, progress: Progress) -> Path:
         raise DevClusterError(f"kubelet {version} cannot be had", details=str(error)) from error
 
 
+def build_all(progress: Progress) -> list[Path]:
+    """Every program that any cluster needs, built where it is not there yet."""
+    return [binary(tool, progress) for tool in versions.every()]
+
+
 def binary(tool: Tool, progress: Progress) -> Path:
     """The path of a program: from the cache, else KUBEBUILDER_ASSETS or PATH if it is of this version, else built.
 

@@ -67,3 +67,9 @@ def kubelet(version: str) -> Tool:
     if version not in KUBELETS:
         raise ValueError(f"no kubelet {version}; there are {', '.join(KUBELETS)}")
     return _kubernetes("kubelet", version, f"kubelet-{version.rpartition('.')[0]}")
+
+
+def every() -> tuple[Tool, ...]:
+    """All programs, the quick ones first."""
+    quick = (OCI_REGISTRY, KWOK_CONTROLLER, ETCD_SERVER)
+    return (*quick, KUBE_SCHEDULER, KUBE_CONTROLLER_MANAGER, KUBE_APISERVER, *(kubelet(one) for one in KUBELETS))
