@@ -58,7 +58,8 @@ unit: setup ## units, properties, contract: the minute between two edits
 	$(PYTEST) -n 2 --dist loadfile tests/unit tests/property tests/contract -m "not cluster and not e2e"
 
 e2e: binaries ## embedded cluster: API server, kwok, box nodes, crash points
-	$(PYTEST) -n 2 --dist loadfile tests/contract tests/cluster tests/e2e -m "cluster or e2e" --timeout=900
+	$(PYTEST) -n 2 --dist loadfile tests/contract tests/cluster -m "cluster" --timeout=900
+	$(PYTEST) -n 2 --dist loadfile tests/e2e -m "e2e" --timeout=900
 
 test: lint verify unit e2e ## everything; what CI runs
 
