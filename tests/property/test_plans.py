@@ -1,0 +1,139 @@
+"""The laws of plans, on plans of every sort: each test is one sentence."""
+
+from hypothesis import assume, event, given
+from hypothesis import strategies as st
+
+from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, Run, ends, row
+from upgrader.core.rollout import UNDER_WAY, PlanView, Rival, TalkFacts, VisitFacts, decide, goes_first, quiet
+
+P = PlanPhase
+REVISIONS = st.sampled_from(("old", "new", "other"))
+COUNTS = st.integers(0, 2)
+
+VISITS = st.builds(
+    VisitFacts,
+    name=st.just("v"),
+    node=st.sampled_from(("a", "b")),
+    batch=st.just(1),
+    phase=st.sampled_from((NodePhase.SUCCEEDED, NodePhase.SUCCEEDED, *NodePhase)),
+    failure=st.sampled_from(("", "NotValid", "NotAcknowledged")),
+)
+TALKS = st.builds(
+    TalkFacts,
+    name=st.just("t"),
+    gang=st.sampled_from(("x", "y")),
+    batch=st.just(1),
+    phase=st.sampled_from((RequestPhase.RESTORED, RequestPhase.RESTORED, *RequestPhase)),
+    reason=st.sampled_from(("", "NotRestored")),
+    stopped=st.booleans(),
+    late=st.sampled_from((False, False, True)),
+)
+RIVALS = st.builds(
+    Rival,
+    name=st.text("abc", min_size=1, max_size=3),
+    made_at=st.sampled_from(("2026-11-21T09:00:00Z", "2026-11-21T09:00:01Z")),
+    phase=st.sampled_from(P),
+    approved=st.booleans(),
+    run=st.sampled_from(Run),
+)
+
+
+@st.composite
+def plans(draw, phases=tuple(P)):
+    return PlanView(
+        name="up",
+        phase=draw(st.sampled_from(phases)),
+        run=draw(st.sampled_from((Run.GO, Run.GO, *Run))),
+        deleted=draw(st.sampled_from((False, False, True))),
+        approved=draw(st.sampled_from((True, True, False))),
+        target_revision="new",
+        stack_present=draw(st.sampled_from((True, True, False))),
+        stack_revision=draw(st.sampled_from(("new", "new", "old", "other"))),
+        started_stack_revision=draw(REVISIONS),
+        first=draw(st.sampled_from((None, None, "another"))),
+        tolerated_failures=draw(COUNTS),
+        max_interruptions=draw(COUNTS),
+        batches=1,
+        open_batch=draw(st.sampled_from((None, 1))),
+        created=draw(st.booleans()),
+        visits=tuple(draw(st.lists(VISITS, max_size=2))),
+        talks=tuple(draw(st.lists(TALKS, max_size=2))),
+        next_interruptions=draw(COUNTS),
+        waiting=draw(COUNTS),
+        installs=draw(COUNTS),
+        next_batch=draw(st.booleans()),
+        synced=draw(st.sampled_from((True, True, False))),
+        revision_known=draw(st.booleans()),
+    )
+
+
+@given(plans())
+def test_a_plan_goes_only_where_its_row_says(plan):
+    decision = decide(plan)
+    event(f"{plan.phase.value} to {decision.phase.value}")
+    assert decision.phase is plan.phase or decision.phase in row(plan.phase).to
+
+
+@given(plans(phases=(P.RUNNING, P.PAUSED)))
+def test_a_batch_is_started_only_by_a_plan_that_may_and_inside_what_was_approved(plan):
+    decision = decide(plan)
+    if decision.start_batch:
+        stopped = sum(one.stopped for one in plan.talks)
+        assert decision.phase is P.RUNNING
+        assert (plan.open_batch, plan.first, plan.run, plan.deleted) == (None, None, Run.GO, False)
+        assert plan.synced
+        assert stopped + plan.next_interruptions <= plan.max_interruptions
+        assert len(decision.failures) <= plan.tolerated_failures
+        assert not decision.undo
+
+
+@given(plans(phases=(P.RUNNING, P.PAUSED, P.ABORTING)))
+def test_a_batch_ends_only_when_nothing_of_it_is_under_way(plan):
+    decision = decide(plan)
+    if decision.end_batch:
+        assert quiet(plan)
+        assert plan.created or decision.phase is P.ABORTED
+
+
+@given(plans(phases=(P.RUNNING, P.PAUSED, P.ABORTING)))
+def test_a_plan_that_began_ends_only_with_its_batch(plan):
+    decision = decide(plan)
+    if ends(decision.phase):
+        assert plan.open_batch is None or decision.end_batch
+
+
+@given(plans(phases=(P.RUNNING, P.PAUSED)))
+def test_complete_means_that_no_node_waits_and_nothing_failed(plan):
+    decision = decide(plan)
+    if decision.phase is P.COMPLETED:
+        assert (plan.waiting, plan.installs, plan.next_batch, decision.failures) == (0, 0, False, ())
+
+
+@given(plans(phases=(P.RUNNING, P.PAUSED)))
+def test_a_plan_that_is_to_end_takes_back_what_it_started(plan):
+    assume(plan.deleted or plan.run in {Run.ABORT, Run.ABORT_AND_UNDO} or not plan.stack_present)
+    decision = decide(plan)
+    assert (decision.phase, decision.undo) == (P.ABORTING, True)
+
+
+@given(st.lists(RIVALS, min_size=2, max_size=5, unique_by=lambda one: one.name))
+def test_of_all_plans_of_a_stack_at_most_one_may_start_something(found):
+    able = [
+        one
+        for one in found
+        if one.phase in UNDER_WAY or (one.phase is P.PROPOSED and one.approved and one.run is Run.GO)
+    ]
+    free = [one for one in able if goes_first(one, [other for other in found if other is not one]) is None]
+    assert len(free) == bool(able)
+
+
+@given(st.lists(RIVALS, min_size=2, max_size=5, unique_by=lambda one: one.name), st.data())
+def test_who_has_a_batch_keeps_it_alone(found, data):
+    running = [one for one in found if one.phase in UNDER_WAY]
+    assume(running)
+    busy = data.draw(st.sampled_from(running)).name
+    seen = [Rival(**{**{k: getattr(one, k) for k in one.__struct_fields__}, "busy": one.name == busy}) for one in found]
+    for one in seen:
+        others = [other for other in seen if other is not one]
+        if one.name != busy and one.phase in UNDER_WAY:
+            assert goes_first(one, others) is not None
