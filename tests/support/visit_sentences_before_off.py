@@ -260,6 +260,17 @@ BEFORE_OFF = {
         around(sibling(N.FAILED)),
         go(N.RELEASING, "v2 of the same closure was let go", "SiblingFailed"),
     ),
+    "it is so too while a pod beside it cannot be evicted": (
+        view(N.DRAINING, CLOSED, others=(STRANGER, pod("web", evictable=True)), deadline=START, **BRING_BACK),
+        ALONE,
+        stay(
+            N.DRAINING,
+            "evicting 1 pod(s) under their budgets",
+            Act.EVICT,
+            evict=(pod("web", evictable=True),),
+            held="RunningOnUnsupportedKernel",
+        ),
+    ),
     "work on a kernel that its driver is not for is waited for without end": (
         view(N.DRAINING, CLOSED, others=(STRANGER,), deadline=START, **BRING_BACK),
         ALONE,

@@ -168,6 +168,8 @@ async def _delete_all(context: Context, kind: ResourceKind[Any], tell: Tell) -> 
 async def _restart_jobs(context: Context, tell: Tell) -> None:
     """Jobs that still carry our record: their conversation is gone, so they are restarted here."""
     for job in await context.cluster.list(JOBS):
+        if names.ANNOTATION_FENCE in job.metadata.annotations:
+            await _patched(context, JOBS, job, lambda _: {"metadata": {"annotations": {names.ANNOTATION_FENCE: None}}})
         if steering.record_of(job.metadata.annotations) is None:
             continue
         await _patched(context, JOBS, job, _restart)

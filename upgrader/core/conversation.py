@@ -153,7 +153,7 @@ def _ended(view: RequestView) -> GangDecision | None:
 def _let_go(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision | None:
     if closure.undo:
         return _go(view, _R.WITHDRAWN, "Aborted", "the plan was aborted; the gang trains on", GangAct.WITHDRAW)
-    if any(phase in OVER for phase in closure.nodes):
+    if not closure.nodes or any(phase in OVER for phase in closure.nodes):
         return _go(view, _R.WITHDRAWN, "ClosureLetGo", "the closure was let go; the gang trains on", GangAct.WITHDRAW)
     if _R.WITHDRAWN in closure.siblings:
         return _go(
@@ -197,7 +197,7 @@ def _parked(view: RequestView, closure: GangClosure, now: datetime) -> GangDecis
         return _go(view, _R.EXPIRED, verdict.verdict, verdict.message)
     if verdict.verdict is not Verdict.VALID:
         return _go(view, _R.WITHDRAWN, verdict.verdict, verdict.message, GangAct.WITHDRAW)
-    draining = all(phase is _N.DRAINING for phase in closure.nodes)
+    draining = bool(closure.nodes) and all(phase is _N.DRAINING for phase in closure.nodes)
     if not draining:
         return _stay(view, verdict.verdict, verdict.message)
     if any(phase in {_R.ASKING, _R.EXPIRED} for phase in closure.siblings):
@@ -226,7 +226,7 @@ def _stopping(view: RequestView, closure: GangClosure, now: datetime) -> GangDec
 
 def _stop_now(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
     """The stop is intended but not in the Job: judged once more, from pods listed for this very step."""
-    back = (GangAct.FENCE, GangAct.WITHDRAW)
+    back = (GangAct.WITHDRAW, GangAct.FENCE)
     if closure.undo or any(phase in OVER for phase in closure.nodes):
         return _go(view, _R.WITHDRAWN, "ClosureLetGo", "the closure was let go before the stop", *back)
     if _past(view.deadline, now):

@@ -115,7 +115,6 @@ def forecast(
         drift=found,
         already=already,
         stopped_gangs=stopped_gangs,
-        now=now,
     )
     open_nodes = [one.node for one in found if one.drifted and one.node not in already]
     installs = [name for name in open_nodes if _installed_without_plan(world, name)]

@@ -1,7 +1,6 @@
 """Holds: why a node is not visited now, as one word and as a sentence with what to do about it."""
 
 from collections.abc import Iterable
-from datetime import datetime
 from enum import StrEnum
 
 from msgspec import Struct
@@ -64,7 +63,6 @@ class World(Struct, frozen=True, kw_only=True):
     drift: dict[str, NodeDrift]
     already: frozenset[str]
     stopped_gangs: frozenset[str]
-    now: datetime
     broken: frozenset[str]  # nodes whose driver is for another kernel than they run
     occupied: frozenset[str]  # nodes with members of gangs
 
@@ -78,7 +76,6 @@ class World(Struct, frozen=True, kw_only=True):
         drift: Iterable[NodeDrift],
         already: frozenset[str],
         stopped_gangs: frozenset[str],
-        now: datetime,
     ) -> "World":
         """Index a snapshot and the drift found in it."""
         found = {one.node: one for one in drift}
@@ -92,7 +89,6 @@ class World(Struct, frozen=True, kw_only=True):
             drift=found,
             already=already,
             stopped_gangs=stopped_gangs,
-            now=now,
             broken=frozenset(name for name, one in found.items() if one.has(DriftReason.KERNEL)),
             occupied=frozenset().union(*(gang.nodes for gang in snapshot.gangs)),
         )

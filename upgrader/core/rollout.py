@@ -90,6 +90,7 @@ class Rival(Struct, frozen=True, kw_only=True):
     made_at: str  # creationTimestamp
     phase: PlanPhase
     approved: bool = False
+    startable: bool = True  # its revision is there; one that can never start must keep nobody waiting
     run: Run = Run.GO
     busy: bool = False  # has a batch that was started and has not ended
 
@@ -104,7 +105,7 @@ def goes_first(mine: Rival, others: Iterable[Rival]) -> str | None:
     older first) among those that could start, and among those that both did; and whoever has a batch keeps it.
     """
     for one in sorted(others, key=_age):
-        waiting = one.phase is PlanPhase.PROPOSED and one.approved and one.run is Run.GO
+        waiting = one.phase is PlanPhase.PROPOSED and one.approved and one.startable and one.run is Run.GO
         if mine.phase is PlanPhase.PROPOSED:
             blocks = one.phase in UNDER_WAY or (waiting and _age(one) < _age(mine))
         else:

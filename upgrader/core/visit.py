@@ -206,7 +206,8 @@ def _draining(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     evict = tuple(pod for pod in view.others if not pod.member and (pod.evictable or _harmless(view, pod)))
     if evict:
         waiting = _stay(view, f"evicting {len(evict)} pod(s) under their budgets", Act.EVICT)
-        return msgspec.structs.replace(waiting, evict=evict)
+        work = view.reason is VisitReason.BRING_BACK and len(evict) < len(view.others)
+        return msgspec.structs.replace(waiting, evict=evict, held=UNSUPPORTED if work else "")
     running = [one.gang for one in closure.requests if one.phase not in _STOPPED]
     if running:
         return _stay(view, f"waiting for {running[0]} to stop")

@@ -103,7 +103,7 @@ async def _converse(
     )
     try:
         decision = await advance(
-            context, talk, around, where=where(context, closure, views), ask_until=closure.ask_until
+            context, talk, around, where=partial(where, context, closure, views), ask_until=closure.ask_until
         )
     except (ConflictError, NotFoundError) as error:
         log.info("looks again", request=talk.view.name, because=error.brief)

@@ -43,7 +43,11 @@ def view(read: Read) -> PlanView:
     """The values that `core.rollout.decide` works on."""
     plan, made, batch = read.plan, read.forecast, read.open_batch
     stack_revision = read.stack.status.update_revision if read.stack is not None else None
-    others = [_rival(one) for one in read.others if one.spec.stack == plan.spec.stack]
+    others = [
+        _rival(one, startable=one.spec.target_revision in {*read.kept, stack_revision})
+        for one in read.others
+        if one.spec.stack == plan.spec.stack
+    ]
     return PlanView(
         name=plan.metadata.name,
         phase=plan.status.phase,
@@ -83,12 +87,13 @@ def view(read: Read) -> PlanView:
     )
 
 
-def _rival(plan: UpgradePlan) -> Rival:
+def _rival(plan: UpgradePlan, *, startable: bool = True) -> Rival:
     return Rival(
         name=plan.metadata.name,
         made_at=plan.metadata.creation_timestamp,
         phase=plan.status.phase,
         approved=plan.spec.approval is not None,
+        startable=startable,
         run=plan.spec.run,
         busy=any(one.ended_at is None for one in plan.status.batches),
     )

@@ -13,7 +13,7 @@ from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, NODE_U
 from upgrader.api.v1alpha1 import BatchStatus, CheckpointRequest, ClosureStatus, GpuStack, NodeUpgrade, UpgradePlan
 from upgrader.core import rollout
 from upgrader.core.drift import drift
-from upgrader.core.errors import ThrottledError
+from upgrader.core.errors import ThrottledError, UnreachableError
 from upgrader.core.fleet import Snapshot, Target
 from upgrader.core.forecast import Forecast, StrategyFacts, forecast
 from upgrader.core.gang_holds import gang_holds
@@ -41,6 +41,8 @@ class Read:
     visits: Sequence[NodeUpgrade]
     requests: Sequence[CheckpointRequest]
     others: Sequence[UpgradePlan]
+    kept: frozenset[str] = frozenset()
+    """Revisions that other plans of the stack wait to go to, and that exist."""
     snapshot: Snapshot | None = None
     forecast: Forecast | None = None
     cooling: frozenset[str] = frozenset()
@@ -88,13 +90,20 @@ async def step(context: Context, name: str) -> float | None:
 
 async def _read(context: Context, plan: UpgradePlan) -> Read:
     selector = f"{names.LABEL_PLAN}={plan.metadata.name}"
+    others = [one for one in await context.cluster.list(UPGRADE_PLANS) if one.metadata.name != plan.metadata.name]
+    waited_for = {
+        one.spec.target_revision
+        for one in others
+        if one.spec.stack == plan.spec.stack and one.status.phase is PlanPhase.PROPOSED
+    }
     read = Read(
         plan=plan,
         stack=await context.cluster.get(GPU_STACKS, plan.spec.stack),
         target=await read_target(context, plan.spec.stack, plan.spec.target_revision),
         visits=await context.cluster.list(NODE_UPGRADES, labels=selector),
         requests=await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector),
-        others=[one for one in await context.cluster.list(UPGRADE_PLANS) if one.metadata.name != plan.metadata.name],
+        others=others,
+        kept=frozenset([one for one in waited_for if await read_target(context, plan.spec.stack, one) is not None]),
     )
     if read.stack is None or read.target is None or ends(plan.status.phase) or not _needs_snapshot(read):
         return read
@@ -213,23 +222,28 @@ async def _ask(
     expected = max(len(closure.gangs), len(talks))
     if phases != {NodePhase.PREPARED} or read.snapshot is None:
         return expected, ""
-    held = _held(context, read, closure, talks)
+    held = _held(read, closure, talks)
     if held:
         return expected, held
     try:
         return await batches.create_requests(context, read.plan, batch, closure, read.snapshot, talks), ""
     except ThrottledError:
         raise
+    except UnreachableError as error:
+        log.info("not asked yet", closure=closure.name, because=error.brief)  # doubt holds; askUntil bounds it
+        return expected, ""
     except REFUSED as error:
         log.warning("not asked", closure=closure.name, because=error.brief, details=error.details)
         return expected, str(error)
 
 
-def _held(context: Context, read: Read, closure: ClosureStatus, talks: Sequence[CheckpointRequest]) -> str:
+def _held(read: Read, closure: ClosureStatus, talks: Sequence[CheckpointRequest]) -> str:
     """What came between the start of the batch and now, and keeps a gang from being asked."""
     if read.snapshot is None or read.target is None:
         return ""
     asked = {one.spec.gang for one in talks}
+    if asked >= set(closure.gangs):
+        return ""
     world = World.of(
         read.snapshot,
         read.target,
@@ -237,7 +251,6 @@ def _held(context: Context, read: Read, closure: ClosureStatus, talks: Sequence[
         drift=drift(read.snapshot, read.target),
         already=frozenset(),
         stopped_gangs=_stopped(read),
-        now=context.clock.now(),
     )
     found = [
         message

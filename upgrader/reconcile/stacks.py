@@ -77,7 +77,9 @@ async def step(context: Context, name: str, sightings: Sightings) -> float | Non
     stack = await context.cluster.get(GPU_STACKS, name)
     if stack is None or stack.metadata.deletion_timestamp is not None:
         return await _leave(context, name)
-    active = await _drive(context, await _ordered(context, name), undo=False)
+    ordered = await _ordered(context, name)
+    active = await _drive(context, ordered, undo=False)
+    await forget(context, ordered)
     target = await _target(context, stack)
     if isinstance(target, str):
         await stack_status.refuse(context, stack, target)
@@ -137,7 +139,6 @@ async def _care(context: Context, read: Read, sightings: Sightings) -> bool:
     for one in due:
         await upkeep.order(context, read, one)
     await upkeep.prune(context, read)
-    await forget(context, read.visits)
     return bool(due)
 
 

@@ -1,6 +1,6 @@
 """The conversation with one gang: read, decide (core.conversation), act, record."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,7 +13,15 @@ from upgrader.api.v1alpha1 import Ack, CheckpointRequest
 from upgrader.core import conversation, steering, timing
 from upgrader.core.acknowledgement import Answer
 from upgrader.core.conversation import GangAct, GangClosure, GangDecision, OwnerFacts, RequestView
-from upgrader.core.errors import ClusterError, ConfigurationError, NotFoundError, UpgraderError
+from upgrader.core.errors import (
+    ClusterError,
+    ConfigurationError,
+    ConflictError,
+    NotFoundError,
+    ThrottledError,
+    UnreachableError,
+    UpgraderError,
+)
 from upgrader.core.phases import RequestPhase, ends, row
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context, record
@@ -24,6 +32,9 @@ log = structlog.get_logger()
 
 REFUSED = (ClusterError, ConfigurationError)
 """What the API server, or an admission webhook of it, may say to one request and not to the next."""
+
+Where = Callable[[], steering.Way]
+"""Where a gang may be restarted; asked only when it is, since it looks at all nodes."""
 
 _R = RequestPhase
 _BY_CLOSURE = frozenset({_R.ASKING, _R.PARKED, _R.EXPIRED})
@@ -136,7 +147,7 @@ def owner_facts(job: Job | None, uid: str) -> OwnerFacts:
 
 
 async def advance(
-    context: Context, talk: Talk, closure: GangClosure, *, where: steering.Way, ask_until: str | None
+    context: Context, talk: Talk, closure: GangClosure, *, where: Where, ask_until: str | None
 ) -> GangDecision:
     """One step of one conversation; the decision is returned for the log and the tests.
 
@@ -165,7 +176,7 @@ async def advance(
     return decision
 
 
-async def _act(context: Context, talk: Talk, act: GangAct, where: steering.Way) -> None:
+async def _act(context: Context, talk: Talk, act: GangAct, where: Where) -> None:
     way: Way = context.ways[talk.request.spec.method]
     request = talk.request
     match act:
@@ -180,18 +191,28 @@ async def _act(context: Context, talk: Talk, act: GangAct, where: steering.Way) 
         case GangAct.RESUME:
             await _resume(context, talk, where)
         case GangAct.FENCE:
-            meta = _present(talk).metadata
-            for patch in steering.fence_patches(request.metadata.name):
-                meta = (await context.cluster.merge(JOBS, meta, patch)).metadata
+            await _fence(context, talk)
 
 
-async def _resume(context: Context, talk: Talk, where: steering.Way) -> None:
+async def _fence(context: Context, talk: Talk) -> None:
+    """Whatever refuses this for good refuses a stop that is still on its way too."""
+    meta = _present(talk).metadata
+    try:
+        for patch in steering.fence_patches(talk.request.metadata.name):
+            meta = (await context.cluster.merge(JOBS, meta, patch)).metadata
+    except (ConflictError, NotFoundError, ThrottledError, UnreachableError):
+        raise
+    except REFUSED as error:
+        log.warning("not fenced", gang=talk.request.spec.gang, because=error.brief, details=error.details)
+
+
+async def _resume(context: Context, talk: Talk, where: Where) -> None:
     """Restart, steered where the template may change: not if the Job has ended, nor if somebody else resumed it."""
     job = _present(talk)
     template = job.spec.template.spec
     steer = job.spec.suspend and not talk.view.owner.finished and steering.possible(await context.cluster.version())
     try:
-        await context.cluster.merge(JOBS, job.metadata, steering.resume_patch(template, where, steer=steer))
+        await context.cluster.merge(JOBS, job.metadata, steering.resume_patch(template, where(), steer=steer))
     except ConfigurationError as error:
         if not steer or talk.view.deadline is None or context.clock.now() < talk.view.deadline:
             raise

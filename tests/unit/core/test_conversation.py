@@ -206,8 +206,8 @@ CASES = {
             R.WITHDRAWN,
             "NotParked",
             "not stopped: train-b trains on after its checkpoint; only parked acknowledgements count",
-            FENCE,
             WITHDRAW,
+            FENCE,
         ),
     ),
     "a pod joined before the stop": (
@@ -217,8 +217,8 @@ CASES = {
             R.WITHDRAWN,
             "MembersChanged",
             "not stopped: train-c joined since the gang was asked; asked again later",
-            FENCE,
             WITHDRAW,
+            FENCE,
         ),
     ),
     "parking ends before the stop": (
@@ -228,19 +228,19 @@ CASES = {
             R.WITHDRAWN,
             "ParkingExpires",
             "not stopped: parking ends within a minute; the gang is asked again",
-            FENCE,
             WITHDRAW,
+            FENCE,
         ),
     ),
     "a node was let go before the stop": (
         view(R.STOPPING),
         around(N.DRAINING, N.RELEASING),
-        go(R.WITHDRAWN, "ClosureLetGo", "the closure was let go before the stop", FENCE, WITHDRAW),
+        go(R.WITHDRAWN, "ClosureLetGo", "the closure was let go before the stop", WITHDRAW, FENCE),
     ),
     "the stop does not succeed in time": (
         view(R.STOPPING, deadline=PAST),
         DRAINING,
-        go(R.WITHDRAWN, "NotStopped", "the stop did not succeed in time; it trains on", FENCE, WITHDRAW),
+        go(R.WITHDRAWN, "NotStopped", "the stop did not succeed in time; it trains on", WITHDRAW, FENCE),
     ),
     "somebody suspends the job right before our stop": (
         view(R.STOPPING, owner={"suspended": True}),

@@ -90,6 +90,49 @@ async def test_an_abort_ends_although_a_gang_cannot_be_read(rig: Rig) -> None:
     rig.assert_nothing_left()
 
 
+@pytest.mark.parametrize("aborted", [True, False])
+async def test_a_job_that_takes_no_patch_trains_on_and_the_plan_goes_on(rig: Rig, *, aborted: bool) -> None:
+    rig.plan("up", await running(rig), checkpoint=QUICK)
+
+    def refused(write):
+        if write.kind == "Job" and write.verb == "merge" and write.name == "gang":
+            raise ClusterError(FORBIDDEN)
+
+    rig.cluster.before_write = refused
+    await rig.until(lambda: phase_of(rig, "gang") is RequestPhase.STOPPING)
+    if aborted:
+        rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Abort"}})
+    await rig.until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None, 6000, stride=10)
+    assert phase_of(rig, "gang") is RequestPhase.WITHDRAWN
+    assert rig.fleet.trainers["gang"].stops == 0
+    rig.assert_nothing_left()
+
+
+async def test_no_answer_from_the_api_server_while_asking_lets_nobody_go(rig: Rig) -> None:
+    rig.plan("up", await running(rig))
+    failed = []
+
+    def away(write):
+        if write.kind == "CheckpointRequest" and write.verb == "create" and not failed:
+            failed.append(write)
+            raise UnreachableError("the API server answered 503")
+
+    rig.cluster.before_write = away
+    await rig.until(lambda: rig.over("up"))
+    assert len(failed) == 1
+    assert {one.status.phase for one in rig.visits("up")} == {NodePhase.SUCCEEDED}
+
+
+async def test_a_plan_that_can_never_start_keeps_no_other_waiting(rig: Rig) -> None:
+    revision = await running(rig)
+    rig.plan("never", "0000000000")
+    await rig.second()
+    rig.plan("up", revision)
+    await rig.until(lambda: rig.over("up"))
+    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED
+    assert rig.plan_now("never").status.phase is PlanPhase.PROPOSED
+
+
 async def test_a_gang_that_is_held_since_its_batch_began_is_not_asked(rig: Rig) -> None:
     rig.plan("up", await running(rig), checkpoint=QUICK)
     await rig.until(lambda: any(one.status.phase is NodePhase.PREPARING for one in rig.visits("up")))
