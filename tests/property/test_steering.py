@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.objects import merged
-from upgrader.core.steering import MAINTENANCE, REVISION, Way, record_of, resume_patch, stop_patch
+from upgrader.core.steering import MAINTENANCE, REVISION, Placement, record_of, resume_patch, stop_patch
 
 LABELS = ("zone", "gpu", REVISION)
 VALUES = ("a", "b", "c")
@@ -73,7 +73,9 @@ NODES = st.dictionaries(st.sampled_from(LABELS), st.sampled_from(VALUES))
 def steered(spec, left, closure):
     """The template's spec after the restart."""
     job = {"spec": {"suspend": True, "template": {"spec": copy.deepcopy(spec)}}}
-    return merged(job, resume_patch(spec, Way(left_behind=tuple(left), closure=closure)))["spec"]["template"]["spec"]
+    return merged(job, resume_patch(spec, Placement(left_behind=tuple(left), closure=closure)))["spec"]["template"][
+        "spec"
+    ]
 
 
 def terms_of(spec):
@@ -117,7 +119,7 @@ def test_a_gang_fits_a_node_exactly_if_it_did_before_and_the_revision_is_not_lef
 def test_steering_twice_is_steering_once(spec, left, closure):
     once = steered(spec, left, closure)
     assert steered(once, left, closure) == once
-    assert "template" not in resume_patch(once, Way(left_behind=tuple(left), closure=closure))["spec"], (
+    assert "template" not in resume_patch(once, Placement(left_behind=tuple(left), closure=closure))["spec"], (
         "what is so already is not written"
     )
 
@@ -158,7 +160,7 @@ def test_all_that_is_the_users_is_kept(spec, left, closure):
 
 @given(spec=templates(), left=LEFT, closure=CLOSURES)
 def test_where_nothing_may_be_steered_the_template_is_not_written(spec, left, closure):
-    assert resume_patch(spec, Way(left_behind=tuple(left), closure=closure), steer=False) == {
+    assert resume_patch(spec, Placement(left_behind=tuple(left), closure=closure), steer=False) == {
         "metadata": {"annotations": {"gpu-upgrader.io/stopped": None}},
         "spec": {"suspend": False},
     }
@@ -171,5 +173,5 @@ def test_a_stop_is_one_patch_with_its_record_and_a_restart_takes_both_away(plan,
     record = record_of(stopped["metadata"]["annotations"])
     assert (record.plan, record.request, record.previous) == (plan, request, suspended)
     assert stopped["spec"]["suspend"] is True
-    resumed = merged(stopped, resume_patch({}, Way()))
+    resumed = merged(stopped, resume_patch({}, Placement()))
     assert resumed == {**job, "spec": {**job["spec"], "suspend": False}}

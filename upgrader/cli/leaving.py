@@ -179,7 +179,7 @@ async def _restart_jobs(context: Context, tell: Tell) -> None:
 def _restart(job: Job) -> dict[str, Any] | None:
     if steering.record_of(job.metadata.annotations) is None:
         return None
-    return steering.resume_patch(job.spec.template.spec, steering.Way())
+    return steering.resume_patch(job.spec.template.spec, steering.Placement())
 
 
 async def _unmark_nodes(context: Context, tell: Tell) -> None:

@@ -27,7 +27,7 @@ _OURS = frozenset({(REVISION, "NotIn"), (REVISION, "Exists")})
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-class Way(msgspec.Struct, frozen=True, kw_only=True):
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Where a restarted gang may run: nodes of one revision, so that it never meets two drivers."""
 
     left_behind: tuple[str, ...] = ()  # revisions that it must not meet
@@ -66,19 +66,19 @@ def stop_patch(plan: str, request: str, *, suspended: bool) -> dict[str, Any]:
     return {"metadata": {"annotations": {STOPPED: record}}, "spec": {"suspend": True}}
 
 
-def resume_patch(template_spec: Mapping[str, Any], way: Way, *, steer: bool = True) -> dict[str, Any]:
+def resume_patch(template_spec: Mapping[str, Any], placement: Placement, *, steer: bool = True) -> dict[str, Any]:
     """Resume, drop the record, and steer.
 
     What an earlier restart had put there is replaced. The user's own terms and tolerations stay as they are.
 
     Args:
         template_spec: the pod spec in the Job's template, as on the wire.
-        way: where it may run; an empty one takes our own expression and toleration away.
+        placement: where it may run; an empty one takes our own expression and toleration away.
         steer: whether the template may be changed: false where the API server does not take it, and for a Job that
             is not suspended (somebody resumed it, and the record alone is dropped).
     """
     spec: dict[str, Any] = {"suspend": False}
-    changes = _changes(template_spec, way) if steer else {}
+    changes = _changes(template_spec, placement) if steer else {}
     if changes:
         spec["template"] = {"spec": changes}
     return {"metadata": {"annotations": {STOPPED: None}}, "spec": spec}
@@ -100,14 +100,14 @@ def record_of(annotations: Mapping[str, str]) -> Record | None:
         return None
 
 
-def _changes(spec: Mapping[str, Any], way: Way) -> dict[str, Any]:
+def _changes(spec: Mapping[str, Any], placement: Placement) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     before = spec.get("tolerations") or []
-    tolerations = _tolerations(before, way.closure)
+    tolerations = _tolerations(before, placement.closure)
     if tolerations != before:
         changes["tolerations"] = tolerations
     terms = _terms_of(spec)
-    steered = _steered(terms, way)
+    steered = _steered(terms, placement)
     if steered != terms:
         required = {"nodeSelectorTerms": steered} if steered else None
         changes["affinity"] = {"nodeAffinity": {_REQUIRED: required}}
@@ -125,13 +125,13 @@ def _terms_of(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return required.get("nodeSelectorTerms") or []
 
 
-def _steered(terms: Sequence[Mapping[str, Any]], way: Way) -> list[Mapping[str, Any]]:
+def _steered(terms: Sequence[Mapping[str, Any]], placement: Placement) -> list[Mapping[str, Any]]:
     """Terms are ORed, so ours goes into each of them; where the user has none it is the only one."""
     kept = [bare for bare in map(_without_ours, terms) if bare is not None]
     ours: list[dict[str, Any]] = []
-    if way.left_behind:
-        ours.append({"key": REVISION, "operator": "NotIn", "values": sorted(set(way.left_behind))})
-    if way.settled:
+    if placement.left_behind:
+        ours.append({"key": REVISION, "operator": "NotIn", "values": sorted(set(placement.left_behind))})
+    if placement.settled:
         ours.append({"key": REVISION, "operator": "Exists"})
     if not ours:
         return kept

@@ -115,7 +115,7 @@ async def _converse(
         log.info("conversation", gang=talk.view.gang, phase=decision.phase.value, message=decision.message)
 
 
-def where(context: Context, closure: Closure, views: Sequence[NodeView]) -> steering.Way:
+def where(context: Context, closure: Closure, views: Sequence[NodeView]) -> steering.Placement:
     """Where a gang of this closure may be restarted: on the old revisions or on the new one, never on both.
 
     After the visits: on its own nodes, whose taint it tolerates, and on others of their revision; NotIn also matches a
@@ -129,10 +129,10 @@ def where(context: Context, closure: Closure, views: Sequence[NodeView]) -> stee
         nodes = [observe.node_facts(one, closure.resource) for one in (context.nodes.snapshot() or {}).values()]
         # Where nothing is free, it is what its own nodes are on their way to.
         chosen = steering.refuge(nodes, known) or ((left[:1] if there[0].reverting else sorted(targets)) or ("",))[0]
-        return steering.Way(left_behind=tuple(one for one in known if one != chosen), settled=True)
+        return steering.Placement(left_behind=tuple(one for one in known if one != chosen), settled=True)
     forward = all(view.phase in {NodePhase.RELEASING, NodePhase.SUCCEEDED} and not view.failure for view in there)
     here = "" if any(visit.kept(view) for view in there) else closure.name
-    return steering.Way(left_behind=left if forward else tuple(sorted(targets)), closure=here)
+    return steering.Placement(left_behind=left if forward else tuple(sorted(targets)), closure=here)
 
 
 async def _refused(error: UpgraderError, name: str, say: Callable[[], Awaitable[None]]) -> None:

@@ -42,7 +42,7 @@ class Read:
     requests: Sequence[CheckpointRequest]
     others: Sequence[UpgradePlan]
     kept: frozenset[str] = frozenset()
-    """Revisions that other plans of the stack wait to go to, and that exist."""
+    """Revisions that other plans of the stack wait to go to, and that exist; read while this one waits too."""
     snapshot: Snapshot | None = None
     forecast: Forecast | None = None
     cooling: frozenset[str] = frozenset()
@@ -94,7 +94,7 @@ async def _read(context: Context, plan: UpgradePlan) -> Read:
     waited_for = {
         one.spec.target_revision
         for one in others
-        if one.spec.stack == plan.spec.stack and one.status.phase is PlanPhase.PROPOSED
+        if plan.status.phase is one.status.phase is PlanPhase.PROPOSED and one.spec.stack == plan.spec.stack
     }
     read = Read(
         plan=plan,

@@ -33,7 +33,7 @@ log = structlog.get_logger()
 REFUSED = (ClusterError, ConfigurationError)
 """What the API server, or an admission webhook of it, may say to one request and not to the next."""
 
-Where = Callable[[], steering.Way]
+Where = Callable[[], steering.Placement]
 """Where a gang may be restarted; asked only when it is, since it looks at all nodes."""
 
 _R = RequestPhase
@@ -218,7 +218,7 @@ async def _resume(context: Context, talk: Talk, where: Where) -> None:
             raise
         # Refused until the deadline: what we stopped we restart (law 9), even where nobody can say on which node.
         log.warning("restarted without steering", gang=talk.request.spec.gang, because=error.brief)
-        await context.cluster.merge(JOBS, job.metadata, steering.resume_patch({}, steering.Way(), steer=False))
+        await context.cluster.merge(JOBS, job.metadata, steering.resume_patch({}, steering.Placement(), steer=False))
 
 
 async def say(context: Context, talk: Talk, error: UpgraderError) -> None:

@@ -2,7 +2,7 @@ import pytest
 
 from upgrader.api import names
 from upgrader.core import steering
-from upgrader.core.steering import Record, Way, record_of, resume_patch
+from upgrader.core.steering import Placement, Record, record_of, resume_patch
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 OURS = {"key": "gpu-upgrader.io/revision", "operator": "NotIn", "values": ["old"]}
@@ -46,7 +46,7 @@ CASES = {
 
 @pytest.mark.parametrize(("before", "changes"), CASES.values(), ids=CASES)
 def test_a_restart_steers(before, changes):
-    assert resume_patch(before, Way(left_behind=("old",), closure="c-1")) == {
+    assert resume_patch(before, Placement(left_behind=("old",), closure="c-1")) == {
         "metadata": {"annotations": {"gpu-upgrader.io/stopped": None}},
         "spec": {"suspend": False, "template": {"spec": changes}},
     }
@@ -54,14 +54,16 @@ def test_a_restart_steers(before, changes):
 
 def test_a_restart_without_anything_to_avoid_takes_our_marks_away():
     before = {"affinity": affinity({"matchExpressions": [OURS]}), "tolerations": [TOLERATION]}
-    assert resume_patch(before, Way())["spec"] == {
+    assert resume_patch(before, Placement())["spec"] == {
         "suspend": False,
         "template": {"spec": {"affinity": {"nodeAffinity": {REQUIRED: None}}, "tolerations": []}},
     }
 
 
 def test_a_template_that_need_not_change_is_not_written():
-    assert resume_patch({"tolerations": None, "affinity": {"nodeAffinity": None}}, Way())["spec"] == {"suspend": False}
+    assert resume_patch({"tolerations": None, "affinity": {"nodeAffinity": None}}, Placement())["spec"] == {
+        "suspend": False
+    }
 
 
 RECORDS = {
