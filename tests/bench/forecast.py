@@ -15,7 +15,8 @@ from tests.support.world import START
 from upgrader.api import kubernetes as k
 from upgrader.api.v1alpha1 import DevicePluginSpec, DriverSpec, GpuStackSpec
 from upgrader.core.fleet import Gang, Snapshot
-from upgrader.core.forecast import Forecast, StrategyFacts, forecast
+from upgrader.core.forecast import Forecast, forecast
+from upgrader.core.strategy import StrategyFacts
 from upgrader.reconcile.observe import Reading, snapshot_of
 
 RESOURCE = "nvidia.com/gpu"

@@ -12,7 +12,8 @@ from upgrader.core.budget import allowed_gpus, availability, cost
 from upgrader.core.closures import closures
 from upgrader.core.drift import drift
 from upgrader.core.fleet import Gang, NodeFacts, Snapshot
-from upgrader.core.forecast import StrategyFacts, forecast
+from upgrader.core.forecast import forecast
+from upgrader.core.strategy import StrategyFacts
 
 NEXT_KERNEL, LOST_KERNEL = "6.1.0-41-amd64", "6.1.0-99-amd64"
 IMAGES = (image(OLD), image(NEW), image(NEW, NEXT_KERNEL))

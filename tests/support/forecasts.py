@@ -2,11 +2,8 @@
 
 from tests.support.facts import target
 from tests.support.world import START
-from upgrader.core.forecast import (
-    HoldReason,
-    StrategyFacts,
-    forecast,
-)
+from upgrader.core.forecast import HoldReason, forecast
+from upgrader.core.strategy import StrategyFacts
 
 NEXT_KERNEL = "6.1.0-41-amd64"
 H = HoldReason

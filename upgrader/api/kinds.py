@@ -1,4 +1,4 @@
-"""What a type of v1alpha1.py cannot say about its kind: short names, the columns of `kubectl get`, rules over fields.
+"""What a type of v1alpha1/ cannot say about its kind: short names, the columns of `kubectl get`, rules over fields.
 
 Rules are CEL and are judged by the API server (tests/cluster/test_crds.py shows each refusing). `oldSelf` makes a rule
 one for changes only. Their sentences are read by the person whose manifest was refused.

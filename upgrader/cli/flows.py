@@ -16,9 +16,9 @@ from upgrader.core import saved as saving
 from upgrader.core.drift import NodeDrift
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.explain import Explanation
-from upgrader.core.holds import StrategyFacts
 from upgrader.core.phases import ends
 from upgrader.core.saved import SavedForecast
+from upgrader.core.strategy import StrategyFacts
 from upgrader.reconcile.context import Context
 
 Agree = Callable[[SavedForecast], None]

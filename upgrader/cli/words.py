@@ -12,9 +12,9 @@ from upgrader.cli.flows import Agree
 from upgrader.cli.world import Wanted
 from upgrader.core import timing
 from upgrader.core.errors import ConfigurationError
-from upgrader.core.holds import StrategyFacts
 from upgrader.core.naming import object_name
 from upgrader.core.phases import Run, ends
+from upgrader.core.strategy import StrategyFacts
 from upgrader.reconcile import revisions
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.plans import strategy_of

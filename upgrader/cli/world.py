@@ -18,9 +18,9 @@ from upgrader.core.catalogue import Catalogue
 from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.core.fleet import ImageFacts, Snapshot, Target
 from upgrader.core.forecast import Forecast, forecast
-from upgrader.core.holds import StrategyFacts
 from upgrader.core.phases import ends
 from upgrader.core.saved import SavedForecast, limits_of
+from upgrader.core.strategy import StrategyFacts
 from upgrader.reconcile import observe, plan_status, plans, revisions
 from upgrader.reconcile.context import Context
 from upgrader.wiring import compose

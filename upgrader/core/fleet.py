@@ -1,6 +1,6 @@
 """Values about nodes, gangs and stacks that the rules work on. Times are aware (UTC), durations are in seconds."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec import Struct
 
@@ -62,11 +62,12 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
 
 
 class Owner(Struct, frozen=True, kw_only=True):
-    """What is suspended to stop a gang."""
+    """What is switched off to stop a gang (or what controls a pod)."""
 
     kind: str
     name: str
     uid: str
+    api_version: str = "batch/v1"
 
 
 class MemberFacts(Struct, frozen=True, kw_only=True):
@@ -85,6 +86,7 @@ class MemberFacts(Struct, frozen=True, kw_only=True):
     volume_paths: tuple[str, ...] = ()  # mount paths of volumes that outlive the pod
     mounted: bool = False  # has the downward-API mount and the answer directory
     labels: dict[str, str] = {}  # for PodDisruptionBudgets
+    started_at: datetime | None = None  # status.startTime
 
     @property
     def running(self) -> bool:
@@ -109,6 +111,17 @@ class Gang(Struct, frozen=True, kw_only=True):
     undeclared_because: str = ""  # declared, but it cannot be asked: why, as a sentence
     cannot_stop: str = ""  # why its owner cannot be suspended and resumed by us; given where owner is None
     veto: str = ""  # annotation by which its owner forbids any disruption
+    min_runtime_seconds: int = 0  # declared time slice: nobody stops it sooner after its latest start
+    ends_at: datetime | None = None  # when it ends by itself, as far as it says; None: unknown
+    lane: str = ""  # storage that its checkpoints go to; at most so many gangs of a lane write at once
+
+    @property
+    def earliest_stop(self) -> datetime | None:
+        """The end of its time slice, counted from the latest start among its members; None: now."""
+        starts = [member.started_at for member in self.members if member.started_at is not None]
+        if not self.min_runtime_seconds or not starts:
+            return None
+        return max(starts) + timedelta(seconds=self.min_runtime_seconds)
 
     @property
     def complete(self) -> bool:

@@ -7,6 +7,7 @@ plan.
 
 from collections.abc import Sequence
 from datetime import datetime
+from enum import StrEnum
 
 from msgspec import Struct
 
@@ -15,16 +16,18 @@ from upgrader.core.closure_holds import closure_holds, over_budget
 from upgrader.core.closures import Closure, closures
 from upgrader.core.drift import DriftReason, NodeDrift, drift
 from upgrader.core.fleet import Snapshot, Target
-from upgrader.core.holds import Hold, HoldReason, StrategyFacts, World
+from upgrader.core.holds import Hold, HoldReason, World
 from upgrader.core.node_holds import node_holds
+from upgrader.core.prediction import Harvest, Prediction
+from upgrader.core.strategy import StrategyFacts
 
 __all__ = [
     "BatchForecast",
+    "BatchKind",
     "ClosureForecast",
     "Forecast",
     "Hold",
     "HoldReason",
-    "StrategyFacts",
     "Summary",
     "forecast",
 ]
@@ -41,11 +44,23 @@ class ClosureForecast(Struct, frozen=True, kw_only=True):
     added: int = 0  # those of the GPUs that are in service now
 
 
+class BatchKind(StrEnum):
+    """Why a batch comes where it comes."""
+
+    CANARY = "Canary"  # one idle node of each class, then soak
+    IDLE = "Idle"  # nobody is stopped
+    ASKED = "Asked"  # gangs are asked and stopped
+
+
 class BatchForecast(Struct, frozen=True, kw_only=True):
     """Closures visited at the same time, counted from 1."""
 
     number: int
     closures: tuple[ClosureForecast, ...]
+    kind: BatchKind = BatchKind.ASKED
+    starts_at: datetime | None = None  # not before; None: now
+    seconds: int = 0  # how long it is expected to last
+    waits_for: str = ""  # what it waits for until then, as a sentence
 
     @property
     def gpus(self) -> int:
@@ -83,6 +98,8 @@ class Forecast(Struct, frozen=True, kw_only=True):
     gpus: int  # of the pool
     allowed: int  # the budget, in GPUs
     taken: int  # GPUs that are out of service already
+    harvest: tuple[Harvest, ...] = ()
+    prediction: Prediction = Prediction()
 
     @property
     def interrupted(self) -> frozenset[str]:

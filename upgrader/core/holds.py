@@ -8,6 +8,7 @@ from msgspec import Struct
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.drift import DriftReason, NodeDrift
 from upgrader.core.fleet import Gang, NodeFacts, Snapshot, Target
+from upgrader.core.strategy import StrategyFacts
 
 
 class HoldReason(StrEnum):
@@ -42,13 +43,6 @@ class Hold(Struct, frozen=True, kw_only=True):
     reason: HoldReason
     message: str
     nodes: tuple[str, ...]
-
-
-class StrategyFacts(Struct, frozen=True, kw_only=True):
-    """What of a plan's strategy and approval the forecast goes by."""
-
-    max_unavailable: int | str = "25%"
-    placement_unguaranteed: bool = False  # gangs may be restarted where the cluster offers no way to steer them
 
 
 class World(Struct, frozen=True, kw_only=True):

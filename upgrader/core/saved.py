@@ -10,7 +10,7 @@ from msgspec import Struct
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.fleet import ImageFacts
 from upgrader.core.forecast import Forecast
-from upgrader.core.holds import StrategyFacts
+from upgrader.core.strategy import StrategyFacts
 
 FORMAT = "gpu-upgrader.io/forecast.v1"
 

@@ -15,11 +15,12 @@ from upgrader.core import rollout
 from upgrader.core.drift import drift
 from upgrader.core.errors import ThrottledError, UnreachableError
 from upgrader.core.fleet import Snapshot, Target
-from upgrader.core.forecast import Forecast, StrategyFacts, forecast
+from upgrader.core.forecast import Forecast, forecast
 from upgrader.core.gang_holds import gang_holds
 from upgrader.core.holds import World
 from upgrader.core.phases import NodePhase, PlanPhase, ends
 from upgrader.core.rollout import PlanDecision
+from upgrader.core.strategy import StrategyFacts
 from upgrader.reconcile import batches, closures, finalizers, observe, plan_status
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.orders import LABEL_BATCH

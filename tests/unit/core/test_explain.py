@@ -3,7 +3,8 @@ import pytest
 from tests.support.facts import NEW, fresh_node, gang, node, snapshot, target
 from tests.support.world import START
 from upgrader.core.explain import Explanation, find_gangs, why_gang, why_node
-from upgrader.core.forecast import StrategyFacts, forecast
+from upgrader.core.forecast import forecast
+from upgrader.core.strategy import StrategyFacts
 
 OLDER = "The node has driver sim 560.1, the stack asks for sim 570.10."
 WORLD = snapshot(

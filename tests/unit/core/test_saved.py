@@ -4,8 +4,9 @@ import pytest
 from tests.support.facts import NEW, gang, image, node, snapshot, target
 from tests.support.world import START
 from upgrader.core.errors import ConfigurationError
-from upgrader.core.forecast import StrategyFacts, forecast
+from upgrader.core.forecast import forecast
 from upgrader.core.saved import Limits, SavedForecast, Stale, StaleReason, check_saved, dump, limits_of, load
+from upgrader.core.strategy import StrategyFacts
 
 STRATEGY = StrategyFacts(max_unavailable="100%")
 NODES = [node("a"), node("b"), node("c")]

@@ -1,0 +1,83 @@
+"""CheckpointRequest: one conversation with one gang."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from upgrader.api.fields import Resource, Seconds, Text, Timestamp, described, keyed_by
+from upgrader.api.kubernetes import ObjectMeta
+from upgrader.core.phases import RequestPhase
+
+
+class OwnerRef(Resource, frozen=True, kw_only=True):
+    kind: Annotated[Literal["Job"], described("Kind that is suspended. Only Job works today.")]
+    name: Annotated[Text, described("Its name.")]
+    uid: Annotated[Text, described("Its uid.")]
+
+
+class Member(Resource, frozen=True, kw_only=True):
+    pod: Annotated[Text, described("Pod name.")]
+    uid: Annotated[Text, described("Pod uid: a replaced pod is another one.")]
+    node: Annotated[Text, described("Node that it ran on.")]
+    container: Annotated[Text, described("Container that answers.")]
+
+
+class CheckpointRequestSpec(Resource, frozen=True, kw_only=True):
+    """One conversation with one gang."""
+
+    gang: Annotated[Text, described("Name of the gang.")]
+    plan: Annotated[str | None, described("Plan that asks.")] = None
+    closure: Annotated[str | None, described("Closure of the gang: its gangs are judged together.")] = None
+    owner: Annotated[OwnerRef, described("What is suspended and resumed.")]
+    members: Annotated[list[Member], described("Everybody who must acknowledge.")]
+    method: Annotated[Literal["file", "api"], described("How is asked and answered.")] = "file"
+    request_id: Annotated[int, described("Grows with every asking.")]
+    asked_at: Annotated[Timestamp, described("When this asking began.")]
+    park_seconds: Annotated[Seconds, described("How long a member stays parked without a word.")]
+
+
+class Ack(Resource, frozen=True, kw_only=True):
+    """One member's answer, whichever way it came."""
+
+    pod_uid: Annotated[str, described("Uid of the pod that answered.")]
+    request_id: Annotated[int, described("Which asking is answered.")]
+    step: Annotated[int, described("Everything up to this step is safe.")]
+    uri: Annotated[str, described("Where it is safe.")] = ""
+    parked: Annotated[bool, described("Whether the member takes no further step until it is stopped or let go.")] = (
+        False
+    )
+    refused: Annotated[str, described("Why the member refuses; empty where it does not.")] = ""
+
+
+class CheckpointRequestStatus(Resource, frozen=True, kw_only=True):
+    """How far the conversation is, and what was answered."""
+
+    phase: Annotated[RequestPhase, described("Where the conversation is.")] = RequestPhase.ASKING
+    reason: Annotated[str, described("Why it waits or how it ended, as one word.")] = ""
+    message: Annotated[str, described("The same as a sentence.")] = ""
+    deadline: Annotated[Timestamp | None, described("When the present phase is given up.")] = None
+    acks: Annotated[
+        list[Ack],
+        Meta(
+            description="Answers, one per member; responders patch these where the method is `api`.",
+            extra_json_schema=keyed_by("podUid"),
+        ),
+    ] = []
+    acknowledged_step: Annotated[int | None, described("Step that all members acknowledged.")] = None
+    stopped_at: Annotated[Timestamp | None, described("When the stop was ordered.")] = None
+    restart_by: Annotated[Timestamp | None, described("When the gang is restarted whatever became of the visit.")] = (
+        None
+    )
+    restarted_at: Annotated[Timestamp | None, described("When the restart was ordered.")] = None
+    restored_at: Annotated[Timestamp | None, described("When every member was seen past the acknowledged step.")] = None
+    progress: Annotated[list[int], described("Latest step of each member after the restart.")] = []
+
+
+class CheckpointRequest(Resource, frozen=True, kw_only=True):
+    """Ask a gang to make its work safe; stop it, restart it, see it progress."""
+
+    metadata: ObjectMeta
+    spec: CheckpointRequestSpec
+    status: CheckpointRequestStatus = CheckpointRequestStatus()
+    api_version: str = "gpu-upgrader.io/v1alpha1"
+    kind: str = "CheckpointRequest"

@@ -1,0 +1,84 @@
+"""NodeUpgrade: one visit to one node."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from upgrader.api.fields import Conditions, Resource, Text, Timestamp, described
+from upgrader.api.kubernetes import ObjectMeta
+from upgrader.core.phases import NodePhase, VisitReason
+
+
+class NodeRef(Resource, frozen=True, kw_only=True):
+    name: Annotated[Text, described("Name of the Node.")]
+    uid: Annotated[Text, described("Uid of the Node: a node of the same name that joined later is another one.")]
+
+
+class NodeState(Resource, frozen=True, kw_only=True):
+    """What a node runs; empty fields mean: none, or not ours."""
+
+    revision: Annotated[str, described("Revision of the stack.")] = ""
+    kernel: Annotated[str, described("Kernel that the driver image is for.")] = ""
+    driver_vendor: Annotated[str, described("Vendor of the driver.")] = ""
+    driver_version: Annotated[str, described("Version of the driver.")] = ""
+    driver_image: Annotated[str, described("Driver image by digest.")] = ""
+    driver_key: Annotated[str, described("Key of the driver image, as on the node's label.")] = ""
+    plugin_image: Annotated[str, described("Device plugin image by digest.")] = ""
+    plugin_key: Annotated[str, described("Key of the device plugin, as on the node's label.")] = ""
+    kubelet_version: Annotated[str, described("Kubelet version; empty where it is not managed.")] = ""
+    kubelet_artifact: Annotated[str, described("Image with the kubelet, by digest.")] = ""
+    kubelet_binary: Annotated[str, described("Path of the kubelet on the node.")] = ""
+    resource_name: Annotated[str, described("Extended resource that is expected on the node.")] = ""
+
+
+class NodeUpgradeSpec(Resource, frozen=True, kw_only=True):
+    """One visit to one node."""
+
+    stack: Annotated[Text, described("Stack of the node.")]
+    plan: Annotated[str | None, described("Plan that ordered the visit; none for Install and BringBack.")] = None
+    closure: Annotated[Text, described("Closure: its nodes wait for each other.")]
+    node: Annotated[NodeRef, described("Node to visit.")]
+    reason: Annotated[VisitReason, described("Install, Rollout or BringBack.")]
+    attempt: Annotated[int, described("Counts an Install or BringBack that failed and is tried again.")] = 1
+    takes_over: Annotated[str | None, described("Uid of a NodeUpgrade that is no more, whose claim it takes.")] = None
+    source: Annotated[NodeState, Meta(description="What the node runs before the visit.")]
+    target: Annotated[NodeState, Meta(description="What it should run after it.")]
+
+
+class StepStatus(Resource, frozen=True, kw_only=True):
+    name: Annotated[NodePhase, described("Phase of this step.")]
+    started_at: Annotated[Timestamp, described("When it was entered.")]
+    deadline: Annotated[Timestamp, described("When it is given up.")]
+    ended_at: Annotated[Timestamp | None, described("When it was left.")] = None
+    result: Annotated[str, described("What came out of it.")] = ""
+
+
+class Found(Resource, frozen=True, kw_only=True):
+    """What was there before our marks, so that nothing else is undone."""
+
+    unschedulable: Annotated[bool, described("A person or tool had cordoned the node.")] = False
+    gpus: Annotated[int, described("GPUs that the node offered.")] = 0
+    kubelet_version: Annotated[str, described("Kubelet that it ran.")] = ""
+
+
+class NodeUpgradeStatus(Resource, frozen=True, kw_only=True):
+    """How far a visit is."""
+
+    phase: Annotated[NodePhase, described("Where the visit is.")] = NodePhase.PENDING
+    reverting: Annotated[bool, described("Whether source and target are exchanged because the visit failed.")] = False
+    reason: Annotated[str, described("Why it waits or how it ended, as one word.")] = ""
+    message: Annotated[str, described("The same as a sentence.")] = ""
+    deadline: Annotated[Timestamp | None, described("When the present phase is given up.")] = None
+    steps: Annotated[list[StepStatus], described("Every phase that was entered.")] = []
+    found: Annotated[Found, described("What was found before.")] = Found()
+    conditions: Annotated[Conditions, described("Held.")] = []
+
+
+class NodeUpgrade(Resource, frozen=True, kw_only=True):
+    """One visit to one node, and how far it is."""
+
+    metadata: ObjectMeta
+    spec: NodeUpgradeSpec
+    status: NodeUpgradeStatus = NodeUpgradeStatus()
+    api_version: str = "gpu-upgrader.io/v1alpha1"
+    kind: str = "NodeUpgrade"
