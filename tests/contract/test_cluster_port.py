@@ -90,9 +90,9 @@ async def test_defaults_are_stored_with_the_object(cluster, unique):
     )
 
 
-async def test_a_spec_that_is_decided_once_does_not_change(cluster, unique):
+async def test_a_visit_that_is_decided_once_does_not_change(cluster, unique):
     made = await cluster.create(NODE_UPGRADES, m.node_upgrade(unique))
-    with pytest.raises(ConfigurationError, match="a visit is decided once: its spec never changes"):
+    with pytest.raises(ConfigurationError, match="a visit is decided once: nothing of its spec changes but force"):
         await cluster.merge(NODE_UPGRADES, made.metadata, {"spec": {"closure": "another"}})
 
 

@@ -13,7 +13,7 @@ import msgspec
 from tests.support.objects import Object, copied, merged
 from tests.support.world import FakeClock
 from upgrader.api.crd import schema
-from upgrader.api.kinds import KINDS
+from upgrader.api.kinds import DECIDED_ONCE, FORCE_GROWS, KINDS
 from upgrader.api.resources import NAMESPACES, PODS, ResourceKind
 from upgrader.core.errors import ConfigurationError, ConflictError, NotFoundError
 from upgrader.core.timing import show
@@ -30,6 +30,8 @@ STATUS_ON_CREATE = {"nodes", "persistentvolumes"}
 _CHANGE_RULES: dict[str, Callable[[Any, Any], bool]] = {
     "self == oldSelf": lambda new, old: new == old,
     "self >= oldSelf": lambda new, old: new >= old,
+    DECIDED_ONCE: lambda new, old: new | {"force": 0} == old | {"force": 0},
+    FORCE_GROWS: lambda new, old: all(one in new.get("force", []) for one in old.get("force", [])),
 }
 """Of the CEL rules those that our own code could break; tests/cluster shows all of them on the real API server."""
 _RULES = {kind.resource.plural: kind.rules for kind in KINDS}

@@ -8,6 +8,7 @@ may then choose another default without changing what somebody has already conse
 empty status means that nobody has looked yet.
 """
 
+import copy
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
@@ -164,6 +165,8 @@ def _scalar(type_: inspect.Type, path: str) -> Schema:
             return {"type": "string", **bounds}
         case inspect.IntType():
             return {"type": "integer", "format": "int64", **_set(minimum=type_.ge, maximum=type_.le)}
+        case inspect.FloatType():
+            return {"type": "number", "format": "double", **_set(minimum=type_.ge, maximum=type_.le)}
         case inspect.BoolType():
             return {"type": "boolean"}
         case inspect.EnumType() if issubclass(type_.cls, StrEnum):
@@ -183,7 +186,9 @@ def _default(field: inspect.Field, part: Schema, where: str) -> Any:  # noqa: AN
         if value != type(value)():
             raise SchemaError(f"{where}: a default that differs from its type's own defaults would be a second truth")
         # In full, because the API server judges rules on this value before it fills in the fields' own defaults.
-        return {name: child["default"] for name, child in part["properties"].items() if "default" in child}
+        return {
+            name: copy.deepcopy(child["default"]) for name, child in part["properties"].items() if "default" in child
+        }
     plain = msgspec.to_builtins(value)
     return plain if plain not in (None, "", [], {}) else None
 

@@ -52,6 +52,16 @@ _AGE = Column("Age", ".metadata.creationTimestamp", "date")
 _MESSAGE = Column("Message", ".status.message")
 
 
+DECIDED_ONCE = (
+    "self.stack == oldSelf.stack && self.closure == oldSelf.closure && self.node == oldSelf.node && "
+    "self.reason == oldSelf.reason && self.attempt == oldSelf.attempt && self.source == oldSelf.source && "
+    "self.target == oldSelf.target && has(self.plan) == has(oldSelf.plan) && "
+    "(!has(self.plan) || self.plan == oldSelf.plan) && has(self.takesOver) == has(oldSelf.takesOver) && "
+    "(!has(self.takesOver) || self.takesOver == oldSelf.takesOver)"
+)
+FORCE_GROWS = "!has(oldSelf.force) || (has(self.force) && oldSelf.force.all(one, one in self.force))"
+
+
 def _fixed(path: str, sentence: str) -> Rule:
     return Rule(path, "self == oldSelf", sentence)
 
@@ -123,7 +133,10 @@ KINDS: tuple[CustomKind, ...] = (
             Column("Closure", ".spec.closure", wide=True),
             _AGE,
         ),
-        rules=(_fixed("spec", "a visit is decided once: its spec never changes"),),
+        rules=(
+            Rule("spec", DECIDED_ONCE, "a visit is decided once: nothing of its spec changes but force"),
+            Rule("spec", FORCE_GROWS, "what was forced stays on record: force only grows"),
+        ),
     ),
     CustomKind(
         resource=r.CHECKPOINT_REQUESTS,

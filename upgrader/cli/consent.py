@@ -3,11 +3,13 @@
 import getpass
 import socket
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
 
 from upgrader.api import names
+from upgrader.api.explicit import explicit
 from upgrader.api.resources import GPU_STACKS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import CheckpointDefaults, UpgradePlan
 from upgrader.cli.world import Wanted
@@ -18,6 +20,7 @@ from upgrader.core.phases import ends
 from upgrader.core.saved import SavedForecast, check_saved
 from upgrader.core.strategy import StrategyFacts
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.strategies import strategy_spec
 
 ATTEMPTS = 5
 """A plan's status changes while it runs; each attempt reads it anew."""
@@ -81,8 +84,10 @@ def plan_body(
     strategy: StrategyFacts,
     consent: Consent,
     checkpoint: CheckpointDefaults,
+    *,
+    made_at: datetime,
 ) -> dict[str, Any]:
-    """An approved plan."""
+    """An approved plan; `made_at`: when the forecast was made that the strategy's times belong to."""
     return {
         "apiVersion": UPGRADE_PLANS.api_version,
         "kind": UPGRADE_PLANS.kind,
@@ -90,11 +95,8 @@ def plan_body(
         "spec": {
             "stack": stack,
             "targetRevision": revision,
-            "strategy": {"maxUnavailable": strategy.max_unavailable},
-            "checkpoint": {
-                "timeoutSeconds": checkpoint.timeout_seconds,
-                "retrySeconds": checkpoint.retry_seconds,
-            },
+            "strategy": strategy_spec(strategy, made_at),
+            "checkpoint": explicit(checkpoint),
             "approval": consent.approval(context),
         },
     }

@@ -99,7 +99,16 @@ async def apply(
             max_interruptions=limits.max_interruptions,
             placement_unguaranteed=limits.placement_unguaranteed,
         )
-        body = consent.plan_body(context, name, saved.stack, saved.revision, saved.strategy, agreed, checkpoint)
+        body = consent.plan_body(
+            context,
+            name,
+            saved.stack,
+            saved.revision,
+            saved.strategy,
+            agreed,
+            checkpoint,
+            made_at=saved.created_at,
+        )
         await consent.create_plan(context, body)
     if wish.live is not None and wish.edited:
         await consent.write_stack(context, wish)

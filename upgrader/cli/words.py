@@ -17,7 +17,7 @@ from upgrader.core.phases import Run, ends
 from upgrader.core.strategy import StrategyFacts
 from upgrader.reconcile import revisions
 from upgrader.reconcile.context import Context
-from upgrader.reconcile.plans import strategy_of
+from upgrader.reconcile.strategies import strategy_of
 
 
 async def approve(context: Context, name: str | None, *, by: str | None, unguaranteed: bool, agree: Agree) -> str:
@@ -26,7 +26,7 @@ async def approve(context: Context, name: str | None, *, by: str | None, unguara
     stack = await world.stack_named(context, plan.spec.stack)
     seen, _ = await world.foresee_rest(context, stack, plan, unguaranteed=unguaranteed)
     wish = Wanted(name=plan.spec.stack, spec=explicit(stack.spec), live=stack)
-    strategy = strategy_of(plan)
+    strategy = strategy_of(plan, context.clock.now())
     saved = world.saved_of(wish, seen, strategy)
     agree(saved)
     agreed = Consent(
@@ -106,7 +106,9 @@ async def rollback(context: Context, wish: Back, *, by: str | None, agree: Agree
     readable = f"{stack.metadata.name[:20]}-back-to-{target.driver_version}"
     made = object_name(readable, stack.metadata.name, older, timing.show(context.clock.now()))
     checkpoint = last.spec.checkpoint if last is not None else CheckpointDefaults()
-    body = consent.plan_body(context, made, stack.metadata.name, older, strategy, agreed, checkpoint)
+    body = consent.plan_body(
+        context, made, stack.metadata.name, older, strategy, agreed, checkpoint, made_at=context.clock.now()
+    )
     await consent.create_plan(context, body)
     if running is not None and not ends(running.status.phase):
         await consent.amend(context, running, lambda _: {"run": Run.ABORT.value})

@@ -21,8 +21,9 @@ from upgrader.core.forecast import Forecast, forecast
 from upgrader.core.phases import ends
 from upgrader.core.saved import SavedForecast, limits_of
 from upgrader.core.strategy import StrategyFacts
-from upgrader.reconcile import observe, plan_status, plans, revisions
+from upgrader.reconcile import observe, plan_status, revisions
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.strategies import strategy_of
 from upgrader.wiring import compose
 
 
@@ -155,7 +156,7 @@ async def foresee_rest(
     settled, cooling = rollout.settled_nodes(plan_status.visit_facts(visits), retry, now)
     under_way = {one.spec.node.name for one in visits if not ends(one.status.phase)}
     already = settled | cooling | under_way
-    strategy = plans.strategy_of(plan)
+    strategy = strategy_of(plan, now)
     if unguaranteed:
         strategy = msgspec.structs.replace(strategy, placement_unguaranteed=True)
     made = forecast(

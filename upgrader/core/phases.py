@@ -17,6 +17,13 @@ class Run(StrEnum):
     ABORT_AND_UNDO = "AbortAndUndo"
 
 
+class OnFailure(StrEnum):
+    """What becomes of a plan when more fails than is tolerated."""
+
+    PAUSE = "Pause"
+    ROLLBACK = "Rollback"
+
+
 class VisitReason(StrEnum):
     """Why a node is visited."""
 

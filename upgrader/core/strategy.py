@@ -1,8 +1,23 @@
 """What of a plan's strategy and approval the forecast goes by. Times are aware (UTC), durations are in seconds."""
 
 from datetime import datetime
+from enum import StrEnum
 
 from msgspec import Struct
+
+from upgrader.core.phases import OnFailure
+
+
+class Weekday(StrEnum):
+    """A day on which a window opens; the first is 0 in `Window.days`."""
+
+    MONDAY = "Mon"
+    TUESDAY = "Tue"
+    WEDNESDAY = "Wed"
+    THURSDAY = "Thu"
+    FRIDAY = "Fri"
+    SATURDAY = "Sat"
+    SUNDAY = "Sun"
 
 
 class TopologyBudget(Struct, frozen=True, kw_only=True):
@@ -27,8 +42,9 @@ class StrategyFacts(Struct, frozen=True, kw_only=True):
     max_unavailable: int | str = "25%"
     topology: tuple[TopologyBudget, ...] = ()
     min_available_gpus: int = 0  # of the pool: a batch never leaves fewer in service
-    canary: bool = False  # one idle node of each class first
+    canary: bool = False  # one idle node of each class first; False again once any batch was started
     soak_seconds: int = 0  # between the end of the canaries and the next batch
+    not_before: datetime | None = None  # canaries have ended and soak until then: no batch starts earlier
     harvest_until: datetime | None = None  # jobs that end by themselves before this are waited for
     deadline: datetime | None = None  # no batch starts that would not end by then
     windows: tuple[Window, ...] = ()  # none: at any time
@@ -37,3 +53,4 @@ class StrategyFacts(Struct, frozen=True, kw_only=True):
     expendable: tuple[str, ...] = ()  # gangs that may be ended without an acknowledgement, named in the approval
     wait_for: tuple[str, ...] = ()  # replicated owners whose pods are waited for instead of evicted
     placement_unguaranteed: bool = False  # gangs may be restarted where the cluster offers no way to steer them
+    on_failure: OnFailure = OnFailure.PAUSE  # when more fails than is tolerated

@@ -20,11 +20,11 @@ from upgrader.core.gang_holds import gang_holds
 from upgrader.core.holds import World
 from upgrader.core.phases import NodePhase, PlanPhase, ends
 from upgrader.core.rollout import PlanDecision
-from upgrader.core.strategy import StrategyFacts
 from upgrader.reconcile import batches, closures, finalizers, observe, plan_status
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.orders import LABEL_BATCH
 from upgrader.reconcile.revisions import read_target
+from upgrader.reconcile.strategies import strategy_of
 from upgrader.reconcile.talks import REFUSED
 from upgrader.reconcile.visits import forget
 from upgrader.telemetry import metrics
@@ -138,18 +138,9 @@ def _forecast(context: Context, read: Read) -> Read:
     retry = timedelta(seconds=plan.spec.checkpoint.retry_seconds)
     settled, cooling = rollout.settled_nodes(plan_status.visit_facts(read.visits), retry, now)
     made = forecast(
-        snapshot, target, strategy_of(plan), now=now, already=settled | cooling, stopped_gangs=_stopped(read)
+        snapshot, target, strategy_of(plan, now), now=now, already=settled | cooling, stopped_gangs=_stopped(read)
     )
     return replace(read, forecast=made, cooling=cooling)
-
-
-def strategy_of(plan: UpgradePlan) -> StrategyFacts:
-    """What of the plan the forecast goes by."""
-    approval = plan.spec.approval
-    return StrategyFacts(
-        max_unavailable=plan.spec.strategy.max_unavailable,
-        placement_unguaranteed=approval.envelope.placement_unguaranteed if approval is not None else False,
-    )
 
 
 async def _start(context: Context, read: Read, decision: PlanDecision) -> UpgradePlan:
@@ -248,7 +239,7 @@ def _held(read: Read, closure: ClosureStatus, talks: Sequence[CheckpointRequest]
     world = World.of(
         read.snapshot,
         read.target,
-        strategy_of(read.plan),
+        strategy_of(read.plan, read.snapshot.taken_at),
         drift=drift(read.snapshot, read.target),
         already=frozenset(),
         stopped_gangs=_stopped(read),

@@ -72,7 +72,14 @@ def test_status_is_a_subresource_without_defaults(kind):
 
 def test_defaults_of_the_spec_are_stored_with_the_object():
     spec = schema(resources.UPGRADE_PLANS.type)["properties"]["spec"]["properties"]
-    assert (spec["run"]["default"], spec["strategy"]["default"]) == ("Go", {"maxUnavailable": "25%"})
+    assert spec["run"]["default"] == "Go"
+    assert spec["strategy"]["default"] == {
+        "maxUnavailable": "25%",
+        "minAvailableGPUs": 0,
+        "canary": {"enabled": True, "soakSeconds": 600},
+        "harvestForSeconds": 3600,
+        "onFailure": "Pause",
+    }
     assert spec["strategy"]["properties"]["maxUnavailable"]["default"] == "25%"
     assert "default" not in spec["approval"]
 
@@ -113,7 +120,7 @@ class Level(IntEnum):
     ("type_", "where"),
     [
         (kind_with(size=int), "spec.size: no description"),
-        (kind_with(size=Annotated[float, Meta(description="S.")]), "spec.size: FloatType has no structural form"),
+        (kind_with(size=Annotated[bytes, Meta(description="S.")]), "spec.size: BytesType has no structural form"),
         (kind_with(size=Annotated[int | str, Meta(description="S.")]), "spec.size: a union of several types"),
         (kind_with(size=Annotated[list[Any], Meta(description="S.")]), r"spec.size\[\]: AnyType"),
         (kind_with(size=Annotated[Level, Meta(description="S.")]), "spec.size: EnumType"),

@@ -38,6 +38,14 @@ class GpuStackSpec(Resource, frozen=True, kw_only=True):
     driver: Annotated[DriverSpec, described("Driver of the pool.")]
     device_plugin: Annotated[DevicePluginSpec, described("Device plugin of the pool.")]
     kubelet: Annotated[KubeletSpec, described("Kubelet of the pool.")] = KubeletSpec()
+    history_limit: Annotated[
+        int,
+        Meta(
+            description="Ended UpgradePlans of the stack that are kept, with the revisions that they rolled out.",
+            ge=1,
+            le=1000,
+        ),
+    ] = 10
 
 
 class DriftCount(Resource, frozen=True, kw_only=True):

@@ -31,6 +31,13 @@ class NodeState(Resource, frozen=True, kw_only=True):
     resource_name: Annotated[str, described("Extended resource that is expected on the node.")] = ""
 
 
+class Force(Resource, frozen=True, kw_only=True):
+    step: Annotated[NodePhase, described("Step whose wait is passed over.")]
+    by: Annotated[Text, described("Who ordered it.")]
+    at: Annotated[Timestamp, described("When it was ordered.")]
+    reason: Annotated[str, Meta(description="Why, for whoever reads this later.", min_length=1, max_length=1024)]
+
+
 class NodeUpgradeSpec(Resource, frozen=True, kw_only=True):
     """One visit to one node."""
 
@@ -43,6 +50,13 @@ class NodeUpgradeSpec(Resource, frozen=True, kw_only=True):
     takes_over: Annotated[str | None, described("Uid of a NodeUpgrade that is no more, whose claim it takes.")] = None
     source: Annotated[NodeState, Meta(description="What the node runs before the visit.")]
     target: Annotated[NodeState, Meta(description="What it should run after it.")]
+    force: Annotated[
+        list[Force],
+        Meta(
+            description="Steps that a person orders to go on (upgrader force); nothing else here ever changes.",
+            max_length=20,
+        ),
+    ] = []
 
 
 class StepStatus(Resource, frozen=True, kw_only=True):

@@ -2,11 +2,58 @@
 
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
-from upgrader.api.fields import Resource, Seconds, Text, Timestamp, described
+from upgrader.api.fields import (
+    CheckpointMethods,
+    Resource,
+    Seconds,
+    Text,
+    TimeOfDay,
+    Timestamp,
+    TimeZone,
+    described,
+    keyed_by,
+)
 from upgrader.api.kubernetes import ObjectMeta
-from upgrader.core.phases import PlanPhase, Run
+from upgrader.core.forecast import BatchKind
+from upgrader.core.phases import OnFailure, PlanPhase, Run
+from upgrader.core.strategy import Weekday
+
+
+class TopologyBudget(Resource, frozen=True, kw_only=True):
+    key: Annotated[Text, described("Label of nodes; those with the same value fail together (rack, power, NVLink).")]
+    max_unavailable: Annotated[
+        int | str,
+        Meta(
+            description="Most GPUs out of service at once among the nodes with one value: "
+            "a number or a percentage of theirs, rounded down.",
+            extra_json_schema={
+                "x-kubernetes-int-or-string": True,
+                "minimum": 1,
+                "pattern": "^(100|[1-9][0-9]?)%$",
+            },
+        ),
+    ]
+
+
+class Canary(Resource, frozen=True, kw_only=True):
+    enabled: Annotated[
+        bool, described("Whether one idle node of each class (GPUs, kernel, driver) is visited before all others.")
+    ] = True
+    soak_seconds: Annotated[
+        int, Meta(description="How long canaries are watched before the next batch starts.", ge=0, le=604800)
+    ] = 600
+
+
+class Window(Resource, frozen=True, kw_only=True):
+    days: Annotated[
+        list[Weekday], Meta(description="Days on which it opens; every day unless given.", max_length=7)
+    ] = []
+    start: Annotated[TimeOfDay, described("When it opens, as 22:00.")] = "00:00"
+    end: Annotated[TimeOfDay, described("When it closes; the next day where it is not later than start.")] = "00:00"
+    time_zone: Annotated[TimeZone, described("IANA name, as Europe/Berlin.")] = "UTC"
 
 
 class Strategy(Resource, frozen=True, kw_only=True):
@@ -18,17 +65,68 @@ class Strategy(Resource, frozen=True, kw_only=True):
             extra_json_schema={"x-kubernetes-int-or-string": True},
         ),
     ] = "25%"
+    topology_budgets: Annotated[
+        list[TopologyBudget],
+        Meta(description="The same for parts of the pool.", max_length=16, extra_json_schema=keyed_by("key")),
+    ] = []
+    min_available_gpus: Annotated[
+        int, Meta(description="A batch never leaves fewer GPUs of the pool in service.", ge=0)
+    ] = msgspec.field(default=0, name="minAvailableGPUs")
+    canary: Annotated[Canary, described("One node of each class first; their failure pauses the plan.")] = Canary()
+    harvest_for_seconds: Annotated[
+        int,
+        Meta(
+            description="Nodes whose jobs all end by themselves so long after the start are taken then: "
+            "nobody is asked. 0 waits for none.",
+            ge=0,
+            le=2592000,
+        ),
+    ] = 3600
+    windows: Annotated[
+        list[Window], Meta(description="When batches may start; at any time unless given.", max_length=16)
+    ] = []
+    deadline_seconds: Annotated[
+        Annotated[int, Meta(ge=60, le=31536000)] | None,
+        described("After so long no batch starts; what is under way ends. Counted from the start."),
+    ] = None
+    on_failure: Annotated[
+        OnFailure, described("When more fails than is tolerated: Pause, or Rollback to the revision before.")
+    ] = OnFailure.PAUSE
+
+
+class Lanes(Resource, frozen=True, kw_only=True):
+    max_concurrent: Annotated[
+        int, Meta(description="Gangs that write checkpoints to one storage at once; 0: any number.", ge=0, le=1000)
+    ] = 0
 
 
 class CheckpointDefaults(Resource, frozen=True, kw_only=True):
     timeout_seconds: Annotated[Seconds, described("Longest one checkpoint may take where the job does not say.")] = 1800
     retry_seconds: Annotated[Seconds, described("How long a gang that refused or did not answer is left alone.")] = 600
+    method: Annotated[
+        CheckpointMethods | None,
+        described("How jobs are asked that do not say: as the annotation checkpoint-method. They are waited for else."),
+    ] = None
+    lanes: Annotated[Lanes, described("How many checkpoints a storage takes at once.")] = Lanes()
+    wait_for: Annotated[
+        list[Text],
+        Meta(
+            description="Replicated owners whose pods are waited for instead of evicted, by gang name.", max_length=256
+        ),
+    ] = []
 
 
 class Envelope(Resource, frozen=True, kw_only=True):
     """What was consented to: a forecast may change inside it, leaving it holds and asks again."""
 
     max_interruptions: Annotated[int, Meta(description="Most gangs that may be stopped.", ge=0)]
+    max_lost_gpu_hours: Annotated[
+        Annotated[float, Meta(ge=0)] | None, described("Most GPU-hours that may be lost; any number unless given.")
+    ] = None
+    expendable: Annotated[
+        list[Text],
+        Meta(description="Gangs that may be ended without an acknowledgement, by name.", max_length=256),
+    ] = []
     placement_unguaranteed: Annotated[
         bool, described("Whether gangs may be restarted although the cluster offers no way to steer them.")
     ] = False
@@ -70,6 +168,7 @@ class ClosureStatus(Resource, frozen=True, kw_only=True):
 class BatchStatus(Resource, frozen=True, kw_only=True):
     number: Annotated[int, described("Counted from 1.")]
     closures: Annotated[list[ClosureStatus], described("What is visited in this batch.")]
+    kind: Annotated[BatchKind, described("Why it came when it came: Canary, Idle, Asked.")] = BatchKind.ASKED
     started_at: Annotated[Timestamp, described("When the batch started.")]
     ask_until: Annotated[Timestamp, described("When asking ends: closures without all acknowledgements are let go.")]
     ended_at: Annotated[Timestamp | None, described("When all its nodes had ended and its gangs were restored.")] = None
@@ -80,6 +179,19 @@ class ForecastSummary(Resource, frozen=True, kw_only=True):
     nodes: Annotated[int, described("Nodes still to visit.")] = 0
     interruptions: Annotated[int, described("Gangs still to be stopped.")] = 0
     held: Annotated[int, described("Nodes held.")] = 0
+    harvested: Annotated[int, described("Nodes that wait for the natural end of their jobs.")] = 0
+    next_starts_at: Annotated[Timestamp | None, described("When the next batch starts.")] = None
+    waits_for: Annotated[str, described("What the next batch waits for.")] = ""
+    lost_gpu_hours: Annotated[float, described("GPU-hours that the rest is expected to cost.")] = 0.0
+    finish_p50: Annotated[Timestamp | None, described("When the plan ends, as likely earlier as later.")] = None
+    finish_p95: Annotated[Timestamp | None, described("When it ends in 95 of 100 cases.")] = None
+
+
+class Loss(Resource, frozen=True, kw_only=True):
+    """GPU-hours."""
+
+    predicted: Annotated[float, described("What the whole plan was expected to cost when it started.")] = 0.0
+    actual: Annotated[float, described("What it has cost so far.")] = 0.0
 
 
 class PlanCounts(Resource, frozen=True, kw_only=True):
@@ -101,7 +213,12 @@ class UpgradePlanStatus(Resource, frozen=True, kw_only=True):
 
     observed_generation: Annotated[int | None, described("Generation of the spec that this status speaks of.")] = None
     phase: Annotated[PlanPhase, described("Where the plan is.")] = PlanPhase.PROPOSED
-    message: Annotated[str, described("Where the plan is, as a sentence.")] = ""
+    reason: Annotated[str, described("Why it is there, as one word.")] = ""
+    message: Annotated[str, described("Where the plan is and what it waits for, as a sentence.")] = ""
+    changed: Annotated[str, described("What the latest forecast says otherwise than the one before, and when.")] = ""
+    soak_until: Annotated[Timestamp | None, described("Until when the canaries are watched.")] = None
+    harvesting: Annotated[list[str], described("Nodes that are kept free for the plan until their jobs end.")] = []
+    lost_gpu_hours: Annotated[Loss, described("Predicted and actual loss.")] = Loss()
     stack_revision: Annotated[str | None, described("Update revision of the stack when the plan started.")] = None
     revisions_left: Annotated[list[str], described("Revisions that gangs are steered away from.")] = []
     started_at: Annotated[Timestamp | None, described("When it started.")] = None
