@@ -87,6 +87,7 @@ def member(**changes):
         "ephemeral_paths": ("/etc/gpu-upgrader/", "/run/checkpoint"),
         "volume_paths": ("/data",),
         "mounted": True,
+        "answers_mounted": True,
     }
     return MemberFacts(**{**values, **changes})
 

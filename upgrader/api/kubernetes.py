@@ -147,6 +147,8 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     init_containers: list[Container] = []
     volumes: list[Volume] = []
     termination_grace_period_seconds: int | None = None
+    share_process_namespace: bool = False
+    host_pid: bool = msgspec.field(name="hostPID", default=False)
 
 
 class Terminated(Wire, frozen=True, kw_only=True):
@@ -202,10 +204,12 @@ class JobSpec(Wire, frozen=True, kw_only=True):
     parallelism: int | None = None
     completions: int | None = None
     managed_by: str | None = None
+    active_deadline_seconds: int | None = None
     template: PodTemplate = PodTemplate()
 
 
 class JobStatus(Wire, frozen=True, kw_only=True):
+    start_time: str | None = None
     active: int = 0
     ready: int = 0
     terminating: int = 0

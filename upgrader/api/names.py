@@ -32,6 +32,16 @@ ANNOTATION_PARK_SECONDS = f"{GROUP}/park-seconds"
 ANNOTATION_METHOD = f"{GROUP}/checkpoint-method"
 ANNOTATION_CONTAINER = f"{GROUP}/checkpoint-container"
 ANNOTATION_TIMEOUT = f"{GROUP}/checkpoint-timeout"
+ANNOTATION_COMMAND = f"{GROUP}/checkpoint-command"
+ANNOTATION_ENDPOINT = f"{GROUP}/checkpoint-endpoint"
+ANNOTATION_SIGNAL = f"{GROUP}/checkpoint-signal"
+ANNOTATION_LANE = f"{GROUP}/checkpoint-lane"
+ANNOTATION_ACK_SCOPE = f"{GROUP}/ack-scope"
+ANNOTATION_MIN_RUNTIME = f"{GROUP}/min-runtime"
+ANNOTATION_EXPECTED_RUNTIME = f"{GROUP}/expected-runtime"
+ANNOTATION_EXPECTED_COMPLETION = f"{GROUP}/expected-completion-time"
+ANNOTATION_MAX_LOSS = f"{GROUP}/max-loss"
+ANNOTATION_ON_DEADLINE = f"{GROUP}/on-deadline"
 
 # On objects that we make.
 LABEL_STACK = f"{GROUP}/stack"
@@ -53,6 +63,12 @@ LABELS_POD_GROUP = (
     "volcano.sh/job-name",  # Volcano
 )
 LABEL_KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"  # on a Job: Kueue suspends and resumes it
+LABELS_RANK = (  # place of a pod in its gang, as its owner counts
+    "batch.kubernetes.io/job-completion-index",
+    "training.kubeflow.org/replica-index",
+    "leaderworkerset.sigs.k8s.io/worker-index",
+    "apps.kubernetes.io/pod-index",
+)
 ANNOTATION_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 ANNOTATIONS_VETO = {  # values by which a pod or its owner forbids any disruption
     "karpenter.sh/do-not-disrupt": "true",

@@ -1,28 +1,50 @@
 """What a job declares about its checkpoints, and which of it can be used; what cannot be read is not declared."""
 
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from types import MappingProxyType
 
 from msgspec import Struct
 
-from upgrader.core.fleet import MemberFacts
+from upgrader.core import timing
+from upgrader.core.fleet import MemberFacts, Terms
 
-USABLE = ("file", "api", "none")
-"""Methods that work; `none` says that the job cannot checkpoint at all."""
+KNOWN = ("file", "exec", "http", "signal", "api", "none")
+"""Methods; `none` says that the job cannot checkpoint at all."""
 
-KNOWN = (*USABLE, "exec", "http", "signal")
+_WORKING = ("file", "api", "none")
+
+SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGCONT", "SIGURG", "SIGWINCH", "SIGALRM")
+"""Signals by which a program may be asked: none that is meant to end it."""
+
+SCOPES = ("all", "leader")
+ON_DEADLINE = ("wait", "skip-node", "terminate")
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile(r"(?:\d+[dhms])+")
 _PART = re.compile(r"(\d+)([dhms])")
+_ENDPOINT = re.compile(r":([1-9]\d{0,4})(/[A-Za-z0-9._~/-]*)?")
+_LANE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,251}[A-Za-z0-9])?")
 
 
 class Declared(Struct, frozen=True, kw_only=True):
     """Annotations as they were written, empty where there is none; `veto` names one that forbids disruption."""
 
     method: str = ""
-    timeout: str = ""
+    command: str = ""
+    endpoint: str = ""
+    signal: str = ""
     container: str = ""
+    scope: str = ""
+    timeout: str = ""
+    min_runtime: str = ""
+    expected_runtime: str = ""
+    expected_completion: str = ""
+    max_loss: str = ""
+    on_deadline: str = ""
+    lane: str = ""
     veto: str = ""
 
 
@@ -32,6 +54,14 @@ class Method(Struct, frozen=True, kw_only=True):
     name: str = ""
     timeout_seconds: int | None = None
     problem: str = ""
+    terms: Terms = Terms()
+
+
+class TimesDeclared(Struct, frozen=True, kw_only=True):
+    """When a gang may be stopped and when it ends, as far as it says; what cannot be read says nothing."""
+
+    min_runtime_seconds: int = 0
+    ends_at: datetime | None = None
 
 
 def nearest(layers: Sequence[Declared]) -> Declared:
@@ -40,47 +70,173 @@ def nearest(layers: Sequence[Declared]) -> Declared:
     def first(name: str) -> str:
         return next((value for layer in layers if (value := getattr(layer, name))), "")
 
-    return Declared(method=first("method"), timeout=first("timeout"), container=first("container"), veto=first("veto"))
+    return Declared(**{name: first(name) for name in Declared.__struct_fields__})
 
 
 def seconds(duration: str) -> int | None:
     """`90s`, `30m`, `1h30m`, `2d` or plain seconds; None where it is none of these, or nothing."""
-    if duration.isdecimal():
-        return int(duration) or None
+    return span(duration) or None
+
+
+def span(duration: str) -> int | None:
+    """As `seconds`, but nothing (`0`, `0s`) is a duration too."""
+    if duration.isascii() and duration.isdecimal():
+        return int(duration)
     if not _DURATION.fullmatch(duration):
         return None
-    return sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(duration)) or None
+    return sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(duration))
+
+
+def instant(text: str) -> datetime | None:
+    """An RFC 3339 time; None where it is none, or does not say its offset."""
+    try:
+        return timing.parse(text)
+    except ValueError:
+        return None
+
+
+def times(declared: Declared, starts: Iterable[datetime], limit: datetime | None = None) -> TimesDeclared:
+    """The declared time slice and end of a gang.
+
+    Args:
+        declared: its annotations.
+        starts: when its members' pods started; all its work is counted from the latest.
+        limit: when its owner ends it whatever it declares (a Job's activeDeadlineSeconds).
+    """
+    latest = max(starts, default=None)
+    expected = seconds(declared.expected_runtime)
+    ends = instant(declared.expected_completion)
+    if ends is None and expected is not None and latest is not None:
+        ends = timing.after(latest, expected)
+    known = [one for one in (ends, limit) if one is not None]
+    return TimesDeclared(min_runtime_seconds=span(declared.min_runtime) or 0, ends_at=min(known, default=None))
 
 
 def usable(declared: Declared, members: Iterable[MemberFacts]) -> Method:
-    """The first declared method that every member can be asked by."""
+    """The declared methods that every member can be asked by, in their order; the first is tried first."""
     if not declared.method:
         return Method()
-    timeout = seconds(declared.timeout) if declared.timeout else None
-    if declared.timeout and timeout is None:
-        return Method(problem=f"Its checkpoint-timeout {declared.timeout!r} is no duration such as 90s, 30m or 1h30m.")
+    for unreadable in _unreadable(declared):
+        return Method(problem=unreadable)
     everybody = tuple(members)
     lost = [member.pod for member in everybody if not member.container]
     if lost:
         return Method(problem=f"Its checkpoint-container {declared.container!r} is not in pod {lost[0]}.")
-    problems = []
-    for name in (part.strip() for part in declared.method.split(",")):
-        problem = _problem(name, everybody)
-        if not problem:
-            return Method(name=name, timeout_seconds=timeout)
-        problems.append(problem)
-    return Method(problem=" ".join(problems))
+    first = leader(everybody)
+    asked = (first,) if declared.scope == "leader" and first is not None else everybody
+    listed = dict.fromkeys(part.strip() for part in declared.method.split(","))
+    problems = {name: _problem(name, declared, asked) for name in listed}
+    good = [name for name, problem in problems.items() if not problem]
+    if not good:
+        return Method(problem=" ".join(problems.values()))
+    return Method(
+        name=good[0],
+        timeout_seconds=seconds(declared.timeout),
+        terms=_terms(declared, [] if good[0] == "none" else [name for name in good if name != "none"]),
+    )
 
 
-def _problem(method: str, members: tuple[MemberFacts, ...]) -> str:
+def argv(command: str) -> tuple[str, ...]:
+    """A command as JSON argv; empty where it is none."""
+    try:
+        found = json.loads(command)
+    except ValueError:
+        return ()
+    if not isinstance(found, list) or not all(isinstance(one, str) and "\0" not in one for one in found):
+        return ()
+    return tuple(found) if found and found[0] else ()
+
+
+def leader(members: Iterable[MemberFacts]) -> MemberFacts | None:
+    """The member that answers for all: rank 0, else the first by name."""
+    return min(members, key=lambda one: (one.rank is None, one.rank or 0, one.pod), default=None)
+
+
+def _terms(declared: Declared, methods: Sequence[str]) -> Terms:
+    return Terms(
+        methods=tuple(methods),
+        command=argv(declared.command),
+        endpoint=declared.endpoint,
+        signal=declared.signal,
+        ack_scope=declared.scope or SCOPES[0],
+        max_loss_seconds=span(declared.max_loss) or 0,
+        on_deadline=declared.on_deadline or ON_DEADLINE[0],
+    )
+
+
+def _unreadable(declared: Declared) -> Iterable[str]:
+    """Why one of the values cannot be meant; a job with such a value is not asked, it might mean something else."""
+    examples = "is no duration such as 90s, 30m or 1h30m."
+    for name, value, good in (
+        ("checkpoint-timeout", declared.timeout, seconds),
+        ("min-runtime", declared.min_runtime, span),
+        ("expected-runtime", declared.expected_runtime, seconds),
+        ("max-loss", declared.max_loss, span),
+    ):
+        if value and good(value) is None:
+            yield f"Its {name} {value!r} {examples}"
+    if declared.expected_completion and instant(declared.expected_completion) is None:
+        yield (
+            f"Its expected-completion-time {declared.expected_completion!r} is no time such as 2026-11-21T18:00:00Z "
+            "or 2026-11-21T18:00:00+01:00."
+        )
+    for name, value, choices in (
+        ("ack-scope", declared.scope, SCOPES),
+        ("on-deadline", declared.on_deadline, ON_DEADLINE),
+    ):
+        if value and value not in choices:
+            yield f"Its {name} {value!r} is none of {', '.join(choices)}."
+    if declared.lane and not _LANE.fullmatch(declared.lane):
+        yield f"Its checkpoint-lane {declared.lane!r} is no name of letters, digits, '-', '_', '.' and '/'."
+
+
+def _problem(method: str, declared: Declared, members: tuple[MemberFacts, ...]) -> str:
     if method not in KNOWN:
         return f"Its checkpoint-method {method!r} is none of {', '.join(KNOWN)}."
-    if method not in USABLE:
+    if method not in _WORKING:
         return f"Its checkpoint-method {method} is not supported yet."
+    check = _PROBLEMS.get(method)
+    return check(declared, members) if check is not None else ""
+
+
+def _file(_: Declared, members: tuple[MemberFacts, ...]) -> str:
     bare = [member.pod for member in members if not member.mounted]
-    if method == "file" and bare:
-        return (
-            f"It declares file, but container {members[0].container} of pod {bare[0]} does not mount the downward API "
-            "with checkpoint-request and park-seconds at /etc/gpu-upgrader/ and a volume at /run/checkpoint/."
-        )
+    if not bare:
+        return ""
+    return (
+        f"It declares file, but container {members[0].container} of pod {bare[0]} does not mount the downward API "
+        "with checkpoint-request and park-seconds at /etc/gpu-upgrader/ and a volume at /run/checkpoint/."
+    )
+
+
+def _exec(declared: Declared, _: tuple[MemberFacts, ...]) -> str:
+    if argv(declared.command):
+        return ""
+    said = f"{declared.command!r} is no such list" if declared.command else "is missing"
+    return f'It declares exec, but its checkpoint-command {said}; write a JSON list such as ["/app/save", "--now"].'
+
+
+def _http(declared: Declared, _: tuple[MemberFacts, ...]) -> str:
+    found = _ENDPOINT.fullmatch(declared.endpoint)
+    if found and int(found[1]) < 65536 and not {".."} & set((found[2] or "").split("/")):
+        return ""
+    said = f"{declared.endpoint!r} is none" if declared.endpoint else "is missing"
+    return f"It declares http, but its checkpoint-endpoint {said}; write port and path, such as :8080/checkpoint."
+
+
+def _signal(declared: Declared, members: tuple[MemberFacts, ...]) -> str:
+    if declared.signal not in SIGNALS:
+        said = f"{declared.signal!r} is none of {', '.join(SIGNALS)}." if declared.signal else "is missing."
+        return f"It declares signal, but its checkpoint-signal {said}"
+    shared = [member.pod for member in members if member.shares_processes]
+    if shared:
+        return f"It declares signal, but pod {shared[0]} shares its process namespace: process 1 is not its program."
+    bare = [member.pod for member in members if not member.answers_mounted]
+    if bare:
+        return f"It declares signal, but pod {bare[0]} does not mount a volume at /run/checkpoint/ for the answer."
     return ""
+
+
+_PROBLEMS: Mapping[str, Callable[[Declared, tuple[MemberFacts, ...]], str]] = MappingProxyType(
+    {"file": _file, "exec": _exec, "http": _http, "signal": _signal}
+)

@@ -70,6 +70,18 @@ class Owner(Struct, frozen=True, kw_only=True):
     api_version: str = "batch/v1"
 
 
+class Terms(Struct, frozen=True, kw_only=True):
+    """What a gang declares about being asked, as far as it can be used."""
+
+    methods: tuple[str, ...] = ()  # in this order; the first that works for every member is used
+    command: tuple[str, ...] = ()  # for exec
+    endpoint: str = ""  # for http, :port/path
+    signal: str = ""
+    ack_scope: str = "all"  # or leader: its answer counts for all
+    max_loss_seconds: int = 0  # work that may be thrown away; 0: only parked acknowledgements count
+    on_deadline: str = "wait"  # or skip-node, terminate: what no acknowledgement in time means
+
+
 class MemberFacts(Struct, frozen=True, kw_only=True):
     """A pod that asks for GPUs of a stack (or belongs to such a gang)."""
 
@@ -85,6 +97,9 @@ class MemberFacts(Struct, frozen=True, kw_only=True):
     ephemeral_paths: tuple[str, ...] = ()  # mount paths of the answering container that die with the pod
     volume_paths: tuple[str, ...] = ()  # mount paths of volumes that outlive the pod
     mounted: bool = False  # has the downward-API mount and the answer directory
+    answers_mounted: bool = False  # has the answer directory
+    shares_processes: bool = False  # process 1 of its containers is not their own program
+    rank: int | None = None  # its place among the members where its labels say so; 0 leads
     labels: dict[str, str] = {}  # for PodDisruptionBudgets
     started_at: datetime | None = None  # status.startTime
 
@@ -108,6 +123,7 @@ class Gang(Struct, frozen=True, kw_only=True):
     stopped_by: str = ""  # plan recorded in the owner's stop annotation
     suspended: bool = False
     kind: str = ""  # Job, Pod, ReplicaSet, pod-group...
+    terms: Terms = Terms()
     undeclared_because: str = ""  # declared, but it cannot be asked: why, as a sentence
     cannot_stop: str = ""  # why its owner cannot be suspended and resumed by us; given where owner is None
     veto: str = ""  # annotation by which its owner forbids any disruption

@@ -5,11 +5,12 @@ asks for GPUs; its other pods are members too. Our own pods and pods that have e
 """
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 from msgspec import Struct, structs
 
-from upgrader.core.declarations import Declared, nearest, usable
-from upgrader.core.fleet import Gang, MemberFacts, Owner
+from upgrader.core.declarations import Declared, nearest, times, usable
+from upgrader.core.fleet import Gang, MemberFacts, Owner, Terms
 
 REPLICATED = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet"})
 """Controllers that replace a pod for ever: their undeclared pods are evicted one by one under their budget."""
@@ -38,6 +39,7 @@ class JobFacts(Struct, frozen=True, kw_only=True):
     stopped_by: str = ""
     managed_by: str = ""  # what would undo our suspension (JobSet x, Kueue queue y); empty: nobody
     declared: Declared = Declared()
+    ends_by: datetime | None = None  # when its controller ends it (activeDeadlineSeconds)
 
 
 class _Key(Struct, frozen=True, kw_only=True, order=True):
@@ -98,10 +100,12 @@ def _gang(key: _Key, pods: list[PodFacts], jobs: Mapping[str, JobFacts], namespa
     owners = [jobs[uid] for uid in sorted(uids) if uid in jobs]
     job = owners[0] if len(owners) == len(uids) == 1 else None
     layers = [nearest([pod.declared, _of_owner(pod, jobs), namespaces.get(key.namespace, Declared())]) for pod in pods]
-    declared, same = layers[0], all(layer.method == layers[0].method for layer in layers)
+    declared, same = layers[0], all(_alike(layer, layers[0]) for layer in layers)
     method = usable(declared, members)
     replicated = not declared.method and all(pod.controller and pod.controller.kind in REPLICATED for pod in pods)
     cannot_stop = _cannot_stop(key, pods, job)
+    starts = [member.started_at for member in members if member.started_at is not None]
+    said = times(declared, starts, min((one.ends_by for one in owners if one.ends_by), default=None))
     return Gang(
         name=f"{key.namespace}/{key.kind}/{key.name}",
         namespace=key.namespace,
@@ -117,7 +121,16 @@ def _gang(key: _Key, pods: list[PodFacts], jobs: Mapping[str, JobFacts], namespa
         suspended=any(one.suspended for one in owners),
         cannot_stop="" if replicated else cannot_stop,
         veto=next((layer.veto for layer in layers if layer.veto), ""),
+        terms=method.terms if same else Terms(),
+        min_runtime_seconds=said.min_runtime_seconds,
+        ends_at=said.ends_at,
+        lane=declared.lane,
     )
+
+
+def _alike(one: Declared, other: Declared) -> bool:
+    # Containers and vetoes may differ from member to member; how and when the gang is asked may not.
+    return structs.replace(one, container=other.container, veto=other.veto) == other
 
 
 def _of_owner(pod: PodFacts, jobs: Mapping[str, JobFacts]) -> Declared:

@@ -132,7 +132,13 @@ def job_facts(job: Job) -> JobFacts:
         stopped_by=_stopped_by(job),
         managed_by=_managed_by(job),
         declared=declared(job.metadata),
+        ends_by=_ends_by(job),
     )
+
+
+def _ends_by(job: Job) -> datetime | None:
+    started, limit = job.status.start_time, job.spec.active_deadline_seconds
+    return timing.after(timing.parse(started), limit) if started and limit is not None else None
 
 
 def disruption_budget(budget: PodDisruptionBudget) -> DisruptionBudget:

@@ -1,12 +1,32 @@
 """Pods as the rules see them: total functions from what the API server sends, nothing is fetched here."""
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from upgrader.api import names
 from upgrader.api.kubernetes import Container, DownwardVolume, ObjectMeta, Pod, Volume, VolumeMount
-from upgrader.core.declarations import Declared, nearest
+from upgrader.core.declarations import Declared, instant, nearest
 from upgrader.core.fleet import MemberFacts, Owner
 from upgrader.core.gangs import ENDED, REPLICATED, PodFacts
+
+DECLARED = MappingProxyType(
+    {
+        "method": names.ANNOTATION_METHOD,
+        "command": names.ANNOTATION_COMMAND,
+        "endpoint": names.ANNOTATION_ENDPOINT,
+        "signal": names.ANNOTATION_SIGNAL,
+        "container": names.ANNOTATION_CONTAINER,
+        "scope": names.ANNOTATION_ACK_SCOPE,
+        "timeout": names.ANNOTATION_TIMEOUT,
+        "min_runtime": names.ANNOTATION_MIN_RUNTIME,
+        "expected_runtime": names.ANNOTATION_EXPECTED_RUNTIME,
+        "expected_completion": names.ANNOTATION_EXPECTED_COMPLETION,
+        "max_loss": names.ANNOTATION_MAX_LOSS,
+        "on_deadline": names.ANNOTATION_ON_DEADLINE,
+        "lane": names.ANNOTATION_LANE,
+    }
+)
+"""The annotation of each field of Declared."""
 
 
 def count_of(values: Mapping[str, str | int], resource: str) -> int:
@@ -32,12 +52,8 @@ def declared(meta: ObjectMeta) -> Declared:
     """What an object's own annotations declare."""
     annotations = meta.annotations
     veto = next((name for name, value in names.ANNOTATIONS_VETO.items() if annotations.get(name) == value), "")
-    return Declared(
-        method=annotations.get(names.ANNOTATION_METHOD, "").strip(),
-        timeout=annotations.get(names.ANNOTATION_TIMEOUT, "").strip(),
-        container=annotations.get(names.ANNOTATION_CONTAINER, "").strip(),
-        veto=f"{veto}={names.ANNOTATIONS_VETO[veto]}" if veto else "",
-    )
+    said = {field: annotations.get(name, "").strip() for field, name in DECLARED.items()}
+    return Declared(**said, veto=f"{veto}={names.ANNOTATIONS_VETO[veto]}" if veto else "")
 
 
 def controller_of(meta: ObjectMeta) -> Owner | None:
@@ -81,7 +97,11 @@ def member_facts(pod: Pod, resource: str, container: str = "") -> MemberFacts:
         ephemeral_paths=tuple(sorted(path for path, stays in outlives.items() if not stays)),
         volume_paths=tuple(sorted(path for path, stays in outlives.items() if stays)),
         mounted=_mounted(mounts, volumes),
+        answers_mounted=_at(mounts, volumes, names.ANSWER_DIRECTORY) is not None,
+        shares_processes=pod.spec.share_process_namespace or pod.spec.host_pid,
+        rank=_rank(pod),
         labels=pod.metadata.labels,
+        started_at=instant(pod.status.start_time or ""),
     )
 
 
@@ -128,6 +148,11 @@ def _default_container(pod: Pod) -> str:
     return pod.metadata.annotations.get(names.ANNOTATION_DEFAULT_CONTAINER, "") or first
 
 
+def _rank(pod: Pod) -> int | None:
+    places = (pod.metadata.labels.get(name, "") for name in names.LABELS_RANK)
+    return next((int(place) for place in places if place.isascii() and place.isdecimal()), None)
+
+
 def _outlives(volume: Volume | None) -> bool:
     # A claim made for this pod only (`ephemeral`) goes with it; so does, for all we know, every sort not named here.
     if volume is None:
@@ -145,16 +170,20 @@ def _outlives(volume: Volume | None) -> bool:
 
 
 def _mounted(mounts: Iterable[VolumeMount], volumes: Mapping[str, Volume]) -> bool:
-    # A subPath mount never sees the annotation change, so it does not count.
-    at = {mount.mount_path.rstrip("/"): volumes.get(mount.name) for mount in mounts if not mount.sub_path}
-    requests = at.get(names.REQUEST_DIRECTORY)
-    if requests is None or at.get(names.ANSWER_DIRECTORY) is None:
+    requests = _at(mounts, volumes, names.REQUEST_DIRECTORY)
+    if requests is None or _at(mounts, volumes, names.ANSWER_DIRECTORY) is None:
         return False
     projected = requests.projected.sources if requests.projected is not None else []
     found = _items(requests.downward_api) | {
         key: value for one in projected for key, value in _items(one.downward_api).items()
     }
     return all(found.get(file) == f"metadata.annotations['{name}']" for file, name in names.REQUEST_FILES.items())
+
+
+def _at(mounts: Iterable[VolumeMount], volumes: Mapping[str, Volume], path: str) -> Volume | None:
+    # A subPath mount never sees the annotation change, so it does not count.
+    at = {mount.mount_path.rstrip("/"): volumes.get(mount.name) for mount in mounts if not mount.sub_path}
+    return at.get(path)
 
 
 def _items(volume: DownwardVolume | None) -> dict[str, str]:

@@ -1,57 +1,174 @@
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from tests.support.facts import member
-from upgrader.core.declarations import Declared, Method, nearest, seconds, usable
+from tests.support.world import START
+from upgrader.core.declarations import (
+    Declared,
+    Method,
+    TimesDeclared,
+    argv,
+    instant,
+    leader,
+    nearest,
+    seconds,
+    span,
+    times,
+    usable,
+)
+from upgrader.core.fleet import Terms
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("90s", 90), ("30m", 1800), ("1h30m", 5400), ("2d", 172800), ("45", 45)]
-    + [(text, None) for text in ("", "0", "0s", "soon", "-5m", "1.5h", "5m 3s", "10ms", "m")],
+    + [(text, None) for text in ("", "0", "0s", "soon", "-5m", "1.5h", "5m 3s", "10ms", "m", "٣")],
 )
 def test_durations(text, expected):
     assert seconds(text) == expected
 
 
+def test_nothing_is_a_duration_where_it_may_be_one():
+    assert [span(text) for text in ("0", "0s", "10s", "never", "")] == [0, 0, 10, None, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-11-21T18:00:00Z", datetime(2026, 11, 21, 18, tzinfo=UTC)),
+        ("2026-11-21T18:00:00+01:00", datetime(2026, 11, 21, 17, tzinfo=UTC)),
+        ("2026-11-21T18:00:00", None),  # whose clock?
+        ("tomorrow", None),
+        ("", None),
+    ],
+)
+def test_times_say_their_offset(text, expected):
+    assert instant(text) == expected
+
+
 def test_each_annotation_comes_from_the_nearest_that_has_it():
     pod = Declared(container="main")
-    owner = Declared(method="file", container="sidecar")
-    namespace = Declared(method="none", timeout="5m", veto="x=true")
-    assert nearest([pod, owner, namespace]) == Declared(method="file", timeout="5m", container="main", veto="x=true")
+    owner = Declared(method="file", container="sidecar", lane="fast")
+    namespace = Declared(method="none", timeout="5m", veto="x=true", lane="slow", max_loss="1m")
+    assert nearest([pod, owner, namespace]) == Declared(
+        method="file", timeout="5m", container="main", veto="x=true", lane="fast", max_loss="1m"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('["/app/save", "--now"]', ("/app/save", "--now")),
+        ('["/app/save", ""]', ("/app/save", "")),
+        ("[]", ()),
+        ('[""]', ()),
+        ('["a", 1]', ()),
+        ('["a\\u0000b"]', ()),
+        ('"/app/save"', ()),
+        ("/app/save", ()),
+        ("", ()),
+    ],
+)
+def test_a_command_is_a_list_of_words(text, expected):
+    assert argv(text) == expected
+
+
+def test_rank_0_leads_and_without_ranks_the_first_by_name():
+    ranked = [member("b", "n", rank=1), member("c", "n", rank=0), member("a", "n")]
+    assert leader(ranked).pod == "c"
+    assert leader([member("b", "n"), member("a", "n")]).pod == "a"
+    assert leader([]) is None
+
+
+FAR = START + timedelta(days=5)
+TIMES = {
+    "nothing declared": (Declared(), [START], None, TimesDeclared()),
+    "a time slice": (Declared(min_runtime="2h"), [START], None, TimesDeclared(min_runtime_seconds=7200)),
+    "all the work counts from the latest start": (
+        Declared(expected_runtime="10h"),
+        [START, START + timedelta(hours=1)],
+        None,
+        TimesDeclared(ends_at=START + timedelta(hours=11)),
+    ),
+    "work that has not started ends nobody knows when": (Declared(expected_runtime="10h"), [], None, TimesDeclared()),
+    "the end itself counts before the work in all": (
+        Declared(expected_runtime="10h", expected_completion="2026-11-22T09:00:00Z"),
+        [START],
+        None,
+        TimesDeclared(ends_at=datetime(2026, 11, 22, 9, tzinfo=UTC)),
+    ),
+    "its controller ends it": (Declared(), [START], FAR, TimesDeclared(ends_at=FAR)),
+    "its controller ends it first": (
+        Declared(expected_completion="2027-11-22T09:00:00Z"),
+        [START],
+        FAR,
+        TimesDeclared(ends_at=FAR),
+    ),
+    "what cannot be read says nothing": (
+        Declared(min_runtime="long", expected_runtime="longer", expected_completion="late"),
+        [START],
+        None,
+        TimesDeclared(),
+    ),
+}
+
+
+@pytest.mark.parametrize(("declared", "starts", "limit", "expected"), TIMES.values(), ids=TIMES)
+def test_when_it_may_be_stopped_and_when_it_ends(declared, starts, limit, expected):
+    assert times(declared, starts, limit) == expected
 
 
 MOUNTED, BARE = member("train-0", "a"), member("train-1", "b", mounted=False)
+
+
+def by(*methods, **changes):
+    """Usable: by these methods in this order."""
+    terms = {name: value for name, value in changes.items() if name in Terms.__struct_fields__}
+    rest = {name: value for name, value in changes.items() if name not in terms}
+    return Method(name=methods[0], terms=Terms(methods=methods, **terms), **rest)
+
+
+FILE_NEEDS = (
+    "It declares file, but container trainer of pod train-1 does not mount the downward API with checkpoint-request "
+    "and park-seconds at /etc/gpu-upgrader/ and a volume at /run/checkpoint/."
+)
 TABLE = {
     "nothing declared": (Declared(timeout="nonsense"), [MOUNTED], Method()),
-    "file with its mounts": (Declared(method="file"), [MOUNTED], Method(name="file")),
+    "file with its mounts": (Declared(method="file"), [MOUNTED], by("file")),
     "with its longest checkpoint": (
         Declared(method="file", timeout="10m"),
         [MOUNTED],
-        Method(name="file", timeout_seconds=600),
+        by("file", timeout_seconds=600),
     ),
-    "api needs no mounts": (Declared(method="api"), [BARE], Method(name="api")),
+    "api needs no mounts": (Declared(method="api"), [BARE], by("api")),
     "cannot checkpoint": (Declared(method="none"), [BARE], Method(name="none")),
+    "cannot checkpoint, whatever comes after that": (Declared(method="none,api"), [BARE], Method(name="none")),
+    "by file, and if that cannot be, not at all": (Declared(method="file,none"), [MOUNTED], by("file")),
+    "not by file, so not at all": (Declared(method="file,none"), [BARE], Method(name="none")),
     "file where one member lacks the mounts": (
         Declared(method="file"),
         [MOUNTED, BARE],
-        Method(
-            problem="It declares file, but container trainer of pod train-1 does not mount the downward API with "
-            "checkpoint-request and park-seconds at /etc/gpu-upgrader/ and a volume at /run/checkpoint/."
-        ),
+        Method(problem=FILE_NEEDS),
     ),
-    "the first that can be used": (Declared(method="exec, file ,api"), [BARE], Method(name="api")),
+    "file where only the leader's mounts matter": (
+        Declared(method="file", scope="leader"),
+        [MOUNTED, BARE],
+        by("file", ack_scope="leader"),
+    ),
+    "the first that can be used": (Declared(method="file ,api"), [BARE], by("api")),
+    "all that can be used, in their order": (Declared(method="api, file,api"), [MOUNTED], by("api", "file")),
+    "the rest of what it says": (
+        Declared(method="file", max_loss="5m", on_deadline="skip-node", scope="all"),
+        [MOUNTED],
+        by("file", max_loss_seconds=300, on_deadline="skip-node"),
+    ),
     "none that can be used": (
-        Declared(method="exec,ftp"),
-        [MOUNTED],
+        Declared(method="file,ftp"),
+        [BARE],
         Method(
-            problem="Its checkpoint-method exec is not supported yet. "
-            "Its checkpoint-method 'ftp' is none of file, api, none, exec, http, signal."
+            problem=f"{FILE_NEEDS} Its checkpoint-method 'ftp' is none of file, exec, http, signal, api, none.",
         ),
-    ),
-    "a time-out that cannot be read": (
-        Declared(method="file", timeout="soon"),
-        [MOUNTED],
-        Method(problem="Its checkpoint-timeout 'soon' is no duration such as 90s, 30m or 1h30m."),
     ),
     "a container that is not there": (
         Declared(method="file", container="train"),
@@ -64,3 +181,23 @@ TABLE = {
 @pytest.mark.parametrize(("declared", "members", "method"), TABLE.values(), ids=TABLE.keys())
 def test_what_can_be_used(declared, members, method):
     assert usable(declared, members) == method
+
+
+UNREADABLE = {
+    "timeout": ("soon", "Its checkpoint-timeout 'soon' is no duration such as 90s, 30m or 1h30m."),
+    "min_runtime": ("-1h", "Its min-runtime '-1h' is no duration such as 90s, 30m or 1h30m."),
+    "expected_runtime": ("0s", "Its expected-runtime '0s' is no duration such as 90s, 30m or 1h30m."),
+    "max_loss": ("some", "Its max-loss 'some' is no duration such as 90s, 30m or 1h30m."),
+    "expected_completion": (
+        "18:00",
+        "Its expected-completion-time '18:00' is no time such as 2026-11-21T18:00:00Z or 2026-11-21T18:00:00+01:00.",
+    ),
+    "scope": ("rank0", "Its ack-scope 'rank0' is none of all, leader."),
+    "on_deadline": ("kill", "Its on-deadline 'kill' is none of wait, skip-node, terminate."),
+    "lane": ("a b", "Its checkpoint-lane 'a b' is no name of letters, digits, '-', '_', '.' and '/'."),
+}
+
+
+@pytest.mark.parametrize(("field", "said", "problem"), [(name, *case) for name, case in UNREADABLE.items()])
+def test_a_job_that_says_something_that_cannot_be_read_is_not_asked(field, said, problem):
+    assert usable(Declared(method="api", **{field: said}), [MOUNTED]) == Method(problem=problem)

@@ -1,9 +1,12 @@
+from datetime import timedelta
+
 import msgspec
 import pytest
 
 from tests.support.facts import member
+from tests.support.world import START
 from upgrader.core.declarations import Declared
-from upgrader.core.fleet import Gang, Owner
+from upgrader.core.fleet import Gang, Owner, Terms
 from upgrader.core.gangs import JobFacts, PodFacts, gangs_of
 
 FILE = Declared(method="file")
@@ -30,6 +33,7 @@ def expected(name="ml/Job/train", kind="Job", members=("train-0",), owner=TRAIN,
         "owner": owner,
         "wanted": wanted,
         "method": method,
+        "terms": Terms(methods=(method,) if method not in {"", "none"} else ()),
     }
     return Gang(**{**facts, **changes})
 
@@ -38,6 +42,7 @@ WEB = Owner(kind="ReplicaSet", name="web-5d", uid="uid-rs")
 DATABASE = Owner(kind="StatefulSet", name="db", uid="uid-sts")
 TORCH = Owner(kind="PyTorchJob", name="big", uid="uid-torch")
 NONE = Declared()
+SPARING = Declared(method="file", min_runtime="2h", expected_runtime="10h", lane="fast")
 
 TABLE = {
     "the pods of a Job are one gang": (
@@ -222,6 +227,37 @@ TABLE = {
                 wanted=2,
                 method="",
                 undeclared_because="Its members declare different ways of asking.",
+            )
+        ],
+    ),
+    "what a gang says about its times": (
+        [
+            pod("train-0", declared=SPARING, started_at=START),
+            pod("train-1", declared=SPARING, started_at=START + timedelta(hours=1)),
+        ],
+        [job(wanted=2)],
+        [
+            expected(
+                members=[
+                    member("train-0", "a", started_at=START),
+                    member("train-1", "a", started_at=START + timedelta(hours=1)),
+                ],
+                wanted=2,
+                min_runtime_seconds=7200,
+                ends_at=START + timedelta(hours=11),
+                lane="fast",
+            )
+        ],
+    ),
+    "a Job that its controller ends before that": (
+        [pod("train-0", declared=SPARING, started_at=START)],
+        [job(ends_by=START + timedelta(hours=3))],
+        [
+            expected(
+                members=[member("train-0", "a", started_at=START)],
+                min_runtime_seconds=7200,
+                ends_at=START + timedelta(hours=3),
+                lane="fast",
             )
         ],
     ),

@@ -1,5 +1,8 @@
 """What is seen in objects: total functions, without I/O."""
 
+from datetime import timedelta
+
+import msgspec
 import pytest
 
 from tests.support.manifests import changed, driver_image, gpu_stack
@@ -18,6 +21,7 @@ from tests.support.observed import (
     pod,
     wire,
 )
+from tests.support.world import START
 from upgrader.api import kubernetes as k
 from upgrader.api.v1alpha1 import DriverImage, GpuStack
 from upgrader.core.declarations import Declared
@@ -145,7 +149,13 @@ def test_a_pool_is_what_the_selector_selects():
 # --------------------------------------------------------------------------------------------------------- pods
 
 
-SIDECAR = {"container": "sidecar", "ephemeral_paths": (), "volume_paths": (), "mounted": False}
+SIDECAR = {
+    "container": "sidecar",
+    "ephemeral_paths": (),
+    "volume_paths": (),
+    "mounted": False,
+    "answers_mounted": False,
+}
 NO_ITEM = {"name": "requests", "downwardAPI": {"items": REQUESTS["downwardAPI"]["items"][:1]}}
 POD_TABLE = {
     "a trainer with its mounts": (pod(), "", member()),
@@ -181,7 +191,12 @@ POD_TABLE = {
     "nowhere to answer": (
         pod(mounts=[MOUNTS[0], MOUNTS[2]]),
         "",
-        member(mounted=False, ephemeral_paths=("/etc/gpu-upgrader/",)),
+        member(mounted=False, answers_mounted=False, ephemeral_paths=("/etc/gpu-upgrader/",)),
+    ),
+    "its place among the members": (
+        pod(labels={"batch.kubernetes.io/job-completion-index": "3"}),
+        "",
+        member(rank=3, labels={"batch.kubernetes.io/job-completion-index": "3"}),
     ),
 }
 
@@ -189,6 +204,23 @@ POD_TABLE = {
 @pytest.mark.parametrize(("seen", "container", "expected"), POD_TABLE.values(), ids=POD_TABLE.keys())
 def test_members(seen, container, expected):
     assert observe.member_facts(seen, RESOURCE, container) == expected
+
+
+def test_when_a_member_started_and_whose_process_1_it_sees():
+    status = k.PodStatus(phase="Running", start_time="2026-11-21T09:00:00Z")
+    seen = msgspec.structs.replace(pod(), status=status)
+    assert observe.member_facts(seen, RESOURCE).started_at == START
+    for shared in ({"shareProcessNamespace": True}, {"hostPID": True}):
+        spec = msgspec.convert({**msgspec.to_builtins(seen.spec), **shared}, k.PodSpec)
+        assert observe.member_facts(msgspec.structs.replace(seen, spec=spec), RESOURCE).shares_processes
+
+
+def test_a_job_with_a_deadline_of_its_own_ends_by_then():
+    assert observe.job_facts(job(activeDeadlineSeconds=60)).ends_by is None, "not started yet"
+    started = msgspec.structs.replace(
+        job(activeDeadlineSeconds=60), status=k.JobStatus(start_time="2026-11-21T09:00:00Z")
+    )
+    assert observe.job_facts(started).ends_by == START + timedelta(seconds=60)
 
 
 OUTLIVES = {

@@ -7,7 +7,7 @@ from tests.support.observed import NOW, RESOURCE, STACK, budget, facts, job, mem
 from upgrader.api import kubernetes as k
 from upgrader.api.resources import DRIVER_IMAGES, JOBS, NAMESPACES, PDBS, PODS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import DriverImage
-from upgrader.core.fleet import Gang, ImageFacts, Owner, Snapshot
+from upgrader.core.fleet import Gang, ImageFacts, Owner, Snapshot, Terms
 from upgrader.reconcile import observe
 
 
@@ -60,6 +60,7 @@ def test_a_whole_snapshot():
                 owner=Owner(kind="Job", name="train", uid="uid-train"),
                 wanted=2,
                 method="file",
+                terms=Terms(methods=("file",)),
             ),
         ),
         images=(ImageFacts(key="k", vendor="sim", version="570.10", kernel="6.1.0-40-amd64", digest="d"),),
