@@ -98,7 +98,20 @@ class Pool:
         before = {one.metadata.name for one in await self.kube.list(UPGRADE_PLANS)}
         kept = self.made.folder / "forecast.json"
         words = [word for path, value in changes.items() for word in ("--set", f"{path}={value}")]
-        await command(self.made.cluster, print, "plan", *words, "--max-unavailable", "100%", "-o", str(kept), *flags)
+        await command(
+            self.made.cluster,
+            print,
+            "plan",
+            *words,
+            "--max-unavailable",
+            "100%",
+            "--no-canary",
+            "--harvest-for",
+            "0s",
+            "-o",
+            str(kept),
+            *flags,
+        )
         follow = ("--watch",) if watch else ()
         await command(self.made.cluster, print, "apply", str(kept), "--auto-approve", *consent, *follow)
         (name,) = {one.metadata.name for one in await self.kube.list(UPGRADE_PLANS)} - before

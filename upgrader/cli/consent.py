@@ -11,7 +11,7 @@ from msgspec import Struct
 from upgrader.api import names
 from upgrader.api.explicit import explicit
 from upgrader.api.resources import GPU_STACKS, UPGRADE_PLANS
-from upgrader.api.v1alpha1 import CheckpointDefaults, UpgradePlan
+from upgrader.api.v1alpha1 import Approval, CheckpointDefaults, Envelope, Lanes, UpgradePlan
 from upgrader.cli.world import Wanted
 from upgrader.core import timing
 from upgrader.core.errors import ConfigurationError, ConflictError, StaleForecastError
@@ -31,18 +31,19 @@ class Consent(Struct, frozen=True, kw_only=True):
 
     by: str
     max_interruptions: int
+    max_lost_gpu_hours: float | None = None  # None: any number
+    expendable: tuple[str, ...] = ()
     placement_unguaranteed: bool = False
 
     def approval(self, context: Context) -> dict[str, Any]:
         """As it stands in a plan."""
-        return {
-            "by": self.by,
-            "at": timing.show(context.clock.now()),
-            "envelope": {
-                "maxInterruptions": self.max_interruptions,
-                "placementUnguaranteed": self.placement_unguaranteed,
-            },
-        }
+        envelope = Envelope(
+            max_interruptions=self.max_interruptions,
+            max_lost_gpu_hours=self.max_lost_gpu_hours,
+            expendable=list(self.expendable),
+            placement_unguaranteed=self.placement_unguaranteed,
+        )
+        return explicit(Approval(by=self.by, at=timing.show(context.clock.now()), envelope=envelope))
 
 
 def whoever() -> str:
@@ -74,6 +75,16 @@ def plan_name(saved: SavedForecast) -> str:
 def needs_plan(saved: SavedForecast) -> bool:
     """Whether any node has to be visited that is not simply installed."""
     return saved.forecast.summary.drifted > saved.forecast.summary.installs
+
+
+def checkpoint_spec(strategy: StrategyFacts, retry: int) -> CheckpointDefaults:
+    """How jobs are asked in a plan of this strategy; `retry` is in seconds."""
+    return CheckpointDefaults(
+        timeout_seconds=strategy.checkpoint_seconds,
+        retry_seconds=retry,
+        lanes=Lanes(max_concurrent=strategy.lane_width),
+        wait_for=list(strategy.wait_for),
+    )
 
 
 def plan_body(

@@ -1,14 +1,14 @@
 """What the commands do, without click and without rich: each is one function on a connection."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from upgrader.api.resources import GPU_STACKS, UPGRADE_PLANS
-from upgrader.api.v1alpha1 import CheckpointDefaults
-from upgrader.cli import consent, world
+from upgrader.cli import consent, pacing, world
 from upgrader.cli.consent import Consent
 from upgrader.cli.world import Wanted, World
 from upgrader.core import explain as explaining
@@ -34,27 +34,16 @@ class Drift(Struct, frozen=True, kw_only=True):
     drift: tuple[NodeDrift, ...]
 
 
-def strategy(max_unavailable: str, *, unguaranteed: bool) -> StrategyFacts:
-    """A strategy from options.
-
-    Raises:
-        ConfigurationError: neither a number of GPUs nor a percentage.
-    """
-    number = max_unavailable.removesuffix("%")
-    percent = number != max_unavailable
-    if not number.isdecimal() or int(number) < 1 or (percent and int(number) > 100):
-        raise ConfigurationError(f"--max-unavailable {max_unavailable} is no number of GPUs and no percentage")
-    return StrategyFacts(
-        max_unavailable=max_unavailable if percent else int(number), placement_unguaranteed=unguaranteed
-    )
-
-
 async def plan(
-    context: Context, *, file: Path | None, stack: str | None, changes: Sequence[str], strategy: StrategyFacts
+    context: Context, *, file: Path | None, stack: str | None, changes: Sequence[str], pace: Mapping[str, Any]
 ) -> SavedForecast:
-    """The forecast for a stack as it should be."""
+    """The forecast for a stack as it should be, at the pace that the options say."""
+    asked = pacing.strategy(pace, context.clock.now())
     wish = await world.wanted(context, file=file, name=stack, changes=changes)
-    return world.saved_of(wish, await _foresee(context, wish, strategy), strategy)
+    target = await world.target_of(context, wish.stack)
+    snapshot = await world.look(context, wish.stack, target)
+    strategy = pacing.named(asked, snapshot)
+    return world.saved_of(wish, await world.predict(context, snapshot, target, strategy), strategy)
 
 
 def keep(saved: SavedForecast, path: Path) -> None:
@@ -69,10 +58,8 @@ def keep(saved: SavedForecast, path: Path) -> None:
         raise ConfigurationError(f"{path} cannot be written", details=str(error)) from error
 
 
-async def apply(
-    context: Context, path: Path, *, by: str | None, checkpoint: CheckpointDefaults, agree: Agree
-) -> str | None:
-    """Start what a file says; the plan's name, None where none was needed.
+async def apply(context: Context, path: Path, *, by: str | None, retry: int, agree: Agree) -> str | None:
+    """Start what a file says; the plan's name, None where none was needed. `retry` is in seconds.
 
     The plan is written first and pins its revision, so that whoever acts on drift by themselves finds it there already;
     a stack that is new has to be there before its plan.
@@ -97,6 +84,8 @@ async def apply(
         agreed = Consent(
             by=by or consent.whoever(),
             max_interruptions=limits.max_interruptions,
+            max_lost_gpu_hours=limits.max_lost_gpu_hours,
+            expendable=saved.strategy.expendable,
             placement_unguaranteed=limits.placement_unguaranteed,
         )
         body = consent.plan_body(
@@ -106,7 +95,7 @@ async def apply(
             saved.revision,
             saved.strategy,
             agreed,
-            checkpoint,
+            consent.checkpoint_spec(saved.strategy, retry),
             made_at=saved.created_at,
         )
         await consent.create_plan(context, body)

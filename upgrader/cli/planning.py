@@ -1,11 +1,12 @@
 """`upgrader plan | apply | drift | why`: look at what would happen, agree to it, understand it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from upgrader.cli import exits
+from upgrader.cli.pace_options import pace_options
 from upgrader.cli.session import Session, pass_session
 from upgrader.cli.wire import FORMATS, output_option, show
 from upgrader.core.errors import UpgraderError
@@ -17,16 +18,6 @@ if TYPE_CHECKING:
     from upgrader.reconcile.context import Context
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-Decorator = "Callable[[Callable[..., Any]], Callable[..., Any]]"
-
-max_unavailable_option = click.option(
-    "--max-unavailable", default="25%", show_default=True, metavar="GPUS|PERCENT",
-    help="Most GPUs out of service at once, counted in GPUs of whole gangs.",
-)  # fmt: skip
-unguaranteed_option = click.option(
-    "--allow-unguaranteed-placement", is_flag=True,
-    help="Stop gangs also where the cluster offers no way to steer them to upgraded nodes.",
-)  # fmt: skip
 
 
 @click.command()
@@ -35,39 +26,35 @@ unguaranteed_option = click.option(
 @click.option(
     "--set", "changes", multiple=True, metavar="PATH=VALUE", help="Change the stack, as driver.version=570.20."
 )
-@max_unavailable_option
-@unguaranteed_option
+@pace_options
 @click.option(
     "-o", "out", type=click.Path(dir_okay=False, path_type=Path), help="Keep the forecast for `upgrader apply`."
 )
 @click.option("--output", type=click.Choice(FORMATS), default="table", show_default=True, help="How it is printed.")
 @click.option("--detailed-exitcode", is_flag=True, help="0: nothing to do, 1: error, 2: there are changes.")
 @pass_session
-def plan(  # noqa: PLR0913 - one parameter for each option
+def plan(
     session: Session,
     *,
     file: Path | None,
     stack: str | None,
     changes: tuple[str, ...],
-    max_unavailable: str,
-    allow_unguaranteed_placement: bool,
+    pace: dict[str, Any],
     out: Path | None,
     output: str,
     detailed_exitcode: bool,
 ) -> int:
-    """Show what a rollout would do: batches, interruptions, holds. Touches nothing."""
-    from upgrader.cli import flows, render  # noqa: PLC0415
-
-    strategy = flows.strategy(max_unavailable, unguaranteed=allow_unguaranteed_placement)
+    """Show what a rollout would do: what, when, who is interrupted and why, what blocks. Touches nothing."""
+    from upgrader.cli import flows, forecast_screen, render  # noqa: PLC0415
 
     async def work(context: "Context") -> "SavedForecast":
-        return await flows.plan(context, file=file, stack=stack, changes=changes, strategy=strategy)
+        return await flows.plan(context, file=file, stack=stack, changes=changes, pace=pace)
 
     saved = session.run(work)
     if out is not None:
         flows.keep(saved, out)
     if output == "table":
-        render.show(render.forecast(saved))
+        render.show(forecast_screen.forecast(saved))
     else:
         show(saved, output)
     if out is not None:
@@ -83,12 +70,10 @@ def plan(  # noqa: PLR0913 - one parameter for each option
 @click.option("--patience", type=float, default=60.0, show_default=True, metavar="SECONDS",
               help="With --watch: how long all that is left may be held before giving up (exit code 4).")  # fmt: skip
 @click.option("--timeout", type=float, metavar="SECONDS", help="With --watch: how long at most (exit code 5).")
-@click.option("--checkpoint-timeout", type=click.IntRange(1, 604800), default=1800, show_default=True,
-              metavar="SECONDS", help="Longest checkpoint of a job that does not say.")  # fmt: skip
 @click.option("--retry", type=click.IntRange(1, 604800), default=600, show_default=True, metavar="SECONDS",
               help="How long a job that refused or did not answer is left alone.")  # fmt: skip
 @pass_session
-def apply(  # noqa: PLR0913 - one parameter for each option
+def apply(
     session: Session,
     *,
     file: Path,
@@ -97,23 +82,17 @@ def apply(  # noqa: PLR0913 - one parameter for each option
     watch: bool,
     patience: float,
     timeout: float | None,
-    checkpoint_timeout: int,
     retry: int,
 ) -> int:
     """Agree to a forecast that `upgrader plan -o FILE` kept, and start it.
 
     Refuses (exit code 3) what was made for another cluster or no longer holds.
     """
-    from upgrader.api.v1alpha1 import CheckpointDefaults  # noqa: PLC0415
     from upgrader.cli import flows, watching  # noqa: PLC0415
     from upgrader.cli.progress import Patience  # noqa: PLC0415
 
-    checkpoint = CheckpointDefaults(timeout_seconds=checkpoint_timeout, retry_seconds=retry)
-
     async def work(context: "Context") -> None:
-        name = await flows.apply(
-            context, file, by=by, checkpoint=checkpoint, agree=agreement(auto_approve=auto_approve)
-        )
+        name = await flows.apply(context, file, by=by, retry=retry, agree=agreement(auto_approve=auto_approve))
         click.echo(f"plan {name} is started" if name else "no plan is needed: nothing runs on these nodes", err=True)
         if watch and name is not None:
             await watching.follow(context, name, Patience(held=patience, whole=timeout), sleep=session.sleep)
@@ -161,9 +140,9 @@ def agreement(*, auto_approve: bool) -> "Callable[[SavedForecast], None]":
     def agree(saved: "SavedForecast") -> None:
         import sys  # noqa: PLC0415
 
-        from upgrader.cli import render  # noqa: PLC0415
+        from upgrader.cli import forecast_screen, render  # noqa: PLC0415
 
-        render.show(render.forecast(saved), sys.stderr)
+        render.show(forecast_screen.forecast(saved), sys.stderr)
         if auto_approve:
             return
         if not sys.stdin.isatty():

@@ -1,4 +1,4 @@
-"""Core values and wire objects as tables for people: the only place that knows rich.
+"""Core values and wire objects as tables for people; rich is known here and in the screens beside it only.
 
 On a terminal with colour and in its width; in a pipe plain text, 160 columns wide, without trailing blanks.
 """
@@ -20,9 +20,7 @@ from upgrader.api.v1alpha1 import GpuStack, NodeUpgrade, UpgradePlan
 from upgrader.cli.progress import Progress
 from upgrader.core.drift import NodeDrift
 from upgrader.core.explain import Explanation
-from upgrader.core.forecast import BatchForecast, Forecast
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
-from upgrader.core.saved import SavedForecast
 
 PIPE_WIDTH = 160
 SHOWN_NAMES = 6
@@ -45,91 +43,6 @@ def show(renderable: RenderableType, stream: TextIO | None = None) -> None:
 def live(stream: TextIO) -> AbstractContextManager[Live]:
     """A display that is replaced in place; only on a terminal."""
     return Live(console=Console(file=stream, highlight=False), auto_refresh=False)
-
-
-# ------------------------------------------------------------------------------------------------------ forecast
-
-
-def forecast(saved: SavedForecast) -> RenderableType:
-    """What a rollout would do, and what it would not do, and why."""
-    made = saved.forecast
-    parts: list[RenderableType] = [_headline(saved), section("Drift", _drift_summary(made.drift))]
-    if made.batches:
-        parts.append(section("Batches, one after the other", _batches(made.batches)))
-    if made.holds:
-        parts.append(section("Held, and what to do about it", _holds(made)))
-    return Group(*parts, Padding(_last_line(made), (1, 0, 0, 0)))
-
-
-def _headline(saved: SavedForecast) -> Text:
-    made, spec = saved.forecast, saved.spec
-    kubelet = spec.get("kubelet", {})
-    parts = [
-        f"driver {spec['driver']['vendor']} {spec['driver']['version']}",
-        f"device plugin {spec['devicePlugin']['image']}",
-        f"kubelet {kubelet['version']}" if kubelet.get("manage") else "kubelet not managed",
-    ]
-    return Text(
-        f"Stack {saved.stack} → revision {saved.revision}: {', '.join(parts)}\n"
-        f"{made.gpus} GPUs in the pool; at most {made.allowed} out of service at once "
-        f"({saved.strategy.max_unavailable}), {made.taken} are now"
-    )
-
-
-def _drift_summary(found: Sequence[NodeDrift]) -> RenderableType:
-    nodes: dict[str, list[str]] = {}
-    for one in found:
-        for finding in one.findings:
-            reason = finding.reason.value if finding.counts else f"{finding.reason.value} (only shown)"
-            nodes.setdefault(reason, []).append(one.node)
-    if not nodes:
-        return Text("none: every node is as the stack asks", style="green")
-    table = columns("Reason", "Nodes", "")
-    for reason, names in sorted(nodes.items(), key=lambda item: (-len(item[1]), item[0])):
-        table.add_row(reason, str(len(names)), some(names))
-    return table
-
-
-def _batches(batches: Sequence[BatchForecast]) -> Table:
-    table = columns("Batch", "Order", "Nodes", "GPUs", "Stopped and restarted", "Evicted")
-    for batch in batches:
-        gangs = [name for closure in batch.closures for name in closure.gangs]
-        evicted = [name for closure in batch.closures for name in closure.evicted]
-        table.add_row(
-            str(batch.number),
-            f"{'·' * (batch.number - 1)}█{'·' * (len(batches) - batch.number)}" if len(batches) <= SLOTS else "",
-            f"{len(batch.nodes)}: {some(batch.nodes)}",
-            str(batch.gpus),
-            some(gangs, len(gangs)) or "nobody",
-            some(evicted),
-        )
-    return table
-
-
-SLOTS = 40
-"""Batches up to which the order is drawn."""
-
-
-def _holds(made: Forecast) -> Table:
-    table = columns("Waits", "Reason", "Nodes", "Why, and what to do")
-    for hold in made.holds:
-        table.add_row(hold.subject, hold.reason.value, str(len(hold.nodes)), hold.message)
-    return table
-
-
-def _last_line(made: Forecast) -> Text:
-    summary = made.summary
-    if not summary.drifted:
-        return Text("Nothing to do.", style="green")
-    batches = plural("batch", summary.batches, "batches")
-    parts = [
-        f"{summary.nodes} {plural('node', summary.nodes)} in {summary.batches} {batches}",
-        f"{summary.interruptions} {plural('gang', summary.interruptions)} stopped once and restarted",
-        f"{summary.held} held",
-    ]
-    if summary.installs:
-        parts.append(f"{summary.installs} installed without a plan, since nothing runs there")
-    return Text(f"{', '.join(parts)}.", style="bold")
 
 
 # ---------------------------------------------------------------------------------------------- drift and reasons

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import click
 
 from upgrader.cli import exits
-from upgrader.cli.planning import agreement, unguaranteed_option
+from upgrader.cli.pace_options import unguaranteed_option
+from upgrader.cli.planning import agreement
 from upgrader.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -96,9 +97,9 @@ def rollback(
     allow_unguaranteed_placement: bool,
 ) -> int:
     """Bring the nodes back to an older revision, with a plan as any other; a plan under way is aborted first."""
-    from upgrader.cli import flows, words  # noqa: PLC0415
+    from upgrader.cli import pacing, words  # noqa: PLC0415
 
-    budget = None if max_unavailable is None else flows.strategy(max_unavailable, unguaranteed=False).max_unavailable
+    budget = None if max_unavailable is None else pacing.budget(max_unavailable)
 
     async def work(context: "Context") -> str:
         return await words.rollback(

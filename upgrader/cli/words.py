@@ -14,6 +14,7 @@ from upgrader.core import timing
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.naming import object_name
 from upgrader.core.phases import Run, ends
+from upgrader.core.saved import rounded_up
 from upgrader.core.strategy import StrategyFacts
 from upgrader.reconcile import revisions
 from upgrader.reconcile.context import Context
@@ -32,6 +33,8 @@ async def approve(context: Context, name: str | None, *, by: str | None, unguara
     agreed = Consent(
         by=by or consent.whoever(),
         max_interruptions=plan.status.counts.interruptions + saved.limits.max_interruptions,
+        max_lost_gpu_hours=rounded_up(plan.status.lost_gpu_hours.actual + (saved.limits.max_lost_gpu_hours or 0.0)),
+        expendable=strategy.expendable,
         placement_unguaranteed=unguaranteed or strategy.placement_unguaranteed,
     )
     await consent.amend(context, plan, lambda _: {"approval": agreed.approval(context)})

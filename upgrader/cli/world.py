@@ -18,6 +18,7 @@ from upgrader.core.catalogue import Catalogue
 from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.core.fleet import ImageFacts, Snapshot, Target
 from upgrader.core.forecast import Forecast, forecast
+from upgrader.core.origins import Origin, origins
 from upgrader.core.phases import ends
 from upgrader.core.saved import SavedForecast, limits_of
 from upgrader.core.strategy import StrategyFacts
@@ -52,6 +53,7 @@ class World(Struct, frozen=True, kw_only=True):
     snapshot: Snapshot
     target: Target
     forecast: Forecast
+    origins: tuple[Origin, ...] = ()
 
 
 async def stack_named(context: Context, name: str | None) -> GpuStack:
@@ -128,8 +130,25 @@ async def look(context: Context, stack: GpuStack, target: Target) -> Snapshot:
 async def foresee(context: Context, stack: GpuStack, target: Target, strategy: StrategyFacts) -> World:
     """The forecast of a rollout that would start now."""
     snapshot = await look(context, stack, target)
+    return await predict(context, snapshot, target, strategy)
+
+
+async def predict(context: Context, snapshot: Snapshot, target: Target, strategy: StrategyFacts) -> World:
+    """The forecast of a rollout that would start now, for a world that was read already."""
     made = forecast(snapshot, target, strategy, now=context.clock.now())
-    return World(snapshot=snapshot, target=target, forecast=made)
+    come_from = await _origins(context, snapshot, target, made)
+    return World(snapshot=snapshot, target=target, forecast=made, origins=come_from)
+
+
+async def _origins(context: Context, snapshot: Snapshot, target: Target, made: Forecast) -> tuple[Origin, ...]:
+    drifted = {one.node for one in made.drift if one.drifted}
+    nodes = [node for node in snapshot.nodes if node.name in drifted]
+    known = {}
+    for revision in sorted({node.revision for node in nodes if node.revision}):
+        kept = await revisions.read_target(context, target.stack, revision)
+        if kept is not None:
+            known[revision] = kept
+    return origins(nodes, known, target)
 
 
 async def foresee_rest(
@@ -167,7 +186,8 @@ async def foresee_rest(
         already=already,
         stopped_gangs=frozenset(one.spec.gang for one in requests if one.status.stopped_at is not None),
     )
-    return World(snapshot=snapshot, target=target, forecast=made), already
+    come_from = await _origins(context, snapshot, target, made)
+    return World(snapshot=snapshot, target=target, forecast=made, origins=come_from), already
 
 
 async def plan_under_way(context: Context, stack: str) -> UpgradePlan | None:
@@ -190,6 +210,8 @@ def saved_of(wish: Wanted, world: World, strategy: StrategyFacts) -> SavedForeca
         limits=limits_of(world.forecast, strategy),
         images=_used(world),
         forecast=world.forecast,
+        origins=world.origins,
+        steering=world.snapshot.steering,
     )
 
 

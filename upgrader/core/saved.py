@@ -1,5 +1,6 @@
 """A forecast in a file: what somebody looked at and agreed to, and whether it still holds when it is applied."""
 
+import math
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -10,6 +11,7 @@ from msgspec import Struct
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.fleet import ImageFacts
 from upgrader.core.forecast import Forecast
+from upgrader.core.origins import Origin
 from upgrader.core.strategy import StrategyFacts
 
 FORMAT = "gpu-upgrader.io/forecast.v1"
@@ -20,6 +22,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     max_interruptions: int
     gangs: tuple[str, ...]  # those that may be stopped
+    max_lost_gpu_hours: float | None = None  # None: files of older releases, which agreed to any number
     placement_unguaranteed: bool = False
 
 
@@ -37,6 +40,8 @@ class SavedForecast(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     limits: Limits
     images: tuple[ImageFacts, ...]  # those that the visits of this forecast would use
     forecast: Forecast
+    origins: tuple[Origin, ...] = ()  # where the nodes come from, and what changes on the way
+    steering: bool = True  # whether the cluster offers a way to steer restarted gangs to upgraded nodes
     format: str = FORMAT
 
 
@@ -50,6 +55,7 @@ class StaleReason(StrEnum):
     IMAGE_GONE = "ImageGone"
     MORE_INTERRUPTIONS = "MoreInterruptions"
     OTHER_GANG = "OtherGang"
+    MORE_LOSS = "MoreLoss"
 
 
 class Stale(Struct, frozen=True, kw_only=True):
@@ -64,8 +70,14 @@ def limits_of(forecast: Forecast, strategy: StrategyFacts) -> Limits:
     return Limits(
         max_interruptions=forecast.summary.interruptions,
         gangs=tuple(sorted(forecast.interrupted)),
+        max_lost_gpu_hours=rounded_up(forecast.prediction.lost_gpu_hours),
         placement_unguaranteed=strategy.placement_unguaranteed,
     )
+
+
+def rounded_up(gpu_hours: float) -> float:
+    """To a tenth: what a person reads on the screen is what they agree to."""
+    return math.ceil(round(gpu_hours * 10, 6)) / 10
 
 
 def check_saved(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ...]:
@@ -145,4 +157,8 @@ def _stops(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ...]:
     if count > saved.limits.max_interruptions:
         message = f"{count} gangs would be stopped, agreed were {saved.limits.max_interruptions}."
         found.append(Stale(reason=StaleReason.MORE_INTERRUPTIONS, message=message))
+    lost, agreed = fresh.forecast.prediction.lost_gpu_hours, saved.limits.max_lost_gpu_hours
+    if agreed is not None and lost > agreed:
+        message = f"{rounded_up(lost):.1f} GPU-hours would be lost, agreed were {agreed:.1f}."
+        found.append(Stale(reason=StaleReason.MORE_LOSS, message=message))
     return tuple(found)

@@ -112,7 +112,19 @@ async def _commands(made: Stage, show: Progress) -> None:
         "kubelet.artifact": made.images.kubelets[kubelet],
     }
     flags = [word for path, value in changes.items() for word in ("--set", f"{path}={value}")]
-    await command(made.cluster, show, "plan", *flags, "--max-unavailable", "100%", "-o", str(kept))
+    await command(
+        made.cluster,
+        show,
+        "plan",
+        *flags,
+        "--max-unavailable",
+        "100%",
+        "--no-canary",
+        "--harvest-for",
+        "0s",
+        "-o",
+        str(kept),
+    )
     await command(made.cluster, show, "apply", str(kept), "--auto-approve", "--watch")
 
 

@@ -1,6 +1,7 @@
 """A pool with two jobs, and a forecast file for its next driver."""
 
 import asyncio
+import time
 
 import pytest
 import structlog
@@ -13,6 +14,8 @@ NEXT = (
     "--set", "kubelet.version=1.35.4",
     "--set", "kubelet.artifact=registry/kubelet:1.35.4",
 )  # fmt: skip
+QUICK = ("--no-canary", "--harvest-for", "0s")
+"""Nobody watches canaries or waits for ends where a test is about something else."""
 
 
 @pytest.fixture
@@ -38,7 +41,7 @@ def forecast_file(rig, tmp_path):
     from tests.support.terminal import upgrader  # noqa: PLC0415
 
     path = tmp_path / "forecast.json"
-    ended = upgrader(rig, "plan", *NEXT, "--max-unavailable", "50%", "-o", str(path))
+    ended = upgrader(rig, "plan", *NEXT, *QUICK, "--max-unavailable", "50%", "-o", str(path))
     assert ended.exit_code == 0, ended.output
     return path
 
@@ -48,3 +51,27 @@ def _quiet():
     """The controller's own log is not the command line's output."""
     with structlog.testing.capture_logs():
         yield
+
+
+def set_zone(patch, name):
+    """This machine's time zone, also for the C library."""
+    patch.setenv("TZ", name)
+    time.tzset()
+
+
+@pytest.fixture(autouse=True)
+def _utc(monkeypatch):
+    """Screens show the clock of the machine; golden files have that of one in UTC."""
+    with monkeypatch.context() as patch:
+        set_zone(patch, "UTC")
+        yield
+    time.tzset()
+
+
+@pytest.fixture
+def berlin(_utc, monkeypatch):
+    """A machine in Berlin."""
+    with monkeypatch.context() as patch:
+        set_zone(patch, "Europe/Berlin")
+        yield
+    time.tzset()

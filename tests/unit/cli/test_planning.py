@@ -4,20 +4,24 @@ import asyncio
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
 from tests.support.golden import assert_golden
 from tests.support.rig import STACK
 from tests.support.terminal import upgrader
-from tests.unit.cli.conftest import NEXT
+from tests.unit.cli.conftest import NEXT, QUICK
 from upgrader.api.resources import GPU_STACKS, JOBS, NAMESPACES, UPGRADE_PLANS
+from upgrader.api.v1alpha1 import UpgradePlan
+from upgrader.core.saved import load
+from upgrader.reconcile.strategies import strategy_of
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
 def plan_words(*more):
-    return ("plan", *NEXT, "--max-unavailable", "50%", *more)
+    return ("plan", *NEXT, *QUICK, "--max-unavailable", "50%", *more)
 
 
 def only_plan(rig):
@@ -54,7 +58,7 @@ class TestPlan:
         }
         path = tmp_path / "stack.yaml"
         path.write_text(yaml.safe_dump(manifest))
-        ended = upgrader(rig, "plan", "-f", str(path), "--max-unavailable", "50%", "--output", "json")
+        ended = upgrader(rig, "plan", "-f", str(path), *QUICK, "--max-unavailable", "50%", "--output", "json")
         shown = upgrader(rig, *plan_words("--output", "json"))
         assert json.loads(ended.stdout) == json.loads(shown.stdout)
 
@@ -122,6 +126,23 @@ class TestApply:
             ("edit", "GpuStack"),
         ]
         assert rig.stack_now().spec.driver.version == "2.0"
+
+    def test_everything_that_was_asked_for_stands_in_the_plan(self, rig, tmp_path):
+        kept = str(tmp_path / "paced.json")
+        words = (
+            "plan", *NEXT, "--max-unavailable", "16", "--topology-budget", "rack=16", "--min-available-gpus", "8",
+            "--no-canary", "--harvest-for", "2h", "--deadline", "1d", "--window", "Mon-Fri 22:00-06:00 Europe/Berlin",
+            "--lanes", "2", "--checkpoint-timeout", "10m", "--expendable", "solo", "--on-failure", "Rollback",
+        )  # fmt: skip
+        assert upgrader(rig, *words, "-o", kept).exit_code == 0
+        assert upgrader(rig, "apply", kept, "--auto-approve", "--retry", "60").exit_code == 0
+        agreed = load(Path(kept).read_bytes(), kept)
+        plan = msgspec.convert(only_plan(rig), UpgradePlan)
+        assert strategy_of(plan, agreed.created_at) == agreed.strategy
+        assert agreed.strategy.expendable == ("default/Job/solo",)
+        assert plan.spec.checkpoint.retry_seconds == 60
+        envelope = plan.spec.approval.envelope
+        assert envelope.max_lost_gpu_hours == agreed.limits.max_lost_gpu_hours
 
     def test_applied_twice_it_is_one_plan(self, rig, forecast_file):
         assert upgrader(rig, "apply", str(forecast_file), "--auto-approve").exit_code == 0

@@ -5,6 +5,7 @@ from tests.support.facts import NEW, gang, image, node, snapshot, target
 from tests.support.world import START
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.forecast import forecast
+from upgrader.core.prediction import Prediction
 from upgrader.core.saved import Limits, SavedForecast, Stale, StaleReason, check_saved, dump, limits_of, load
 from upgrader.core.strategy import StrategyFacts
 
@@ -87,13 +88,39 @@ TABLE = {
 }
 
 
+def losing(gpu_hours):
+    """The same forecast, with another prediction of what is lost."""
+    seen = made().forecast
+    return msgspec.structs.replace(seen, prediction=Prediction(lost_gpu_hours=gpu_hours))
+
+
+class TestLoss:
+    AGREED = made(forecast=losing(12.34), limits=limits_of(losing(12.34), STRATEGY))
+
+    def test_agreed_is_what_is_shown(self):
+        assert self.AGREED.limits.max_lost_gpu_hours == 12.4
+
+    def test_as_much_as_agreed(self):
+        assert check_saved(self.AGREED, made(forecast=losing(12.4))) == ()
+
+    def test_more_is_stale(self):
+        assert check_saved(self.AGREED, made(forecast=losing(12.41))) == stale(
+            R.MORE_LOSS, "12.5 GPU-hours would be lost, agreed were 12.4."
+        )
+
+    def test_a_file_of_an_older_release_agreed_to_any(self):
+        before = msgspec.structs.replace(self.AGREED.limits, max_lost_gpu_hours=None)
+        assert check_saved(made(limits=before), made(forecast=losing(1000))) == ()
+
+
 @pytest.mark.parametrize(("fresh", "reasons"), TABLE.values(), ids=TABLE.keys())
 def test_whether_it_still_holds(fresh, reasons):
     assert check_saved(made(), fresh) == reasons
 
 
 def test_agreeing_to_a_forecast_agrees_to_its_interruptions():
-    assert made().limits == Limits(max_interruptions=1, gangs=("ml/Job/train",), placement_unguaranteed=False)
+    limits = msgspec.structs.replace(made().limits, max_lost_gpu_hours=None)
+    assert limits == Limits(max_interruptions=1, gangs=("ml/Job/train",), placement_unguaranteed=False)
 
 
 def test_a_file_comes_back_as_it_was():
