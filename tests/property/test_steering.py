@@ -1,12 +1,10 @@
 """The laws of steering, on templates of every sort and nodes of every sort: each test is one sentence."""
 
-import copy
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.objects import merged
-from upgrader.core.steering import MAINTENANCE, REVISION, Placement, record_of, resume_patch, stop_patch
+from upgrader.core.steering import MAINTENANCE, REVISION, Placement
+from upgrader.core.steering import steered as steer
 
 LABELS = ("zone", "gpu", REVISION)
 VALUES = ("a", "b", "c")
@@ -72,10 +70,7 @@ NODES = st.dictionaries(st.sampled_from(LABELS), st.sampled_from(VALUES))
 
 def steered(spec, left, closure):
     """The template's spec after the restart."""
-    job = {"spec": {"suspend": True, "template": {"spec": copy.deepcopy(spec)}}}
-    return merged(job, resume_patch(spec, Placement(left_behind=tuple(left), closure=closure)))["spec"]["template"][
-        "spec"
-    ]
+    return steer({"spec": spec}, Placement(left_behind=tuple(left), closure=closure))["spec"]
 
 
 def terms_of(spec):
@@ -119,9 +114,6 @@ def test_a_gang_fits_a_node_exactly_if_it_did_before_and_the_revision_is_not_lef
 def test_steering_twice_is_steering_once(spec, left, closure):
     once = steered(spec, left, closure)
     assert steered(once, left, closure) == once
-    assert "template" not in resume_patch(once, Placement(left_behind=tuple(left), closure=closure))["spec"], (
-        "what is so already is not written"
-    )
 
 
 @given(spec=templates(), first=LEFT, second=LEFT, closures=st.tuples(CLOSURES, CLOSURES), node=NODES)
@@ -156,22 +148,3 @@ def test_all_that_is_the_users_is_kept(spec, left, closure):
     for term, before in zip(terms_of(after) or [], terms_of(spec) or [], strict=False):
         kept = [one for one in term.get("matchExpressions", []) if one["key"] != REVISION]
         assert kept == before.get("matchExpressions", [])
-
-
-@given(spec=templates(), left=LEFT, closure=CLOSURES)
-def test_where_nothing_may_be_steered_the_template_is_not_written(spec, left, closure):
-    assert resume_patch(spec, Placement(left_behind=tuple(left), closure=closure), steer=False) == {
-        "metadata": {"annotations": {"gpu-upgrader.io/stopped": None}},
-        "spec": {"suspend": False},
-    }
-
-
-@given(plan=st.text(), request=st.text(), suspended=st.booleans())
-def test_a_stop_is_one_patch_with_its_record_and_a_restart_takes_both_away(plan, request, suspended):
-    job = {"metadata": {"annotations": {"kept": "yes"}}, "spec": {"suspend": suspended, "template": {"spec": {}}}}
-    stopped = merged(job, stop_patch(plan, request, suspended=suspended))
-    record = record_of(stopped["metadata"]["annotations"])
-    assert (record.plan, record.request, record.previous) == (plan, request, suspended)
-    assert stopped["spec"]["suspend"] is True
-    resumed = merged(stopped, resume_patch({}, Placement()))
-    assert resumed == {**job, "spec": {**job["spec"], "suspend": False}}

@@ -98,11 +98,11 @@ class ObjectStore:
 
     def stored(self, kind: ResourceKind[Any], name: str, namespace: str = "") -> Stored | None:
         """The object itself, to be read only."""
-        return self._objects.get(kind.plural, {}).get(self._key(kind, name, namespace))
+        return self._objects.get(_collection(kind), {}).get(self._key(kind, name, namespace))
 
     def all_stored(self, kind: ResourceKind[Any], namespace: str = "") -> Iterator[Stored]:
         """The objects themselves, to be read only, by namespace and name; an empty namespace means all."""
-        found = self._objects.get(kind.plural, {})
+        found = self._objects.get(_collection(kind), {})
         return (found[key] for key in sorted(found) if namespace in ("", key[0]))
 
     def find(self, kind: ResourceKind[Any], name: str, namespace: str = "") -> Object | None:
@@ -185,10 +185,10 @@ class ObjectStore:
     def _keep(self, kind: ResourceKind[Any], value: Object) -> None:
         meta = value["metadata"]
         key = self._key(kind, meta["name"], meta.get("namespace", ""))
-        self._objects.setdefault(kind.plural, {})[key] = Stored(kind, value)
+        self._objects.setdefault(_collection(kind), {})[key] = Stored(kind, value)
 
     def _drop(self, kind: ResourceKind[Any], key: Key) -> None:
-        gone = self._objects.get(kind.plural, {}).pop(key, None)
+        gone = self._objects.get(_collection(kind), {}).pop(key, None)
         if gone is None:
             return
         self._tell(kind, gone.value, None)
@@ -215,6 +215,10 @@ class ObjectStore:
             before, after = _at(old, rule.path), _at(new, rule.path)
             if judge is not None and None not in (before, after) and not judge(after, before):
                 raise ConfigurationError(f"{kind.kind} {new['metadata']['name']} is not valid", details=rule.sentence)
+
+
+def _collection(kind: ResourceKind[Any]) -> str:
+    return f"{kind.plural}.{kind.group}"
 
 
 def _identity(old: Object) -> Object:

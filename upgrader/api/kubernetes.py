@@ -260,3 +260,9 @@ class ControllerRevision(Wire, frozen=True, kw_only=True):
 
 class Namespace(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta
+
+
+class Unread(Wire, frozen=True, kw_only=True):
+    """An object of which we need no more than that it is there."""
+
+    metadata: ObjectMeta

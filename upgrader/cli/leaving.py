@@ -1,7 +1,7 @@
 """`upgrader uninstall`: nothing of ours stays stopped or marked, then our objects go.
 
 The controller does the taking back (law 9); this asks for it, waits for it, and then removes what is left: labels,
-taints of visits that failed, records on Jobs. What people set (the label skip, cordons) stays.
+taints of visits that failed, records on owners of gangs. What people set (the label skip, cordons) stays.
 """
 
 import asyncio
@@ -9,28 +9,30 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from upgrader.api import names
 from upgrader.api.kinds import KINDS
-from upgrader.api.kubernetes import Job, Node
+from upgrader.api.kubernetes import Node
 from upgrader.api.resources import (
     CHECKPOINT_REQUESTS,
     CONTROLLER_REVISIONS,
     DAEMONSETS,
     DRIVER_IMAGES,
     GPU_STACKS,
-    JOBS,
     NODE_UPGRADES,
     NODES,
     UPGRADE_PLANS,
     ResourceKind,
 )
 from upgrader.cli import consent
-from upgrader.core import steering
+from upgrader.core import steering, switching
 from upgrader.core.errors import ConflictError, DeadlineError, NotFoundError, UnreachableError
 from upgrader.core.phases import Run, ends
 from upgrader.kube.install import CRDS
-from upgrader.reconcile import marks
+from upgrader.reconcile import marks, owners
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.owners import LiveOwner
 
 POLL_SECONDS = 1.0
 DELETED: tuple[ResourceKind[Any], ...] = (GPU_STACKS, UPGRADE_PLANS, CHECKPOINT_REQUESTS, NODE_UPGRADES, DRIVER_IMAGES)
@@ -68,7 +70,7 @@ async def uninstall(
     for operand in await context.cluster.list(DAEMONSETS, context.stack.namespace):
         if names.LABEL_COMPONENT in operand.metadata.labels:
             await context.cluster.delete(DAEMONSETS, operand.metadata)
-    await _restart_jobs(context, tell)
+    await _restart_owners(context, tell)
     await _unmark_nodes(context, tell)
     if crds:
         for custom in KINDS:
@@ -165,21 +167,35 @@ async def _delete_all(context: Context, kind: ResourceKind[Any], tell: Tell) -> 
         tell(f"{len(found)} {kind.kind}{'s' if len(found) > 1 else ''} deleted")
 
 
-async def _restart_jobs(context: Context, tell: Tell) -> None:
-    """Jobs that still carry our record: their conversation is gone, so they are restarted here."""
-    for job in await context.cluster.list(JOBS):
-        if names.ANNOTATION_FENCE in job.metadata.annotations:
-            await _patched(context, JOBS, job, lambda _: {"metadata": {"annotations": {names.ANNOTATION_FENCE: None}}})
-        if steering.record_of(job.metadata.annotations) is None:
-            continue
-        await _patched(context, JOBS, job, _restart)
-        tell(f"job {job.metadata.namespace}/{job.metadata.name} is restarted")
+async def _restart_owners(context: Context, tell: Tell) -> None:
+    """Owners that still carry a mark of ours: their conversation is gone, so they are restarted here."""
+    version = await context.cluster.version()
+    for one in await owners.marked(context):
+        for attempt in range(1, consent.ATTEMPTS + 1):
+            try:
+                if await _freed(context, one, version):
+                    tell(f"{one.row.kind.lower()} {one.meta.namespace}/{one.meta.name} is restarted")
+                break
+            except ConflictError:
+                if attempt == consent.ATTEMPTS:
+                    raise
 
 
-def _restart(job: Job) -> dict[str, Any] | None:
-    if steering.record_of(job.metadata.annotations) is None:
-        return None
-    return steering.resume_patch(job.spec.template.spec, steering.Placement())
+async def _freed(context: Context, owner: LiveOwner, version: str) -> bool:
+    """Whether it was restarted: as it is now, without what our own restarts had put into its templates."""
+    found = await context.cluster.get(owner.resource, owner.meta.name, owner.meta.namespace)
+    if found is None or found["metadata"]["uid"] != owner.meta.uid:
+        return False
+    live = msgspec.structs.replace(owner, body=found)
+    record = switching.record_of(live.meta.annotations)
+    if record is not None:
+        placement = steering.Placement() if steering.possible(live.row, version) else None
+        live = await owners.restart(context, live, record.request, placement)
+    if names.ANNOTATION_FENCE in live.meta.annotations:
+        await context.cluster.merge(
+            live.resource, live.meta, {"metadata": {"annotations": {names.ANNOTATION_FENCE: None}}}
+        )
+    return record is not None
 
 
 async def _unmark_nodes(context: Context, tell: Tell) -> None:
@@ -209,7 +225,7 @@ def _unmark(node: Node) -> dict[str, Any] | None:
 async def _patched(
     context: Context,
     kind: ResourceKind[Any],
-    one: Any,  # noqa: ANN401 - a Job or a Node
+    one: Any,  # noqa: ANN401 - a Node
     patch: Callable[[Any], dict[str, Any] | None],
 ) -> None:
     """Patch what was read; read it again when somebody else wrote it meanwhile."""

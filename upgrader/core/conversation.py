@@ -15,15 +15,17 @@ from upgrader.core.phases import NodePhase, RequestPhase, ends
 
 
 class OwnerFacts(Struct, frozen=True, kw_only=True):
-    """The Job of a gang as it is now."""
+    """The owner of a gang as it is now."""
 
     present: bool = True  # False: deleted, or another object of that name
-    suspended: bool = False
+    suspended: bool = False  # its switch is off
     stopped_by: str = ""  # request recorded in our stop annotation
-    active: int = 0
-    terminating: int = 0
-    finished: bool = False  # Complete or Failed
+    ordered: bool = False  # told to go off by another object, and nothing of that is to be seen yet
+    unconfirmed: bool = False  # off, and its controller has not said so yet
+    active: int = 0  # pods that its status still counts, terminating ones too
+    finished: bool = False  # ended by itself
     wanted: int = 0
+    queued: str = ""  # why a queue does not let it run, as a clause
 
 
 class RequestView(Struct, frozen=True, kw_only=True):
@@ -43,6 +45,7 @@ class RequestView(Struct, frozen=True, kw_only=True):
     owner: OwnerFacts
     acknowledged_step: int | None = None
     progress: tuple[int | None, ...] = ()  # latest step of each present member since the restart
+    forbidden: str = ""  # what forbids to disrupt the gang right now, as a sentence; looked up before the stop
 
 
 class GangClosure(Struct, frozen=True, kw_only=True):
@@ -61,7 +64,7 @@ class GangAct(StrEnum):
     STOP = "suspend"
     RESUME = "resume"
     WITHDRAW = "withdraw"
-    FENCE = "fence"  # the Job's resourceVersion moves on, so that a stop that is still on its way finds a conflict
+    FENCE = "fence"  # the owner's resourceVersion moves on, so that a stop that is still on its way finds a conflict
 
 
 class GangDecision(Struct, frozen=True, kw_only=True):
@@ -214,29 +217,49 @@ def _expired(view: RequestView, closure: GangClosure) -> GangDecision:
 def _stopping(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
     if view.owner.stopped_by != view.name:
         return _stop_now(view, closure, now)
+    if view.owner.ordered:
+        return _ordered(view, closure, now)
     if not view.owner.suspended:
         return _resumed_by_others(view)
-    left = [one for one in view.present if one.uid in view.members and one.phase not in {"Succeeded", "Failed"}]
-    if not left and view.owner.active == 0 and view.owner.terminating == 0:
+    left = [one for one in view.present if one.phase not in {"Succeeded", "Failed"}]
+    if not view.owner.unconfirmed and not left and view.owner.active == 0:
         return _go(view, _R.STOPPED, "Stopped", f"stopped at step {view.acknowledged_step}")
     if closure.undo or all(phase in OVER for phase in closure.nodes) or _past(view.deadline, now):
         return _go(view, _R.RESTARTING, "StopUndone", "the closure was let go while the gang stopped; restarting it")
-    return _stay(view, "Stopping", f"waiting for {len(left) or view.owner.terminating} pod(s) to end")
+    count = len(left) or view.owner.active
+    what = f"{count} pod(s) to end" if count else "its controller to say that it is stopped"
+    return _stay(view, "Stopping", f"waiting for {what}")
+
+
+def _ordered(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
+    """Recorded, and the order may be lost: it is given again while the acknowledgement is good, else all is undone."""
+    if closure.undo or all(phase in OVER for phase in closure.nodes) or _past(view.deadline, now):
+        return _go(view, _R.RESTARTING, "StopUndone", "the closure was let go before the gang stopped")
+    verdict = judgement(view, now)
+    if verdict.verdict is Verdict.WAITING or (verdict.verdict is Verdict.VALID and view.forbidden):
+        return _stay(view, "Stopping", f"not ordered again yet: {view.forbidden or verdict.message}")
+    if verdict.verdict is not Verdict.VALID:
+        return _go(view, _R.RESTARTING, "StopUndone", f"not stopped: {verdict.message}")
+    return _stay(view, "Stopping", "ordered to stop; waiting for its controller to begin", GangAct.STOP)
 
 
 def _stop_now(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
-    """The stop is intended but not in the Job: judged once more, from pods listed for this very step."""
+    """The stop is intended but not in the owner: judged once more, from pods listed for this very step."""
     back = (GangAct.WITHDRAW, GangAct.FENCE)
     if closure.undo or any(phase in OVER for phase in closure.nodes):
         return _go(view, _R.WITHDRAWN, "ClosureLetGo", "the closure was let go before the stop", *back)
     if _past(view.deadline, now):
-        return _go(view, _R.WITHDRAWN, "NotStopped", "the stop did not succeed in time; it trains on", *back)
+        why = view.forbidden or "the stop did not succeed in time"
+        return _go(view, _R.WITHDRAWN, "NotStopped", f"{why}; it trains on", *back)
     verdict = judgement(view, now)
     if verdict.verdict is Verdict.WAITING:
         # Answered before and not readable right now: doubt holds, until parking ends.
         return _stay(view, verdict.verdict, f"not stopped yet: {verdict.message}")
     if verdict.verdict is not Verdict.VALID:
-        return _go(view, _R.WITHDRAWN, verdict.verdict, f"not stopped: {verdict.message}", *back)
+        why = f"{view.forbidden}, until {verdict.message}" if view.forbidden else verdict.message
+        return _go(view, _R.WITHDRAWN, verdict.verdict, f"not stopped: {why}", *back)
+    if view.forbidden:
+        return _stay(view, "DisruptionForbidden", f"not stopped yet: {view.forbidden}")
     return _stay(view, "Stopping", f"stopping at step {view.acknowledged_step}", GangAct.STOP)
 
 
@@ -265,7 +288,11 @@ def _restarting(view: RequestView, now: datetime) -> GangDecision:
     if past and len(past) >= view.owner.wanted and all(past):
         return _go(view, _R.RESTORED, "Restored", f"every member is past step {view.acknowledged_step}")
     if _past(view.deadline, now):
-        return _go(view, _R.ENDED, "NotRestored", f"the gang was not seen past step {view.acknowledged_step} in time")
+        why = f": {view.owner.queued}" if view.owner.queued else ""
+        late = f"the gang was not seen past step {view.acknowledged_step} in time{why}"
+        return _go(view, _R.ENDED, "NotRestored", late)
+    if view.owner.queued:
+        return _stay(view, "WaitingForQueue", f"ordered to run again; {view.owner.queued}")
     return _stay(view, "Restarting", f"{sum(past)} of {view.owner.wanted} member(s) past step {view.acknowledged_step}")
 
 

@@ -12,6 +12,9 @@ class UpgraderError(Exception):
 
     exit_code = 1
 
+    refused = False
+    """Whether this very request was answered with no, for good: nothing of it was done, and others may go through."""
+
     def __init__(self, brief: str, *, details: str = "", resolution: str = "") -> None:
         super().__init__(brief)
         self.brief = brief
@@ -24,6 +27,8 @@ class UpgraderError(Exception):
 
 class ConfigurationError(UpgraderError):
     """A manifest, flag or setting cannot be used as it is."""
+
+    refused = True
 
 
 class StaleForecastError(UpgraderError):
@@ -53,17 +58,25 @@ class RolloutFailedError(UpgraderError):
 class ClusterError(UpgraderError):
     """The API server refused or could not be reached."""
 
+    refused = True
+
 
 class NotFoundError(ClusterError):
     """The object is not there."""
+
+    refused = False
 
 
 class ConflictError(ClusterError):
     """The object changed since it was read, or exists already; read again and decide again."""
 
+    refused = False
+
 
 class ThrottledError(ClusterError):
     """The API server asks to wait (429); `retry_after` in seconds, None where it did not say."""
+
+    refused = False
 
     def __init__(
         self, brief: str, *, retry_after: float | None = None, details: str = "", resolution: str = ""
@@ -74,6 +87,12 @@ class ThrottledError(ClusterError):
 
 class UnreachableError(ClusterError):
     """No answer from the API server: nothing is known, so nothing is decided."""
+
+    refused = False
+
+
+REFUSED = (ClusterError, ConfigurationError)
+"""What the API server, or an admission webhook of it, may say to one request and not to the next."""
 
 
 class LostLeadershipError(UpgraderError):

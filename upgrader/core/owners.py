@@ -1,11 +1,17 @@
 """Owners that a whole gang is stopped and restarted by, as one table: where the switch is and where pods are shaped.
 
-Field names as published by each project; every row is patched on a real API server against its CRD in tests/cluster.
+Field names, states and conditions as published by each project; every row is patched on a real API server against its
+CRD in tests/cluster. A template stands here only where its project lets an affinity be changed while the owner is off:
+JobSet's webhook and Volcano's refuse that, a TrainJob has none, and Kueue would take a changed Job for another one.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 from msgspec import Struct
+
+from upgrader.core.patches import Path, at
 
 
 class Switch(StrEnum):
@@ -25,17 +31,34 @@ class OwnerKind(Struct, frozen=True, kw_only=True):
     version: str
     plural: str
     switch: Switch
-    field: tuple[str, ...]  # of the switch; empty where another object says it
-    templates: tuple[tuple[str, ...], ...] = ()  # pod templates that steering changes; none: it cannot be steered so
+    field: Path  # of the switch; empty where another object says it
+    templates: tuple[Path, ...] = ()  # pod templates that steering changes; none: it cannot be steered so
+    steered_since: tuple[int, int] = (0, 0)  # Kubernetes from which those can be changed while it is off
     conditions: frozenset[str] = frozenset()  # status conditions that say: it has ended
+    proof: str = ""  # status condition that says: it is off; empty: its numbers and pods say it
+    numbers: tuple[Path, ...] = ()  # of pods that it still has; all zero when it is off
+    state: Path = ()  # where it says in one word how it is, for those that do
+    ended: frozenset[str] = frozenset()  # words for: it has ended
+    off: frozenset[str] = frozenset()  # words for: it is off
+    admitted: str = ""  # status condition that says: a queue lets it run
+    waiting: frozenset[str] = frozenset()  # words for: a queue does not let it run yet
+    pod_label: str = ""  # on its pods; empty: they are found through its controller or its selector
+    pod_value: Path = ("metadata", "name")  # where that label's value stands in the owner
 
     @property
     def api_version(self) -> str:
         """As in ownerReferences."""
         return f"{self.group}/{self.version}"
 
+    @property
+    def off_value(self) -> bool | int | None:
+        """What its field holds when it is off; None where it has none."""
+        return _OFF.get(self.switch)
 
+
+_OFF: Mapping[Switch, bool | int] = {Switch.SUSPEND: True, Switch.DEACTIVATE: False, Switch.REPLICAS: 0}
 _TEMPLATE = ("spec", "template")
+_JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 
 OWNERS: tuple[OwnerKind, ...] = (
     OwnerKind(
@@ -46,6 +69,8 @@ OWNERS: tuple[OwnerKind, ...] = (
         switch=Switch.DEACTIVATE,
         field=("spec", "active"),
         conditions=frozenset({"Finished"}),
+        proof="Evicted",
+        admitted="Admitted",
     ),
     OwnerKind(
         kind="TrainJob",
@@ -55,6 +80,8 @@ OWNERS: tuple[OwnerKind, ...] = (
         switch=Switch.SUSPEND,
         field=("spec", "suspend"),
         conditions=frozenset({"Complete", "Failed"}),
+        proof="Suspended",
+        pod_label=_JOBSET_NAME,  # its JobSet has its name
     ),
     OwnerKind(
         kind="JobSet",
@@ -63,8 +90,10 @@ OWNERS: tuple[OwnerKind, ...] = (
         plural="jobsets",
         switch=Switch.SUSPEND,
         field=("spec", "suspend"),
-        templates=(("spec", "replicatedJobs", "*", "template", *_TEMPLATE),),
         conditions=frozenset({"Completed", "Failed"}),
+        proof="Suspended",
+        numbers=(("status", "replicatedJobsStatus", "*", "active"),),
+        pod_label=_JOBSET_NAME,
     ),
     OwnerKind(
         kind="Job",
@@ -74,7 +103,11 @@ OWNERS: tuple[OwnerKind, ...] = (
         switch=Switch.SUSPEND,
         field=("spec", "suspend"),
         templates=(_TEMPLATE,),
+        steered_since=(1, 36),
         conditions=frozenset({"Complete", "Failed"}),
+        numbers=(("status", "active"), ("status", "terminating")),
+        pod_label="batch.kubernetes.io/controller-uid",
+        pod_value=("metadata", "uid"),
     ),
     OwnerKind(
         kind="MPIJob",
@@ -85,6 +118,9 @@ OWNERS: tuple[OwnerKind, ...] = (
         field=("spec", "runPolicy", "suspend"),
         templates=(("spec", "mpiReplicaSpecs", "*", "template"),),
         conditions=frozenset({"Succeeded", "Failed"}),
+        proof="Suspended",
+        numbers=(("status", "replicaStatuses", "*", "active"),),
+        pod_label="training.kubeflow.org/job-name",
     ),
     OwnerKind(
         kind="RayJob",
@@ -97,6 +133,11 @@ OWNERS: tuple[OwnerKind, ...] = (
             ("spec", "rayClusterSpec", "headGroupSpec", "template"),
             ("spec", "rayClusterSpec", "workerGroupSpecs", "*", "template"),
         ),
+        state=("status", "jobDeploymentStatus"),
+        ended=frozenset({"Complete", "Failed"}),
+        off=frozenset({"Suspended"}),
+        pod_label="ray.io/cluster",
+        pod_value=("status", "rayClusterName"),
     ),
     OwnerKind(
         kind="Job",
@@ -105,7 +146,12 @@ OWNERS: tuple[OwnerKind, ...] = (
         plural="jobs",
         switch=Switch.COMMAND,
         field=(),
-        templates=(("spec", "tasks", "*", "template"),),
+        state=("status", "state", "phase"),
+        ended=frozenset({"Completing", "Completed", "Terminating", "Terminated", "Failed"}),
+        off=frozenset({"Aborted"}),
+        waiting=frozenset({"Pending"}),
+        numbers=(("status", "running"), ("status", "pending"), ("status", "terminating")),
+        pod_label="volcano.sh/job-name",
     ),
     OwnerKind(
         kind="StatefulSet",
@@ -115,6 +161,7 @@ OWNERS: tuple[OwnerKind, ...] = (
         switch=Switch.REPLICAS,
         field=("spec", "replicas"),
         templates=(_TEMPLATE,),
+        numbers=(("status", "replicas"),),
     ),
     OwnerKind(
         kind="LeaderWorkerSet",
@@ -127,6 +174,8 @@ OWNERS: tuple[OwnerKind, ...] = (
             ("spec", "leaderWorkerTemplate", "leaderTemplate"),
             ("spec", "leaderWorkerTemplate", "workerTemplate"),
         ),
+        numbers=(("status", "replicas"),),
+        pod_label="leaderworkerset.sigs.k8s.io/name",
     ),
 )
 
@@ -135,3 +184,12 @@ def owner_kind(kind: str, api_version: str) -> OwnerKind | None:
     """The row of an owner, whatever the version of its group; None where we know no switch of it."""
     group = api_version.partition("/")[0]
     return next((row for row in OWNERS if row.kind == kind and row.group == group), None)
+
+
+def pods_of(row: OwnerKind, owner: Mapping[str, Any]) -> str:
+    """Label selector (kubectl's syntax) of all pods of an owner, read whole; empty where it cannot be told."""
+    if row.pod_label:
+        value = at(owner, row.pod_value)
+        return f"{row.pod_label}={value}" if value else ""
+    labels = at(owner, ("spec", "selector", "matchLabels")) or {}
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))

@@ -1,8 +1,8 @@
-"""Stopping and restarting a Job, each as one merge patch that carries its own record; pure.
+"""Where a restarted gang may run, written into pod templates; pure.
 
 Measured on Kubernetes 1.36.3: a Job that had started and was then suspended accepts a changed node affinity and
 toleration in its template together with `suspend: false`, and its new pods carry both. Earlier versions refuse any
-change of a template that has started, so there, and wherever a template need not change, patches leave it alone.
+change of a template that has started, so there, and wherever a template need not change, it is left alone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,14 +11,11 @@ from typing import Any
 import msgspec
 
 from upgrader.core.fleet import NodeFacts
+from upgrader.core.owners import OwnerKind
+from upgrader.core.patches import merged
 from upgrader.core.skew import minor_of
 
-SINCE = (1, 36)
-"""Kubernetes from which the template of a suspended Job that had started can be changed."""
-
 # The same names as in api.names, which is above this layer; a test keeps them equal.
-STOPPED = "gpu-upgrader.io/stopped"
-FENCE = "gpu-upgrader.io/stop-given-up"
 REVISION = "gpu-upgrader.io/revision"
 MAINTENANCE = "gpu-upgrader.io/maintenance"
 
@@ -35,18 +32,10 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     closure: str = ""  # value of the taint that its nodes still carry; empty: it keeps off every node in a visit
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a Job is suspended: only a Job with this annotation is restarted by us."""
-
-    plan: str
-    request: str
-    previous: bool = False
-
-
-def possible(api_server_version: str) -> bool:
-    """Whether a restarted gang can be steered there; an unknown version cannot be relied on."""
+def possible(row: OwnerKind, api_server_version: str) -> bool:
+    """Whether the templates of such an owner can be changed there; an unknown version cannot be relied on."""
     version = minor_of(api_server_version)
-    return version is not None and version >= SINCE
+    return bool(row.templates) and version is not None and version >= row.steered_since
 
 
 def refuge(nodes: Iterable[NodeFacts], revisions: Sequence[str]) -> str:
@@ -60,44 +49,14 @@ def refuge(nodes: Iterable[NodeFacts], revisions: Sequence[str]) -> str:
     return best if offered.get(best) else ""
 
 
-def stop_patch(plan: str, request: str, *, suspended: bool) -> dict[str, Any]:
-    """Suspend and record in one patch. `suspended`: what the Job was before."""
-    record = msgspec.json.encode(Record(plan=plan, request=request, previous=suspended)).decode()
-    return {"metadata": {"annotations": {STOPPED: record}}, "spec": {"suspend": True}}
-
-
-def resume_patch(template_spec: Mapping[str, Any], placement: Placement, *, steer: bool = True) -> dict[str, Any]:
-    """Resume, drop the record, and steer.
+def steered(template: Mapping[str, Any], placement: Placement) -> dict[str, Any]:
+    """A pod template whose pods run only there; an empty placement takes our own expression and toleration away.
 
     What an earlier restart had put there is replaced. The user's own terms and tolerations stay as they are.
-
-    Args:
-        template_spec: the pod spec in the Job's template, as on the wire.
-        placement: where it may run; an empty one takes our own expression and toleration away.
-        steer: whether the template may be changed: false where the API server does not take it, and for a Job that
-            is not suspended (somebody resumed it, and the record alone is dropped).
     """
-    spec: dict[str, Any] = {"suspend": False}
-    changes = _changes(template_spec, placement) if steer else {}
-    if changes:
-        spec["template"] = {"spec": changes}
-    return {"metadata": {"annotations": {STOPPED: None}}, "spec": spec}
-
-
-def fence_patches(request: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Two patches after which the Job is as it was, with a later resourceVersion."""
-    return {"metadata": {"annotations": {FENCE: request}}}, {"metadata": {"annotations": {FENCE: None}}}
-
-
-def record_of(annotations: Mapping[str, str]) -> Record | None:
-    """Our record on a Job; None where there is none, or one that cannot be read (then it is not ours to undo)."""
-    text = annotations.get(STOPPED)
-    if text is None:
-        return None
-    try:
-        return msgspec.json.decode(text, type=Record)
-    except msgspec.MsgspecError:
-        return None
+    changes = _changes(template.get("spec") or {}, placement)
+    whole: dict[str, Any] = merged(template, {"spec": changes}) if changes else dict(template)
+    return whole
 
 
 def _changes(spec: Mapping[str, Any], placement: Placement) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from upgrader.api.resources import CHECKPOINT_REQUESTS, DAEMONSETS, NODE_UPGRADES, PODS, UPGRADE_PLANS, ResourceKind
+from upgrader.api.resources import CHECKPOINT_REQUESTS, DAEMONSETS, NODE_UPGRADES, UPGRADE_PLANS, ResourceKind
 from upgrader.api.v1alpha1 import (
     BatchStatus,
     CheckpointRequest,
@@ -141,15 +141,12 @@ async def create_requests(
     for gang in gangs:
         if gang.name in there or gang.owner is None:
             continue
-        pods = await context.cluster.list(
-            PODS, gang.namespace, labels=f"batch.kubernetes.io/controller-uid={gang.owner.uid}"
-        )
         body = orders.checkpoint_request(
             gang=gang,
             plan=plan.metadata.name,
             batch=batch.number,
             closure=closure.name,
-            request_id=next_request_id(0, pods, int(now.timestamp())),
+            request_id=next_request_id(0, (one.request for one in gang.members), int(now.timestamp())),
             asked_at=now,
             park_seconds=park,
         )

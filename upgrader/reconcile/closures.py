@@ -14,13 +14,13 @@ from upgrader.api.resources import NAMESPACES
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core import steering, timing, visit
 from upgrader.core.conversation import OVER, GangClosure
-from upgrader.core.errors import ConflictError, NotFoundError, ThrottledError, UpgraderError
+from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError, UpgraderError
 from upgrader.core.phases import NodePhase, RequestPhase, ends
 from upgrader.core.visit_facts import ClosureView, NodeView, RequestFacts
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.pod_facts import declared
-from upgrader.reconcile.talks import REFUSED, Talk, advance, read_talk
+from upgrader.reconcile.talks import Talk, advance, read_talk
 from upgrader.reconcile.talks import say as say_of_talk
 from upgrader.reconcile.visit_view import read_visit
 from upgrader.reconcile.visits import perform

@@ -18,6 +18,7 @@ from upgrader.core.declarations import Declared, nearest
 from upgrader.core.disruption import DisruptionBudget, Requirement, Selector, blocked
 from upgrader.core.fleet import Gang, ImageFacts, NodeFacts, Snapshot, Target
 from upgrader.core.gangs import JobFacts, gangs_of
+from upgrader.core.owners import owner_kind
 from upgrader.core.phases import DriverImagePhase, ends
 from upgrader.core.revisions import with_revision
 from upgrader.reconcile.pod_facts import (
@@ -182,10 +183,16 @@ def snapshot_of(seen: Reading, spec: GpuStackSpec, resource: str, now: datetime,
             sorted((facts for one in seen.images if (facts := image_facts(one)) is not None), key=lambda one: one.key)
         ),
         pdb_blocked=blocked(gangs, (disruption_budget(one) for one in seen.budgets)),
-        steering=steering.possible(seen.api_server_version),
+        steering=_steering(seen.api_server_version),
         foreign_unavailable_gpus=_taken_elsewhere(seen.plans, others, stack),
         api_server_version=seen.api_server_version,
     )
+
+
+def _steering(api_server_version: str) -> bool:
+    """Whether the template of a suspended Job can be changed; some other owners' can on any version."""
+    row = owner_kind("Job", JOBS.api_version)
+    return row is not None and steering.possible(row, api_server_version)
 
 
 def _taken_elsewhere(plans: Sequence[UpgradePlan], others: Sequence[NodeFacts], stack: str) -> int:

@@ -133,7 +133,7 @@ def checkpoint_request(
         ValueError: the gang has no such owner; the forecast holds those.
     """
     if gang.owner is None:
-        raise ValueError(f"gang {gang.name} has no owner that could be suspended")
+        raise ValueError(f"gang {gang.name} has no owner that could be switched off")
     members: Sequence[dict[str, str]] = [
         {"pod": one.pod, "uid": one.uid, "node": one.node, "container": one.container}
         for one in gang.members
@@ -152,7 +152,12 @@ def checkpoint_request(
             "gang": gang.name,
             "plan": plan,
             "closure": closure,
-            "owner": {"kind": gang.owner.kind, "name": gang.owner.name, "uid": gang.owner.uid},
+            "owner": {
+                "kind": gang.owner.kind,
+                "apiVersion": gang.owner.api_version,
+                "name": gang.owner.name,
+                "uid": gang.owner.uid,
+            },
             "members": list(members),
             "method": gang.method,
             "requestId": request_id,

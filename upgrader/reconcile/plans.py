@@ -9,11 +9,11 @@ import msgspec
 import structlog
 
 from upgrader.api import names
-from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, NODE_UPGRADES, UPGRADE_PLANS
+from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import BatchStatus, CheckpointRequest, ClosureStatus, GpuStack, NodeUpgrade, UpgradePlan
 from upgrader.core import rollout
 from upgrader.core.drift import drift
-from upgrader.core.errors import ThrottledError, UnreachableError
+from upgrader.core.errors import REFUSED, ThrottledError
 from upgrader.core.fleet import Snapshot, Target
 from upgrader.core.forecast import Forecast, forecast
 from upgrader.core.gang_holds import gang_holds
@@ -23,9 +23,9 @@ from upgrader.core.rollout import PlanDecision
 from upgrader.reconcile import batches, closures, finalizers, observe, plan_status
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.orders import LABEL_BATCH
+from upgrader.reconcile.owners import read_owner
 from upgrader.reconcile.revisions import read_target
 from upgrader.reconcile.strategies import strategy_of
-from upgrader.reconcile.talks import REFUSED
 from upgrader.reconcile.visits import forget
 from upgrader.telemetry import metrics
 
@@ -221,10 +221,10 @@ async def _ask(
         return await batches.create_requests(context, read.plan, batch, closure, read.snapshot, talks), ""
     except ThrottledError:
         raise
-    except UnreachableError as error:
-        log.info("not asked yet", closure=closure.name, because=error.brief)  # doubt holds; askUntil bounds it
-        return expected, ""
     except REFUSED as error:
+        if not error.refused:
+            log.info("not asked yet", closure=closure.name, because=error.brief)  # doubt holds; askUntil bounds it
+            return expected, ""
         log.warning("not asked", closure=closure.name, because=error.brief, details=error.details)
         return expected, str(error)
 
@@ -270,11 +270,9 @@ async def _let_go_of(context: Context, read: Read) -> None:
     past = [one for one in read.visits if one.metadata.labels.get(LABEL_BATCH) != str(open_batch)]
     await forget(context, past)
     for request in read.requests:
-        owner = request.spec.owner
         if ends(request.status.phase) and request.metadata.deletion_timestamp is not None:
-            job = await context.cluster.get(JOBS, owner.name, request.metadata.namespace)
-            gone = job is None or job.metadata.uid != owner.uid
-            if gone and names.FINALIZER in request.metadata.finalizers:
+            owner = await read_owner(context, request.spec.owner, request.metadata.namespace)
+            if owner.body is None and names.FINALIZER in request.metadata.finalizers:
                 await finalizers.take(context, CHECKPOINT_REQUESTS, request.metadata)
 
 

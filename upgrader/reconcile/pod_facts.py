@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from upgrader.api import names
-from upgrader.api.kubernetes import Container, DownwardVolume, ObjectMeta, Pod, Volume, VolumeMount
+from upgrader.api.kubernetes import Container, DownwardVolume, ObjectMeta, OwnerReference, Pod, Volume, VolumeMount
 from upgrader.core.declarations import Declared, instant, nearest
 from upgrader.core.fleet import MemberFacts, Owner
 from upgrader.core.gangs import ENDED, REPLICATED, PodFacts
@@ -58,9 +58,12 @@ def declared(meta: ObjectMeta) -> Declared:
 
 def controller_of(meta: ObjectMeta) -> Owner | None:
     """The one owner that controls an object."""
-    return next(
-        (Owner(kind=one.kind, name=one.name, uid=one.uid) for one in meta.owner_references if one.controller), None
-    )
+    return next((_owner(one) for one in meta.owner_references if one.controller), None)
+
+
+def _owner(reference: OwnerReference) -> Owner:
+    said = {"api_version": reference.api_version} if reference.api_version else {}
+    return Owner(kind=reference.kind, name=reference.name, uid=reference.uid, **said)
 
 
 def replicated(pod: Pod, around: Declared | None = None) -> bool:

@@ -1,37 +1,30 @@
 """The conversation with one gang: read, decide (core.conversation), act, record."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 import structlog
 
-from upgrader.api.kubernetes import Job, ObjectMeta, Pod
-from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, PODS
+from upgrader.api.kubernetes import ObjectMeta, Pod
+from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import Ack, CheckpointRequest
 from upgrader.core import conversation, steering, timing
 from upgrader.core.acknowledgement import Answer
-from upgrader.core.conversation import GangAct, GangClosure, GangDecision, OwnerFacts, RequestView
-from upgrader.core.errors import (
-    ClusterError,
-    ConfigurationError,
-    ConflictError,
-    NotFoundError,
-    ThrottledError,
-    UnreachableError,
-    UpgraderError,
-)
+from upgrader.core.conversation import GangAct, GangClosure, GangDecision, RequestView
+from upgrader.core.errors import REFUSED, ConfigurationError, UpgraderError
+from upgrader.core.fleet import MemberFacts
+from upgrader.core.owner_facts import owner_facts
 from upgrader.core.phases import RequestPhase, ends, row
-from upgrader.reconcile import observe
+from upgrader.core.switching import is_off
+from upgrader.reconcile import observe, owners
 from upgrader.reconcile.context import Context, record
+from upgrader.reconcile.owners import LiveOwner, read_owner, read_pods
 from upgrader.reconcile.ports import Way
 from upgrader.telemetry import metrics
 
 log = structlog.get_logger()
-
-REFUSED = (ClusterError, ConfigurationError)
-"""What the API server, or an admission webhook of it, may say to one request and not to the next."""
 
 Where = Callable[[], steering.Placement]
 """Where a gang may be restarted; asked only when it is, since it looks at all nodes."""
@@ -42,10 +35,10 @@ _BY_CLOSURE = frozenset({_R.ASKING, _R.PARKED, _R.EXPIRED})
 
 
 class Talk(msgspec.Struct, frozen=True, kw_only=True):
-    """A CheckpointRequest, its Job and pods, as read for this step."""
+    """A CheckpointRequest, its owner and pods, as read for this step."""
 
     request: CheckpointRequest
-    job: Job | None
+    owner: LiveOwner
     pods: tuple[Pod, ...]
     view: RequestView
     unread: str = ""  # why its answers or its progress could not be read; then there is none of them
@@ -60,27 +53,42 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read_talk(context: Context, request: CheckpointRequest, resource: str) -> Talk:
     """The gang as it is now; answers and progress are read only in the phases that need them."""
-    namespace = request.metadata.namespace
-    job = await context.cluster.get(JOBS, request.spec.owner.name, namespace)
+    owner = await read_owner(context, request.spec.owner, request.metadata.namespace)
     pods: Sequence[Pod] = ()
     if not ends(request.status.phase):
-        selector = f"batch.kubernetes.io/controller-uid={request.spec.owner.uid}"
-        pods = await context.cluster.list(PODS, namespace, labels=selector)
-    answers, progress, unread = await _said(context, request, job, pods)
-    view = _view(request, job, pods, answers, progress, resource)
-    return Talk(request=request, job=job, pods=tuple(pods), view=view, unread=unread)
+        pods = await read_pods(context, owner, request)
+    members = _members(request, pods, resource)
+    about_to_stop = request.status.phase is _R.STOPPING and owner.body is not None and not _is_off(owner)
+    answers, progress, unread = await _said(context, request, pods, about_to_stop=about_to_stop)
+    forbidden = ""
+    if about_to_stop:
+        forbidden = await owners.forbidden(context, request.spec.gang, owner, pods, members)
+    view = _view(request, owner, members, answers, progress, forbidden)
+    return Talk(request=request, owner=owner, pods=tuple(pods), view=view, unread=unread)
+
+
+def _is_off(owner: LiveOwner) -> bool:
+    return owner.body is not None and is_off(owner.row, owner.body)
+
+
+def _members(request: CheckpointRequest, pods: Sequence[Pod], resource: str) -> tuple[MemberFacts, ...]:
+    containers = {member.uid: member.container for member in request.spec.members}
+    return tuple(
+        observe.member_facts(pod, resource, containers.get(pod.metadata.uid, ""))
+        for pod in pods
+        if pod.status.phase != "Failed" or pod.metadata.uid in containers
+    )
 
 
 async def _said(
-    context: Context, request: CheckpointRequest, job: Job | None, pods: Sequence[Pod]
+    context: Context, request: CheckpointRequest, pods: Sequence[Pod], *, about_to_stop: bool
 ) -> tuple[tuple[Answer, ...], dict[str, int], str]:
     """Answers, progress, and why neither could be read: that is no answer, and must not keep deadlines from passing."""
     way, recorded = context.ways[request.spec.method], _recorded(request)
-    stopping = request.status.phase is _R.STOPPING and job is not None and not job.spec.suspend
     try:
         if request.status.phase is _R.ASKING:
             return await way.answers(request, pods) or recorded, {}, ""
-        if stopping:
+        if about_to_stop:
             # Asked once more right before the stop: a member that trains on by now has taken its "parked" back.
             return await way.answers(request, pods), {}, ""
         if request.status.phase is _R.RESTARTING:
@@ -88,7 +96,7 @@ async def _said(
             return recorded, dict(await way.progress(request, alive)), ""
     except REFUSED as error:
         log.warning("no answer can be read", gang=request.spec.gang, because=error.brief, details=error.details)
-        return () if stopping else recorded, {}, error.brief
+        return () if about_to_stop else recorded, {}, error.brief
     return recorded, {}, ""
 
 
@@ -98,20 +106,14 @@ def _recorded(request: CheckpointRequest) -> tuple[Answer, ...]:
 
 def _view(
     request: CheckpointRequest,
-    job: Job | None,
-    pods: Sequence[Pod],
+    owner: LiveOwner,
+    present: tuple[MemberFacts, ...],
     answers: tuple[Answer, ...],
     progress: dict[str, int],
-    resource: str,
+    forbidden: str,
 ) -> RequestView:
     spec, status = request.spec, request.status
     asked = timing.parse(spec.asked_at)
-    containers = {member.uid: member.container for member in spec.members}
-    present = [
-        observe.member_facts(pod, resource, containers.get(pod.metadata.uid, ""))
-        for pod in pods
-        if pod.status.phase != "Failed" or pod.metadata.uid in containers
-    ]
     living = [one for one in present if not one.terminating and one.phase == "Running"]
     return RequestView(
         name=request.metadata.name,
@@ -123,26 +125,12 @@ def _view(
         stop_before=timing.after(asked, spec.park_seconds),
         restart_by=timing.parse(status.restart_by) if status.restart_by else None,
         members=tuple(member.uid for member in spec.members),
-        present=tuple(present),
+        present=present,
         answers=answers,
-        owner=owner_facts(job, spec.owner.uid),
+        owner=owner_facts(owner.row, owner.body, spec.owner.uid, len(spec.members)),
         acknowledged_step=status.acknowledged_step,
         progress=tuple(progress.get(one.uid) for one in living),
-    )
-
-
-def owner_facts(job: Job | None, uid: str) -> OwnerFacts:
-    """The Job as the conversation sees it; another Job of the same name is none."""
-    if job is None or job.metadata.uid != uid:
-        return OwnerFacts(present=False)
-    record = steering.record_of(job.metadata.annotations)
-    return OwnerFacts(
-        suspended=job.spec.suspend,
-        stopped_by=record.request if record is not None else "",
-        active=job.status.active,
-        terminating=job.status.terminating,
-        finished=any(one.type in {"Complete", "Failed"} and one.status == "True" for one in job.status.conditions),
-        wanted=observe.job_facts(job).wanted,
+        forbidden=forbidden,
     )
 
 
@@ -152,7 +140,7 @@ async def advance(
     """One step of one conversation; the decision is returned for the log and the tests.
 
     Raises:
-        ConflictError: the Job or a member changed since it was read; the next step looks again.
+        ConflictError: the owner or a member changed since it was read; the next step looks again.
     """
     now = context.clock.now()
     decision = conversation.decide(talk.view, closure, now)
@@ -185,40 +173,25 @@ async def _act(context: Context, talk: Talk, act: GangAct, where: Where) -> None
         case GangAct.WITHDRAW:
             await way.withdraw(request, talk.pods)
         case GangAct.STOP:
-            job = _present(talk)
-            patch = steering.stop_patch(request.spec.plan or "", request.metadata.name, suspended=job.spec.suspend)
-            await context.cluster.merge(JOBS, job.metadata, patch)
+            await owners.stop(context, talk.owner, request)
         case GangAct.RESUME:
             await _resume(context, talk, where)
         case GangAct.FENCE:
-            await _fence(context, talk)
-
-
-async def _fence(context: Context, talk: Talk) -> None:
-    """Whatever refuses this for good refuses a stop that is still on its way too."""
-    meta = _present(talk).metadata
-    try:
-        for patch in steering.fence_patches(talk.request.metadata.name):
-            meta = (await context.cluster.merge(JOBS, meta, patch)).metadata
-    except (ConflictError, NotFoundError, ThrottledError, UnreachableError):
-        raise
-    except REFUSED as error:
-        log.warning("not fenced", gang=talk.request.spec.gang, because=error.brief, details=error.details)
+            await owners.fence(context, talk.owner, request)
 
 
 async def _resume(context: Context, talk: Talk, where: Where) -> None:
-    """Restart, steered where the template may change: not if the Job has ended, nor if somebody else resumed it."""
-    job = _present(talk)
-    template = job.spec.template.spec
-    steer = job.spec.suspend and not talk.view.owner.finished and steering.possible(await context.cluster.version())
+    """Restart, steered where the template may change: not if the gang has ended, nor if somebody else resumed it."""
+    facts, owner = talk.view.owner, talk.owner
+    steer = facts.suspended and not facts.finished and steering.possible(owner.row, await context.cluster.version())
     try:
-        await context.cluster.merge(JOBS, job.metadata, steering.resume_patch(template, where(), steer=steer))
+        await owners.restart(context, owner, talk.view.name, where() if steer else None)
     except ConfigurationError as error:
         if not steer or talk.view.deadline is None or context.clock.now() < talk.view.deadline:
             raise
         # Refused until the deadline: what we stopped we restart (law 9), even where nobody can say on which node.
         log.warning("restarted without steering", gang=talk.request.spec.gang, because=error.brief)
-        await context.cluster.merge(JOBS, job.metadata, steering.resume_patch({}, steering.Placement(), steer=False))
+        await owners.restart(context, owner, talk.view.name, None)
 
 
 async def say(context: Context, talk: Talk, error: UpgraderError) -> None:
@@ -228,16 +201,11 @@ async def say(context: Context, talk: Talk, error: UpgraderError) -> None:
         await record(context, CHECKPOINT_REQUESTS, talk.request.metadata, status)
 
 
-def _present(talk: Talk) -> Job:
-    if talk.job is None:
-        raise NotFoundError(f"job {talk.request.spec.owner.name} of gang {talk.request.spec.gang} is gone")
-    return talk.job
-
-
 async def _ask_again(context: Context, talk: Talk) -> None:
     """The spec first: a crash before the status is written finds an expired conversation with a fresh id."""
     now = context.clock.now()
-    request_id = next_request_id(talk.view.request_id, talk.pods, int(now.timestamp()))
+    seen = (observe.asked_id(pod) for pod in talk.pods)
+    request_id = next_request_id(talk.view.request_id, seen, int(now.timestamp()))
     patch = {"spec": {"requestId": request_id, "askedAt": timing.show(now)}}
     written = await context.cluster.merge(CHECKPOINT_REQUESTS, talk.request.metadata, patch)
     context.crash.reached(("CheckpointRequest", talk.view.phase.value, "after-act"))
@@ -245,10 +213,9 @@ async def _ask_again(context: Context, talk: Talk) -> None:
     await record(context, CHECKPOINT_REQUESTS, written.metadata, status, left=talk.view.phase, entered=_R.ASKING)
 
 
-def next_request_id(last: int, pods: Sequence[Pod], now: int) -> int:
+def next_request_id(last: int, seen: Iterable[str], now: int) -> int:
     """max(now in seconds, 1 + the highest id on any member): it grows even when objects were cleaned away."""
-    seen = [int(one) for one in (observe.asked_id(pod) for pod in pods) if one.isdecimal()]
-    return max(now, 1 + max((last, *seen)))
+    return max(now, 1 + max((last, *(int(one) for one in seen if one.isdecimal()))))
 
 
 def _status(context: Context, talk: Talk, decision: GangDecision, ask_until: str | None) -> dict[str, Any]:
@@ -305,8 +272,8 @@ def _deadline(phase: RequestPhase, now: datetime, ask_until: str | None) -> str 
 
 
 async def _tell(context: Context, talk: Talk, decision: GangDecision) -> None:
-    """Events on the job: its owner learns there why it was stopped, and that it came back."""
-    if decision.phase is talk.view.phase or talk.job is None:
+    """Events on the owner: whose job it is learns there why it was stopped, and that it came back."""
+    if decision.phase is talk.view.phase or talk.owner.body is None:
         return
     plan = talk.request.spec.plan
     texts = {
@@ -318,7 +285,12 @@ async def _tell(context: Context, talk: Talk, decision: GangDecision) -> None:
     }
     if decision.phase in texts:
         reason, message = texts[decision.phase]
-        meta = ObjectMeta(name=talk.job.metadata.name, namespace=talk.job.metadata.namespace, uid=talk.job.metadata.uid)
+        whole, resource = talk.owner.meta, talk.owner.resource
         await context.cluster.event(
-            meta, "Job", "batch/v1", reason=reason, message=message, warning=decision.phase is _R.ENDED
+            ObjectMeta(name=whole.name, namespace=whole.namespace, uid=whole.uid),
+            resource.kind,
+            resource.api_version,
+            reason=reason,
+            message=message,
+            warning=decision.phase is _R.ENDED,
         )

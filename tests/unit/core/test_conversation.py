@@ -248,12 +248,12 @@ CASES = {
         go(R.ENDED, "SuspendedByOthers", "the job was suspended by somebody else, who restarts it too"),
     ),
     "pods of a stopped gang are waited for": (
-        view(R.STOPPING, owner={**OURS, "active": 0, "terminating": 2}),
+        view(R.STOPPING, owner={**OURS, "active": 2}),
         DRAINING,
         go(R.STOPPING, "Stopping", "waiting for 2 pod(s) to end"),
     ),
     "pods are gone and the job has not noticed": (
-        stopped(R.STOPPING, owner={"terminating": 1}),
+        stopped(R.STOPPING, owner={"active": 1}),
         DRAINING,
         go(R.STOPPING, "Stopping", "waiting for 1 pod(s) to end"),
     ),
@@ -263,12 +263,12 @@ CASES = {
         go(R.STOPPED, "Stopped", "stopped at step 100"),
     ),
     "a pod ignores SIGTERM until the deadline": (
-        view(R.STOPPING, owner={**OURS, "active": 0, "terminating": 1}, deadline=PAST),
+        view(R.STOPPING, owner={**OURS, "active": 1}, deadline=PAST),
         DRAINING,
         go(R.RESTARTING, "StopUndone", "the closure was let go while the gang stopped; restarting it"),
     ),
     "the plan is aborted while the gang stops": (
-        view(R.STOPPING, owner={**OURS, "active": 0, "terminating": 1}),
+        view(R.STOPPING, owner={**OURS, "active": 1}),
         around(N.DRAINING, undo=True),
         go(R.RESTARTING, "StopUndone", "the closure was let go while the gang stopped; restarting it"),
     ),

@@ -1,8 +1,10 @@
 import pytest
 
+from tests.support.objects import merged
 from upgrader.api import names
 from upgrader.core import steering
-from upgrader.core.steering import Placement, Record, record_of, resume_patch
+from upgrader.core.owners import OWNERS, owner_kind
+from upgrader.core.steering import Placement, possible, steered
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 OURS = {"key": "gpu-upgrader.io/revision", "operator": "NotIn", "values": ["old"]}
@@ -46,47 +48,37 @@ CASES = {
 
 @pytest.mark.parametrize(("before", "changes"), CASES.values(), ids=CASES)
 def test_a_restart_steers(before, changes):
-    assert resume_patch(before, Placement(left_behind=("old",), closure="c-1")) == {
-        "metadata": {"annotations": {"gpu-upgrader.io/stopped": None}},
-        "spec": {"suspend": False, "template": {"spec": changes}},
-    }
+    after = steered({"spec": before}, Placement(left_behind=("old",), closure="c-1"))
+    assert after == {"spec": merged(before, changes)}
 
 
 def test_a_restart_without_anything_to_avoid_takes_our_marks_away():
     before = {"affinity": affinity({"matchExpressions": [OURS]}), "tolerations": [TOLERATION]}
-    assert resume_patch(before, Placement())["spec"] == {
-        "suspend": False,
-        "template": {"spec": {"affinity": {"nodeAffinity": {REQUIRED: None}}, "tolerations": []}},
-    }
+    assert steered({"spec": before}, Placement()) == {"spec": {"affinity": {"nodeAffinity": {}}, "tolerations": []}}
 
 
-def test_a_template_that_need_not_change_is_not_written():
-    assert resume_patch({"tolerations": None, "affinity": {"nodeAffinity": None}}, Placement())["spec"] == {
-        "suspend": False
-    }
+def test_a_template_that_need_not_change_is_not_changed():
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"tolerations": None, "affinity": {"nodeAffinity": None}}}
+    assert steered(template, Placement()) == template
 
 
-RECORDS = {
-    "ours": ('{"plan":"p","request":"r","previous":false}', Record(plan="p", request="r")),
-    "of a release that knows more": ('{"plan":"p","request":"r","at":"now"}', Record(plan="p", request="r")),
-    "half written by somebody": ('{"plan":"p"}', None),
-    "no JSON": ("yes", None),
+STEERED = {
+    "v1.36.0": {"Job", "MPIJob", "RayJob", "StatefulSet", "LeaderWorkerSet"},
+    "v1.35.9": {"MPIJob", "RayJob", "StatefulSet", "LeaderWorkerSet"},
+    "": set(),
 }
 
 
-@pytest.mark.parametrize(("text", "expected"), RECORDS.values(), ids=RECORDS)
-def test_a_record_is_read_or_is_not_ours(text, expected):
-    assert record_of({"gpu-upgrader.io/stopped": text}) == expected
+@pytest.mark.parametrize(("version", "kinds"), STEERED.items(), ids=[f"on {one or 'unknown'}" for one in STEERED])
+def test_templates_can_be_changed_where_their_project_and_this_version_let_them(version, kinds):
+    assert {row.kind for row in OWNERS if possible(row, version)} == kinds
 
 
-def test_without_the_annotation_nothing_is_ours():
-    assert record_of({}) is None
+def test_a_row_is_found_whatever_the_version_of_its_group():
+    assert owner_kind("Workload", "kueue.x-k8s.io/v1beta2") == owner_kind("Workload", "kueue.x-k8s.io/v1beta1")
+    assert owner_kind("Job", "batch.volcano.sh/v1alpha1") != owner_kind("Job", "batch/v1")
+    assert owner_kind("Deployment", "apps/v1") is None
 
 
 def test_the_names_are_those_of_the_api():
-    assert (steering.STOPPED, steering.FENCE, steering.REVISION, steering.MAINTENANCE) == (
-        names.ANNOTATION_STOPPED,
-        names.ANNOTATION_FENCE,
-        names.LABEL_REVISION,
-        names.TAINT_MAINTENANCE,
-    )
+    assert (steering.REVISION, steering.MAINTENANCE) == (names.LABEL_REVISION, names.TAINT_MAINTENANCE)

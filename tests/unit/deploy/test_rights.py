@@ -3,20 +3,32 @@
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 
+import msgspec
 import pytest
 import yaml
 
 from tests.support.cluster import Use
+from tests.support.manifests import checkpoint_request
+from tests.support.owners import owner
 from tests.support.repository import ROOT
 from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.kinds import KINDS
+from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import JOBS, NODE_UPGRADES, NODES, PODS, UPGRADE_PLANS
+from upgrader.api.v1alpha1 import CheckpointRequest
+from upgrader.api.v1alpha1.checkpoint_request import OwnerRef
 from upgrader.core.errors import ConflictError
 from upgrader.core.orders import OrderResult, Reason
+from upgrader.core.owners import OWNERS
 from upgrader.core.phases import NodePhase
+from upgrader.core.steering import Placement
 from upgrader.kube.lease import LEASES
+from upgrader.reconcile import owners
+from upgrader.reconcile.context import Context
+from upgrader.reconcile.owners import LiveOwner, resource_of
 
 SYSTEM = "gpu-upgrader-system"
 JOBS_IN = "default"
@@ -105,12 +117,34 @@ async def bereft() -> set[Use]:
     return rig.cluster.uses
 
 
+async def switched() -> set[Use]:
+    """An owner of each kind is stopped, the stop is given up, and it is restarted."""
+    rig = Rig()
+    for row in OWNERS:
+        resource = resource_of(row, row.api_version)
+        made = rig.cluster.store.put(resource, owner(row, f"{row.kind}-{row.group}".lower()))
+        request = msgspec.convert(checkpoint_request(row.kind.lower()), CheckpointRequest)
+        reference = OwnerRef(
+            kind=row.kind, api_version=row.api_version, name=made["metadata"]["name"], uid=made["metadata"]["uid"]
+        )
+        for act in (owners.stop, owners.fence, partial(restarted, request=request)):
+            live = await owners.read_owner(rig.context, reference, JOBS_IN)
+            await owners.read_pods(rig.context, live, request)
+            await owners.forbidden(rig.context, request.spec.gang, live, [Pod(metadata=live.meta)], [])
+            await act(rig.context, live, request)
+    return rig.cluster.uses
+
+
+async def restarted(context: Context, live: LiveOwner, *_: object, request: CheckpointRequest) -> None:
+    await owners.restart(context, live, request.metadata.name, Placement())
+
+
 @pytest.fixture(scope="module")
 def uses() -> set[Use]:
     """What the controller does in a rollout, in one that is undone, with somebody else's pod in the way, for a node
-    that cannot be installed at first, and for one that is deleted.
+    that cannot be installed at first, for one that is deleted, and to owners of each kind.
     """
-    runs = (rollout("Go"), rollout("AbortAndUndo"), repaired(), bereft())
+    runs = (rollout("Go"), rollout("AbortAndUndo"), repaired(), bereft(), switched())
     return set().union(*(asyncio.run(one) for one in runs))
 
 

@@ -203,7 +203,7 @@ async def test_a_stop_that_was_given_up_cannot_land_any_more(rig: Rig) -> None:
     merge, late = rig.cluster.merge, []
 
     async def slow(kind, meta, patch, subresource=""):
-        if kind is JOBS and patch.get("spec", {}).get("suspend"):
+        if kind.kind == "Job" and patch.get("spec", {}).get("suspend"):
             late.append((meta, patch))
             rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Abort"}})
             raise UnreachableError("no answer from the API server")

@@ -10,7 +10,8 @@ from upgrader.core.phases import RequestPhase
 
 
 class OwnerRef(Resource, frozen=True, kw_only=True):
-    kind: Annotated[Literal["Job"], described("Kind that is suspended. Only Job works today.")]
+    kind: Annotated[Text, described("Kind that is switched off and on; docs/owners.md lists those that can be.")]
+    api_version: Annotated[Text, described("Its group and version.")] = "batch/v1"
     name: Annotated[Text, described("Its name.")]
     uid: Annotated[Text, described("Its uid.")]
 
@@ -28,7 +29,7 @@ class CheckpointRequestSpec(Resource, frozen=True, kw_only=True):
     gang: Annotated[Text, described("Name of the gang.")]
     plan: Annotated[str | None, described("Plan that asks.")] = None
     closure: Annotated[str | None, described("Closure of the gang: its gangs are judged together.")] = None
-    owner: Annotated[OwnerRef, described("What is suspended and resumed.")]
+    owner: Annotated[OwnerRef, described("What is switched off and on.")]
     members: Annotated[list[Member], described("Everybody who must acknowledge.")]
     method: Annotated[Literal["file", "api"], described("How is asked and answered.")] = "file"
     request_id: Annotated[int, described("Grows with every asking.")]

@@ -1,0 +1,87 @@
+"""An owner as the conversation with its gang sees it, from the object that the API server sends; pure and total."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from upgrader.core.conversation import OwnerFacts
+from upgrader.core.owners import OwnerKind, Switch
+from upgrader.core.patches import at, every
+from upgrader.core.switching import is_off, record_of
+
+Object = Mapping[str, Any]
+
+
+def owner_facts(row: OwnerKind, owner: Object | None, uid: str, asked: int) -> OwnerFacts:
+    """What can be told of an owner; another object of its name is none.
+
+    Args:
+        row: its row in the table.
+        owner: the object; None: it is not there.
+        uid: of the owner that is meant.
+        asked: how many members were asked, for owners whose fields do not say how many there should be.
+    """
+    if owner is None or at(owner, ("metadata", "uid")) != uid:
+        return OwnerFacts(present=False)
+    record = record_of(at(owner, ("metadata", "annotations")) or {})
+    off = is_off(row, owner)
+    return OwnerFacts(
+        suspended=off,
+        stopped_by=record.request if record is not None else "",
+        ordered=row.switch is Switch.COMMAND and record is not None and not off,
+        unconfirmed=off and not _confirmed(row, owner),
+        active=sum(_numbers(row, owner)),
+        finished=_finished(row, owner),
+        wanted=_wanted(row, owner, asked),
+        queued="" if off else _queued(row, owner),
+    )
+
+
+def holds(owner: Object, condition: str) -> bool:
+    """Whether a status condition is True."""
+    return any(
+        isinstance(one, Mapping) and one.get("type") == condition and one.get("status") == "True"
+        for one in every(owner, ("status", "conditions", "*"))
+    )
+
+
+def _confirmed(row: OwnerKind, owner: Object) -> bool:
+    """Whether its controller says that it is off; a field alone says only that it was told to."""
+    if row.proof and not holds(owner, row.proof):
+        return False
+    return not row.off or at(owner, row.state) in row.off
+
+
+def _finished(row: OwnerKind, owner: Object) -> bool:
+    return any(holds(owner, one) for one in row.conditions) or (bool(row.state) and at(owner, row.state) in row.ended)
+
+
+def _numbers(row: OwnerKind, owner: Object) -> Iterable[int]:
+    return (_count(one) for path in row.numbers for one in every(owner, path))
+
+
+def _wanted(row: OwnerKind, owner: Object, asked: int) -> int:
+    """Pods that should run now."""
+    if row.group == "batch":
+        parallelism = _count(at(owner, ("spec", "parallelism")), 1)
+        completions = _count(at(owner, ("spec", "completions")), parallelism)
+        return max(0, min(parallelism, completions - _count(at(owner, ("status", "succeeded")))))
+    if row.group == "apps":
+        return _count(at(owner, row.field), 1)
+    return asked
+
+
+def _queued(row: OwnerKind, owner: Object) -> str:
+    if row.admitted and not holds(owner, row.admitted):
+        said = [
+            str(one.get("message") or one.get("reason") or "")
+            for one in every(owner, ("status", "conditions", "*"))
+            if isinstance(one, Mapping) and one.get("type") == "QuotaReserved"
+        ]
+        return f"its queue has not admitted it{f' ({said[0]})' if said and said[0] else ''}"
+    if row.waiting and at(owner, row.state) in row.waiting:
+        return "its queue has not scheduled it"
+    return ""
+
+
+def _count(value: object, otherwise: int = 0) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else otherwise

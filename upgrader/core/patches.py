@@ -1,0 +1,86 @@
+"""Plain JSON objects, changed and compared: what to write so that one becomes another. Nothing is changed in place."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+Json = Any
+Path = tuple[str, ...]
+"""Keys from an object's root; `*` stands for every entry of a list or map."""
+
+
+def at(value: Json, path: Path) -> Json:
+    """What is at a path without `*`; None where nothing is."""
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def every(value: Json, path: Path) -> Iterator[Json]:
+    """Everything that is at a path, entries of lists and maps in their order."""
+    if not path:
+        if value is not None:
+            yield value
+        return
+    for inner in _entries(value) if path[0] == "*" else [at(value, path[:1])]:
+        yield from every(inner, path[1:])
+
+
+def put(value: Json, path: Path, new: Json) -> dict[str, Any]:
+    """The object with another value at a path; None removes it, and is no reason to make its parents."""
+    whole = dict(value) if isinstance(value, Mapping) else {}
+    if len(path) > 1:
+        if new is not None or isinstance(whole.get(path[0]), Mapping):
+            whole[path[0]] = put(whole.get(path[0]), path[1:], new)
+    elif new is None:
+        whole.pop(path[0], None)
+    else:
+        whole[path[0]] = new
+    return whole
+
+
+def changed(value: Json, path: Path, change: Callable[[Json], Json]) -> Json:
+    """The object with everything at a path changed; what is not there stays away."""
+    if not path:
+        return change(value)
+    if path[0] != "*":
+        inner = at(value, path[:1])
+        return value if inner is None else {**value, path[0]: changed(inner, path[1:], change)}
+    if isinstance(value, Mapping):
+        return {key: changed(inner, path[1:], change) for key, inner in value.items()}
+    return [changed(inner, path[1:], change) for inner in _entries(value)]
+
+
+def merged(value: Json, patch: Json) -> Json:
+    """RFC 7386: objects are merged, null removes, everything else replaces."""
+    if not isinstance(patch, Mapping):
+        return patch
+    result = dict(value) if isinstance(value, Mapping) else {}
+    for name, part in patch.items():
+        if part is None:
+            result.pop(name, None)
+        else:
+            result[name] = merged(result.get(name), part)
+    return result
+
+
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """The smallest merge patch (RFC 7386) that makes `after` of `before`; a list that differs is written whole.
+
+    Its reader must hold the resourceVersion of `before`, since a list is replaced as it was read.
+    """
+    patch: dict[str, Any] = {name: None for name in before if name not in after}
+    for name, part in after.items():
+        old = before.get(name)
+        if isinstance(part, Mapping) and isinstance(old, Mapping):
+            inner = difference(old, part)
+            if inner:
+                patch[name] = inner
+        elif part != old or name not in before or isinstance(part, bool) is not isinstance(old, bool):
+            patch[name] = part
+    return patch
+
+
+def _entries(value: Json) -> Sequence[Json]:
+    if isinstance(value, Mapping):
+        return list(value.values())
+    return value if isinstance(value, Sequence) and not isinstance(value, str) else []

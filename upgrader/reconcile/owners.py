@@ -1,0 +1,190 @@
+"""Owners of gangs on the API server, whatever their kind: read whole, switched by the row of core.owners, recorded."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import structlog
+
+from upgrader.api import names
+from upgrader.api.kubernetes import ObjectMeta, Pod
+from upgrader.api.resources import COMMANDS, NAMESPACES, PDBS, PODS, ResourceKind
+from upgrader.api.v1alpha1 import CheckpointRequest
+from upgrader.api.v1alpha1.checkpoint_request import OwnerRef
+from upgrader.core import steering, switching
+from upgrader.core.declarations import nearest
+from upgrader.core.disruption import blocked
+from upgrader.core.errors import ConfigurationError, ConflictError, NotFoundError, UpgraderError
+from upgrader.core.fleet import Gang, MemberFacts
+from upgrader.core.owners import OWNERS, OwnerKind, Switch, owner_kind, pods_of
+from upgrader.reconcile import observe
+from upgrader.reconcile.context import Context
+from upgrader.reconcile.pod_facts import controller_of, declared
+
+log = structlog.get_logger()
+
+Object = dict[str, Any]
+
+_MARKS = frozenset({names.ANNOTATION_STOPPED, names.ANNOTATION_FENCE})
+
+
+class LiveOwner(msgspec.Struct, frozen=True, kw_only=True):
+    """An owner as the API server has it now; `body` is None where it is gone or another of its name is there."""
+
+    row: OwnerKind
+    resource: ResourceKind[Object]
+    body: Object | None
+
+    @property
+    def meta(self) -> ObjectMeta:
+        """Its metadata."""
+        return msgspec.convert(self.present["metadata"], ObjectMeta)
+
+    @property
+    def present(self) -> Object:
+        """Its body; NotFoundError where there is none."""
+        if self.body is None:
+            raise NotFoundError(f"the {self.row.kind} of a gang is gone")
+        return self.body
+
+
+def resource_of(row: OwnerKind, api_version: str) -> ResourceKind[Object]:
+    """Where owners of a row are served, in the version that the gang's reference names."""
+    version = api_version.rpartition("/")[2] or row.version
+    return ResourceKind(
+        group=row.group, version=version, kind=row.kind, plural=row.plural, namespaced=True, type=Object
+    )
+
+
+async def read_owner(context: Context, ref: OwnerRef, namespace: str) -> LiveOwner:
+    """The owner that a conversation names, whole.
+
+    Raises:
+        ConfigurationError: a kind that we know no switch of, or that the API server does not serve.
+    """
+    row = owner_kind(ref.kind, ref.api_version)
+    if row is None:
+        raise ConfigurationError(
+            f"a {ref.kind} of {ref.api_version} cannot be stopped and restarted by us",
+            resolution="docs/owners.md lists the kinds that can.",
+        )
+    resource = resource_of(row, ref.api_version)
+    found = await context.cluster.get(resource, ref.name, namespace)
+    return LiveOwner(row=row, resource=resource, body=found if _uid(found) == ref.uid else None)
+
+
+async def read_pods(context: Context, owner: LiveOwner, request: CheckpointRequest) -> Sequence[Pod]:
+    """All pods of the gang as they are now: those of its owner, and members that have lost it."""
+    namespace = request.metadata.namespace
+    members = {member.uid for member in request.spec.members}
+    selector = await _selector(context, owner, namespace)
+    if selector:
+        found = await context.cluster.list(PODS, namespace, labels=selector)
+        return [pod for pod in found if pod.metadata.uid in members or _belongs(pod, owner)]
+    found = await context.cluster.list(PODS, namespace)
+    return [pod for pod in found if pod.metadata.uid in members]
+
+
+async def _selector(context: Context, owner: LiveOwner, namespace: str) -> str:
+    if owner.body is None:
+        return ""
+    if owner.row.switch is not Switch.DEACTIVATE:
+        return pods_of(owner.row, owner.body)
+    bearer = controller_of(owner.meta)
+    if bearer is None:  # a workload of plain pods: they carry its name
+        return f"kueue.x-k8s.io/pod-group-name={owner.meta.name}"
+    row = owner_kind(bearer.kind, bearer.api_version)
+    if row is None:
+        return ""
+    body = await context.cluster.get(resource_of(row, bearer.api_version), bearer.name, namespace)
+    return pods_of(row, body) if body is not None and _uid(body) == bearer.uid else ""
+
+
+def _belongs(pod: Pod, owner: LiveOwner) -> bool:
+    """A selector of a StatefulSet may select pods of others; labels of the other kinds are their controllers' own."""
+    if owner.row.pod_label or owner.row.switch is Switch.DEACTIVATE:
+        return True
+    controller = controller_of(pod.metadata)
+    return controller is not None and controller.uid == owner.meta.uid
+
+
+async def forbidden(
+    context: Context, gang: str, owner: LiveOwner, pods: Sequence[Pod], members: Sequence[MemberFacts]
+) -> str:
+    """Why the gang must not be disrupted right now, as a sentence: a suspend would bypass its PodDisruptionBudgets."""
+    if owner.body is None or not pods:
+        return ""
+    namespace = owner.meta.namespace
+    spaces = await context.cluster.list(NAMESPACES, fields=f"metadata.name={namespace}")
+    around = [declared(owner.meta), *(declared(space.metadata) for space in spaces)]
+    veto = next((found for pod in pods if (found := nearest([declared(pod.metadata), *around]).veto)), "")
+    if veto:
+        return f"annotation {veto} forbids any disruption"
+    budgets = [observe.disruption_budget(one) for one in await context.cluster.list(PDBS, namespace)]
+    alive = tuple(one for one in members if one.phase not in {"Succeeded", "Failed"})
+    name = blocked([Gang(name=gang, namespace=namespace, members=alive)], budgets).get(gang)
+    return f"PodDisruptionBudget {name} does not allow to disrupt it" if name else ""
+
+
+async def marked(context: Context) -> Sequence[LiveOwner]:
+    """Every owner in the cluster that carries a mark of ours, whatever became of its conversation."""
+    found: list[LiveOwner] = []
+    for row in OWNERS:
+        resource = resource_of(row, row.api_version)
+        try:
+            bodies = await context.cluster.list(resource)
+        except ConfigurationError as error:
+            log.debug("not served", kind=row.kind, group=row.group, because=error.brief)  # so nothing of it is stopped
+            continue
+        live = (LiveOwner(row=row, resource=resource, body=body) for body in bodies)
+        found += [
+            one for one in live if {names.ANNOTATION_STOPPED, names.ANNOTATION_FENCE} & one.meta.annotations.keys()
+        ]
+    return found
+
+
+async def stop(context: Context, owner: LiveOwner, request: CheckpointRequest) -> None:
+    """Off, with the record of it: one patch, or the record first and then the order for it."""
+    body, name = owner.present, request.metadata.name
+    record = switching.record_of(owner.meta.annotations)
+    if record is None or record.request != name:
+        patch = switching.stop_patch(owner.row, body, request.spec.plan or "", name)
+        await context.cluster.merge(owner.resource, owner.meta, patch)
+    if owner.row.switch is Switch.COMMAND:
+        await _order(context, owner, name, on=False)
+
+
+async def fence(context: Context, owner: LiveOwner, request: CheckpointRequest) -> None:
+    """The owner's resourceVersion moves on, so that a stop that is still on its way meets a conflict.
+
+    Whatever refuses this for good refuses such a stop too.
+    """
+    meta = owner.meta
+    try:
+        for patch in switching.fence_patches(request.metadata.name):
+            written = await context.cluster.merge(owner.resource, meta, patch)
+            meta = msgspec.convert(written["metadata"], ObjectMeta)
+    except UpgraderError as error:
+        if not error.refused:
+            raise
+        log.warning("not fenced", gang=request.spec.gang, because=error.brief, details=error.details)
+
+
+async def restart(context: Context, owner: LiveOwner, request: str, placement: steering.Placement | None) -> LiveOwner:
+    """On as before, without the record; an order for it comes before the record goes. `request`: name of its stop."""
+    body = owner.present
+    if owner.row.switch is Switch.COMMAND:
+        await _order(context, owner, request, on=True)
+    patch = switching.restart_patch(owner.row, body, placement)
+    return msgspec.structs.replace(owner, body=await context.cluster.merge(owner.resource, owner.meta, patch))
+
+
+async def _order(context: Context, owner: LiveOwner, request: str, *, on: bool) -> None:
+    try:
+        await context.cluster.create(COMMANDS, switching.command(owner.row, owner.present, request, on=on))
+    except ConflictError:
+        log.info("already ordered", owner=owner.meta.name, on=on)
+
+
+def _uid(body: Mapping[str, Any] | None) -> str:
+    return str(body["metadata"]["uid"]) if body is not None else ""
