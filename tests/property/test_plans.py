@@ -1,15 +1,37 @@
 """The laws of plans, on plans of every sort: each test is one sentence."""
 
+from datetime import timedelta
+
+import msgspec
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
-from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, Run, ends, row
-from upgrader.core.rollout import UNDER_WAY, PlanView, Rival, TalkFacts, VisitFacts, decide, goes_first, quiet
+from tests.support.world import START
+from upgrader.core import rollout
+from upgrader.core.phases import NodePhase, OnFailure, PlanPhase, RequestPhase, Run, ends, row
+from upgrader.core.plan_facts import Canaries, Losses, NextBatch
+from upgrader.core.rollout import UNDER_WAY, PlanView, Rival, TalkFacts, Trouble, VisitFacts, decide, goes_first, quiet
 
 P = PlanPhase
 REVISIONS = st.sampled_from(("old", "new", "other"))
 COUNTS = st.integers(0, 2)
 
+TIMES = st.sampled_from((None, None, *(START + timedelta(seconds=seconds) for seconds in (-1, 0, 1, 600))))
+NEXT = st.builds(NextBatch, interruptions=COUNTS, starts_at=TIMES, waits_for=st.sampled_from(("", "the window")))
+LOSSES = st.builds(
+    Losses,
+    actual=st.sampled_from((0.0, 1.0)),
+    expected=st.sampled_from((0.0, 1.0)),
+    approved=st.sampled_from((None, None, 0.0, 1.5, 2.0)),
+)
+CANARIES = st.builds(
+    Canaries,
+    enabled=st.booleans(),
+    batches=st.sampled_from((frozenset(), frozenset({1}))),
+    soak_seconds=st.sampled_from((0, 600)),
+    soak_until=TIMES,
+    unwell=st.sampled_from(((), (), (Trouble(subject="a", reason="CanaryUnwell", message="is not Ready"),))),
+)
 VISITS = st.builds(
     VisitFacts,
     name=st.just("v"),
@@ -58,10 +80,16 @@ def plans(draw, phases=tuple(P)):
         created=draw(st.booleans()),
         visits=tuple(draw(st.lists(VISITS, max_size=2))),
         talks=tuple(draw(st.lists(TALKS, max_size=2))),
-        next_interruptions=draw(COUNTS),
         waiting=draw(COUNTS),
         installs=draw(COUNTS),
-        next_batch=draw(st.booleans()),
+        next_batch=draw(st.none() | NEXT),
+        now=START,
+        reason=draw(st.sampled_from(("", rollout.CANARY_FAILED, rollout.ROLLED_BACK))),
+        harvesting=draw(COUNTS),
+        canaries=draw(CANARIES),
+        losses=draw(LOSSES),
+        deadline=draw(TIMES),
+        on_failure=draw(st.sampled_from((OnFailure.PAUSE, OnFailure.PAUSE, OnFailure.ROLLBACK))),
         synced=draw(st.sampled_from((True, True, False))),
         revision_known=draw(st.booleans()),
     )
@@ -82,7 +110,8 @@ def test_a_batch_is_started_only_by_a_plan_that_may_and_inside_what_was_approved
         assert decision.phase is P.RUNNING
         assert (plan.open_batch, plan.first, plan.run, plan.deleted) == (None, None, Run.GO, False)
         assert plan.synced
-        assert stopped + plan.next_interruptions <= plan.max_interruptions
+        assert stopped + plan.next_batch.interruptions <= plan.max_interruptions
+        assert plan.losses.approved is None or plan.losses.actual + plan.losses.expected <= plan.losses.approved
         assert len(decision.failures) <= plan.tolerated_failures
         assert not decision.undo
 
@@ -106,7 +135,56 @@ def test_a_plan_that_began_ends_only_with_its_batch(plan):
 def test_complete_means_that_no_node_waits_and_nothing_failed(plan):
     decision = decide(plan)
     if decision.phase is P.COMPLETED:
-        assert (plan.waiting, plan.installs, plan.next_batch, decision.failures) == (0, 0, False, ())
+        assert (plan.waiting, plan.installs, plan.harvesting) == (0, 0, 0)
+        assert (plan.next_batch, decision.failures) == (None, ())
+
+
+@given(plans(phases=(P.RUNNING, P.PAUSED)))
+def test_no_batch_starts_before_its_time_in_the_soak_or_after_the_deadline(plan):
+    if decide(plan).start_batch:
+        assert plan.next_batch.starts_at is None or plan.next_batch.starts_at <= plan.now
+        assert plan.deadline is None or plan.now < plan.deadline
+        soak = plan.canaries.soak_until if plan.canaries.enabled else None
+        assert soak is None or soak <= plan.now
+
+
+@given(plans(phases=(P.RUNNING, P.PAUSED)))
+def test_after_a_canary_that_failed_nothing_starts_whatever_is_tolerated(plan):
+    assume(plan.canaries.enabled)
+    plan = msgspec.structs.replace(plan, tolerated_failures=100)
+    decision = decide(plan)
+    failed = any(
+        one.phase is NodePhase.FAILED and one.failure == "NotValid" and one.batch in plan.canaries.batches
+        for one in plan.visits
+    )
+    if failed:
+        assert not decision.start_batch
+        assert decision.phase is not P.COMPLETED
+        assert decision.soak_until is None
+
+
+@given(plans(phases=(P.RUNNING, P.PAUSED)))
+def test_a_soak_begins_once_with_the_end_of_the_canaries(plan):
+    decision = decide(plan)
+    if decision.soak_until is not None:
+        assert decision.end_batch
+        assert plan.canaries.soak_until is None
+        assert plan.open_batch in plan.canaries.batches
+        assert decision.soak_until == plan.now + timedelta(seconds=plan.canaries.soak_seconds)
+
+
+@given(plans(phases=(P.RUNNING, P.PAUSED)))
+def test_what_is_under_way_is_broken_off_only_for_an_abort(plan):
+    aborting = plan.deleted or plan.run in {Run.ABORT, Run.ABORT_AND_UNDO} or not plan.stack_present
+    if plan.open_batch is not None and not aborting:
+        assert not decide(plan).undo
+
+
+@given(plans(phases=(P.RUNNING, P.PAUSED, P.ABORTING)))
+def test_going_back_by_itself_needs_a_plan_that_says_so(plan):
+    if plan.phase is not P.ABORTING and decide(plan).reason == rollout.ROLLED_BACK:
+        assert plan.on_failure is OnFailure.ROLLBACK
+        assert decide(plan).failures
 
 
 @given(plans(phases=(P.RUNNING, P.PAUSED)))

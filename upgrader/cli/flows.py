@@ -17,7 +17,7 @@ from upgrader.core.drift import NodeDrift
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.explain import Explanation
 from upgrader.core.phases import ends
-from upgrader.core.saved import SavedForecast
+from upgrader.core.saved import SavedForecast, consented_loss
 from upgrader.core.strategy import StrategyFacts
 from upgrader.reconcile.context import Context
 
@@ -84,7 +84,9 @@ async def apply(context: Context, path: Path, *, by: str | None, retry: int, agr
         agreed = Consent(
             by=by or consent.whoever(),
             max_interruptions=limits.max_interruptions,
-            max_lost_gpu_hours=limits.max_lost_gpu_hours,
+            max_lost_gpu_hours=consented_loss(limits.max_lost_gpu_hours)
+            if limits.max_lost_gpu_hours is not None
+            else None,
             expendable=saved.strategy.expendable,
             placement_unguaranteed=limits.placement_unguaranteed,
         )

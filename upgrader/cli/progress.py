@@ -16,6 +16,7 @@ from upgrader.core.errors import (
     UnreachableError,
 )
 from upgrader.core.phases import PlanPhase, Run, ends
+from upgrader.core.rollout import CANARY_FAILED, DEADLINE_PASSED, TOO_MANY_FAILURES
 from upgrader.reconcile.context import Context
 
 
@@ -92,13 +93,17 @@ class Verdicts:
         Raises:
             RolloutFailedError: it ended otherwise, or paused because something failed.
             BlockedError: all that is left has been held for long, or needs another approval.
-            DeadlineError: it was followed as long as was asked for.
+            DeadlineError: it was followed as long as was asked for, or its own deadline has passed.
         """
         plan = seen.plan
         self._began = self._began or seen.at
         match plan.status.phase:
             case PlanPhase.COMPLETED:
                 return True
+            case PlanPhase.FAILED if plan.status.reason == DEADLINE_PASSED:
+                raise DeadlineError(
+                    f"plan {plan.metadata.name} ended before all its nodes were upgraded", details=plan.status.message
+                )
             case PlanPhase.ABORTED | PlanPhase.FAILED | PlanPhase.SUPERSEDED:
                 raise RolloutFailedError(
                     f"plan {plan.metadata.name} ended: {plan.status.phase.value}", details=plan.status.message
@@ -134,7 +139,7 @@ class Verdicts:
 
 def _paused(plan: UpgradePlan) -> BlockedError | RolloutFailedError:
     name, status = plan.metadata.name, plan.status
-    if len(status.failures) > plan.spec.tolerated_failures:
+    if status.reason in {CANARY_FAILED, TOO_MANY_FAILURES}:
         return RolloutFailedError(
             f"plan {name} paused by itself",
             details="\n".join(f"{one.subject}: {one.reason}: {one.message}" for one in status.failures),

@@ -14,7 +14,8 @@ from upgrader.core import timing
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.naming import object_name
 from upgrader.core.phases import Run, ends
-from upgrader.core.saved import rounded_up
+from upgrader.core.rollout import CANARY_FAILED
+from upgrader.core.saved import consented_loss
 from upgrader.core.strategy import StrategyFacts
 from upgrader.reconcile import revisions
 from upgrader.reconcile.context import Context
@@ -33,7 +34,7 @@ async def approve(context: Context, name: str | None, *, by: str | None, unguara
     agreed = Consent(
         by=by or consent.whoever(),
         max_interruptions=plan.status.counts.interruptions + saved.limits.max_interruptions,
-        max_lost_gpu_hours=rounded_up(plan.status.lost_gpu_hours.actual + (saved.limits.max_lost_gpu_hours or 0.0)),
+        max_lost_gpu_hours=plan.status.lost_gpu_hours.actual + consented_loss(saved.limits.max_lost_gpu_hours or 0.0),
         expendable=strategy.expendable,
         placement_unguaranteed=unguaranteed or strategy.placement_unguaranteed,
     )
@@ -52,11 +53,12 @@ async def pause(context: Context, name: str | None) -> str:
 
 
 async def resume(context: Context, name: str | None) -> str:
-    """Say Go, and tolerate the failures that there are."""
+    """Say Go, and tolerate the failures that there are; canaries that failed have said what they had to say."""
 
     def go(plan: UpgradePlan) -> dict[str, object]:
         tolerated = max(plan.spec.tolerated_failures, len(plan.status.failures))
-        return {"run": Run.GO.value, "toleratedFailures": tolerated}
+        without = {"strategy": {"canary": {"enabled": False}}} if plan.status.reason == CANARY_FAILED else {}
+        return {"run": Run.GO.value, "toleratedFailures": tolerated, **without}
 
     plan = await consent.amend(context, await consent.plan_named(context, name), go)
     failures = plan.spec.tolerated_failures

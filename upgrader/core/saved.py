@@ -75,6 +75,14 @@ def limits_of(forecast: Forecast, strategy: StrategyFacts) -> Limits:
     )
 
 
+def consented_loss(gpu_hours: float) -> float:
+    """The most GPU-hours that a plan may lose whose forecast expects so many.
+
+    Half as much again and one, since an expectation is exceeded every other time: beyond that somebody is asked again.
+    """
+    return rounded_up(gpu_hours * 1.5 + 1.0)
+
+
 def rounded_up(gpu_hours: float) -> float:
     """To a tenth: what a person reads on the screen is what they agree to."""
     return math.ceil(round(gpu_hours * 10, 6)) / 10

@@ -54,6 +54,7 @@ def batch_status(
     preparing = row(NodePhase.PREPARING).seconds or 0
     return BatchStatus(
         number=number,
+        kind=batch.kind,
         closures=[
             ClosureStatus(
                 name=orders.closure_name(plan.metadata.uid, number, one.nodes),

@@ -13,14 +13,14 @@ from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, NODE_UPGRADE
 from upgrader.api.v1alpha1 import BatchStatus, CheckpointRequest, ClosureStatus, GpuStack, NodeUpgrade, UpgradePlan
 from upgrader.core import rollout
 from upgrader.core.drift import drift
-from upgrader.core.errors import REFUSED, ThrottledError
+from upgrader.core.errors import REFUSED, ConfigurationError, ThrottledError
 from upgrader.core.fleet import Snapshot, Target
 from upgrader.core.forecast import Forecast, forecast
 from upgrader.core.gang_holds import gang_holds
 from upgrader.core.holds import World
 from upgrader.core.phases import NodePhase, PlanPhase, ends
 from upgrader.core.rollout import PlanDecision
-from upgrader.reconcile import batches, closures, finalizers, observe, plan_status
+from upgrader.reconcile import batches, closures, finalizers, observe, plan_status, plan_view, rollbacks
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.orders import LABEL_BATCH
 from upgrader.reconcile.owners import read_owner
@@ -46,6 +46,8 @@ class Read:
     """Revisions that other plans of the stack wait to go to, and that exist; read while this one waits too."""
     snapshot: Snapshot | None = None
     forecast: Forecast | None = None
+    problem: str = ""
+    """Why no forecast can be made, where a person has to correct the plan."""
     cooling: frozenset[str] = frozenset()
 
     @property
@@ -70,7 +72,7 @@ async def step(context: Context, name: str) -> float | None:
     read = await _read(context, plan)
     if over:
         return await _finish(context, read)
-    decision = rollout.decide(plan_status.view(read))
+    decision = rollout.decide(plan_view.view(read, context.clock.now()))
     if decision.start_batch and read.forecast is not None and read.snapshot is not None:
         plan = await _start(context, read, decision)
     else:
@@ -136,10 +138,13 @@ def _forecast(context: Context, read: Read) -> Read:
         return read
     now = context.clock.now()
     retry = timedelta(seconds=plan.spec.checkpoint.retry_seconds)
-    settled, cooling = rollout.settled_nodes(plan_status.visit_facts(read.visits), retry, now)
-    made = forecast(
-        snapshot, target, strategy_of(plan, now), now=now, already=settled | cooling, stopped_gangs=_stopped(read)
-    )
+    settled, cooling = rollout.settled_nodes(plan_view.visit_facts(read.visits), retry, now)
+    try:
+        made = forecast(
+            snapshot, target, strategy_of(plan, now), now=now, already=settled | cooling, stopped_gangs=_stopped(read)
+        )
+    except ConfigurationError as error:  # a time zone that there is not, windows that never open
+        return replace(read, problem=str(error), cooling=cooling)
     return replace(read, forecast=made, cooling=cooling)
 
 
@@ -286,6 +291,6 @@ async def _finish(context: Context, read: Read) -> float | None:
             await finalizers.take(context, CHECKPOINT_REQUESTS, request.metadata)
     if names.FINALIZER in plan.metadata.finalizers:
         plan = await finalizers.take(context, UPGRADE_PLANS, plan.metadata)
-    if plan.metadata.deletion_timestamp is None and plan.spec.run.value == "AbortAndUndo":
-        await plan_status.ensure_undo(context, read, plan)
+    if rollbacks.wanted(plan):
+        await rollbacks.ensure(context, read, plan)
     return None

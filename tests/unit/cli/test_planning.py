@@ -14,7 +14,7 @@ from tests.support.terminal import upgrader
 from tests.unit.cli.conftest import NEXT, QUICK
 from upgrader.api.resources import GPU_STACKS, JOBS, NAMESPACES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import UpgradePlan
-from upgrader.core.saved import load
+from upgrader.core.saved import consented_loss, load
 from upgrader.reconcile.strategies import strategy_of
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -142,7 +142,7 @@ class TestApply:
         assert agreed.strategy.expendable == ("default/Job/solo",)
         assert plan.spec.checkpoint.retry_seconds == 60
         envelope = plan.spec.approval.envelope
-        assert envelope.max_lost_gpu_hours == agreed.limits.max_lost_gpu_hours
+        assert envelope.max_lost_gpu_hours == consented_loss(agreed.limits.max_lost_gpu_hours)
 
     def test_applied_twice_it_is_one_plan(self, rig, forecast_file):
         assert upgrader(rig, "apply", str(forecast_file), "--auto-approve").exit_code == 0

@@ -49,7 +49,20 @@ def test_a_good_end():
 def test_paused_by_a_failure():
     failure = {"subject": "gpu-0", "reason": "KubeletLost", "message": "neither kubelet is well"}
     with pytest.raises(RolloutFailedError, match="gpu-0: KubeletLost: neither kubelet is well"):
-        Verdicts(Patience()).over(seen(phase="Paused", failures=[failure]))
+        Verdicts(Patience()).over(seen(phase="Paused", reason="TooManyFailures", failures=[failure]))
+
+
+def test_a_canary_that_failed_is_a_failure_whatever_is_tolerated():
+    failure = {"subject": "gpu-0", "reason": "NotValid", "message": "no device"}
+    with pytest.raises(RolloutFailedError, match="gpu-0: NotValid") as raised:
+        Verdicts(Patience()).over(seen(phase="Paused", reason="CanaryFailed", failures=[failure]))
+    assert raised.value.exit_code == 6
+
+
+def test_the_plan_s_own_deadline_has_its_exit_code():
+    with pytest.raises(DeadlineError, match="before all its nodes were upgraded") as raised:
+        Verdicts(Patience()).over(seen(phase="Failed", reason="DeadlinePassed", message="the deadline passed"))
+    assert raised.value.exit_code == 5
 
 
 def test_paused_until_somebody_approves_more():

@@ -1,0 +1,29 @@
+"""GPU-hours that a rollout has cost."""
+
+from datetime import timedelta
+
+from tests.support.world import START
+from upgrader.core.loss import Outage, lost_gpu_hours
+
+
+def outage(begin: int, end: int, gpus: int = 8, closure: str = "c") -> Outage:
+    minutes = [START + timedelta(minutes=one) for one in (begin, end)]
+    return Outage(closure=closure, gpus=gpus, begin=minutes[0], end=minutes[1])
+
+
+def test_visits_add_up_and_a_gang_counts_beside_them():
+    visits = [outage(10, 40), outage(10, 25)]
+    assert lost_gpu_hours(visits, []) == 6.0
+    assert lost_gpu_hours(visits, [outage(4, 46, gpus=16)]) == 6.0 + 16 * 12 / 60
+
+
+def test_a_gang_whose_nodes_were_never_visited_lost_all_of_its_wait():
+    assert lost_gpu_hours([outage(0, 60, closure="another")], [outage(0, 30)]) == 12.0
+
+
+def test_a_gang_that_went_on_elsewhere_lost_what_it_waited():
+    assert lost_gpu_hours([outage(5, 65)], [outage(0, 10)]) == 8.67
+
+
+def test_nothing_costs_nothing():
+    assert lost_gpu_hours([], []) == 0.0

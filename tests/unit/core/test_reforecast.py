@@ -1,0 +1,21 @@
+"""What a forecast that was made again says otherwise."""
+
+from upgrader.core.reforecast import Outlook, changes
+
+SKIPPED, BUSY = ("gpu-3", "NodeSkipped"), ("default/Job/x", "GangUndeclared")
+
+
+def test_what_changed_is_said_with_the_holds_that_came_and_went():
+    before = Outlook(nodes=5, interruptions=2, held=1, holds=frozenset({BUSY}))
+    after = Outlook(nodes=5, interruptions=1, held=2, holds=frozenset({SKIPPED}))
+    assert changes(before, after) == (
+        "1 gang(s) to stop instead of 2, 2 node(s) held instead of 1; now held: gpu-3 (NodeSkipped); "
+        "no longer held: default/Job/x (GangUndeclared)"
+    )
+
+
+def test_the_same_is_no_news_and_many_holds_are_counted():
+    assert changes(Outlook(nodes=2), Outlook(nodes=2, holds=frozenset({BUSY}))) == ""
+    many = frozenset((f"gpu-{number}", "NodeSkipped") for number in range(5))
+    said = changes(Outlook(nodes=5), Outlook(nodes=0, held=5, holds=many))
+    assert said.endswith("gpu-0 (NodeSkipped), gpu-1 (NodeSkipped), gpu-2 (NodeSkipped) and 2 more")

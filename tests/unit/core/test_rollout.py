@@ -1,0 +1,150 @@
+"""The next step of a plan, case by case; tests/property/test_plans.py has what must hold for all."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from tests.support.world import START
+from upgrader.core.phases import NodePhase, OnFailure, PlanPhase, RequestPhase, Run
+from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanView, TalkFacts, Trouble, VisitFacts
+from upgrader.core.rollout import decide
+
+LATER = START + timedelta(hours=1)
+PLAN = PlanView(
+    name="up",
+    now=START,
+    phase=PlanPhase.RUNNING,
+    run=Run.GO,
+    deleted=False,
+    approved=True,
+    target_revision="new",
+    stack_present=True,
+    stack_revision="new",
+    started_stack_revision="new",
+    first=None,
+    tolerated_failures=0,
+    max_interruptions=1,
+    batches=1,
+    open_batch=None,
+    created=True,
+)
+GOOD = VisitFacts(name="v", node="a", batch=1, phase=NodePhase.SUCCEEDED)
+BAD = VisitFacts(name="v", node="a", batch=1, phase=NodePhase.FAILED, failure="NotValid", message="no device")
+CANARY = Canaries(enabled=True, batches=frozenset({1}), soak_seconds=600)
+NEXT = NextBatch()
+
+
+def after(**facts):
+    decision = decide(msgspec.structs.replace(PLAN, **facts))
+    return decision.phase.value, decision.reason, decision.message
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"next_batch": NEXT}, ("Running", "BatchStarted", "starting batch 2")),
+        (
+            {"next_batch": NextBatch(starts_at=LATER, waits_for="the window opens")},
+            ("Running", "Waiting", "batch 2 starts at 2026-11-21T10:00:00Z: the window opens"),
+        ),
+        ({"next_batch": NextBatch(starts_at=START)}, ("Running", "BatchStarted", "starting batch 2")),
+        (
+            {"canaries": msgspec.structs.replace(CANARY, soak_until=LATER), "next_batch": NEXT},
+            ("Running", "Soaking", "canaries are upgraded and watched until 2026-11-21T10:00:00Z"),
+        ),
+        (
+            {"next_batch": NextBatch(interruptions=2)},
+            (
+                "Paused",
+                "EnvelopeLeft",
+                "the next batch would stop 2 gang(s), 0 were stopped and 1 approved (upgrader approve)",
+            ),
+        ),
+        (
+            {"next_batch": NEXT, "losses": Losses(actual=3.0, expected=2.5, approved=5.0)},
+            (
+                "Paused",
+                "EnvelopeLeft",
+                "3.0 GPU-hours were lost, 2.5 are expected for the rest and 5.0 approved (upgrader approve)",
+            ),
+        ),
+        (
+            {"next_batch": NEXT, "deadline": START},
+            ("Failed", "DeadlinePassed", "the deadline passed at 2026-11-21T09:00:00Z; what is left stays as it is"),
+        ),
+        ({"deadline": START}, ("Completed", "Done", "every node is on the target revision")),
+        (
+            {"waiting": 1, "harvesting": 2},
+            (
+                "Running",
+                "Held",
+                "1 node(s) are held, see the holds; 2 node(s) are taken when their jobs end by themselves",
+            ),
+        ),
+        ({"problem": "no such zone", "synced": False}, ("Running", "NoForecast", "no such zone")),
+        ({"run": Run.PAUSE, "next_batch": NEXT}, ("Paused", "PausedByPerson", "paused by a person (upgrader resume)")),
+    ],
+)
+def test_what_comes_next(facts, said):
+    assert after(**facts) == said
+
+
+def test_canaries_that_ended_well_are_watched_from_then_on():
+    decision = decide(msgspec.structs.replace(PLAN, open_batch=1, canaries=CANARY, visits=(GOOD,)))
+    assert (decision.end_batch, decision.soak_until) == (True, START + timedelta(seconds=600))
+
+
+def test_a_canary_that_failed_is_not_watched_but_pauses_the_plan_whatever_is_tolerated():
+    failed = msgspec.structs.replace(PLAN, canaries=CANARY, visits=(BAD,), tolerated_failures=9, next_batch=NEXT)
+    assert decide(msgspec.structs.replace(failed, open_batch=1)).soak_until is None
+    said = "paused: a canary failed: a: no device (upgrader resume goes on, upgrader rollback goes back)"
+    assert after(canaries=CANARY, visits=(BAD,), tolerated_failures=9, next_batch=NEXT) == (
+        "Paused",
+        "CanaryFailed",
+        said,
+    )
+    gang = TalkFacts(name="t", gang="g", batch=1, phase=RequestPhase.ENDED, reason="NotRestored", message="lost")
+    assert after(canaries=CANARY, talks=(gang,), tolerated_failures=9, next_batch=NEXT)[1] == "CanaryFailed"
+
+
+def test_a_canary_that_goes_bad_in_the_soak_fails_it_and_stays_failed_until_a_person_goes_on():
+    unwell = (Trouble(subject="a", reason="CanaryUnwell", message="is not Ready any more"),)
+    soaking = msgspec.structs.replace(CANARY, soak_until=LATER, unwell=unwell)
+    assert after(canaries=soaking, visits=(GOOD,), next_batch=NEXT)[:2] == ("Paused", "CanaryFailed")
+    well = msgspec.structs.replace(soaking, unwell=())
+    paused = {"phase": PlanPhase.PAUSED, "reason": "CanaryFailed", "canaries": well, "visits": (GOOD,)}
+    assert after(**paused, next_batch=NEXT)[:2] == ("Paused", "CanaryFailed")
+    accepted = msgspec.structs.replace(soaking, enabled=False)
+    assert after(**paused | {"canaries": accepted}, next_batch=NEXT)[1] == "BatchStarted"
+
+
+def test_after_its_soak_a_canary_is_a_node_like_any_other():
+    unwell = (Trouble(subject="a", reason="CanaryUnwell", message="is not Ready any more"),)
+    soaked = msgspec.structs.replace(CANARY, soak_until=START, unwell=unwell)
+    assert after(canaries=soaked, visits=(GOOD,), next_batch=NEXT)[1] == "BatchStarted"
+
+
+@pytest.mark.parametrize("facts", [{"visits": (BAD,)}, {"visits": (BAD,), "deadline": START, "next_batch": NEXT}])
+def test_a_plan_may_go_back_by_itself(facts):
+    assert after(on_failure=OnFailure.ROLLBACK, **facts) == (
+        "Aborting",
+        "RolledBack",
+        "a: no device; going back to the revision before",
+    )
+    aborting = {"phase": PlanPhase.ABORTING, "reason": "RolledBack", "on_failure": OnFailure.ROLLBACK, **facts}
+    assert after(**aborting) == (
+        "Aborted",
+        "RolledBack",
+        "aborted; nothing is stopped or marked; its nodes are brought back by a plan of their own",
+    )
+
+
+def test_a_person_who_paused_is_not_overruled_by_a_failure():
+    assert after(on_failure=OnFailure.ROLLBACK, visits=(BAD,), run=Run.PAUSE)[1] == "PausedByPerson"
+
+
+def test_at_the_deadline_what_is_under_way_ends_first():
+    running = msgspec.structs.replace(GOOD, phase=NodePhase.VISITING)
+    assert after(deadline=START, open_batch=1, visits=(running,), next_batch=NEXT)[1] == "BatchUnderWay"
+    assert after(deadline=START, open_batch=1, visits=(GOOD,), next_batch=NEXT)[1] == "BatchEnded"

@@ -1,0 +1,35 @@
+"""What a rollout has cost so far, in GPU-hours: GPUs of nodes while they are visited, GPUs of gangs while they wait."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from msgspec import Struct
+
+
+class Outage(Struct, frozen=True, kw_only=True):
+    """GPUs that nobody could use from `begin` to `end`: of a visited node, or of a gang that was parked or stopped."""
+
+    closure: str
+    gpus: int
+    begin: datetime
+    end: datetime
+
+
+def lost_gpu_hours(visits: Iterable[Outage], gangs: Iterable[Outage]) -> float:
+    """GPU-hours lost, rounded to hundredths. While its nodes are visited a gang's GPUs count once, as the nodes'."""
+    away = list(visits)
+    windows: dict[str, tuple[datetime, datetime]] = {}
+    for one in away:
+        begin, end = windows.get(one.closure, (one.begin, one.end))
+        windows[one.closure] = (min(begin, one.begin), max(end, one.end))
+    seconds = sum(one.gpus * (one.end - one.begin).total_seconds() for one in away)
+    seconds += sum(one.gpus * _beside(one, windows.get(one.closure)) for one in gangs)
+    return round(seconds / 3600, 2)
+
+
+def _beside(gang: Outage, window: tuple[datetime, datetime] | None) -> float:
+    whole = (gang.end - gang.begin).total_seconds()
+    if window is None:
+        return whole
+    shared = (min(gang.end, window[1]) - max(gang.begin, window[0])).total_seconds()
+    return whole - max(0.0, shared)

@@ -1,0 +1,169 @@
+"""What the next step of a plan depends on, and what is decided: values of core.rollout and those who fill them."""
+
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from upgrader.core.phases import NodePhase, OnFailure, PlanPhase, RequestPhase, Run, ends
+
+LET_GO = frozenset(
+    {"NotAcknowledged", "SiblingFailed", "NewGpuPod", "AcknowledgementLost", "NotClosed", "NotDrained", "NotPrepared"}
+)
+"""Failures after which the node runs what it ran before and its gang trained on: they are tried again later."""
+
+QUIET = frozenset(
+    {"NotAcknowledged", "SiblingFailed", "NewGpuPod", "AcknowledgementLost", "Aborted", "SiblingReverted"}
+)
+"""Failures that stop nobody's rollout: a workload said no, or the failure is counted at a sibling."""
+
+
+class VisitFacts(Struct, frozen=True, kw_only=True):
+    """A NodeUpgrade of the plan."""
+
+    name: str
+    node: str
+    batch: int
+    phase: NodePhase
+    failure: str = ""
+    message: str = ""
+    ended_at: datetime | None = None
+
+
+class TalkFacts(Struct, frozen=True, kw_only=True):
+    """A CheckpointRequest of the plan."""
+
+    name: str
+    gang: str
+    batch: int
+    phase: RequestPhase
+    reason: str = ""
+    message: str = ""
+    stopped: bool = False
+    late: bool = False  # restarted since its visits took too long
+
+
+class Trouble(Struct, frozen=True, kw_only=True):
+    """A failure as the plan's status shows it."""
+
+    subject: str
+    reason: str
+    message: str
+
+
+class NextBatch(Struct, frozen=True, kw_only=True):
+    """The batch that the forecast would start next."""
+
+    interruptions: int = 0  # gangs that it would stop
+    starts_at: datetime | None = None  # not before; None: now
+    waits_for: str = ""  # what it waits for until then
+
+
+class Canaries(Struct, frozen=True, kw_only=True):
+    """What was visited first, to be watched before anything else is."""
+
+    enabled: bool = False  # a person who resumes a plan whose canaries failed switches them off
+    batches: frozenset[int] = frozenset()  # numbers of the started batches that are canaries
+    soak_seconds: int = 0
+    soak_until: datetime | None = None  # written when they ended
+    unwell: tuple[Trouble, ...] = ()  # canaries that were given back and are not well now
+
+
+class Losses(Struct, frozen=True, kw_only=True):
+    """GPU-hours: what the plan has cost, what its rest is expected to cost, and what was approved."""
+
+    actual: float = 0.0
+    expected: float = 0.0
+    approved: float | None = None  # None: any
+
+
+class PlanView(Struct, frozen=True, kw_only=True):
+    """A plan with everything that its next step depends on."""
+
+    name: str
+    now: datetime
+    phase: PlanPhase
+    run: Run
+    deleted: bool
+    approved: bool
+    target_revision: str
+    stack_present: bool
+    stack_revision: str | None  # update revision of the stack now
+    started_stack_revision: str | None  # and when the plan started
+    first: str | None  # another plan of the stack that goes first: no batch is started meanwhile
+    tolerated_failures: int
+    max_interruptions: int
+    batches: int
+    open_batch: int | None  # number of the batch that has not been ended
+    created: bool  # every visit of the open batch exists
+    reason: str = ""  # why it is where it is, as it was written
+    visits: tuple[VisitFacts, ...] = ()
+    talks: tuple[TalkFacts, ...] = ()
+    next_batch: NextBatch | None = None
+    waiting: int = 0  # drifted nodes that the forecast holds, or that cool down
+    harvesting: int = 0  # nodes that wait for the natural end of their jobs
+    installs: int = 0  # nodes without a driver, which the stack installs by itself
+    canaries: Canaries = Canaries()
+    losses: Losses = Losses()
+    deadline: datetime | None = None  # no batch is started after it
+    on_failure: OnFailure = OnFailure.PAUSE
+    synced: bool = True
+    revision_known: bool = True  # the target's ControllerRevision is written
+    problem: str = ""  # why no forecast can be made, where that is a person's to correct
+
+
+class PlanDecision(Struct, frozen=True, kw_only=True):
+    """The record that is written, and what is done after it."""
+
+    phase: PlanPhase
+    message: str
+    reason: str = ""
+    start_batch: bool = False
+    end_batch: bool = False
+    undo: bool = False  # its visits and conversations are taken back
+    soak_until: datetime | None = None  # canaries have just ended and are watched until then
+    failures: tuple[Trouble, ...] = ()
+
+
+def quiet(view: PlanView) -> bool:
+    """Whether nothing of the plan is under way: no visit, and no gang that is asked, stopped or not yet seen again."""
+    return all(ends(visit.phase) for visit in view.visits) and all(ends(talk.phase) for talk in view.talks)
+
+
+def troubles(view: PlanView) -> tuple[Trouble, ...]:
+    """What a person should look at: failed visits, and gangs that did not come back."""
+    nodes = [
+        Trouble(subject=visit.node, reason=visit.failure, message=visit.message)
+        for visit in view.visits
+        if visit.phase is NodePhase.FAILED and visit.failure not in QUIET
+    ]
+    gangs = [
+        Trouble(subject=talk.gang, reason=talk.reason, message=talk.message)
+        for talk in view.talks
+        if talk.phase is RequestPhase.ENDED and talk.reason == "NotRestored"
+    ]
+    late = [
+        Trouble(subject=talk.gang, reason="RestartByPassed", message="restarted before its visits were over")
+        for talk in view.talks
+        if talk.late
+    ]
+    return (*nodes, *gangs, *late)
+
+
+def settled_nodes(
+    visits: tuple[VisitFacts, ...], retry: timedelta, now: datetime
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Nodes that this plan does not take again, and those that it leaves alone for a while.
+
+    A node whose closure was let go is tried again after `retry`; one that failed in the visit is a person's.
+    """
+    latest = {visit.node: visit for visit in sorted(visits, key=lambda one: one.batch)}
+    settled, cooling = set(), set()
+    for node, visit in latest.items():
+        if not ends(visit.phase) or visit.phase is NodePhase.GONE:
+            continue
+        # A node that was given back stays settled: the cache may still show it as it was before.
+        if visit.phase is NodePhase.SUCCEEDED or visit.failure not in LET_GO:
+            settled.add(node)
+        elif visit.ended_at is not None and now < visit.ended_at + retry:
+            cooling.add(node)
+    return frozenset(settled), frozenset(cooling)

@@ -1,0 +1,237 @@
+"""From a plan's objects to the values that core.rollout decides on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade, UpgradePlan
+from upgrader.core import timing
+from upgrader.core.catalogue import Catalogue
+from upgrader.core.forecast import BatchKind
+from upgrader.core.loss import Outage, lost_gpu_hours
+from upgrader.core.phases import NodePhase, ends
+from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanView, TalkFacts, Trouble, VisitFacts
+from upgrader.core.rivals import Rival, goes_first
+from upgrader.reconcile.orders import LABEL_BATCH
+from upgrader.reconcile.strategies import deadline_of
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from upgrader.reconcile.plans import Read
+
+
+def view(read: Read, now: datetime) -> PlanView:
+    """The values that `core.rollout.decide` works on."""
+    plan, made, batch = read.plan, read.forecast, read.open_batch
+    stack_revision = read.stack.status.update_revision if read.stack is not None else None
+    others = [
+        _rival(one, startable=one.spec.target_revision in {*read.kept, stack_revision})
+        for one in read.others
+        if one.spec.stack == plan.spec.stack
+    ]
+    started = timing.parse(plan.status.started_at) if plan.status.started_at else None
+    return PlanView(
+        name=plan.metadata.name,
+        now=now,
+        phase=plan.status.phase,
+        reason=plan.status.reason,
+        run=plan.spec.run,
+        deleted=plan.metadata.deletion_timestamp is not None,
+        approved=plan.spec.approval is not None,
+        target_revision=plan.spec.target_revision,
+        stack_present=read.stack is not None and read.stack.metadata.deletion_timestamp is None,
+        stack_revision=stack_revision,
+        started_stack_revision=plan.status.stack_revision,
+        first=goes_first(_rival(plan), others),
+        tolerated_failures=plan.spec.tolerated_failures,
+        max_interruptions=plan.spec.approval.envelope.max_interruptions if plan.spec.approval else 0,
+        batches=len(plan.status.batches),
+        open_batch=batch.number if batch is not None else None,
+        created=_created(read),
+        visits=visit_facts(read.visits),
+        talks=_talks(read.requests),
+        next_batch=_next_batch(read),
+        waiting=(made.summary.held if made else 0) + len(read.cooling),
+        harvesting=sum(len(one.nodes) for one in made.harvest) if made else 0,
+        installs=made.summary.installs if made else 0,
+        canaries=_canaries(read),
+        losses=_losses(read),
+        deadline=deadline_of(plan, started) if started is not None else None,
+        on_failure=plan.spec.strategy.on_failure,
+        synced=batch is not None or made is not None,
+        revision_known=read.target is not None,
+        problem=read.problem,
+    )
+
+
+def _next_batch(read: Read) -> NextBatch | None:
+    if read.forecast is None or not read.forecast.batches:
+        return None
+    batch = read.forecast.batches[0]
+    return NextBatch(
+        interruptions=sum(len(one.gangs) for one in batch.closures),
+        starts_at=batch.starts_at,
+        waits_for=batch.waits_for,
+    )
+
+
+def _talks(requests: Sequence[CheckpointRequest]) -> tuple[TalkFacts, ...]:
+    return tuple(
+        TalkFacts(
+            name=one.metadata.name,
+            gang=one.spec.gang,
+            batch=_batch(one),
+            phase=one.status.phase,
+            reason=one.status.reason,
+            message=one.status.message,
+            stopped=one.status.stopped_at is not None,
+            late=_late(one),
+        )
+        for one in requests
+    )
+
+
+def _canaries(read: Read) -> Canaries:
+    plan = read.plan
+    canary, soak = plan.spec.strategy.canary, plan.status.soak_until
+    return Canaries(
+        enabled=canary.enabled,
+        batches=frozenset(one.number for one in plan.status.batches if one.kind is BatchKind.CANARY),
+        soak_seconds=canary.soak_seconds,
+        soak_until=timing.parse(soak) if soak else None,
+        unwell=_unwell(read),
+    )
+
+
+def _unwell(read: Read) -> tuple[Trouble, ...]:
+    """Canaries that were given back and are not what they were then."""
+    numbers = {one.number for one in read.plan.status.batches if one.kind is BatchKind.CANARY}
+    if read.snapshot is None or not numbers:
+        return ()
+    nodes = {node.name: node for node in read.snapshot.nodes}
+    found = []
+    for one in read.visits:
+        if _batch(one) not in numbers or one.status.phase is not NodePhase.SUCCEEDED:
+            continue
+        node = nodes.get(one.spec.node.name)
+        if node is None or node.uid != one.spec.node.uid:
+            why = "left the pool while it was watched"
+        elif not node.ready:
+            why = "is not Ready any more"
+        elif node.gpus_allocatable < max(1, one.status.found.gpus):
+            why = f"offers {node.gpus_allocatable} GPUs, {one.status.found.gpus or 'some'} are expected"
+        else:
+            continue
+        found.append(Trouble(subject=one.spec.node.name, reason="CanaryUnwell", message=why))
+    return tuple(found)
+
+
+def _losses(read: Read) -> Losses:
+    approval = read.plan.spec.approval
+    return Losses(
+        actual=lost(read),
+        expected=read.forecast.prediction.lost_gpu_hours if read.forecast is not None else 0.0,
+        approved=approval.envelope.max_lost_gpu_hours if approval is not None else None,
+    )
+
+
+def lost(read: Read) -> float:
+    """GPU-hours that visits and conversations have cost which are over."""
+    members = Counter[str]()
+    for talk in read.requests:
+        members[talk.spec.closure or ""] += len(talk.spec.members)
+    closures = [one for batch in read.plan.status.batches for one in batch.closures]
+    share = {one.name: one.gpus / members[one.name] for one in closures if members[one.name]}
+    gangs = [
+        Outage(
+            closure=one.spec.closure or "",
+            gpus=round(share.get(one.spec.closure or "", 0) * len(one.spec.members)),
+            begin=timing.parse(one.status.stopped_at),
+            end=timing.parse(one.status.restored_at),
+        )
+        for one in read.requests
+        if one.status.stopped_at and one.status.restored_at
+    ]
+    return lost_gpu_hours((outage for one in read.visits if (outage := _outage(one)) is not None), gangs)
+
+
+def _outage(visit: NodeUpgrade) -> Outage | None:
+    steps = visit.status.steps
+    begin = next((one.started_at for one in steps if one.name is NodePhase.OFF), None)
+    if begin is None or not ends(visit.status.phase) or steps[-1].ended_at is None:
+        return None
+    return Outage(
+        closure=visit.spec.closure,
+        gpus=visit.status.found.gpus,
+        begin=timing.parse(begin),
+        end=timing.parse(steps[-1].ended_at),
+    )
+
+
+def _batch(one: NodeUpgrade | CheckpointRequest) -> int:
+    return int(one.metadata.labels.get(LABEL_BATCH, "0"))
+
+
+def _rival(plan: UpgradePlan, *, startable: bool = True) -> Rival:
+    return Rival(
+        name=plan.metadata.name,
+        made_at=plan.metadata.creation_timestamp,
+        phase=plan.status.phase,
+        approved=plan.spec.approval is not None,
+        startable=startable,
+        run=plan.spec.run,
+        busy=any(one.ended_at is None for one in plan.status.batches),
+    )
+
+
+def _late(request: CheckpointRequest) -> bool:
+    restarted, latest = request.status.restarted_at, request.status.restart_by
+    return bool(restarted and latest) and timing.parse(restarted or "") >= timing.parse(latest or "")
+
+
+def visit_facts(visits: Sequence[NodeUpgrade]) -> tuple[VisitFacts, ...]:
+    """The plan's visits."""
+    return tuple(
+        VisitFacts(
+            name=one.metadata.name,
+            node=one.spec.node.name,
+            batch=_batch(one),
+            phase=one.status.phase,
+            failure=one.status.reason,
+            message=_why(one) if one.status.phase is NodePhase.FAILED else one.status.message,
+            ended_at=timing.parse(one.status.steps[-1].ended_at)
+            if one.status.steps and one.status.steps[-1].ended_at
+            else None,
+        )
+        for one in visits
+    )
+
+
+def _why(upgrade: NodeUpgrade) -> str:
+    """What was said where the walk turned: what follows it is only the way back."""
+    steps = upgrade.status.steps
+    offs = [at for at, one in enumerate(steps) if one.name is NodePhase.OFF]
+    if upgrade.status.reason == "RevertFailed" or not steps:
+        return upgrade.status.message
+    if upgrade.status.reverting and len(offs) > 1:
+        return steps[offs[1] - 1].result
+    if steps[-1].name is NodePhase.RELEASING and len(steps) > 1:
+        return steps[-2].result
+    return upgrade.status.message
+
+
+def _created(read: Read) -> bool:
+    """Whether every visit of the open batch was made that can be made: nodes may have left, images may have gone."""
+    batch = read.open_batch
+    if batch is None:
+        return True
+    there = {one.spec.node.name for one in read.visits if one.metadata.labels.get(LABEL_BATCH) == str(batch.number)}
+    missing = [node for closure in batch.closures for node in closure.nodes if node not in there]
+    if not missing or read.snapshot is None or read.target is None:
+        return not missing
+    facts = {node.name: node for node in read.snapshot.nodes}
+    catalogue = Catalogue(read.snapshot.images)
+    return all(name not in facts or catalogue.wanted(facts[name], read.target) is None for name in missing)
