@@ -19,6 +19,7 @@ from tests.support.placing import (
     is_ours,
     is_ready,
     owned_by,
+    shunned,
     tolerates,
     trainer_spec,
 )
@@ -242,7 +243,7 @@ class Fleet:
             if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
                 continue
             asks = gpus_of(pod)
-            for node in self.store.all(NODES):
+            for node in sorted(self.store.all(NODES), key=shunned):
                 name = node["metadata"]["name"]
                 if free[name] >= asks and tolerates(pod, node) and fits(pod, node):
                     free[name] -= asks

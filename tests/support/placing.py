@@ -66,9 +66,16 @@ def is_ready(pod: Object) -> bool:
 
 def tolerates(pod: Object, node: Object) -> bool:
     for taint in node["spec"].get("taints", []):
-        if not any(covers(one, taint) for one in pod["spec"].get("tolerations", [])):
+        if taint.get("effect") != "PreferNoSchedule" and not any(
+            covers(one, taint) for one in pod["spec"].get("tolerations", [])
+        ):
             return False
     return not node["spec"].get("unschedulable", False)
+
+
+def shunned(node: Object) -> bool:
+    """Whether a scheduler takes another node first."""
+    return any(one.get("effect") == "PreferNoSchedule" for one in node["spec"].get("taints", []))
 
 
 def covers(toleration: Object, taint: Object) -> bool:

@@ -178,7 +178,8 @@ class Rig:
             assert names.ANNOTATION_STOPPED not in job["metadata"].get("annotations", {}), self.where()
         for node in self.nodes():
             assert names.ANNOTATION_VISIT not in node["metadata"].get("annotations", {}), self.where()
-            assert not [one for one in node["spec"].get("taints", []) if one["key"] == names.TAINT_MAINTENANCE]
+            ours = (names.TAINT_MAINTENANCE, names.TAINT_HARVEST)
+            assert not [one for one in node["spec"].get("taints", []) if one["key"] in ours], self.where()
 
     def where(self) -> str:
         """Where everything stands, for a failing test."""

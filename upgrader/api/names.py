@@ -16,6 +16,7 @@ ON = "on"
 OFF = "off"
 
 TAINT_MAINTENANCE = f"{GROUP}/maintenance"  # value: the closure
+TAINT_HARVEST = f"{GROUP}/harvest"  # value: the plan that waits for the natural end of what runs there
 ANNOTATION_VISIT = f"{GROUP}/visit"  # uid of the NodeUpgrade that holds the node
 
 # On owners of gangs (Job...): the record of a stop, written in the same patch as the stop itself.

@@ -211,7 +211,7 @@ async def _unmark_nodes(context: Context, tell: Tell) -> None:
 def _unmark(node: Node) -> dict[str, Any] | None:
     labels = [name for name in NODE_LABELS if name in node.metadata.labels]
     claimed = names.ANNOTATION_VISIT in node.metadata.annotations
-    tainted = any(one.key == names.TAINT_MAINTENANCE for one in node.spec.taints)
+    tainted = any(one.key in {names.TAINT_MAINTENANCE, names.TAINT_HARVEST} for one in node.spec.taints)
     if not labels and not claimed and not tainted:
         return None
     patch: dict[str, Any] = {

@@ -1,4 +1,7 @@
-"""The marks that a visit puts on a Node, as merge patches; pure. `spec.unschedulable` is never among them (law 3)."""
+"""The marks that visits and plans put on a Node, as merge patches; pure.
+
+`spec.unschedulable` is never among them (law 3).
+"""
 
 from typing import Any
 
@@ -56,7 +59,27 @@ def give_back(node: Node, revision: str) -> dict[str, Any]:
     }
 
 
+def harvest(node: Node, plan: str) -> dict[str, Any]:
+    """The soft taint that keeps others away while a plan waits for what runs there."""
+    ours = Taint(key=names.TAINT_HARVEST, value=plan, effect="PreferNoSchedule")
+    return {"spec": {"taints": [*_without(node, names.TAINT_HARVEST), msgspec.to_builtins(ours)]}}
+
+
+def unharvest(node: Node) -> dict[str, Any]:
+    """The same without it."""
+    return {"spec": {"taints": _without(node, names.TAINT_HARVEST) or None}}
+
+
+def harvested_by(node: Node) -> str:
+    """The plan that a node is kept free for; empty where there is none."""
+    return next((one.value for one in node.spec.taints if one.key == names.TAINT_HARVEST), "")
+
+
 def foreign_taints(node: Node) -> list[dict[str, Any]]:
-    """The taints of others, as they go on the wire."""
-    # Only our own key is left out; every other taint is written back as it was read, under the same resourceVersion.
-    return [msgspec.to_builtins(one) for one in node.spec.taints if one.key != names.TAINT_MAINTENANCE]
+    """The taints of others, as they go on the wire; a node that a visit takes is not waited for any longer."""
+    return _without(node, names.TAINT_MAINTENANCE, names.TAINT_HARVEST)
+
+
+def _without(node: Node, *keys: str) -> list[dict[str, Any]]:
+    # Every other taint is written back as it was read, under the same resourceVersion.
+    return [msgspec.to_builtins(one) for one in node.spec.taints if one.key not in keys]

@@ -38,6 +38,7 @@ def render(context: Context, read: Read, decision: PlanDecision) -> dict[str, An
         "reason": decision.reason,
         "message": decision.message,
         "counts": explicit(_counts(read)),
+        "harvesting": sorted(read.harvesting),
         "failures": [
             msgspec.to_builtins(Failure(subject=one.subject, reason=one.reason, message=one.message))
             for one in decision.failures

@@ -20,7 +20,7 @@ from upgrader.core.gang_holds import gang_holds
 from upgrader.core.holds import World
 from upgrader.core.phases import NodePhase, PlanPhase, ends
 from upgrader.core.rollout import PlanDecision
-from upgrader.reconcile import batches, closures, finalizers, observe, plan_status, plan_view, rollbacks
+from upgrader.reconcile import batches, closures, finalizers, harvest, observe, plan_status, plan_view, rollbacks
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.orders import LABEL_BATCH
 from upgrader.reconcile.owners import read_owner
@@ -49,6 +49,8 @@ class Read:
     problem: str = ""
     """Why no forecast can be made, where a person has to correct the plan."""
     cooling: frozenset[str] = frozenset()
+    harvesting: frozenset[str] = frozenset()
+    """Nodes that carry, or are about to carry, the mark of waiting for their jobs' end."""
 
     @property
     def open_batch(self) -> BatchStatus | None:
@@ -73,10 +75,14 @@ async def step(context: Context, name: str) -> float | None:
     if over:
         return await _finish(context, read)
     decision = rollout.decide(plan_view.view(read, context.clock.now()))
+    ripe = harvest.wanted(read, decision)
+    stuck = await harvest.let_go(context, name, set(plan.status.harvesting) - ripe)
+    read = replace(read, harvesting=ripe | stuck)
     if decision.start_batch and read.forecast is not None and read.snapshot is not None:
         plan = await _start(context, read, decision)
     else:
         plan = await plan_status.write(context, read, decision)
+    await harvest.mark(context, name, ripe & harvest.ripening(read))
     read = replace(read, plan=plan)
     await _let_go_of(context, read)
     if read.open_batch is not None:
@@ -286,6 +292,11 @@ async def _finish(context: Context, read: Read) -> float | None:
     plan = read.plan
     metrics.show_holds(plan.metadata.name, {})
     await forget(context, read.visits)
+    if plan.status.harvesting:
+        stuck = await harvest.let_go(context, plan.metadata.name, plan.status.harvesting)
+        plan = await record(context, UPGRADE_PLANS, plan.metadata, {"harvesting": sorted(stuck)})
+        if stuck:
+            return context.active_seconds
     for request in read.requests:
         if ends(request.status.phase) and names.FINALIZER in request.metadata.finalizers:
             await finalizers.take(context, CHECKPOINT_REQUESTS, request.metadata)

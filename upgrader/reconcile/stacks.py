@@ -17,7 +17,7 @@ from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.core.fleet import Snapshot, Target
 from upgrader.core.phases import ends
 from upgrader.core.rollout import UNDER_WAY
-from upgrader.reconcile import closures, observe, operands, stack_status, upkeep
+from upgrader.reconcile import closures, harvest, observe, operands, stack_status, upkeep
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.revisions import ensure_revision
 from upgrader.reconcile.sightings import Sightings
@@ -139,6 +139,8 @@ async def _care(context: Context, read: Read, sightings: Sightings) -> bool:
     for one in due:
         await upkeep.order(context, read, one)
     await upkeep.prune(context, read)
+    pool = (context.nodes.snapshot() or {}).values()
+    await harvest.sweep(context, [node for node in pool if observe.in_pool(node, read.stack.spec)])
     return bool(due)
 
 

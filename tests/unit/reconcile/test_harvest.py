@@ -1,0 +1,67 @@
+"""Marks of nodes that wait for their jobs' natural end: they belong to their plan, and go with it."""
+
+import pytest
+
+from tests.support.objects import Object
+from tests.support.rig import Rig, running
+from upgrader.api import names
+from upgrader.api.resources import NODES, UPGRADE_PLANS
+from upgrader.core.phases import PlanPhase
+
+FOREIGN = {"key": "example.com/theirs", "value": "1", "effect": "NoSchedule"}
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def ours(plan: str) -> Object:
+    return {"key": names.TAINT_HARVEST, "value": plan, "effect": "PreferNoSchedule"}
+
+
+def taints(rig: Rig, node: str) -> list[Object]:
+    return rig.cluster.store.find(NODES, node)["spec"].get("taints", [])
+
+
+async def marked(rig: Rig, *, plan: str, node: str = "gpu-2") -> None:
+    """A node as a controller leaves it that died after the mark."""
+    rig.cluster.store.change(NODES, node, {"spec": {"taints": [FOREIGN, ours(plan)]}})
+    if plan == "up":
+        rig.cluster.store.change(UPGRADE_PLANS, "up", {"status": {"harvesting": [node]}})
+    rig.restart()
+
+
+@pytest.mark.parametrize("run", ["Pause", "Abort"])
+async def test_a_plan_that_waits_for_nothing_any_more_takes_its_mark_away(rig: Rig, run: str) -> None:
+    rig.plan("up", await running(rig, nodes=3), run="Go")
+    await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.RUNNING)
+    await marked(rig, plan="up")
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": run}})
+    await rig.until(lambda: rig.plan_now("up").status.harvesting == [])
+    assert taints(rig, "gpu-2") == [FOREIGN]
+
+
+async def test_a_plan_that_is_deleted_goes_only_without_its_mark(rig: Rig) -> None:
+    rig.plan("up", await running(rig, nodes=3))
+    await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.RUNNING)
+    await marked(rig, plan="up")
+    rig.cluster.store.mark_deleted(UPGRADE_PLANS, "up")
+    await rig.until(lambda: rig.cluster.store.find(UPGRADE_PLANS, "up") is None)
+    assert taints(rig, "gpu-2") == [FOREIGN]
+
+
+async def test_a_mark_whose_plan_was_torn_away_is_swept_by_its_stack(rig: Rig) -> None:
+    await running(rig, nodes=3)
+    await marked(rig, plan="torn-away")
+    await rig.until(lambda: taints(rig, "gpu-2") == [FOREIGN])
+
+
+async def test_a_mark_of_another_plan_is_left_to_that_plan(rig: Rig) -> None:
+    revision = await running(rig, nodes=3)
+    rig.plan("later", revision, approval=None)
+    rig.plan("up", revision)
+    rig.cluster.store.change(NODES, "gpu-2", {"spec": {"taints": [ours("later")]}})
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"status": {"harvesting": ["gpu-2"]}})
+    await rig.second()
+    assert taints(rig, "gpu-2") == [ours("later")]

@@ -1,0 +1,82 @@
+"""Nodes that wait for the natural end of their jobs: a soft mark keeps others away, and goes with its plan (law 9).
+
+The plan's status names the nodes before they are marked, and until they are not: a restart between the two loses none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import structlog
+
+from upgrader.api.kubernetes import Node
+from upgrader.api.resources import NODES, UPGRADE_PLANS
+from upgrader.core.errors import ConfigurationError, ConflictError, NotFoundError
+from upgrader.core.phases import PlanPhase
+from upgrader.core.rollout import PlanDecision
+from upgrader.reconcile import marks
+from upgrader.reconcile.context import Context
+
+if TYPE_CHECKING:
+    from upgrader.reconcile.plans import Read
+
+log = structlog.get_logger()
+
+
+def wanted(read: Read, decision: PlanDecision) -> frozenset[str]:
+    """Nodes that are kept free for a plan now; those of its started batch until their visit closes them."""
+    if decision.phase is not PlanPhase.RUNNING:
+        return frozenset()
+    kept = frozenset(read.plan.status.harvesting)
+    if read.forecast is None:
+        return kept
+    starting = read.forecast.batches[0].nodes if decision.start_batch else ()
+    return ripening(read) | kept.intersection(starting)
+
+
+def ripening(read: Read) -> frozenset[str]:
+    """Nodes whose jobs all end by themselves in time."""
+    return frozenset(node for one in read.forecast.harvest for node in one.nodes) if read.forecast else frozenset()
+
+
+async def mark(context: Context, plan: str, nodes: Iterable[str]) -> None:
+    """Mark nodes that the plan's status names; what cannot be marked now is marked in a later step."""
+    seen = context.nodes.snapshot() or {}
+    for name in sorted(nodes):
+        if name in seen and marks.harvested_by(seen[name]) != plan:
+            await _write(context, name, plan)
+
+
+async def let_go(context: Context, plan: str, nodes: Iterable[str]) -> frozenset[str]:
+    """Take the plan's marks away; gives the nodes where that has to be tried again."""
+    return frozenset([name for name in sorted(nodes) if not await _write(context, name, plan, away=True)])
+
+
+async def sweep(context: Context, nodes: Iterable[Node]) -> None:
+    """Marks of plans that are no more: somebody took the finalizer away that would have kept them."""
+    marked = {node.metadata.name: plan for node in nodes if (plan := marks.harvested_by(node))}
+    if not marked:
+        return
+    known = {one.metadata.name for one in await context.cluster.list(UPGRADE_PLANS)}
+    for name, plan in sorted(marked.items()):
+        if plan not in known:
+            await _write(context, name, plan, away=True)
+
+
+async def _write(context: Context, name: str, plan: str, *, away: bool = False) -> bool:
+    """Whether the node is as it should be now, from its state at the API server."""
+    node = await context.cluster.get(NODES, name)
+    if node is None:
+        return True
+    holder = marks.harvested_by(node)
+    if (away and holder != plan) or (not away and holder):
+        return away or holder == plan
+    patch = marks.unharvest(node) if away else marks.harvest(node, plan)
+    context.leadership.check()
+    try:
+        await context.cluster.merge(NODES, node.metadata, patch)
+    except (ConflictError, NotFoundError, ConfigurationError) as error:
+        log.info("looks again", node=name, because=error.brief)
+        return False
+    return True
