@@ -55,6 +55,7 @@ class GangClosure(Struct, frozen=True, kw_only=True):
     siblings: tuple[RequestPhase, ...] = ()  # the other gangs of the closure
     undo: bool = False  # plan aborted or deleted
     ask_until: datetime | None = None
+    spares: bool = False  # upgraded nodes in service that nobody uses would take the gang now
 
 
 class GangAct(StrEnum):
@@ -80,6 +81,10 @@ class GangDecision(Struct, frozen=True, kw_only=True):
 
 _R, _N = RequestPhase, NodePhase
 OVER = frozenset({_N.RELEASING, _N.SUCCEEDED, _N.FAILED, _N.GONE})
+SWAPPING = frozenset({_N.OFF, _N.VISITING, _N.TURNING_ON, _N.VALIDATING})
+"""Phases in which a node's gang is of no use to it: it may go on elsewhere, and the visit goes on without it."""
+
+LEAP_FROGGED = "LeapFrogged"
 _UNSTOPPED = frozenset({_R.ASKING, _R.PARKED, _R.EXPIRED})
 
 
@@ -268,6 +273,8 @@ def _stopped(view: RequestView, closure: GangClosure, now: datetime) -> GangDeci
         return _resumed_by_others(view)
     if all(phase in OVER for phase in closure.nodes):
         return _go(view, _R.RESTARTING, "Restarting", "the visits are over; restarting the gang")
+    if closure.spares and closure.nodes and all(phase in SWAPPING for phase in closure.nodes):
+        return _go(view, _R.RESTARTING, LEAP_FROGGED, "upgraded nodes are free; restarting the gang there at once")
     if _past(view.restart_by, now):
         return _go(
             view, _R.RESTARTING, "RestartByPassed", "the visits take too long; restarting the gang on other nodes"

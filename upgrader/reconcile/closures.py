@@ -13,11 +13,11 @@ import structlog
 from upgrader.api.resources import NAMESPACES
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core import steering, timing, visit
-from upgrader.core.conversation import OVER, GangClosure
+from upgrader.core.conversation import LEAP_FROGGED, OVER, GangClosure
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError, UpgraderError
 from upgrader.core.phases import NodePhase, RequestPhase, ends
 from upgrader.core.visit_facts import ClosureView, NodeView, RequestFacts
-from upgrader.reconcile import observe
+from upgrader.reconcile import observe, spares
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.pod_facts import declared
 from upgrader.reconcile.talks import Talk, advance, read_talk
@@ -46,6 +46,8 @@ class Closure:
     revisions_left: Sequence[str] = ()
     refused: str = ""
     """Why its gangs cannot be asked now; then it is let go."""
+    crowded: bool = True
+    """Whether a gang of the plan is being placed already: another must not count on the same free nodes."""
 
     @property
     def open(self) -> bool:
@@ -55,13 +57,17 @@ class Closure:
         )
 
 
-async def step(context: Context, closure: Closure) -> None:
-    """One step of one closure: its gangs first, so that nodes see what became of them at the next look."""
+async def step(context: Context, closure: Closure) -> bool:
+    """One step of one closure: its gangs first, so that nodes see what became of them at the next look.
+
+    Gives whether one of its gangs is about to be restarted elsewhere.
+    """
     talks = [await read_talk(context, request, closure.resource) for request in closure.requests]
     views = await _views(context, closure, talks)
+    leaping = False
     for talk in talks:
         if not ends(talk.view.phase):
-            await _converse(context, closure, talk, talks, views)
+            leaping |= await _converse(context, closure, talk, talks, views, crowded=closure.crowded or leaping)
     facts = ClosureView(
         nodes=tuple(views),
         requests=tuple(_facts(talk) for talk in talks),
@@ -72,6 +78,7 @@ async def step(context: Context, closure: Closure) -> None:
     for upgrade, view in zip(closure.visits, views, strict=True):
         if not ends(view.phase):
             await _walk(context, closure, upgrade, view, facts)
+    return leaping
 
 
 async def _views(context: Context, closure: Closure, talks: Sequence[Talk]) -> list[NodeView]:
@@ -87,40 +94,51 @@ def _facts(talk: Talk) -> RequestFacts:
         name=talk.view.name,
         gang=talk.view.gang,
         phase=talk.view.phase,
-        bound=talk.bound,
+        bound=talk.bound or talk.request.status.leap_frogged,  # it does not come back to these nodes
         message=talk.request.status.message,
     )
 
 
 async def _converse(
-    context: Context, closure: Closure, talk: Talk, talks: Sequence[Talk], views: Sequence[NodeView]
-) -> None:
+    context: Context,
+    closure: Closure,
+    talk: Talk,
+    talks: Sequence[Talk],
+    views: Sequence[NodeView],
+    *,
+    crowded: bool,
+) -> bool:
+    waits = talk.view.phase is RequestPhase.STOPPED and not crowded and not closure.undo
     around = GangClosure(
         nodes=tuple(view.phase for view in views),
         siblings=tuple(one.view.phase for one in talks if one is not talk),
         undo=closure.undo and all(view.phase in visit.BEFORE_OFF or ends(view.phase) for view in views),
         ask_until=timing.parse(closure.ask_until) if closure.ask_until else None,
+        spares=waits and await spares.enough(context, talk.request, talk.owner, closure.visits, closure.resource),
     )
+    placing = partial(where, context, closure, views, ahead=talk.request.status.leap_frogged)
     try:
-        decision = await advance(
-            context, talk, around, where=partial(where, context, closure, views), ask_until=closure.ask_until
-        )
+        decision = await advance(context, talk, around, where=placing, ask_until=closure.ask_until)
     except (ConflictError, NotFoundError) as error:
         log.info("looks again", request=talk.view.name, because=error.brief)
-        return
+        return False
     except REFUSED as error:
         await _refused(error, talk.view.name, partial(say_of_talk, context, talk, error))
-        return
+        return False
     if decision.phase is not talk.view.phase:
         log.info("conversation", gang=talk.view.gang, phase=decision.phase.value, message=decision.message)
+    return decision.reason == LEAP_FROGGED
 
 
-def where(context: Context, closure: Closure, views: Sequence[NodeView]) -> steering.Placement:
+def where(context: Context, closure: Closure, views: Sequence[NodeView], *, ahead: bool = False) -> steering.Placement:
     """Where a gang of this closure may be restarted: on the old revisions or on the new one, never on both.
 
     After the visits: on its own nodes, whose taint it tolerates, and on others of their revision; NotIn also matches a
-    node whose label comes when it is given back. Before they are over, or where a node is kept: on nodes in service.
+    node whose label comes when it is given back. Before they are over, or where a node is kept: on nodes in service;
+    `ahead`: on those of the target revision only.
     """
+    if ahead:
+        return steering.Placement(left_behind=tuple(closure.revisions_left), settled=True)
     there = [view for view in views if view.phase is not NodePhase.GONE]
     left = tuple(closure.revisions_left)
     targets = {one.spec.target.revision for one in closure.visits}

@@ -18,7 +18,7 @@ from upgrader.core.fleet import Snapshot, Target
 from upgrader.core.forecast import Forecast, forecast
 from upgrader.core.gang_holds import gang_holds
 from upgrader.core.holds import World
-from upgrader.core.phases import NodePhase, PlanPhase, ends
+from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
 from upgrader.core.rollout import PlanDecision
 from upgrader.reconcile import batches, closures, finalizers, harvest, observe, plan_status, plan_view, rollbacks
 from upgrader.reconcile.context import Context, record
@@ -186,6 +186,7 @@ async def _drive(context: Context, read: Read, *, undo: bool) -> None:
             await context.cluster.list(NODE_UPGRADES, labels=f"{names.LABEL_PLAN}={plan.metadata.name}"), batch.number
         )
     requests = _of_batch(read.requests, batch.number)
+    crowded = any(one.status.phase is RequestPhase.RESTARTING for one in read.requests)
     for closure in batch.closures:
         mine = [one for one in visits if one.spec.closure == closure.name]
         talks = [one for one in requests if one.spec.closure == closure.name]
@@ -200,9 +201,10 @@ async def _drive(context: Context, read: Read, *, undo: bool) -> None:
             ask_until=batch.ask_until,
             revisions_left=plan.status.revisions_left,
             refused=refused,
+            crowded=crowded,
         )
         if under_way.open:
-            await closures.step(context, under_way)
+            crowded |= await closures.step(context, under_way)
 
 
 async def _ask(

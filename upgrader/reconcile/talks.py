@@ -12,7 +12,7 @@ from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import Ack, CheckpointRequest
 from upgrader.core import conversation, steering, timing
 from upgrader.core.acknowledgement import Answer
-from upgrader.core.conversation import GangAct, GangClosure, GangDecision, RequestView
+from upgrader.core.conversation import LEAP_FROGGED, GangAct, GangClosure, GangDecision, RequestView
 from upgrader.core.errors import REFUSED, ConfigurationError, UpgraderError
 from upgrader.core.fleet import MemberFacts
 from upgrader.core.owner_facts import owner_facts
@@ -240,6 +240,7 @@ def _status(context: Context, talk: Talk, decision: GangDecision, ask_until: str
             status["restartBy"] = timing.show(timing.after(now, row(_R.STOPPED).seconds or 0))
         case _R.RESTARTING:
             status["restartedAt"] = timing.show(now)
+            status["leapFrogged"] = decision.reason == LEAP_FROGGED
         case _R.RESTORED:
             status["restoredAt"] = timing.show(now)
             status["progress"] = [step for step in talk.view.progress if step is not None]

@@ -70,6 +70,9 @@ class CheckpointRequestStatus(Resource, frozen=True, kw_only=True):
         None
     )
     restarted_at: Annotated[Timestamp | None, described("When the restart was ordered.")] = None
+    leap_frogged: Annotated[
+        bool, described("Whether it was restarted on upgraded nodes before its own were given back.")
+    ] = False
     restored_at: Annotated[Timestamp | None, described("When every member was seen past the acknowledged step.")] = None
     progress: Annotated[list[int], described("Latest step of each member after the restart.")] = []
 

@@ -1,0 +1,100 @@
+"""Leap-frog: a stopped gang goes on at once where upgraded nodes in service are free for it."""
+
+import pytest
+
+from tests.support.rig import Rig, running
+from upgrader.api import names
+from upgrader.api.resources import JOBS, NODES, PODS
+from upgrader.core.orders import OrderResult, Reason
+from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def placed(rig: Rig) -> set[str]:
+    """Where the gang's members run."""
+    pods = [pod for pod in rig.cluster.store.all(PODS) if pod["metadata"]["labels"].get("job") == "gang"]
+    return {pod["spec"]["nodeName"] for pod in pods if pod["status"].get("phase") == "Running"}
+
+
+async def stopped(rig: Rig, **plan: object) -> tuple[str, set[str]]:
+    """Two spares upgraded, then the gang stopped; gives the target revision and the gang's own nodes."""
+    revision = await running(rig, nodes=4)
+    own = placed(rig)
+    rig.plan("up", revision, strategy={"maxUnavailable": 16}, **plan)
+    await rig.until(lambda: {one.status.phase for one in rig.requests()} == {RequestPhase.STOPPED})
+    assert rig.nodes_on(revision) == 2
+    return revision, own
+
+
+def swapping(rig: Rig, own: set[str]) -> set[NodePhase]:
+    return {one.status.phase for one in rig.visits("up") if one.spec.node.name in own}
+
+
+async def test_the_gang_goes_on_while_its_nodes_are_visited(rig: Rig) -> None:
+    revision, own = await stopped(rig)
+    await rig.until(lambda: len(placed(rig)) == 2)
+    assert not placed(rig) & own
+    (request,) = rig.requests()
+    assert (request.status.leap_frogged, request.status.reason) == (True, "Restarting")
+    assert swapping(rig, own) & {NodePhase.OFF, NodePhase.VISITING, NodePhase.TURNING_ON, NodePhase.VALIDATING}
+    await rig.until(lambda: rig.over("up"))
+    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
+    trainer = rig.fleet.trainers["gang"]
+    assert (trainer.lost, trainer.stops, rig.nodes_on(revision)) == (0, 2, 4)
+    assert not placed(rig) & own
+    rig.assert_nothing_left()
+
+
+async def test_a_restart_of_the_controller_between_any_two_steps_makes_no_difference(rig: Rig) -> None:
+    revision, own = await stopped(rig)
+    for _ in range(400):
+        if rig.over("up"):
+            break
+        rig.restart()
+        await rig.second()
+    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
+    assert (rig.fleet.trainers["gang"].lost, rig.nodes_on(revision)) == (0, 4)
+    assert not placed(rig) & own
+
+
+@pytest.mark.parametrize("why", ["taken", "tainted", "of another revision", "promised", "bound to its nodes"])
+async def test_where_no_spare_will_do_it_waits_for_its_own_nodes(rig: Rig, why: str) -> None:
+    revision = await running(rig, nodes=4)
+    own = placed(rig)
+    (spare, _) = {node["metadata"]["name"] for node in rig.nodes()} - own
+    rig.plan("up", revision, strategy={"maxUnavailable": 16})
+    await rig.until(lambda: {one.status.phase for one in rig.requests()} == {RequestPhase.ASKING})
+    match why:
+        case "taken":
+            rig.fleet.replica("web", node=spare, gpus=1)
+        case "tainted":
+            taint = {"key": "example.com/theirs", "value": "1", "effect": "NoSchedule"}
+            rig.cluster.store.change(NODES, spare, {"spec": {"taints": [taint]}})
+        case "of another revision":
+            rig.cluster.store.change(NODES, spare, {"metadata": {"labels": {names.LABEL_REVISION: "other"}}})
+        case "promised":
+            rig.fleet.job("another", members=9, gpus=8)
+        case "bound to its nodes":
+            volumes = [{"name": "scratch", "hostPath": {"path": "/mnt/scratch"}}]
+            spec = rig.cluster.store.find(JOBS, "gang", "default")["spec"]["template"]["spec"]
+            changed = {"spec": {"template": {"spec": {"volumes": [*spec["volumes"], *volumes]}}}}
+            rig.cluster.store.change(JOBS, "gang", changed, "default")
+    await rig.until(lambda: {one.status.phase for one in rig.requests()} >= {RequestPhase.RESTARTING})
+    assert [one.status.leap_frogged for one in rig.requests()] == [False]
+    assert swapping(rig, own) <= {NodePhase.RELEASING, NodePhase.SUCCEEDED}
+
+
+async def test_a_gang_that_went_ahead_is_not_brought_back_when_its_own_nodes_revert(rig: Rig) -> None:
+    failing = OrderResult(reason=Reason.DEVICE_FAILED, message="fell off the bus")
+    revision, own = await stopped(rig)
+    rig.fleet.errands = lambda component, pod: (
+        failing if component == "validate" and pod["spec"]["nodeName"] in own else None
+    )
+    await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 3000, stride=5)
+    await rig.until(lambda: {one.status.phase for one in rig.requests()} == {RequestPhase.RESTORED})
+    on = {rig.cluster.store.find(NODES, name)["metadata"]["labels"][names.LABEL_REVISION] for name in placed(rig)}
+    assert (on, rig.fleet.trainers["gang"].lost) == ({revision}, 0)

@@ -1,0 +1,70 @@
+"""Upgraded nodes in service that nobody uses: a stopped gang goes on there at once, instead of waiting for its own."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from upgrader.api import names
+from upgrader.api.kubernetes import Node
+from upgrader.api.resources import PODS
+from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
+from upgrader.core import steering, timing
+from upgrader.core.conversation import SWAPPING
+from upgrader.core.gangs import ENDED
+from upgrader.core.patches import every
+from upgrader.core.phases import NodePhase
+from upgrader.reconcile import observe
+from upgrader.reconcile.context import Context
+from upgrader.reconcile.owners import LiveOwner
+
+LOOK = timedelta(seconds=30)
+"""How often spares are looked for while a gang waits: it takes a list of all pods."""
+
+
+async def enough(
+    context: Context, request: CheckpointRequest, owner: LiveOwner, visits: Sequence[NodeUpgrade], resource: str
+) -> bool:
+    """Whether the gang fits on idle nodes of the target revision, one for each node that it was on.
+
+    Nodes as large as its own, so that its members fit there as they did; only where it can be steered there.
+    """
+    own = [one for one in visits if one.status.phase in SWAPPING and not one.status.reverting]
+    targets = {one.spec.target.revision for one in visits}
+    if len(own) < len(visits) or len(targets) != 1 or _pinned(owner) or not _due(context, visits):
+        return False
+    needed, size = len({member.node for member in request.spec.members}), max(one.status.found.gpus for one in own)
+    (target,) = targets
+    free = [
+        node
+        for node in (context.nodes.snapshot() or {}).values()
+        if node.metadata.labels.get(names.LABEL_REVISION) == target and _in_service(node, resource, size)
+    ]
+    if len(free) < needed or not steering.possible(owner.row, await context.cluster.version()):
+        return False
+    pods = await context.cluster.list(PODS)
+    # Those without a node count for all: whoever made them may be about to bind them there.
+    waiting = [pod for pod in pods if not pod.spec.node_name and pod.status.phase not in ENDED]
+    if any(observe.gpus_of(pod, resource) for pod in waiting):
+        return False
+    busy = {pod.spec.node_name for pod in pods if pod.status.phase not in ENDED and observe.gpus_of(pod, resource)}
+    return len([node for node in free if node.metadata.name not in busy]) >= needed
+
+
+def _pinned(owner: LiveOwner) -> bool:
+    """Whether its pods mount folders of their nodes: what they saved may be on these and on no other."""
+    paths = [(*template, "spec", "volumes", "*", "hostPath") for template in owner.row.templates]
+    return any(True for path in paths for _ in every(owner.body, path))
+
+
+def _due(context: Context, visits: Sequence[NodeUpgrade]) -> bool:
+    """At once when the last node is switched off, and every `LOOK` after that."""
+    begun = [step.started_at for one in visits for step in one.status.steps if step.name is NodePhase.OFF]
+    if not begun:
+        return False
+    waited = context.clock.now() - max(timing.parse(one) for one in begun)
+    return waited % LOOK < timedelta(seconds=2 * context.active_seconds)
+
+
+def _in_service(node: Node, resource: str, size: int) -> bool:
+    facts = observe.node_facts(node, resource)
+    closed = any(one.effect in {"NoSchedule", "NoExecute"} for one in node.spec.taints)
+    return facts.ready and not facts.taken and not facts.unschedulable and not closed and facts.gpus_allocatable >= size
