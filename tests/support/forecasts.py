@@ -14,6 +14,12 @@ def foresee(world, *, budget="100%", wanted=None, now=START, unguaranteed=False,
     return forecast(world, wanted or target(), strategy, now=now, **known)
 
 
+def foresee_by(world, /, *, now=START, wanted=None, remainder=(), durations=None, **strategy):
+    """With a strategy said in full; all may be taken at once unless it says otherwise."""
+    facts = StrategyFacts(**{"max_unavailable": "100%", **strategy})
+    return forecast(world, wanted or target(), facts, now=now, remainder=remainder, durations=durations)
+
+
 def shape(made):
     return [[(closure.nodes, closure.gangs) for closure in batch.closures] for batch in made.batches]
 

@@ -5,7 +5,7 @@ broken, cordoned by others or in a visit, before a batch may take anything.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from msgspec import Struct
 
@@ -93,18 +93,23 @@ def availability(
 
 def cost(visited: Iterable[str], stopped: Iterable[Gang], pool: Availability) -> Cost:
     """GPUs of the visited nodes, and of the stopped gangs' members wherever else they run."""
-    nodes = frozenset(visited)
-    gpus = sum(pool.sizes[node] for node in nodes)
-    added = sum(pool.sizes[node] - pool.unavailable.get(node, 0) for node in nodes)
-    elsewhere = _members_elsewhere(stopped, nodes)
-    for node, count in elsewhere.items():
+    by_node = costs(visited, stopped, pool).values()
+    return Cost(gpus=sum(one.gpus for one in by_node), added=sum(one.added for one in by_node))
+
+
+def costs(visited: Iterable[str], stopped: Iterable[Gang], pool: Availability) -> dict[str, Cost]:
+    """The same by node."""
+    taken: dict[str, Cost] = {}
+    for node in visited:
+        size = pool.sizes[node]
+        taken[node] = Cost(gpus=size, added=size - pool.unavailable.get(node, 0))
+    for node, count in _members_elsewhere(stopped, taken).items():
         in_service = pool.sizes.get(node, count) - pool.unavailable.get(node, 0)
-        gpus += count
-        added += min(count, max(0, in_service))
-    return Cost(gpus=gpus, added=added)
+        taken[node] = Cost(gpus=count, added=min(count, max(0, in_service)))
+    return taken
 
 
-def _members_elsewhere(gangs: Iterable[Gang], nodes: frozenset[str]) -> Mapping[str, int]:
+def _members_elsewhere(gangs: Iterable[Gang], nodes: Container[str]) -> Mapping[str, int]:
     counts: dict[str, int] = {}
     for gang in gangs:
         for member in gang.members:

@@ -5,12 +5,15 @@ would else come back on mixed drivers.
 """
 
 from collections.abc import Iterable
+from datetime import datetime
 
-from upgrader.core.budget import Availability, Cost
+from upgrader.core.batch import ClosureForecast
+from upgrader.core.capacity import Capacity, Load
 from upgrader.core.closures import Closure
 from upgrader.core.gang_holds import eviction_holds, gang_holds
 from upgrader.core.holds import Found, Hold, HoldReason, World
 from upgrader.core.node_holds import node_holds
+from upgrader.core.timing import show
 
 
 def closure_holds(world: World, unit: Closure) -> list[Hold]:
@@ -25,24 +28,97 @@ def closure_holds(world: World, unit: Closure) -> list[Hold]:
     return found
 
 
-def over_budget(unit: Closure, price: Cost, pool: Availability, *, held: bool) -> list[Hold]:
-    """The budget's word on a closure; that it has to wait for others is said only where nothing else holds it."""
-    if price.gpus > pool.allowed:
-        percent = -(-100 * price.gpus // pool.total) if pool.total else 100
+def over_budget(unit: Closure, load: Load, limits: Capacity, *, held: bool) -> list[Hold]:
+    """What the limits say of a closure; that it has to wait for others is said only where nothing else holds it."""
+    found = [found for found in (_oversize(unit, load, limits), _below_floor(unit, load, limits)) if found]
+    found += _oversize_in_domains(load, limits)
+    if not found and not held:
+        found = _taken(load, limits)[:1]
+    return _held(unit, unit.name, found)
+
+
+def too_late(unit: Closure | ClosureForecast, deadline: datetime, ends: datetime | None) -> Hold:
+    """The deadline's word on a closure; `ends` is when its visit would be over, None where the deadline has passed."""
+    ways = "give the plan a later deadline, or leave it to another plan"
+    if ends is None:
+        reason, message = HoldReason.DEADLINE_PASSED, f"The plan's deadline {show(deadline)} has passed; {ways}."
+    else:
+        reason = HoldReason.WONT_FIT
         message = (
-            f"Together these {len(unit.nodes)} nodes and their gangs take {price.gpus} GPUs out of service, the budget "
-            f"is {pool.allowed} of {pool.total}; maxUnavailable: {price.gpus} (or {min(percent, 100)}%) would allow it."
+            f"Its visit might last until {show(ends)}, after the plan's deadline {show(deadline)}; {ways}, or raise "
+            "maxUnavailable."
         )
-        return _held(unit, unit.name, [(HoldReason.CLOSURE_OVER_BUDGET, message)])
-    if held or price.added <= pool.remaining:
-        return []
-    down = ", ".join([*list(pool.unavailable)[:5], *(["…"] if len(pool.unavailable) > 5 else [])])
-    message = (
-        f"It would take {price.added} more GPUs out of service; {pool.taken} of the {pool.allowed} that the budget "
-        f"allows already are ({down or 'in other plans'}). It waits until they are back, "
-        "or until maxUnavailable is raised."
+    return Hold(subject=unit.name, reason=reason, message=message, nodes=unit.nodes)
+
+
+def _oversize(unit: Closure, load: Load, limits: Capacity) -> Found | None:
+    pool = limits.pool
+    if load.gpus <= pool.allowed:
+        return None
+    percent = -(-100 * load.gpus // pool.total) if pool.total else 100
+    return (
+        HoldReason.CLOSURE_OVER_BUDGET,
+        (
+            f"Together these {len(unit.nodes)} nodes and their gangs take {load.gpus} GPUs out of service, the budget "
+            f"is {pool.allowed} of {pool.total}; maxUnavailable: {load.gpus} (or {min(percent, 100)}%) would allow it."
+        ),
     )
-    return _held(unit, unit.name, [(HoldReason.BUDGET_TAKEN, message)])
+
+
+def _below_floor(unit: Closure, load: Load, limits: Capacity) -> Found | None:
+    left = limits.pool.total - load.gpus
+    if left >= limits.floor or not load.added:
+        return None
+    return (
+        HoldReason.CLOSURE_OVER_BUDGET,
+        (
+            f"Together these {len(unit.nodes)} nodes and their gangs would leave {left} GPUs in service, the floor is "
+            f"{limits.floor}; minAvailableGPUs: {left} would allow it."
+        ),
+    )
+
+
+def _oversize_in_domains(load: Load, limits: Capacity) -> list[Found]:
+    return [
+        (
+            HoldReason.CLOSURE_OVER_BUDGET,
+            (
+                f"It takes {gpus} GPUs of {name} out of service, the topology budget is {domain.allowed} of "
+                f"{domain.total} there; maxUnavailable: {gpus} for {domain.key} would allow it."
+            ),
+        )
+        for name, (gpus, _) in load.domains.items()
+        if gpus > (domain := limits.domains[name]).allowed
+    ]
+
+
+def _taken(load: Load, limits: Capacity) -> list[Found]:
+    pool = limits.pool
+    found: list[Found] = []
+    if load.added > pool.remaining:
+        down = ", ".join([*list(pool.unavailable)[:5], *(["…"] if len(pool.unavailable) > 5 else [])])
+        message = (
+            f"It would take {load.added} more GPUs out of service; {pool.taken} of the {pool.allowed} that the budget "
+            f"allows already are ({down or 'in other plans'}). It waits until they are back, "
+            "or until maxUnavailable is raised."
+        )
+        found.append((HoldReason.BUDGET_TAKEN, message))
+    if load.added > limits.above_floor:
+        message = (
+            f"It would take {load.added} more GPUs out of service; {pool.total - pool.taken} are in service and "
+            f"{limits.floor} must stay. It waits until others are back, or until minAvailableGPUs is lowered."
+        )
+        found.append((HoldReason.BUDGET_TAKEN, message))
+    for name, (_, added) in load.domains.items():
+        domain = limits.domains[name]
+        if added > domain.remaining:
+            message = (
+                f"It would take {added} more GPUs of {name} out of service; {domain.taken} of the {domain.allowed} "
+                f"that its topology budget allows already are. It waits until they are back, or until maxUnavailable "
+                f"for {domain.key} is raised."
+            )
+            found.append((HoldReason.BUDGET_TAKEN, message))
+    return found
 
 
 def _held(unit: Closure, subject: str, found: Iterable[Found]) -> list[Hold]:

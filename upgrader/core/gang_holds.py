@@ -8,6 +8,9 @@ from upgrader.core.holds import Found, HoldReason, World
 
 def gang_holds(world: World, gang: Gang) -> list[Found]:
     """Every reason that keeps one gang from being asked and stopped, and so all its nodes from being visited."""
+    if gang.name in world.strategy.expendable:
+        found = (check(world, gang) for check in _CHECKS if check not in _ABOUT_ASKING)
+        return [one for one in found if one is not None]
     undeclared = _undeclared(world, gang)
     if undeclared is not None:
         return [undeclared]  # nothing is asked of it and nothing is done to it: it is waited for
@@ -17,7 +20,7 @@ def gang_holds(world: World, gang: Gang) -> list[Found]:
 
 def eviction_holds(world: World, gang: Gang) -> list[Found]:
     """Every reason that keeps pods from being evicted, for owners that replace them one by one."""
-    found = (_veto(world, gang), _pdb(world, gang))
+    found = (_waited_for(world, gang), _veto(world, gang), _pdb(world, gang))
     return [one for one in found if one is not None]
 
 
@@ -33,6 +36,18 @@ def _undeclared(_: World, gang: Gang) -> Found | None:
     return (
         HoldReason.GANG_UNDECLARED,
         f"{gang.name} is waited for until it ends. {why} See docs/checkpointing.md for what it can declare.",
+    )
+
+
+def _waited_for(world: World, gang: Gang) -> Found | None:
+    if gang.name not in world.strategy.wait_for:
+        return None
+    return (
+        HoldReason.WAITED_FOR,
+        (
+            f"The plan waits until no pod of {gang.name} runs there (checkpoint.waitFor); move its pods away yourself, "
+            "or take it out of that list to have them evicted."
+        ),
     )
 
 
@@ -146,3 +161,6 @@ _CHECKS: tuple[Callable[[World, Gang], Found | None], ...] = (
     _pdb,
     _placement,
 )
+
+_ABOUT_ASKING = frozenset({_cannot_restart, _not_complete})
+"""What does not matter for a gang that the approval names as expendable: it may be ended as it is, for good."""

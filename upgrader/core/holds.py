@@ -34,6 +34,9 @@ class HoldReason(StrEnum):
     PLACEMENT_NOT_GUARANTEED = "PlacementNotGuaranteed"
     CLOSURE_OVER_BUDGET = "ClosureOverBudget"
     BUDGET_TAKEN = "BudgetTaken"
+    WAITED_FOR = "WaitedFor"
+    DEADLINE_PASSED = "DeadlinePassed"
+    WONT_FIT = "WontFit"
 
 
 class Hold(Struct, frozen=True, kw_only=True):

@@ -6,9 +6,15 @@ from msgspec import Struct
 
 
 class Durations(Struct, frozen=True, kw_only=True):
-    """How long things take, median and 95th percentile: measured on this stack where there is history."""
+    """How long things take, median and 95th percentile: measured on this stack where there is history (`pace.learned`).
 
-    visit: tuple[int, int] = (240, 600)
+    The defaults are assumptions, not measurements: swapping a precompiled driver takes minutes, a checkpoint of a large
+    model 2 minutes (both from the literature that the design's reference names, D4 and D5), and the 95th percentile is
+    where the phases' own deadlines (5 to 20 minutes) begin to matter.
+    """
+
+    prepare: tuple[int, int] = (60, 180)  # images and artifacts fetched while jobs still run: time, no loss
+    visit: tuple[int, int] = (240, 600)  # from the close of a node until it is given back
     checkpoint: tuple[int, int] = (120, 600)
     restart: tuple[int, int] = (120, 600)
     measured: int = 0  # visits that this comes from; 0: defaults

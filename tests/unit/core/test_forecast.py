@@ -1,3 +1,5 @@
+from datetime import timedelta
+
 import msgspec
 import pytest
 
@@ -9,11 +11,21 @@ from upgrader.core.drift import drift
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.forecast import (
     BatchForecast,
+    BatchKind,
     ClosureForecast,
     Forecast,
     Hold,
     Summary,
 )
+from upgrader.core.pace import Pace, longest_of, together
+from upgrader.core.prediction import Durations, Interruption, Prediction
+
+PACE = Pace(Durations())
+ALONE, PAIR = PACE.visit(1).mean, PACE.visit(2).mean
+ASKED = longest_of(1, *PACE.durations.checkpoint).mean
+BACK = longest_of(1, *PACE.durations.restart).mean
+ONE, TWO = (PACE.closure(nodes=nodes, gangs=nodes - 1, checkpoint=PACE.durations.checkpoint) for nodes in (1, 2))
+FIRST, SECOND = round(together([ONE, ONE]).mean), round(together([TWO]).mean)
 
 # ------------------------------------------------------------------------------------------------------ batches
 
@@ -31,7 +43,10 @@ def test_a_whole_forecast():
         revision=target().revision,
         made_at=START,
         summary=Summary(drifted=6, nodes=4, batches=2, interruptions=1, held=1, installs=1),
-        batches=(BatchForecast(number=1, closures=tuple(idle)), BatchForecast(number=2, closures=(busy,))),
+        batches=(
+            BatchForecast(number=1, closures=tuple(idle), kind=BatchKind.IDLE, starts_at=START, seconds=FIRST),
+            BatchForecast(number=2, closures=(busy,), starts_at=START + timedelta(seconds=FIRST), seconds=SECOND),
+        ),
         holds=(
             Hold(
                 subject="f",
@@ -45,7 +60,24 @@ def test_a_whole_forecast():
         gpus=48,
         allowed=24,
         taken=0,
+        prediction=Prediction(
+            # two nodes by themselves, and for the gang's: their visit, its checkpoint and its restart
+            lost_gpu_hours=pytest.approx((16 * ALONE + 16 * (PAIR + ASKED + BACK)) / 3600, abs=1e-3),
+            lower_bound_gpu_hours=pytest.approx((16 * ALONE + 16 * (PAIR + ASKED + BACK)) / 3600, abs=1e-3),
+            interruptions=(
+                Interruption(
+                    gang="ml/Job/train",
+                    gpus=16,
+                    asked_at=START + timedelta(seconds=FIRST + round(PACE.prepare(2).mean)),
+                    seconds=round(PAIR + ASKED + BACK),
+                    lost_gpu_hours=pytest.approx(16 * (PAIR + ASKED + BACK) / 3600, abs=1e-3),
+                    because="It runs on a, b and is stopped. The node has driver sim 560.1, the stack asks for sim "
+                    "570.10.",
+                ),
+            ),
+        ),
     )
+    assert made.prediction.gap == 1
     assert made.interrupted == {"ml/Job/train"}
     assert [(batch.gpus, batch.nodes) for batch in made.batches] == [
         (16, ("c", "d")),

@@ -79,6 +79,7 @@ TABLE = {
         (
             *stale(R.OTHER_GANG, "ml/Job/eval would be stopped, and was not to be stopped then."),
             *stale(R.MORE_INTERRUPTIONS, "2 gangs would be stopped, agreed were 1."),
+            *stale(R.MORE_LOSS, "4.9 GPU-hours would be lost, agreed were 4.0."),
         ),
     ),
     "another gang in the place of one that ended": (

@@ -1,0 +1,49 @@
+"""A batch as the forecast shows it: closures that are visited at the same time. Times are aware (UTC)."""
+
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class ClosureForecast(Struct, frozen=True, kw_only=True):
+    """Nodes visited together; `gpus` are those of the nodes and of the stopped gangs wherever they run."""
+
+    name: str
+    nodes: tuple[str, ...]
+    gangs: tuple[str, ...] = ()  # asked, stopped and restarted together
+    evicted: tuple[str, ...] = ()  # replicated owners whose pods on these nodes are evicted
+    gpus: int = 0
+    added: int = 0  # those of the GPUs that are in service now
+
+
+class BatchKind(StrEnum):
+    """Why a batch comes where it comes."""
+
+    CANARY = "Canary"  # one idle node of each class (its smallest closure where none is idle), then soak
+    IDLE = "Idle"  # nobody is stopped
+    ASKED = "Asked"  # gangs are asked and stopped
+
+
+class BatchForecast(Struct, frozen=True, kw_only=True):
+    """Closures visited at the same time, counted from 1.
+
+    The first batch must not be started before `starts_at`; those after it are expected then, and forecast again.
+    """
+
+    number: int
+    closures: tuple[ClosureForecast, ...]
+    kind: BatchKind = BatchKind.ASKED
+    starts_at: datetime | None = None  # None: now
+    seconds: int = 0  # how long it is expected to last
+    waits_for: str = ""  # what it waits for beyond the batches before it, as a sentence
+
+    @property
+    def gpus(self) -> int:
+        """GPUs out of service while it lasts, those before it not counted."""
+        return sum(closure.gpus for closure in self.closures)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """All its nodes."""
+        return tuple(node for closure in self.closures for node in closure.nodes)

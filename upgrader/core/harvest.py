@@ -1,0 +1,29 @@
+"""Harvest: nodes whose jobs all end by themselves in time are taken at that moment, and nobody is asked."""
+
+from datetime import datetime
+
+from upgrader.core.closures import Closure
+from upgrader.core.gang_holds import eviction_holds
+from upgrader.core.holds import World
+from upgrader.core.node_holds import node_holds
+from upgrader.core.prediction import Harvest
+
+
+def harvested(world: World, unit: Closure, now: datetime) -> Harvest | None:
+    """When the nodes of a closure are free by themselves; None where its gangs run longer, or say nothing.
+
+    Whether a gang could be asked does not matter: it is not asked. What holds the nodes themselves holds them still.
+    A gang that has overrun its own word is waited for until `harvest_until` all the same.
+    """
+    until = world.strategy.harvest_until
+    if until is None or now >= until or not unit.gangs:
+        return None
+    ends = [world.gangs[name].ends_at for name in unit.gangs]
+    known = [end for end in ends if end is not None]
+    if len(known) < len(ends) or max(known) > until:
+        return None
+    if any(node_holds(world, node) for node in unit.nodes):
+        return None
+    if any(eviction_holds(world, world.gangs[name]) for name in unit.evicted):
+        return None
+    return Harvest(nodes=unit.nodes, gangs=unit.gangs, at=max([now, *known]))

@@ -1,0 +1,101 @@
+"""The order of batches: canaries and their soak, then idle nodes, then gangs that are asked."""
+
+from collections.abc import Sequence
+
+from upgrader.core.batch import BatchForecast, BatchKind
+from upgrader.core.canaries import canaries
+from upgrader.core.closure_holds import too_late
+from upgrader.core.frame import Frame
+from upgrader.core.holds import Hold
+from upgrader.core.packing import Unit, course, pack, score
+from upgrader.core.prediction import Harvest
+from upgrader.core.timeline import Course, Leg, Reaped, Timeline
+from upgrader.core.timing import show
+
+
+def legs_of(free: Sequence[Unit], remainder: Sequence[BatchForecast], frame: Frame) -> list[Leg]:
+    """All closures that nothing holds, in batches and in order.
+
+    Idle nodes come by themselves: a driver that fails is seen before any gang is stopped for it, and what is upgraded
+    takes the gangs that restart.
+    """
+    strategy, rules = frame.world.strategy, frame.rules
+    begin = frame.second(strategy.not_before)
+    first = canaries(free, frame.world.nodes) if strategy.canary else []
+    chosen = {unit.closure.name for unit in first}
+    rest = [unit for unit in free if unit.closure.name not in chosen]
+    before = [[closure.nodes for closure in batch.closures] for batch in remainder]
+    watched = pack(first, rules, begin)
+    begin = score(watched, rules, begin).end + (strategy.soak_seconds if watched else 0)
+    idle = course([unit for unit in rest if not _busy(unit)], before, rules, begin)
+    begin = score(idle, rules, begin).end
+    asked = course([unit for unit in rest if _busy(unit)], before, rules, begin)
+    parts = ((BatchKind.CANARY, watched), (BatchKind.IDLE, idle), (BatchKind.ASKED, asked))
+    return [Leg(kind=kind, batch=batch) for kind, batches in parts for batch in batches]
+
+
+def course_of(frame: Frame) -> Course:
+    """What the strategy says of the time from the first batch to the last."""
+    strategy = frame.world.strategy
+    slices = {gang.name: frame.second(gang.earliest_stop) for gang in frame.world.gangs.values() if gang.earliest_stop}
+    return Course(
+        rules=frame.rules,
+        pace=frame.pace,
+        begin=frame.second(strategy.not_before),
+        soak=strategy.soak_seconds,
+        latest=frame.second(strategy.deadline) if strategy.deadline is not None else None,
+        slices={name: end for name, end in slices.items() if end},
+    )
+
+
+def reaped(harvest: Sequence[Harvest], frame: Frame) -> list[Reaped]:
+    """The harvest as the timeline takes it."""
+    sizes = frame.limits.pool.sizes
+    return [
+        Reaped(at=frame.second(one.at), nodes=len(one.nodes), gpus=sum(sizes[node] for node in one.nodes))
+        for one in harvest
+    ]
+
+
+def batches_of(line: Timeline, frame: Frame) -> tuple[BatchForecast, ...]:
+    """The batches as the forecast shows them."""
+    return tuple(
+        BatchForecast(
+            number=number,
+            closures=tuple(unit.closure for unit in leg.batch.units),
+            kind=leg.kind,
+            starts_at=frame.moment(leg.start),
+            seconds=round(leg.batch.spread.mean),
+            waits_for=_waits_for(leg, frame, first=number == 1),
+        )
+        for number, leg in enumerate(line.legs, start=1)
+    )
+
+
+def late_holds(line: Timeline, frame: Frame) -> list[Hold]:
+    """Closures of batches that would end after the deadline."""
+    deadline = frame.world.strategy.deadline
+    if deadline is None:
+        return []
+    return [
+        too_late(unit.closure, deadline, frame.moment(leg.start + round(leg.batch.spread.quantile(0.95))))
+        for leg in line.late
+        for unit in leg.batch.units
+    ]
+
+
+def _busy(unit: Unit) -> bool:
+    return bool(unit.closure.gangs or unit.closure.evicted)
+
+
+def _waits_for(leg: Leg, frame: Frame, *, first: bool) -> str:
+    soak = frame.world.strategy.not_before
+    found = []
+    if leg.soaked or (first and frame.second(soak)):
+        found.append("It waits until the canaries were watched long enough.")
+    if leg.slices:
+        more = f" and {len(leg.slices) - 1} more" if len(leg.slices) > 1 else ""
+        found.append(f"It waits for the end of the time slice that {leg.slices[0]}{more} declared.")
+    if leg.window:
+        found.append(f"It waits for a window, which opens {show(frame.moment(leg.start))}.")
+    return " ".join(found)

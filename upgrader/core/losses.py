@@ -1,0 +1,126 @@
+"""What a rollout costs in GPU-hours, gang by gang, and what no order of visits can go below.
+
+Loss = GPUs of each visited node x its visit, plus for each stopped gang its GPUs x (parked + checkpoint + waiting
+beyond its nodes' visit + restart), plus work that is thrown away. The lower bound has the same visits, and checkpoint
+and restart of the gangs that do not end by themselves. A node's visit includes waiting for the others of its closure.
+All durations are expectations.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from upgrader.core.batch import ClosureForecast
+from upgrader.core.fleet import Gang
+from upgrader.core.frame import Frame
+from upgrader.core.holds import World
+from upgrader.core.packing import Batch
+from upgrader.core.prediction import Harvest, Interruption
+from upgrader.core.timeline import Leg
+
+_HOUR = 3600
+
+
+class Losses(Struct, frozen=True, kw_only=True):
+    """In GPU-hours."""
+
+    lost: float
+    bound: float
+    interruptions: tuple[Interruption, ...]
+
+
+def losses(legs: Sequence[Leg], harvest: Iterable[Harvest], frame: Frame) -> Losses:
+    """Of everything that is in batches or harvested; what is held costs nothing yet."""
+    alone = frame.pace.visit(1).mean
+    lost = bound = sum(alone * frame.limits.pool.sizes[node] for one in harvest for node in one.nodes)
+    interruptions: list[Interruption] = []
+    for leg in legs:
+        for unit in leg.batch.units:
+            closure = unit.closure
+            visits = frame.pace.visit(len(closure.nodes)).mean * sum(
+                frame.limits.pool.sizes[node] for node in closure.nodes
+            )
+            lost, bound = lost + visits, bound + visits
+            for name in closure.gangs:
+                stop = _Stop(gang=frame.world.gangs[name], closure=closure, batch=leg.batch, start=leg.start)
+                lost, bound = lost + _lost(stop, frame), bound + _unavoidable(stop, frame)
+                interruptions.append(_interruption(stop, frame))
+    order = sorted(interruptions, key=lambda one: (one.asked_at, one.gang))
+    return Losses(lost=_hours(lost), bound=_hours(bound), interruptions=tuple(order))
+
+
+class _Stop(Struct, frozen=True, kw_only=True):
+    gang: Gang
+    closure: ClosureForecast
+    batch: Batch
+    start: int
+
+
+def _hours(gpu_seconds: float) -> float:
+    return round(gpu_seconds / _HOUR, 3)
+
+
+def without_checkpoint(gang: Gang) -> bool:
+    """Whether nothing can be asked of it: where it is expendable it is ended, and its work is thrown away."""
+    return gang.method in {"", "none"}
+
+
+def _pause(stop: _Stop, frame: Frame) -> tuple[float, float]:
+    """Seconds of checkpoint and restart."""
+    asked = {one.gang: one.seconds for unit in stop.batch.units for one in unit.asked}
+    restart = frame.pace.closure(nodes=0, gangs=1, checkpoint=(0.0, 0.0)).mean
+    return asked.get(stop.gang.name, 0.0), restart
+
+
+def _lost(stop: _Stop, frame: Frame) -> float:
+    """GPU-seconds beyond the visits of its nodes."""
+    checkpoint, restart = _pause(stop, frame)
+    visit = frame.pace.visit(len(stop.closure.nodes)).mean
+    elsewhere = sum(one.gpus for one in stop.gang.members if one.node not in stop.closure.nodes)
+    parked = stop.batch.parked.get(stop.gang.name, 0.0)
+    own = stop.gang.gpus * (parked + checkpoint + restart) + elsewhere * visit
+    return own + _thrown_away(stop, frame)
+
+
+def _unavoidable(stop: _Stop, frame: Frame) -> float:
+    until = frame.world.strategy.harvest_until
+    ends = stop.gang.ends_at
+    if until is not None and ends is not None and ends <= until:
+        return 0.0
+    return stop.gang.gpus * sum(_pause(stop, frame))
+
+
+def _thrown_away(stop: _Stop, frame: Frame) -> float:
+    """All work since the latest start of a gang that has no checkpoint: the most that it can be."""
+    started = [one.started_at for one in stop.gang.members if one.started_at is not None]
+    if not without_checkpoint(stop.gang) or not started:
+        return 0.0
+    return stop.gang.gpus * max(0.0, (_asked_at(stop, frame) - max(started)).total_seconds())
+
+
+def _asked_at(stop: _Stop, frame: Frame) -> datetime:
+    prepare = frame.pace.prepare(len(stop.closure.nodes)).mean
+    return frame.moment(stop.start + round(prepare + stop.batch.turns.get(stop.gang.name, 0.0)))
+
+
+def _interruption(stop: _Stop, frame: Frame) -> Interruption:
+    checkpoint, restart = _pause(stop, frame)
+    parked = stop.batch.parked.get(stop.gang.name, 0.0)
+    seconds = parked + checkpoint + frame.pace.visit(len(stop.closure.nodes)).mean + restart
+    return Interruption(
+        gang=stop.gang.name,
+        gpus=stop.gang.gpus,
+        asked_at=_asked_at(stop, frame),
+        seconds=round(seconds),
+        lost_gpu_hours=_hours(stop.gang.gpus * seconds + _thrown_away(stop, frame)),
+        because=_because(stop, frame.world),
+    )
+
+
+def _because(stop: _Stop, world: World) -> str:
+    nodes = [node for node in stop.closure.nodes if node in stop.gang.nodes]
+    first = next((one.message for one in world.drift[nodes[0]].findings if one.counts), "") if nodes else ""
+    shown = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
+    way = "ended without a checkpoint, as the approval allows" if without_checkpoint(stop.gang) else "stopped"
+    return f"It runs on {shown} and is {way}. {first}".strip()

@@ -1,0 +1,115 @@
+"""What becomes of each closure: visited, harvested, or held with a reason."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from msgspec import Struct
+
+from upgrader.core.batch import ClosureForecast
+from upgrader.core.capacity import Load, demands
+from upgrader.core.closure_holds import closure_holds, over_budget, too_late
+from upgrader.core.closures import Closure
+from upgrader.core.fleet import Gang
+from upgrader.core.frame import Frame, turn
+from upgrader.core.harvest import harvested
+from upgrader.core.holds import Hold
+from upgrader.core.lanes import ROUNDS, Asked
+from upgrader.core.losses import without_checkpoint
+from upgrader.core.pace import longest_of
+from upgrader.core.packing import Unit
+from upgrader.core.prediction import Harvest
+
+
+class Sorted(Struct, frozen=True, kw_only=True):
+    """Every closure, once."""
+
+    free: tuple[Unit, ...]
+    harvest: tuple[Harvest, ...]
+    holds: tuple[Hold, ...]
+
+
+def sort_out(units: Iterable[Closure], frame: Frame) -> Sorted:
+    """Part the closures of all nodes that are to be visited."""
+    free: list[Unit] = []
+    harvest: list[Harvest] = []
+    holds: list[Hold] = []
+    deadline = frame.world.strategy.deadline
+    for unit in units:
+        reaped = harvested(frame.world, unit, frame.now)
+        if reaped is not None and _in_time(reaped, frame):
+            harvest.append(reaped)
+            continue
+        load = frame.limits.load(unit.nodes, (frame.world.gangs[name] for name in unit.gangs))
+        found = closure_holds(frame.world, unit)
+        found += over_budget(unit, load, frame.limits, held=bool(found))
+        if not found and deadline is not None and frame.now >= deadline:
+            found = [too_late(unit, deadline, None)]
+        holds += found
+        if not found:
+            free.append(_unit(unit, load, frame))
+    return Sorted(
+        free=tuple(free), harvest=tuple(sorted(harvest, key=lambda one: (one.at, one.nodes))), holds=tuple(holds)
+    )
+
+
+def _in_time(reaped: Harvest, frame: Frame) -> bool:
+    deadline = frame.world.strategy.deadline
+    if deadline is None:
+        return True
+    alone = frame.pace.closure(nodes=len(reaped.nodes), gangs=0, checkpoint=(0.0, 0.0))
+    return frame.moment(frame.second(reaped.at) + round(alone.quantile(0.95))) <= deadline
+
+
+def _unit(unit: Closure, load: Load, frame: Frame) -> Unit:
+    gangs = [frame.world.gangs[name] for name in unit.gangs]
+    asked = tuple(
+        Asked(gang=gang.name, lane=gang.lane, seconds=longest_of(1, *frame.checkpoint(gang)).mean)
+        for gang in gangs
+        if not without_checkpoint(gang)
+    )
+    slowest = max([(0.0, 0.0), *(frame.checkpoint(gang) for gang in gangs if not without_checkpoint(gang))])
+    release = frame.second(max([frame.now, *_slices(gangs)]))
+    turns = _turns(asked, frame)
+    return Unit(
+        closure=ClosureForecast(
+            name=unit.name,
+            nodes=unit.nodes,
+            gangs=unit.gangs,
+            evicted=unit.evicted,
+            gpus=load.gpus,
+            added=load.added,
+        ),
+        demands=demands(load) + turns,
+        spread=frame.pace.closure(nodes=len(unit.nodes), gangs=len(gangs), checkpoint=slowest),
+        order=_order(unit, load, gangs, slowest[0], turns, release),
+        release=release,
+        asked=asked,
+        gpus={gang.name: gang.gpus for gang in gangs},
+    )
+
+
+def _slices(gangs: Iterable[Gang]) -> list[datetime]:
+    return [end for gang in gangs if (end := gang.earliest_stop) is not None]
+
+
+def _turns(asked: Iterable[Asked], frame: Frame) -> tuple[tuple[str, int], ...]:
+    width = frame.rules.lane_width
+    counts: dict[str, int] = {}
+    for one in asked if width else ():
+        counts[turn(one.lane)] = counts.get(turn(one.lane), 0) + 1
+    # A closure cannot be parted: one that needs more turns by itself has its lanes to itself.
+    return tuple((name, min(count, width * ROUNDS)) for name, count in sorted(counts.items()))
+
+
+def _order(
+    unit: Closure,
+    load: Load,
+    gangs: list[Gang],
+    checkpoint: float,
+    turns: tuple[tuple[str, int], ...],
+    release: int,
+) -> tuple[object, ...]:
+    """Largest first; names break only ties between closures that are alike in all that packing looks at."""
+    sizes = tuple(sorted(gang.gpus for gang in gangs))
+    counts = (-load.gpus, -load.added, -len(unit.nodes), -len(unit.gangs), -len(unit.evicted))
+    return (*counts, sizes, -checkpoint, release, tuple(load.domains.items()), turns, unit.nodes)
