@@ -10,7 +10,7 @@ WANTED := import tomllib; d = tomllib.load(open("pyproject.toml", "rb")); print(
 COMPILE := $(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages binaries lock format lint unit e2e test demo bench generate golden verify image nightly
+.PHONY: help setup packages binaries lock format lint unit e2e test demo bench generate golden verify image torch nightly
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,12 @@ e2e: binaries ## embedded cluster: API server, kwok, box nodes, crash points
 	$(PYTEST) -n 2 --dist loadfile tests/e2e -m "e2e" --timeout=900
 
 test: lint verify unit e2e ## everything; what CI runs
+
+torch: setup ## torch's CPU build in build/torch (150 MB to fetch, 650 MB there), from the distribution's archive
+	bash tests/nightly/torch.sh build/torch
+
+nightly: setup torch ## what takes too long for every day: the torch example under torchrun
+	$(PYTEST) tests/nightly
 
 demo: binaries ## a rolling upgrade under two training jobs on real kubelets
 	$(BIN)/upgrader demo --report build/demo-report.json

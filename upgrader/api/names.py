@@ -19,6 +19,9 @@ TAINT_MAINTENANCE = f"{GROUP}/maintenance"  # value: the closure
 TAINT_HARVEST = f"{GROUP}/harvest"  # value: the plan that waits for the natural end of what runs there
 ANNOTATION_VISIT = f"{GROUP}/visit"  # uid of the NodeUpgrade that holds the node
 
+# On Namespaces, a person's: its pods are changed by the policies in deploy/admission-*.yaml, where these are installed.
+LABEL_ADMISSION = f"{GROUP}/admission"
+
 # On owners of gangs (Job...): the record of a stop, written in the same patch as the stop itself.
 ANNOTATION_STOPPED = f"{GROUP}/stopped"
 

@@ -1,0 +1,168 @@
+"""deploy/admission-*.yaml on a real API server: what pods get, what they do not, and that both go without a trace."""
+
+import contextlib
+import uuid
+
+import msgspec
+import pytest
+import yaml
+
+from tests.support.repository import ROOT
+from tests.support.waiting import eventually
+from upgrader.api import names
+from upgrader.api.kubernetes import Pod
+from upgrader.api.resources import NAMESPACES
+from upgrader.kube.transport import Call
+from upgrader.reconcile.pod_facts import member_facts
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+LEARNS_SECONDS = 120
+"""The API server learns policies in about a second, and a new kind that one is parameterised by in half a minute."""
+
+POLICIES = "/apis/admissionregistration.k8s.io/v1"
+PATHS = {
+    "MutatingAdmissionPolicy": f"{POLICIES}/mutatingadmissionpolicies",
+    "MutatingAdmissionPolicyBinding": f"{POLICIES}/mutatingadmissionpolicybindings",
+}
+FILE = {names.ANNOTATION_METHOD: "file"}
+
+
+def fields(path):
+    return {"apiVersion": "v1", "fieldPath": path}
+
+
+REQUEST = {
+    "name": "gpu-upgrader-request",
+    "downwardAPI": {
+        "items": [
+            {"path": "checkpoint-request", "fieldRef": fields(f"metadata.annotations['{names.ANNOTATION_REQUEST}']")},
+            {"path": "park-seconds", "fieldRef": fields(f"metadata.annotations['{names.ANNOTATION_PARK_SECONDS}']")},
+        ],
+        "defaultMode": 420,
+    },
+}
+ANSWERS = {"name": "gpu-upgrader-answers", "emptyDir": {}}
+REQUEST_AT = {"name": "gpu-upgrader-request", "mountPath": names.REQUEST_DIRECTORY}
+ANSWERS_AT = {"name": "gpu-upgrader-answers", "mountPath": names.ANSWER_DIRECTORY}
+POD_UID = {"name": "POD_UID", "valueFrom": {"fieldRef": fields("metadata.uid")}}
+
+
+def pod(name="p", *, annotations=FILE, labels=None, **spec):
+    containers = [{"name": "train", "image": "i:1"}]
+    meta = {"name": name, "annotations": dict(annotations), "labels": labels or {}}
+    return {"metadata": meta, "spec": {"automountServiceAccountToken": False, "containers": containers, **spec}}
+
+
+@pytest.fixture
+def write(api):
+    """Any request; the answer as it is on the wire."""
+
+    async def send(method, path, body=None):
+        sort = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        call = Call(method=method, path=path, body=body, content_type=sort)
+        return msgspec.json.decode(await api._transport.write(call))
+
+    return send
+
+
+@pytest.fixture
+async def spaces(api):
+    """A namespace that opted in and one that did not."""
+    made = []
+    for labels in ({names.LABEL_ADMISSION: "true"}, {}):
+        body = {"metadata": {"name": f"t{uuid.uuid4().hex[:10]}", "labels": labels}}
+        made.append(await api.create(NAMESPACES, body))
+    yield [one.metadata.name for one in made]
+    for one in made:
+        await api.delete(NAMESPACES, one.metadata)
+
+
+@pytest.fixture
+def created(write):
+    """The spec that a pod has once the API server has taken it (not stored)."""
+
+    async def create(namespace, body):
+        return (await write("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", body))["spec"]
+
+    return create
+
+
+@pytest.fixture
+def installed(write, created, spaces):
+    """A file of deploy/ while the block runs: from when a probing pod is changed until it is not any more."""
+
+    @contextlib.asynccontextmanager
+    async def install(file, probe):
+        plain = await created(spaces[1], probe)
+
+        async def spec():
+            return await created(spaces[0], probe)
+
+        documents = list(yaml.safe_load_all((ROOT / "deploy" / file).read_text()))
+        for document in documents:
+            await write("POST", PATHS[document["kind"]], document)
+        try:
+            await eventually(spec, lambda seen: seen != plain, LEARNS_SECONDS)
+            yield
+        finally:
+            for document in documents:
+                await write("DELETE", f"{PATHS[document['kind']]}/{document['metadata']['name']}")
+        await eventually(spec, lambda seen: seen == plain, LEARNS_SECONDS)
+
+    return install
+
+
+async def test_a_pod_that_declares_file_gets_what_it_lacks_and_nothing_else(created, spaces, installed):
+    within, outside = spaces
+    async with installed("admission-mounts.yaml", pod()):
+        seen, plain = await created(within, pod()), await created(outside, pod())
+        [train] = plain["containers"]
+        added = {"env": [POD_UID], "volumeMounts": [REQUEST_AT, ANSWERS_AT]}
+        assert seen == plain | {"volumes": [REQUEST, ANSWERS], "containers": [train | added]}
+        assert await created(within, {**pod(), "spec": seen}) == seen
+        taken = msgspec.convert({**pod(), "spec": seen}, Pod)
+        assert member_facts(taken, "nvidia.com/gpu").mounted
+        for unchanged in (
+            pod(annotations={}),
+            pod(annotations={names.ANNOTATION_METHOD: "api"}),
+            pod(annotations={names.ANNOTATION_METHOD: "profile"}),
+            pod(annotations=FILE | {names.ANNOTATION_CONTAINER: "nobody"}),
+        ):
+            assert await created(within, unchanged) == await created(outside, unchanged)
+
+
+async def test_it_adds_to_what_a_pod_has_and_only_in_the_container_that_answers(created, spaces, installed):
+    within, outside = spaces
+    annotations = {names.ANNOTATION_METHOD: "exec, file", names.ANNOTATION_CONTAINER: "train"}
+    train = {
+        "name": "train",
+        "image": "i:1",
+        "env": [{"name": "POD_UID", "value": "mine"}],
+        "volumeMounts": [{"name": "own", "mountPath": f"{names.ANSWER_DIRECTORY}/"}],
+    }
+    body = pod(
+        annotations=annotations,
+        containers=[{"name": "side", "image": "i:1"}, train],
+        volumes=[{"name": "own", "emptyDir": {}}],
+    )
+    async with installed("admission-mounts.yaml", pod()):
+        seen, plain = await created(within, body), await created(outside, body)
+        side, answering = plain["containers"]
+        answering |= {"volumeMounts": [*answering["volumeMounts"], REQUEST_AT]}
+        assert seen == plain | {"volumes": [*plain["volumes"], REQUEST], "containers": [side, answering]}
+
+
+async def test_a_namespace_may_declare_for_its_pods(api, write, created, spaces, installed):
+    within, outside = spaces
+    patch = {"metadata": {"annotations": FILE}}
+    meta = (await api.get(NAMESPACES, within)).metadata
+    await api.merge(NAMESPACES, meta, patch)
+    own = pod(annotations={names.ANNOTATION_METHOD: "none"})
+    async with installed("admission-mounts.yaml", pod()):
+
+        async def volumes():
+            return (await created(within, pod(annotations={}))).get("volumes")
+
+        assert await eventually(volumes) == [REQUEST, ANSWERS]
+        assert await created(within, own) == await created(outside, own)
