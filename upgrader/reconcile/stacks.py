@@ -17,7 +17,7 @@ from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.core.fleet import Snapshot, Target
 from upgrader.core.phases import ends
 from upgrader.core.rollout import UNDER_WAY
-from upgrader.reconcile import closures, harvest, observe, operands, stack_status, upkeep
+from upgrader.reconcile import closures, harvest, history, observe, operands, stack_status, upkeep
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.revisions import ensure_revision
 from upgrader.reconcile.sightings import Sightings
@@ -91,6 +91,7 @@ async def step(context: Context, name: str, sightings: Sightings) -> float | Non
     if not made:  # what was ordered just now is not among what was read, and needs its operands
         await operands.sweep(context, read)
     await stack_status.write(context, read)
+    await history.prune(context, read)
     return context.active_seconds if active or made or sightings.waiting(name) else context.idle_seconds
 
 

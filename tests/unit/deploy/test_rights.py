@@ -117,6 +117,23 @@ async def bereft() -> set[Use]:
     return rig.cluster.uses
 
 
+async def aged() -> set[Use]:
+    """Ended plans and old revisions are more than their stack keeps."""
+    rig = Rig()
+    rig.fleet.node("gpu-0")
+    for version in ("1.0", "2.0", "3.0", "4.0"):
+        rig.image(version)
+        revision = rig.stack(rig.spec(version) | {"historyLimit": 1})
+        if version == "1.0":
+            await rig.settle()
+            continue
+        rig.plan(f"to-{version}", revision)
+        await rig.until(lambda name=f"to-{version}": rig.over(name))
+        for _ in range(3):
+            await rig.second()
+    return rig.cluster.uses
+
+
 async def switched() -> set[Use]:
     """An owner of each kind is stopped, the stop is given up, and it is restarted."""
     rig = Rig()
@@ -142,9 +159,9 @@ async def restarted(context: Context, live: LiveOwner, *_: object, request: Chec
 @pytest.fixture(scope="module")
 def uses() -> set[Use]:
     """What the controller does in a rollout, in one that is undone, with somebody else's pod in the way, for a node
-    that cannot be installed at first, for one that is deleted, and to owners of each kind.
+    that cannot be installed at first, for one that is deleted, to owners of each kind, and to what is past.
     """
-    runs = (rollout("Go"), rollout("AbortAndUndo"), repaired(), bereft(), switched())
+    runs = (rollout("Go"), rollout("AbortAndUndo"), repaired(), bereft(), switched(), aged())
     return set().union(*(asyncio.run(one) for one in runs))
 
 
