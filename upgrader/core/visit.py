@@ -203,9 +203,13 @@ def _draining(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     behind = [one.name for one in closure.nodes if one.phase in {_P.PREPARED, _P.CLOSING}]
     if behind:
         return _stay(view, f"waiting for {behind[0]} of the closure to be closed")
-    evict = tuple(pod for pod in view.others if not pod.member and (pod.evictable or _harmless(view, pod)))
+    evict = tuple(
+        pod for pod in view.others if not pod.member and (pod.evictable or pod.forced or _harmless(view, pod))
+    )
     if evict:
-        waiting = _stay(view, f"evicting {len(evict)} pod(s) under their budgets", Act.EVICT)
+        order = view.forced.get(_P.DRAINING, "")
+        how = f"deleting {len(evict)} pod(s) {order}" if order else f"evicting {len(evict)} pod(s) under their budgets"
+        waiting = _stay(view, how, Act.EVICT)
         work = view.reason is VisitReason.BRING_BACK and len(evict) < len(view.others)
         return msgspec.structs.replace(waiting, evict=evict, held=UNSUPPORTED if work else "")
     running = [one.gang for one in closure.requests if one.phase not in _STOPPED]
@@ -301,6 +305,8 @@ def _valid(view: NodeView) -> bool:
 
 def _releasing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     del now
+    if order := view.forced.get(_P.RELEASING, ""):
+        return _released(view, f"given back {order}")
     waiting = [one.gang for one in closure.requests if one.phase in _STOPPED and one.phase is not RequestPhase.ENDED]
     stopping = [one.gang for one in closure.requests if one.phase is RequestPhase.STOPPING]
     # With a node that is kept, the gang must not come back here, so nobody waits for it to be placed.

@@ -43,6 +43,7 @@ class OtherPod(Struct, frozen=True, kw_only=True):
     member: bool = False  # of a gang that has a valid acknowledgement or is being stopped
     evictable: bool = False  # of a replicated owner
     before_boot: bool = False  # does not run on this boot: the kubelet rejected or lost it
+    forced: bool = False  # declares nothing, or its owner replaces it, and a person ordered the node to be drained
 
 
 class NodeView(Struct, frozen=True, kw_only=True):
@@ -67,6 +68,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
     driver: OperandFacts = OperandFacts()
     plugin: OperandFacts = OperandFacts()
     others: tuple[OtherPod, ...] = ()
+    forced: dict[NodePhase, str] = {}  # steps that a person ordered to go on, with who and why
 
 
 class RequestFacts(Struct, frozen=True, kw_only=True):

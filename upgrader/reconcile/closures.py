@@ -17,7 +17,7 @@ from upgrader.core.conversation import LEAP_FROGGED, OVER, GangClosure
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError, UpgraderError
 from upgrader.core.phases import NodePhase, RequestPhase, ends
 from upgrader.core.visit_facts import ClosureView, NodeView, RequestFacts
-from upgrader.reconcile import observe, spares
+from upgrader.reconcile import forced, observe, spares
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.pod_facts import declared
 from upgrader.reconcile.talks import Talk, advance, read_talk
@@ -86,7 +86,8 @@ async def _views(context: Context, closure: Closure, talks: Sequence[Talk]) -> l
         member.uid for talk in talks if talk.view.phase in ACKNOWLEDGED for member in talk.request.spec.members
     )
     spaces = {one.metadata.name: declared(one.metadata) for one in await context.cluster.list(NAMESPACES)}
-    return [await read_visit(context, upgrade, members, spaces) for upgrade in closure.visits]
+    free = await forced.undeclared(context, closure.visits)
+    return [await read_visit(context, upgrade, members, spaces, free) for upgrade in closure.visits]
 
 
 def _facts(talk: Talk) -> RequestFacts:

@@ -20,7 +20,17 @@ from upgrader.core.gang_holds import gang_holds
 from upgrader.core.holds import World
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
 from upgrader.core.rollout import PlanDecision
-from upgrader.reconcile import batches, closures, finalizers, harvest, observe, plan_status, plan_view, rollbacks
+from upgrader.reconcile import (
+    batches,
+    closures,
+    finalizers,
+    forced,
+    harvest,
+    observe,
+    plan_status,
+    plan_view,
+    rollbacks,
+)
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.orders import LABEL_BATCH
 from upgrader.reconcile.owners import read_owner
@@ -281,6 +291,7 @@ async def _let_go_of(context: Context, read: Read) -> None:
     """Objects that somebody deleted and that nothing depends on: ended visits of ended batches, talks without a job."""
     open_batch = read.open_batch.number if read.open_batch is not None else None
     past = [one for one in read.visits if one.metadata.labels.get(LABEL_BATCH) != str(open_batch)]
+    await forced.give_back(context, past)
     await forget(context, past)
     for request in read.requests:
         if ends(request.status.phase) and request.metadata.deletion_timestamp is not None:
@@ -293,6 +304,7 @@ async def _finish(context: Context, read: Read) -> float | None:
     """A plan that ended keeps its finalizer only while something of it is not over."""
     plan = read.plan
     metrics.show_holds(plan.metadata.name, {})
+    await forced.give_back(context, read.visits)
     await forget(context, read.visits)
     if plan.status.harvesting:
         stuck = await harvest.let_go(context, plan.metadata.name, plan.status.harvesting)

@@ -17,7 +17,7 @@ from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.core.fleet import Snapshot, Target
 from upgrader.core.phases import ends
 from upgrader.core.rollout import UNDER_WAY
-from upgrader.reconcile import closures, harvest, history, observe, operands, stack_status, upkeep
+from upgrader.reconcile import closures, forced, harvest, history, observe, operands, stack_status, upkeep
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.revisions import ensure_revision
 from upgrader.reconcile.sightings import Sightings
@@ -79,6 +79,7 @@ async def step(context: Context, name: str, sightings: Sightings) -> float | Non
         return await _leave(context, name)
     ordered = await _ordered(context, name)
     active = await _drive(context, ordered, undo=False)
+    await forced.give_back(context, ordered)
     await forget(context, ordered)
     target = await _target(context, stack)
     if isinstance(target, str):

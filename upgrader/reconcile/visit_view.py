@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from upgrader.api import kubernetes as k
 from upgrader.api import names
 from upgrader.api.resources import JOBS, NODES, PODS
@@ -10,7 +12,7 @@ from upgrader.core import timing
 from upgrader.core.declarations import Declared
 from upgrader.core.phases import NodePhase, VisitReason
 from upgrader.core.visit_facts import NodeView, OperandFacts, OtherPod
-from upgrader.reconcile import observe
+from upgrader.reconcile import forced, observe
 from upgrader.reconcile.context import Context
 from upgrader.stack import errands, manifests
 
@@ -23,11 +25,16 @@ def effective(upgrade: NodeUpgrade) -> NodeState:
 
 
 async def read_visit(
-    context: Context, upgrade: NodeUpgrade, members: frozenset[str], spaces: Mapping[str, Declared]
+    context: Context,
+    upgrade: NodeUpgrade,
+    members: frozenset[str],
+    spaces: Mapping[str, Declared],
+    free: frozenset[str] = frozenset(),
 ) -> NodeView:
     """One NodeUpgrade with its surroundings, all read from the API server now.
 
-    `members`: uids of pods that acknowledged or are being stopped; `spaces`: what namespaces declare.
+    `members`: uids of pods that acknowledged or are being stopped; `spaces`: what namespaces declare; `free`: uids of
+    pods that a person ordered away.
     """
     node = await context.cluster.get(NODES, upgrade.spec.node.name)
     if node is not None and node.metadata.uid != upgrade.spec.node.uid:
@@ -37,7 +44,9 @@ async def read_visit(
     if upgrade.status.phase is NodePhase.VISITING:
         name = manifests.visit_name(upgrade, reverting=upgrade.status.reverting)
         job = await context.cluster.get(JOBS, name, context.stack.namespace)
-    return build_view(upgrade, node, pods, job, members, spaces)
+    view = build_view(upgrade, node, pods, job, members, spaces)
+    others = tuple(msgspec.structs.replace(pod, forced=pod.uid in free) for pod in view.others)
+    return msgspec.structs.replace(view, others=others, forced=forced.orders(upgrade))
 
 
 def build_view(

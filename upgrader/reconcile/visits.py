@@ -120,7 +120,10 @@ async def _evict(context: Context, decision: Decision) -> None:
         if fresh is None or fresh.metadata.uid != pod.uid or fresh.metadata.deletion_timestamp is not None:
             continue
         try:
-            await context.cluster.evict(fresh.metadata)
+            if pod.forced:
+                await context.cluster.delete(PODS, fresh.metadata)
+            else:
+                await context.cluster.evict(fresh.metadata)
         except ThrottledError as error:
             # A budget says "not now"; the phase's deadline says how long that is accepted.
             log.info("eviction refused", pod=f"{pod.namespace}/{pod.name}", reason=error.brief)

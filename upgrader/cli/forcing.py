@@ -1,0 +1,107 @@
+"""What `upgrader force` does: a person's order for a visit that waits, written down with who and why."""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from upgrader.api import names
+from upgrader.api.explicit import explicit
+from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, NODE_UPGRADES, NODES
+from upgrader.api.v1alpha1 import Force, NodeUpgrade
+from upgrader.cli import consent, world
+from upgrader.core import timing
+from upgrader.core.errors import BlockedError, ConfigurationError
+from upgrader.core.fleet import Gang
+from upgrader.core.forcing import FORCEABLE, refusal
+from upgrader.core.phases import NodePhase, RequestPhase, ends
+from upgrader.reconcile import revisions
+from upgrader.reconcile.context import Context
+
+
+class ForcedStep(Struct, frozen=True, kw_only=True):
+    """What a person wants to go on."""
+
+    node: str
+    step: NodePhase
+    reason: str
+    by: str | None = None
+
+
+async def force(context: Context, wish: ForcedStep) -> str:
+    """Write the order into the node's visit; a sentence that says what happens now.
+
+    Raises:
+        ConfigurationError: no visit waits there, or this step cannot be forced.
+        BlockedError: a gang that declares how it is asked is still on the node.
+    """
+    if why := refusal(wish.step):
+        known = ", ".join(step.value for step in FORCEABLE)
+        raise ConfigurationError(
+            f"step {wish.step.value} cannot be forced: {why}", resolution=f"Steps that can be forced: {known}."
+        )
+    visit = await _visit(context, wish.node)
+    if visit.status.phase is not wish.step:
+        raise ConfigurationError(
+            f"the visit of node {wish.node} is at {visit.status.phase.value}, not at {wish.step.value}",
+            details=visit.status.message,
+        )
+    if wish.step is NodePhase.DRAINING and (gangs := await _declared(context, visit)):
+        raise BlockedError(
+            f"{gangs[0]} declares how it is asked, and has not stopped: no order ends it",
+            resolution="Wait for it, or name it expendable in the approval: "
+            f"`upgrader approve {visit.spec.plan or 'PLAN'} --expendable {gangs[0]}`.",
+        )
+    order = Force(
+        step=wish.step,
+        by=wish.by or consent.whoever(),
+        at=timing.show(context.clock.now()),
+        reason=wish.reason,
+    )
+    orders = [explicit(one) for one in (*visit.spec.force, order)]
+    await context.cluster.merge(NODE_UPGRADES, visit.metadata, {"spec": {"force": orders}})
+    return f"node {wish.node}: {FORCEABLE[wish.step]}, by order of {order.by}: {order.reason}"
+
+
+async def _visit(context: Context, node: str) -> NodeUpgrade:
+    """The visit that is under way at a node, or that ended there and left its mark."""
+    there = await context.cluster.get(NODES, node)
+    if there is None:
+        raise ConfigurationError(f"there is no node {node}")
+    holder = there.metadata.annotations.get(names.ANNOTATION_VISIT)
+    visits = [one for one in await context.cluster.list(NODE_UPGRADES) if one.spec.node.uid == there.metadata.uid]
+    found = [one for one in visits if one.metadata.uid == holder or not ends(one.status.phase)]
+    if not found:
+        raise ConfigurationError(
+            f"no visit waits at node {node}", resolution=f"`upgrader why {node}` says what becomes of it."
+        )
+    return max(found, key=lambda one: one.metadata.uid == holder)
+
+
+async def _declared(context: Context, visit: NodeUpgrade) -> list[str]:
+    """Gangs on the node that are asked and have not been stopped."""
+    stack = await context.cluster.get(GPU_STACKS, visit.spec.stack)
+    target = await revisions.read_target(context, visit.spec.stack, visit.spec.target.revision)
+    if stack is None or target is None:
+        raise ConfigurationError(f"stack {visit.spec.stack} is not there: nobody can say whose pods are on the node")
+    requests = await context.cluster.list(CHECKPOINT_REQUESTS, labels=f"{names.LABEL_CLOSURE}={visit.spec.closure}")
+    going = {one.spec.gang for one in requests if one.status.phase in {RequestPhase.STOPPING, RequestPhase.STOPPED}}
+    snapshot = await world.look(context, stack, target)
+    return sorted(_asked(snapshot.gangs, visit.spec.node.name) - going)
+
+
+def _asked(gangs: Iterable[Gang], node: str) -> set[str]:
+    return {gang.name for gang in gangs if node in gang.nodes and gang.method and not gang.replicated}
+
+
+def step_named(text: str) -> NodePhase:
+    """A step by its name as `upgrader status` shows it, in any case.
+
+    Raises:
+        ConfigurationError: there is no such step.
+    """
+    found = next((one for one in NodePhase if one.value.lower() == text.lower()), None)
+    if found is None:
+        raise ConfigurationError(
+            f"there is no step {text}", resolution=f"Steps are: {', '.join(one.value for one in NodePhase)}."
+        )
+    return found

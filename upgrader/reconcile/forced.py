@@ -1,0 +1,71 @@
+"""What a person orders for a visit that waits (`upgrader force`): written into the NodeUpgrade with who and why."""
+
+from collections.abc import Iterable
+
+import structlog
+
+from upgrader.api import names
+from upgrader.api.kubernetes import ObjectMeta
+from upgrader.api.resources import GPU_STACKS, NODES
+from upgrader.api.v1alpha1 import NodeUpgrade
+from upgrader.core.errors import ConflictError, NotFoundError
+from upgrader.core.phases import NodePhase
+from upgrader.reconcile import marks, observe
+from upgrader.reconcile.context import Context
+from upgrader.reconcile.revisions import read_target
+
+log = structlog.get_logger()
+
+
+def orders(upgrade: NodeUpgrade) -> dict[NodePhase, str]:
+    """Steps that are forced, each with who ordered it and why; the latest order of a step counts."""
+    return {one.step: f"by order of {one.by}: {one.reason}" for one in upgrade.spec.force}
+
+
+async def undeclared(context: Context, upgrades: Iterable[NodeUpgrade]) -> frozenset[str]:
+    """Uids of pods that may go by an order: of gangs that declare nothing, or whose owner replaces them.
+
+    Read only where draining is forced, from everything that declares: pods, their owners, their namespaces. Doubt gives
+    none.
+    """
+    waiting = [one for one in upgrades if one.status.phase is NodePhase.DRAINING and NodePhase.DRAINING in orders(one)]
+    found: set[str] = set()
+    for one in waiting:
+        stack = await context.cluster.get(GPU_STACKS, one.spec.stack)
+        target = await read_target(context, one.spec.stack, one.spec.target.revision)
+        if stack is None or target is None:
+            continue
+        seen = await observe.read_snapshot(context.cluster, context.nodes, stack, target, context.clock.now())
+        gangs = seen.gangs if seen is not None else ()
+        free = [gang for gang in gangs if one.spec.node.name in gang.nodes and (gang.replicated or not gang.method)]
+        found |= {member.uid for gang in free for member in gang.members}
+    return frozenset(found)
+
+
+async def give_back(context: Context, upgrades: Iterable[NodeUpgrade]) -> None:
+    """Nodes whose failed visit kept them, and which a person wants back: they are installed anew then."""
+    for one in upgrades:
+        why = orders(one).get(NodePhase.FAILED)
+        if why is None or one.status.phase is not NodePhase.FAILED or not _kept(context, one):
+            continue
+        node = await context.cluster.get(NODES, one.spec.node.name)
+        if node is None or node.metadata.annotations.get(names.ANNOTATION_VISIT) != one.metadata.uid:
+            continue
+        context.leadership.check()
+        try:
+            await context.cluster.merge(NODES, node.metadata, marks.give_back(node, ""))
+        except (ConflictError, NotFoundError) as error:
+            log.info("looks again", node=node.metadata.name, because=error.brief)
+            continue
+        await context.cluster.event(
+            ObjectMeta(name=node.metadata.name, uid=node.metadata.uid),
+            "Node",
+            "v1",
+            reason="VisitForced",
+            message=f"given back as it is after its visit failed, {why}",
+        )
+
+
+def _kept(context: Context, upgrade: NodeUpgrade) -> bool:
+    node = (context.nodes.snapshot() or {}).get(upgrade.spec.node.name)
+    return node is not None and node.metadata.annotations.get(names.ANNOTATION_VISIT) == upgrade.metadata.uid
