@@ -56,8 +56,8 @@ def named(strategy: StrategyFacts, snapshot: Snapshot) -> StrategyFacts:
     """
     return msgspec.structs.replace(
         strategy,
-        expendable=_gangs("--expendable", strategy.expendable, snapshot),
-        wait_for=_gangs("--wait-for", strategy.wait_for, snapshot),
+        expendable=gangs_named("--expendable", strategy.expendable, snapshot),
+        wait_for=gangs_named("--wait-for", strategy.wait_for, snapshot),
     )
 
 
@@ -158,7 +158,12 @@ def _deadline(text: str, now: datetime) -> datetime:
     return end
 
 
-def _gangs(option: str, wanted: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
+def gangs_named(option: str, wanted: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
+    """The whole names of gangs as people name them.
+
+    Raises:
+        ConfigurationError: no gang has such a name, or several.
+    """
     found: set[str] = set()
     for text in wanted:
         gangs = find_gangs(snapshot, text)

@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 
 by_option = click.option("--by", help="Who approves; this user at this machine unless given.")
 auto_option = click.option("--auto-approve", is_flag=True, help="Do not ask.")
+expendable_option = click.option(
+    "--expendable", multiple=True, metavar="JOB",
+    help="Gang that may be ended without a checkpoint, beside those agreed to already. Repeatable.",
+)  # fmt: skip
+lost_option = click.option(
+    "--max-lost-gpu-hours", type=click.FloatRange(min=0), metavar="HOURS",
+    help="Most GPU-hours that the whole plan may lose; half as much again as is expected unless given.",
+)  # fmt: skip
 
 
 @click.command()
@@ -21,6 +29,8 @@ auto_option = click.option("--auto-approve", is_flag=True, help="Do not ask.")
 @by_option
 @auto_option
 @unguaranteed_option
+@expendable_option
+@lost_option
 @pass_session
 def approve(
     session: Session,
@@ -29,14 +39,18 @@ def approve(
     by: str | None,
     auto_approve: bool,
     allow_unguaranteed_placement: bool,
+    expendable: tuple[str, ...],
+    max_lost_gpu_hours: float | None,
 ) -> int:
-    """Agree to what PLAN has still to do, as it is foreseen now."""
+    """Agree to what PLAN has still to do, as it is foreseen now, and to more where that is said."""
     from upgrader.cli import words  # noqa: PLC0415
 
+    more = words.More(
+        unguaranteed=allow_unguaranteed_placement, expendable=expendable, max_lost_gpu_hours=max_lost_gpu_hours
+    )
+
     async def work(context: "Context") -> str:
-        return await words.approve(
-            context, plan, by=by, unguaranteed=allow_unguaranteed_placement, agree=agreement(auto_approve=auto_approve)
-        )
+        return await words.approve(context, plan, by=by, more=more, agree=agreement(auto_approve=auto_approve))
 
     click.echo(session.run(work))
     return exits.DONE

@@ -1,17 +1,19 @@
 """What approve, pause, resume, abort and rollback do; each gives a sentence that says what happens now."""
 
+import msgspec
 from msgspec import Struct
 
 from upgrader.api.explicit import explicit
 from upgrader.api.kubernetes import ControllerRevision
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.api.v1alpha1 import CheckpointDefaults, GpuStack, Strategy, UpgradePlan
-from upgrader.cli import consent, world
+from upgrader.cli import consent, pacing, world
 from upgrader.cli.consent import Consent
 from upgrader.cli.flows import Agree
 from upgrader.cli.world import Wanted
 from upgrader.core import timing
 from upgrader.core.errors import ConfigurationError
+from upgrader.core.fleet import Snapshot
 from upgrader.core.naming import object_name
 from upgrader.core.phases import Run, ends
 from upgrader.core.rollout import CANARY_FAILED
@@ -22,26 +24,49 @@ from upgrader.reconcile.context import Context
 from upgrader.reconcile.strategies import strategy_of
 
 
-async def approve(context: Context, name: str | None, *, by: str | None, unguaranteed: bool, agree: Agree) -> str:
+class More(Struct, frozen=True, kw_only=True):
+    """What an approval allows beyond the forecast; gangs as people name them."""
+
+    unguaranteed: bool = False
+    expendable: tuple[str, ...] = ()
+    max_lost_gpu_hours: float | None = None  # None: what is lost so far, and what the rest is expected to cost
+
+    def of(self, strategy: StrategyFacts, snapshot: Snapshot) -> StrategyFacts:
+        """The strategy of a plan that is approved like this.
+
+        Raises:
+            ConfigurationError: no gang has such a name, or several.
+        """
+        named = pacing.gangs_named("--expendable", self.expendable, snapshot)
+        return msgspec.structs.replace(
+            strategy,
+            placement_unguaranteed=self.unguaranteed or strategy.placement_unguaranteed,
+            expendable=tuple(dict.fromkeys((*strategy.expendable, *named))),
+        )
+
+
+async def approve(context: Context, name: str | None, *, by: str | None, more: More, agree: Agree) -> str:
     """Put an approval into a plan: what it has stopped so far, and what is foreseen."""
     plan = await consent.plan_named(context, name)
     stack = await world.stack_named(context, plan.spec.stack)
-    seen, _ = await world.foresee_rest(context, stack, plan, unguaranteed=unguaranteed)
+    seen, _ = await world.foresee_rest(context, stack, plan, raised=more.of)
     wish = Wanted(name=plan.spec.stack, spec=explicit(stack.spec), live=stack)
-    strategy = strategy_of(plan, context.clock.now())
+    strategy = more.of(strategy_of(plan, context.clock.now()), seen.snapshot)
     saved = world.saved_of(wish, seen, strategy)
     agree(saved)
+    lost = plan.status.lost_gpu_hours.actual + consented_loss(saved.limits.max_lost_gpu_hours or 0.0)
     agreed = Consent(
         by=by or consent.whoever(),
         max_interruptions=plan.status.counts.interruptions + saved.limits.max_interruptions,
-        max_lost_gpu_hours=plan.status.lost_gpu_hours.actual + consented_loss(saved.limits.max_lost_gpu_hours or 0.0),
+        max_lost_gpu_hours=more.max_lost_gpu_hours if more.max_lost_gpu_hours is not None else lost,
         expendable=strategy.expendable,
-        placement_unguaranteed=unguaranteed or strategy.placement_unguaranteed,
+        placement_unguaranteed=strategy.placement_unguaranteed,
     )
     await consent.amend(context, plan, lambda _: {"approval": agreed.approval(context)})
+    ended = f"; {', '.join(agreed.expendable)} may be ended without a checkpoint" if agreed.expendable else ""
     return (
-        f"plan {plan.metadata.name} is approved by {agreed.by}: "
-        f"at most {agreed.max_interruptions} gangs are stopped in all"
+        f"plan {plan.metadata.name} is approved by {agreed.by}: at most {agreed.max_interruptions} gangs are stopped "
+        f"and {agreed.max_lost_gpu_hours:.1f} GPU-hours lost in all{ended}"
     )
 
 

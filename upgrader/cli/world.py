@@ -1,10 +1,9 @@
 """Reading the cluster for one command: a stack as it is or as it should be, and the forecast of what that leads to."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from upgrader.api import names
@@ -45,6 +44,10 @@ class Wanted(Struct, frozen=True, kw_only=True):
     def edited(self) -> bool:
         """Whether the stack has to be written."""
         return self.live is None or explicit(self.live.spec) != self.spec
+
+
+Raise = Callable[[StrategyFacts, Snapshot], StrategyFacts]
+"""What a plan may do beyond what was agreed to."""
 
 
 class World(Struct, frozen=True, kw_only=True):
@@ -152,11 +155,11 @@ async def _origins(context: Context, snapshot: Snapshot, target: Target, made: F
 
 
 async def foresee_rest(
-    context: Context, stack: GpuStack, plan: UpgradePlan, *, unguaranteed: bool = False
+    context: Context, stack: GpuStack, plan: UpgradePlan, *, raised: Raise = lambda strategy, _: strategy
 ) -> tuple[World, frozenset[str]]:
     """The forecast of what a plan has still to do, and the nodes that it has taken already.
 
-    `unguaranteed`: as if the plan's approval allowed to restart gangs without steering them.
+    `raised`: the plan's strategy as another approval would have it.
 
     Raises:
         ConfigurationError: the plan's revision is not kept any more.
@@ -175,9 +178,7 @@ async def foresee_rest(
     settled, cooling = rollout.settled_nodes(plan_view.visit_facts(visits), retry, now)
     under_way = {one.spec.node.name for one in visits if not ends(one.status.phase)}
     already = settled | cooling | under_way
-    strategy = strategy_of(plan, now)
-    if unguaranteed:
-        strategy = msgspec.structs.replace(strategy, placement_unguaranteed=True)
+    strategy = raised(strategy_of(plan, now), snapshot)
     made = forecast(
         snapshot,
         target,

@@ -35,9 +35,32 @@ def said(rig, *words, code=0):
 def test_a_proposed_plan_waits_until_it_is_approved(rig, plan):
     rig.cluster.store.change(UPGRADE_PLANS, plan, {"spec": {"approval": None}})
     until(rig, lambda: rig.plan_now(plan).status.message.startswith("waiting for approval"))
-    assert said(rig, "approve", "--auto-approve", "--by", "sre@example") == (
-        f"plan {plan} is approved by sre@example: at most 2 gangs are stopped in all"
+    answer = said(rig, "approve", "--auto-approve", "--by", "sre@example")
+    approval = rig.plan_now(plan).spec.approval
+    assert approval.by == "sre@example"
+    assert answer == (
+        f"plan {plan} is approved by sre@example: at most 2 gangs are stopped and "
+        f"{approval.envelope.max_lost_gpu_hours:.1f} GPU-hours lost in all"
     )
+    until(rig, lambda: rig.over(plan))
+    assert rig.plan_now(plan).status.phase is PlanPhase.COMPLETED
+
+
+def test_an_approval_may_allow_more(rig, plan):
+    until(rig, lambda: rig.plan_now(plan).status.phase is PlanPhase.RUNNING)
+    answer = said(rig, "approve", "--auto-approve", "--expendable", "solo", "--max-lost-gpu-hours", "12")
+    assert answer.endswith("12.0 GPU-hours lost in all; default/Job/solo may be ended without a checkpoint")
+    envelope = rig.plan_now(plan).spec.approval.envelope
+    assert (envelope.expendable, envelope.max_lost_gpu_hours) == (["default/Job/solo"], 12.0)
+    assert "nothing of this name" in said(rig, "approve", "--auto-approve", "--expendable", "nobody", code=1)
+
+
+def test_a_plan_that_lost_more_than_was_agreed_asks_again(rig, plan):
+    rig.cluster.store.change(UPGRADE_PLANS, plan, {"spec": {"approval": {"envelope": {"maxLostGpuHours": 0}}}})
+    until(rig, lambda: rig.plan_now(plan).status.phase is PlanPhase.PAUSED)
+    assert rig.plan_now(plan).status.reason == "EnvelopeLeft"
+    assert rig.plan_now(plan).status.batches == []
+    said(rig, "approve", "--auto-approve")
     until(rig, lambda: rig.over(plan))
     assert rig.plan_now(plan).status.phase is PlanPhase.COMPLETED
 

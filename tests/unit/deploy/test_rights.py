@@ -17,7 +17,7 @@ from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.kinds import KINDS
 from upgrader.api.kubernetes import Pod
-from upgrader.api.resources import JOBS, NODE_UPGRADES, NODES, PODS, UPGRADE_PLANS
+from upgrader.api.resources import JOBS, NODE_UPGRADES, NODES, PDBS, PODS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.api.v1alpha1.checkpoint_request import OwnerRef
 from upgrader.core.errors import ConflictError
@@ -117,6 +117,21 @@ async def bereft() -> set[Use]:
     return rig.cluster.uses
 
 
+async def ordered() -> set[Use]:
+    """A person orders a pod away that its budget keeps."""
+    rig = Rig()
+    revision = await running(rig, nodes=1, members=1, gpus=4)
+    rig.fleet.replica("server", node="gpu-0", gpus=4)
+    budget = {"spec": {"selector": {"matchLabels": {}}}, "status": {"disruptionsAllowed": 1}}
+    rig.cluster.store.put(PDBS, {"metadata": {"name": "all", "namespace": JOBS_IN}, **budget})
+    rig.plan("up", revision)
+    await rig.until(lambda: rig.fleet.trainers["gang"].stops == 0 and bool(rig.visits("up")))
+    force = {"step": "Draining", "by": "ann", "at": "2026-11-21T09:00:00Z", "reason": "agreed"}
+    rig.cluster.store.change(NODE_UPGRADES, rig.visits("up")[0].metadata.name, {"spec": {"force": [force]}})
+    await rig.until(lambda: rig.over("up"))
+    return rig.cluster.uses
+
+
 async def aged() -> set[Use]:
     """Ended plans and old revisions are more than their stack keeps."""
     rig = Rig()
@@ -159,9 +174,10 @@ async def restarted(context: Context, live: LiveOwner, *_: object, request: Chec
 @pytest.fixture(scope="module")
 def uses() -> set[Use]:
     """What the controller does in a rollout, in one that is undone, with somebody else's pod in the way, for a node
-    that cannot be installed at first, for one that is deleted, to owners of each kind, and to what is past.
+    that cannot be installed at first, for one that is deleted, to owners of each kind, to what is past, and by a
+    person's order.
     """
-    runs = (rollout("Go"), rollout("AbortAndUndo"), repaired(), bereft(), switched(), aged())
+    runs = (rollout("Go"), rollout("AbortAndUndo"), repaired(), bereft(), switched(), aged(), ordered())
     return set().union(*(asyncio.run(one) for one in runs))
 
 

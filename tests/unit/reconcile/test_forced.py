@@ -1,0 +1,126 @@
+"""A person's order for a visit that waits: what it passes over, and what no order does."""
+
+import asyncio
+
+import pytest
+
+from tests.support.objects import Object
+from tests.support.rig import Rig, running
+from tests.support.terminal import upgrader
+from upgrader.api.resources import JOBS, PDBS, PODS
+from upgrader.core.forcing import FORCEABLE, refusal
+from upgrader.core.orders import OrderResult, Reason
+from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
+
+WHO = ("--reason", "agreed with its owner", "--by", "ann")
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+async def ordered(rig: Rig, *words: str, code: int = 0) -> str:
+    """What `upgrader force` answers."""
+    ended = await asyncio.to_thread(upgrader, rig, "force", *words)
+    assert ended.exit_code == code, ended.output
+    return ended.stdout.strip() if code == 0 else ended.stderr
+
+
+def pods(rig: Rig) -> set[str]:
+    return {pod["metadata"]["name"] for pod in rig.cluster.store.all(PODS)}
+
+
+def test_every_step_is_either_forced_or_refused_with_a_sentence() -> None:
+    assert {step for step in NodePhase if refusal(step)} == set(NodePhase) - set(FORCEABLE)
+
+
+async def test_a_node_is_given_back_without_the_gang_that_cannot_be_placed(rig: Rig) -> None:
+    rig.plan("up", await running(rig))
+    await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.VALIDATING})
+    rig.fleet.backing_off = {"gang"}
+    await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.RELEASING})
+    for _ in range(10):
+        await rig.second()
+    answer = await ordered(rig, "gpu-0", "--step", "Releasing", *WHO)
+    assert answer == (
+        "node gpu-0: the node is given back without waiting for its gang to be placed, "
+        "by order of ann: agreed with its owner"
+    )
+    await rig.until(lambda: NodePhase.SUCCEEDED in {one.status.phase for one in rig.visits("up")}, 30)
+    found = {one.spec.node.name: (one.status.phase, one.spec.force) for one in rig.visits("up")}
+    assert found["gpu-1"] == (NodePhase.RELEASING, [])
+    assert [(one.step, one.by) for one in found["gpu-0"][1]] == [(NodePhase.RELEASING, "ann")]
+    rig.fleet.backing_off = set()
+    await rig.until(lambda: rig.over("up"))
+    assert (rig.plan_now("up").status.phase, rig.fleet.trainers["gang"].lost) == (PlanPhase.COMPLETED, 0)
+
+
+async def test_a_node_that_is_kept_after_its_failure_is_given_back_and_installed_anew(rig: Rig) -> None:
+    revision = await running(rig, nodes=1, members=1)
+
+    def broken(component: str, _: Object) -> OrderResult | None:
+        return OrderResult(reason=Reason.DEVICE_FAILED, message="fell off") if component == "validate" else None
+
+    rig.fleet.errands = broken
+    rig.plan("up", revision)
+    await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 3000, stride=5)
+    assert [one.status.reason for one in rig.visits("up")] == ["RevertFailed"]
+    rig.fleet.errands = lambda _component, _pod: None
+    await ordered(rig, "gpu-0", "--step", "failed", *WHO)
+    await rig.until(lambda: rig.nodes_on(revision) == 1)
+    rig.assert_nothing_left()
+    assert "given back as it is after its visit failed, by order of ann: agreed with its owner" in {
+        one.message for one in rig.cluster.events
+    }
+
+
+async def test_a_pod_that_its_budget_keeps_is_deleted_and_no_member_is(rig: Rig) -> None:
+    revision = await running(rig, nodes=1, members=1, gpus=4)
+    rig.fleet.replica("web", node="gpu-0", gpus=4)
+    rig.plan("up", revision)
+    await rig.until(lambda: {one.status.phase for one in rig.requests()} == {RequestPhase.PARKED})
+    rig.cluster.store.put(
+        PDBS,
+        {
+            "metadata": {"name": "never", "namespace": "default"},
+            "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "web"}}},
+            "status": {"disruptionsAllowed": 0},
+        },
+    )
+    rig.cluster.store.change(PODS, "web", {"metadata": {"labels": {"app": "web"}}}, "default")
+    await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.DRAINING})
+    for _ in range(10):
+        await rig.second()
+    assert "web" in pods(rig)
+    await ordered(rig, "gpu-0", "--step", "Draining", *WHO)
+    await rig.until(lambda: "web" not in pods(rig), 30)
+
+
+@pytest.mark.parametrize("step", ["Prepared", "Validating", "Visiting"])
+async def test_what_proves_something_cannot_be_passed_over(rig: Rig, step: str) -> None:
+    rig.plan("up", await running(rig))
+    await rig.until(lambda: step in {one.status.phase.value for one in rig.visits("up")})
+    answer = await ordered(rig, "gpu-0", "--step", step, *WHO, code=1)
+    assert refusal(NodePhase(step)) in answer
+    assert [one.spec.force for one in rig.visits("up")] == [[], []]
+
+
+async def test_an_order_for_a_job_that_declares_how_it_is_asked_is_refused(rig: Rig) -> None:
+    rig.plan("up", await running(rig))
+    await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.DRAINING})
+    # It was bound there while the taint was on its way, and is no member of what acknowledged.
+    rig.fleet.job("late", members=1, gpus=1)
+    job = rig.cluster.store.find(JOBS, "late", "default")
+    rig.fleet._add_pod("late-0-x", "default", "Job", job, node="gpu-0", index=0)
+    await rig.until(lambda: {one.status.phase for one in rig.requests()} == {RequestPhase.STOPPED})
+    answer = await ordered(rig, "gpu-0", "--step", "Draining", *WHO, code=4)
+    assert "default/Job/late declares how it is asked, and has not stopped: no order ends it" in answer
+    assert "--expendable default/Job/late" in answer
+
+
+async def test_where_nothing_waits_there_is_nothing_to_force(rig: Rig) -> None:
+    await running(rig)
+    assert "no visit waits at node gpu-0" in await ordered(rig, "gpu-0", "--step", "Draining", *WHO, code=1)
+    assert "there is no node gpu-9" in await ordered(rig, "gpu-9", "--step", "Draining", *WHO, code=1)
+    assert "there is no step Dancing" in await ordered(rig, "gpu-0", "--step", "Dancing", *WHO, code=1)
