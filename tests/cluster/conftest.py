@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.deploying import as_controller, deploy
 from tests.support.workbench import Workbench
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
@@ -13,6 +14,13 @@ async def api(kubeconfig):
     async with await KubeCluster.connect(kubeconfig) as connected:
         await install_kinds(connected)
         yield connected
+
+
+@pytest.fixture
+async def controllers_kubeconfig(api, kubeconfig, tmp_path):
+    """Of the controller's own service account, with deploy/ applied."""
+    await deploy(api)
+    return await as_controller(api, kubeconfig, tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -4,59 +4,24 @@ import uuid
 
 import msgspec
 import pytest
-import yaml
 
 from tests.support import manifests as m
+from tests.support.deploying import SYSTEM, apply
 from tests.support.repository import ROOT
 from tests.support.waiting import eventually
-from upgrader.api.kubernetes import ObjectMeta, Wire
-from upgrader.api.resources import GPU_STACKS, JOBS, NAMESPACES, NODES, PODS, ResourceKind
+from upgrader.api.kubernetes import ObjectMeta
+from upgrader.api.resources import GPU_STACKS, JOBS, NAMESPACES, NODES, PODS
 from upgrader.core.errors import ClusterError
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.lease import LEASES, Election
-from upgrader.kube.transport import Call
 
 pytestmark = pytest.mark.cluster
 
-SYSTEM = "gpu-upgrader-system"
-CLUSTER_WIDE = {"Namespace", "ClusterRole", "ClusterRoleBinding"}
-
-
-class Anything(Wire, frozen=True, kw_only=True):
-    metadata: ObjectMeta
-
-
-async def apply(api, text):
-    for document in yaml.safe_load_all(text):
-        group, _, version = document["apiVersion"].rpartition("/")
-        kind = ResourceKind(
-            group=group,
-            version=version,
-            kind=document["kind"],
-            plural=f"{document['kind'].lower()}s",
-            namespaced=document["kind"] not in CLUSTER_WIDE,
-            type=Anything,
-        )
-        await api.apply(kind, document)
-
 
 @pytest.fixture
-async def deployed(api):
-    for name in ("namespace.yaml", "rbac.yaml", "controller.yaml"):
-        await apply(api, (ROOT / "deploy" / name).read_text())
-
-
-@pytest.fixture
-async def controller(api, deployed, kubeconfig, tmp_path):
+async def controller(controllers_kubeconfig):
     """Our client under the controller's own service account."""
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
-    path = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/gpu-upgrader/token"
-    answer = msgspec.json.decode(await api._transport.write(Call(method="POST", path=path, body=body)))
-    with open(kubeconfig) as file:  # noqa: ASYNC230, PTH123 - a small local file
-        config = yaml.safe_load(file)
-    config["users"] = [{"name": each["name"], "user": {"token": answer["status"]["token"]}} for each in config["users"]]
-    (tmp_path / "config").write_text(yaml.safe_dump(config))
-    async with await KubeCluster.connect(str(tmp_path / "config")) as connected:
+    async with await KubeCluster.connect(controllers_kubeconfig) as connected:
         yield connected
 
 

@@ -71,6 +71,8 @@ class FakeCluster:
         self.files: dict[tuple[str, str], bytes | Callable[[], bytes | None]] = {}
         """What read_file finds, by pod uid and path."""
         self.before_write: Callable[[Write], None] | None = None
+        self.replies: dict[str, Callable[[Object], Object]] = {}
+        """Kinds that are answered and not kept (reviews): from what was posted to the answer."""
         self._faults: dict[int, Fault] = {}
         self._applied: dict[tuple[str, str, str], Object] = {}
 
@@ -115,6 +117,10 @@ class FakeCluster:
 
     async def create(self, kind: ResourceKind[T], body: Mapping[str, Any]) -> T:
         manifest = merged({}, body)
+        if kind.kind in self.replies:
+            self._use(kind, "", "create")
+            self._reach("create", kind.path())
+            return msgspec.convert(self.replies[kind.kind](manifest), kind.type)
         if kind.plural not in STATUS_ON_CREATE:
             manifest.pop("status", None)
         if kind == PODS:

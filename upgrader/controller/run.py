@@ -17,7 +17,7 @@ from upgrader.controller.crash import crash_points
 from upgrader.controller.loops import Loops, Pace, Step
 from upgrader.core.errors import ConfigurationError, LostLeadershipError
 from upgrader.kube.client import KubeCluster
-from upgrader.kube.lease import Election, Timing
+from upgrader.kube.lease import CONTROLLER, Election, Timing
 from upgrader.kube.nodecache import NodeCache
 from upgrader.kube.transport import REQUEST_SECONDS
 from upgrader.reconcile import images, plans, stacks
@@ -26,8 +26,6 @@ from upgrader.reconcile.sightings import Sightings
 from upgrader.telemetry import logs
 from upgrader.wiring import compose
 from upgrader.wiring.settings import Settings
-
-LEASE = "gpu-upgrader-controller"
 
 log = structlog.get_logger()
 
@@ -67,7 +65,7 @@ async def run(settings: Settings, *, kubeconfig: str | None = None, context: str
         await _check_served(connection)
         election = Election(
             connection,
-            name=LEASE,
+            name=CONTROLLER,
             namespace=settings.namespace,
             identity=settings.identity,
             timing=timing(settings.lease_seconds),
@@ -102,7 +100,7 @@ async def _serve(settings: Settings, cluster: KubeCluster, nodes: NodeCache, ele
     _on_signals(stop.set)
     pages = probes.application(alive=alive, ready=ready)
     async with probes.serving(pages, settings.listen_host, settings.listen_port):
-        log.info("waiting to lead", lease=LEASE, namespace=settings.namespace, identity=settings.identity)
+        log.info("waiting to lead", lease=CONTROLLER, namespace=settings.namespace, identity=settings.identity)
         await _until(stop, lambda: election.run(lead))
     log.info("ended as asked; what was started is in the cluster and whoever leads next goes on with it")
 

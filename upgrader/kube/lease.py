@@ -36,6 +36,7 @@ class LeaseSpec(Wire, frozen=True, kw_only=True):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
     lease_transitions: int | None = None
+    renew_time: str | None = None  # for people only
 
 
 class Lease(Wire, frozen=True, kw_only=True):
@@ -46,6 +47,9 @@ class Lease(Wire, frozen=True, kw_only=True):
 LEASES: ResourceKind[Lease] = ResourceKind(
     group="coordination.k8s.io", version="v1", kind="Lease", plural="leases", namespaced=True, type=Lease
 )
+
+CONTROLLER = "gpu-upgrader-controller"
+"""Name of the Lease that the leading controller holds."""
 
 
 class Timing(Struct, frozen=True, kw_only=True):

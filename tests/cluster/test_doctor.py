@@ -1,0 +1,47 @@
+"""`upgrader doctor` on a real API server: reviews, stored definitions and the clock are as the fake plays them."""
+
+import pytest
+
+from tests.support.deploying import SYSTEM, deploy
+from upgrader.api.kinds import KINDS
+from upgrader.cli.doctoring import diagnose
+from upgrader.cli.session import Session
+from upgrader.core.advice import Severity
+from upgrader.kube.lease import CONTROLLER, LEASES, Election
+
+pytestmark = pytest.mark.cluster
+
+
+async def diagnosed(kubeconfig):
+    async with Session(kubeconfig=str(kubeconfig)).open() as context:
+        return {one.subject: one for one in await diagnose(context)}
+
+
+@pytest.fixture
+async def lead(api):
+    """Whoever led before is away."""
+    await deploy(api)
+    before = await api.get(LEASES, CONTROLLER, SYSTEM)
+    if before is not None:
+        await api.delete(LEASES, before.metadata)
+
+
+async def test_an_admin_finds_everything_well_but_the_controller(api, lead, kubeconfig):
+    found = await diagnosed(kubeconfig)
+    bad = {subject: one.message for subject, one in found.items() if one.severity is not Severity.OK}
+    assert bad == {"controller": f"no controller has ever led in namespace {SYSTEM}"}
+    assert {f"{kind.resource.plural}.gpu-upgrader.io" for kind in KINDS} <= set(found)
+    election = Election(api, name=CONTROLLER, namespace=SYSTEM, identity="pod-1")
+    assert await election.attempt()
+    found = await diagnosed(kubeconfig)
+    assert found["controller"].message == "pod-1 leads"
+    await election.release()
+    assert (await diagnosed(kubeconfig))["controller"].message == "no controller runs: the last one ended"
+
+
+async def test_the_controllers_account_may_look_and_not_ask_about_others(controllers_kubeconfig):
+    found = await diagnosed(controllers_kubeconfig)
+    assert found["your rights to look"].severity is Severity.OK
+    assert found["your rights to change"].message.startswith("2 of 4 rights are missing: create gpustacks")
+    assert found["the controller's rights"].check == "CannotLook"
+    assert "cannot create resource" in found["the controller's rights"].message
