@@ -10,10 +10,13 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
+from upgrader.api import plan_page
 from upgrader.api.crd import manifests
 from upgrader.api.drawing import phases_page
+from upgrader.core.rights import Right, Scope
 
 
 class Generator(Struct, frozen=True, kw_only=True):
@@ -30,7 +33,35 @@ def crds(_root: Path) -> Mapping[str, str]:
 
 def pages(_root: Path) -> Mapping[str, str]:
     """Pages of the documentation that come from code."""
-    return {"docs/phases.md": phases_page()}
+    return {
+        "docs/phases.md": phases_page(),
+        "docs/plan-json.md": plan_page.page(),
+        "docs/plan.schema.json": plan_page.schema(),
+    }
+
+
+def rights(root: Path) -> Mapping[str, str]:
+    """What deploy/ grants the controller, for `upgrader doctor`, which is installed without deploy/."""
+    import yaml  # noqa: PLC0415 - as in api.crd
+
+    files = [path for name in ("rbac", "job-namespace") if (path := root / f"deploy/{name}.yaml").exists()]
+    if not files:
+        return {}
+    documents = [one for path in files for one in yaml.safe_load_all(path.read_text())]
+    rules = {(one["kind"], one["metadata"]["name"]): one["rules"] for one in documents if "rules" in one}
+    found = []
+    for binding in (one for one in documents if "roleRef" in one):
+        namespace = binding["metadata"].get("namespace", "")
+        scope = Scope.JOBS if namespace == "NAMESPACE" else Scope.OWN if namespace else Scope.CLUSTER
+        for rule in rules[binding["roleRef"]["kind"], binding["roleRef"]["name"]]:
+            found += [
+                Right(scope=scope, verb=verb, group=group, resource=resource)
+                for group in rule["apiGroups"]
+                for resource in rule["resources"]
+                for verb in rule["verbs"]
+            ]
+    lines = ",\n".join(f"  {msgspec.json.encode(one).decode()}" for one in found)
+    return {"upgrader/cli/rights.json": f"[\n{lines}\n]\n"}
 
 
 def stubs(root: Path) -> Mapping[str, str]:
@@ -50,7 +81,8 @@ def stubs(root: Path) -> Mapping[str, str]:
 
 GENERATORS: tuple[Generator, ...] = (
     Generator(make=crds, owns=("crds/*.yaml",)),
-    Generator(make=pages, owns=("docs/phases.md",)),
+    Generator(make=pages, owns=("docs/phases.md", "docs/plan-json.md", "docs/plan.schema.json")),
+    Generator(make=rights, owns=("upgrader/cli/rights.json",)),
     Generator(
         make=stubs,
         owns=("upgrader/node/proto/*_pb2.py", "upgrader/node/proto/*_pb2.pyi", "upgrader/node/proto/*_pb2_grpc.py"),
