@@ -20,18 +20,18 @@ def status(session: Session, *, plan: str | None, watch: bool, timeout: float | 
     if watch:
         session.run(lambda context: states.watch(context, plan, timeout, session.sleep))
         return exits.DONE
-    from upgrader.cli import render  # noqa: PLC0415
+    from upgrader.cli import render, status_screen  # noqa: PLC0415
 
     if plan is None:
         every = session.run(states.overview)
         if output == "table":
-            render.show(render.overview(every.stacks, every.plans))
+            render.show(status_screen.overview(every.stacks, every.plans))
         else:
             show(every, output)
         return exits.DONE
     seen = session.run(lambda context: states.one(context, plan))
     if output == "table":
-        render.show(render.status(seen))
+        render.show(status_screen.status(seen))
     else:
         show(seen, output)
     return exits.DONE

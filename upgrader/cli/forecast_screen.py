@@ -4,29 +4,22 @@ A fleet of thousands stays readable: long lists show their first ten, and how ma
 all of them.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from upgrader.cli import pace_screen, spans
-from upgrader.cli.render import change, columns, plural, section, some
+from upgrader.cli.render import change, columns, counted, folded, section, some
 from upgrader.core.drift import NodeDrift
 from upgrader.core.forecast import BatchForecast, Forecast
 from upgrader.core.holds import Hold
 from upgrader.core.prediction import Interruption
 from upgrader.core.saved import SavedForecast, rounded_up
 
-FOLDED_AT = 10
-"""Rows of a table; the rest is counted."""
-
 NAMES = 3
 """Names in one cell."""
-
-T = TypeVar("T")
 
 _KINDS = {"Canary": "canary, nobody is stopped", "Idle": "idle nodes, nobody is stopped", "Asked": "jobs are asked"}
 
@@ -55,9 +48,9 @@ def _headline(saved: SavedForecast) -> Text:
     for origin in saved.origins[:NAMES]:
         where = f"revision {origin.revision}" if origin.revision else "no revision of this stack"
         swapped = ", ".join(f"{one.what} {change(one.before, one.after)}" for one in origin.changes)
-        lines.append(f"  {_count(origin.nodes, 'node')} from {where}: {swapped or 'see the reasons below'}")
+        lines.append(f"  {counted(origin.nodes, 'node')} from {where}: {swapped or 'see the reasons below'}")
     if len(saved.origins) > NAMES:
-        lines.append(f"  and {_count(len(saved.origins) - NAMES, 'other revision')}")
+        lines.append(f"  and {counted(len(saved.origins) - NAMES, 'other revision')}")
     lines.append(
         f"{made.gpus} GPUs in the pool; at most {made.allowed} out of service at once "
         f"({saved.strategy.max_unavailable}), {made.taken} are now"
@@ -100,7 +93,7 @@ def _batches(made: Forecast) -> RenderableType:
 
     last = made.batches[-1]
     until = f", the last at {spans.clock(last.starts_at, made.made_at)}" if last.starts_at is not None else ""
-    return _folded(table, made.batches, row, lambda rest: f"and {_count(rest, 'more batch', 'more batches')}{until}")
+    return folded(table, made.batches, row, lambda rest: f"and {counted(rest, 'more batch', 'more batches')}{until}")
 
 
 def _start(batch: BatchForecast, made: Forecast) -> str:
@@ -112,13 +105,13 @@ def _start(batch: BatchForecast, made: Forecast) -> str:
 def _harvest(made: Forecast) -> RenderableType:
     table = columns("Ends at", "Nodes", "Gangs")
     found = sorted(made.harvest, key=lambda one: (one.at, one.nodes))
-    return _folded(
+    return folded(
         table,
         found,
         lambda one: table.add_row(
             spans.clock(one.at, made.made_at), f"{len(one.nodes)}: {some(one.nodes, NAMES)}", some(one.gangs, NAMES)
         ),
-        lambda rest: f"and {_count(rest, 'more group')} of nodes",
+        lambda rest: f"and {counted(rest, 'more group')} of nodes",
     )
 
 
@@ -140,19 +133,19 @@ def _interruptions(made: Forecast) -> RenderableType:
         folded = found[-count:]
         lost = sum(one.lost_gpu_hours for one in folded)
         gpus = sum(one.gpus for one in folded)
-        return f"and {_count(count, 'more gang')} with {gpus} GPUs, {lost:.1f} GPU-hours lost"
+        return f"and {counted(count, 'more gang')} with {gpus} GPUs, {lost:.1f} GPU-hours lost"
 
-    return _folded(table, found, row, rest)
+    return folded(table, found, row, rest)
 
 
 def _evicted(made: Forecast) -> RenderableType:
     table = columns("Owner", "Batch")
     found = [(name, batch.number) for batch in made.batches for one in batch.closures for name in one.evicted]
-    return _folded(
+    return folded(
         table,
         found,
         lambda pair: table.add_row(pair[0], str(pair[1])),
-        lambda rest: f"and {_count(rest, 'more owner')}",
+        lambda rest: f"and {counted(rest, 'more owner')}",
     )
 
 
@@ -188,8 +181,8 @@ def _summary(saved: SavedForecast) -> Text:
     if not summary.drifted:
         return Text("Nothing to do.", style="green")
     parts = [
-        f"{_count(summary.nodes, 'node')} in {_count(summary.batches, 'batch', 'batches')}",
-        f"{_count(summary.interruptions, 'gang')} stopped once and restarted",
+        f"{counted(summary.nodes, 'node')} in {counted(summary.batches, 'batch', 'batches')}",
+        f"{counted(summary.interruptions, 'gang')} stopped once and restarted",
         f"{summary.held} held",
     ]
     if summary.installs:
@@ -220,19 +213,8 @@ def _cost(made: Forecast) -> list[str]:
         lines.append(f"Lost: {rounded_up(seen.lost_gpu_hours):.1f} GPU-hours{gap}.")
         measured = seen.durations.measured
         lines.append(
-            f"Durations as measured in {_count(measured, 'visit')} of this stack."
+            f"Durations as measured in {counted(measured, 'visit')} of this stack."
             if measured
             else "Durations are assumed: nothing was measured on this stack yet."
         )
     return lines
-
-
-def _folded(table: Table, found: Sequence[T], row: Callable[[T], None], rest: Callable[[int], str]) -> RenderableType:
-    for one in found[:FOLDED_AT]:
-        row(one)
-    left = len(found) - FOLDED_AT
-    return Group(table, Text(rest(left), style="italic")) if left > 0 else table
-
-
-def _count(number: int, word: str, several: str = "") -> str:
-    return f"{number} {plural(word, number, several)}"

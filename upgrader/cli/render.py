@@ -5,9 +5,10 @@ On a terminal with colour and in its width; in a pipe plain text, 160 columns wi
 
 import io
 import sys
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -16,17 +17,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from upgrader.api.v1alpha1 import GpuStack, NodeUpgrade, UpgradePlan
-from upgrader.cli.progress import Progress
 from upgrader.core.drift import NodeDrift
 from upgrader.core.explain import Explanation
-from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
 
 PIPE_WIDTH = 160
 SHOWN_NAMES = 6
+FOLDED_AT = 10
+"""Rows of a table; the rest is counted."""
 
-_GOOD = frozenset({PlanPhase.COMPLETED, NodePhase.SUCCEEDED, RequestPhase.RESTORED})
-_BAD = frozenset({PlanPhase.FAILED, PlanPhase.ABORTED, NodePhase.FAILED, NodePhase.GONE, RequestPhase.ENDED})
+T = TypeVar("T")
 
 
 def show(renderable: RenderableType, stream: TextIO | None = None) -> None:
@@ -49,9 +48,12 @@ def live(stream: TextIO) -> AbstractContextManager[Live]:
 
 
 def drift(stack: str, revision: str, nodes: int, found: Sequence[NodeDrift]) -> RenderableType:
-    """Every reason for every node."""
+    """Every reason for every node; how many nodes have each of them in the first line."""
     drifted = sum(one.drifted for one in found)
-    head = Text(f"Stack {stack}, revision {revision}: {drifted} of {nodes} {plural('node', nodes)} drifted")
+    reasons = Counter(finding.reason.value for one in found for finding in one.findings if finding.counts)
+    by_reason = ", ".join(f"{number} {reason}" for reason, number in sorted(reasons.items(), key=lambda one: -one[1]))
+    counts = f" ({by_reason})" if by_reason else ""
+    head = Text(f"Stack {stack}, revision {revision}: {drifted} of {nodes} {plural('node', nodes)} drifted{counts}")
     if not found:
         return head
     table = columns("Node", "Reason", "What was found")
@@ -68,115 +70,6 @@ def explanation(one: Explanation) -> RenderableType:
     return Group(Text(one.verdict, style="bold"), *(Text(f"  - {line}") for line in one.because))
 
 
-# --------------------------------------------------------------------------------------------------------- status
-
-
-def overview(stacks: Sequence[GpuStack], plans: Sequence[UpgradePlan]) -> RenderableType:
-    """All stacks and plans."""
-    if not stacks and not plans:
-        return Text("There is no GpuStack and no UpgradePlan in this cluster.")
-    parts: list[RenderableType] = []
-    if stacks:
-        parts.append(_stacks(stacks))
-    if plans:
-        parts.append(_plans(plans))
-    return Group(*parts)
-
-
-def _stacks(stacks: Sequence[GpuStack]) -> Table:
-    table = columns("Stack", "Revision", "Ready", "Nodes", "Drifted", "Plan", "Driver")
-    for stack in stacks:
-        status = stack.status
-        table.add_row(
-            stack.metadata.name,
-            status.update_revision or "",
-            str(status.ready),
-            str(status.nodes),
-            str(status.drifted),
-            status.active_plan or "",
-            stack.spec.driver.version,
-        )
-    return table
-
-
-def _plans(plans: Sequence[UpgradePlan]) -> Table:
-    table = columns("Plan", "Stack", "Revision", "Phase", "Done", "Stopped", "Message")
-    for plan in plans:
-        counts = plan.status.counts
-        table.add_row(
-            plan.metadata.name,
-            plan.spec.stack,
-            plan.spec.target_revision,
-            _phase(plan.status.phase),
-            f"{counts.succeeded}/{counts.nodes}",
-            str(counts.interruptions),
-            plan.status.message,
-        )
-    return table
-
-
-def status(seen: Progress) -> RenderableType:
-    """One plan with everything that is under way."""
-    plan = seen.plan
-    counts, still = plan.status.counts, plan.status.forecast
-    head = Text.assemble(
-        f"Plan {plan.metadata.name} (stack {plan.spec.stack}, revision {plan.spec.target_revision}): ",
-        _phase(plan.status.phase),
-        f"\n{plan.status.message}",
-        f"\n{counts.succeeded} of {counts.nodes} nodes done, {counts.failed} failed; "
-        f"{counts.interruptions} gangs stopped, {counts.restored} restored; "
-        f"to come: {still.batches} {plural('batch', still.batches, 'batches')}, {still.interruptions} "
-        f"{plural('interruption', still.interruptions)}, {still.held} held",
-    )
-    parts: list[RenderableType] = [head]
-    shown = [visit for visit in seen.visits if not ends(visit.status.phase)] or seen.visits
-    if shown:
-        parts.append(section("Nodes", _visits(shown)))
-    if seen.requests:
-        parts.append(section("Gangs", _requests(seen)))
-    if plan.status.holds:
-        table = columns("Waits", "Reason", "Why, and what to do")
-        for hold in plan.status.holds:
-            table.add_row(hold.subject, hold.reason, hold.message)
-        parts.append(section("Held", table))
-    if plan.status.failures:
-        table = columns("Failed", "Reason", "What happened")
-        for failure in plan.status.failures:
-            table.add_row(failure.subject, failure.reason, failure.message)
-        parts.append(section("Failures", table))
-    return Group(*parts)
-
-
-def _visits(visits: Sequence[NodeUpgrade]) -> Table:
-    table = columns("Node", "Phase", "Until", "Driver", "Kubelet", "")
-    for visit in visits:
-        back = " (going back)" if visit.status.reverting and not ends(visit.status.phase) else ""
-        source, target = visit.spec.source, visit.spec.target
-        table.add_row(
-            visit.spec.node.name,
-            Text.assemble(_phase(visit.status.phase), back),
-            visit.status.deadline or "",
-            change(source.driver_version, target.driver_version),
-            change(source.kubelet_version, target.kubelet_version),
-            visit.status.message,
-        )
-    return table
-
-
-def _requests(seen: Progress) -> Table:
-    table = columns("Gang", "Phase", "Members", "Acknowledged step", "")
-    for request in seen.requests:
-        step = request.status.acknowledged_step
-        table.add_row(
-            request.spec.gang,
-            _phase(request.status.phase),
-            str(len(request.spec.members)),
-            "" if step is None else str(step),
-            request.status.message,
-        )
-    return table
-
-
 # --------------------------------------------------------------------------------------------------------- pieces
 
 
@@ -187,6 +80,19 @@ def some(names: Iterable[str], shown: int = SHOWN_NAMES) -> str:
     return ", ".join(known[:shown]) + (f" and {rest} more" if rest > 0 else "")
 
 
+def folded(table: Table, found: Sequence[T], row: Callable[[T], None], rest: Callable[[int], str]) -> RenderableType:
+    """A table of the first rows; `rest` says how many more there are, in a line below."""
+    for one in found[:FOLDED_AT]:
+        row(one)
+    left = len(found) - FOLDED_AT
+    return Group(table, Text(rest(left), style="italic")) if left > 0 else table
+
+
+def counted(number: int, word: str, several: str = "") -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{number} {plural(word, number, several)}"
+
+
 def plural(word: str, count: int, several: str = "") -> str:
     """The word as it goes with a number."""
     return word if count == 1 else several or f"{word}s"
@@ -195,11 +101,6 @@ def plural(word: str, count: int, several: str = "") -> str:
 def change(before: str, after: str) -> str:
     """A version, or two with an arrow."""
     return after if before == after else f"{before or '–'} → {after or '–'}"
-
-
-def _phase(phase: PlanPhase | NodePhase | RequestPhase) -> Text:
-    style = "green" if phase in _GOOD else "red" if phase in _BAD else "yellow"
-    return Text(phase.value, style=style)
 
 
 def section(title: str, body: RenderableType) -> RenderableType:

@@ -9,7 +9,7 @@ from typing import TextIO
 
 from rich.live import Live
 
-from upgrader.cli import progress, render
+from upgrader.cli import progress, render, status_screen
 from upgrader.cli.progress import Patience, Progress, Verdicts
 from upgrader.core.errors import DeadlineError
 from upgrader.reconcile.context import Context
@@ -79,7 +79,7 @@ class Table:
 
     def show(self, seen: Progress) -> None:
         """Replace it."""
-        self._live.update(render.status(seen), refresh=True)
+        self._live.update(status_screen.status(seen), refresh=True)
 
     def silence(self) -> None:
         """What is shown stays."""

@@ -14,7 +14,7 @@ from tests.support.terminal import upgrader
 from tests.support.world import START
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.api.v1alpha1 import UpgradePlan
-from upgrader.cli import figures, render, watching
+from upgrader.cli import figures, render, status_screen, watching
 from upgrader.cli.progress import Patience, Progress, Verdicts, changes
 from upgrader.core.errors import BlockedError, DeadlineError, RolloutFailedError
 from upgrader.demo.report import Change, JobReport, NodeReport, Report
@@ -124,7 +124,7 @@ def test_a_terminal_shows_a_table_in_place(rig, forecast_file):
 def test_no_color_is_heeded_on_a_terminal(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     stream = Terminal()
-    render.show(render.status(seen(phase="Failed", message="no")), stream)
+    render.show(status_screen.status(seen(phase="Failed", message="no")), stream)
     assert "\x1b[3" not in stream.getvalue()
 
 
