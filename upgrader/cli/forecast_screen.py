@@ -16,7 +16,7 @@ from upgrader.core.drift import NodeDrift
 from upgrader.core.forecast import BatchForecast, Forecast
 from upgrader.core.holds import Hold
 from upgrader.core.prediction import Interruption
-from upgrader.core.saved import SavedForecast, rounded_up
+from upgrader.core.saved import SavedForecast, consented_loss
 
 NAMES = 3
 """Names in one cell."""
@@ -185,9 +185,15 @@ def _summary(saved: SavedForecast) -> Text:
         f"{counted(summary.interruptions, 'gang')} stopped once and restarted",
         f"{summary.held} held",
     ]
+    if summary.harvested:
+        parts.append(f"{summary.harvested} taken when their jobs end")
     if summary.installs:
         parts.append(f"{summary.installs} installed without a plan, since nothing runs there")
     lines = [f"{', '.join(parts)}.", *_cost(made)]
+    if saved.limits.max_lost_gpu_hours:
+        gangs = counted(saved.limits.max_interruptions, "gang")
+        lost = consented_loss(saved.limits.max_lost_gpu_hours)
+        lines.append(f"Whoever applies this agrees to at most {gangs} stopped and {lost:.1f} GPU-hours lost.")
     if saved.strategy.expendable:
         lines.append(f"Ended without a checkpoint if they must be: {', '.join(saved.strategy.expendable)}.")
     if summary.interruptions and not saved.steering:
@@ -210,7 +216,7 @@ def _cost(made: Forecast) -> list[str]:
     if seen.lost_gpu_hours:
         bound = seen.lower_bound_gpu_hours
         gap = f"; no order of visits loses less than {bound:.1f} ({seen.gap:.2f} times that)" if bound else ""
-        lines.append(f"Lost: {rounded_up(seen.lost_gpu_hours):.1f} GPU-hours{gap}.")
+        lines.append(f"Lost: {seen.lost_gpu_hours:.1f} GPU-hours{gap}.")
         measured = seen.durations.measured
         lines.append(
             f"Durations as measured in {counted(measured, 'visit')} of this stack."
