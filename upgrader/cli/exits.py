@@ -14,9 +14,9 @@ EXITS: Mapping[int, str] = {
     errors.UpgraderError.exit_code: "an error",
     CHANGES: "only with `plan --detailed-exitcode`: there are changes",
     errors.StaleForecastError.exit_code: "the forecast is stale, or was made for another cluster",
-    errors.BlockedError.exit_code: "a workload blocks what was asked for",
-    errors.DeadlineError.exit_code: "a deadline passed",
-    errors.RolloutFailedError.exit_code: "the rollout failed, or was aborted",
+    errors.BlockedError.exit_code: "a workload blocks what was asked for, or another approval is needed",
+    errors.DeadlineError.exit_code: "a deadline passed: the plan's own, or how long was to be followed",
+    errors.RolloutFailedError.exit_code: "a canary or the rollout failed, or it was aborted",
     USAGE: "wrong usage",
     INTERRUPTED: "interrupted; what was applied goes on in the controller",
 }

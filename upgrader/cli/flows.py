@@ -14,6 +14,7 @@ from upgrader.cli.world import Wanted, World
 from upgrader.core import explain as explaining
 from upgrader.core import saved as saving
 from upgrader.core.drift import NodeDrift
+from upgrader.core.drift import drift as find_drift
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.explain import Explanation
 from upgrader.core.phases import ends
@@ -110,12 +111,23 @@ async def drift(context: Context, name: str | None) -> Drift:
     """Drift of a stack as it is."""
     stack = await world.stack_named(context, name)
     target = await world.target_of(context, stack)
-    seen = await world.foresee(context, stack, target, StrategyFacts())
+    snapshot = await world.look(context, stack, target)
     return Drift(
         stack=stack.metadata.name,
         revision=target.revision,
-        nodes=len(seen.snapshot.nodes),
-        drift=seen.forecast.drift,
+        nodes=len(snapshot.nodes),
+        drift=find_drift(snapshot, target),
+    )
+
+
+async def under_way(context: Context, stack: str) -> str:
+    """What a plan that is made now would wait for, as a sentence; empty where it would wait for nothing."""
+    running = await world.plan_under_way(context, stack)
+    if running is None:
+        return ""
+    return (
+        f"Plan {running.metadata.name} of stack {stack} is {running.status.phase.value}: another one waits until it "
+        "has ended, and what is shown here does not know of it."
     )
 
 

@@ -47,16 +47,19 @@ def plan(
     """Show what a rollout would do: what, when, who is interrupted and why, what blocks. Touches nothing."""
     from upgrader.cli import flows, forecast_screen, render  # noqa: PLC0415
 
-    async def work(context: "Context") -> "SavedForecast":
-        return await flows.plan(context, file=file, stack=stack, changes=changes, pace=pace)
+    async def work(context: "Context") -> tuple["SavedForecast", str]:
+        made = await flows.plan(context, file=file, stack=stack, changes=changes, pace=pace)
+        return made, await flows.under_way(context, made.stack)
 
-    saved = session.run(work)
+    saved, waits = session.run(work)
     if out is not None:
         flows.keep(saved, out)
     if output == "table":
         render.show(forecast_screen.forecast(saved))
     else:
         show(saved, output)
+    if waits:
+        click.echo(waits, err=True)
     if out is not None:
         click.echo(f"Kept in {out}. To do this: upgrader apply {out}", err=True)
     return exits.CHANGES if detailed_exitcode and saved.forecast.summary.drifted else exits.DONE

@@ -123,7 +123,8 @@ class Verdicts:
 
     def _held(self, seen: Progress) -> None:
         status = seen.plan.status
-        waits = status.phase is PlanPhase.RUNNING and bool(status.holds) and not status.forecast.batches
+        still = status.forecast
+        waits = status.phase is PlanPhase.RUNNING and status.holds and not (still.batches or still.harvested)
         if not waits or seen.under_way:
             self._held_since = None
             return

@@ -20,7 +20,7 @@ def subclasses(kind):
     return {kind}.union(*(subclasses(one) for one in kind.__subclasses__()))
 
 
-@pytest.mark.parametrize("words", [["--help"], ["plan", "--help"], ["dev", "--help"]])
+@pytest.mark.parametrize("words", [["--help"], ["plan", "--help"], ["doctor", "--help"], ["dev", "--help"]])
 def test_help_imports_nothing_heavy(words):
     code = f"""
 import sys

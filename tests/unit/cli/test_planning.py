@@ -45,6 +45,14 @@ class TestPlan:
         ended = upgrader(rig, "plan", "--set", "driver.version=3.0")
         assert_golden(GOLDEN / "plan-held.txt", ended.stdout)
 
+    def test_a_plan_that_is_under_way_is_spoken_of(self, rig, forecast_file):
+        assert upgrader(rig, *plan_words()).stderr == ""
+        assert upgrader(rig, "apply", str(forecast_file), "--auto-approve").exit_code == 0
+        asyncio.run(rig.until(lambda: only_plan(rig).get("status", {}).get("phase") == "Running"))
+        ended = upgrader(rig, "plan", "--stack", STACK)
+        name = only_plan(rig)["metadata"]["name"]
+        assert ended.stderr.startswith(f"Plan {name} of stack {STACK} is Running: another one waits")
+
     def test_detailed_exit_code(self, rig):
         assert upgrader(rig, *plan_words("--detailed-exitcode")).exit_code == 2
         assert upgrader(rig, "plan", "--detailed-exitcode").exit_code == 0

@@ -94,6 +94,12 @@ def test_held_for_long_and_only_without_a_break():
         verdicts.over(seen(20, phase="Running", holds=[HOLD]))
 
 
+def test_nodes_that_are_taken_when_their_jobs_end_are_not_held():
+    verdicts = Verdicts(Patience(held=10))
+    waiting = {"phase": "Running", "holds": [HOLD], "forecast": {"harvested": 1}}
+    assert [verdicts.over(seen(after, **waiting)) for after in (0, 20, 40)] == [False, False, False]
+
+
 def test_followed_as_long_as_was_asked():
     verdicts = Verdicts(Patience(held=None, whole=5))
     assert verdicts.over(seen(0, phase="Running", holds=[HOLD])) is False
