@@ -66,15 +66,17 @@ async def apply(context: Context, path: Path, *, by: str | None, retry: int, agr
     a stack that is new has to be there before its plan.
 
     Raises:
-        StaleForecastError: the forecast no longer holds, or the stack was edited meanwhile.
+        StaleForecastError: the forecast no longer holds, its deadline is over, or the stack was edited meanwhile.
     """
     saved = _load(path)
     name = consent.plan_name(saved)
     wish = Wanted(name=saved.stack, spec=saved.spec, live=await context.cluster.get(GPU_STACKS, saved.stack))
     if not wish.edited and await _started(context, name):
         return name
-    seen = await _foresee(context, wish, saved.strategy)
-    fresh = world.saved_of(wish, seen, saved.strategy)
+    now = context.clock.now()
+    strategy = pacing.renewed(saved.strategy, saved.created_at, now)
+    seen = await _foresee(context, wish, strategy)
+    fresh = world.saved_of(wish, seen, strategy)
     consent.check(saved, msgspec.structs.replace(fresh, images=seen.snapshot.images))
     agree(fresh)
     if wish.live is None:
@@ -96,10 +98,10 @@ async def apply(context: Context, path: Path, *, by: str | None, retry: int, agr
             name,
             saved.stack,
             saved.revision,
-            saved.strategy,
+            strategy,
             agreed,
-            consent.checkpoint_spec(saved.strategy, retry),
-            made_at=saved.created_at,
+            consent.checkpoint_spec(strategy, retry),
+            made_at=now,
         )
         await consent.create_plan(context, body)
     if wish.live is not None and wish.edited:

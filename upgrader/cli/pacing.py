@@ -10,7 +10,7 @@ import msgspec
 
 from upgrader.core import timing
 from upgrader.core.declarations import seconds
-from upgrader.core.errors import ConfigurationError
+from upgrader.core.errors import ConfigurationError, StaleForecastError
 from upgrader.core.explain import find_gangs
 from upgrader.core.fleet import Snapshot
 from upgrader.core.phases import OnFailure
@@ -18,6 +18,8 @@ from upgrader.core.strategy import StrategyFacts, TopologyBudget, Weekday, Windo
 
 DAYS = tuple(Weekday)
 DAILY = "daily"
+SHORTEST_DEADLINE = timedelta(minutes=1)
+"""What an UpgradePlan takes at least."""
 
 _WINDOW = re.compile(r"(?:(?P<days>[A-Za-z,-]+)\s+)?(?P<start>[\d:]+)-(?P<end>[\d:]+)(?:\s+(?P<zone>\S+))?")
 _CLOCK = re.compile(r"(?:[01]\d|2[0-3]):[0-5]\d")
@@ -59,6 +61,24 @@ def named(strategy: StrategyFacts, snapshot: Snapshot) -> StrategyFacts:
         expendable=gangs_named("--expendable", strategy.expendable, snapshot),
         wait_for=gangs_named("--wait-for", strategy.wait_for, snapshot),
     )
+
+
+def renewed(strategy: StrategyFacts, made_at: datetime, now: datetime) -> StrategyFacts:
+    """The strategy of a forecast made at `made_at`, for a plan that starts now.
+
+    Jobs are waited for as long as was said, counted from now; a deadline stays where it was.
+
+    Raises:
+        StaleForecastError: the deadline is over, or so near that no batch could start.
+    """
+    if strategy.deadline is not None and strategy.deadline - now < SHORTEST_DEADLINE:
+        raise StaleForecastError(
+            f"the forecast's deadline {timing.show(strategy.deadline)} is over",
+            resolution="Make a new one with `upgrader plan -o FILE`.",
+        )
+    harvest = strategy.harvest_until
+    moved = now + (harvest - made_at) if harvest is not None else None
+    return msgspec.structs.replace(strategy, harvest_until=moved)
 
 
 def budget(text: str, option: str = "--max-unavailable") -> int | str:
@@ -153,7 +173,7 @@ def _deadline(text: str, now: datetime) -> datetime:
         raise ConfigurationError(
             f"--deadline {text} is no duration such as 8h and no time such as 2026-12-01T06:00:00Z"
         ) from error
-    if end <= now:
+    if end - now < SHORTEST_DEADLINE:
         raise ConfigurationError(f"--deadline {text} is over already")
     return end
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -151,6 +152,26 @@ class TestApply:
         assert plan.spec.checkpoint.retry_seconds == 60
         envelope = plan.spec.approval.envelope
         assert envelope.max_lost_gpu_hours == consented_loss(agreed.limits.max_lost_gpu_hours)
+
+    def test_applied_later_jobs_are_waited_for_as_long_and_the_deadline_stays(self, rig, tmp_path):
+        kept = str(tmp_path / "later.json")
+        words = ("--max-unavailable", "50%", "--harvest-for", "2h", "--deadline", "1d", "-o", kept)
+        assert upgrader(rig, "plan", *NEXT, *words).exit_code == 0
+        agreed = load(Path(kept).read_bytes(), kept)
+        rig.cluster.clock.advance(3600)
+        assert upgrader(rig, "apply", kept, "--auto-approve").exit_code == 0
+        strategy = only_plan(rig)["spec"]["strategy"]
+        assert (strategy["harvestForSeconds"], strategy["deadlineSeconds"]) == (7200, 23 * 3600)
+        assert agreed.strategy.deadline == agreed.created_at + timedelta(days=1)
+
+    def test_a_deadline_that_is_over_is_stale(self, rig, tmp_path):
+        kept = str(tmp_path / "late.json")
+        assert upgrader(rig, "plan", *NEXT, "--deadline", "1h", "-o", kept).exit_code == 0
+        rig.cluster.clock.advance(3590)
+        ended = upgrader(rig, "apply", kept, "--auto-approve")
+        assert ended.exit_code == 3
+        assert "deadline" in ended.stderr
+        assert list(rig.cluster.store.all(UPGRADE_PLANS)) == []
 
     def test_applied_twice_it_is_one_plan(self, rig, forecast_file):
         assert upgrader(rig, "apply", str(forecast_file), "--auto-approve").exit_code == 0
