@@ -1,4 +1,4 @@
-"""What fields of a forecast mean whose comment in the code does not say it: class and field -> meaning."""
+"""What fields of a forecast mean, where the comment behind them does not say it whole: class and field -> meaning."""
 
 from collections.abc import Mapping
 
@@ -19,6 +19,10 @@ MEANINGS: Mapping[str, str] = {
     "Window.start": "when it opens, `HH:MM`",
     "Window.end": "when it closes, `HH:MM`; the next day where it is not later than `start`",
     "Window.time_zone": "IANA name of the zone of both",
+    "StrategyFacts.windows": "when batches may start; empty: at any time",
+    "StrategyFacts.canary": "one idle node of each class first",
+    "Limits.gangs": "gangs that may be stopped",
+    "Limits.max_lost_gpu_hours": "most GPU-hours that may be lost; null in files of releases that did not ask",
     "Limits.max_interruptions": "most gangs that may be stopped",
     "Limits.placement_unguaranteed": "whether gangs may be restarted without steering them",
     "ImageFacts.key": "image key, the value of the node label gpu-upgrader.io/driver",
@@ -38,10 +42,12 @@ MEANINGS: Mapping[str, str] = {
     "Summary.batches": "batches",
     "BatchForecast.number": "counted from 1",
     "BatchForecast.closures": "groups of nodes that are visited together because gangs run over them",
+    "BatchForecast.starts_at": "when it starts, not before; null: now",
     "BatchForecast.kind": "one idle node of each class first, nodes where nobody is stopped, or gangs are asked",
     "ClosureForecast.name": "name of the closure, the value of the taint gpu-upgrader.io/maintenance",
     "ClosureForecast.nodes": "its nodes",
     "ClosureForecast.gpus": "out of service while it is visited, whole gangs counted",
+    "ClosureForecast.added": "those of its GPUs that are in service now",
     "Hold.subject": "what waits: a node, gang or closure",
     "Hold.reason": "why, as one word",
     "Hold.message": "why, and what to do about it",
@@ -54,6 +60,7 @@ MEANINGS: Mapping[str, str] = {
     "Harvest.nodes": "nodes that become free together",
     "Harvest.gangs": "gangs that end there",
     "Harvest.at": "when the last of them ends, by its own word",
+    "Prediction.finish_p50": "when it ends, as likely earlier as later; null: something is held, so nobody can say",
     "Prediction.finish_p95": "when it ends in 95 of 100 cases",
     "Prediction.lost_gpu_hours": "GPUs that do not train, times how long",
     "Prediction.lower_bound_gpu_hours": "what no order of visits can go below",
@@ -65,6 +72,7 @@ MEANINGS: Mapping[str, str] = {
     "Interruption.seconds": "how long it makes no progress",
     "Interruption.lost_gpu_hours": "what that costs",
     "Interruption.because": "why it must be",
+    "Durations.prepare": "images fetched while jobs still run, median and 95th percentile",
     "Durations.visit": "of a node, median and 95th percentile",
     "Durations.checkpoint": "of a gang, median and 95th percentile",
     "Durations.restart": "of a gang, median and 95th percentile",

@@ -1,7 +1,7 @@
 """What `--output json` gives, as a page and as a JSON schema, from the types themselves and the comments behind fields.
 
-A field says what it means in the comment behind it, or in its entry of MEANINGS where its name says nearly all; one
-that says neither stops the generator, so that no field is ever undocumented.
+A field says what it means in the comment behind it, or in plan_meanings.py where that comment is for whoever reads the
+code; one that says neither stops the generator, so that no field is ever undocumented.
 """
 
 import ast
@@ -80,7 +80,7 @@ def rows(root: type[Struct], path: str = "") -> Iterator[Row]:
     for field in info.fields:
         inner, many, words = _inside(field.type)
         at = f"{path}{field.encode_name}{'[]' * many}"
-        meaning = said.get(field.name) or MEANINGS.get(f"{root.__name__}.{field.name}", "")
+        meaning = MEANINGS.get(f"{root.__name__}.{field.name}") or said.get(field.name, "")
         if not meaning:
             raise LookupError(f"{root.__module__}.{root.__name__}.{field.name} has no comment that says what it means")
         yield Row(path=at, type=words, unit=_unit(field.name, field.type), meaning=meaning.replace("|", "\\|"))
