@@ -7,6 +7,7 @@ import msgspec
 import pytest
 import yaml
 
+from tests.support import manifests as m
 from tests.support.repository import ROOT
 from tests.support.waiting import eventually
 from upgrader.api import names
@@ -166,3 +167,95 @@ async def test_a_namespace_may_declare_for_its_pods(api, write, created, spaces,
 
         assert await eventually(volumes) == [REQUEST, ANSWERS]
         assert await created(within, own) == await created(outside, own)
+
+
+OURS = [
+    {"key": names.LABEL_REVISION, "operator": "NotIn", "values": ["r1", "r2"]},
+    {"key": names.LABEL_REVISION, "operator": "Exists"},
+]
+TOLERATION = {"key": names.TAINT_MAINTENANCE, "operator": "Equal", "value": "c-1", "effect": "NoSchedule"}
+PLACEMENT = {"leftBehind": ["r1", "r2"], "settled": True, "closure": "c-1"}
+ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
+NODE = {"key": "metadata.name", "operator": "In", "values": ["n"]}
+GANG = {"jobset.sigs.k8s.io/jobset-name": "g"}
+
+
+def conversation(namespace, *, finalizers=(names.FINALIZER,), **placement):
+    whole = m.checkpoint_request()
+    meta = whole["metadata"] | {"namespace": namespace, "finalizers": list(finalizers)}
+    return whole | {"metadata": meta, "spec": whole["spec"] | {"placement": placement}}
+
+
+@pytest.fixture
+def restarted(write, spaces):
+    """A conversation whose gang was restarted there, until the block ends."""
+    within, _ = spaces
+    kind = f"/apis/{names.GROUP}/{names.VERSION}/namespaces/{within}/checkpointrequests"
+
+    @contextlib.asynccontextmanager
+    async def record(**placement):
+        made = await write("POST", kind, conversation(within, **placement))
+        path = f"{kind}/{made['metadata']['name']}"
+        try:
+            yield path
+        finally:
+            await write("PATCH", path, {"metadata": {"finalizers": None}})
+            await write("DELETE", path)
+
+    return record
+
+
+async def test_pods_of_a_restarted_gang_keep_off_what_it_left_behind(write, created, spaces, installed, restarted):
+    within, outside = spaces
+    probe = pod(labels=GANG)
+    async with restarted(**PLACEMENT, podLabels=GANG) as path, installed("admission-steering.yaml", probe):
+        plain = await created(outside, probe)
+        steered = {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": OURS}]}
+            }
+        }
+        seen = await created(within, probe)
+        assert seen == plain | {"affinity": steered, "tolerations": [*plain["tolerations"], TOLERATION]}
+        assert await created(within, {**probe, "spec": seen}) == seen
+
+        for stranger in (pod(), pod(labels={"jobset.sigs.k8s.io/jobset-name": "another"})):
+            assert await created(within, stranger) == await created(outside, stranger)
+        other = {"podAffinity": {}, "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+        assert (await created(within, pod(labels=GANG, affinity=other)))["affinity"] == {"podAffinity": {}} | steered
+
+        terms = [{"matchExpressions": [ZONE]}, {"matchFields": [NODE]}, {}]
+        own = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+        seen = await created(within, pod(labels=GANG, affinity=own))
+        assert seen["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] == {
+            "nodeSelectorTerms": [
+                {"matchExpressions": [ZONE, *OURS]},
+                {"matchExpressions": OURS, "matchFields": [NODE]},
+                {},
+            ]
+        }
+
+        # the plan has ended: it takes its finalizer away
+        await write("PATCH", path, {"metadata": {"finalizers": None}})
+
+        async def spec():
+            return await created(within, probe)
+
+        assert await eventually(spec, lambda one: one == plain) == plain
+
+
+async def test_without_labels_the_owner_says_whose_pods_they_are(created, spaces, installed, restarted):
+    within, outside = spaces
+    uid = m.checkpoint_request()["spec"]["owner"]["uid"]
+
+    def owned(uid):
+        whole = pod()
+        owner = {"apiVersion": "v1", "kind": "Gang", "name": "g", "uid": uid, "controller": True}
+        return whole | {"metadata": whole["metadata"] | {"ownerReferences": [owner]}}
+
+    async with restarted(leftBehind=["r1"]), installed("admission-steering.yaml", owned(uid)):
+        plain = await created(outside, owned(uid))
+        only = [{"matchExpressions": [OURS[0] | {"values": ["r1"]}]}]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": only}}
+        assert await created(within, owned(uid)) == plain | {"affinity": {"nodeAffinity": required}}
+        assert await created(within, owned("another")) == await created(outside, owned("another"))

@@ -77,7 +77,7 @@ async def read_pods(context: Context, owner: LiveOwner, request: CheckpointReque
     """All pods of the gang as they are now: those of its owner, and members that have lost it."""
     namespace = request.metadata.namespace
     members = {member.uid for member in request.spec.members}
-    selector = await _selector(context, owner, namespace)
+    selector = await pod_selector(context, owner, namespace)
     if selector:
         found = await context.cluster.list(PODS, namespace, labels=selector)
         return [pod for pod in found if pod.metadata.uid in members or _belongs(pod, owner)]
@@ -85,7 +85,8 @@ async def read_pods(context: Context, owner: LiveOwner, request: CheckpointReque
     return [pod for pod in found if pod.metadata.uid in members]
 
 
-async def _selector(context: Context, owner: LiveOwner, namespace: str) -> str:
+async def pod_selector(context: Context, owner: LiveOwner, namespace: str) -> str:
+    """Label selector of all pods of an owner; empty where it cannot be told."""
     if owner.body is None:
         return ""
     if owner.row.switch is not Switch.DEACTIVATE:

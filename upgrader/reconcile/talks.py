@@ -18,7 +18,7 @@ from upgrader.core.fleet import MemberFacts
 from upgrader.core.owner_facts import owner_facts
 from upgrader.core.phases import RequestPhase, ends, row
 from upgrader.core.switching import is_off
-from upgrader.reconcile import observe, owners
+from upgrader.reconcile import observe, owners, placing
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.owners import LiveOwner, read_owner, read_pods
 from upgrader.reconcile.ports import Way
@@ -181,9 +181,12 @@ async def _act(context: Context, talk: Talk, act: GangAct, where: Where) -> None
 
 
 async def _resume(context: Context, talk: Talk, where: Where) -> None:
-    """Restart, steered where the template may change: not if the gang has ended, nor if somebody else resumed it."""
+    """Restart, steered by its template or else by a policy: not if the gang has ended, nor if somebody resumed it."""
     facts, owner = talk.view.owner, talk.owner
-    steer = facts.suspended and not facts.finished and steering.possible(owner.row, await context.cluster.version())
+    ours = facts.suspended and not facts.finished
+    steer = ours and steering.possible(owner.row, await context.cluster.version())
+    if ours and not steer:
+        await placing.tell_policy(context, talk.request, owner, where())
     try:
         await owners.restart(context, owner, talk.view.name, where() if steer else None)
     except ConfigurationError as error:

@@ -23,6 +23,15 @@ class Member(Resource, frozen=True, kw_only=True):
     container: Annotated[Text, described("Container that answers.")]
 
 
+class Placement(Resource, frozen=True, kw_only=True):
+    left_behind: Annotated[list[str], described("Revisions that its pods must not meet.")] = []
+    settled: Annotated[bool, described("Whether they run only on nodes that carry a revision.")] = False
+    closure: Annotated[str, described("Closure whose taint they tolerate; empty: none.")] = ""
+    pod_labels: Annotated[
+        dict[str, str], described("Labels that all its pods carry; where there are none they are known by their owner.")
+    ] = {}
+
+
 class CheckpointRequestSpec(Resource, frozen=True, kw_only=True):
     """One conversation with one gang."""
 
@@ -35,6 +44,10 @@ class CheckpointRequestSpec(Resource, frozen=True, kw_only=True):
     request_id: Annotated[int, described("Grows with every asking.")]
     asked_at: Annotated[Timestamp, described("When this asking began.")]
     park_seconds: Annotated[Seconds, described("How long a member stays parked without a word.")]
+    placement: Annotated[
+        Placement | None,
+        described("Where its pods may run since the restart; deploy/admission-steering.yaml reads it."),
+    ] = None
 
 
 class Ack(Resource, frozen=True, kw_only=True):
