@@ -1,12 +1,19 @@
 """`make bench`: prints figures of this run and ratios between them; nothing here passes or fails by time."""
 
-from tests.bench import forecast, plan
+from tests.bench import forecast, plan, simulate
+from tests.bench.report import PATH, Report
 
 
 def main() -> None:
-    """All benchmarks, the quick one first."""
-    forecast.main()
-    plan.main()
+    """All benchmarks, the quick ones first; what was found until a failure is kept."""
+    report = Report()
+    try:
+        forecast.main(report)
+        simulate.main(report)
+        plan.main(report)
+    finally:
+        report.write()
+    print(PATH)  # noqa: T201 - a bench prints
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from tests.bench.report import Report
 from tests.support.facts import OLD, gang, image, node, snapshot, target
 from tests.support.world import START
 from upgrader.api import kubernetes as k
@@ -32,9 +33,10 @@ SHARES = (1, 1, 1, 2, 2, 4, 8, 16)
 """Nodes of a gang: most are small, a few are large."""
 
 ROUNDS = 9
+SEED = 7
 
 
-def fleet(nodes: int, gangs: int, seed: int = 7) -> Snapshot:
+def fleet(nodes: int, gangs: int, seed: int = SEED) -> Snapshot:
     """A fleet in use: gangs on nodes of their own as long as there are some, then beside others."""
     chance = random.Random(seed)  # noqa: S311 - the same fleet every time, no secret
     names = [f"node-{number:05}" for number in range(nodes)]
@@ -114,7 +116,7 @@ def milliseconds(work: Callable[[], object]) -> float:
     return statistics.median(taken)
 
 
-def main() -> None:
+def main(report: Report) -> None:
     """Print a line for each size."""
     for nodes, gangs in SIZES:
         world, strategy = fleet(nodes, gangs), StrategyFacts(max_unavailable="10%")
@@ -124,14 +126,18 @@ def main() -> None:
             return forecast(world, target(), strategy, now=START)
 
         made = foresee()
+        taken = milliseconds(foresee)
+        report.add(
+            f"forecast, {nodes} nodes, {gangs} gangs", taken / 1000, "s", goal="at most 0.5 at 2,000 nodes", seed=SEED
+        )
         observed = milliseconds(lambda wire=wire: snapshot_of(wire, SPEC, RESOURCE, START))
         print(  # noqa: T201 - a bench prints
             f"{nodes} nodes, {gangs} gangs of {sum(len(one.members) for one in world.gangs)} members: "
-            f"observe {observed:.0f} ms, forecast {milliseconds(foresee):.0f} ms "
+            f"observe {observed:.0f} ms, forecast {taken:.0f} ms "
             f"({made.summary.batches} batches, {made.summary.interruptions} interruptions, {made.summary.held} held), "
             f"{len(msgspec.json.encode(made)) // 1024} KiB as JSON"
         )
 
 
 if __name__ == "__main__":
-    main()
+    main(Report())

@@ -1,46 +1,79 @@
-"""`upgrader plan` on 500 kwok nodes with 100 gangs of four, on a real API server: the whole command and its parts."""
+"""`upgrader plan` on kwok nodes full of gangs of four, on a real API server: the whole command and its parts, and the
+memory of the controller there.
+
+Run: python -m tests.bench.plan [NODES]
+"""
 
 import asyncio
 import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
+import msgspec
 import tenacity
 
+from tests.bench.report import Report
 from upgrader.api import names
-from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS, NODES, PODS
+from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS, NODES, PODS, UPGRADE_PLANS
 from upgrader.core.errors import ConflictError
 from upgrader.core.revisions import plugin_key
-from upgrader.demo import manifests, waiting
+from upgrader.demo import manifests, stage, waiting
+from upgrader.demo.controller import Controller
 from upgrader.devcluster import Cluster, ClusterSpec, KwokSpec, down, up
 from upgrader.images.publish import push_driver
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 from upgrader.process import run
 
-NODES_IN_ALL, GANGS, MEMBERS, GPUS = 500, 100, 4, 8
 KERNEL = "6.1.0-49-amd64"
 ROUNDS = 5
-NAME = "bench"
+LOOKS = 3
+"""Times that the controller looks at a plan before its memory is read."""
 
 
-def main() -> None:
-    """Set up, measure, take down."""
-    spec = KwokSpec(count=NODES_IN_ALL, prefix="fleet", labels=manifests.POOL, kernel=KERNEL, taints=(), gpus=GPUS)
-    cluster = up(ClusterSpec(name=NAME, boxes=0, kwok=spec, fast=False), _say)
+class Size(msgspec.Struct, frozen=True, kw_only=True):
+    """A fleet in full use: each gang has `members` nodes of its own."""
+
+    nodes: int
+    gangs: int
+    members: int = 4
+    gpus: int = 8
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.nodes} nodes, {self.gangs} gangs"
+
+
+SIZES = (Size(nodes=500, gangs=100), Size(nodes=2000, gangs=500))
+
+
+def main(report: Report, sizes: Sequence[Size] = SIZES) -> None:
+    """Set up, measure, take down, one size after the other."""
+    for size in sizes:
+        _one(report, size)
+
+
+def _one(report: Report, size: Size) -> None:
+    name = f"bench-{size.nodes}"
+    spec = KwokSpec(count=size.nodes, prefix="fleet", labels=manifests.POOL, kernel=KERNEL, taints=(), gpus=size.gpus)
+    cluster = up(ClusterSpec(name=name, boxes=0, kwok=spec, fast=False), _say)
     try:
         images = {
             one: push_driver(cluster.registry, version=one, kernel=KERNEL, progress=_say) for one in ("1.0.0", "2.0.0")
         }
-        asyncio.run(_fill(cluster, images))
-        _measure(cluster)
+        asyncio.run(_fill(cluster, size, images))
+        _measure(report, cluster, size)
+        _memory(report, cluster, size, images["1.0.0"])
     finally:
         cluster.close()
-        down(NAME)
+        down(name)
 
 
-async def _fill(cluster: Cluster, images: dict[str, str]) -> None:
+async def _fill(cluster: Cluster, size: Size, images: dict[str, str]) -> None:
     """A pool that was installed with 1.0.0, and the gangs on it."""
     plugin = images["1.0.0"]  # any pinned image stands for the plugin: no pod of it is started here
     async with await KubeCluster.connect(str(cluster.kubeconfig)) as kube:
@@ -61,13 +94,14 @@ async def _fill(cluster: Cluster, images: dict[str, str]) -> None:
         }
         for node in await kube.list(NODES):
             await _label(kube, node.metadata.name, labels)
-        for number in range(GANGS):
-            await kube.create(JOBS, manifests.trainer(f"gang-{number}", image="trainer", members=MEMBERS, gpus=GPUS))
+        for number in range(size.gangs):
+            body = manifests.trainer(f"gang-{number}", image="trainer", members=size.members, gpus=size.gpus)
+            await kube.create(JOBS, body)
 
         async def running() -> bool:
-            return sum(one.status.phase == "Running" for one in await kube.list(PODS)) >= GANGS * MEMBERS
+            return sum(one.status.phase == "Running" for one in await kube.list(PODS)) >= size.gangs * size.members
 
-        await waiting.poll(running, 300, f"{GANGS * MEMBERS} pods run")
+        await waiting.poll(running, 900, f"{size.gangs * size.members} pods run")
 
 
 @tenacity.retry(retry=tenacity.retry_if_exception_type(ConflictError), stop=tenacity.stop_after_attempt(20))
@@ -91,30 +125,81 @@ async def _ready(kube: KubeCluster, name: str, digest: str) -> str:
     return key
 
 
-def _measure(cluster: Cluster) -> None:
+def _measure(report: Report, cluster: Cluster, size: Size) -> None:
     argv = [sys.executable, "-m", "upgrader", "--kubeconfig", str(cluster.kubeconfig)]
     env = {"UPGRADER_INSECURE_REGISTRIES": cluster.registry}
-    last = run([*argv, "plan", "--set", "driver.version=2.0.0"], timeout=120, env=env)
-    whole = _median(lambda: run([*argv, "plan", "--set", "driver.version=2.0.0"], timeout=120, env=env))
-    start = _median(lambda: run([*argv, "--help"], timeout=60, env=env))
-    pods = asyncio.run(_listing(cluster))
+    plan = [*argv, "plan", "--set", "driver.version=2.0.0"]
+    last = run(plan, timeout=120, env=env)
     _say(last.stdout.decode().strip().splitlines()[-1])
-    _say(f"upgrader plan, {NODES_IN_ALL} nodes, {GANGS} gangs: {whole * 1000:.0f} ms in the median of {ROUNDS}")
-    _say(f"  starting Python with --help: {start * 1000:.0f} ms ({start / whole:.0%} of it)")
-    _say(
-        f"  listing {NODES_IN_ALL} nodes, {GANGS * MEMBERS} pods once: {pods * 1000:.0f} ms ({pods / whole:.0%} of it)"
-    )
+    whole = _median(lambda: run(plan, timeout=120, env=env))
+    report.add(f"upgrader plan, {size.name}", whole, "s", goal="at most 2 at 2,000 nodes, reads included")
+    start = _median(lambda: run([*argv, "--help"], timeout=60, env=env))
+    report.add(f"  of it, starting Python with --help, {size.name}", start, "s")
+    for what, seconds in asyncio.run(_listing(cluster)).items():
+        report.add(f"  of it, listing {what}, {size.name}", seconds, "s")
 
 
-async def _listing(cluster: Cluster) -> float:
+def _memory(report: Report, cluster: Cluster, size: Size, image: str) -> None:
+    """The controller's memory while it looks at a plan that nobody approved: it reads and forecasts all of the pool."""
+    with tempfile.TemporaryDirectory(prefix="upgrader-bench-") as folder:
+        for file in ("namespace.yaml", "rbac.yaml", "job-namespace.yaml"):
+            stage.apply_file(cluster, stage.DEPLOY / file, NAMESPACE="default")
+        controller = Controller(cluster, Path(folder), image)
+        controller.start()
+        try:
+            asyncio.run(_propose(cluster))
+            asyncio.run(_looked(controller))
+            report.add(f"controller's memory, {size.name}", _most_mib(controller.pid), "MiB", goal="at most 250")
+        finally:
+            controller.stop()
+
+
+async def _propose(cluster: Cluster) -> None:
     async with await KubeCluster.connect(str(cluster.kubeconfig)) as kube:
-        times = []
-        for _ in range(ROUNDS):
-            started = time.perf_counter()
-            await kube.list(NODES)
-            await kube.list(PODS)
-            times.append(time.perf_counter() - started)
-    return statistics.median(times)
+
+        async def known() -> bool:
+            stack = await kube.get(GPU_STACKS, "pool")
+            return stack is not None and bool(stack.status.update_revision)
+
+        await waiting.poll(known, 120, "the controller has seen the stack")
+        stack = await kube.get(GPU_STACKS, "pool")
+        if stack is None:
+            raise AssertionError("it was just there")
+        spec = {"stack": "pool", "targetRevision": stack.status.update_revision}
+        kinds = {"apiVersion": UPGRADE_PLANS.api_version, "kind": UPGRADE_PLANS.kind}
+        await kube.apply(UPGRADE_PLANS, kinds | {"metadata": {"name": "bench"}, "spec": spec})
+
+
+async def _looked(controller: Controller) -> None:
+    for _ in range(LOOKS):
+        last = controller.last_reconcile("UpgradePlan")
+        await waiting.until(
+            lambda last=last: controller.last_reconcile("UpgradePlan") > last,
+            seconds=120,
+            what="the controller has looked at the plan",
+        )
+
+
+def _most_mib(pid: int) -> float:
+    """The most memory that a process ever had in use (VmHWM, proc(5))."""
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError(f"process {pid} shows no VmHWM")
+
+
+async def _listing(cluster: Cluster) -> dict[str, float]:
+    """Seconds for each of the lists that `plan` makes, all of its sort at once."""
+    async with await KubeCluster.connect(str(cluster.kubeconfig)) as kube:
+        found = {}
+        for kind in (NODES, PODS, JOBS):
+            times = []
+            for _ in range(ROUNDS):
+                started = time.perf_counter()
+                await kube.list(kind)
+                times.append(time.perf_counter() - started)
+            found[kind.plural] = statistics.median(times)
+    return found
 
 
 def _median(act: Callable[[], object]) -> float:
@@ -129,3 +214,7 @@ def _median(act: Callable[[], object]) -> float:
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(Report(), [one for one in SIZES if str(one.nodes) in sys.argv[1:]] or SIZES)

@@ -1,4 +1,6 @@
-"""The fleet that a simulation starts from: nodes and jobs, as values. Times are seconds from the simulation's begin."""
+"""The fleet that a simulation starts from, and what happens to it, as values. Times are seconds from the begin."""
+
+from enum import StrEnum
 
 from msgspec import Struct
 
@@ -47,12 +49,41 @@ class SimJob(Struct, frozen=True, kw_only=True):
         return bool(self.nodes)
 
 
+class Happening(StrEnum):
+    """What happens to a node or a job, whoever upgrades; `value` as said."""
+
+    NODE_NOT_READY = "NodeNotReady"  # its jobs are lost with it
+    NODE_READY = "NodeReady"
+    NODE_CORDONED = "NodeCordoned"  # by a person
+    NODE_LEAVES = "NodeLeaves"
+    NODE_JOINS = "NodeJoins"  # value: the node that it is like
+    NODE_RENAMED = "NodeRenamed"  # value: its new name
+    VISIT_FAILS = "VisitFails"  # value: how many times
+    JOB_ENDS = "JobEnds"
+    JOB_GROWS = "JobGrows"  # value: the node of one more member
+    JOB_RESUMED = "JobResumed"  # by its user, if it is suspended then
+    UNEQUAL_STEPS = "UnequalSteps"  # from then on its members answer with different steps
+    SLOW_CHECKPOINT = "SlowCheckpoint"  # value: seconds that each takes from then on
+    PDB_BLOCKS = "PdbBlocks"  # value: its PodDisruptionBudget
+    PDB_ALLOWS = "PdbAllows"
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """Something that happens; `subject` is the name of a node or a job."""
+
+    at: int
+    what: Happening
+    subject: str
+    value: str = ""
+
+
 class Fleet(Struct, frozen=True, kw_only=True):
-    """Nodes and jobs."""
+    """Nodes, jobs, and what happens to them."""
 
     name: str
     nodes: tuple[SimNode, ...]
     jobs: tuple[SimJob, ...] = ()
+    events: tuple[Event, ...] = ()
 
     @property
     def gpus(self) -> int:

@@ -1,0 +1,109 @@
+"""Rollouts of whole fleets over virtual time: what they lose, beside the lower bound and beside node-by-node kill.
+
+Everything here is simulated; seeds and fleets are in tests/bench/fleets.py.
+
+Run: python -m tests.bench.simulate [NODES]
+"""
+
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from tests.bench.fleets import BUDGET, FLEETS, RUN_SEEDS, RUNS
+from tests.bench.report import Report
+from upgrader.core.budget import availability, cost
+from upgrader.core.closures import closures
+from upgrader.core.strategy import StrategyFacts
+from upgrader.simulate.fleets import FleetSpec, make
+from upgrader.simulate.result import Result
+from upgrader.simulate.run import Simulation, simulate
+from upgrader.simulate.settings import Settings, Strategy
+
+SETTINGS = Settings(rollout=StrategyFacts(max_unavailable=BUDGET))
+MEDIANS = msgspec.structs.replace(SETTINGS, spread=False)
+
+
+def fits(simulation: Simulation) -> bool:
+    """Whether every gang of the fleet, with all that shares nodes with it, fits the budget."""
+    world = simulation.world
+    seen = world.snapshot()
+    pool = availability(seen.nodes, BUDGET)
+    gangs = {gang.name: gang for gang in seen.gangs}
+    units = closures(world.nodes, seen.gangs)
+    return all(cost(one.nodes, (gangs[name] for name in one.gangs), pool).gpus <= pool.allowed for one in units)
+
+
+def main(report: Report, fleets: Sequence[FleetSpec] = FLEETS) -> None:
+    """Fleet by fleet, then 200 runs of one."""
+    worst, ours_lost, kill_lost = 0.0, 0.0, 0.0
+    for spec in fleets:
+        ours, kill, fitting = _fleet(report, spec)
+        if fitting:
+            worst = max(worst, ours.over_bound)
+            ours_lost, kill_lost = ours_lost + ours.lost_gpu_hours, kill_lost + kill.lost_gpu_hours
+    if ours_lost:
+        report.add(
+            "worst of the fleets that fit: lost GPU-hours over the lower bound", worst, "ratio", goal="at most 1.05"
+        )
+        report.add(
+            "all fleets that fit: lost GPU-hours over those of kill", ours_lost / kill_lost, "ratio", goal="at most 0.1"
+        )
+    _runs(report)
+
+
+def _fleet(report: Report, spec: FleetSpec) -> tuple[Result, Result, bool]:
+    fleet = make(spec)
+    fitting = fits(Simulation(fleet, Strategy.OURS, MEDIANS))
+    name = f"{fleet.name}{'' if fitting else ' (not every gang fits the budget)'}"
+    started = time.perf_counter()
+    ours = simulate(fleet, Strategy.OURS, MEDIANS)
+    report.add(f"{name}: one rollout", time.perf_counter() - started, "s", seed=spec.seed)
+    kill = simulate(fleet, Strategy.KILL, MEDIANS)
+    for one in (ours, kill):
+        _say(
+            f"  {one.strategy}: {one.lost_gpu_hours:,.0f} GPU-hours lost, bound {one.lower_bound_gpu_hours:,.0f}, "
+            f"{one.interruptions} interruptions (at most {one.most_interruptions}) of {one.jobs} jobs, "
+            f"{one.upgraded} nodes upgraded in {(one.seconds or 0) / 3600:.1f} h; {one.ended}"
+        )
+    goal = "at most 1.05" if fitting else ""
+    report.add(f"{name}: lost over the lower bound", ours.over_bound, "ratio", goal=goal, seed=spec.seed)
+    report.add(f"{name}: most interruptions of a gang", ours.most_interruptions, "", goal="at most 1", seed=spec.seed)
+    goal = "at most 0.1" if fitting else ""
+    share = ours.lost_gpu_hours / kill.lost_gpu_hours
+    report.add(f"{name}: lost over those of kill", share, "ratio", goal=goal, seed=spec.seed)
+    return ours, kill, fitting
+
+
+def _runs(report: Report) -> None:
+    """One forecast against many runs with other durations."""
+    fleet = make(RUNS)
+    found = [simulate(fleet, Strategy.OURS, msgspec.structs.replace(SETTINGS, seed=seed)) for seed in RUN_SEEDS]
+    finish = [one.seconds for one in found if one.seconds is not None]
+    median = statistics.median(finish)
+    report.add(f"{fleet.name}: runs that came to their end", len(finish) / len(found), "share", seed=RUN_SEEDS[0])
+    report.add(f"{fleet.name}: median finish", median / 3600, "h", seed=RUN_SEEDS[0])
+    lost = statistics.median(one.over_bound for one in found)
+    report.add(f"{fleet.name}: lost over the lower bound, durations drawn, median", lost, "ratio", seed=RUN_SEEDS[0])
+    said = found[0].predicted
+    if said is None or said.finish_p95 is None:
+        _say("the forecast of this fleet said no finish")
+        return
+    inside = sum(one <= said.finish_p95 for one in finish) / len(found)
+    report.add(
+        f"{fleet.name}: runs that end by the predicted p95", inside, "share", goal="at least 0.9", seed=RUN_SEEDS[0]
+    )
+    wide = said.finish_p95 / median
+    report.add(f"{fleet.name}: p95 over the median finish", wide, "ratio", goal="at most 1.5", seed=RUN_SEEDS[0])
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    wanted = [one for one in FLEETS if str(one.nodes) in sys.argv[1:]]
+    main(Report(), wanted or FLEETS)

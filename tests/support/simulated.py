@@ -1,0 +1,51 @@
+"""Small fleets and rollouts over virtual time, as tests of upgrader.simulate want them."""
+
+from typing import Any
+
+from upgrader.core.strategy import StrategyFacts
+from upgrader.simulate.fleet import Event, Fleet, Happening, SimJob, SimNode
+from upgrader.simulate.run import Simulation
+from upgrader.simulate.settings import Settings, Strategy
+
+VISIT = (100, 100)
+HOUR = 3600
+
+
+def nodes(*names: str, **facts: Any) -> tuple[SimNode, ...]:
+    return tuple(SimNode(name=name, **facts) for name in names)
+
+
+def job(name: str, *at: str, **facts: Any) -> SimJob:
+    """Ten hours old, on these nodes; a checkpoint takes 120 s, a restart 60 s."""
+    known = {"size": len(at), "start": -10 * HOUR, "checkpoint": 120, "restart": 60}
+    return SimJob(name=name, nodes=at, **{**known, **facts})
+
+
+def event(at: int, what: Happening, subject: str, value: str = "") -> Event:
+    return Event(at=at, what=what, subject=subject, value=value)
+
+
+def fleet(*names: str, jobs: tuple[SimJob, ...] = (), events: tuple[Event, ...] = ()) -> Fleet:
+    return Fleet(name="tiny", nodes=nodes(*names), jobs=jobs, events=events)
+
+
+def rollout(made: Fleet, strategy: Strategy = Strategy.OURS, *, budget: int | str = "100%", **facts: Any) -> Simulation:
+    """With every duration at its median; `pace` is more of the strategy."""
+    pace = StrategyFacts(max_unavailable=budget, **facts.pop("pace", {}))
+    known = {"spread": False, "visit": VISIT, "rollout": pace}
+    return Simulation(made, strategy, Settings(**{**known, **facts}))
+
+
+def walk(simulation: Simulation) -> list[tuple[int, str, str]]:
+    """To the end: at which second which visit or conversation came into which phase."""
+    seen: dict[str, str] = {}
+    found = []
+    while simulation.step():
+        if simulation.ours is None:
+            continue
+        for one in (*simulation.ours.visits, *simulation.ours.talks):
+            name = getattr(one, "node", None) or one.name
+            if seen.get(name) != one.phase.value:
+                seen[name] = one.phase.value
+                found.append((simulation.agenda.now, name, one.phase.value))
+    return found

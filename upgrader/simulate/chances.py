@@ -1,0 +1,79 @@
+"""How long things take: drawn around a median with a 95th percentile, the same for every strategy of a seed.
+
+A draw depends on the seed, on what it is about and on how often that was drawn before, never on the order of events, so
+two strategies meet the same slow node.
+"""
+
+import math
+import random
+import statistics
+
+from upgrader.core.prediction import Durations
+from upgrader.simulate.fleet import Fleet, SimJob
+
+PREPARE, VISIT = (60, 120), (240, 480)
+"""Seconds, median and 95th percentile: preparing a node while its jobs run; from operands off to validated."""
+
+CHECKPOINT_TAIL, RESTART_TAIL = 1.5, 1.3
+"""95th percentile over the median of one job: jobs differ much from each other, and less from themselves."""
+
+Z95 = statistics.NormalDist().inv_cdf(0.95)
+
+HISTORY = 400
+"""Visits that a history has: enough for a 95th percentile."""
+
+
+class Chances:
+    """Draws of one run. `visit`: median and 95th percentile in seconds; without `spread` every draw is its median."""
+
+    def __init__(self, seed: int, visit: tuple[int, int] = VISIT, *, spread: bool = True) -> None:
+        self._seed, self._spread, self._visit = seed, spread, visit
+        self._visits: dict[tuple[str, int], int] = {}
+
+    def visit(self, node: str, attempt: int = 0) -> int:
+        """Seconds from switching a node's operands off until it is validated."""
+        key = node, attempt
+        if key not in self._visits:
+            self._visits[key] = self.draw("visit", f"{node} {attempt}", *self._visit)
+        return self._visits[key]
+
+    def checkpoint(self, job: SimJob, attempt: int = 0) -> int:
+        """Seconds from the request until all members are parked."""
+        return self.draw("checkpoint", f"{job.name} {attempt}", job.checkpoint, job.checkpoint * CHECKPOINT_TAIL)
+
+    def restart(self, job: SimJob, attempt: int = 0) -> int:
+        """Seconds from having nodes until training goes on."""
+        return self.draw("restart", f"{job.name} {attempt}", job.restart, job.restart * RESTART_TAIL)
+
+    def prepare(self, node: str) -> int:
+        """Seconds that a node's preparation takes; jobs run on meanwhile."""
+        return self.draw("prepare", node, *PREPARE)
+
+    def draw(self, what: str, subject: str, median: float, p95: float) -> int:
+        """Lognormal, in whole seconds from 1 on."""
+        if not self._spread or p95 <= median:
+            return max(1, round(median))
+        chance = random.Random(f"{self._seed} {what} {subject}")  # noqa: S311 - the same every time, no secret
+        return max(1, round(chance.lognormvariate(math.log(median), math.log(p95 / median) / Z95)))
+
+
+def measured(fleet: Fleet, visit: tuple[int, int] = VISIT) -> Durations:
+    """What a controller would have measured on this fleet in earlier rollouts: medians and 95th percentiles.
+
+    Jobs differ in their medians, so this is wider than the spread of any one of them.
+    """
+    past = Chances(-1, visit)
+    count = max(1, HISTORY // max(1, len(fleet.jobs)))
+    return Durations(
+        visit=_quantiles([past.visit(f"past-{number}") for number in range(HISTORY)]),
+        checkpoint=_quantiles([past.checkpoint(job, at) for job in fleet.jobs for at in range(count)]),
+        restart=_quantiles([past.restart(job, at) for job in fleet.jobs for at in range(count)]),
+        measured=HISTORY,
+    )
+
+
+def _quantiles(drawn: list[int]) -> tuple[int, int]:
+    if len(drawn) < 2:
+        return (drawn[0], drawn[0]) if drawn else (1, 1)
+    cuts = statistics.quantiles(drawn, n=20, method="inclusive")
+    return round(cuts[9]), round(cuts[18])

@@ -1,0 +1,82 @@
+"""A simulated node: what it carries as labels and taints, and what runs on it."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from upgrader.core.canaries import MODEL_LABEL
+from upgrader.core.fleet import NodeFacts
+from upgrader.simulate import stack
+from upgrader.simulate.fleet import SimNode
+
+
+@dataclass(kw_only=True)
+class Node:
+    """Changed through `change` only, so that what was read of it before is never stale."""
+
+    spec: SimNode
+    uid: str
+    ready: bool = True
+    cordoned: bool = False
+    driver_key: str = ""
+    operands: str = "on"
+    revision: str = ""
+    visit: str = ""
+    maintenance: str = ""
+    closed_at: datetime | None = None
+    reserved: bool = False
+    """A soft mark: new pods rather go elsewhere."""
+    used: dict[str, int] = field(default_factory=dict)
+    """GPUs by name of the job that has them."""
+    _facts: NodeFacts | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.spec.name
+
+    @property
+    def free(self) -> int:
+        """GPUs that a pod could get."""
+        return self.spec.gpus - sum(self.used.values()) if self.operands == "on" else 0
+
+    @property
+    def in_service(self) -> bool:
+        """Whether a scheduler places new pods on it; taints are looked at elsewhere."""
+        return self.ready and not self.cordoned and self.operands == "on"
+
+    def change(self, **facts: str | bool | datetime | None) -> None:
+        """Set some of its fields."""
+        for name, value in facts.items():
+            setattr(self, name, value)
+        self._facts = None
+
+    def facts(self) -> NodeFacts:
+        """As the controller reads it."""
+        if self._facts is None:
+            gpus = self.spec.gpus if self.operands == "on" else 0
+            self._facts = NodeFacts(
+                name=self.spec.name,
+                uid=self.uid,
+                kernel=self.spec.kernel,
+                kubelet_version="1.36.0",
+                boot_id=f"boot-{self.uid}",
+                gpus=gpus,
+                gpus_allocatable=gpus,
+                ready=self.ready,
+                unschedulable=self.cordoned,
+                driver_key=self.driver_key,
+                plugin_key=stack.PLUGIN_KEY,
+                operands=self.operands,
+                revision=self.revision,
+                maintenance=self.maintenance,
+                closed_at=self.closed_at,
+                visit=self.visit,
+                labels={"rack": self.spec.rack, MODEL_LABEL: self.spec.model},
+            )
+        return self._facts
+
+
+def new_node(spec: SimNode, uid: str) -> Node:
+    """In service on the old revision."""
+    key = stack.image(stack.OLD, spec.kernel).key
+    return Node(spec=spec, uid=uid, driver_key=key, revision=stack.target(stack.OLD).revision)

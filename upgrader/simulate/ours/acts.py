@@ -1,0 +1,170 @@
+"""Doing to the simulated cluster what was decided, and recording it as reconcile does."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from upgrader.core.conversation import LEAP_FROGGED, GangAct, GangDecision, RequestView
+from upgrader.core.orders import OrderResult, Reason
+from upgrader.core.phases import NodePhase, RequestPhase, ends, row
+from upgrader.core.steering import Placement
+from upgrader.core.visit_facts import Act, Decision, Errand, NodeView, Outcome
+from upgrader.simulate.ours.objects import ABSENT, WAITING, Closure, Talk, Visit
+from upgrader.simulate.world import World
+
+SHARES = {"off": 0.1, "visit": 0.4, "driver": 0.2, "plugin": 0.1, "validate": 0.2}
+"""Parts of a visit's time."""
+
+DONE = Errand(outcome=Outcome.SUCCEEDED, result=OrderResult(reason=Reason.DONE, message="done"))
+BUSY = Errand(outcome=Outcome.FAILED, result=OrderResult(reason=Reason.BUSY, message="the driver is in use"))
+
+_BY_CLOSURE = frozenset({RequestPhase.ASKING, RequestPhase.PARKED, RequestPhase.EXPIRED})
+
+
+class Acts:
+    """Acts on the world; `look` is called when something of a closure has changed by itself."""
+
+    def __init__(self, world: World, look: Callable[[str], None]) -> None:
+        self._world, self._look = world, look
+        self._attempts: dict[str, int] = {}
+
+    # ---------------------------------------------------------------------------------------------- nodes
+
+    def visit(self, closure: Closure, visit: Visit, view: NodeView, decision: Decision) -> bool:
+        """Acts of one visit, then its record; whether anything was done."""
+        for act in decision.acts:
+            self._node(closure, visit, act)
+        if decision.phase is visit.phase and decision.reverting == visit.reverting:
+            return bool(decision.acts)
+        now = self._world.agenda.time
+        if decision.phase is NodePhase.CLOSING and view.node is not None:
+            visit.gpus = view.node.gpus
+        if (decision.reverting and not visit.reverting) or decision.phase is NodePhase.RELEASING:
+            visit.why = visit.why or decision.message
+        if decision.phase is NodePhase.OFF:
+            self._again(visit)
+        seconds = row(decision.phase).seconds
+        visit.phase, visit.reverting = decision.phase, decision.reverting
+        visit.failure, visit.message, visit.since = decision.failure, decision.message, now
+        visit.deadline = None if seconds is None or ends(decision.phase) else now + timedelta(seconds=seconds)
+        if decision.phase is NodePhase.PREPARED:
+            visit.deadline = closure.ask_until
+        visit.walked = visit.walked or decision.phase is NodePhase.TURNING_ON
+        visit.ended_at = now if ends(decision.phase) else None
+        return True
+
+    def _again(self, visit: Visit) -> None:
+        """Before the walk through Off and On: a revert has errands of its own."""
+        self._attempts[visit.uid] = self._attempts.get(visit.uid, -1) + 1
+        visit.visiting = visit.validate = ABSENT
+        node = self._world.nodes.get(visit.node)
+        visit.operands = 0 if node is None or node.operands == "off" else 2
+        visit.driver_ready = visit.plugin_ready = False
+
+    def seconds(self, visit: Visit) -> int:
+        """How long the walk from Off to valid takes."""
+        return self._world.chances.visit(visit.node, self._attempts.get(visit.uid, 0))
+
+    def _node(self, closure: Closure, visit: Visit, act: Act) -> None:
+        if act is Act.CANCEL:
+            visit.visiting = ABSENT
+            return
+        world, node = self._world, self._world.nodes[visit.node]
+        match act:
+            case Act.PREPARE:
+                visit.prepare = WAITING
+                self._later(visit, world.chances.prepare(visit.node), prepare=DONE)
+            case Act.CLOSE:
+                node.change(visit=visit.uid, maintenance=closure.name, closed_at=world.agenda.time)
+                world.ledger.close(node.name, world.now)
+            case Act.OPERANDS_OFF:
+                node.change(driver_key="none", operands="off", revision="")
+                self._part(visit, "off", operands=0)
+            case Act.VISIT:
+                visit.visiting = WAITING
+                fails = world.failing.get(visit.node, 0)
+                world.failing[visit.node] = max(0, fails - 1)
+                self._part(visit, "visit", visiting=BUSY if fails else DONE)
+            case Act.DRIVER_ON:
+                node.change(driver_key=visit.goal[0])
+                self._part(visit, "driver", driver_ready=True)
+            case Act.OPERANDS_ON:
+                node.change(operands="on")
+                self._part(visit, "plugin", plugin_ready=True)
+            case Act.VALIDATE:
+                visit.validate = WAITING
+                self._part(visit, "validate", validate=DONE)
+            case Act.GIVE_BACK:
+                arrived = visit.walked and node.operands == "on" and not node.revision
+                revision = visit.goal[1] if arrived else node.revision
+                node.change(visit="", maintenance="", closed_at=None, revision=revision)
+                world.ledger.release(node.name, world.now)
+            case Act.EVICT:
+                raise AssertionError("no pod of a simulation is of a replicated owner")
+        world.tell(node.name)
+
+    def _part(self, visit: Visit, part: str, **facts: object) -> None:
+        self._later(visit, max(1, round(SHARES[part] * self.seconds(visit))), **facts)
+
+    def _later(self, visit: Visit, seconds: int, **facts: object) -> None:
+        attempt = self._attempts.get(visit.uid, -1)
+
+        def arrive() -> None:
+            if self._attempts.get(visit.uid, -1) == attempt:
+                for name, value in facts.items():
+                    setattr(visit, name, value)
+                self._look(visit.closure)
+
+        self._world.agenda.after(seconds, arrive)
+
+    # ---------------------------------------------------------------------------------------------- gangs
+
+    def talk(
+        self,
+        closure: Closure,
+        talk: Talk,
+        view: RequestView,
+        decision: GangDecision,
+        where: Callable[[], Placement],
+    ) -> bool:
+        """Acts of one conversation, then its record; whether anything was done."""
+        for act in decision.acts:
+            self._gang(talk, act, where)
+        now = self._world.agenda.time
+        if decision.new_id:
+            talk.request_id = max(talk.request_id + 1, int(now.timestamp()))
+            talk.asked_at, talk.acks = now, ()
+        if decision.phase is talk.phase:
+            return bool(decision.acts)
+        match decision.phase:
+            case RequestPhase.PARKED:
+                talk.acks, talk.step = view.answers, decision.step
+            case RequestPhase.STOPPING:
+                talk.stopped_at = now
+                talk.restart_by = now + timedelta(seconds=row(RequestPhase.STOPPED).seconds or 0)
+            case RequestPhase.RESTARTING:
+                talk.restarted_at = now
+                talk.leap_frogged = decision.reason == LEAP_FROGGED
+            case RequestPhase.WITHDRAWN:
+                talk.stopped_at = talk.restart_by = None
+            case _:
+                pass
+        seconds = row(decision.phase).seconds
+        talk.phase, talk.reason, talk.message = decision.phase, decision.reason, decision.message
+        talk.deadline = None if seconds is None or ends(decision.phase) else now + timedelta(seconds=seconds)
+        if decision.phase in _BY_CLOSURE:
+            talk.deadline = closure.ask_until
+        return True
+
+    def _gang(self, talk: Talk, act: GangAct, where: Callable[[], Placement]) -> None:
+        job = self._world.jobs[talk.job]
+        match act:
+            case GangAct.ASK:
+                self._world.ask(job, talk.request_id, talk.park_seconds)
+            case GangAct.WITHDRAW:
+                self._world.withdraw(job)
+            case GangAct.STOP:
+                self._world.stop(job, talk.name)
+            case GangAct.RESUME:
+                self._world.resume(job, where())
+            case GangAct.FENCE:
+                pass  # a stop that is on its way is a matter of two controllers; here is one

@@ -1,0 +1,388 @@
+"""The loop of the controller over virtual time: one plan, its batches, closures, visits and conversations.
+
+Every decision is the product's: core.forecast, core.rollout, core.visit, core.conversation. What stands here is what
+reconcile does around them: who is looked at when, what is recorded, what is asked before a gang is.
+"""
+
+from datetime import datetime, timedelta
+from functools import partial
+
+import msgspec
+
+from upgrader.core import conversation, rollout, visit
+from upgrader.core.batch import BatchForecast, BatchKind
+from upgrader.core.catalogue import Catalogue
+from upgrader.core.conversation import SWAPPING, GangClosure, RequestView
+from upgrader.core.fleet import Gang, Snapshot
+from upgrader.core.forecast import Forecast, forecast
+from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, Run, ends, row
+from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanDecision, PlanView, VisitFacts
+from upgrader.core.prediction import Durations
+from upgrader.core.strategy import StrategyFacts
+from upgrader.core.visit_facts import ClosureView, NodeView
+from upgrader.simulate import stack
+from upgrader.simulate.agenda import OURS
+from upgrader.simulate.job import HAS_PODS
+from upgrader.simulate.ours import views
+from upgrader.simulate.ours.acts import Acts
+from upgrader.simulate.ours.objects import Batch, Closure, Talk, Visit
+from upgrader.simulate.world import World
+
+ACTIVE, IDLE = 1, 15
+"""Seconds between two looks, while something is under way and while nothing is."""
+
+MARGIN = 300
+"""Seconds beyond the longest checkpoint until a closure is let go."""
+
+RETRY = timedelta(seconds=600)
+"""How long a closure that was let go is left alone."""
+
+_UNASKED = frozenset({NodePhase.PENDING, NodePhase.PREPARING, NodePhase.PREPARED})
+
+
+class Controller:
+    """One rollout."""
+
+    def __init__(
+        self, world: World, strategy: StrategyFacts, *, durations: Durations | None = None, tolerated_failures: int = 0
+    ) -> None:
+        self.world, self.strategy, self.tolerated = world, strategy, tolerated_failures
+        self.target = stack.target(stack.NEW)
+        self.durations = durations
+        self.phase, self.reason, self.message = PlanPhase.RUNNING, "", ""
+        self.batches: list[Batch] = []
+        self.visits: list[Visit] = []
+        self.talks: list[Talk] = []
+        self.first: Forecast | None = None
+        """The forecast before anything was started."""
+        self.left = frozenset({stack.target(stack.OLD).revision})
+        """Revisions that the plan leaves behind."""
+        self.soak_until: datetime | None = None
+        self.acts = Acts(world, self._look)
+        self._closures: dict[str, Closure] = {}
+        self._at: dict[str, set[str]] = {}
+        self._ended: dict[str, VisitFacts] = {}
+        self._catalogue = Catalogue(world.images)
+        self._plan_due: set[int] = set()
+        world.changed.append(self._changed)
+        self._look_at_plan(ACTIVE)
+
+    # ----------------------------------------------------------------------------------------------- looks
+
+    def _changed(self, name: str) -> None:
+        for closure in tuple(self._at.get(name, ())):
+            self._look(closure)
+        if self.open is None and not ends(self.phase):
+            self._look_at_plan(IDLE)
+
+    def _look(self, name: str, seconds: int = ACTIVE) -> None:
+        closure = self._closures.get(name)
+        when = self.world.now + max(ACTIVE, seconds)
+        if closure is not None and when not in closure.looks:
+            closure.looks.add(when)
+            self.world.agenda.at(when, partial(self._closure_step, closure, when), OURS)
+
+    def _look_at_plan(self, seconds: int) -> None:
+        when = self.world.now + seconds
+        if not any(self.world.now < due <= when for due in self._plan_due):
+            self._plan_due.add(when)
+            self.world.agenda.at(when, partial(self._plan_step, when), OURS)
+
+    @property
+    def open(self) -> Batch | None:
+        """The started batch that has not ended."""
+        return self.batches[-1] if self.batches and self.batches[-1].ended_at is None else None
+
+    # ------------------------------------------------------------------------------------------------ plan
+
+    def _plan_step(self, when: int) -> None:
+        self._plan_due.discard(when)
+        if ends(self.phase):
+            return
+        made, snapshot, cooling = None, None, frozenset[str]()
+        if self.open is None:
+            snapshot = self.world.snapshot()
+            made, cooling = self._forecast(snapshot)
+            self.first = self.first or made
+        decision = rollout.decide(self._view(made, len(cooling)))
+        self.phase, self.reason, self.message = decision.phase, decision.reason, decision.message
+        if decision.end_batch and self.batches:
+            self.batches[-1].ended_at = self.world.now
+            self.soak_until = decision.soak_until or self.soak_until
+            self._look_at_plan(ACTIVE)
+        self._reserve(made, decision)
+        if decision.start_batch and made is not None and snapshot is not None:
+            self._start(made.batches[0], snapshot)
+        elif made is not None:
+            self._come_back(made, cooling, decision)
+
+    def _reserve(self, made: Forecast | None, decision: PlanDecision) -> None:
+        """Nodes that wait for the end of their jobs are kept free, by a soft mark, until their visit closes them."""
+        if made is None:
+            return
+        wanted = {node for one in made.harvest for node in one.nodes}
+        starting = set(made.batches[0].nodes) if decision.start_batch else set()
+        for name, node in self.world.nodes.items():
+            node.reserved = name in wanted or (node.reserved and name in starting)
+
+    def _pace(self) -> StrategyFacts:
+        """Canaries are for the first batch only; they soak before any other."""
+        return msgspec.structs.replace(
+            self.strategy, canary=self.strategy.canary and not self.batches, not_before=self.soak_until
+        )
+
+    def _come_back(self, made: Forecast, cooling: frozenset[str], decision: PlanDecision) -> None:
+        """Nothing can be started now: when time alone may change that."""
+        if ends(decision.phase):
+            return
+        agenda = self.world.agenda
+        known = (*(one.starts_at for one in made.batches), self.soak_until, self.strategy.deadline)
+        starts = [agenda.seconds(one) for one in known if one is not None]
+        ended = [one.ended_at for one in self.visits if one.node in cooling and one.ended_at is not None]
+        starts += [agenda.seconds(one + RETRY) for one in ended]
+        starts += [agenda.seconds(at) for gang in self._gangs() if (at := gang.earliest_stop) is not None]
+        later = [one for one in starts if one > agenda.now]
+        if later:
+            self._look_at_plan(min(later) - agenda.now)
+
+    def _gangs(self) -> list[Gang]:
+        begin, skew = self.world.agenda.begin, self.world.skew
+        return [job.gang(begin, skew) for job in self.world.jobs.values() if job.life in HAS_PODS]
+
+    def _forecast(self, snapshot: Snapshot) -> tuple[Forecast, frozenset[str]]:
+        settled, cooling = rollout.settled_nodes(self._visit_facts(), RETRY, self.world.agenda.time)
+        made = forecast(
+            snapshot,
+            self.target,
+            self._pace(),
+            now=self.world.agenda.time,
+            already=settled | cooling,
+            stopped_gangs=self._stopped(),
+            durations=self.durations,
+        )
+        return made, cooling
+
+    def _stopped(self) -> frozenset[str]:
+        return frozenset(talk.gang for talk in self.talks if talk.stopped_at is not None)
+
+    def _visit_facts(self) -> tuple[VisitFacts, ...]:
+        for one in self.visits:
+            if one.uid not in self._ended and one.over:
+                self._ended[one.uid] = one.facts()
+        return tuple(self._ended.get(one.uid) or one.facts() for one in self.visits)
+
+    def _view(self, made: Forecast | None, cooling: int) -> PlanView:
+        batch = self.open
+        return PlanView(
+            name="simulated",
+            now=self.world.agenda.time,
+            reason=self.reason,
+            phase=self.phase,
+            run=Run.GO,
+            deleted=False,
+            approved=True,
+            target_revision=self.target.revision,
+            stack_present=True,
+            stack_revision=self.target.revision,
+            started_stack_revision=self.target.revision,
+            first=None,
+            tolerated_failures=self.tolerated,
+            max_interruptions=len(self.world.jobs),
+            batches=len(self.batches),
+            open_batch=batch.number if batch is not None else None,
+            created=True,
+            visits=self._visit_facts(),
+            talks=tuple(one.facts() for one in self.talks),
+            next_batch=self._next(made),
+            waiting=(made.summary.held if made else 0) + cooling,
+            harvesting=sum(len(one.nodes) for one in made.harvest) if made else 0,
+            canaries=Canaries(
+                enabled=self.strategy.canary,
+                batches=frozenset(one.number for one in self.batches if one.kind is BatchKind.CANARY),
+                soak_seconds=self.strategy.soak_seconds,
+                soak_until=self.soak_until,
+            ),
+            losses=Losses(expected=made.prediction.lost_gpu_hours if made else 0.0),
+            deadline=self.strategy.deadline,
+            on_failure=self.strategy.on_failure,
+        )
+
+    def _next(self, made: Forecast | None) -> NextBatch | None:
+        if made is None or not made.batches:
+            return None
+        batch = made.batches[0]
+        gangs = sum(len(one.gangs) for one in batch.closures)
+        return NextBatch(interruptions=gangs, starts_at=batch.starts_at, waits_for=batch.waits_for)
+
+    # ----------------------------------------------------------------------------------------------- batch
+
+    def _start(self, made: BatchForecast, snapshot: Snapshot) -> None:
+        number, now = len(self.batches) + 1, self.world.agenda.time
+        wanted = {gang for closure in made.closures for gang in closure.gangs}
+        timeout = self._timeout([gang for gang in snapshot.gangs if gang.name in wanted])
+        seconds = (row(NodePhase.PREPARING).seconds or 0) + timeout + MARGIN
+        closures = [
+            Closure(
+                name=f"{one.name}-{number}",
+                nodes=one.nodes,
+                gangs=one.gangs,
+                gpus=one.gpus,
+                ask_until=now + timedelta(seconds=seconds),
+            )
+            for one in made.closures
+        ]
+        self.batches.append(Batch(number=number, kind=made.kind, closures=closures, started_at=self.world.now))
+        for closure in closures:
+            self._closures[closure.name] = closure
+            closure.visits = [one for name in closure.nodes if (one := self._visit(closure, name)) is not None]
+            self.visits += closure.visits
+            for name in closure.nodes:
+                self._at.setdefault(name, set()).add(closure.name)
+            self._look(closure.name)
+
+    def _timeout(self, gangs: list[Gang]) -> int:
+        default = self.strategy.checkpoint_seconds
+        return max((gang.timeout_seconds or default for gang in gangs), default=default)
+
+    def _visit(self, closure: Closure, name: str) -> Visit | None:
+        node = self.world.nodes.get(name)
+        if node is None:
+            return None
+        image = self._catalogue.wanted(node.facts(), self.target)
+        if image is None:
+            return None
+        number = len(self.batches)
+        return Visit(
+            uid=f"{name}-{number}",
+            node=name,
+            node_uid=node.uid,
+            batch=number,
+            closure=closure.name,
+            source=(node.driver_key, node.revision),
+            target=(image.key, self.target.revision),
+            since=self.world.agenda.time,
+        )
+
+    # --------------------------------------------------------------------------------------------- closure
+
+    def _closure_step(self, closure: Closure, when: int) -> None:
+        closure.looks.discard(when)
+        if closure.over:
+            return
+        world = self.world
+        members = views.acknowledged(closure.talks)
+        nodes = [views.node_view(world, one, members) for one in closure.visits]
+        expected, refused = self._ask(closure, nodes)
+        members = views.acknowledged(closure.talks)
+        requests = [views.request_view(world, one) for one in closure.talks]
+        facts = ClosureView(
+            nodes=tuple(nodes),
+            requests=tuple(views.request_facts(world, *pair) for pair in zip(closure.talks, requests, strict=True)),
+            gangs=expected,
+            refused=refused,
+        )
+        done = False
+        for talk, request in zip(closure.talks, requests, strict=True):
+            if not talk.over:
+                done |= self._converse(closure, talk, request, requests, nodes)
+        for one, node in zip(closure.visits, nodes, strict=True):
+            if not one.over:
+                step = visit.decide(node, facts, world.agenda.time)
+                done |= self.acts.visit(closure, one, node, step)
+        self._again(closure, done=done)
+
+    def _converse(
+        self,
+        closure: Closure,
+        talk: Talk,
+        request: RequestView,
+        requests: list[RequestView],
+        nodes: list[NodeView],
+    ) -> bool:
+        world = self.world
+        around = GangClosure(
+            nodes=tuple(one.phase for one in nodes),
+            siblings=tuple(one.phase for one in requests if one is not request),
+            ask_until=closure.ask_until,
+            spares=self._spares(closure, talk),
+        )
+        decision = conversation.decide(request, around, world.agenda.time)
+        where = partial(views.where, world, closure, nodes, self.left, talk)
+        return self.acts.talk(closure, talk, request, decision, where)
+
+    def _spares(self, closure: Closure, talk: Talk) -> bool:
+        """Whether the gang could go on elsewhere, unless another is on its way to the same nodes."""
+        if talk.phase is not RequestPhase.STOPPED or not all(one.phase in SWAPPING for one in closure.visits):
+            return False
+        crowded = any(one.phase is RequestPhase.RESTARTING for one in self.talks)
+        return not crowded and views.spares(self.world, talk, closure)
+
+    def _again(self, closure: Closure, *, done: bool) -> None:
+        """When the closure is looked at next, if nothing happens to it before."""
+        if closure.over:
+            del self._closures[closure.name]
+            for name in (*closure.nodes, *(talk.job for talk in closure.talks)):
+                self._at[name].discard(closure.name)
+            batch = self.open
+            if batch is not None and all(one.over for one in batch.closures):
+                self._look_at_plan(ACTIVE)
+            return
+        if done:
+            self._look(closure.name)
+            return
+        now, seconds = self.world.now, self.world.agenda.seconds
+        times = [one.deadline for one in closure.visits if not one.over and one.deadline]
+        times += [one.deadline for one in closure.talks if not one.over and one.deadline]
+        for one in closure.visits:
+            node = self.world.nodes.get(one.node)
+            if one.phase is NodePhase.CLOSING and node is not None and node.closed_at is not None:
+                times.append(node.closed_at + visit.SETTLE)
+        for talk in closure.talks:
+            if talk.phase in {RequestPhase.ASKING, RequestPhase.PARKED, RequestPhase.STOPPING}:
+                times.append(talk.stop_before - timedelta(seconds=60))
+            if talk.restart_by is not None and not talk.over:
+                times.append(talk.restart_by)
+        later = [one for one in map(seconds, times) if one > now]
+        if later:
+            self._look(closure.name, min(later) - now)
+
+    # ------------------------------------------------------------------------------------------------- ask
+
+    def _ask(self, closure: Closure, nodes: list[NodeView]) -> tuple[int, str]:
+        """How many gangs must have acknowledged, and why they cannot be asked; asked when all nodes are prepared."""
+        phases = {one.phase for one in nodes}
+        if phases - _UNASKED:
+            return len(closure.talks), ""
+        expected = max(len(closure.gangs), len(closure.talks))
+        if phases != {NodePhase.PREPARED}:
+            return expected, ""
+        asked = {talk.gang for talk in closure.talks}
+        here = set(closure.nodes)
+        gangs = [gang for gang in self._gangs() if gang.name in closure.gangs and gang.nodes & here]
+        missing = [gang for gang in gangs if gang.name not in asked]
+        if missing:
+            held = views.held(self.world, self.target, self._pace(), self._stopped(), missing, closure)
+            if held:
+                return expected, held
+            for gang in missing:
+                self._begin(closure, gang, self._timeout(gangs) + MARGIN)
+        return len(gangs), ""
+
+    def _begin(self, closure: Closure, gang: Gang, park: int) -> None:
+        job = gang.name.rsplit("/", 1)[1]
+        now = self.world.agenda.time
+        talk = Talk(
+            name=f"{job}-{len(self.talks) + 1}",
+            gang=gang.name,
+            job=job,
+            batch=len(self.batches),
+            closure=closure.name,
+            request_id=max(int(now.timestamp()), 1 + self.world.jobs[job].request),
+            asked_at=now,
+            park_seconds=park,
+            members=tuple(member.uid for member in gang.members),
+            deadline=closure.ask_until,
+        )
+        closure.talks.append(talk)
+        self.talks.append(talk)
+        self._at.setdefault(job, set()).add(closure.name)

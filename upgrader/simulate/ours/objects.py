@@ -1,0 +1,149 @@
+"""What the controller keeps about a rollout, as in NodeUpgrades, CheckpointRequests and the plan's status."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from upgrader.core.acknowledgement import Answer
+from upgrader.core.batch import BatchKind
+from upgrader.core.phases import NodePhase, RequestPhase, ends
+from upgrader.core.plan_facts import TalkFacts, VisitFacts
+from upgrader.core.visit_facts import Errand, Outcome
+
+ABSENT, WAITING = Errand(), Errand(outcome=Outcome.WAITING)
+
+
+@dataclass(kw_only=True)
+class Visit:
+    """A NodeUpgrade, and how far its pods on the node are."""
+
+    uid: str
+    node: str
+    node_uid: str
+    batch: int
+    closure: str
+    source: tuple[str, str]
+    """Key of the driver image and revision before the visit."""
+    target: tuple[str, str]
+    since: datetime
+    phase: NodePhase = NodePhase.PENDING
+    deadline: datetime | None = None
+    reverting: bool = False
+    failure: str = ""
+    message: str = ""
+    why: str = ""
+    """What was said where it turned round."""
+    gpus: int = 0
+    walked: bool = False
+    """It came as far as switching a driver on."""
+    ended_at: datetime | None = None
+    prepare: Errand = ABSENT
+    visiting: Errand = ABSENT
+    validate: Errand = ABSENT
+    operands: int = 2
+    """Pods of driver and plugin that are left while it switches them off."""
+    driver_ready: bool = False
+    plugin_ready: bool = False
+
+    @property
+    def goal(self) -> tuple[str, str]:
+        """Where the walk goes now."""
+        return self.source if self.reverting else self.target
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return ends(self.phase)
+
+    def facts(self) -> VisitFacts:
+        """As the plan sees it."""
+        failed = self.phase is NodePhase.FAILED
+        return VisitFacts(
+            name=self.uid,
+            node=self.node,
+            batch=self.batch,
+            phase=self.phase,
+            failure=self.failure,
+            message=(self.why or self.message) if failed else self.message,
+            ended_at=self.ended_at,
+        )
+
+
+@dataclass(kw_only=True)
+class Talk:
+    """A CheckpointRequest."""
+
+    name: str
+    gang: str
+    job: str
+    batch: int
+    closure: str
+    request_id: int
+    asked_at: datetime
+    park_seconds: int
+    members: tuple[str, ...]
+    phase: RequestPhase = RequestPhase.ASKING
+    deadline: datetime | None = None
+    reason: str = ""
+    message: str = ""
+    step: int | None = None
+    acks: tuple[Answer, ...] = ()
+    stopped_at: datetime | None = None
+    restart_by: datetime | None = None
+    restarted_at: datetime | None = None
+    leap_frogged: bool = False
+    """Restarted on other nodes, which were upgraded before; it does not come back to its own."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return ends(self.phase)
+
+    @property
+    def stop_before(self) -> datetime:
+        """When its members train on by themselves."""
+        return self.asked_at + timedelta(seconds=self.park_seconds)
+
+    def facts(self) -> TalkFacts:
+        """As the plan sees it."""
+        late = self.restarted_at is not None and self.restart_by is not None and self.restarted_at >= self.restart_by
+        return TalkFacts(
+            name=self.name,
+            gang=self.gang,
+            batch=self.batch,
+            phase=self.phase,
+            reason=self.reason,
+            message=self.message,
+            stopped=self.stopped_at is not None,
+            late=late,
+        )
+
+
+@dataclass(kw_only=True)
+class Closure:
+    """A closure of the open batch."""
+
+    name: str
+    nodes: tuple[str, ...]
+    gangs: tuple[str, ...]
+    gpus: int
+    ask_until: datetime
+    visits: list[Visit] = field(default_factory=list)
+    talks: list[Talk] = field(default_factory=list)
+    looks: set[int] = field(default_factory=set)
+    """When it will be looked at."""
+
+    @property
+    def over(self) -> bool:
+        """Whether all of it has ended."""
+        return all(visit.over for visit in self.visits) and all(talk.over for talk in self.talks)
+
+
+@dataclass(kw_only=True)
+class Batch:
+    """A started batch."""
+
+    number: int
+    kind: BatchKind
+    closures: list[Closure]
+    started_at: int
+    ended_at: int | None = None

@@ -1,0 +1,161 @@
+"""The values that the decisions work on, made from simulated state as reconcile makes them from what it reads."""
+
+from collections.abc import Sequence
+
+from upgrader.core import steering
+from upgrader.core.conversation import OVER, SWAPPING, OwnerFacts, RequestView
+from upgrader.core.drift import drift
+from upgrader.core.fleet import Gang, Snapshot, Target
+from upgrader.core.gang_holds import gang_holds
+from upgrader.core.holds import World as Indexed
+from upgrader.core.phases import NodePhase, RequestPhase, VisitReason
+from upgrader.core.strategy import StrategyFacts
+from upgrader.core.visit import BEFORE_OFF, kept
+from upgrader.core.visit_facts import NodeView, OperandFacts, OtherPod, RequestFacts
+from upgrader.simulate import stack
+from upgrader.simulate.job import HAS_PODS, NAMESPACE, Job, Life
+from upgrader.simulate.ours.objects import Closure, Talk, Visit
+from upgrader.simulate.world import World
+
+ACKNOWLEDGED = frozenset({RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED})
+_READ = frozenset({RequestPhase.ASKING, RequestPhase.STOPPING})
+"""Phases in which answers are read; otherwise those that were recorded count."""
+
+
+def node_view(world: World, visit: Visit, members: frozenset[str]) -> NodeView:
+    """A visit with its surroundings; `members`: pods that acknowledged or are being stopped."""
+    node = world.nodes.get(visit.node)
+    if node is not None and node.uid != visit.node_uid:
+        node = None
+    off = visit.phase is NodePhase.OFF
+    left = visit.operands // 2 if off else 1
+    return NodeView(
+        name=visit.uid,
+        uid=visit.uid,
+        reason=VisitReason.ROLLOUT,
+        phase=visit.phase,
+        phase_since=visit.since,
+        deadline=visit.deadline,
+        reverting=visit.reverting,
+        failure=visit.failure,
+        node=node.facts() if node is not None else None,
+        driver_key=visit.goal[0],
+        plugin_key=stack.PLUGIN_KEY,
+        revision=visit.goal[1],
+        expected_gpus=visit.gpus,
+        prepare=visit.prepare,
+        visit=visit.visiting,
+        validate=visit.validate,
+        driver=OperandFacts(pods=left, ready=int(visit.driver_ready)),
+        plugin=OperandFacts(pods=left, ready=int(visit.plugin_ready)),
+        others=tuple(_others(world, visit.node, members)) if node is not None else (),
+    )
+
+
+def _others(world: World, node: str, members: frozenset[str]) -> list[OtherPod]:
+    jobs = [world.jobs[name] for name in world.nodes[node].used]
+    return [
+        OtherPod(name=f"{job.spec.name}-{at}", namespace=NAMESPACE, uid=job.uid(at), member=job.uid(at) in members)
+        for job in jobs
+        for at, place in enumerate(job.places)
+        if place == node
+    ]
+
+
+def acknowledged(talks: Sequence[Talk]) -> frozenset[str]:
+    """Uids of pods that acknowledged or are being stopped."""
+    return frozenset(uid for talk in talks if talk.phase in ACKNOWLEDGED for uid in talk.members)
+
+
+def request_view(world: World, talk: Talk) -> RequestView:
+    """A conversation with its Job and pods."""
+    job = world.jobs[talk.job]
+    present = job.gang(world.agenda.begin, world.skew).members if job.life in HAS_PODS else ()
+    return RequestView(
+        name=talk.name,
+        gang=talk.gang,
+        phase=talk.phase,
+        deadline=talk.deadline,
+        request_id=talk.request_id,
+        asked_at=talk.asked_at,
+        stop_before=talk.stop_before,
+        restart_by=talk.restart_by,
+        members=talk.members,
+        present=present,
+        answers=(job.answers() or talk.acks) if talk.phase in _READ else talk.acks,
+        owner=job.owner() if job.life is not Life.OVER else OwnerFacts(finished=True, stopped_by=job.record),
+        acknowledged_step=talk.step,
+        progress=_progress(world, job, talk),
+        forbidden=f"PodDisruptionBudget {job.pdb} does not allow to disrupt it" if job.pdb else "",
+    )
+
+
+def _progress(world: World, job: Job, talk: Talk) -> tuple[int | None, ...]:
+    if talk.phase is not RequestPhase.RESTARTING:
+        return ()
+    if job.life is not Life.TRAINING:
+        return (None,) * len(job.places)
+    return (job.step(world.now),) * len(job.places)
+
+
+def request_facts(world: World, talk: Talk, view: RequestView) -> RequestFacts:
+    """A conversation as its nodes see it."""
+    job = world.jobs[talk.job]
+    placed = job.life in HAS_PODS and job.life is not Life.ENDING
+    bound = talk.leap_frogged or (placed and not job.suspended and len(job.places) >= view.owner.wanted)
+    return RequestFacts(name=talk.name, gang=talk.gang, phase=view.phase, bound=bound, message=talk.message)
+
+
+def held(
+    world: World,
+    target: Target,
+    strategy: StrategyFacts,
+    stopped: frozenset[str],
+    gangs: Sequence[Gang],
+    closure: Closure,
+) -> str:
+    """What came between the start of the batch and now, and keeps one of the gangs from being asked."""
+    names = {*closure.nodes, *(node for gang in gangs for node in gang.nodes)}
+    seen = Snapshot(
+        cluster="simulated",
+        taken_at=world.agenda.time,
+        nodes=tuple(world.nodes[name].facts() for name in sorted(names) if name in world.nodes),
+        gangs=tuple(gangs),
+        images=world.images,
+        pdb_blocked={job.name: job.pdb for job in world.jobs.values() if job.pdb},
+    )
+    indexed = Indexed.of(seen, target, strategy, drift=drift(seen, target), already=frozenset(), stopped_gangs=stopped)
+    return next((message for gang in gangs for _, message in gang_holds(indexed, gang)), "")
+
+
+def spares(world: World, talk: Talk, closure: Closure) -> bool:
+    """Whether the gang fits on idle nodes of the target revision, one for each node that it was on."""
+    own = [one for one in closure.visits if one.phase in SWAPPING and not one.reverting]
+    targets = {one.target[1] for one in closure.visits}
+    if len(own) < len(closure.visits) or len(targets) != 1 or world.waiting:
+        return False
+    size, (target,) = max(one.gpus for one in own), targets
+    free = [
+        node
+        for node in world.nodes.values()
+        if node.revision == target and not node.used and node.in_service and not node.visit and node.spec.gpus >= size
+    ]
+    return len(free) >= len(set(world.jobs[talk.job].homes))
+
+
+def where(
+    world: World, closure: Closure, views: Sequence[NodeView], left: frozenset[str], talk: Talk
+) -> steering.Placement:
+    """Where a gang may be restarted: on old revisions or on the new one, never on both; as reconcile's closures do."""
+    if talk.leap_frogged:
+        return steering.Placement(left_behind=tuple(sorted(left)), settled=True)
+    there = [view for view in views if view.phase is not NodePhase.GONE]
+    targets = sorted({visit.target[1] for visit in closure.visits})
+    if any(view.phase not in OVER and view.phase not in BEFORE_OFF for view in there):
+        known = (*targets, *sorted(left))
+        chosen = steering.refuge([node.facts() for node in world.nodes.values()], known)
+        chosen = chosen or (sorted(left)[:1] if there[0].reverting else targets or [""])[0]
+        return steering.Placement(left_behind=tuple(one for one in known if one != chosen), settled=True)
+    forward = all(view.phase in {NodePhase.RELEASING, NodePhase.SUCCEEDED} and not view.failure for view in there)
+    here = "" if any(kept(view) for view in there) else closure.name
+    return steering.Placement(left_behind=tuple(sorted(left)) if forward else tuple(targets), closure=here)

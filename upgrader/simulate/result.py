@@ -1,0 +1,47 @@
+"""What a simulated rollout came to."""
+
+from msgspec import Struct
+
+HOUR = 3600
+
+
+class Predicted(Struct, frozen=True, kw_only=True):
+    """What the forecast said before anything was started; times in seconds from the begin."""
+
+    batches: int
+    interruptions: int
+    lost_gpu_hours: float
+    lower_bound_gpu_hours: float
+    finish_p50: int | None = None  # None: something is held, so nobody can say
+    finish_p95: int | None = None
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """One strategy on one fleet. Everything in it is simulated. GPU-hours are of GPUs that did no work."""
+
+    fleet: str
+    strategy: str
+    seed: int
+    nodes: int
+    gpus: int
+    jobs: int  # that ran at the begin
+    upgraded: int  # nodes on the new revision
+    seconds: int | None  # until the last node was upgraded and the last gang trained again; None: it never came to that
+    ended: str  # how it ended, as a sentence
+    interruptions: int
+    gangs_interrupted: int
+    most_interruptions: int  # of one gang
+    lost_gpu_hours: float  # all of the following
+    visits_gpu_hours: float  # nodes out of service
+    gangs_gpu_hours: float  # gangs that did not train beyond that: checkpoint, parked, waiting, restart
+    thrown_away_gpu_hours: float  # work done after the checkpoint that a gang came back from
+    idle_gpu_hours: float  # free GPUs on cordoned nodes
+    lower_bound_gpu_hours: float
+    left: int = 0  # nodes still on the old revision
+    batches: int = 0
+    predicted: Predicted | None = None
+
+    @property
+    def over_bound(self) -> float:
+        """Lost GPU-hours over the lower bound."""
+        return self.lost_gpu_hours / self.lower_bound_gpu_hours if self.lower_bound_gpu_hours else 1.0

@@ -1,0 +1,40 @@
+"""The stack of a simulation: which driver its nodes have and get. Nothing of it is loaded anywhere."""
+
+import hashlib
+from collections.abc import Iterable
+
+from upgrader.core.fleet import ImageFacts, Target
+from upgrader.core.revisions import image_key, plugin_key, with_revision
+
+VENDOR, OLD, NEW = "simulated", "1.0.0", "2.0.0"
+RESOURCE = "nvidia.com/gpu"
+PLUGIN = "simulated/plugin@sha256:" + hashlib.sha256(b"plugin").hexdigest()
+PLUGIN_KEY = plugin_key(digest=PLUGIN, resource_name=RESOURCE)
+
+
+def target(version: str) -> Target:
+    """What a revision asks of the nodes."""
+    return with_revision(
+        Target(
+            stack="simulated",
+            revision="",
+            driver_vendor=VENDOR,
+            driver_version=version,
+            plugin_image="simulated/plugin:1",
+            resource_name=RESOURCE,
+            plugin_digest=PLUGIN,
+        )
+    )
+
+
+def image(version: str, kernel: str) -> ImageFacts:
+    """The driver image for a kernel."""
+    digest = "simulated/driver@sha256:" + hashlib.sha256(f"{version} {kernel}".encode()).hexdigest()
+    key = image_key(vendor=VENDOR, version=version, kernel=kernel, digest=digest)
+    return ImageFacts(key=key, vendor=VENDOR, version=version, kernel=kernel, digest=digest)
+
+
+def images(kernels: Iterable[str]) -> tuple[ImageFacts, ...]:
+    """Both drivers for all kernels, by key."""
+    made = [image(version, kernel) for kernel in set(kernels) for version in (OLD, NEW)]
+    return tuple(sorted(made, key=lambda one: one.key))
