@@ -72,6 +72,9 @@ nightly: setup torch ## what takes too long for every day: the torch example und
 demo: binaries ## a rolling upgrade under two training jobs on real kubelets
 	$(BIN)/upgrader demo --report build/demo-report.json
 
+nightly: setup ## every law on at least 1,000 examples
+	UPGRADER_TEST_PROFILE=nightly $(PYTEST) -n 2 --dist loadfile tests/property --timeout=3600
+
 bench: binaries ## prints figures and ratios; asserts nothing about time
 	$(BIN)/python -m tests.bench
 
