@@ -86,7 +86,7 @@ GANGS = {
         verdict="ml/Job/train is stopped once, in batch 2, after all its members acknowledged a checkpoint.",
         because=(
             "It has 2 members with 16 GPUs on a, b.",
-            "It is asked at 2026-11-21T09:08:29Z; about 13 minutes without progress cost 3.3 GPU-hours.",
+            "It is asked at 2026-11-21T09:07:37Z; about 13 minutes without progress cost 3.3 GPU-hours.",
             f"Node a is upgraded: {OLDER}",
             f"Node b is upgraded: {OLDER}",
         ),
