@@ -1,8 +1,9 @@
 """docs/forecast-1750.md: what the forecast of a large fleet looks like, made from a seed.
 
-Run: python -m tests.bench.forecast --page > docs/forecast-1750.md
+Run: python -m tests.bench.page > docs/forecast-1750.md
 """
 
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
@@ -79,7 +80,7 @@ def _head(fleet: Fleet, made: Forecast) -> str:
     return f"""# The forecast of 1,750 nodes
 
 This fleet is synthetic: `upgrader.simulate.fleets` made it up from seed {SPEC.seed}. The page is made by
-`python -m tests.bench.forecast --page` and changes only with the code; a test compares both. How long things take is
+`python -m tests.bench.page` and changes only with the code; a test compares both. How long things take is
 assumed (the defaults of `core/prediction.py`), nothing of it was measured on hardware.
 
 {len(fleet.nodes):,} nodes with {fleet.gpus:,} GPUs run {len(jobs)} gangs of {min(job.size for job in jobs)} to \
@@ -153,3 +154,7 @@ def _clock(moment: datetime | None) -> str:
 
 def _minutes(seconds: int) -> str:
     return f"{round(seconds / 60)} min"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
