@@ -30,7 +30,7 @@ class Availability(Struct, frozen=True, kw_only=True):
         return max(0, self.allowed - self.taken)
 
 
-class Cost(Struct, frozen=True, kw_only=True):
+class Cost(Struct, frozen=True, kw_only=True, gc=False):
     """What a closure takes out of service: `gpus` in all, `added` those of them that are in service now."""
 
     gpus: int

@@ -21,7 +21,7 @@ Before = Sequence[Sequence[tuple[str, ...]]]
 """Batches of an earlier forecast, closures by their nodes."""
 
 
-class Unit(Struct, frozen=True, kw_only=True):
+class Unit(Struct, frozen=True, kw_only=True, gc=False):
     """A closure with all that packing needs to know; `order` says how large it is, and names only break ties in it."""
 
     closure: ClosureForecast
