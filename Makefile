@@ -66,7 +66,8 @@ test: lint verify unit e2e ## everything; what CI runs
 torch: setup ## torch's CPU build in build/torch (150 MB to fetch, 650 MB there), from the distribution's archive
 	bash tests/nightly/torch.sh build/torch
 
-nightly: setup torch ## what takes too long for every day: the torch example under torchrun
+nightly: setup torch ## what takes too long for every day: laws on 1,000 examples and more, torch under torchrun
+	UPGRADER_TEST_PROFILE=nightly $(PYTEST) -n 2 --dist loadfile tests/property --timeout=3600
 	$(PYTEST) tests/nightly
 
 demo: binaries ## a rolling upgrade under two training jobs on real kubelets

@@ -7,7 +7,8 @@ from hypothesis import settings
 
 # How long an example takes says more about the machine's other work than about our code.
 settings.register_profile("upgrader", deadline=None)
-settings.load_profile("upgrader")
+settings.register_profile("nightly", deadline=None, max_examples=1000)
+settings.load_profile(os.environ.get("UPGRADER_TEST_PROFILE", "upgrader"))
 
 EXISTING_CLUSTER = "UPGRADER_TEST_KUBECONFIG"
 """Kubeconfig of a cluster for tests that is there already: used by tests of the API only, never torn down."""

@@ -7,9 +7,10 @@ person can put almost any two facts beside each other. tests/property/test_walks
 from datetime import timedelta
 
 import msgspec
-from hypothesis import assume, event, given, settings
+from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.facts import node as node_facts
 from tests.support.world import START
 from upgrader.core import conversation, visit
@@ -125,7 +126,7 @@ def walks(draw, phases=tuple(NodePhase), deadlines=TIMES):
 ACTIVE = tuple(phase for phase in NodePhase if not ends(phase))
 TALKING = tuple(phase for phase in RequestPhase if not ends(phase))
 PAST = st.sampled_from([START - timedelta(seconds=s) for s in (0, 1, 3600)])
-MANY = settings(max_examples=400)
+MANY = examples(400)
 
 
 @given(walks())

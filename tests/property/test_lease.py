@@ -2,10 +2,11 @@
 
 import asyncio
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.cluster import FakeCluster
+from tests.support.examples import examples
 from upgrader.core.errors import ClusterError, LostLeadershipError, UnreachableError
 from upgrader.kube.lease import Election
 from upgrader.kube.transport import REQUEST_SECONDS
@@ -73,7 +74,7 @@ def test_no_two_processes_may_act_at_once(moves):
     asyncio.run(play())
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(steps)
 def test_a_write_has_ended_before_a_successor_may_act(moves):
     """REQUEST_SECONDS lie between a holder's last moment to act and its successor's first, unless it gave back."""

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.node_world import BINARY, Behaviour, NodeWorld
 from upgrader.core.orders import Driver, KubeletTarget, OrderResult, Reason, VisitOrder
 from upgrader.node.outcome import OrderFailedError
@@ -109,7 +110,7 @@ def test_killed_once_at_each_line(new):
             assert end(world, visit(world)) == expected, f"killed at line event {at} of {lines}"
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(new=st.sampled_from([WELL, SICK, DEAD]), kills=st.lists(st.integers(1, 400), max_size=6))
 def test_killed_again_and_again(new, kills):
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
@@ -123,7 +124,7 @@ def test_killed_again_and_again(new, kills):
 
 
 @given(kills=st.lists(st.integers(1, 200), min_size=1, max_size=4), pause=st.floats(0.1, 90))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_a_kubelet_that_becomes_sick_between_two_runs_is_put_back_or_lost_but_never_called_well(kills, pause):
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         world = NodeWorld(Path(folder))

@@ -6,10 +6,11 @@ that, a person meddles, time passes, the controller dies between two writes. The
 
 from datetime import timedelta
 
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from tests.support.closure_world import OLD, Box, Troupe, World
+from tests.support.examples import examples
 from upgrader.core.acknowledgement import Answer
 from upgrader.core.phases import NodePhase
 from upgrader.core.visit_facts import Outcome
@@ -184,7 +185,7 @@ def let_it_end(world):
     raise AssertionError(f"has not ended in a day: {world.boxes} {world.troupes}")
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(world=WORLDS, course=COURSE)
 def test_whatever_happens_a_closure_ends_and_leaves_nothing_stopped_or_marked(world, course):
     walk(world, course)
@@ -201,7 +202,7 @@ def test_whatever_happens_a_closure_ends_and_leaves_nothing_stopped_or_marked(wo
         assert troupe.deleted or troupe.stopped_by == "", troupe
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(world=WORLDS, course=COURSE)
 def test_nodes_of_a_closure_end_on_one_revision(world, course):
     walk(world, course)
@@ -214,7 +215,7 @@ def test_nodes_of_a_closure_end_on_one_revision(world, course):
             assert box.facts.driver_key == OLD, "who was let go was not touched"
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(world=WORLDS)
 def test_where_all_goes_well_every_node_succeeds_and_every_gang_is_restored_after_one_stop(world):
     walk(world, [(40, (later, 0))])

@@ -17,6 +17,7 @@ from upgrader.core.drift import NodeDrift
 from upgrader.core.drift import drift as find_drift
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.explain import Explanation
+from upgrader.core.forecast import BatchForecast
 from upgrader.core.phases import ends
 from upgrader.core.saved import SavedForecast, consented_loss
 from upgrader.core.strategy import StrategyFacts
@@ -75,7 +76,7 @@ async def apply(context: Context, path: Path, *, by: str | None, retry: int, agr
         return name
     now = context.clock.now()
     strategy = pacing.renewed(saved.strategy, saved.created_at, now)
-    seen = await _foresee(context, wish, strategy)
+    seen = await _foresee(context, wish, strategy, remainder=saved.forecast.batches)
     fresh = world.saved_of(wish, seen, strategy)
     consent.check(saved, msgspec.structs.replace(fresh, images=seen.snapshot.images))
     agree(fresh)
@@ -161,9 +162,12 @@ async def why(context: Context, subject: str) -> list[Explanation]:
     return found
 
 
-async def _foresee(context: Context, wish: Wanted, strategy: StrategyFacts) -> World:
+async def _foresee(
+    context: Context, wish: Wanted, strategy: StrategyFacts, *, remainder: Sequence[BatchForecast] = ()
+) -> World:
     stack = wish.stack
-    return await world.foresee(context, stack, await world.target_of(context, stack), strategy)
+    target = await world.target_of(context, stack)
+    return await world.foresee(context, stack, target, strategy, remainder=remainder)
 
 
 def _load(path: Path) -> SavedForecast:

@@ -16,7 +16,7 @@ from upgrader.core import rollout
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.core.fleet import ImageFacts, Snapshot, Target
-from upgrader.core.forecast import Forecast, forecast
+from upgrader.core.forecast import BatchForecast, Forecast, forecast
 from upgrader.core.origins import Origin, origins
 from upgrader.core.phases import ends
 from upgrader.core.saved import SavedForecast, limits_of
@@ -130,15 +130,29 @@ async def look(context: Context, stack: GpuStack, target: Target) -> Snapshot:
     return seen
 
 
-async def foresee(context: Context, stack: GpuStack, target: Target, strategy: StrategyFacts) -> World:
-    """The forecast of a rollout that would start now."""
+async def foresee(
+    context: Context,
+    stack: GpuStack,
+    target: Target,
+    strategy: StrategyFacts,
+    *,
+    remainder: Sequence[BatchForecast] = (),
+) -> World:
+    """The forecast of a rollout that would start now; `remainder` as for `forecast`."""
     snapshot = await look(context, stack, target)
-    return await predict(context, snapshot, target, strategy)
+    return await predict(context, snapshot, target, strategy, remainder=remainder)
 
 
-async def predict(context: Context, snapshot: Snapshot, target: Target, strategy: StrategyFacts) -> World:
+async def predict(
+    context: Context,
+    snapshot: Snapshot,
+    target: Target,
+    strategy: StrategyFacts,
+    *,
+    remainder: Sequence[BatchForecast] = (),
+) -> World:
     """The forecast of a rollout that would start now, for a world that was read already."""
-    made = forecast(snapshot, target, strategy, now=context.clock.now())
+    made = forecast(snapshot, target, strategy, now=context.clock.now(), remainder=remainder)
     come_from = await _origins(context, snapshot, target, made)
     return World(snapshot=snapshot, target=target, forecast=made, origins=come_from)
 

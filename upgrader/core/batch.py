@@ -6,7 +6,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 
-class ClosureForecast(Struct, frozen=True, kw_only=True):
+class ClosureForecast(Struct, frozen=True, kw_only=True, gc=False):
     """Nodes visited together; `gpus` are those of the nodes and of the stopped gangs wherever they run."""
 
     name: str

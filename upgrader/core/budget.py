@@ -16,22 +16,13 @@ _PERCENT = re.compile(r"^(\d{1,3})%$")
 
 
 class Availability(Struct, frozen=True, kw_only=True):
-    """GPUs of a pool: `sizes` and `unavailable` by node, `elsewhere` what other plans have out of service."""
+    """GPUs of a pool: `sizes` and `unavailable` by node; `taken` are out of service already, here or by other plans."""
 
     allowed: int
     sizes: dict[str, int]
     unavailable: dict[str, int]
-    elsewhere: int = 0
-
-    @property
-    def total(self) -> int:
-        """GPUs of the pool."""
-        return sum(self.sizes.values())
-
-    @property
-    def taken(self) -> int:
-        """GPUs that are out of service already."""
-        return sum(self.unavailable.values()) + self.elsewhere
+    total: int
+    taken: int
 
     @property
     def remaining(self) -> int:
@@ -39,7 +30,7 @@ class Availability(Struct, frozen=True, kw_only=True):
         return max(0, self.allowed - self.taken)
 
 
-class Cost(Struct, frozen=True, kw_only=True):
+class Cost(Struct, frozen=True, kw_only=True, gc=False):
     """What a closure takes out of service: `gpus` in all, `added` those of them that are in service now."""
 
     gpus: int
@@ -73,6 +64,7 @@ def availability(
     """What the pool has and what of it is out of service.
 
     `broken`: nodes that are down for a reason that they do not show (their driver is for another kernel).
+    `elsewhere`: GPUs that other plans have out of service.
 
     Raises:
         ConfigurationError: see `allowed_gpus`.
@@ -83,11 +75,13 @@ def availability(
     unavailable = {
         node.name: gone for node in pool if (gone := _gone(node, sizes[node.name], broken=node.name in broken))
     }
+    total = sum(sizes.values())
     return Availability(
-        allowed=allowed_gpus(max_unavailable, sum(sizes.values())),
+        allowed=allowed_gpus(max_unavailable, total),
         sizes=sizes,
         unavailable=unavailable,
-        elsewhere=elsewhere,
+        total=total,
+        taken=sum(unavailable.values()) + elsewhere,
     )
 
 

@@ -35,7 +35,7 @@ class Domain(Struct, frozen=True, kw_only=True):
         return max(0, self.allowed - self.taken)
 
 
-class Load(Struct, frozen=True, kw_only=True):
+class Load(Struct, frozen=True, kw_only=True, gc=False):
     """GPUs that a closure takes: `gpus` in all, `added` those in service now; `domains` the same pairs by domain."""
 
     gpus: int

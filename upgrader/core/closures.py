@@ -15,7 +15,7 @@ from msgspec import Struct
 from upgrader.core.fleet import Gang
 
 
-class Closure(Struct, frozen=True, kw_only=True):
+class Closure(Struct, frozen=True, kw_only=True, gc=False):
     """Nodes visited together, in order of their names; gangs by name."""
 
     name: str

@@ -35,7 +35,7 @@ class DriftReason(StrEnum):
     DRIVER_LABEL_DISAGREES = "DriverLabelDisagrees"
 
 
-class Finding(Struct, frozen=True, kw_only=True):
+class Finding(Struct, frozen=True, kw_only=True, gc=False):
     """One reason, and the same as a sentence. Those that do not count are shown beside the others, no more."""
 
     reason: DriftReason
@@ -43,7 +43,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     counts: bool = True
 
 
-class NodeDrift(Struct, frozen=True, kw_only=True):
+class NodeDrift(Struct, frozen=True, kw_only=True, gc=False):
     """All that was found on a node."""
 
     node: str

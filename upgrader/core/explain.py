@@ -5,6 +5,9 @@ from msgspec import Struct
 from upgrader.core.drift import NodeDrift
 from upgrader.core.fleet import Gang, NodeFacts, Snapshot
 from upgrader.core.forecast import BatchForecast, ClosureForecast, Forecast
+from upgrader.core.losses import without_checkpoint
+from upgrader.core.prediction import Harvest
+from upgrader.core.timing import show
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
@@ -32,6 +35,9 @@ def why_node(
     if name in forecast.installs:
         verdict = f"Node {name} gets its driver without a plan: nothing runs on it that could be lost."
         return Explanation(subject=name, verdict=verdict, because=tuple(seen))
+    reaped = next((one for one in forecast.harvest if name in one.nodes), None)
+    if reaped is not None:
+        return Explanation(subject=name, verdict=_harvested(reaped, name), because=(*_ends(reaped), *seen))
     placed = _placed(forecast, node=name)
     if placed is None:
         reasons = [hold.message for hold in forecast.holds if name in hold.nodes]
@@ -42,7 +48,7 @@ def why_node(
     return Explanation(
         subject=name,
         verdict=f"Node {name} is upgraded in batch {batch.number} of {len(forecast.batches)}{_beside(closure, name)}.",
-        because=(*seen, *_stops(closure)),
+        because=(*_waits(batch), *seen, *_stops(closure)),
     )
 
 
@@ -57,9 +63,12 @@ def why_gang(name: str, snapshot: Snapshot, forecast: Forecast) -> Explanation |
     placed = _placed(forecast, gang=name)
     if placed is not None:
         batch, closure = placed
-        return Explanation(
-            subject=name, verdict=_stopped(gang, batch), because=(runs, *_visits(closure, gang, forecast))
-        )
+        because = (*_waits(batch), runs, *_costs(name, forecast), *_visits(closure, gang, forecast))
+        return Explanation(subject=name, verdict=_stopped(gang, batch), because=because)
+    reaped = next((one for one in forecast.harvest if name in one.gangs), None)
+    if reaped is not None:
+        verdict = f"{name} is not stopped: it ends by itself, and its nodes are upgraded then."
+        return Explanation(subject=name, verdict=verdict, because=(*_ends(reaped), runs))
     if holds:
         verdict = f"{name} is not stopped, and keeps its nodes from being upgraded."
         return Explanation(subject=name, verdict=verdict, because=(*holds, runs))
@@ -95,6 +104,32 @@ def _visited(node: NodeFacts) -> str:
     return f"Node {node.name} was visited by this plan and is not as the stack asks; see its NodeUpgrade."
 
 
+def _harvested(reaped: Harvest, name: str) -> str:
+    others = [node for node in reaped.nodes if node != name]
+    beside = f", as are {_list(others)}" if others else ""
+    return f"Node {name} is upgraded when its jobs have ended by themselves{beside}; nobody is asked."
+
+
+def _ends(reaped: Harvest) -> list[str]:
+    gangs = _list(list(reaped.gangs))
+    return [f"{gangs} {'ends' if len(reaped.gangs) == 1 else 'end'} by {show(reaped.at)}, as far as is known."]
+
+
+def _waits(batch: BatchForecast) -> list[str]:
+    """What a batch waits for beyond those before it, and until when."""
+    if not batch.waits_for or batch.starts_at is None:
+        return []
+    return [batch.waits_for, f"Batch {batch.number} starts at {show(batch.starts_at)}."]
+
+
+def _costs(name: str, forecast: Forecast) -> list[str]:
+    found = next((one for one in forecast.prediction.interruptions if one.gang == name), None)
+    if found is None:
+        return []
+    pause = f"about {_count(-(-found.seconds // 60), 'minute')} without progress"
+    return [f"It is asked at {show(found.asked_at)}; {pause} cost {found.lost_gpu_hours:.1f} GPU-hours."]
+
+
 def _beside(closure: ClosureForecast, name: str) -> str:
     others = [node for node in closure.nodes if node != name]
     return f", together with {_list(others)}" if others else ""
@@ -109,6 +144,8 @@ def _stops(closure: ClosureForecast) -> list[str]:
 def _stopped(gang: Gang, batch: BatchForecast) -> str:
     if gang.replicated:
         return f"Pods of {gang.name} are evicted in batch {batch.number}, where their nodes are upgraded."
+    if without_checkpoint(gang):
+        return f"{gang.name} is ended in batch {batch.number} without a checkpoint, as the approval allows."
     return f"{gang.name} is stopped once, in batch {batch.number}, after all its members acknowledged a checkpoint."
 
 

@@ -98,7 +98,8 @@ def _not_complete(_: World, gang: Gang) -> Found | None:
 
 
 def _leaves_pool(world: World, gang: Gang) -> Found | None:
-    outside = sorted({member.node for member in gang.members if member.gpus and member.node} - world.nodes.keys())
+    used = {member.node for member in gang.members if member.gpus and member.node}
+    outside = sorted(name for name in used if name not in world.nodes)
     if not outside:
         return None
     return (
@@ -111,7 +112,7 @@ def _leaves_pool(world: World, gang: Gang) -> Found | None:
 
 
 def _on_other_revision(world: World, gang: Gang) -> Found | None:
-    for name in sorted(gang.nodes & world.nodes.keys()):
+    for name in sorted(name for name in gang.nodes if name in world.nodes):
         node, found = world.nodes[name], world.drift.get(name)
         if node.taken and not (found and found.drifted and name not in world.already):
             return (

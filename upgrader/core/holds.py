@@ -39,7 +39,7 @@ class HoldReason(StrEnum):
     WONT_FIT = "WontFit"
 
 
-class Hold(Struct, frozen=True, kw_only=True):
+class Hold(Struct, frozen=True, kw_only=True, gc=False):
     """Something that waits: `subject` is a node, gang or closure; `nodes` are all the nodes that it keeps waiting."""
 
     subject: str

@@ -11,11 +11,10 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from upgrader.core.batch import ClosureForecast
 from upgrader.core.fleet import Gang
 from upgrader.core.frame import Frame
 from upgrader.core.holds import World
-from upgrader.core.packing import Batch
+from upgrader.core.packing import Batch, Unit
 from upgrader.core.prediction import Harvest, Interruption
 from upgrader.core.timeline import Leg
 
@@ -43,7 +42,7 @@ def losses(legs: Sequence[Leg], harvest: Iterable[Harvest], frame: Frame) -> Los
             )
             lost, bound = lost + visits, bound + visits
             for name in closure.gangs:
-                stop = _Stop(gang=frame.world.gangs[name], closure=closure, batch=leg.batch, start=leg.start)
+                stop = _Stop(gang=frame.world.gangs[name], unit=unit, batch=leg.batch, start=leg.start)
                 lost, bound = lost + _lost(stop, frame), bound + _unavoidable(stop, frame)
                 interruptions.append(_interruption(stop, frame))
     order = sorted(interruptions, key=lambda one: (one.asked_at, one.gang))
@@ -52,7 +51,7 @@ def losses(legs: Sequence[Leg], harvest: Iterable[Harvest], frame: Frame) -> Los
 
 class _Stop(Struct, frozen=True, kw_only=True):
     gang: Gang
-    closure: ClosureForecast
+    unit: Unit
     batch: Batch
     start: int
 
@@ -68,16 +67,15 @@ def without_checkpoint(gang: Gang) -> bool:
 
 def _pause(stop: _Stop, frame: Frame) -> tuple[float, float]:
     """Seconds of checkpoint and restart."""
-    asked = {one.gang: one.seconds for unit in stop.batch.units for one in unit.asked}
-    restart = frame.pace.closure(nodes=0, gangs=1, checkpoint=(0.0, 0.0)).mean
-    return asked.get(stop.gang.name, 0.0), restart
+    checkpoint = next((one.seconds for one in stop.unit.asked if one.gang == stop.gang.name), 0.0)
+    return checkpoint, frame.pace.restart(1).mean
 
 
 def _lost(stop: _Stop, frame: Frame) -> float:
     """GPU-seconds beyond the visits of its nodes."""
     checkpoint, restart = _pause(stop, frame)
-    visit = frame.pace.visit(len(stop.closure.nodes)).mean
-    elsewhere = sum(one.gpus for one in stop.gang.members if one.node not in stop.closure.nodes)
+    visit = frame.pace.visit(len(stop.unit.closure.nodes)).mean
+    elsewhere = sum(one.gpus for one in stop.gang.members if one.node not in stop.unit.closure.nodes)
     parked = stop.batch.parked.get(stop.gang.name, 0.0)
     own = stop.gang.gpus * (parked + checkpoint + restart) + elsewhere * visit
     return own + _thrown_away(stop, frame)
@@ -100,14 +98,14 @@ def _thrown_away(stop: _Stop, frame: Frame) -> float:
 
 
 def _asked_at(stop: _Stop, frame: Frame) -> datetime:
-    prepare = frame.pace.prepare(len(stop.closure.nodes)).mean
+    prepare = frame.pace.prepare(len(stop.unit.closure.nodes)).mean
     return frame.moment(stop.start + round(prepare + stop.batch.turns.get(stop.gang.name, 0.0)))
 
 
 def _interruption(stop: _Stop, frame: Frame) -> Interruption:
     checkpoint, restart = _pause(stop, frame)
     parked = stop.batch.parked.get(stop.gang.name, 0.0)
-    seconds = parked + checkpoint + frame.pace.visit(len(stop.closure.nodes)).mean + restart
+    seconds = parked + checkpoint + frame.pace.visit(len(stop.unit.closure.nodes)).mean + restart
     return Interruption(
         gang=stop.gang.name,
         gpus=stop.gang.gpus,
@@ -119,7 +117,7 @@ def _interruption(stop: _Stop, frame: Frame) -> Interruption:
 
 
 def _because(stop: _Stop, world: World) -> str:
-    nodes = [node for node in stop.closure.nodes if node in stop.gang.nodes]
+    nodes = [node for node in stop.unit.closure.nodes if node in stop.gang.nodes]
     first = next((one.message for one in world.drift[nodes[0]].findings if one.counts), "") if nodes else ""
     shown = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
     way = "ended without a checkpoint, as the approval allows" if without_checkpoint(stop.gang) else "stopped"

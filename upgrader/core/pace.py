@@ -70,6 +70,8 @@ def together(parts: Iterable[Spread]) -> Spread:
 
 @lru_cache(maxsize=4096)
 def _together(parts: tuple[tuple[Spread, int], ...]) -> Spread:
+    if not parts:
+        return Spread(0.0)
     logs = [0.0] * len(_GRID)
     for part, count in parts:
         logs = [one + count * more for one, more in zip(logs, _log_distribution(part), strict=True)]
@@ -105,8 +107,7 @@ class Pace(NamedTuple):
         """From the start of its batch until its gangs are seen again, lanes not counted."""
         prepare = self.prepare(nodes)
         asked = longest_of(gangs, *checkpoint)
-        restart = longest_of(gangs, *self.durations.restart)
-        return prepare.plus(asked).plus(self.visit(nodes)).plus(restart)
+        return prepare.plus(asked).plus(self.visit(nodes)).plus(self.restart(gangs))
 
     def prepare(self, nodes: int) -> Spread:
         """Fetching for nodes that wait for each other."""
@@ -115,6 +116,10 @@ class Pace(NamedTuple):
     def visit(self, nodes: int) -> Spread:
         """The visit of nodes that wait for each other."""
         return longest_of(nodes, *self.durations.visit)
+
+    def restart(self, gangs: int) -> Spread:
+        """From the end of the visit until these gangs are seen to go on."""
+        return longest_of(gangs, *self.durations.restart)
 
     def checkpoint(self, longest: float) -> tuple[float, float]:
         """Median and 95th percentile of a checkpoint that is given up after `longest` seconds."""

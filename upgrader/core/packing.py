@@ -14,11 +14,14 @@ from upgrader.core.batch import ClosureForecast
 from upgrader.core.lanes import Asked, parked, turns
 from upgrader.core.pace import Spread, together
 
+TRIES = 500
+"""Most steps of one local search: what is to be gained is gained by the first few, and fleets of all sizes must do."""
+
 Before = Sequence[Sequence[tuple[str, ...]]]
 """Batches of an earlier forecast, closures by their nodes."""
 
 
-class Unit(Struct, frozen=True, kw_only=True):
+class Unit(Struct, frozen=True, kw_only=True, gc=False):
     """A closure with all that packing needs to know; `order` says how large it is, and names only break ties in it."""
 
     closure: ClosureForecast
@@ -127,7 +130,7 @@ def pack(units: Iterable[Unit], rules: Rules, begin: int) -> list[Batch]:
 def improve(batches: Sequence[Batch], rules: Rules, begin: int) -> list[Batch]:
     """Local search from these batches on: never worse, and better where a bounded number of steps finds a way."""
     best, known = list(batches), score(batches, rules, begin)
-    tries = 2 * sum(len(batch.units) for batch in batches)
+    tries = TRIES
     found = True
     while found and tries > 0:
         found = False

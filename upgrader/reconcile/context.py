@@ -1,12 +1,13 @@
 """What every reconciler is given: its ports and a few settings, and the one way to write a status."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import ResourceKind
+from upgrader.core.forecast import BatchForecast
 from upgrader.reconcile.ports import Clock, Cluster, CrashPoints, Leadership, Nodes, Registry, Way
 from upgrader.stack.settings import StackSettings
 
@@ -32,6 +33,8 @@ class Context:
     """Pause between two steps of anything else."""
     notice_seconds: float = 30.0
     """A phase that waits longer than this says in its status for what."""
+    orders: dict[str, tuple[BatchForecast, ...]] = field(default_factory=dict)
+    """Batches as last forecast, by plan: their order is gone on with where no other is better. A hint, no truth."""
 
 
 async def record(

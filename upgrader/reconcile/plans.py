@@ -157,10 +157,17 @@ def _forecast(context: Context, read: Read) -> Read:
     settled, cooling = rollout.settled_nodes(plan_view.visit_facts(read.visits), retry, now)
     try:
         made = forecast(
-            snapshot, target, strategy_of(plan, now), now=now, already=settled | cooling, stopped_gangs=_stopped(read)
+            snapshot,
+            target,
+            strategy_of(plan, now),
+            now=now,
+            already=settled | cooling,
+            stopped_gangs=_stopped(read),
+            remainder=context.orders.get(plan.metadata.name, ()),
         )
     except ConfigurationError as error:  # a time zone that there is not, windows that never open
         return replace(read, problem=str(error), cooling=cooling)
+    context.orders[plan.metadata.name] = made.batches
     return replace(read, forecast=made, cooling=cooling)
 
 
@@ -303,6 +310,7 @@ async def _let_go_of(context: Context, read: Read) -> None:
 async def _finish(context: Context, read: Read) -> float | None:
     """A plan that ended keeps its finalizer only while something of it is not over."""
     plan = read.plan
+    context.orders.pop(plan.metadata.name, None)
     metrics.show_holds(plan.metadata.name, {})
     await forced.give_back(context, read.visits)
     await forget(context, read.visits)

@@ -1,10 +1,13 @@
+from datetime import timedelta
+
 import pytest
 
-from tests.support.facts import NEW, fresh_node, gang, node, snapshot, target
+from tests.support.facts import NEW, fresh_node, gang, member, node, snapshot, target
+from tests.support.forecasts import foresee_by
 from tests.support.world import START
 from upgrader.core.explain import Explanation, find_gangs, why_gang, why_node
 from upgrader.core.forecast import forecast
-from upgrader.core.strategy import StrategyFacts
+from upgrader.core.strategy import StrategyFacts, Window
 
 OLDER = "The node has driver sim 560.1, the stack asks for sim 570.10."
 WORLD = snapshot(
@@ -83,6 +86,7 @@ GANGS = {
         verdict="ml/Job/train is stopped once, in batch 2, after all its members acknowledged a checkpoint.",
         because=(
             "It has 2 members with 16 GPUs on a, b.",
+            "It is asked at 2026-11-21T09:07:37Z; about 13 minutes without progress cost 3.3 GPU-hours.",
             f"Node a is upgraded: {OLDER}",
             f"Node b is upgraded: {OLDER}",
         ),
@@ -114,6 +118,56 @@ GANGS = {
 @pytest.mark.parametrize(("name", "expected"), GANGS.items(), ids=GANGS.keys())
 def test_why_a_gang(name, expected):
     assert why_gang(name, WORLD, MADE) == expected
+
+
+LATER = START + timedelta(hours=1)
+
+
+def test_what_is_harvested():
+    world = snapshot([node(name) for name in "ab"], [gang("soon", "ab", ends_at=LATER)])
+    made = foresee_by(world, harvest_until=START + timedelta(hours=2))
+    ends = "ml/Job/soon ends by 2026-11-21T10:00:00Z, as far as is known."
+    assert why_node("a", world, made) == Explanation(
+        subject="a",
+        verdict="Node a is upgraded when its jobs have ended by themselves, as are b; nobody is asked.",
+        because=(ends, OLDER),
+    )
+    assert why_gang("ml/Job/soon", world, made) == Explanation(
+        subject="ml/Job/soon",
+        verdict="ml/Job/soon is not stopped: it ends by itself, and its nodes are upgraded then.",
+        because=(ends, "It has 2 members with 16 GPUs on a, b."),
+    )
+
+
+WAITS = {
+    "a window": (
+        {"windows": (Window(start="10:00", end="12:00"),)},
+        {},
+        "It waits for a window, which opens 2026-11-21T10:00:00Z.",
+    ),
+    "a time slice": (
+        {},
+        {"min_runtime_seconds": 7200},
+        "It waits for the end of the time slice that ml/Job/x declared.",
+    ),
+    "the soak": ({"not_before": LATER}, {}, "It waits until the canaries were watched long enough."),
+}
+
+
+@pytest.mark.parametrize(("strategy", "declared", "waits"), WAITS.values(), ids=WAITS.keys())
+def test_what_is_waited_for(strategy, declared, waits):
+    members = (member("x-0", "a", started_at=START - timedelta(hours=1)),)
+    world = snapshot([node("a")], [gang("x", [], members=members, **declared)])
+    made = foresee_by(world, **strategy)
+    of_node, of_gang = why_node("a", world, made), why_gang("ml/Job/x", world, made)
+    for found in (of_node, of_gang):
+        assert found.because[:2] == (waits, "Batch 1 starts at 2026-11-21T10:00:00Z.")
+
+
+def test_who_is_ended_without_a_checkpoint():
+    world = snapshot([node("a")], [gang("mute", "a", method="")])
+    found = why_gang("ml/Job/mute", world, foresee_by(world, expendable=("ml/Job/mute",)))
+    assert found.verdict == "ml/Job/mute is ended in batch 1 without a checkpoint, as the approval allows."
 
 
 def test_long_lists_are_cut():

@@ -1,0 +1,211 @@
+"""The laws of pace: budgets of all sorts, canaries, harvest, time slices, windows, the deadline; each a sentence."""
+
+from collections import Counter
+from datetime import timedelta
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.examples import examples
+from tests.support.facts import NEW, node, target
+from tests.support.world import START
+from tests.support.worlds import paced_worlds, renamed, shape
+from upgrader.core.budget import allowed_gpus, availability
+from upgrader.core.canaries import node_class
+from upgrader.core.drift import drift
+from upgrader.core.forecast import BatchKind, HoldReason, forecast
+from upgrader.core.windows import Calendar
+
+MANY = examples(200)
+
+
+def foresee(world, strategy, **known):
+    return forecast(world, target(), strategy, now=START, **known)
+
+
+def taken(world, batch):
+    """GPUs in service that a batch takes, by node."""
+    gangs = {one.name: one for one in world.gangs}
+    pool = availability(world.nodes, 0)
+    out = {name: pool.sizes[name] for name in batch.nodes}
+    for closure in batch.closures:
+        for name in closure.gangs:
+            for each in gangs[name].members:
+                if each.node not in closure.nodes:
+                    out[each.node] = out.get(each.node, 0) + each.gpus
+    return {name: count for name, count in out.items() if name not in pool.unavailable}
+
+
+@MANY
+@given(paced_worlds())
+def test_every_drifted_node_is_in_one_batch_or_harvested_or_held_or_installed(case):
+    world, strategy = case
+    made = foresee(world, strategy)
+    batches = [name for batch in made.batches for name in batch.nodes]
+    reaped = [name for one in made.harvest for name in one.nodes]
+    held = {name for hold in made.holds for name in hold.nodes}
+    counts = Counter([*batches, *reaped, *held, *made.installs])
+    assert counts == dict.fromkeys((one.node for one in drift(world, target()) if one.drifted), 1)
+    assert (made.summary.nodes, made.summary.harvested, made.summary.held) == (len(batches), len(reaped), len(held))
+
+
+@MANY
+@given(paced_worlds())
+def test_no_budget_is_exceeded_whatever_it_counts(case):
+    world, strategy = case
+    made = foresee(world, strategy)
+    pool = availability(world.nodes, strategy.max_unavailable)
+    racks = {}
+    for one in world.nodes:
+        racks.setdefault(one.labels["rack"], []).append(one.name)
+    for batch in made.batches:
+        out = taken(world, batch)
+        gone = sum(out.values())
+        assert gone == 0 or pool.taken + gone <= pool.allowed
+        assert gone == 0 or pool.total - pool.taken - gone >= strategy.min_available_gpus
+        for names in racks.values() if strategy.topology else ():
+            total, down = sum(pool.sizes[name] for name in names), sum(pool.unavailable.get(name, 0) for name in names)
+            here = sum(out.get(name, 0) for name in names)
+            assert here == 0 or down + here <= allowed_gpus(strategy.topology[0].max_unavailable, total)
+
+
+@MANY
+@given(paced_worlds())
+def test_nobody_is_asked_before_the_end_of_its_time_slice(case):
+    world, strategy = case
+    gangs = {one.name: one for one in world.gangs}
+    made = foresee(world, strategy)
+    for batch in made.batches:
+        for closure in batch.closures:
+            assert all(batch.starts_at >= (gangs[name].earliest_stop or START) for name in closure.gangs)
+    for one in made.prediction.interruptions:
+        assert one.asked_at >= (gangs[one.gang].earliest_stop or START)
+
+
+@MANY
+@given(paced_worlds())
+def test_batches_follow_one_another_in_windows_and_before_the_deadline(case):
+    world, strategy = case
+    made = foresee(world, strategy)
+    calendar = Calendar(strategy.windows, START)
+    at = max(START, strategy.not_before or START)
+    for batch in made.batches:
+        assert batch.starts_at >= at
+        assert calendar.opens(batch.starts_at) == batch.starts_at
+        at = batch.starts_at + timedelta(seconds=batch.seconds)
+        assert strategy.deadline is None or at <= strategy.deadline
+    assert [batch.number for batch in made.batches] == list(range(1, len(made.batches) + 1))
+    late = {hold.reason for hold in made.holds} & {HoldReason.WONT_FIT, HoldReason.DEADLINE_PASSED}
+    assert not late or strategy.deadline is not None
+
+
+@MANY
+@given(paced_worlds())
+def test_canaries_come_first_one_for_each_class_and_are_watched(case):
+    world, strategy = case
+    made = foresee(world, strategy)
+    kinds = [batch.kind for batch in made.batches]
+    assert kinds == sorted(kinds, key=[BatchKind.CANARY, BatchKind.IDLE, BatchKind.ASKED].index)
+    first = [batch for batch in made.batches if batch.kind is BatchKind.CANARY]
+    rest = [batch for batch in made.batches if batch.kind is not BatchKind.CANARY]
+    assert strategy.canary or not first
+    late = {name for hold in made.holds if hold.reason is HoldReason.WONT_FIT for name in hold.nodes}
+    if strategy.canary and not late:
+        nodes = {one.name: one for one in world.nodes}
+        classes = {node_class(nodes[name]) for batch in first for name in batch.nodes}
+        assert classes == {node_class(nodes[name]) for batch in made.batches for name in batch.nodes}
+        assert sum(len(batch.closures) for batch in first) <= len(classes)
+    if first and rest:
+        ends = first[-1].starts_at + timedelta(seconds=first[-1].seconds)
+        assert rest[0].starts_at >= ends + timedelta(seconds=strategy.soak_seconds)
+
+
+@MANY
+@given(paced_worlds())
+def test_who_is_harvested_is_never_asked_and_ends_in_time(case):
+    world, strategy = case
+    made = foresee(world, strategy)
+    gangs = {one.name: one for one in world.gangs}
+    for one in made.harvest:
+        assert not made.interrupted.intersection(one.gangs)
+        assert all(gangs[name].ends_at <= one.at <= strategy.harvest_until for name in one.gangs)
+        assert set(one.gangs) == {each.name for each in world.gangs if each.nodes.intersection(one.nodes)}
+
+
+@MANY
+@given(paced_worlds())
+def test_who_is_stopped_may_be_stopped(case):
+    world, strategy = case
+    made = foresee(world, strategy)
+    gangs = {one.name: one for one in world.gangs}
+    stopped = [name for batch in made.batches for closure in batch.closures for name in closure.gangs]
+    assert max(Counter(stopped).values(), default=1) == 1
+    for name in stopped:
+        assert name in strategy.expendable or (gangs[name].method == "file" and gangs[name].owner is not None)
+
+
+@MANY
+@given(paced_worlds())
+def test_what_is_predicted_is_never_below_the_bound_and_names_every_interruption(case):
+    world, strategy = case
+    made = foresee(world, strategy)
+    said = made.prediction
+    assert said.lost_gpu_hours >= said.lower_bound_gpu_hours - 1e-9
+    assert sorted(one.gang for one in said.interruptions) == sorted(made.interrupted)
+    assert (said.finish_p50 is None) == bool(made.holds)
+    if said.finish_p50 is not None:
+        assert START <= said.finish_p50 <= said.finish_p95
+
+
+@MANY
+@given(paced_worlds(), st.randoms(use_true_random=False))
+def test_the_same_bytes_whatever_the_order(case, random):
+    world, strategy = case
+    nodes, gangs = list(world.nodes), list(world.gangs)
+    random.shuffle(nodes)
+    random.shuffle(gangs)
+    other = msgspec.structs.replace(world, nodes=tuple(nodes), gangs=tuple(gangs))
+    assert msgspec.json.encode(foresee(other, strategy)) == msgspec.json.encode(foresee(world, strategy))
+
+
+@MANY
+@given(paced_worlds(), st.randoms(use_true_random=False))
+def test_other_names_give_the_same_shape(case, random):
+    world, strategy = case
+    before, after = foresee(world, strategy), foresee(renamed(world, random)[0], strategy)
+    assert shape(after) == shape(before)
+    assert after.summary == before.summary
+    times = [[(batch.kind, batch.starts_at, batch.seconds) for batch in made.batches] for made in (before, after)]
+    assert times[0] == times[1]
+
+
+@MANY
+@given(paced_worlds())
+def test_made_again_after_a_batch_the_rest_ends_no_later_and_loses_no_more(case):
+    world, strategy = case
+    before = foresee(world, strategy)
+    if not before.batches or before.batches[0].kind is BatchKind.CANARY:
+        return
+    first, *rest = before.batches
+    done = msgspec.structs.replace(
+        world,
+        nodes=tuple(
+            node(one.name, NEW, gpus=one.gpus, gpus_allocatable=one.gpus_allocatable, labels=one.labels)
+            if one.name in first.nodes
+            else one
+            for one in world.nodes
+        ),
+    )
+    now = first.starts_at + timedelta(seconds=first.seconds)
+    stopped = frozenset(name for closure in first.closures for name in closure.gangs)
+    made = forecast(done, target(), strategy, now=now, stopped_gangs=stopped, remainder=rest)
+    if made.harvest != before.harvest or made.holds != before.holds:
+        return  # with the time that went by, other nodes are to be visited now
+    assert ends(made, now) <= ends(before, now)
+    lost = sum(one.lost_gpu_hours for one in before.prediction.interruptions if one.gang not in stopped)
+    assert sum(one.lost_gpu_hours for one in made.prediction.interruptions) <= lost + 0.01
+
+
+def ends(made, now):
+    return max([now, *(batch.starts_at + timedelta(seconds=batch.seconds) for batch in made.batches)])
