@@ -16,7 +16,7 @@ from tests.support.owners import IDS, spec_of
 from tests.support.repository import ROOT
 from tests.support.standin import JOBS, JOBSET_LABEL, JOBSETS, QUEUE_LABEL, WORKLOADS, StandIn, condition, resource
 from tests.support.waiting import eventually
-from upgrader.api.resources import CHECKPOINT_REQUESTS, COMMANDS, NAMESPACES, PDBS
+from upgrader.api.resources import CHECKPOINT_REQUESTS, COMMANDS, NAMESPACES, PDBS, PODS
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.api.v1alpha1.checkpoint_request import OwnerRef
 from upgrader.core.owners import OWNERS, Switch, owner_kind
@@ -24,10 +24,11 @@ from upgrader.core.patches import at, every
 from upgrader.core.phases import NodePhase, RequestPhase
 from upgrader.core.steering import MAINTENANCE, Placement, possible
 from upgrader.core.switching import STOPPED, record_of
+from upgrader.core.visit_facts import OtherPod
 from upgrader.devcluster import KwokSpec
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import CRDS, install_kinds
-from upgrader.reconcile import owners
+from upgrader.reconcile import evictions, owners
 from upgrader.reconcile.owners import resource_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -291,3 +292,65 @@ async def test_a_job_whose_quota_is_gone_says_so(live, space):
         waiting = await eventually(gang.owner, lambda one: condition(one, "QuotaReserved"))
         assert condition(waiting, "QuotaReserved")["status"] == "False"
         assert await gang.pods() == []
+
+
+# ------------------------------------------------------------------------------------------------------ evictions
+
+DEPLOYMENTS = msgspec.structs.replace(JOBS, group="apps", kind="Deployment", plural="deployments")
+
+
+async def serving(live, space):
+    """A Deployment of two pods, each of which is evicted alone."""
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": pods_spec("Always")}
+    spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
+    await live.create(DEPLOYMENTS, {"metadata": {"name": "web", "namespace": space}, "spec": spec})
+
+    async def look():
+        return [one for one in await live.list(PODS, space, labels="app=web") if one.status.phase == "Running"]
+
+    pods = await eventually(look, lambda found: len(found) == 2, 60)
+    return [OtherPod(name=one.metadata.name, namespace=space, uid=one.metadata.uid, evictable=True) for one in pods]
+
+
+async def budget(live, space, name, allowed, **spec):
+    """A budget, as soon as the cluster's controller has counted for it."""
+    body = {
+        "metadata": {"name": name, "namespace": space},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, **spec},
+    }
+    made = await live.create(PDBS, body)
+
+    async def look():
+        found = await live.get(PDBS, name, space)
+        return found.status.disruptions_allowed
+
+    await eventually(look, lambda count: count == allowed, 30)
+    return made
+
+
+async def test_pods_of_a_deployment_are_evicted_as_their_budget_allows(live, space):
+    pods = await serving(live, space)
+    context = context_of(live)
+    one = await budget(live, space, "one", 1, maxUnavailable=1)
+    refusal = await evictions.evict(context, pods)
+    assert "PodDisruptionBudget does not allow to evict it now" in refusal.message
+    assert 1 <= refusal.seconds <= evictions.LONGEST_SECONDS
+    gone = [await live.get(PODS, pod.name, space) for pod in pods]
+    assert sum(found is None or found.metadata.deletion_timestamp is not None for found in gone) == 1
+
+    await live.delete(PDBS, one.metadata)
+    assert await evictions.evict(context, pods) is None, "without a budget nothing keeps the other"
+    assert await evictions.evict(context, pods) is None, "and who is gone is no refusal"
+
+
+async def test_a_pod_under_two_budgets_is_refused_with_both_their_names(live, space):
+    pods = await serving(live, space)
+    await budget(live, space, "one", 1, maxUnavailable=1)
+    await budget(live, space, "two", 2, maxUnavailable=2)
+    refusal = await evictions.evict(context_of(live), pods[:1])
+    assert refusal == evictions.Refusal(
+        message=f"pod {space}/{pods[0].name}: PodDisruptionBudgets one and two both select it, and such a pod is "
+        "never evicted; delete one of them",
+        seconds=evictions.LONG_SECONDS,
+    )
