@@ -332,16 +332,24 @@ async def budget(live, space, name, allowed, **spec):
 async def test_pods_of_a_deployment_are_evicted_as_their_budget_allows(live, space):
     pods = await serving(live, space)
     context = context_of(live)
-    one = await budget(live, space, "one", 1, maxUnavailable=1)
+    one = await budget(live, space, "one", 0, maxUnavailable=0)
     refusal = await evictions.evict(context, pods)
     assert "PodDisruptionBudget does not allow to evict it now" in refusal.message
+    assert refusal.message.endswith("(and 1 more)")
     assert 1 <= refusal.seconds <= evictions.LONGEST_SECONDS
-    gone = [await live.get(PODS, pod.name, space) for pod in pods]
-    assert sum(found is None or found.metadata.deletion_timestamp is not None for found in gone) == 1
+    assert [await gone(live, pod) for pod in pods] == [False, False]
 
     await live.delete(PDBS, one.metadata)
-    assert await evictions.evict(context, pods) is None, "without a budget nothing keeps the other"
-    assert await evictions.evict(context, pods) is None, "and who is gone is no refusal"
+    await budget(live, space, "two", 2, maxUnavailable=2)
+    assert await evictions.evict(context, pods) is None
+    for pod in pods:
+        await eventually(lambda pod=pod: gone(live, pod), seconds=30)
+    assert await evictions.evict(context, pods) is None, "who is gone is no refusal"
+
+
+async def gone(live, pod):
+    found = await live.get(PODS, pod.name, pod.namespace)
+    return found is None or found.metadata.uid != pod.uid
 
 
 async def test_a_pod_under_two_budgets_is_refused_with_both_their_names(live, space):
