@@ -16,7 +16,7 @@ from tests.support.store import CLUSTER_SIDE, STATUS_ON_CREATE, ObjectStore
 from tests.support.world import FakeClock
 from upgrader.api.kubernetes import Node, ObjectMeta, Pod
 from upgrader.api.resources import NODES, PDBS, PODS, ResourceKind
-from upgrader.core.errors import ClusterError, ConflictError, NotFoundError, ThrottledError, UnreachableError
+from upgrader.core.errors import ConflictError, NotFoundError, ThrottledError, TwoBudgetsError, UnreachableError
 
 T = TypeVar("T")
 
@@ -215,7 +215,7 @@ class FakeCluster:
             if selected_by(pod["metadata"].get("labels", {}), budget["spec"].get("selector", {}))
         ]
         if len(budgets) > 1:
-            raise ClusterError("this pod has more than one PodDisruptionBudget: the API server evicts no such pod")
+            raise TwoBudgetsError("this pod has more than one PodDisruptionBudget")
         for budget in budgets:
             allowed = budget.get("status", {}).get("disruptionsAllowed", 0)
             if allowed < 1:

@@ -215,6 +215,16 @@ BEFORE_OFF = {
         around(requests=(gang(R.STOPPING),)),
         stay(N.DRAINING, "evicting 1 pod(s) under their budgets", Act.EVICT, evict=(EVICTABLE,)),
     ),
+    "what was refused to be evicted is left alone until its time": (
+        view(N.DRAINING, CLOSED, others=(EVICTABLE,), not_evicted="not now", evict_after=START + timedelta(seconds=1)),
+        ALONE,
+        stay(N.DRAINING, "not now", held="EvictionRefused"),
+    ),
+    "and is tried again then": (
+        view(N.DRAINING, CLOSED, others=(EVICTABLE,), not_evicted="not now", evict_after=START),
+        ALONE,
+        stay(N.DRAINING, "not now", Act.EVICT, evict=(EVICTABLE,)),
+    ),
     "a bring-back removes what does not run on this boot": (
         view(N.DRAINING, CLOSED, others=(pod("lost", before_boot=True),), **BRING_BACK),
         ALONE,

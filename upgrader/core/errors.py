@@ -73,6 +73,10 @@ class ConflictError(ClusterError):
     refused = False
 
 
+class TwoBudgetsError(ClusterError):
+    """A pod that more than one PodDisruptionBudget selects: the API server evicts none such, whatever they allow."""
+
+
 class ThrottledError(ClusterError):
     """The API server asks to wait (429); `retry_after` in seconds, None where it did not say."""
 

@@ -15,6 +15,9 @@ from upgrader.core.visit_facts import Act, ClosureView, Decision, Errand, NodeVi
 UNSUPPORTED = "RunningOnUnsupportedKernel"
 """Why a bring-back is held: work that nobody acknowledged is on the node, and it ends the hold by ending."""
 
+EVICTION_REFUSED = "EvictionRefused"
+"""Why a visit is held: a pod may not be evicted, now or as it is."""
+
 LAST_ACT = timedelta(seconds=60)
 """How long beyond its deadline a revert that failed still tries to switch the operands off."""
 
@@ -193,7 +196,6 @@ def _harmless(view: NodeView, pod: OtherPod) -> bool:
 
 
 def _draining(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
-    del now
     lost = [one for one in closure.requests if one.phase not in _GOING]
     if lost:
         return _go(view, _P.RELEASING, failure="AcknowledgementLost", message=f"{lost[0].gang}: {lost[0].message}")
@@ -207,10 +209,12 @@ def _draining(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         pod for pod in view.others if not pod.member and (pod.evictable or pod.forced or _harmless(view, pod))
     )
     if evict:
-        order = view.forced.get(_P.DRAINING, "")
-        how = f"deleting {len(evict)} pod(s) {order}" if order else f"evicting {len(evict)} pod(s) under their budgets"
-        waiting = _stay(view, how, Act.EVICT)
         work = view.reason is VisitReason.BRING_BACK and len(evict) < len(view.others)
+        order = view.forced.get(_P.DRAINING, "")
+        if view.evict_after is not None and now < view.evict_after and not order:
+            return _stay(view, view.not_evicted, held=UNSUPPORTED if work else EVICTION_REFUSED)
+        how = view.not_evicted or f"evicting {len(evict)} pod(s) under their budgets"
+        waiting = _stay(view, f"deleting {len(evict)} pod(s) {order}" if order else how, Act.EVICT)
         return msgspec.structs.replace(waiting, evict=evict, held=UNSUPPORTED if work else "")
     running = [one.gang for one in closure.requests if one.phase not in _STOPPED]
     if running:

@@ -69,6 +69,8 @@ class NodeView(Struct, frozen=True, kw_only=True):
     plugin: OperandFacts = OperandFacts()
     others: tuple[OtherPod, ...] = ()
     forced: dict[NodePhase, str] = {}  # steps that a person ordered to go on, with who and why
+    not_evicted: str = ""  # why a pod was refused to be evicted last, as a sentence
+    evict_after: datetime | None = None  # until then nobody is evicted; None: at once
 
 
 class RequestFacts(Struct, frozen=True, kw_only=True):

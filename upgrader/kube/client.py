@@ -21,6 +21,7 @@ from upgrader.core.errors import (
     ConfigurationError,
     ConflictError,
     NotFoundError,
+    TwoBudgetsError,
     UnreachableError,
 )
 from upgrader.kube import events
@@ -229,7 +230,7 @@ class KubeCluster:
         except UnreachableError as error:
             if "more than one PodDisruptionBudget" not in error.details:
                 raise
-            raise ClusterError("this pod has more than one PodDisruptionBudget", details=error.details) from error
+            raise TwoBudgetsError("this pod has more than one PodDisruptionBudget", details=error.details) from error
 
     async def event(
         self, regarding: ObjectMeta, kind: str, api_version: str, *, reason: str, message: str, warning: bool = False

@@ -62,15 +62,15 @@ async def step(context: Context, closure: Closure) -> bool:
 
     Gives whether one of its gangs is about to be restarted elsewhere.
     """
-    talks = [await read_talk(context, request, closure.resource) for request in closure.requests]
-    views = await _views(context, closure, talks)
+    talks = await _read(context, closure)
+    views = await _views(context, closure)
     leaping = False
-    for talk in talks:
+    for talk in talks.values():
         if not ends(talk.view.phase):
-            leaping |= await _converse(context, closure, talk, talks, views, crowded=closure.crowded or leaping)
+            leaping |= await _converse(context, closure, talk, views, crowded=closure.crowded or leaping)
     facts = ClosureView(
         nodes=tuple(views),
-        requests=tuple(_facts(talk) for talk in talks),
+        requests=tuple(_facts(one, talks.get(one.metadata.name)) for one in closure.requests),
         gangs=closure.gangs,
         undo=closure.undo,
         refused=closure.refused,
@@ -81,22 +81,37 @@ async def step(context: Context, closure: Closure) -> bool:
     return leaping
 
 
-async def _views(context: Context, closure: Closure, talks: Sequence[Talk]) -> list[NodeView]:
+async def _read(context: Context, closure: Closure) -> dict[str, Talk]:
+    """Conversations by name; one whose owner we may not read is left as it is, and keeps nobody else."""
+    talks: dict[str, Talk] = {}
+    for request in closure.requests:
+        name = request.metadata.name
+        try:
+            talks[name] = await read_talk(context, request, closure.resource)
+        except REFUSED as error:
+            if not error.refused:
+                raise
+            await _refused(error, name, partial(say_of_talk, context, request, error))
+    return talks
+
+
+async def _views(context: Context, closure: Closure) -> list[NodeView]:
     members = frozenset(
-        member.uid for talk in talks if talk.view.phase in ACKNOWLEDGED for member in talk.request.spec.members
+        member.uid for one in closure.requests if one.status.phase in ACKNOWLEDGED for member in one.spec.members
     )
     spaces = {one.metadata.name: declared(one.metadata) for one in await context.cluster.list(NAMESPACES)}
     free = await forced.undeclared(context, closure.visits)
     return [await read_visit(context, upgrade, members, spaces, free) for upgrade in closure.visits]
 
 
-def _facts(talk: Talk) -> RequestFacts:
+def _facts(request: CheckpointRequest, talk: Talk | None) -> RequestFacts:
+    bound = talk is not None and talk.bound
     return RequestFacts(
-        name=talk.view.name,
-        gang=talk.view.gang,
-        phase=talk.view.phase,
-        bound=talk.bound or talk.request.status.leap_frogged,  # it does not come back to these nodes
-        message=talk.request.status.message,
+        name=request.metadata.name,
+        gang=request.spec.gang,
+        phase=request.status.phase,
+        bound=bound or request.status.leap_frogged,  # it does not come back to these nodes
+        message=request.status.message,
     )
 
 
@@ -104,7 +119,6 @@ async def _converse(
     context: Context,
     closure: Closure,
     talk: Talk,
-    talks: Sequence[Talk],
     views: Sequence[NodeView],
     *,
     crowded: bool,
@@ -112,7 +126,7 @@ async def _converse(
     waits = talk.view.phase is RequestPhase.STOPPED and not crowded and not closure.undo
     around = GangClosure(
         nodes=tuple(view.phase for view in views),
-        siblings=tuple(one.view.phase for one in talks if one is not talk),
+        siblings=tuple(one.status.phase for one in closure.requests if one.metadata.name != talk.view.name),
         undo=closure.undo and all(view.phase in visit.BEFORE_OFF or ends(view.phase) for view in views),
         ask_until=timing.parse(closure.ask_until) if closure.ask_until else None,
         spares=waits and await spares.enough(context, talk.request, talk.owner, closure.visits, closure.resource),
@@ -124,7 +138,7 @@ async def _converse(
         log.info("looks again", request=talk.view.name, because=error.brief)
         return False
     except REFUSED as error:
-        await _refused(error, talk.view.name, partial(say_of_talk, context, talk, error))
+        await _refused(error, talk.view.name, partial(say_of_talk, context, talk.request, error))
         return False
     if decision.phase is not talk.view.phase:
         log.info("conversation", gang=talk.view.gang, phase=decision.phase.value, message=decision.message)

@@ -14,7 +14,7 @@ from upgrader.api.v1alpha1.checkpoint_request import OwnerRef
 from upgrader.core import steering, switching
 from upgrader.core.declarations import nearest
 from upgrader.core.disruption import blocked
-from upgrader.core.errors import ConfigurationError, ConflictError, NotFoundError, UpgraderError
+from upgrader.core.errors import REFUSED, ConfigurationError, ConflictError, NotFoundError, UpgraderError
 from upgrader.core.fleet import Gang, MemberFacts
 from upgrader.core.owners import OWNERS, OwnerKind, Switch, owner_kind, pods_of
 from upgrader.reconcile import observe
@@ -34,6 +34,7 @@ class LiveOwner(msgspec.Struct, frozen=True, kw_only=True):
     row: OwnerKind
     resource: ResourceKind[Object]
     body: Object | None
+    unread: str = ""  # why it could not be read; then nothing is known of it
 
     @property
     def meta(self) -> ObjectMeta:
@@ -60,7 +61,7 @@ async def read_owner(context: Context, ref: OwnerRef, namespace: str) -> LiveOwn
     """The owner that a conversation names, whole.
 
     Raises:
-        ConfigurationError: a kind that we know no switch of, or that the API server does not serve.
+        ConfigurationError: a kind that we know no switch of.
     """
     row = owner_kind(ref.kind, ref.api_version)
     if row is None:
@@ -69,7 +70,12 @@ async def read_owner(context: Context, ref: OwnerRef, namespace: str) -> LiveOwn
             resolution="docs/owners.md lists the kinds that can.",
         )
     resource = resource_of(row, ref.api_version)
-    found = await context.cluster.get(resource, ref.name, namespace)
+    try:
+        found = await context.cluster.get(resource, ref.name, namespace)
+    except REFUSED as error:
+        if not error.refused:
+            raise
+        return LiveOwner(row=row, resource=resource, body=None, unread=error.brief)
     return LiveOwner(row=row, resource=resource, body=found if _uid(found) == ref.uid else None)
 
 

@@ -303,7 +303,7 @@ async def _let_go_of(context: Context, read: Read) -> None:
     for request in read.requests:
         if ends(request.status.phase) and request.metadata.deletion_timestamp is not None:
             owner = await read_owner(context, request.spec.owner, request.metadata.namespace)
-            if owner.body is None and names.FINALIZER in request.metadata.finalizers:
+            if owner.body is None and not owner.unread and names.FINALIZER in request.metadata.finalizers:
                 await finalizers.take(context, CHECKPOINT_REQUESTS, request.metadata)
 
 

@@ -12,8 +12,8 @@ from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import Ack, CheckpointRequest
 from upgrader.core import conversation, steering, timing
 from upgrader.core.acknowledgement import Answer
-from upgrader.core.conversation import LEAP_FROGGED, GangAct, GangClosure, GangDecision, RequestView
-from upgrader.core.errors import REFUSED, ConfigurationError, UpgraderError
+from upgrader.core.conversation import LEAP_FROGGED, GangAct, GangClosure, GangDecision, OwnerFacts, RequestView
+from upgrader.core.errors import REFUSED, ClusterError, ConfigurationError, UpgraderError
 from upgrader.core.fleet import MemberFacts
 from upgrader.core.owner_facts import owner_facts
 from upgrader.core.phases import RequestPhase, ends, row
@@ -32,6 +32,9 @@ Where = Callable[[], steering.Placement]
 _R = RequestPhase
 _BY_CLOSURE = frozenset({_R.ASKING, _R.PARKED, _R.EXPIRED})
 """Phases that end with the asking of the whole closure."""
+
+_STOPPED = frozenset({_R.STOPPING, _R.STOPPED, _R.RESTARTING})
+"""Phases in which a gang may be stopped by us."""
 
 
 class Talk(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,8 +55,14 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_talk(context: Context, request: CheckpointRequest, resource: str) -> Talk:
-    """The gang as it is now; answers and progress are read only in the phases that need them."""
+    """The gang as it is now; answers and progress are read only in the phases that need them.
+
+    Raises:
+        ClusterError: its owner may not be read by us, and it may be stopped: nothing is known, so nothing is done.
+    """
     owner = await read_owner(context, request.spec.owner, request.metadata.namespace)
+    if owner.unread and request.status.phase in _STOPPED:
+        raise ClusterError(owner.unread, details=f"{request.spec.owner.kind} {request.spec.owner.name}")
     pods: Sequence[Pod] = ()
     if not ends(request.status.phase):
         pods = await read_pods(context, owner, request)
@@ -63,8 +72,10 @@ async def read_talk(context: Context, request: CheckpointRequest, resource: str)
     forbidden = ""
     if about_to_stop:
         forbidden = await owners.forbidden(context, request.spec.gang, owner, pods, members)
+    if owner.unread:  # as good as no answer: the gang is let go at the latest when the asking ends
+        answers = ()
     view = _view(request, owner, members, answers, progress, forbidden)
-    return Talk(request=request, owner=owner, pods=tuple(pods), view=view, unread=unread)
+    return Talk(request=request, owner=owner, pods=tuple(pods), view=view, unread=owner.unread or unread)
 
 
 def _is_off(owner: LiveOwner) -> bool:
@@ -127,7 +138,7 @@ def _view(
         members=tuple(member.uid for member in spec.members),
         present=present,
         answers=answers,
-        owner=owner_facts(owner.row, owner.body, spec.owner.uid, len(spec.members)),
+        owner=OwnerFacts() if owner.unread else owner_facts(owner.row, owner.body, spec.owner.uid, len(spec.members)),
         acknowledged_step=status.acknowledged_step,
         progress=tuple(progress.get(one.uid) for one in living),
         forbidden=forbidden,
@@ -197,11 +208,11 @@ async def _resume(context: Context, talk: Talk, where: Where) -> None:
         await owners.restart(context, owner, talk.view.name, None)
 
 
-async def say(context: Context, talk: Talk, error: UpgraderError) -> None:
+async def say(context: Context, request: CheckpointRequest, error: UpgraderError) -> None:
     """Show in the conversation what was refused; the next step tries again."""
     status = {"reason": "Refused", "message": str(error)}
-    if (talk.request.status.reason, talk.request.status.message) != (status["reason"], status["message"]):
-        await record(context, CHECKPOINT_REQUESTS, talk.request.metadata, status)
+    if (request.status.reason, request.status.message) != (status["reason"], status["message"]):
+        await record(context, CHECKPOINT_REQUESTS, request.metadata, status)
 
 
 async def _ask_again(context: Context, talk: Talk) -> None:

@@ -83,6 +83,8 @@ def build_view(
         driver=_operand(pods, names.LABEL_IMAGE_KEY, goal.driver_key, status.phase, "driver"),
         plugin=_operand(pods, names.LABEL_IMAGE_KEY, goal.plugin_key, status.phase, "device-plugin"),
         others=tuple(_others(upgrade, pods, members, spaces)),
+        not_evicted=status.eviction.message if status.eviction is not None else "",
+        evict_after=timing.parse(status.eviction.not_before) if status.eviction is not None else None,
     )
 
 

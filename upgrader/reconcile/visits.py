@@ -3,18 +3,20 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
 import structlog
 
 from upgrader.api import names
 from upgrader.api.kubernetes import Node, ObjectMeta
 from upgrader.api.resources import JOBS, NODE_UPGRADES, NODES, PODS, ResourceKind
 from upgrader.api.v1alpha1 import NodeUpgrade, StepStatus
-from upgrader.core import timing
-from upgrader.core.errors import ConflictError, NotFoundError, ThrottledError, UpgraderError
+from upgrader.core import timing, visit
+from upgrader.core.errors import ConflictError, NotFoundError, UpgraderError
 from upgrader.core.phases import NodePhase, VisitReason, ends, row
 from upgrader.core.visit_facts import Act, Decision, NodeView
-from upgrader.reconcile import finalizers, marks
+from upgrader.reconcile import evictions, finalizers, marks
 from upgrader.reconcile.context import Context, record
+from upgrader.reconcile.evictions import Refusal
 from upgrader.reconcile.visit_view import effective
 from upgrader.stack import manifests
 from upgrader.telemetry import metrics
@@ -30,12 +32,18 @@ async def perform(
     Raises:
         ConflictError: something changed since it was read; nothing is recorded and the next look decides again.
     """
+    refusal: Refusal | None = None
     for act in decision.acts:
         context.leadership.check()
         context.crash.reached(("NodeUpgrade", view.phase.value, "before-act"))
-        await _act(context, upgrade, view, decision, act)
+        refusal = await _act(context, upgrade, view, decision, act) or refusal
         context.crash.reached(("NodeUpgrade", view.phase.value, "after-act"))
+    if refusal is not None:
+        held = decision.held or visit.EVICTION_REFUSED
+        decision = msgspec.structs.replace(decision, held=held, message=refusal.message)
     status = _status(context, upgrade, view, decision, ask_until)
+    if refusal is not None:
+        status |= {"message": refusal.message, "eviction": evictions.wire(context, refusal)}
     if status:
         await record(context, NODE_UPGRADES, upgrade.metadata, status, left=view.phase, entered=decision.phase)
         if decision.phase is not view.phase:
@@ -57,7 +65,8 @@ async def forget(context: Context, upgrades: Iterable[NodeUpgrade]) -> None:
             await finalizers.take(context, NODE_UPGRADES, one.metadata)
 
 
-async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision, act: Act) -> None:
+async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision, act: Act) -> Refusal | None:
+    """Do it; what was refused only for now is given back."""
     match act:
         case Act.PREPARE:
             await _create(context, PODS, manifests.prepare_pod(upgrade, context.stack))
@@ -65,7 +74,7 @@ async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision:
             now = timing.show(context.clock.now())
             await _mark(context, upgrade, lambda node: marks.close(node, upgrade, now))
         case Act.EVICT:
-            await _evict(context, decision)
+            return await evictions.evict(context, decision.evict)
         case Act.OPERANDS_OFF:
             await _mark(context, upgrade, lambda _: marks.operands_off())
         case Act.VISIT:
@@ -85,6 +94,7 @@ async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision:
             await _create(context, PODS, pod)
         case Act.GIVE_BACK:
             await _mark(context, upgrade, lambda node: marks.give_back(node, _arrived(upgrade)))
+    return None
 
 
 def _arrived(upgrade: NodeUpgrade) -> str:
@@ -114,21 +124,6 @@ async def _mark(context: Context, upgrade: NodeUpgrade, patch: Callable[[Node], 
         await context.cluster.merge(NODES, node.metadata, body)
 
 
-async def _evict(context: Context, decision: Decision) -> None:
-    for pod in decision.evict:
-        fresh = await context.cluster.get(PODS, pod.name, pod.namespace)
-        if fresh is None or fresh.metadata.uid != pod.uid or fresh.metadata.deletion_timestamp is not None:
-            continue
-        try:
-            if pod.forced:
-                await context.cluster.delete(PODS, fresh.metadata)
-            else:
-                await context.cluster.evict(fresh.metadata)
-        except ThrottledError as error:
-            # A budget says "not now"; the phase's deadline says how long that is accepted.
-            log.info("eviction refused", pod=f"{pod.namespace}/{pod.name}", reason=error.brief)
-
-
 def _status(
     context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision, ask_until: str | None
 ) -> dict[str, Any]:
@@ -145,6 +140,7 @@ def _status(
         "reason": decision.failure,
         "message": decision.message,
         "deadline": None,
+        "eviction": None,
         "conditions": [],
     }
     seconds = row(decision.phase).seconds

@@ -69,7 +69,19 @@ def cannot_be_asked(rig: Rig) -> None:
     rig.cluster.before_write = refused
 
 
-@pytest.mark.parametrize("refusal", [cannot_be_read, cannot_be_asked])
+def cannot_be_looked_up(rig: Rig) -> None:
+    """One gang's owner may not be read by us."""
+    get = rig.cluster.get
+
+    async def refused(kind, name, namespace=""):
+        if kind.kind == "Job" and name == "aa":
+            raise ClusterError(FORBIDDEN)
+        return await get(kind, name, namespace)
+
+    rig.cluster.get = refused
+
+
+@pytest.mark.parametrize("refusal", [cannot_be_read, cannot_be_asked, cannot_be_looked_up])
 async def test_one_gangs_refusal_keeps_nobody_else_stopped(rig: Rig, refusal: Callable[[Rig], None]) -> None:
     rig.plan("up", await two_gangs(rig), checkpoint=QUICK)
     refusal(rig)

@@ -75,6 +75,13 @@ class Found(Resource, frozen=True, kw_only=True):
     kubelet_version: Annotated[str, described("Kubelet that it ran.")] = ""
 
 
+class Eviction(Resource, frozen=True, kw_only=True):
+    """The latest refusal to evict a pod."""
+
+    message: Annotated[Text, described("Which pod, and why.")]
+    not_before: Annotated[Timestamp, described("When it is tried again at the earliest.")]
+
+
 class NodeUpgradeStatus(Resource, frozen=True, kw_only=True):
     """How far a visit is."""
 
@@ -85,6 +92,7 @@ class NodeUpgradeStatus(Resource, frozen=True, kw_only=True):
     deadline: Annotated[Timestamp | None, described("When the present phase is given up.")] = None
     steps: Annotated[list[StepStatus], described("Every phase that was entered.")] = []
     found: Annotated[Found, described("What was found before.")] = Found()
+    eviction: Annotated[Eviction | None, described("Why pods were not evicted, while that is waited for.")] = None
     conditions: Annotated[Conditions, described("Held.")] = []
 
 
