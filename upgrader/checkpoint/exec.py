@@ -1,6 +1,7 @@
 """Way `exec`: the job's own command is run in the container, and what it prints is the answer.
 
-The command is run with the variables CHECKPOINT_ACTION, CHECKPOINT_REQUEST, PARK_SECONDS and POD_UID, for one action:
+The command is run with the variables CHECKPOINT_REQUEST (a number), CHECKPOINT_PARK_SECONDS, CHECKPOINT_POD_UID (whom
+it is meant for) and CHECKPOINT_ACTION, one of:
 
 - `request`: make a checkpoint for this request and park; ends within seconds, the work goes on without it. Run again
   under the same number it does nothing more. What it prints does not count.
@@ -83,7 +84,7 @@ class ExecWay:
         env = {
             "CHECKPOINT_ACTION": action,
             "CHECKPOINT_REQUEST": str(request.spec.request_id),
-            "PARK_SECONDS": str(request.spec.park_seconds),
-            "POD_UID": pod.metadata.uid,
+            "CHECKPOINT_PARK_SECONDS": str(request.spec.park_seconds),
+            "CHECKPOINT_POD_UID": pod.metadata.uid,
         }
         return await self._pods.run(pod, container_of(request, pod), request.spec.command, env)

@@ -22,7 +22,8 @@ from upgrader.core.replies import Ran
 log = structlog.get_logger()
 
 _WRITE = (
-    'cd /run/checkpoint && printf %s "$PARK_SECONDS" >.park-seconds.new && mv .park-seconds.new park-seconds && '
+    'cd /run/checkpoint && printf %s "$CHECKPOINT_PARK_SECONDS" >.park-seconds.new && '
+    "mv .park-seconds.new park-seconds && "
     'printf %s "$CHECKPOINT_REQUEST" >.checkpoint-request.new && mv .checkpoint-request.new checkpoint-request'
 )
 ASK = ("sh", "-c", f'{_WRITE} && kill -s "$1" 1', "sh")
@@ -72,5 +73,8 @@ class SignalWay:
         return await self._files.progress(request, pods)
 
     async def _run(self, request: CheckpointRequest, pod: Pod, command: Sequence[str]) -> Ran | None:
-        env = {"CHECKPOINT_REQUEST": str(request.spec.request_id), "PARK_SECONDS": str(request.spec.park_seconds)}
+        env = {
+            "CHECKPOINT_REQUEST": str(request.spec.request_id),
+            "CHECKPOINT_PARK_SECONDS": str(request.spec.park_seconds),
+        }
         return await self._pods.run(pod, container_of(request, pod), command, env)

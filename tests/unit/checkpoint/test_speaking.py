@@ -48,8 +48,8 @@ def variables(pod, action):
     return {
         "CHECKPOINT_ACTION": action,
         "CHECKPOINT_REQUEST": "100",
-        "PARK_SECONDS": "2100",
-        "POD_UID": pod.metadata.uid,
+        "CHECKPOINT_PARK_SECONDS": "2100",
+        "CHECKPOINT_POD_UID": pod.metadata.uid,
     }
 
 
@@ -181,7 +181,7 @@ async def test_a_signal_follows_the_request_and_none_its_withdrawal(cluster, hea
     await way.ask(request, [pod])
     pod = await cluster.get(PODS, "a", "default")
     await way.withdraw(request, [pod])
-    env = {"CHECKPOINT_REQUEST": "100", "PARK_SECONDS": "2100"}
+    env = {"CHECKPOINT_REQUEST": "100", "CHECKPOINT_PARK_SECONDS": "2100"}
     assert heard.said == [("a", (*ASK, "USR1"), env), ("a", WITHDRAW, env)]
     assert "kill" not in " ".join(WITHDRAW)
 
