@@ -28,7 +28,9 @@ async def turns_now(context: Context, width: int) -> frozenset[str] | None:
 
 
 def _writer(request: CheckpointRequest) -> Writer:
-    spec, marked = request.spec, request.status.marked_at
+    spec = request.spec
+    # A person who asks (without a plan) waits for nobody, and is counted from the first moment.
+    marked = request.status.marked_at or (spec.asked_at if spec.plan is None else None)
     over = timing.after(timing.parse(marked), spec.timeout_seconds) if marked else None
     return Writer(request=request.metadata.name, lane=spec.lane, timeout_seconds=spec.timeout_seconds, turn_over=over)
 
