@@ -13,6 +13,12 @@ The page for job authors is docs/checkpointing.md. In short:
 
 The pod shows the request as files of a downward-API volume and offers the answers in an emptyDir: plain numbers, and
 small JSON that is written under another name first, so that a reader never sees half of it.
+
+Asked by exec, HTTP or signal, the request lies beside the answers; then the listener is told so:
+
+    listener = CheckpointListener(requests=ANSWER_DIRECTORY)
+    serve(8080)                                 # HTTP: checkpoint-method http, checkpoint-endpoint :8080/checkpoint
+                                                # exec: checkpoint-command ["python3", "/app/workload.py"]
 """
 
 import json
@@ -22,8 +28,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import FrameType
+from urllib.parse import parse_qs, urlsplit
 
 REQUEST_DIRECTORY = "/etc/gpu-upgrader"
 """Downward-API volume with the items `checkpoint-request` and `park-seconds`; never by subPath, which never changes."""
@@ -74,6 +82,7 @@ class CheckpointListener:
         self._monotonic = monotonic
         self._wait = wait if wait is not None else threading.Event().wait
         self._answered = 0
+        self._shown = 0  # the latest request that this pod's own file has shown
         self._latest: dict[str, object] = {}
         if exit_on_sigterm and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, _leave)
@@ -81,6 +90,7 @@ class CheckpointListener:
     def requested(self) -> int | None:
         """The id of a request that was not answered yet; None where there is none, or it was withdrawn."""
         asked = self._number("checkpoint-request")
+        self._shown = asked or self._shown
         return asked if asked is not None and asked > self._answered else None
 
     def acknowledge(self, request_id: int, step: int, uri: str) -> None:
@@ -127,7 +137,7 @@ class CheckpointListener:
         return None if seconds is None else float(seconds)
 
     def _until_released(self, request_id: int, parked_at: float, seconds: float | None) -> str:
-        seen = False  # a member asked by its gang may be ahead of its own file
+        seen = self._shown == request_id  # a member asked by its gang may be ahead of its own file
         while True:
             asked = self._number("checkpoint-request")
             if asked == request_id:
@@ -160,10 +170,111 @@ class CheckpointListener:
         self._write("ack.json", answer)
 
     def _write(self, name: str, value: dict[str, object]) -> None:
-        temporary = self._answers / f".{name}.new"
-        temporary.write_text(json.dumps(value) + "\n", encoding="utf-8")
-        temporary.replace(self._answers / name)
+        _replace(self._answers / name, json.dumps(value) + "\n")
+
+
+class Mailbox:
+    """The folder in which a request lies that came by exec or HTTP, beside the answers to it."""
+
+    def __init__(self, folder: str | Path = ANSWER_DIRECTORY) -> None:
+        self._folder = Path(folder)
+
+    def ask(self, request_id: int, park_seconds: int) -> None:
+        """Show a request to the listener; again under the same number changes nothing."""
+        _replace(self._folder / "park-seconds", str(park_seconds))
+        _replace(self._folder / "checkpoint-request", str(request_id))
+
+    def withdraw(self, request_id: int) -> None:
+        """Take this request back, but no later one."""
+        if self.read("checkpoint-request").strip() == str(request_id):
+            _replace(self._folder / "checkpoint-request", "")
+
+    def read(self, name: str) -> str:
+        """What lies there under a name; empty where there is nothing."""
+        try:
+            return (self._folder / name).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ""
+
+
+def serve(port: int, *, path: str = "/checkpoint", folder: str | Path = ANSWER_DIRECTORY) -> ThreadingHTTPServer:
+    """Answer the method `http` in a thread of its own, for a listener on the same folder.
+
+    POST asks, GET gives the acknowledgement and GET below `/progress` the latest step, DELETE withdraws.
+    """
+    mailbox = Mailbox(folder)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            try:
+                asked = json.loads(self.rfile.read(int(self.headers.get("Content-Length", "0"))))
+                request_id, seconds, uid = int(asked["requestId"]), int(asked["parkSeconds"]), str(asked["podUid"])
+            except (ValueError, KeyError, TypeError):
+                return self._say(400, "")
+            if uid != os.environ.get("POD_UID", uid):
+                return self._say(421, "")  # meant for a pod that had this one's name
+            if urlsplit(self.path).path != path:
+                return self._say(404, "")
+            mailbox.ask(request_id, seconds)
+            return self._say(202, "")
+
+        def do_GET(self) -> None:
+            names = {path: "ack.json", f"{path}/progress": "progress.json"}
+            name = names.get(urlsplit(self.path).path)
+            text = mailbox.read(name) if name else ""
+            self._say(404 if name is None else 200 if text else 204, text)
+
+        def do_DELETE(self) -> None:
+            number = parse_qs(urlsplit(self.path).query).get("requestId", [""])[0]
+            if number.isdigit():
+                mailbox.withdraw(int(number))
+            self._say(204 if number.isdigit() else 400, "")
+
+        def _say(self, status: int, text: str) -> None:
+            body = text.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """A job's log is its own."""
+
+    server = ThreadingHTTPServer(("", port), Handler)
+    threading.Thread(target=server.serve_forever, name="checkpoint-http", daemon=True).start()
+    return server
+
+
+def command(folder: str | Path = ANSWER_DIRECTORY) -> int:
+    """The method `exec`: do what CHECKPOINT_ACTION says, and print the answer to it."""
+    said, mailbox = os.environ, Mailbox(folder)
+    if said.get("POD_UID", said["CHECKPOINT_POD_UID"]) != said["CHECKPOINT_POD_UID"]:
+        return 1  # meant for a pod that had this one's name
+    match said["CHECKPOINT_ACTION"]:
+        case "request":
+            mailbox.ask(int(said["CHECKPOINT_REQUEST"]), int(said["CHECKPOINT_PARK_SECONDS"]))
+        case "withdraw":
+            mailbox.withdraw(int(said["CHECKPOINT_REQUEST"]))
+        case "answer":
+            print(mailbox.read("ack.json"), end="")
+        case "progress":
+            print(mailbox.read("progress.json"), end="")
+        case other:
+            print(f"checkpoint: no such action: {other}", file=sys.stderr)
+            return 2
+    return 0
+
+
+def _replace(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
 
 
 def _leave(_signal: int, _frame: FrameType | None) -> None:
     raise SystemExit(TERMINATED)
+
+
+if __name__ == "__main__":
+    sys.exit(command())

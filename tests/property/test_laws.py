@@ -1,4 +1,4 @@
-"""The laws of both state machines, on every view that can be thought of: each test is one sentence.
+"""The laws of visits, on every view that can be thought of: each test is one sentence (gangs: test_laws_of_gangs.py).
 
 Views are random and mostly impossible; the rules must be right on them all the same, since a restart, a conflict or a
 person can put almost any two facts beside each other. tests/property/test_walks.py follows whole walks.
@@ -13,10 +13,7 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 from tests.support.facts import node as node_facts
 from tests.support.world import START
-from upgrader.core import conversation, visit
-from upgrader.core.acknowledgement import Answer, Verdict
-from upgrader.core.conversation import GangAct, GangClosure, OwnerFacts, RequestView, judgement
-from upgrader.core.fleet import MemberFacts
+from upgrader.core import visit
 from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, ends, row
 from upgrader.core.visit_facts import (
@@ -124,7 +121,6 @@ def walks(draw, phases=tuple(NodePhase), deadlines=TIMES):
 
 
 ACTIVE = tuple(phase for phase in NodePhase if not ends(phase))
-TALKING = tuple(phase for phase in RequestPhase if not ends(phase))
 PAST = st.sampled_from([START - timedelta(seconds=s) for s in (0, 1, 3600)])
 MANY = examples(400)
 
@@ -246,159 +242,3 @@ def test_an_undone_closure_touches_nothing_more(walk):
     assert decision.acts == ()
     assert decision.phase in {view.phase, NodePhase.FAILED, NodePhase.RELEASING, NodePhase.GONE}
     assert decision.phase is not view.phase
-
-
-# ------------------------------------------------------------------------------------------------------- gangs
-
-UIDS = ("m1", "m2", "m3")
-
-
-def members(uid):
-    return st.builds(
-        MemberFacts,
-        pod=st.just(f"pod-{uid}"),
-        uid=st.just(uid),
-        namespace=st.just("default"),
-        node=st.just("node-1"),
-        container=st.just("trainer"),
-        phase=st.sampled_from(("Running", "Running", "Running", "Pending", "Succeeded", "Failed")),
-        terminating=st.booleans(),
-        request=st.sampled_from(("", "7", "6")),
-        ephemeral_paths=st.just(("/run/checkpoint",)),
-        volume_paths=st.just(("/data",)),
-    )
-
-
-def answers(uid):
-    return st.builds(
-        Answer,
-        pod_uid=st.just(uid),
-        request_id=st.sampled_from((7, 7, 7, 6)),
-        step=st.sampled_from((100, 100, 101)),
-        uri=st.sampled_from(("/data/c", "/data/c", "/run/checkpoint/c", "s3://bucket/c", "")),
-        parked=st.sampled_from((True, True, False)),
-        refused=st.sampled_from(("", "", "no")),
-    )
-
-
-def some(of):
-    """Any subset of UIDS, most often the first two."""
-    chosen = st.sampled_from((("m1", "m2"), ("m1", "m2"), ("m1",), UIDS, ()))
-    return chosen.flatmap(lambda uids: st.tuples(*(of(uid) for uid in uids)))
-
-
-def gangs(phases=tuple(RequestPhase), deadlines=TIMES):
-    return st.builds(
-        RequestView,
-        name=st.just("r1"),
-        gang=st.just("default/Job/train"),
-        phase=st.sampled_from(phases),
-        deadline=deadlines,
-        request_id=st.just(7),
-        asked_at=st.just(START - timedelta(seconds=100)),
-        stop_before=st.sampled_from([START + timedelta(seconds=s) for s in (-1, 30, 60, 61, 600)]),
-        restart_by=deadlines,
-        members=st.sampled_from((("m1", "m2"), ("m1", "m2"), ("m1",), ())),
-        present=some(members),
-        answers=some(answers),
-        owner=st.builds(
-            OwnerFacts,
-            present=st.sampled_from((True, True, True, False)),
-            suspended=st.booleans(),
-            stopped_by=st.sampled_from(("", "r1", "r-other")),
-            ordered=st.booleans(),
-            unconfirmed=st.booleans(),
-            active=st.integers(0, 1),
-            finished=st.sampled_from((False, False, False, True)),
-            wanted=st.integers(0, 2),
-            queued=st.sampled_from(("", "", "its queue has not admitted it")),
-        ),
-        forbidden=st.sampled_from(("", "", "PodDisruptionBudget web allows it not")),
-        acknowledged_step=st.sampled_from((None, 100)),
-        progress=st.lists(st.sampled_from((None, 100, 101)), max_size=2).map(tuple),
-    )
-
-
-AROUND = st.builds(
-    GangClosure,
-    nodes=st.lists(st.sampled_from(NodePhase) | st.just(NodePhase.DRAINING), max_size=2).map(tuple),
-    siblings=st.lists(st.sampled_from(RequestPhase), max_size=1).map(tuple),
-    undo=st.booleans(),
-    ask_until=TIMES,
-)
-
-
-@given(gangs(), AROUND)
-def test_a_conversation_goes_only_where_its_row_says(view, around):
-    decision = conversation.decide(view, around, NOW)
-    event(f"{view.phase.value} to {decision.phase.value}")
-    assert decision.phase is view.phase or decision.phase in row(view.phase).to
-
-
-@MANY
-@given(gangs(phases=(RequestPhase.STOPPING, RequestPhase.STOPPING, *RequestPhase)), AROUND)
-def test_no_gang_is_stopped_without_a_valid_acknowledgement_of_all_its_members(view, around):
-    decision = conversation.decide(view, around, NOW)
-    if GangAct.STOP in decision.acts:
-        assert judgement(view, NOW).verdict is Verdict.VALID
-        assert not around.undo
-        assert not view.owner.suspended
-        assert view.phase is RequestPhase.STOPPING
-
-
-@MANY
-@given(gangs(phases=(RequestPhase.PARKED, RequestPhase.PARKED, *RequestPhase)), AROUND)
-def test_the_intent_to_stop_needs_a_valid_acknowledgement_and_every_node_closed(view, around):
-    decision = conversation.decide(view, around, NOW)
-    if decision.phase is RequestPhase.STOPPING and view.phase is not RequestPhase.STOPPING:
-        assert judgement(view, NOW).verdict is Verdict.VALID
-        assert set(around.nodes) <= {NodePhase.DRAINING}
-
-
-@given(gangs(), AROUND)
-def test_only_what_we_stopped_is_restarted_by_us(view, around):
-    decision = conversation.decide(view, around, NOW)
-    if GangAct.RESUME in decision.acts:
-        assert view.owner.stopped_by == view.name
-
-
-@given(gangs(phases=TALKING), AROUND)
-def test_a_job_that_somebody_else_suspended_is_neither_stopped_nor_restarted(view, around):
-    owner = msgspec.structs.replace(view.owner, suspended=True, stopped_by="")
-    decision = conversation.decide(msgspec.structs.replace(view, owner=owner), around, NOW)
-    assert not {GangAct.STOP, GangAct.RESUME} & set(decision.acts)
-
-
-# Before the stop is intended there is no record of a conversation: STOPPING alone writes it.
-@MANY
-@given(gangs(phases=(RequestPhase.STOPPING, RequestPhase.STOPPED, RequestPhase.RESTARTING)), AROUND)
-def test_a_conversation_ends_without_our_record_on_the_job(view, around):
-    decision = conversation.decide(view, around, NOW)
-    if ends(decision.phase) and view.owner.present:
-        assert view.owner.stopped_by != view.name or GangAct.RESUME in decision.acts
-
-
-@given(gangs(phases=(RequestPhase.ASKING, RequestPhase.PARKED, RequestPhase.EXPIRED)), AROUND)
-def test_members_that_were_asked_and_not_stopped_are_let_go(view, around):
-    decision = conversation.decide(view, around, NOW)
-    if ends(decision.phase):
-        gone = not view.owner.present or view.owner.finished
-        assert gone or GangAct.WITHDRAW in decision.acts
-
-
-@MANY
-@given(gangs(phases=TALKING, deadlines=PAST), AROUND)
-def test_a_conversation_whose_deadline_has_passed_is_led_out(view, around):
-    decision = conversation.decide(view, around, NOW)
-    restarts = decision.acts == (GangAct.RESUME,)
-    assert decision.phase is not view.phase or restarts
-
-
-@MANY
-@given(gangs(phases=(RequestPhase.RESTARTING,)), AROUND)
-def test_a_gang_is_restored_only_past_its_acknowledged_step(view, around):
-    decision = conversation.decide(view, around, NOW)
-    if decision.phase is RequestPhase.RESTORED:
-        step = -1 if view.acknowledged_step is None else view.acknowledged_step
-        assert len(view.progress) >= view.owner.wanted
-        assert all(one is not None and one > step for one in view.progress)

@@ -16,7 +16,15 @@ from tests.support.store import CLUSTER_SIDE, STATUS_ON_CREATE, ObjectStore
 from tests.support.world import FakeClock
 from upgrader.api.kubernetes import Node, ObjectMeta, Pod
 from upgrader.api.resources import NODES, PDBS, PODS, ResourceKind
-from upgrader.core.errors import ConflictError, NotFoundError, ThrottledError, TwoBudgetsError, UnreachableError
+from upgrader.core.errors import (
+    ClusterError,
+    ConflictError,
+    NotFoundError,
+    ThrottledError,
+    TwoBudgetsError,
+    UnreachableError,
+)
+from upgrader.core.replies import Ran, Reply
 
 T = TypeVar("T")
 
@@ -70,6 +78,12 @@ class FakeCluster:
         self.events: list[Event] = []
         self.files: dict[tuple[str, str], bytes | Callable[[], bytes | None]] = {}
         """What read_file finds, by pod uid and path."""
+        self.program: Callable[[Pod, Sequence[str], Mapping[str, str]], Ran | None] = lambda *_: Ran(
+            output=b"", code=127
+        )
+        """What a command does in a pod that is there, by argv and variables."""
+        self.server: Callable[[Pod, str, str, Any], Reply | None] = lambda *_: None
+        """What a pod that is there answers, by method, endpoint and body."""
         self.before_write: Callable[[Write], None] | None = None
         self.replies: dict[str, Callable[[Object], Object]] = {}
         """Kinds that are answered and not kept (reviews): from what was posted to the answer."""
@@ -107,11 +121,29 @@ class FakeCluster:
         meta = pod.metadata
         self._use(PODS, meta.namespace, "get", "create", subresource="exec")
         self._reach("exec", PODS.path(meta.name, meta.namespace, "exec"))
-        running = self.store.find(PODS, meta.name, meta.namespace)
-        if running is None or running["metadata"]["uid"] != meta.uid:
+        if not self._runs(pod):
             return None
         found = self.files.get((meta.uid, path))
         return found() if callable(found) else found
+
+    async def run(self, pod: Pod, container: str, argv: Sequence[str], env: Mapping[str, str]) -> Ran | None:
+        self._use(PODS, pod.metadata.namespace, "get", "create", subresource="exec")
+        self._reach("exec", PODS.path(pod.metadata.name, pod.metadata.namespace, "exec"))
+        if not self._runs(pod):
+            return None
+        return self.program(pod, argv, env)
+
+    async def call(self, pod: Pod, method: str, endpoint: str, body: object = None) -> Reply | None:
+        verb = {"POST": "create", "GET": "get", "DELETE": "delete"}[method]
+        self._use(PODS, pod.metadata.namespace, verb, subresource="proxy")
+        self._reach(method, PODS.path(pod.metadata.name, pod.metadata.namespace, "proxy"))
+        if not self._runs(pod):
+            raise NotFoundError(f"pods {pod.metadata.name} is not there")
+        return self.server(pod, method, endpoint, body)
+
+    def _runs(self, pod: Pod) -> bool:
+        found = self.store.find(PODS, pod.metadata.name, pod.metadata.namespace)
+        return found is not None and found["metadata"]["uid"] == pod.metadata.uid
 
     # ---- writing
 

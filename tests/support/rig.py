@@ -10,6 +10,7 @@ import msgspec
 
 from tests.support.cluster import FakeCluster, FakeNodes
 from tests.support.fleet import RESOURCE, Fleet
+from tests.support.speaking import Speaking
 from tests.support.world import FakeCrashPoints, FakeLeadership, FakeRegistry
 from upgrader.api import names
 from upgrader.api.resources import (
@@ -22,8 +23,7 @@ from upgrader.api.resources import (
     UPGRADE_PLANS,
 )
 from upgrader.api.v1alpha1 import CheckpointRequest, DriverImage, GpuStack, GpuStackSpec, NodeUpgrade, UpgradePlan
-from upgrader.checkpoint.api import ApiWay
-from upgrader.checkpoint.file import FileWay
+from upgrader.checkpoint.ways import ways
 from upgrader.core.phases import ends
 from upgrader.core.revisions import revision_of
 from upgrader.reconcile import images, plans, stacks
@@ -41,6 +41,7 @@ class Rig:
     def __init__(self) -> None:
         self.cluster = FakeCluster()
         self.fleet = Fleet(cluster=self.cluster)
+        self.speaking = Speaking(self.cluster)
         self.registry = FakeRegistry()
         self.leadership = FakeLeadership()
         self.crash = FakeCrashPoints()
@@ -62,7 +63,7 @@ class Rig:
             clock=self.cluster.clock,
             leadership=self.leadership,
             crash=self.crash,
-            ways={"file": FileWay(self.cluster), "api": ApiWay(self.cluster)},
+            ways=ways(self.cluster),
             stack=StackSettings(node_image=self.node_image),
         )
 

@@ -30,6 +30,7 @@ class ApiWay:
                 uri=ack.uri,
                 parked=ack.parked,
                 refused=ack.refused,
+                retry_after_seconds=ack.retry_after_seconds,
             )
             for ack in request.status.acks
         )

@@ -8,12 +8,11 @@ from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta, Pod
 from upgrader.api.resources import PODS, ResourceKind
 from upgrader.api.v1alpha1 import CheckpointRequest
+from upgrader.checkpoint.answers import AT_ONCE
 from upgrader.core.errors import ConflictError, NotFoundError
+from upgrader.core.replies import Ran, Reply
 
 T = TypeVar("T")
-
-AT_ONCE = 8
-"""Members that are read or patched at the same time."""
 
 
 class Pods(Protocol):
@@ -25,6 +24,28 @@ class Pods(Protocol):
 
     async def read_file(self, pod: Pod, container: str, path: str) -> bytes | None: ...
 
+    async def run(self, pod: Pod, container: str, argv: Sequence[str], env: Mapping[str, str]) -> Ran | None: ...
+
+    async def call(self, pod: Pod, method: str, endpoint: str, body: object = None) -> Reply | None: ...
+
+
+def unasked(request: CheckpointRequest, pods: Sequence[Pod]) -> list[Pod]:
+    """Members that run and do not have the request yet."""
+    wanted, members = str(request.spec.request_id), {one.uid for one in request.spec.members}
+    return [
+        pod
+        for pod in pods
+        if pod.metadata.uid in members
+        and pod.metadata.annotations.get(names.ANNOTATION_REQUEST) != wanted
+        and pod.status.phase == "Running"
+    ]
+
+
+def asked(request: CheckpointRequest, pods: Sequence[Pod]) -> list[Pod]:
+    """Pods that have the request, and no later one."""
+    ours = str(request.spec.request_id)
+    return [pod for pod in pods if pod.metadata.annotations.get(names.ANNOTATION_REQUEST) == ours]
+
 
 async def ask(pods_api: Pods, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
     """Put the request on members that do not have it; each patch tests what it replaces.
@@ -32,16 +53,10 @@ async def ask(pods_api: Pods, request: CheckpointRequest, pods: Sequence[Pod]) -
     Raises:
         ConflictError: a member was asked by somebody else meanwhile; the others are asked all the same.
     """
-    wanted = str(request.spec.request_id)
-    members = {one.uid for one in request.spec.members}
-    todo = [
-        pod
-        for pod in pods
-        if pod.metadata.uid in members
-        and pod.metadata.annotations.get(names.ANNOTATION_REQUEST) != wanted
-        and pod.status.phase == "Running"
-    ]
-    values = {names.ANNOTATION_REQUEST: wanted, names.ANNOTATION_PARK_SECONDS: str(request.spec.park_seconds)}
+    values = {
+        names.ANNOTATION_REQUEST: str(request.spec.request_id),
+        names.ANNOTATION_PARK_SECONDS: str(request.spec.park_seconds),
+    }
 
     async def mark(pod: Pod) -> None:
         try:
@@ -49,13 +64,12 @@ async def ask(pods_api: Pods, request: CheckpointRequest, pods: Sequence[Pod]) -
         except NotFoundError:
             return  # it went: the judgement will say that the gang has changed
 
-    await _each(todo, mark)
+    await _each(unasked(request, pods), mark)
 
 
 async def withdraw(pods_api: Pods, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
     """Take this request's marks away; a later request's stay."""
     ours = str(request.spec.request_id)
-    todo = [pod for pod in pods if pod.metadata.annotations.get(names.ANNOTATION_REQUEST) == ours]
 
     async def clear(pod: Pod) -> None:
         try:
@@ -63,7 +77,7 @@ async def withdraw(pods_api: Pods, request: CheckpointRequest, pods: Sequence[Po
         except (ConflictError, NotFoundError):
             return  # replaced by a later request, or gone: nothing of ours is left there
 
-    await _each(todo, clear)
+    await _each(asked(request, pods), clear)
 
 
 def set_annotations(pod: Pod, values: Mapping[str, str]) -> list[dict[str, Any]]:

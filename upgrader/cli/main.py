@@ -10,7 +10,17 @@ from typing import Any, NoReturn
 import click
 
 from upgrader import __version__
-from upgrader.cli import developing, diagnosing, exits, following, operating, planning, simulating, steering
+from upgrader.cli import (
+    checkpointing,
+    developing,
+    diagnosing,
+    exits,
+    following,
+    operating,
+    planning,
+    simulating,
+    steering,
+)
 from upgrader.cli.session import Session
 from upgrader.core.errors import UpgraderError
 
@@ -63,7 +73,7 @@ def program(context: click.Context, kubeconfig: str | None, context_name: str | 
         context.obj = Session(kubeconfig=kubeconfig, context=context_name, namespace=namespace)
 
 
-for module in (planning, following, steering, diagnosing, operating, simulating, developing):
+for module in (planning, following, steering, checkpointing, diagnosing, operating, simulating, developing):
     for command in module.COMMANDS:
         program.add_command(command)
 

@@ -21,7 +21,7 @@ from upgrader.core.origins import Origin, origins
 from upgrader.core.phases import ends
 from upgrader.core.saved import SavedForecast, limits_of
 from upgrader.core.strategy import StrategyFacts
-from upgrader.reconcile import observe, plan_view, revisions
+from upgrader.reconcile import asking, observe, plan_view, revisions
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.strategies import strategy_of
 from upgrader.wiring import compose
@@ -189,7 +189,9 @@ async def foresee_rest(
     requests = await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector)
     snapshot, now = await look(context, stack, target), context.clock.now()
     retry = timedelta(seconds=plan.spec.checkpoint.retry_seconds)
-    settled, cooling = rollout.settled_nodes(plan_view.visit_facts(visits), retry, now)
+    held = asking.held_by_gangs(requests, visits)
+    settled, cooling = rollout.settled_nodes(plan_view.visit_facts(visits), retry, now, held=held)
+    snapshot = asking.with_refusals(snapshot, requests, retry)
     under_way = {one.spec.node.name for one in visits if not ends(one.status.phase)}
     already = settled | cooling | under_way
     strategy = raised(strategy_of(plan, now), snapshot)

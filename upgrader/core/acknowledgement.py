@@ -23,6 +23,18 @@ class Answer(Struct, frozen=True, kw_only=True):
     uri: str = ""
     parked: bool = False
     refused: str = ""
+    retry_after_seconds: int | None = None  # with a refusal: how long it wants to be left alone
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """An asking: who must answer what by when. Times are ours, aware (UTC)."""
+
+    members: tuple[str, ...]  # uids of the pods that were asked
+    request_id: int
+    asked_at: datetime
+    stop_before: datetime  # asked_at + park-seconds, when members train on by themselves
+    leader: str = ""  # uid of the member that answers for all; empty: everybody answers
+    max_loss_seconds: int = 0  # while no more has passed since asked_at, acknowledgements count that are not parked
 
 
 class Verdict(StrEnum):
@@ -37,6 +49,7 @@ class Verdict(StrEnum):
     REPLACED = "MembersChanged"
     EPHEMERAL = "AckOnEphemeralStorage"
     EXPIRED = "ParkingExpires"
+    EXPENDABLE = "Expendable"  # said by the approval, not by the answers
 
 
 class Judgement(Struct, frozen=True, kw_only=True):
@@ -45,29 +58,27 @@ class Judgement(Struct, frozen=True, kw_only=True):
     verdict: Verdict
     message: str
     step: int | None = None
+    retry_after_seconds: int | None = None  # where it is REFUSED
 
 
 def judge(
+    asked: Asked,
     *,
-    members: tuple[str, ...],
     present: tuple[MemberFacts, ...],
     answers: tuple[Answer, ...],
-    request_id: int,
     wanted: int,
-    stop_before: datetime,
     now: datetime,
 ) -> Judgement:
     """Judge a whole gang.
 
     Args:
-        members: uids of the pods that were asked.
+        asked: the asking that must be answered.
         present: the gang's pods as they are now; succeeded ones count as done and need not answer.
         answers: at most one per member.
-        request_id: the asking that must be answered.
         wanted: how many members its owner wants to run now; a part of a gang cannot speak for the whole.
-        stop_before: askedAt + park-seconds on our clock, when members train on by themselves.
         now: aware, UTC.
     """
+    members = asked.members
     by_uid = {answer.pod_uid: answer for answer in answers}
     alive = {member.uid: member for member in present if member.phase != "Succeeded"}
     strangers = [member.pod for uid, member in alive.items() if uid not in members]
@@ -83,34 +94,61 @@ def judge(
         return Judgement(
             verdict=Verdict.REPLACED, message=f"{there} of {wanted} members are there; only complete gangs are asked"
         )
-    if now >= stop_before - LAST_CALL:
+    if asked.leader and alive and asked.leader not in alive:
+        return Judgement(
+            verdict=Verdict.REPLACED, message="the member that answers for all has ended; asked again later"
+        )
+    fresh = bool(asked.max_loss_seconds) and now <= asked.asked_at + timedelta(seconds=asked.max_loss_seconds)
+    if now >= asked.stop_before - LAST_CALL and not fresh:
         return Judgement(verdict=Verdict.EXPIRED, message="parking ends within a minute; the gang is asked again")
-    faults = [fault for uid, member in alive.items() if (fault := _fault(member, by_uid.get(uid), request_id))]
+    speaking = {asked.leader: alive[asked.leader]} if asked.leader and alive else alive
+    return _heard(asked, speaking, len(alive), by_uid, fresh=fresh)
+
+
+def _heard(
+    asked: Asked, speaking: dict[str, MemberFacts], count: int, by_uid: dict[str, Answer], *, fresh: bool
+) -> Judgement:
+    faults = [
+        fault for uid, member in speaking.items() if (fault := _fault(member, by_uid.get(uid), asked, fresh=fresh))
+    ]
     if faults:
-        return min(faults, key=lambda one: one.verdict not in _DECISIVE)
-    steps = {by_uid[uid].step for uid in alive}
+        return min(faults, key=lambda one: (one.verdict not in _DECISIVE, -(one.retry_after_seconds or 0)))
+    steps = {by_uid[uid].step for uid in speaking}
     if len(steps) > 1:
-        shown = ", ".join(f"{alive[uid].pod} {by_uid[uid].step}" for uid in sorted(alive))
+        shown = ", ".join(f"{speaking[uid].pod} {by_uid[uid].step}" for uid in sorted(speaking))
         return Judgement(verdict=Verdict.UNEQUAL_STEPS, message=f"members acknowledge different steps: {shown}")
     step = steps.pop() if steps else None
-    return Judgement(verdict=Verdict.VALID, message=f"{len(alive)} member(s) parked at step {step}", step=step)
+    parked = all(by_uid[uid].parked for uid in speaking)
+    how = f"parked at step {step}" if parked else f"hold step {step}, and may lose {asked.max_loss_seconds} s of work"
+    who = f", by the word of {speaking[asked.leader].pod}" if asked.leader and speaking else ""
+    return Judgement(verdict=Verdict.VALID, message=f"{count} member(s) {how}{who}", step=step)
 
 
 _DECISIVE = frozenset({Verdict.REFUSED, Verdict.EPHEMERAL})
 """Said by one member, these decide whatever the others are still going to say."""
 
 
-def _fault(member: MemberFacts, answer: Answer | None, request_id: int) -> Judgement | None:
+def _fault(member: MemberFacts, answer: Answer | None, asked: Asked, *, fresh: bool) -> Judgement | None:
     if answer is None:
         return Judgement(verdict=Verdict.WAITING, message=f"{member.pod} has not answered yet")
-    if answer.request_id != request_id:
+    if answer.request_id != asked.request_id:
         return Judgement(
             verdict=Verdict.WRONG_REQUEST,
-            message=f"{member.pod} answers request {answer.request_id}, asked was {request_id}; it does not count",
+            message=f"{member.pod} answers request {answer.request_id}, asked was {asked.request_id}; "
+            "it does not count",
         )
     if answer.refused:
-        return Judgement(verdict=Verdict.REFUSED, message=f"{member.pod} refuses: {answer.refused}")
-    if not answer.parked:
+        return Judgement(
+            verdict=Verdict.REFUSED,
+            message=f"{member.pod} refuses: {answer.refused}",
+            retry_after_seconds=answer.retry_after_seconds,
+        )
+    if not answer.parked and asked.max_loss_seconds and not fresh:
+        return Judgement(
+            verdict=Verdict.EXPIRED,
+            message=f"{member.pod} trains on, and would lose more than {asked.max_loss_seconds} s of work; asked again",
+        )
+    if not answer.parked and not fresh:
         return Judgement(
             verdict=Verdict.NOT_PARKED,
             message=f"{member.pod} trains on after its checkpoint; only parked acknowledgements count",

@@ -4,12 +4,12 @@ Law 1 lives here: STOP is decided only on a judgement made from pods listed righ
 closure are stopped with it or let go with it.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from upgrader.core.acknowledgement import Answer, Judgement, Verdict, judge
+from upgrader.core.acknowledgement import Answer, Asked, Judgement, Verdict, judge
 from upgrader.core.fleet import MemberFacts
 from upgrader.core.phases import NodePhase, RequestPhase, ends
 
@@ -31,6 +31,14 @@ class OwnerFacts(Struct, frozen=True, kw_only=True):
 class RequestView(Struct, frozen=True, kw_only=True):
     """A CheckpointRequest with everything that its next step depends on."""
 
+    method: str = "file"
+    leader: str = ""  # uid of the member whose answer counts for all
+    max_loss_seconds: int = 0
+    timeout_seconds: int = 1800  # longest one checkpoint may take
+    on_deadline: str = "wait"
+    lane: str = ""
+    marked_at: datetime | None = None  # when its turn in its lane came; None: it has none yet, or needs none
+
     name: str
     gang: str
     phase: RequestPhase
@@ -47,6 +55,16 @@ class RequestView(Struct, frozen=True, kw_only=True):
     progress: tuple[int | None, ...] = ()  # latest step of each present member since the restart
     forbidden: str = ""  # what forbids to disrupt the gang right now, as a sentence; looked up before the stop
 
+    @property
+    def asked_since(self) -> datetime:
+        """When members were asked, as opposed to when it was their closure's turn."""
+        return self.marked_at or self.asked_at
+
+    @property
+    def turn_over(self) -> datetime:
+        """When a checkpoint that was asked for should have been made."""
+        return self.asked_since + timedelta(seconds=self.timeout_seconds)
+
 
 class GangClosure(Struct, frozen=True, kw_only=True):
     """The closure as its gangs see it."""
@@ -56,6 +74,8 @@ class GangClosure(Struct, frozen=True, kw_only=True):
     undo: bool = False  # plan aborted or deleted
     ask_until: datetime | None = None
     spares: bool = False  # upgraded nodes in service that nobody uses would take the gang now
+    expendable: frozenset[str] = frozenset()  # gangs that the approval lets us stop without an acknowledgement
+    turns: frozenset[str] | None = None  # requests that may write a checkpoint now; None: there are no lanes
 
 
 class GangAct(StrEnum):
@@ -77,6 +97,8 @@ class GangDecision(Struct, frozen=True, kw_only=True):
     acts: tuple[GangAct, ...] = ()
     step: int | None = None
     new_id: bool = False  # ask again under a higher id
+    admitted: bool = False  # its turn in its lane begins now
+    retry_after_seconds: int | None = None  # refused: how long the gang wants to be left alone
 
 
 _R, _N = RequestPhase, NodePhase
@@ -85,6 +107,9 @@ SWAPPING = frozenset({_N.OFF, _N.VISITING, _N.TURNING_ON, _N.VALIDATING})
 """Phases in which a node's gang is of no use to it: it may go on elsewhere, and the visit goes on without it."""
 
 LEAP_FROGGED = "LeapFrogged"
+LEFT_OUT = "NodesLeftOut"
+"""Reason of a gang that did not acknowledge in time and declares on-deadline: skip-node."""
+
 _UNSTOPPED = frozenset({_R.ASKING, _R.PARKED, _R.EXPIRED})
 
 
@@ -101,7 +126,7 @@ def decide(view: RequestView, closure: GangClosure, now: datetime) -> GangDecisi
             return let_go
     match view.phase:
         case _R.ASKING:
-            return _asking(view, now)
+            return _asking(view, closure, now)
         case _R.PARKED:
             return _parked(view, closure, now)
         case _R.EXPIRED:
@@ -118,15 +143,34 @@ def decide(view: RequestView, closure: GangClosure, now: datetime) -> GangDecisi
 
 def judgement(view: RequestView, now: datetime) -> Judgement:
     """What the gang's answers amount to now."""
-    return judge(
+    asked = Asked(
         members=view.members,
-        present=view.present,
-        answers=view.answers,
         request_id=view.request_id,
-        wanted=view.owner.wanted,
+        asked_at=view.asked_since,
         stop_before=view.stop_before,
-        now=now,
+        leader=view.leader,
+        max_loss_seconds=view.max_loss_seconds,
     )
+    return judge(asked, present=view.present, answers=view.answers, wanted=view.owner.wanted, now=now)
+
+
+def settled(view: RequestView, closure: GangClosure, now: datetime) -> Judgement:
+    """The answers, or in their place the approval: law 1's one exception.
+
+    A gang that the approval names expendable is asked all the same; it may be stopped when it says no, or nothing for
+    as long as one checkpoint may take. One that has acknowledged is treated like any other.
+    """
+    said = judgement(view, now)
+    answered = said.verdict in {Verdict.VALID, Verdict.REPLACED} or view.acknowledged_step is not None
+    if answered or view.gang not in closure.expendable:
+        return said
+    if view.method == "none" or said.verdict in _NO or now >= view.turn_over:
+        return Judgement(verdict=Verdict.EXPENDABLE, message=f"named expendable by the approval ({said.message})")
+    return said
+
+
+_NO = frozenset({Verdict.REFUSED, Verdict.EPHEMERAL})
+_SAFE = frozenset({Verdict.VALID, Verdict.EXPENDABLE})
 
 
 def _stay(view: RequestView, reason: str, message: str, *acts: GangAct) -> GangDecision:
@@ -172,45 +216,61 @@ def _let_go(view: RequestView, closure: GangClosure, now: datetime) -> GangDecis
             GangAct.WITHDRAW,
         )
     if _past(closure.ask_until, now) or _past(view.deadline, now):
-        verdict = judgement(view, now)
-        reason = "NotAcknowledged" if verdict.verdict is Verdict.VALID else verdict.verdict.value
-        return _go(
-            view,
-            _R.WITHDRAWN,
-            reason,
-            f"no acknowledgement of the whole closure in time ({verdict.message}); the gang trains on",
-            GangAct.WITHDRAW,
-        )
+        return _too_late(view, closure, judgement(view, now))
     return None
 
 
-def _asking(view: RequestView, now: datetime) -> GangDecision:
-    verdict = judgement(view, now)
+def _too_late(view: RequestView, closure: GangClosure, said: Judgement) -> GangDecision:
+    sentence = f"no acknowledgement of the whole closure in time ({said.message}); the gang trains on"
+    if said.verdict is Verdict.VALID:
+        return _go(view, _R.WITHDRAWN, "NotAcknowledged", sentence, GangAct.WITHDRAW)
+    if view.on_deadline == "skip-node":
+        sentence += "; its nodes are left out of this plan, as it declares"
+        return _go(view, _R.WITHDRAWN, LEFT_OUT, sentence, GangAct.WITHDRAW)
+    if view.on_deadline == "terminate" and view.gang not in closure.expendable:
+        sentence += "; it declares terminate, which counts where the approval names it expendable"
+    return _go(view, _R.WITHDRAWN, said.verdict, sentence, GangAct.WITHDRAW)
+
+
+def _asking(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
+    verdict = settled(view, closure, now)
     match verdict.verdict:
-        case Verdict.VALID:
+        case Verdict.VALID | Verdict.EXPENDABLE:
             return GangDecision(phase=_R.PARKED, reason=verdict.verdict, message=verdict.message, step=verdict.step)
         case Verdict.REPLACED | Verdict.REFUSED | Verdict.EPHEMERAL:
-            return _go(view, _R.WITHDRAWN, verdict.verdict, verdict.message, GangAct.WITHDRAW)
+            return structs.replace(
+                _go(view, _R.WITHDRAWN, verdict.verdict, verdict.message, GangAct.WITHDRAW),
+                retry_after_seconds=verdict.retry_after_seconds,
+            )
         case Verdict.EXPIRED:
             return _go(view, _R.EXPIRED, verdict.verdict, verdict.message)
         case Verdict.WAITING | Verdict.WRONG_REQUEST | Verdict.UNEQUAL_STEPS | Verdict.NOT_PARKED:
-            unasked = [one for one in view.present if one.uid in view.members and one.request != str(view.request_id)]
-            acts = (GangAct.ASK,) if any(one.phase != "Succeeded" for one in unasked) else ()
-            return _stay(view, verdict.verdict, verdict.message, *acts)
+            return _waiting(view, closure, verdict)
+
+
+def _waiting(view: RequestView, closure: GangClosure, verdict: Judgement) -> GangDecision:
+    if closure.turns is not None and view.marked_at is None:
+        if view.name not in closure.turns:
+            lane = f"lane {view.lane}" if view.lane else "a lane that no job names"
+            return _stay(view, "WaitingForLane", f"others write their checkpoints to {lane}; it is asked after them")
+        return structs.replace(_stay(view, "LaneFree", "its turn to write a checkpoint"), admitted=True)
+    unasked = [one for one in view.present if one.uid in view.members and one.request != str(view.request_id)]
+    acts = (GangAct.ASK,) if any(one.phase != "Succeeded" for one in unasked) else ()
+    return _stay(view, verdict.verdict, verdict.message, *acts)
 
 
 def _parked(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
-    verdict = judgement(view, now)
+    verdict = settled(view, closure, now)
     if verdict.verdict is Verdict.EXPIRED:
         return _go(view, _R.EXPIRED, verdict.verdict, verdict.message)
-    if verdict.verdict is not Verdict.VALID:
+    if verdict.verdict not in _SAFE:
         return _go(view, _R.WITHDRAWN, verdict.verdict, verdict.message, GangAct.WITHDRAW)
     draining = bool(closure.nodes) and all(phase is _N.DRAINING for phase in closure.nodes)
     if not draining:
         return _stay(view, verdict.verdict, verdict.message)
     if any(phase in {_R.ASKING, _R.EXPIRED} for phase in closure.siblings):
         return _stay(view, "WaitingForFellows", "another gang of the closure has not acknowledged yet")
-    return _go(view, _R.STOPPING, "Stopping", f"acknowledged step {view.acknowledged_step}; stopping the whole gang")
+    return _go(view, _R.STOPPING, _stop_reason(verdict), f"{_what_is_safe(view, verdict)}; stopping the whole gang")
 
 
 def _expired(view: RequestView, closure: GangClosure) -> GangDecision:
@@ -256,16 +316,24 @@ def _stop_now(view: RequestView, closure: GangClosure, now: datetime) -> GangDec
     if _past(view.deadline, now):
         why = view.forbidden or "the stop did not succeed in time"
         return _go(view, _R.WITHDRAWN, "NotStopped", f"{why}; it trains on", *back)
-    verdict = judgement(view, now)
+    verdict = settled(view, closure, now)
     if verdict.verdict is Verdict.WAITING:
         # Answered before and not readable right now: doubt holds, until parking ends.
         return _stay(view, verdict.verdict, f"not stopped yet: {verdict.message}")
-    if verdict.verdict is not Verdict.VALID:
+    if verdict.verdict not in _SAFE:
         why = f"{view.forbidden}, until {verdict.message}" if view.forbidden else verdict.message
         return _go(view, _R.WITHDRAWN, verdict.verdict, f"not stopped: {why}", *back)
     if view.forbidden:
         return _stay(view, "DisruptionForbidden", f"not stopped yet: {view.forbidden}")
-    return _stay(view, "Stopping", f"stopping at step {view.acknowledged_step}", GangAct.STOP)
+    return _stay(view, _stop_reason(verdict), f"stopping; {_what_is_safe(view, verdict)}", GangAct.STOP)
+
+
+def _stop_reason(verdict: Judgement) -> str:
+    return Verdict.EXPENDABLE.value if verdict.verdict is Verdict.EXPENDABLE else "Stopping"
+
+
+def _what_is_safe(view: RequestView, verdict: Judgement) -> str:
+    return verdict.message if verdict.verdict is Verdict.EXPENDABLE else f"acknowledged step {view.acknowledged_step}"
 
 
 def _stopped(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
@@ -291,6 +359,8 @@ def _restarting(view: RequestView, now: datetime) -> GangDecision:
         # Also where somebody else resumed the job: our record must not outlive the conversation.
         return _stay(view, "Restarting", "restarting the gang", GangAct.RESUME)
     step = view.acknowledged_step if view.acknowledged_step is not None else -1
+    if view.method == "none" and len(view.progress) >= view.owner.wanted:
+        return _go(view, _R.RESTORED, "Restored", "every member runs again; it cannot say how far it is")
     past = [one is not None and one > step for one in view.progress]
     if past and len(past) >= view.owner.wanted and all(past):
         return _go(view, _R.RESTORED, "Restored", f"every member is past step {view.acknowledged_step}")

@@ -14,8 +14,6 @@ from upgrader.core.fleet import MemberFacts, Terms
 KNOWN = ("file", "exec", "http", "signal", "api", "none")
 """Methods; `none` says that the job cannot checkpoint at all."""
 
-_WORKING = ("file", "api", "none")
-
 SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGCONT", "SIGURG", "SIGWINCH", "SIGALRM")
 """Signals by which a program may be asked: none that is meant to end it."""
 
@@ -193,8 +191,6 @@ def _unreadable(declared: Declared) -> Iterable[str]:
 def _problem(method: str, declared: Declared, members: tuple[MemberFacts, ...]) -> str:
     if method not in KNOWN:
         return f"Its checkpoint-method {method!r} is none of {', '.join(KNOWN)}."
-    if method not in _WORKING:
-        return f"Its checkpoint-method {method} is not supported yet."
     check = _PROBLEMS.get(method)
     return check(declared, members) if check is not None else ""
 

@@ -31,6 +31,10 @@ class ConfigurationError(UpgraderError):
     refused = True
 
 
+class UnaskableError(ConfigurationError):
+    """A member cannot be asked the way that its job declares: no such command, nobody listens."""
+
+
 class StaleForecastError(UpgraderError):
     """A saved forecast is for another cluster, or no longer holds inside its envelope."""
 

@@ -109,6 +109,15 @@ class MemberFacts(Struct, frozen=True, kw_only=True):
         return self.phase == "Running" and not self.terminating
 
 
+class Refusals(Struct, frozen=True, kw_only=True):
+    """What a gang has said no to in this plan."""
+
+    count: int = 0
+    last: str = ""  # its own sentence
+    until: datetime | None = None  # it is left alone until then
+    left_out: bool = False  # it did not acknowledge in time, and declares that its nodes are left out then
+
+
 class Gang(Struct, frozen=True, kw_only=True):
     """All pods that must run together."""
 
@@ -130,6 +139,7 @@ class Gang(Struct, frozen=True, kw_only=True):
     min_runtime_seconds: int = 0  # declared time slice: nobody stops it sooner after its latest start
     ends_at: datetime | None = None  # when it ends by itself, as far as it says; None: unknown
     lane: str = ""  # storage that its checkpoints go to; at most so many gangs of a lane write at once
+    refusals: Refusals = Refusals()
 
     @property
     def earliest_stop(self) -> datetime | None:

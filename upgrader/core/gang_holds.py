@@ -24,7 +24,9 @@ def eviction_holds(world: World, gang: Gang) -> list[Found]:
     return [one for one in found if one is not None]
 
 
-def _undeclared(_: World, gang: Gang) -> Found | None:
+def _undeclared(world: World, gang: Gang) -> Found | None:
+    if gang.name in world.strategy.expendable:
+        return None  # the approval says so: it is stopped whether it can be asked or not
     if gang.method == "none":
         return (
             HoldReason.GANG_CANNOT_CHECKPOINT,
@@ -81,6 +83,28 @@ def _veto(_: World, gang: Gang) -> Found | None:
     return (
         HoldReason.VETOED,
         f"{gang.name} forbids any disruption by annotation {gang.veto}; it is waited for, or remove the annotation.",
+    )
+
+
+def _refuses(world: World, gang: Gang) -> Found | None:
+    said = gang.refusals
+    if said.left_out:
+        return (
+            HoldReason.NODES_LEFT_OUT,
+            (
+                f"{gang.name} did not acknowledge in time and declares on-deadline: skip-node; its nodes are left out "
+                "of this plan as long as it runs."
+            ),
+        )
+    if said.until is None or world.snapshot.taken_at >= said.until:
+        return None
+    times = "once" if said.count == 1 else f"{said.count} times"
+    return (
+        HoldReason.GANG_REFUSES,
+        (
+            f"{gang.name} has refused {times}; the last time: {said.last}. It trains on and is asked again after "
+            f"{said.until:%Y-%m-%d %H:%M:%S} UTC."
+        ),
     )
 
 
@@ -156,6 +180,7 @@ _CHECKS: tuple[Callable[[World, Gang], Found | None], ...] = (
     _already_stopped,
     _cannot_restart,
     _veto,
+    _refuses,
     _not_complete,
     _leaves_pool,
     _on_other_revision,

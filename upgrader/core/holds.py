@@ -26,6 +26,8 @@ class HoldReason(StrEnum):
     GANG_CANNOT_CHECKPOINT = "GangCannotCheckpoint"
     GANG_ALREADY_STOPPED = "GangAlreadyStopped"
     GANG_NOT_COMPLETE = "GangNotComplete"
+    GANG_REFUSES = "GangRefuses"
+    NODES_LEFT_OUT = "NodesLeftOut"
     GANG_LEAVES_POOL = "GangLeavesPool"
     GANG_ON_OTHER_REVISION = "GangOnOtherRevision"
     CANNOT_RESTART = "CannotRestart"

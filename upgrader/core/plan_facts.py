@@ -150,11 +150,12 @@ def troubles(view: PlanView) -> tuple[Trouble, ...]:
 
 
 def settled_nodes(
-    visits: tuple[VisitFacts, ...], retry: timedelta, now: datetime
+    visits: tuple[VisitFacts, ...], retry: timedelta, now: datetime, *, held: frozenset[str] = frozenset()
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Nodes that this plan does not take again, and those that it leaves alone for a while.
 
     A node whose closure was let go is tried again after `retry`; one that failed in the visit is a person's.
+    `held`: visits that were let go since a gang said no; that gang keeps their nodes waiting, as long as it is there.
     """
     latest = {visit.node: visit for visit in sorted(visits, key=lambda one: one.batch)}
     settled, cooling = set(), set()
@@ -164,6 +165,6 @@ def settled_nodes(
         # A node that was given back stays settled: the cache may still show it as it was before.
         if visit.phase is NodePhase.SUCCEEDED or visit.failure not in LET_GO:
             settled.add(node)
-        elif visit.ended_at is not None and now < visit.ended_at + retry:
+        elif visit.name not in held and visit.ended_at is not None and now < visit.ended_at + retry:
             cooling.add(node)
     return frozenset(settled), frozenset(cooling)

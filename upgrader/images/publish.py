@@ -82,6 +82,13 @@ def push_kubelet(registry: str, *, tag: str, version: str, binary: Path, progres
     return asyncio.run(_push_all(registry, {f"kubelet:{tag}": layout}, progress))[f"kubelet:{tag}"]
 
 
+def push_trainer(registry: str, *, progress: Progress) -> str:
+    """The trainer's image, which has Python and workload.py, pushed; `name@sha256:...`. Errors as `push_product`."""
+    with Images(progress) as made:
+        layout = made.trainer()
+    return asyncio.run(_push_all(registry, {"trainer": layout}, progress))["trainer"]
+
+
 async def _push_all(registry: str, layouts: Mapping[str, Layout], progress: Progress) -> dict[str, str]:
     async with RegistryClient(insecure=(registry,)) as client:
         pushed = {}

@@ -24,9 +24,10 @@ from upgrader.core.errors import (
     TwoBudgetsError,
     UnreachableError,
 )
+from upgrader.core.replies import Ran, Reply
 from upgrader.kube import events
 from upgrader.kube.connect import Access, Login
-from upgrader.kube.refusals import ExpiredError
+from upgrader.kube.refusals import ExpiredError, is_status, refusal
 from upgrader.kube.transport import Call, Transport
 from upgrader.telemetry import metrics
 
@@ -154,7 +155,40 @@ class KubeCluster:
     async def read_file(self, pod: Pod, container: str, path: str) -> bytes | None:
         """See ports.Cluster. The container needs `sh` and `cat`."""
         marker = secrets.token_hex(16)  # of this reading only, so that no file can contain it
-        command = ("sh", "-c", 'cat -- "$1" && printf %s "$2"', "sh", path, marker)
+        said = await self._exec(pod, container, ("sh", "-c", 'cat -- "$1" && printf %s "$2"', "sh", path, marker))
+        return said.removesuffix(marker.encode()) if said is not None and said.endswith(marker.encode()) else None
+
+    async def run(self, pod: Pod, container: str, argv: Sequence[str], env: Mapping[str, str]) -> Ran | None:
+        """See ports.Cluster. The container needs `sh`."""
+        marker = secrets.token_hex(16)
+        variables = (f"{name}={value}" for name, value in env.items())
+        # The exit code comes with the output: that of the connection may say success where it was cut off.
+        said = await self._exec(pod, container, ("sh", "-c", _RUN, "sh", marker, *variables, "--", *argv))
+        output, found, code = (said or b"").rpartition(f"\n{marker} ".encode())
+        return Ran(output=output, code=int(code)) if found and code.isdigit() else None
+
+    async def call(self, pod: Pod, method: str, endpoint: str, body: object = None) -> Reply | None:
+        """See ports.Cluster: through the API server's proxy, so that pods need no route from here."""
+        rest = endpoint.lstrip(":0123456789")
+        port = endpoint.removesuffix(rest)
+        where = f"{PODS.path(f'{pod.metadata.name}{port}', pod.metadata.namespace, 'proxy')}{rest}"
+        call = Call(method=method, path=where, body=body)
+        async with self._reading:
+            try:
+                said = await self._transport.reply(call, LARGEST_FILE)
+            except UnreachableError:
+                return None
+        if said is None:
+            return None
+        status, headers, text = said
+        if status >= 400 and is_status(text):  # said by the API server, for the pod
+            if status in (401, 403, 404):
+                raise refusal(status, headers, text, call.asked)
+            return None
+        after = headers.get("Retry-After", "")
+        return Reply(status=status, body=text, retry_after_seconds=int(after) if after.isdecimal() else None)
+
+    async def _exec(self, pod: Pod, container: str, command: Sequence[str]) -> bytes | None:
         query = (
             ("container", container),
             *(("command", part) for part in command),
@@ -162,8 +196,7 @@ class KubeCluster:
         )
         where = PODS.path(pod.metadata.name, pod.metadata.namespace, "exec")
         async with self._reading:
-            said = await self._transport.output(where, query, LARGEST_FILE)
-        return said.removesuffix(marker.encode()) if said is not None and said.endswith(marker.encode()) else None
+            return await self._transport.output(where, query, LARGEST_FILE)
 
     # ---- writing
 
@@ -295,6 +328,9 @@ EVENTS: ResourceKind[Event] = ResourceKind(
 )
 
 _MANAGED = (("fieldManager", FIELD_MANAGER),)
+_RUN = (
+    'marker=$1; shift; while [ "$1" != -- ]; do export "$1"; shift; done; shift; "$@"; printf "\\n%s %d" "$marker" "$?"'
+)
 _NOT_APPLICABLE = "the server rejected our request due to an error in our request"
 
 

@@ -35,6 +35,8 @@ class Details(Struct, frozen=True, rename="camel"):
 
 
 class Status(Struct, frozen=True, rename="camel"):
+    kind: str = ""
+    api_version: str = ""
     message: str = ""
     reason: str = ""
     details: Details | None = None
@@ -66,6 +68,12 @@ def refusal(code: int, headers: Mapping[str, str], body: bytes, asked: str) -> U
         return kind(brief, details=details, resolution=resolution)
     kind = UnreachableError if code >= 500 else ClusterError
     return kind(f"the API server answered {code}", details=details)
+
+
+def is_status(body: bytes) -> bool:
+    """Whether an answer is the API server's own word, and not that of a pod behind its proxy."""
+    status = _status(body)
+    return (status.kind, status.api_version) == ("Status", "v1")
 
 
 def _status(body: bytes) -> Status:

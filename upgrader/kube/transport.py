@@ -6,7 +6,7 @@ CPU of decoding the few fields that we read.
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -49,6 +49,7 @@ class Transport:
 
     def __init__(self, configuration: Any, relogin: Callable[[], Awaitable[None]]) -> None:  # noqa: ANN401 - untyped package
         self._relogin = relogin
+        configuration.trace_configs = [_no_redirects()]
         self._client: Any = ApiClient(configuration)
         self._client.user_agent = f"gpu-upgrader/{__version__}"
         self._sockets: Any = WsApiClient(configuration)
@@ -121,22 +122,44 @@ class Transport:
             return None
         return bytes(said)
 
+    async def reply(self, call: Call, limit: int) -> tuple[int, Mapping[str, str], bytes] | None:
+        """Whatever a pod answers through the API server: status, headers, body; None when that is too much.
+
+        Raises:
+            UnreachableError: no answer came in time.
+        """
+        self._farewells = True
+        body = bytearray()
+        async with self._opened(call, aiohttp.ClientTimeout(total=REQUEST_SECONDS)) as response:
+            with _silence_is_unreachable(call.asked):
+                async for part in response.content.iter_chunked(1 << 16):
+                    body += part
+                    if len(body) > limit:
+                        return None
+            return response.status, response.headers, bytes(body)
+
     @asynccontextmanager
-    async def _answer(self, call: Call, patience: aiohttp.ClientTimeout) -> AsyncIterator[Any]:
-        """The raw response to a call that was accepted, body unread."""
+    async def _opened(self, call: Call, patience: aiohttp.ClientTimeout) -> AsyncIterator[Any]:
+        """The raw response to a call, body unread."""
         raw = await self._send(call, patience)
         if raw.status == 401:
             raw.release()
             await self._relogin()
             raw = await self._send(call, patience)
         try:
+            yield raw
+        finally:
+            _let_go(raw)
+
+    @asynccontextmanager
+    async def _answer(self, call: Call, patience: aiohttp.ClientTimeout) -> AsyncIterator[Any]:
+        """The raw response to a call that was accepted, body unread."""
+        async with self._opened(call, patience) as raw:
             if not 200 <= raw.status < 300:
                 with _silence_is_unreachable(call.asked):
                     body = bytes(await raw.read())
                 raise refusal(raw.status, raw.headers, body, call.asked)
             yield raw
-        finally:
-            _let_go(raw)
 
     async def _send(self, call: Call, patience: aiohttp.ClientTimeout) -> Any:  # noqa: ANN401 - untyped package
         method, url, headers, body, _ = await self._client.param_serialize(
@@ -150,6 +173,21 @@ class Transport:
         with _silence_is_unreachable(call.asked):
             answer = await self._client.call_api(method, url, headers, body, _request_timeout=patience)
         return answer.response
+
+
+class RedirectedError(aiohttp.ClientError):
+    """Somebody wants us to go elsewhere, with our credentials."""
+
+
+def _no_redirects() -> aiohttp.TraceConfig:
+    """A pod behind the API server's proxy could else send us, as ourselves, to any object of the API server."""
+
+    async def refuse(*_: object) -> None:
+        raise RedirectedError("the answer was a redirect, which is never followed")
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_redirect.append(refuse)
+    return trace
 
 
 def _let_go(response: Any) -> None:  # noqa: ANN401 - untyped package

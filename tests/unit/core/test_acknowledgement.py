@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.support.world import START
-from upgrader.core.acknowledgement import Answer, Judgement, Verdict, ephemeral, judge
+from upgrader.core.acknowledgement import Answer, Asked, Judgement, Verdict, ephemeral, judge
 from upgrader.core.fleet import MemberFacts
 
 STOP_BEFORE = START + timedelta(seconds=600)
@@ -31,13 +31,17 @@ def answer(uid, **changes):
     return Answer(**{**said, **changes})
 
 
+def later(seconds):
+    return START + timedelta(seconds=seconds)
+
+
 BOTH = (member("a"), member("b"))
 SAID = (answer("a"), answer("b"))
 
 
-def judged(*, members=("a", "b"), present=BOTH, answers=SAID, wanted=2, now=START):
-    asked = {"members": members, "request_id": 7, "wanted": wanted, "stop_before": STOP_BEFORE}
-    return judge(present=present, answers=answers, now=now, **asked)
+def judged(*, members=("a", "b"), present=BOTH, answers=SAID, wanted=2, now=START, **terms):
+    asked = Asked(members=members, request_id=7, asked_at=START, stop_before=STOP_BEFORE, **terms)
+    return judge(asked, present=present, answers=answers, wanted=wanted, now=now)
 
 
 CASES = {
@@ -80,6 +84,60 @@ CASES = {
     "a refusal of an earlier asking is no refusal": (
         {"answers": (answer("a"), answer("b", request_id=6, refused="no"))},
         Judgement(verdict=Verdict.WRONG_REQUEST, message="train-b answers request 6, asked was 7; it does not count"),
+    ),
+    "a refusal that says for how long": (
+        {"answers": (answer("a", refused="no", retry_after_seconds=60), answer("b", refused="no"))},
+        Judgement(verdict=Verdict.REFUSED, message="train-a refuses: no", retry_after_seconds=60),
+    ),
+    "of two refusals the longer one": (
+        {
+            "answers": (
+                answer("a", refused="soon", retry_after_seconds=60),
+                answer("b", refused="late", retry_after_seconds=900),
+            )
+        },
+        Judgement(verdict=Verdict.REFUSED, message="train-b refuses: late", retry_after_seconds=900),
+    ),
+    "saved, training on, and so much may be lost": (
+        {"answers": (answer("a", parked=False), answer("b")), "max_loss_seconds": 300, "now": later(300)},
+        Judgement(verdict=Verdict.VALID, message="2 member(s) hold step 100, and may lose 300 s of work", step=100),
+    ),
+    "training on for longer than may be lost": (
+        {"answers": (answer("a", parked=False), answer("b")), "max_loss_seconds": 300, "now": later(301)},
+        Judgement(
+            verdict=Verdict.EXPIRED,
+            message="train-a trains on, and would lose more than 300 s of work; asked again",
+        ),
+    ),
+    "parking is over, and so much may be lost": (
+        {"max_loss_seconds": 3600, "now": later(601)},
+        Judgement(verdict=Verdict.VALID, message="2 member(s) parked at step 100", step=100),
+    ),
+    "what may be lost does not make steps equal": (
+        {"answers": (answer("a", parked=False), answer("b", step=101)), "max_loss_seconds": 300},
+        Judgement(
+            verdict=Verdict.UNEQUAL_STEPS, message="members acknowledge different steps: train-a 100, train-b 101"
+        ),
+    ),
+    "the leader speaks for all": (
+        {"answers": (answer("b"),), "leader": "b"},
+        Judgement(verdict=Verdict.VALID, message="2 member(s) parked at step 100, by the word of train-b", step=100),
+    ),
+    "only the leader speaks for all": (
+        {"answers": (answer("a"),), "leader": "b"},
+        Judgement(verdict=Verdict.WAITING, message="train-b has not answered yet"),
+    ),
+    "what others say beside the leader does not count": (
+        {"answers": (answer("a", refused="no"), answer("b")), "leader": "b"},
+        Judgement(verdict=Verdict.VALID, message="2 member(s) parked at step 100, by the word of train-b", step=100),
+    ),
+    "the leader speaks only for the members that were asked": (
+        {"present": (member("b"), member("c")), "answers": (answer("b"),), "leader": "b"},
+        Judgement(verdict=Verdict.REPLACED, message="train-c joined since the gang was asked; asked again later"),
+    ),
+    "a leader that has ended speaks for nobody": (
+        {"present": (member("a"), member("b", phase="Succeeded")), "answers": (answer("b"),), "leader": "b"},
+        Judgement(verdict=Verdict.REPLACED, message="the member that answers for all has ended; asked again later"),
     ),
     "saved, and training on": (
         {"answers": (answer("a", parked=False), answer("b"))},
@@ -142,7 +200,8 @@ def test_a_gangs_answers_are_judged(changes, expected):
 
 
 def test_every_verdict_has_its_sentence():
-    assert {expected.verdict for _, expected in CASES.values()} == set(Verdict)
+    said_by_the_approval = {Verdict.EXPENDABLE}
+    assert {expected.verdict for _, expected in CASES.values()} == set(Verdict) - said_by_the_approval
 
 
 PLACES = {

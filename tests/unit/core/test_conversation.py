@@ -192,7 +192,7 @@ CASES = {
     "the stop, judged once more": (
         view(R.STOPPING),
         DRAINING,
-        go(R.STOPPING, "Stopping", "stopping at step 100", GangAct.STOP),
+        go(R.STOPPING, "Stopping", "stopping; acknowledged step 100", GangAct.STOP),
     ),
     "an answer that cannot be read right now holds the stop": (
         view(R.STOPPING, answers=(answer("a"),)),

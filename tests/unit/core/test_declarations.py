@@ -133,7 +133,83 @@ FILE_NEEDS = (
     "It declares file, but container trainer of pod train-1 does not mount the downward API with checkpoint-request "
     "and park-seconds at /etc/gpu-upgrader/ and a volume at /run/checkpoint/."
 )
+COMMAND = '["/app/save"]'
+SHARING = member("train-0", "a", answers_mounted=True, shares_processes=True)
 TABLE = {
+    "exec with a command": (Declared(method="exec", command=COMMAND), [BARE], by("exec", command=("/app/save",))),
+    "exec without a command": (
+        Declared(method="exec"),
+        [BARE],
+        Method(
+            problem="It declares exec, but its checkpoint-command is missing; write a JSON list such as "
+            '["/app/save", "--now"].'
+        ),
+    ),
+    "exec with a line for a shell": (
+        Declared(method="exec", command="save --now"),
+        [BARE],
+        Method(
+            problem="It declares exec, but its checkpoint-command 'save --now' is no such list; write a JSON list such "
+            'as ["/app/save", "--now"].'
+        ),
+    ),
+    "http with port and path": (
+        Declared(method="http", endpoint=":8080/v1/checkpoint"),
+        [BARE],
+        by("http", endpoint=":8080/v1/checkpoint"),
+    ),
+    "http with a port alone": (Declared(method="http", endpoint=":80"), [BARE], by("http", endpoint=":80")),
+    "http without an endpoint": (
+        Declared(method="http"),
+        [BARE],
+        Method(
+            problem="It declares http, but its checkpoint-endpoint is missing; write port and path, such as "
+            ":8080/checkpoint."
+        ),
+    ),
+    **{
+        f"http at {wrong}": (
+            Declared(method="http", endpoint=wrong),
+            [BARE],
+            Method(
+                problem=f"It declares http, but its checkpoint-endpoint {wrong!r} is none; write port and path, such "
+                "as :8080/checkpoint."
+            ),
+        )
+        for wrong in ("8080", ":0/x", ":99999/x", ":80/../../secrets", ":80/x?y", "http://elsewhere/", ":80/%2e%2e")
+    },
+    "signal with a place for the answer": (
+        Declared(method="signal", signal="SIGUSR1"),
+        [member("train-0", "a", mounted=False, answers_mounted=True)],
+        by("signal", signal="SIGUSR1"),
+    ),
+    "signal without a place for the answer": (
+        Declared(method="signal", signal="SIGUSR1"),
+        [BARE],
+        Method(
+            problem="It declares signal, but pod train-1 does not mount a volume at /run/checkpoint/ for the answer."
+        ),
+    ),
+    "a signal that ends programs": (
+        Declared(method="signal", signal="SIGKILL"),
+        [MOUNTED],
+        Method(
+            problem="It declares signal, but its checkpoint-signal 'SIGKILL' is none of SIGUSR1, SIGUSR2, SIGHUP, "
+            "SIGCONT, SIGURG, SIGWINCH, SIGALRM."
+        ),
+    ),
+    "no signal at all": (
+        Declared(method="signal"),
+        [MOUNTED],
+        Method(problem="It declares signal, but its checkpoint-signal is missing."),
+    ),
+    "signal where process 1 is another": (
+        Declared(method="signal", signal="SIGUSR1"),
+        [SHARING],
+        Method(
+            problem="It declares signal, but pod train-0 shares its process namespace: process 1 is not its program."
+        ),
+    ),
     "nothing declared": (Declared(timeout="nonsense"), [MOUNTED], Method()),
     "file with its mounts": (Declared(method="file"), [MOUNTED], by("file")),
     "with its longest checkpoint": (

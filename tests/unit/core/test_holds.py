@@ -1,10 +1,14 @@
 """What keeps nodes and gangs from being visited, as word and as sentence."""
 
+from datetime import timedelta
+
 import pytest
 
 from tests.support.facts import NEW, OLD, gang, image, member, node, snapshot, target
 from tests.support.forecasts import NEXT_KERNEL, H, foresee, holds, shape
+from tests.support.world import START
 from upgrader.core.closures import closure_name
+from upgrader.core.fleet import Refusals
 from upgrader.core.forecast import (
     Hold,
     Summary,
@@ -44,6 +48,33 @@ GANG_HOLDS = {
             "ml/Job/x was stopped by this plan once and runs on nodes that are not upgraded; it is not stopped again. "
             "It is "
             "waited for until it ends, or restart it on upgraded nodes yourself."
+        ),
+    ),
+    "refused once and is left alone": (
+        {"refusals": Refusals(count=1, last="x-0 refuses: no", until=START + timedelta(seconds=1))},
+        {},
+        H.GANG_REFUSES,
+        (
+            "ml/Job/x has refused once; the last time: x-0 refuses: no. It trains on and is asked again after "
+            "2026-11-21 09:00:01 UTC."
+        ),
+    ),
+    "refused again and again": (
+        {"refusals": Refusals(count=7, last="x-0 refuses: no", until=START + timedelta(hours=1))},
+        {},
+        H.GANG_REFUSES,
+        (
+            "ml/Job/x has refused 7 times; the last time: x-0 refuses: no. It trains on and is asked again after "
+            "2026-11-21 10:00:00 UTC."
+        ),
+    ),
+    "did not answer in time and wants to be left out then": (
+        {"refusals": Refusals(left_out=True)},
+        {},
+        H.NODES_LEFT_OUT,
+        (
+            "ml/Job/x did not acknowledge in time and declares on-deadline: skip-node; its nodes are left out of this "
+            "plan as long as it runs."
         ),
     ),
     "is being stopped by another plan": (

@@ -82,6 +82,33 @@ async def rollout(ending: str) -> set[Use]:
     return rig.cluster.uses
 
 
+async def spoken_to_by_http() -> set[Use]:
+    """A job that is called at its endpoint refuses at first."""
+    rig = Rig()
+    for number in range(2):
+        rig.fleet.node(f"gpu-{number}")
+    rig.image("1.0")
+    rig.image("2.0")
+    rig.stack(rig.spec("1.0"))
+    await rig.settle()
+    rig.fleet.job("gang", members=2, method="http")
+    declared = {names.ANNOTATION_ENDPOINT: ":8080/checkpoint"}
+    change = {"spec": {"template": {"metadata": {"annotations": declared}}}}
+    rig.cluster.store.change(JOBS, "gang", change, JOBS_IN)
+    await rig.until(lambda: rig.fleet.trainers["gang"].step > 10)
+    rig.plan("up", rig.stack(rig.spec("2.0")), checkpoint={"retrySeconds": 60})
+    rig.fleet.trainers["gang"].answers = lambda pod, request, _: {
+        "requestId": request,
+        "podUid": pod["metadata"]["uid"],
+        "step": 0,
+        "refused": "no",
+    }
+    await rig.until(lambda: bool(rig.requests()) and rig.requests()[0].status.reason == "Refused")
+    rig.fleet.trainers["gang"].answers = None
+    await rig.until(lambda: rig.over("up"), 3000)
+    return rig.cluster.uses
+
+
 async def repaired() -> set[Use]:
     """A node is installed at the second attempt, and what is left of the first is deleted."""
     rig = Rig()
@@ -177,7 +204,8 @@ def uses() -> set[Use]:
     that cannot be installed at first, for one that is deleted, to owners of each kind, to what is past, and by a
     person's order.
     """
-    runs = (rollout("Go"), rollout("AbortAndUndo"), repaired(), bereft(), switched(), aged(), ordered())
+    asked = (rollout("Go"), rollout("AbortAndUndo"), spoken_to_by_http())
+    runs = (*asked, repaired(), bereft(), switched(), aged(), ordered())
     return set().union(*(asyncio.run(one) for one in runs))
 
 

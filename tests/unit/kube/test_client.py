@@ -10,12 +10,13 @@ from yarl import URL
 
 from tests.support.http import json, write_kubeconfig
 from tests.support.waiting import eventually
-from upgrader.api.kubernetes import ObjectMeta
+from upgrader.api.kubernetes import ObjectMeta, Pod
 from upgrader.api.resources import GPU_STACKS, NODES, PODS
 from upgrader.core.errors import (
     ClusterError,
     ConflictError,
     LostLeadershipError,
+    NotFoundError,
     ThrottledError,
     TwoBudgetsError,
     UnreachableError,
@@ -293,3 +294,52 @@ async def test_eight_files_are_read_at_a_time(cluster, stub):
         assert len(open_now) == module.READS_AT_ONCE
         release.set()
     assert len(open_now) == 20
+
+
+MEMBER = Pod(metadata=ObjectMeta(name="p1", namespace="ml", uid="u1"))
+
+
+async def test_a_pod_is_called_through_the_api_server(cluster, stub):
+    stub.answers = [json({"step": 7}, status=409, **{"Retry-After": "60"})]
+    reply = await cluster.call(MEMBER, "POST", ":8080/checkpoint", {"requestId": 7})
+    assert (reply.status, stdjson.loads(reply.body), reply.retry_after_seconds) == (409, {"step": 7}, 60)
+    method, path, body, _ = stub.requests[0]
+    assert (method, path) == ("POST", "/api/v1/namespaces/ml/pods/p1:8080/proxy/checkpoint")
+    assert stdjson.loads(body) == {"requestId": 7}
+
+
+async def test_a_query_reaches_the_pod(cluster, stub):
+    stub.answers = [json({}, status=204)]
+    assert (await cluster.call(MEMBER, "DELETE", ":80?requestId=7")).status == 204
+    assert stub.requests[0][1] == "/api/v1/namespaces/ml/pods/p1:80/proxy?requestId=7"
+
+
+UNREACHED = {"kind": "Status", "apiVersion": "v1", "code": 503, "message": "error trying to reach service"}
+
+
+async def test_what_the_api_server_says_in_place_of_a_pod_is_no_answer_of_it(cluster, stub):
+    gone = UNREACHED | {"code": 404, "details": {"name": "p1", "kind": "pods"}}
+    stub.answers = [json(UNREACHED, status=503), json(gone, status=404), json({"step": 1}, status=404)]
+    assert await cluster.call(MEMBER, "GET", ":80") is None
+    with pytest.raises(NotFoundError, match="pods p1 is not there"):
+        await cluster.call(MEMBER, "GET", ":80")
+    assert (await cluster.call(MEMBER, "GET", ":80")).status == 404
+
+
+async def test_a_right_that_is_missing_is_told(cluster, stub):
+    stub.answers = [json(UNREACHED | {"code": 403, "message": "pods proxy is forbidden"}, status=403)]
+    with pytest.raises(ClusterError, match="does not allow this"):
+        await cluster.call(MEMBER, "GET", ":80")
+
+
+async def test_a_pod_does_not_send_us_elsewhere_with_our_credentials(cluster, stub):
+    """A redirect to the API server itself would be followed as ourselves: to any object, by any verb."""
+    stub.answers = [json({}, status=307, Location="/api/v1/namespaces/kube-system/secrets/x"), json({"step": 1})]
+    assert await cluster.call(MEMBER, "DELETE", ":80") is None
+    assert len(stub.requests) == 1
+
+
+async def test_a_pod_that_says_too_much_says_nothing(cluster, stub, monkeypatch):
+    monkeypatch.setattr(module, "LARGEST_FILE", 100)
+    stub.answers = [json({"noise": "x" * 200})]
+    assert await cluster.call(MEMBER, "GET", ":80") is None

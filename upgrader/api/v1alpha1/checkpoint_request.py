@@ -23,6 +23,9 @@ class Member(Resource, frozen=True, kw_only=True):
     container: Annotated[Text, described("Container that answers.")]
 
 
+MethodName = Literal["file", "exec", "http", "signal", "api", "none"]
+
+
 class Placement(Resource, frozen=True, kw_only=True):
     left_behind: Annotated[list[str], described("Revisions that its pods must not meet.")] = []
     settled: Annotated[bool, described("Whether they run only on nodes that carry a revision.")] = False
@@ -40,7 +43,24 @@ class CheckpointRequestSpec(Resource, frozen=True, kw_only=True):
     closure: Annotated[str | None, described("Closure of the gang: its gangs are judged together.")] = None
     owner: Annotated[OwnerRef, described("What is switched off and on.")]
     members: Annotated[list[Member], described("Everybody who must acknowledge.")]
-    method: Annotated[Literal["file", "api"], described("How is asked and answered.")] = "file"
+    method: Annotated[MethodName, described("How is asked and answered; none: not at all, see expended.")] = "file"
+    fallbacks: Annotated[
+        list[MethodName], described("Methods tried next, in this order, where a member cannot be asked by this one.")
+    ] = []
+    command: Annotated[list[str], described("Command of the method exec.")] = []
+    endpoint: Annotated[str | None, described("Port and path of the method http, as :8080/checkpoint.")] = None
+    signal: Annotated[str | None, described("Signal of the method signal.")] = None
+    leader: Annotated[
+        Text | None, described("Uid of the member whose answer counts for all; everybody answers where there is none.")
+    ] = None
+    max_loss_seconds: Annotated[
+        int, Meta(description="While no more has passed since asking, answers count that are not parked.", ge=0)
+    ] = 0
+    timeout_seconds: Annotated[Seconds, described("Longest one checkpoint may take.")] = 1800
+    on_deadline: Annotated[
+        Literal["wait", "skip-node", "terminate"], described("What no acknowledgement in time means.")
+    ] = "wait"
+    lane: Annotated[str, described("Storage that the checkpoint goes to; empty where nobody knows.")] = ""
     request_id: Annotated[int, described("Grows with every asking.")]
     asked_at: Annotated[Timestamp, described("When this asking began.")]
     park_seconds: Annotated[Seconds, described("How long a member stays parked without a word.")]
@@ -61,6 +81,9 @@ class Ack(Resource, frozen=True, kw_only=True):
         False
     )
     refused: Annotated[str, described("Why the member refuses; empty where it does not.")] = ""
+    retry_after_seconds: Annotated[
+        Seconds | None, described("With a refusal: how long the gang wants to be left alone at least.")
+    ] = None
 
 
 class CheckpointRequestStatus(Resource, frozen=True, kw_only=True):
@@ -78,7 +101,15 @@ class CheckpointRequestStatus(Resource, frozen=True, kw_only=True):
         ),
     ] = []
     acknowledged_step: Annotated[int | None, described("Step that all members acknowledged.")] = None
+    marked_at: Annotated[Timestamp | None, described("When its turn in its lane came, and it was asked.")] = None
+    refused_at: Annotated[Timestamp | None, described("When the gang said no.")] = None
+    retry_after_seconds: Annotated[
+        Seconds | None, described("How long a gang that refused wants to be left alone at least.")
+    ] = None
     stopped_at: Annotated[Timestamp | None, described("When the stop was ordered.")] = None
+    expended: Annotated[
+        bool, described("Whether it was stopped without an acknowledgement, as the approval allows.")
+    ] = False
     restart_by: Annotated[Timestamp | None, described("When the gang is restarted whatever became of the visit.")] = (
         None
     )

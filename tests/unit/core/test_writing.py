@@ -1,0 +1,55 @@
+"""Turns in lanes: never more than fit, the longest first, and nobody for ever."""
+
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.world import START
+from upgrader.core.writing import Writer, turns
+
+
+def writer(request, lane="fast", timeout=60, over=None):
+    turn_over = None if over is None else START + timedelta(seconds=over)
+    return Writer(request=request, lane=lane, timeout_seconds=timeout, turn_over=turn_over)
+
+
+def test_without_lanes_anybody_may():
+    assert turns([writer("a"), writer("b")], 0, START) is None
+
+
+def test_the_longest_is_first_and_names_break_ties():
+    assert turns([writer("a"), writer("b", timeout=90)], 1, START) == {"b"}
+    assert turns([writer("b"), writer("a")], 1, START) == {"a"}
+
+
+def test_lanes_do_not_wait_for_each_other_and_who_names_none_shares_one():
+    assert turns([writer("a"), writer("b", lane="slow"), writer("c", lane=""), writer("d", lane="")], 1, START) == {
+        "a",
+        "b",
+        "c",
+    }
+
+
+def test_who_writes_keeps_its_turn_and_gives_its_place_back_when_it_took_too_long():
+    assert turns([writer("a", over=1), writer("b", timeout=90)], 1, START) == {"a"}
+    assert turns([writer("a", over=0), writer("b", timeout=90)], 1, START) == {"a", "b"}
+
+
+WRITERS = st.lists(
+    st.tuples(st.sampled_from(("fast", "slow", "")), st.integers(1, 3600), st.none() | st.integers(-60, 60)),
+    max_size=12,
+).map(lambda rows: [writer(f"r{n}", lane, timeout, over) for n, (lane, timeout, over) in enumerate(rows)])
+
+
+@given(WRITERS, st.integers(1, 4))
+def test_never_more_are_let_in_than_fit_and_no_place_stays_free(writers, width):
+    chosen = turns(writers, width, START)
+    for lane in {one.lane for one in writers}:
+        here = [one for one in writers if one.lane == lane]
+        writing = [one for one in here if one.turn_over is not None and one.turn_over > START]
+        new = [one for one in here if one.turn_over is None and one.request in chosen]
+        waiting = [one for one in here if one.request not in chosen]
+        assert not new or len(writing) + len(new) <= width
+        assert not waiting or len(writing) + len(new) >= width
+        assert all(a.timeout_seconds >= b.timeout_seconds for a in new for b in waiting)

@@ -1,0 +1,90 @@
+"""Way `exec`: the job's own command is run in the container, and what it prints is the answer.
+
+The command is run with the variables CHECKPOINT_REQUEST (a number), CHECKPOINT_PARK_SECONDS, CHECKPOINT_POD_UID (whom
+it is meant for) and CHECKPOINT_ACTION, one of:
+
+- `request`: make a checkpoint for this request and park; ends within seconds, the work goes on without it. Run again
+  under the same number it does nothing more. What it prints does not count.
+- `answer`: print what /run/checkpoint/ack.json would say; where it prints nothing, that file is read.
+- `progress`: print what /run/checkpoint/progress.json would say; where it prints nothing, that file is read.
+- `withdraw`: train on.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import structlog
+
+from upgrader.api.kubernetes import Pod
+from upgrader.api.v1alpha1 import CheckpointRequest
+from upgrader.checkpoint import marks
+from upgrader.checkpoint.answers import ACK, PROGRESS, Reader, by_pod, container_of, speakers
+from upgrader.core.acknowledgement import Answer
+from upgrader.core.errors import UnaskableError
+from upgrader.core.replies import Ran
+
+log = structlog.get_logger()
+
+NOT_RUN = {126: "cannot be run", 127: "is not there"}
+"""Exit codes of a shell that did not run the command at all."""
+
+
+class ExecWay:
+    """Fits reconcile.ports.Way."""
+
+    def __init__(self, pods: marks.Pods) -> None:
+        self._pods = pods
+        self._reader = Reader()
+
+    async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
+        """The mark comes after the command, so that one that was not run for certain is run again."""
+        todo = {pod.metadata.uid for pod in marks.unasked(request, pods)}
+        asked = speakers(request, [pod for pod in pods if pod.metadata.uid in todo])
+
+        async def begin(pod: Pod) -> bool | None:
+            ran = await self._run(request, pod, "request")
+            if ran is not None and ran.code in NOT_RUN:
+                command = request.spec.command[0]
+                raise UnaskableError(f"{command} {NOT_RUN[ran.code]} in pod {pod.metadata.name}")
+            if ran is None or ran.code:
+                how = "did not end in time" if ran is None else f"ended with {ran.code}"
+                log.warning("checkpoint command", pod=pod.metadata.name, how=how)
+                return None
+            return True
+
+        begun = await by_pod(asked, begin)
+        missed = {pod.metadata.uid for pod in asked} - begun.keys()
+        await marks.ask(self._pods, request, [pod for pod in pods if pod.metadata.uid not in missed])
+
+    async def withdraw(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
+        asked = speakers(request, marks.asked(request, pods))
+        # Whoever does not hear it trains on when its park-seconds are over.
+        await asyncio.gather(*(self._run(request, pod, "withdraw") for pod in asked))
+        await marks.withdraw(self._pods, request, pods)
+
+    async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Answer, ...]:
+        async def read(pod: Pod) -> Answer | None:
+            return self._reader.answer(pod, await self._said(request, pod, "answer", ACK), "answer")
+
+        return tuple((await by_pod(speakers(request, pods), read)).values())
+
+    async def progress(self, request: CheckpointRequest, pods: Sequence[Pod]) -> Mapping[str, int]:
+        async def read(pod: Pod) -> int | None:
+            return self._reader.progress(pod, await self._said(request, pod, "progress", PROGRESS), "progress")
+
+        return await by_pod(pods, read)
+
+    async def _said(self, request: CheckpointRequest, pod: Pod, action: str, path: str) -> bytes | None:
+        ran = await self._run(request, pod, action)
+        if ran is None or ran.code:
+            return None
+        return ran.output.strip() or await self._pods.read_file(pod, container_of(request, pod), path)
+
+    async def _run(self, request: CheckpointRequest, pod: Pod, action: str) -> Ran | None:
+        env = {
+            "CHECKPOINT_ACTION": action,
+            "CHECKPOINT_REQUEST": str(request.spec.request_id),
+            "CHECKPOINT_PARK_SECONDS": str(request.spec.park_seconds),
+            "CHECKPOINT_POD_UID": pod.metadata.uid,
+        }
+        return await self._pods.run(pod, container_of(request, pod), request.spec.command, env)

@@ -1,0 +1,119 @@
+"""Way `http`: the declared endpoint of each pod is called through the API server's proxy.
+
+- `POST`, `{"requestId": n, "podUid": "…", "parkSeconds": s}`: make a checkpoint and park. 202: accepted. 200 with the
+  acknowledgement: done. 409, with Retry-After and perhaps `{"refused": "why"}`: not now. Called again under the same
+  number it begins nothing more.
+- `GET`: 200 with the acknowledgement; 202, 204 or 404: not yet; 409 as above.
+- `GET …/progress`: 200 with the latest step.
+- `DELETE …?requestId=n`: train on.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import structlog
+
+from upgrader.api.kubernetes import Pod
+from upgrader.api.v1alpha1 import CheckpointRequest
+from upgrader.checkpoint import marks
+from upgrader.checkpoint.answers import Reader, by_pod, speakers
+from upgrader.core.acknowledgement import Answer
+from upgrader.core.errors import NotFoundError, UnaskableError
+from upgrader.core.replies import Reply
+
+log = structlog.get_logger()
+
+OK, ACCEPTED, NO_CONTENT, CONFLICT = 200, 202, 204, 409
+NOT_THERE = frozenset({404, 405, 501})
+LONGEST_RETRY_AFTER = 604800
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """What may come with 409."""
+
+    refused: str = ""
+
+
+class HttpWay:
+    """Fits reconcile.ports.Way."""
+
+    def __init__(self, pods: marks.Pods) -> None:
+        self._pods = pods
+        self._reader = Reader()
+        self._refused: dict[tuple[str, int], Answer] = {}
+        """Answers 409 to a POST. A controller that forgets them posts again, since such a member has no mark."""
+
+    async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
+        """The mark comes after the call, so that one that did not arrive for certain is made again."""
+        todo = {pod.metadata.uid for pod in marks.unasked(request, pods)}
+        asked = speakers(request, [pod for pod in pods if pod.metadata.uid in todo])
+
+        async def post(pod: Pod) -> bool | None:
+            spec = request.spec
+            body = {"requestId": spec.request_id, "podUid": pod.metadata.uid, "parkSeconds": spec.park_seconds}
+            try:
+                reply = await self._pods.call(pod, "POST", spec.endpoint or "", body)
+            except NotFoundError:
+                return None  # it went: the judgement will say that the gang has changed
+            if reply is None or reply.status in NOT_THERE:
+                how = "nobody listens" if reply is None else f"{reply.status} is the answer"
+                raise UnaskableError(f"{how} at {spec.endpoint} of pod {pod.metadata.name}")
+            if reply.status == CONFLICT:
+                self._refused[pod.metadata.uid, spec.request_id] = self._refusal(request, pod, reply)
+                return None
+            if reply.status not in {OK, ACCEPTED, NO_CONTENT}:
+                log.warning("checkpoint endpoint", pod=pod.metadata.name, status=reply.status)
+                return None
+            return True
+
+        accepted = await by_pod(asked, post)
+        missed = {pod.metadata.uid for pod in asked} - accepted.keys()
+        await marks.ask(self._pods, request, [pod for pod in pods if pod.metadata.uid not in missed])
+
+    async def withdraw(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
+        spec = request.spec
+        asked = speakers(request, marks.asked(request, pods))
+        where = f"{spec.endpoint}?requestId={spec.request_id}"
+        await asyncio.gather(*(self._call(pod, "DELETE", where) for pod in asked))
+        await marks.withdraw(self._pods, request, pods)
+        for member in spec.members:
+            self._refused.pop((member.uid, spec.request_id), None)
+
+    async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Answer, ...]:
+        async def get(pod: Pod) -> Answer | None:
+            refused = self._refused.get((pod.metadata.uid, request.spec.request_id))
+            if refused is not None:
+                return refused
+            reply = await self._call(pod, "GET", request.spec.endpoint or "")
+            if reply is None or reply.status not in {OK, CONFLICT}:
+                return None
+            if reply.status == CONFLICT:
+                return self._refusal(request, pod, reply)
+            return self._reader.answer(pod, reply.body, "answer")
+
+        return tuple((await by_pod(speakers(request, pods), get)).values())
+
+    async def progress(self, request: CheckpointRequest, pods: Sequence[Pod]) -> Mapping[str, int]:
+        async def get(pod: Pod) -> int | None:
+            reply = await self._call(pod, "GET", f"{(request.spec.endpoint or '').rstrip('/')}/progress")
+            return None if reply is None or reply.status != OK else self._reader.progress(pod, reply.body, "progress")
+
+        return await by_pod(pods, get)
+
+    async def _call(self, pod: Pod, method: str, where: str) -> Reply | None:
+        try:
+            return await self._pods.call(pod, method, where)
+        except NotFoundError:
+            return None
+
+    def _refusal(self, request: CheckpointRequest, pod: Pod, reply: Reply) -> Answer:
+        said = self._reader.decode(pod, reply.body, Refusal, "refusal")
+        after = reply.retry_after_seconds
+        return Answer(
+            pod_uid=pod.metadata.uid,
+            request_id=request.spec.request_id,
+            step=0,
+            refused=said.refused if said is not None and said.refused else "not now",
+            retry_after_seconds=min(after, LONGEST_RETRY_AFTER) if after else None,
+        )

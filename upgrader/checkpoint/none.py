@@ -1,0 +1,25 @@
+"""Way `none`: nobody is asked and nobody answers; for gangs that the approval names expendable."""
+
+from collections.abc import Mapping, Sequence
+
+from upgrader.api.kubernetes import Pod
+from upgrader.api.v1alpha1 import CheckpointRequest
+from upgrader.core.acknowledgement import Answer
+
+
+class NoWay:
+    """Fits reconcile.ports.Way."""
+
+    async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
+        del request, pods
+
+    async def withdraw(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
+        del request, pods
+
+    async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Answer, ...]:
+        del request, pods
+        return ()
+
+    async def progress(self, request: CheckpointRequest, pods: Sequence[Pod]) -> Mapping[str, int]:
+        del request, pods
+        return {}

@@ -1,0 +1,80 @@
+"""Way `signal`: the request is written into /run/checkpoint, then process 1 of the container gets the declared signal.
+
+The files are those of the downward API, `checkpoint-request` and `park-seconds`, so that a program reads the same
+whichever way it is asked. It is answered as by `file`. A request that is withdrawn empties the file; no signal follows,
+since a program may take each one for a request.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import structlog
+
+from upgrader.api.kubernetes import Pod
+from upgrader.api.v1alpha1 import CheckpointRequest
+from upgrader.checkpoint import marks
+from upgrader.checkpoint.answers import by_pod, container_of, speakers
+from upgrader.checkpoint.file import FileWay
+from upgrader.core.acknowledgement import Answer
+from upgrader.core.errors import UnaskableError
+from upgrader.core.replies import Ran
+
+log = structlog.get_logger()
+
+_WRITE = (
+    'cd /run/checkpoint && printf %s "$CHECKPOINT_PARK_SECONDS" >.park-seconds.new && '
+    "mv .park-seconds.new park-seconds && "
+    'printf %s "$CHECKPOINT_REQUEST" >.checkpoint-request.new && mv .checkpoint-request.new checkpoint-request'
+)
+ASK = ("sh", "-c", f'{_WRITE} && kill -s "$1" 1', "sh")
+WITHDRAW = (
+    "sh",
+    "-c",
+    'cd /run/checkpoint && [ "$(cat checkpoint-request)" = "$CHECKPOINT_REQUEST" ] && : >checkpoint-request',
+)
+
+
+class SignalWay:
+    """Fits reconcile.ports.Way."""
+
+    def __init__(self, pods: marks.Pods) -> None:
+        self._pods = pods
+        self._files = FileWay(pods)
+
+    async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
+        """The mark comes after the signal, so that one that was not sent for certain is sent again."""
+        todo = {pod.metadata.uid for pod in marks.unasked(request, pods)}
+        asked = speakers(request, [pod for pod in pods if pod.metadata.uid in todo])
+        name = (request.spec.signal or "").removeprefix("SIG")
+
+        async def send(pod: Pod) -> bool | None:
+            ran = await self._run(request, pod, (*ASK, name))
+            if ran is not None and ran.code:
+                raise UnaskableError(
+                    f"pod {pod.metadata.name} could not be sent {request.spec.signal}",
+                    details=f"exit code {ran.code}",
+                    resolution="It needs a writable /run/checkpoint, sh, and a process 1 that may be signalled.",
+                )
+            return None if ran is None else True
+
+        sent = await by_pod(asked, send)
+        missed = {pod.metadata.uid for pod in asked} - sent.keys()
+        await marks.ask(self._pods, request, [pod for pod in pods if pod.metadata.uid not in missed])
+
+    async def withdraw(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
+        asked = speakers(request, marks.asked(request, pods))
+        await asyncio.gather(*(self._run(request, pod, WITHDRAW) for pod in asked))
+        await marks.withdraw(self._pods, request, pods)
+
+    async def answers(self, request: CheckpointRequest, pods: Sequence[Pod]) -> tuple[Answer, ...]:
+        return await self._files.answers(request, pods)
+
+    async def progress(self, request: CheckpointRequest, pods: Sequence[Pod]) -> Mapping[str, int]:
+        return await self._files.progress(request, pods)
+
+    async def _run(self, request: CheckpointRequest, pod: Pod, command: Sequence[str]) -> Ran | None:
+        env = {
+            "CHECKPOINT_REQUEST": str(request.spec.request_id),
+            "CHECKPOINT_PARK_SECONDS": str(request.spec.park_seconds),
+        }
+        return await self._pods.run(pod, container_of(request, pod), command, env)
