@@ -95,20 +95,26 @@ def instant(text: str) -> datetime | None:
         return None
 
 
-def times(declared: Declared, starts: Iterable[datetime], limit: datetime | None = None) -> TimesDeclared:
+def times(
+    declared: Declared,
+    starts: Iterable[datetime],
+    limit: datetime | None = None,
+    estimate: datetime | None = None,
+) -> TimesDeclared:
     """The declared time slice and end of a gang.
 
     Args:
         declared: its annotations.
         starts: when its members' pods started; all its work is counted from the latest.
         limit: when its owner ends it whatever it declares (a Job's activeDeadlineSeconds).
+        estimate: when its owner thinks that it ends; where nothing is declared.
     """
     latest = max(starts, default=None)
     expected = seconds(declared.expected_runtime)
     ends = instant(declared.expected_completion)
     if ends is None and expected is not None and latest is not None:
         ends = timing.after(latest, expected)
-    known = [one for one in (ends, limit) if one is not None]
+    known = [one for one in (ends or estimate, limit) if one is not None]
     return TimesDeclared(min_runtime_seconds=span(declared.min_runtime) or 0, ends_at=min(known, default=None))
 
 
