@@ -62,8 +62,8 @@ def _jobset(work: Work, chains: Chains) -> int:
     return count
 
 
-def _children(work: Work, chains: Chains) -> int:
-    return sum(wanted(one, chains) for one in chains.children(work.owner.uid))
+def _trainjob(work: Work, chains: Chains) -> int:
+    return sum(_jobset(one, chains) for one in chains.children(work.owner.uid) if one.sort == JOBSET)
 
 
 def _mpijob(work: Work, _: Chains) -> int:
@@ -81,7 +81,7 @@ def _mpijob(work: Work, _: Chains) -> int:
 
 def _rayjob(work: Work, chains: Chains) -> int:
     """Its cluster as it is by now (an autoscaler changes that one only), else as it should be; and its submitter."""
-    of_jobs = sum(wanted(one, chains) for one in chains.children(work.owner.uid) if one.sort == JOB)
+    of_jobs = sum(_job(one, chains) for one in chains.children(work.owner.uid) if one.sort == JOB)
     clusters = [one for one in chains.children(work.owner.uid) if one.sort == RAYCLUSTER]
     if clusters:
         return of_jobs + sum(_ray(one.spec) for one in clusters)
@@ -117,7 +117,7 @@ def _leaderworkerset(work: Work, _: Chains) -> int:
 _COUNTS: Mapping[str, Callable[[Work, Chains], int]] = {
     JOB: _job,
     JOBSET: _jobset,
-    TRAINJOB: _children,
+    TRAINJOB: _trainjob,
     MPIJOB: _mpijob,
     RAYJOB: _rayjob,
     RAYCLUSTER: _raycluster,
