@@ -67,9 +67,15 @@ class Work(Struct, frozen=True, kw_only=True):
         return owner_kind(self.owner.kind, self.owner.api_version)
 
 
+def group_of(owner: Owner) -> str:
+    """API group of an owner; empty for the core group."""
+    group, slash, _ = owner.api_version.partition("/")
+    return group if slash else ""
+
+
 def sort_of(owner: Owner) -> str:
     """Group and kind of an owner."""
-    return f"{owner.api_version.partition('/')[0]}/{owner.kind}"
+    return f"{group_of(owner)}/{owner.kind}"
 
 
 def shown(owner: Owner) -> str:

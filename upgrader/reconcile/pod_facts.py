@@ -71,7 +71,7 @@ def _owner(reference: OwnerReference) -> Owner:
 def replicated(pod: Pod, around: Declared | None = None) -> bool:
     """Whether a pod may be evicted alone: its owner replaces it, and nobody declared how to ask it for a checkpoint.
 
-    `around`: what the pod's namespace declares.
+    `around`: what the pod's owners and namespace declare.
     """
     owner = controller_of(pod.metadata)
     asked_first = bool(nearest([declared(pod.metadata), around or Declared()]).method)

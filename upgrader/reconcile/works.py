@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from upgrader.api import names
-from upgrader.api.kubernetes import ObjectMeta, OwnerObject
+from upgrader.api.kubernetes import ObjectMeta, OwnerObject, Pod
 from upgrader.api.resources import ResourceKind, owner_resource
+from upgrader.core.declarations import Declared, nearest
 from upgrader.core.fleet import Owner
 from upgrader.core.owners import BETWEEN, BUILT_IN, OWNERS, ReadKind
-from upgrader.core.works import Work
+from upgrader.core.works import Work, group_of
 from upgrader.reconcile.pod_facts import controller_of, declared
 from upgrader.reconcile.ports import Cluster
 
 READ: tuple[ReadKind, ...] = (*OWNERS, *BETWEEN)
+_POD = ReadKind(kind="Pod", group="", version="v1", plural="pods")
+"""Leaders of a LeaderWorkerSet own the StatefulSets of their workers."""
 
 
 async def read_works(cluster: Cluster) -> tuple[Work, ...]:
@@ -29,9 +32,30 @@ async def read_works(cluster: Cluster) -> tuple[Work, ...]:
     return tuple(work_of(kind, one) for kind, found in zip(kinds, lists, strict=True) for one in found)
 
 
+async def declared_above(cluster: Cluster, pod: Pod) -> Declared:
+    """What the owners of one pod declare, the nearest first: each is read by itself, now.
+
+    Raises:
+        ClusterError: an owner was refused or did not come; it may declare what keeps its pods from being evicted.
+    """
+    served = await cluster.served()
+    found: list[Declared] = []
+    above, seen = controller_of(pod.metadata), {pod.metadata.uid}
+    while above is not None and above.uid not in seen:
+        seen.add(above.uid)
+        kind = next((one for one in (_POD, *READ) if (one.kind, one.group) == (above.kind, group_of(above))), None)
+        resource = _resource(kind, served) if kind is not None else None
+        one = await cluster.get(resource, above.name, pod.metadata.namespace) if resource is not None else None
+        if one is None or one.metadata.uid != above.uid:
+            break
+        found.append(declared(one.metadata))
+        above = controller_of(one.metadata)
+    return nearest(found)
+
+
 def _resource(kind: ReadKind, served: Mapping[tuple[str, str], tuple[str, ...]]) -> ResourceKind[OwnerObject] | None:
     """Where a kind is read: in the version that the table knows, else in the one that the API server prefers."""
-    if kind.group in BUILT_IN:
+    if kind.group in BUILT_IN or kind is _POD:
         return owner_resource(kind)
     versions: Sequence[str] = served.get((kind.group, kind.plural), ())
     if not versions:

@@ -1,15 +1,17 @@
 """Owners of pods as they come over the wire."""
 
+import msgspec
 import pytest
 
 from tests.support.cluster import FakeCluster
 from tests.support.observed import owned, owner, work
-from upgrader.api.resources import owner_resource
+from upgrader.api.kubernetes import Pod
+from upgrader.api.resources import PODS, owner_resource
 from upgrader.core.declarations import Declared
 from upgrader.core.errors import UnreachableError
 from upgrader.core.fleet import Owner
 from upgrader.core.owners import BETWEEN, OWNERS, ReadKind
-from upgrader.reconcile.works import READ, read_works
+from upgrader.reconcile.works import READ, declared_above, read_works
 
 STOPPED = "gpu-upgrader.io/stopped"
 CRON = Owner(kind="CronJob", name="nightly", uid="u", api_version="batch/v1")
@@ -99,3 +101,36 @@ async def test_nothing_is_guessed_where_a_list_does_not_come():
     cluster.reachable = False
     with pytest.raises(UnreachableError):
         await read_works(cluster)
+
+
+def controlled(kind, name, by=None, annotations=None):
+    references = []
+    if by is not None:
+        references = [{"kind": by[0].kind, "name": by[1], "uid": f"uid-{by[1]}", "controller": True}]
+        references[0]["apiVersion"] = by[0].api_version
+    meta = {"name": name, "namespace": "ml", "uid": f"uid-{name}", "annotations": annotations or {}}
+    return {"metadata": {**meta, "ownerReferences": references}}
+
+
+SETS = of_kind("StatefulSet", "apps")
+SERVED = of_kind("LeaderWorkerSet", "leaderworkerset.x-k8s.io")
+POD = ReadKind(kind="Pod", group="", version="v1", plural="pods")
+METHOD = {"gpu-upgrader.io/checkpoint-method": "file"}
+
+
+async def test_what_owners_of_one_pod_declare_is_read_up_to_the_topmost():
+    cluster = FakeCluster()
+    cluster.install(SERVED)
+    cluster.store.put(owner_resource(SERVED), controlled(SERVED, "x", annotations=METHOD))
+    cluster.store.put(owner_resource(SETS), controlled(SETS, "x-leaders", (SERVED, "x")))
+    cluster.store.put(PODS, controlled(POD, "x-0", (SETS, "x-leaders")) | {"spec": {"nodeName": "elsewhere"}})
+    cluster.store.put(owner_resource(SETS), controlled(SETS, "x-0-workers", (POD, "x-0")))
+    worker = msgspec.convert(controlled(POD, "x-0-1", (SETS, "x-0-workers")), Pod)
+    assert await declared_above(cluster, worker) == Declared(method="file")
+
+
+async def test_an_owner_that_is_gone_or_unknown_declares_nothing():
+    cluster = FakeCluster()
+    replicas = ReadKind(kind="ReplicaSet", group="apps", version="v1", plural="replicasets")
+    for kind, name in ((SETS, "gone"), (replicas, "web")):
+        assert await declared_above(cluster, msgspec.convert(controlled(POD, "p", (kind, name)), Pod)) == Declared()
