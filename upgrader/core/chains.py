@@ -31,6 +31,7 @@ class Chains:
         self._workloads: dict[str, Work] = {}
         self._children: dict[str, list[Work]] = {}
         self._known: dict[str, tuple[Link, ...]] = {}
+        self._declared: dict[str, Declared] = {}
         for work in everything:
             if work.sort == WORKLOAD:
                 for uid in work.owned_by:
@@ -61,6 +62,13 @@ class Chains:
 
     def declared(self, controller: Owner | None) -> Declared:
         """What owners declare, the nearest to the pod first, then Kueue's Workload."""
+        uid = controller.uid if controller is not None else ""
+        found = self._declared.get(uid)
+        if found is None:
+            found = self._declared[uid] = self._said(controller)
+        return found
+
+    def _said(self, controller: Owner | None) -> Declared:
         links = self.above(controller)
         workload = self.workload(link.owner.uid for link in reversed(links))
         works = [*(link.work for link in links), workload]

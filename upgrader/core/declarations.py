@@ -48,6 +48,9 @@ class Declared(Struct, frozen=True, kw_only=True):
     veto: str = ""
 
 
+NOTHING = Declared()
+
+
 class Method(Struct, frozen=True, kw_only=True):
     """How a gang is asked. An empty name means: it is not declared, or cannot be asked, then `problem` says why."""
 
@@ -66,9 +69,12 @@ class TimesDeclared(Struct, frozen=True, kw_only=True):
 
 def nearest(layers: Sequence[Declared]) -> Declared:
     """Each annotation from the first layer that has it: pod, then owner, then namespace."""
+    said = [layer for layer in layers if layer != NOTHING]
+    if len(said) < 2:  # nearly always, and there are thousands of pods
+        return said[0] if said else NOTHING
 
     def first(name: str) -> str:
-        return next((value for layer in layers if (value := getattr(layer, name))), "")
+        return next((value for layer in said if (value := getattr(layer, name))), "")
 
     return Declared(**{name: first(name) for name in Declared.__struct_fields__})
 

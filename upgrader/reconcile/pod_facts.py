@@ -6,7 +6,7 @@ from types import MappingProxyType
 from upgrader.api import names
 from upgrader.api.kubernetes import Container, DownwardVolume, ObjectMeta, OwnerReference, Pod, Volume, VolumeMount
 from upgrader.core.chains import Chains
-from upgrader.core.declarations import Declared, instant, nearest
+from upgrader.core.declarations import NOTHING, Declared, instant, nearest
 from upgrader.core.fleet import MemberFacts, Owner
 from upgrader.core.gangs import ENDED, REPLICATED, PodFacts
 from upgrader.core.resolution import PodMarks, Rule, resolve
@@ -53,6 +53,8 @@ def asked_id(pod: Pod) -> str:
 def declared(meta: ObjectMeta) -> Declared:
     """What an object's own annotations declare."""
     annotations = meta.annotations
+    if not annotations:
+        return NOTHING
     veto = next((name for name, value in names.ANNOTATIONS_VETO.items() if annotations.get(name) == value), "")
     said = {field: annotations.get(name, "").strip() for field, name in DECLARED.items()}
     return Declared(**said, veto=f"{veto}={names.ANNOTATIONS_VETO[veto]}" if veto else "")
