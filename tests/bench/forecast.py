@@ -15,9 +15,10 @@ from tests.support.facts import OLD, gang, image, node, snapshot, target
 from tests.support.world import START
 from upgrader.api import kubernetes as k
 from upgrader.api.v1alpha1 import DevicePluginSpec, DriverSpec, GpuStackSpec
-from upgrader.core.fleet import Gang, Snapshot
+from upgrader.core.fleet import Gang, Owner, Snapshot
 from upgrader.core.forecast import Forecast, forecast
 from upgrader.core.strategy import StrategyFacts
+from upgrader.core.works import Work
 from upgrader.reconcile.observe import Reading, snapshot_of
 
 RESOURCE = "nvidia.com/gpu"
@@ -59,7 +60,7 @@ def reading(seen: Snapshot) -> Reading:
         pods=[
             _pod(one.owner.name if one.owner else "", each.pod, each.node) for one in seen.gangs for each in one.members
         ],
-        jobs=[_job(one) for one in seen.gangs],
+        works=[_job(one) for one in seen.gangs],
         api_server_version="v1.36.0",
     )
 
@@ -82,7 +83,7 @@ def _node(name: str, key: str) -> k.Node:
 
 
 def _pod(owner: str, name: str, at: str) -> k.Pod:
-    reference = {"kind": "Job", "name": owner, "uid": f"uid-job-{owner}", "controller": True}
+    reference = {"kind": "Job", "apiVersion": "batch/v1", "name": owner, "uid": f"uid-job-{owner}", "controller": True}
     method = {"gpu-upgrader.io/checkpoint-method": "api"}
     return msgspec.convert(
         {
@@ -100,10 +101,10 @@ def _pod(owner: str, name: str, at: str) -> k.Pod:
     )
 
 
-def _job(one: Gang) -> k.Job:
+def _job(one: Gang) -> Work:
     name = one.owner.name if one.owner else ""
-    meta = {"name": name, "namespace": "ml", "uid": f"uid-job-{name}"}
-    return msgspec.convert({"metadata": meta, "spec": {"parallelism": one.wanted}}, k.Job)
+    owner = Owner(kind="Job", name=name, uid=f"uid-job-{name}")
+    return Work(owner=owner, namespace="ml", spec={"parallelism": one.wanted})
 
 
 def milliseconds(work: Callable[[], object]) -> float:

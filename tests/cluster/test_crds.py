@@ -25,6 +25,8 @@ REFUSED = [
     # kind, path of the rule, stored before (None: refused at once), field, value
     (MANAGED, "spec.kubelet", None, "spec.kubelet.artifact", None),
     (MANAGED, "spec.kubelet", None, "spec.kubelet.version", None),
+    (m.gpu_stack(), "spec.gangs", None, "spec.gangs", [{"label": "run", "regex": "a"}]),
+    (m.gpu_stack(), "spec.gangs", None, "spec.gangs", [{"label": "run"}, {}]),
     (m.upgrade_plan(), "spec.stack", m.upgrade_plan(), "spec.stack", "another"),
     (m.upgrade_plan(), "spec.targetRevision", m.upgrade_plan(), "spec.targetRevision", "another"),
     (ABORTING, "spec.run", ABORTING, "spec.run", "Go"),
@@ -47,6 +49,8 @@ INVALID = [
     (m.gpu_stack(), "spec.driver", None, "Required value"),
     (m.gpu_stack(), "spec.driver.version", "two words", "should match"),
     (m.gpu_stack(), "metadata.name", "n" * 64, "may not be more than 63|Too long"),
+    (m.gpu_stack(), "spec.gangs", [{"label": "two words"}], "should match"),
+    (m.gpu_stack(), "spec.gangs", [{"label": "run"}] * 17, "must have at most 16 items"),
     (m.upgrade_plan(), "spec.run", "Stop", "Unsupported value"),
     (m.upgrade_plan(), "spec.checkpoint.timeoutSeconds", 0, "should be greater than or equal to 1"),
     (m.upgrade_plan(), "spec.checkpoint.method", "file,shout", "should match"),

@@ -52,6 +52,12 @@ async def test_what_is_not_there_is_none(cluster, unique):
     assert await cluster.get(PODS, unique, "default") is None
 
 
+async def test_kinds_are_served_in_versions_and_what_is_not_installed_is_not_among_them(cluster):
+    served = await cluster.served()
+    assert (served["batch", "jobs"], served["apps", "statefulsets"]) == (("v1",), ("v1",))
+    assert ("example.org", "things") not in served
+
+
 async def test_what_was_created_can_be_read(cluster, unique):
     made = await cluster.create(GPU_STACKS, m.gpu_stack(unique))
     assert await cluster.get(GPU_STACKS, unique) == made

@@ -17,13 +17,13 @@ from tests.support.world import FakeClock
 from upgrader.api.kubernetes import Node, ObjectMeta, Pod
 from upgrader.api.resources import NODES, PDBS, PODS, ResourceKind
 from upgrader.core.errors import (
-    ClusterError,
     ConflictError,
     NotFoundError,
     ThrottledError,
     TwoBudgetsError,
     UnreachableError,
 )
+from upgrader.core.owners import ReadKind
 from upgrader.core.replies import Ran, Reply
 
 T = TypeVar("T")
@@ -73,6 +73,8 @@ class FakeCluster:
         self.store = ObjectStore(self.clock)
         self.reachable = True
         self.git_version = "v1.36.3"
+        self.installed: dict[tuple[str, str], tuple[str, ...]] = {}
+        """Kinds of others, by group and plural: the versions that are served."""
         self.writes: list[Write] = []
         self.uses: set[Use] = set()
         self.events: list[Event] = []
@@ -112,6 +114,14 @@ class FakeCluster:
             for found in self.store.all_stored(kind, namespace)
             if has_labels(found.value["metadata"].get("labels", {}), labels) and has_fields(found.value, fields)
         ]
+
+    def install(self, *kinds: ReadKind) -> None:
+        """Serve kinds of others, as if their definitions were applied."""
+        self.installed |= {(kind.group, kind.plural): (kind.version,) for kind in kinds}
+
+    async def served(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
+        self._reach("get", "/apis")
+        return {("batch", "jobs"): ("v1",), ("apps", "statefulsets"): ("v1",), **self.installed}
 
     async def version(self) -> str:
         self._reach("get", "/version")

@@ -6,9 +6,12 @@ import msgspec
 
 from tests.support.manifests import gpu_stack
 from upgrader.api import kubernetes as k
+from upgrader.api.resources import owner_resource
 from upgrader.api.v1alpha1 import GpuStack
-from upgrader.core.fleet import MemberFacts, NodeFacts
-from upgrader.core.gangs import JobFacts
+from upgrader.core.fleet import MemberFacts, NodeFacts, Owner
+from upgrader.core.owners import owner_kind
+from upgrader.core.works import Work
+from upgrader.reconcile.works import work_of
 
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
 
@@ -60,6 +63,8 @@ MOUNTS = [
 
 def pod(name="train-0", at="a", *, owner=("Job", "train"), volumes=VOLUMES, mounts=MOUNTS, gpus="8", **meta):
     references = [{"kind": owner[0], "name": owner[1], "uid": f"uid-{owner[1]}", "controller": True}] if owner else []
+    for one in references:
+        one["apiVersion"] = {"Job": "batch/v1"}.get(one["kind"], "apps/v1")
     trainer = {
         "name": "trainer",
         "volumeMounts": mounts,
@@ -92,8 +97,16 @@ def member(**changes):
     return MemberFacts(**{**values, **changes})
 
 
-def job(name="train", *, owner=None, annotations=None, labels=None, succeeded=0, **spec):
-    references = [{"kind": owner[0], "name": owner[1], "uid": "u", "controller": True}] if owner else []
+def owner(kind="Job", name="train", api_version="batch/v1"):
+    return Owner(kind=kind, name=name, uid=f"uid-{name}", api_version=api_version)
+
+
+def owned(kind="Job", name="train", *, api_version="batch/v1", by=(), annotations=None, labels=None, **body):
+    """An owner as it comes over the wire; `by`: who owns it, the first one controls it."""
+    references = [
+        {"kind": one.kind, "name": one.name, "uid": one.uid, "apiVersion": one.api_version, "controller": number == 0}
+        for number, one in enumerate(by)
+    ]
     meta = {
         "name": name,
         "namespace": "ml",
@@ -102,11 +115,11 @@ def job(name="train", *, owner=None, annotations=None, labels=None, succeeded=0,
         "annotations": annotations or {},
         "labels": labels or {},
     }
-    return wire({"metadata": meta, "spec": spec, "status": {"succeeded": succeeded}}, k.Job)
+    return work_of(owner_resource(owner_kind(kind, api_version)), wire({"metadata": meta, **body}, k.OwnerObject))
 
 
-def job_facts(**changes):
-    return JobFacts(**{"name": "train", "namespace": "ml", "uid": "uid-train", "wanted": 1, **changes})
+def work(**changes):
+    return Work(**{"owner": owner(), "namespace": "ml", **changes})
 
 
 def budget(selector, allowed=0):

@@ -25,6 +25,9 @@ TimeOfDay = Annotated[str, Meta(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
 TimeZone = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$")]
 _METHOD = "(file|exec|http|signal|api|none)"
 CheckpointMethods = Annotated[str, Meta(max_length=63, pattern=f"^{_METHOD}(, ?{_METHOD})*$")]
+LabelKey = Annotated[
+    str, Meta(max_length=317, pattern=r"^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$")
+]
 Seconds = Annotated[int, Meta(ge=1, le=604800)]
 Conditions = Annotated[list[Condition], Meta(extra_json_schema=keyed_by("type"))]
 Timestamp = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]

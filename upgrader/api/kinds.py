@@ -88,6 +88,11 @@ KINDS: tuple[CustomKind, ...] = (
                 "!self.manage || (has(self.version) && has(self.artifact))",
                 "a managed kubelet needs version and artifact (the image that carries the binary)",
             ),
+            Rule(
+                "spec.gangs",
+                "self.all(one, has(one.label) != has(one.regex))",
+                "a rule of who belongs together goes by label or by regex: name exactly one of them",
+            ),
         ),
     ),
     CustomKind(

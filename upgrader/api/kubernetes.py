@@ -141,8 +141,14 @@ class Volume(Wire, frozen=True, kw_only=True):
     azure_file: dict[str, Any] | None = None
 
 
+class SchedulingGroup(Wire, frozen=True, kw_only=True):
+    pod_group_name: str = ""
+
+
 class PodSpec(Wire, frozen=True, kw_only=True):
     node_name: str = ""
+    scheduling_group: SchedulingGroup | None = None
+    active_deadline_seconds: int | None = None
     containers: list[Container] = []
     init_containers: list[Container] = []
     volumes: list[Volume] = []
@@ -204,12 +210,10 @@ class JobSpec(Wire, frozen=True, kw_only=True):
     parallelism: int | None = None
     completions: int | None = None
     managed_by: str | None = None
-    active_deadline_seconds: int | None = None
     template: PodTemplate = PodTemplate()
 
 
 class JobStatus(Wire, frozen=True, kw_only=True):
-    start_time: str | None = None
     active: int = 0
     ready: int = 0
     terminating: int = 0
@@ -222,6 +226,14 @@ class Job(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta
     spec: JobSpec = JobSpec()
     status: JobStatus = JobStatus()
+
+
+class OwnerObject(Wire, frozen=True, kw_only=True):
+    """An owner of pods of any kind; what its spec and status mean, core.works says."""
+
+    metadata: ObjectMeta
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
 
 
 class LabelSelector(Wire, frozen=True, kw_only=True):

@@ -61,18 +61,13 @@ FINALIZER = f"{GROUP}/nothing-stopped-or-marked"
 # Read, never written.
 LABEL_KERNEL_NFD = "feature.node.kubernetes.io/kernel-version.full"
 LABEL_DRIVER_GFD = "nvidia.com/cuda.driver-version.full"
-LABELS_POD_GROUP = (
-    "scheduling.x-k8s.io/pod-group",  # coscheduling plugin
-    "kueue.x-k8s.io/pod-group-name",  # Kueue
-    "volcano.sh/job-name",  # Volcano
-)
-LABEL_KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"  # on a Job: Kueue suspends and resumes it
 LABELS_RANK = (  # place of a pod in its gang, as its owner counts
     "batch.kubernetes.io/job-completion-index",
     "training.kubeflow.org/replica-index",
     "leaderworkerset.sigs.k8s.io/worker-index",
     "apps.kubernetes.io/pod-index",
 )
+ANNOTATION_GROUP_TOTAL = "kueue.x-k8s.io/pod-group-total-count"  # on pods of a group: how many there are in all
 ANNOTATION_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 ANNOTATIONS_VETO = {  # values by which a pod or its owner forbids any disruption
     "karpenter.sh/do-not-disrupt": "true",

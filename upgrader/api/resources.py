@@ -7,6 +7,7 @@ from msgspec import Struct
 from upgrader.api import kubernetes as k
 from upgrader.api import v1alpha1 as v
 from upgrader.api.names import GROUP, VERSION
+from upgrader.core.owners import ReadKind
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -35,6 +36,18 @@ class ResourceKind(Struct, Generic[T_co], frozen=True, kw_only=True):
 def _kind(group: str, version: str, kind: str, type_: type[T_co], *, namespaced: bool = True) -> ResourceKind[T_co]:
     return ResourceKind(
         group=group, version=version, kind=kind, plural=f"{kind.lower()}s", namespaced=namespaced, type=type_
+    )
+
+
+def owner_resource(kind: ReadKind, version: str = "") -> ResourceKind[k.OwnerObject]:
+    """Where owners of a kind live; `version` is the served one, where that is another than the table names."""
+    return ResourceKind(
+        group=kind.group,
+        version=version or kind.version,
+        kind=kind.kind,
+        plural=kind.plural,
+        namespaced=True,
+        type=k.OwnerObject,
     )
 
 

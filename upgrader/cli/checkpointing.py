@@ -46,7 +46,7 @@ def checkpoint(session: Session, *, job: str, stack: str | None, timeout: int | 
 async def _gang(context: "Context", job: str, stack: str | None) -> "tuple[Gang, str]":
     from upgrader.cli import world  # noqa: PLC0415
     from upgrader.core.errors import ConfigurationError  # noqa: PLC0415
-    from upgrader.core.explain import find_gangs  # noqa: PLC0415
+    from upgrader.core.explain_gang import find_gangs  # noqa: PLC0415
 
     found = await world.stack_named(context, stack)
     target = await world.target_of(context, found)

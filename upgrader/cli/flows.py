@@ -12,6 +12,7 @@ from upgrader.cli import consent, pacing, world
 from upgrader.cli.consent import Consent
 from upgrader.cli.world import Wanted, World
 from upgrader.core import explain as explaining
+from upgrader.core import explain_gang
 from upgrader.core import saved as saving
 from upgrader.core.drift import NodeDrift
 from upgrader.core.drift import drift as find_drift
@@ -150,14 +151,14 @@ async def why(context: Context, subject: str) -> list[Explanation]:
             seen, already = await world.foresee(context, stack, target, StrategyFacts()), frozenset[str]()
         node = explaining.why_node(subject, seen.snapshot, seen.forecast, already=already)
         gangs = [
-            explaining.why_gang(name, seen.snapshot, seen.forecast)
-            for name in explaining.find_gangs(seen.snapshot, subject)
+            explain_gang.why_gang(name, seen.snapshot, seen.forecast)
+            for name in explain_gang.find_gangs(seen.snapshot, subject)
         ]
         found += [one for one in (node, *gangs) if one is not None]
     if not found:
         raise ConfigurationError(
             f"no stack selects a node {subject}, and no job of this name runs on one",
-            resolution="Jobs are named JOB, NAMESPACE/JOB or NAMESPACE/Job/JOB.",
+            resolution="Jobs are named JOB, NAMESPACE/JOB or NAMESPACE/KIND/JOB, by a pod or by any owner of it.",
         )
     return found
 

@@ -11,7 +11,7 @@ import msgspec
 from upgrader.core import timing
 from upgrader.core.declarations import seconds
 from upgrader.core.errors import ConfigurationError, StaleForecastError
-from upgrader.core.explain import find_gangs
+from upgrader.core.explain_gang import find_gangs
 from upgrader.core.fleet import Snapshot
 from upgrader.core.phases import OnFailure
 from upgrader.core.strategy import StrategyFacts, TopologyBudget, Weekday, Window

@@ -46,6 +46,9 @@ class Declared(Struct, frozen=True, kw_only=True):
     veto: str = ""
 
 
+NOTHING = Declared()
+
+
 class Method(Struct, frozen=True, kw_only=True):
     """How a gang is asked. An empty name means: it is not declared, or cannot be asked, then `problem` says why."""
 
@@ -64,9 +67,12 @@ class TimesDeclared(Struct, frozen=True, kw_only=True):
 
 def nearest(layers: Sequence[Declared]) -> Declared:
     """Each annotation from the first layer that has it: pod, then owner, then namespace."""
+    said = [layer for layer in layers if layer != NOTHING]
+    if len(said) < 2:  # nearly always, and there are thousands of pods
+        return said[0] if said else NOTHING
 
     def first(name: str) -> str:
-        return next((value for layer in layers if (value := getattr(layer, name))), "")
+        return next((value for layer in said if (value := getattr(layer, name))), "")
 
     return Declared(**{name: first(name) for name in Declared.__struct_fields__})
 
@@ -93,20 +99,26 @@ def instant(text: str) -> datetime | None:
         return None
 
 
-def times(declared: Declared, starts: Iterable[datetime], limit: datetime | None = None) -> TimesDeclared:
+def times(
+    declared: Declared,
+    starts: Iterable[datetime],
+    limit: datetime | None = None,
+    estimate: datetime | None = None,
+) -> TimesDeclared:
     """The declared time slice and end of a gang.
 
     Args:
         declared: its annotations.
         starts: when its members' pods started; all its work is counted from the latest.
         limit: when its owner ends it whatever it declares (a Job's activeDeadlineSeconds).
+        estimate: when its owner thinks that it ends; where nothing is declared.
     """
     latest = max(starts, default=None)
     expected = seconds(declared.expected_runtime)
     ends = instant(declared.expected_completion)
     if ends is None and expected is not None and latest is not None:
         ends = timing.after(latest, expected)
-    known = [one for one in (ends, limit) if one is not None]
+    known = [one for one in (ends or estimate, limit) if one is not None]
     return TimesDeclared(min_runtime_seconds=span(declared.min_runtime) or 0, ends_at=min(known, default=None))
 
 

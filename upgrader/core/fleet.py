@@ -138,6 +138,8 @@ class Gang(Struct, frozen=True, kw_only=True):
     veto: str = ""  # annotation by which its owner forbids any disruption
     min_runtime_seconds: int = 0  # declared time slice: nobody stops it sooner after its latest start
     ends_at: datetime | None = None  # when it ends by itself, as far as it says; None: unknown
+    resolved_by: str = ""  # what its members have in common, by which they were found to belong together
+    owners: tuple[Owner, ...] = ()  # everything above its members, the nearest first
     lane: str = ""  # storage that its checkpoints go to; at most so many gangs of a lane write at once
     refusals: Refusals = Refusals()
 

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 
+from upgrader.core import steering
 from upgrader.core.fleet import Gang
 from upgrader.core.holds import Found, HoldReason, World
+from upgrader.core.owners import OwnerKind, owner_kind
 
 
 def gang_holds(world: World, gang: Gang) -> list[Found]:
@@ -164,16 +166,26 @@ def _pdb(world: World, gang: Gang) -> Found | None:
     )
 
 
-def _placement(world: World, _: Gang) -> Found | None:
-    if world.snapshot.steering or world.strategy.placement_unguaranteed:
+def _placement(world: World, gang: Gang) -> Found | None:
+    row = owner_kind(gang.owner.kind, gang.owner.api_version) if gang.owner is not None else None
+    fixed = row is not None and not row.templates
+    # What the snapshot says holds for Jobs; other owners have rules of their own.
+    known = world.snapshot.steering if row is None or row.kind == "Job" else _possible(world, row)
+    if world.strategy.placement_unguaranteed or (known and not fixed):
         return None
+    what = (
+        f"{gang.name} cannot be steered to upgraded nodes: the templates of its {row.kind} stay as they are"
+        if row is not None and fixed
+        else "This cluster offers no way to steer a restarted gang to upgraded nodes (Kubernetes 1.36 does)"
+    )
     return (
         HoldReason.PLACEMENT_NOT_GUARANTEED,
-        (
-            "This cluster offers no way to steer a restarted gang to upgraded nodes (Kubernetes 1.36 does); "
-            "placementUnguaranteed in the approval allows to restart gangs all the same."
-        ),
+        f"{what}; placementUnguaranteed in the approval allows to restart gangs all the same.",
     )
+
+
+def _possible(world: World, row: OwnerKind) -> bool:
+    return steering.possible(row, world.snapshot.api_server_version)
 
 
 _CHECKS: tuple[Callable[[World, Gang], Found | None], ...] = (

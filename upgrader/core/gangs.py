@@ -1,16 +1,24 @@
-"""Who belongs together: pods and Jobs into gangs.
+"""Who belongs together: pods into gangs.
 
-First hit wins: pod-group label, Job by its uid, another controller, the pod alone. A gang counts where one of its pods
-asks for GPUs; its other pods are members too. Our own pods and pods that have ended never are.
+Which pods make one gang is a table of rules (core.resolution), by what it is stopped a look at its owners
+(core.switches). A gang counts where one of its pods asks for GPUs; its other pods are members too. Our own pods and
+pods that have ended never are.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct, structs
 
+from upgrader.core.chains import Chains
 from upgrader.core.declarations import Declared, nearest, times, usable
 from upgrader.core.fleet import Gang, MemberFacts, Owner, Terms
+from upgrader.core.owners import Switch
+from upgrader.core.remaining import estimate_of, limit_of
+from upgrader.core.resolution import RULES, Belonging, PodMarks, Rule, resolve
+from upgrader.core.switches import Switched, one_switch, parted, switch_of
+from upgrader.core.wanted import wanted
+from upgrader.core.works import suspended
 
 REPLICATED = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet"})
 """Controllers that replace a pod for ever: their undeclared pods are evicted one by one under their budget."""
@@ -22,109 +30,141 @@ class PodFacts(Struct, frozen=True, kw_only=True):
     """A pod, as far as it matters for who belongs together."""
 
     member: MemberFacts
-    controller: Owner | None = None
-    pod_group: str = ""
+    marks: PodMarks
     declared: Declared = Declared()  # its own annotations only
     ours: bool = False
+    group_total: int = 0  # pods that its group should have in all, those that succeeded too; 0: not said
+    active_deadline_seconds: int | None = None
 
 
-class JobFacts(Struct, frozen=True, kw_only=True):
-    """A Job: what is suspended to stop its pods."""
+class _Group(Struct, frozen=True, kw_only=True):
+    """Pods of one gang, by name."""
 
-    name: str
     namespace: str
-    uid: str
-    wanted: int  # pods that should run now, succeeded ones not counted
-    suspended: bool = False
-    stopped_by: str = ""
-    managed_by: str = ""  # what would undo our suspension (JobSet x, Kueue queue y); empty: nobody
-    declared: Declared = Declared()
-    ends_by: datetime | None = None  # when its controller ends it (activeDeadlineSeconds)
-
-
-class _Key(Struct, frozen=True, kw_only=True, order=True):
-    namespace: str
-    kind: str
-    name: str
-    uid: str = ""
+    belonging: Belonging
+    pods: tuple[PodFacts, ...]
+    switches: tuple[Switched, ...]
+    succeeded: int
 
 
 def gangs_of(
-    pods: Iterable[PodFacts], jobs: Iterable[JobFacts], namespaces: Mapping[str, Declared]
+    pods: Iterable[PodFacts],
+    chains: Chains,
+    namespaces: Mapping[str, Declared],
+    rules: Sequence[Rule] = RULES,
+    now: datetime | None = None,
 ) -> tuple[Gang, ...]:
     """All gangs that ask for GPUs, by name; the same whatever the order of pods.
 
-    `namespaces`: what each namespace declares for its jobs.
+    Args:
+        pods: those that ended count only for what they have finished.
+        chains: who owns them.
+        namespaces: what each namespace declares for its jobs.
+        rules: who belongs together, first hit wins.
+        now: what owners say about their remaining time counts while it is fresh; without it, it does not count.
     """
-    known = {job.uid: job for job in jobs}
-    groups: dict[_Key, list[PodFacts]] = {}
+    groups = _groups(pods, chains, namespaces, rules)
+    shared = parted(group.switches for group in groups)
+    return _distinct([_gang(group, chains, namespaces, shared, now) for group in groups])
+
+
+def _groups(
+    pods: Iterable[PodFacts], chains: Chains, namespaces: Mapping[str, Declared], rules: Sequence[Rule]
+) -> list[_Group]:
+    alive: dict[tuple[str, tuple[str, str]], list[tuple[Belonging, PodFacts]]] = {}
+    done: dict[tuple[str, tuple[str, str]], int] = {}
     for pod in pods:
-        if not pod.ours and pod.member.phase not in ENDED:
-            groups.setdefault(_key(pod), []).append(pod)
-    known = _with_parted(known, groups)
-    found = [
-        _gang(key, sorted(group, key=lambda pod: (pod.member.pod, pod.member.uid)), known, namespaces)
-        for key, group in groups.items()
-        if any(pod.member.gpus for pod in group)
-    ]
-    return _distinct(sorted(found, key=lambda gang: (gang.name, gang.members[0].uid)))
+        if pod.ours:
+            continue
+        found = _whole(resolve(pod.marks, chains, rules), pod, chains, namespaces)
+        key = (pod.member.namespace, found.key)
+        if pod.member.phase not in ENDED:
+            alive.setdefault(key, []).append((found, pod))
+        elif pod.member.phase == "Succeeded":
+            done[key] = done.get(key, 0) + 1
+    groups = []
+    for key, found_pods in alive.items():
+        if any(pod.member.gpus for _, pod in found_pods):
+            ordered = sorted(found_pods, key=lambda one: (one[1].member.pod, one[1].member.uid))
+            members = tuple(pod for _, pod in ordered)
+            switches = tuple(switch_of(pod.marks, chains) for pod in members)
+            groups.append(
+                _Group(
+                    namespace=key[0],
+                    belonging=ordered[0][0],
+                    pods=members,
+                    switches=switches,
+                    succeeded=done.get(key, 0),
+                )
+            )
+    return groups
 
 
-def _with_parted(jobs: Mapping[str, JobFacts], groups: Mapping[_Key, list[PodFacts]]) -> dict[str, JobFacts]:
-    # Suspending a Job ends all its pods: one whose pods are in several gangs would stop more than was asked.
-    seen: dict[str, set[_Key]] = {}
-    for key, group in groups.items():
-        for pod in group:
-            if pod.controller is not None:
-                seen.setdefault(pod.controller.uid, set()).add(key)
-    return {
-        uid: structs.replace(job, managed_by=job.managed_by or "several pod groups")
-        if len(seen.get(uid, ())) > 1
-        else job
-        for uid, job in jobs.items()
-    }
+def _whole(found: Belonging, pod: PodFacts, chains: Chains, namespaces: Mapping[str, Declared]) -> Belonging:
+    """Groups of a LeaderWorkerSet that are asked are stopped by its one switch, so all of them are one gang."""
+    if (
+        found.kind != "LeaderWorkerSet"
+        or found.key[0] != "LeaderWorkerSet"
+        or not _layer(pod, chains, namespaces).method
+    ):
+        return found
+    top = next(
+        (one.owner for one in reversed(chains.above(pod.marks.controller)) if one.owner.kind == found.kind), None
+    )
+    if top is None:
+        return found
+    because = f"the same owner ({top.kind} {top.name}), whose groups have one switch"
+    return Belonging(key=("LeaderWorkerSet", top.uid), kind=top.kind, name=top.name, because=because)
 
 
-def _key(pod: PodFacts) -> _Key:
-    namespace = pod.member.namespace
-    if pod.pod_group:
-        return _Key(namespace=namespace, kind="pod-group", name=pod.pod_group)
-    if pod.controller is not None:
-        return _Key(namespace=namespace, kind=pod.controller.kind, name=pod.controller.name, uid=pod.controller.uid)
-    return _Key(namespace=namespace, kind="Pod", name=pod.member.pod, uid=pod.member.uid)
+def _layer(pod: PodFacts, chains: Chains, namespaces: Mapping[str, Declared]) -> Declared:
+    """What is declared for a pod: by itself, by its owners, by its namespace; the nearest wins."""
+    own, space = pod.declared, namespaces.get(pod.member.namespace, Declared())
+    return nearest([own, chains.declared(pod.marks.controller), space])
 
 
-def _gang(key: _Key, pods: list[PodFacts], jobs: Mapping[str, JobFacts], namespaces: Mapping[str, Declared]) -> Gang:
+def _gang(
+    group: _Group,
+    chains: Chains,
+    namespaces: Mapping[str, Declared],
+    shared: Mapping[str, str],
+    now: datetime | None,
+) -> Gang:
+    pods, belonging = group.pods, group.belonging
     members = tuple(pod.member for pod in pods)
-    uids = {pod.controller.uid if pod.controller else "" for pod in pods}
-    owners = [jobs[uid] for uid in sorted(uids) if uid in jobs]
-    job = owners[0] if len(owners) == len(uids) == 1 else None
-    layers = [nearest([pod.declared, _of_owner(pod, jobs), namespaces.get(key.namespace, Declared())]) for pod in pods]
+    layers = [_layer(pod, chains, namespaces) for pod in pods]
     declared, same = layers[0], all(_alike(layer, layers[0]) for layer in layers)
     method = usable(declared, members)
-    replicated = not declared.method and all(pod.controller and pod.controller.kind in REPLICATED for pod in pods)
-    cannot_stop = _cannot_stop(key, pods, job)
+    replicated = not any(layer.method for layer in layers) and all(_replaced(pod, chains) for pod in pods)
+    switch = one_switch(belonging.name, belonging.kind, group.switches)
+    cannot_stop = "" if replicated else switch.problem or shared.get(switch.uid, "")
+    owners = _owners(pods, chains)
+    works = [work for owner in owners if (work := chains.work(owner.uid)) is not None]
+    works += [switch.work] if switch.work is not None and switch.work not in works else []
     starts = [member.started_at for member in members if member.started_at is not None]
-    said = times(declared, starts, min((one.ends_by for one in owners if one.ends_by), default=None))
+    estimate = estimate_of(works, now) if now is not None else None
+    said = times(declared, starts, limit=limit_of(works, _deadlines(pods)), estimate=estimate)
     return Gang(
-        name=f"{key.namespace}/{key.kind}/{key.name}",
-        namespace=key.namespace,
-        kind=key.kind,
+        name=f"{group.namespace}/{belonging.kind}/{belonging.name}",
+        namespace=group.namespace,
+        kind=belonging.kind,
         members=members,
-        owner=Owner(kind="Job", name=job.name, uid=job.uid) if job and not cannot_stop else None,
-        wanted=sum(one.wanted for one in owners) or len(members),
+        owner=switch.work.owner if switch.work is not None and not replicated and not cannot_stop else None,
+        wanted=len(members) if replicated else _wanted(group, chains),
         method=method.name if same else "",
         timeout_seconds=method.timeout_seconds if same else None,
         undeclared_because=method.problem if same else "Its members declare different ways of asking.",
         replicated=replicated,
-        stopped_by=next((one.stopped_by for one in owners if one.stopped_by), ""),
-        suspended=any(one.suspended for one in owners),
-        cannot_stop="" if replicated else cannot_stop,
+        stopped_by=next((one.stopped_by for one in works if one.stopped_by), ""),
+        suspended=any(suspended(one) for one in works),
+        cannot_stop=cannot_stop,
         veto=next((layer.veto for layer in layers if layer.veto), ""),
         terms=method.terms if same else Terms(),
         min_runtime_seconds=said.min_runtime_seconds,
         ends_at=said.ends_at,
         lane=declared.lane,
+        resolved_by=belonging.because,
+        owners=owners,
     )
 
 
@@ -133,34 +173,41 @@ def _alike(one: Declared, other: Declared) -> bool:
     return structs.replace(one, container=other.container, veto=other.veto) == other
 
 
-def _of_owner(pod: PodFacts, jobs: Mapping[str, JobFacts]) -> Declared:
-    job = jobs.get(pod.controller.uid) if pod.controller else None
-    return job.declared if job else Declared()
+def _replaced(pod: PodFacts, chains: Chains) -> bool:
+    """Whether its controller replaces it for ever and nothing above that would rather be stopped as a whole."""
+    controller = pod.marks.controller
+    if controller is None or controller.kind not in REPLICATED:
+        return False
+    works = [link.work for link in chains.above(controller) if link.work is not None]
+    return all(work.row is None or work.row.switch is Switch.REPLICAS for work in works)
 
 
-def _cannot_stop(key: _Key, pods: list[PodFacts], job: JobFacts | None) -> str:
-    if job is not None:
-        if not job.managed_by:
-            return ""
-        return (
-            f"Job {job.name} belongs to {job.managed_by}; only Jobs that stand for themselves can be suspended by us."
-        )
-    controllers = sorted({f"{pod.controller.kind} {pod.controller.name}" if pod.controller else "" for pod in pods})
-    if controllers == [""]:
-        return "Its pods have no controller that would make them again."
-    if len(controllers) > 1:
-        shown = ", ".join(name or "no controller at all" for name in controllers)
-        return f"Pod group {key.name} has pods of several owners ({shown}), which cannot be suspended in one write."
-    if controllers[0].startswith("Job "):
-        return f"Its {controllers[0]} is gone or was replaced by another of this name."
-    return f"Only Jobs can be suspended today, and its pods belong to {controllers[0]}."
+def _owners(pods: Iterable[PodFacts], chains: Chains) -> tuple[Owner, ...]:
+    """Everything above any of the pods, once each, the nearest first."""
+    links = (link for pod in pods for link in chains.above(pod.marks.controller))
+    return tuple({link.owner.uid: link.owner for link in links}.values())
+
+
+def _wanted(group: _Group, chains: Chains) -> int:
+    counted = {one.counted.owner.uid: one.counted for one in group.switches if one.counted is not None}
+    total = max(pod.group_total for pod in group.pods) - group.succeeded
+    return max(sum(wanted(work, chains) for work in counted.values()), total) or len(group.pods)
+
+
+def _deadlines(pods: Iterable[PodFacts]) -> list[tuple[datetime, int]]:
+    """When pods started that end by themselves, and after how many seconds."""
+    return [
+        (pod.member.started_at, pod.active_deadline_seconds)
+        for pod in pods
+        if pod.member.started_at is not None and pod.active_deadline_seconds is not None
+    ]
 
 
 def _distinct(gangs: list[Gang]) -> tuple[Gang, ...]:
     # Names are unique, except while pods of a deleted Job still end beside those of a new one with its name.
     count: dict[str, int] = {}
     distinct = []
-    for gang in sorted(gangs, key=lambda gang: (gang.name, gang.owner is None)):
+    for gang in sorted(gangs, key=lambda gang: (gang.name, gang.owner is None, gang.members[0].uid)):
         count[gang.name] = count.get(gang.name, 0) + 1
         distinct.append(gang if count[gang.name] == 1 else _numbered(gang, count[gang.name]))
     return tuple(sorted(distinct, key=lambda gang: gang.name))

@@ -23,13 +23,23 @@ class Switch(StrEnum):
     COMMAND = "command"  # another object says what to do
 
 
-class OwnerKind(Struct, frozen=True, kw_only=True):
-    """One kind of owner. Paths are keys from the object's root; `*` stands for every entry of a list or map."""
+class ReadKind(Struct, frozen=True, kw_only=True):
+    """A kind whose objects are read to learn who belongs together; `version` is read where the API server serves it."""
 
     kind: str
     group: str
     version: str
     plural: str
+
+    @property
+    def api_version(self) -> str:
+        """As in ownerReferences."""
+        return f"{self.group}/{self.version}"
+
+
+class OwnerKind(ReadKind, frozen=True, kw_only=True):
+    """One kind of owner. Paths are keys from the object's root; `*` stands for every entry of a list or map."""
+
     switch: Switch
     field: Path  # of the switch; empty where another object says it
     templates: tuple[Path, ...] = ()  # pod templates that steering changes; none: it cannot be steered so
@@ -44,11 +54,6 @@ class OwnerKind(Struct, frozen=True, kw_only=True):
     waiting: frozenset[str] = frozenset()  # words for: a queue does not let it run yet
     pod_label: str = ""  # on its pods; empty: they are found through its controller or its selector
     pod_value: Path = ("metadata", "name")  # where that label's value stands in the owner
-
-    @property
-    def api_version(self) -> str:
-        """As in ownerReferences."""
-        return f"{self.group}/{self.version}"
 
     @property
     def off_value(self) -> bool | int | None:
@@ -178,6 +183,12 @@ OWNERS: tuple[OwnerKind, ...] = (
         pod_label="leaderworkerset.sigs.k8s.io/name",
     ),
 )
+
+BETWEEN: tuple[ReadKind, ...] = (ReadKind(kind="RayCluster", group="ray.io", version="v1", plural="rayclusters"),)
+"""Kinds without a switch of their own that stand between an owner and its pods."""
+
+BUILT_IN = frozenset({"batch", "apps"})
+"""Groups that every API server serves."""
 
 
 def owner_kind(kind: str, api_version: str) -> OwnerKind | None:

@@ -27,6 +27,7 @@ from upgrader.core.errors import (
 from upgrader.core.replies import Ran, Reply
 from upgrader.kube import events
 from upgrader.kube.connect import Access, Login
+from upgrader.kube.discovery import DISCOVERY, Discovery, served_versions
 from upgrader.kube.refusals import ExpiredError, is_status, refusal
 from upgrader.kube.transport import Call, Transport
 from upgrader.telemetry import metrics
@@ -40,6 +41,7 @@ APPLY_PATCH = "application/apply-patch+yaml"
 PAGE_SIZE = 500
 LARGEST_FILE = 1 << 20
 VERSION_SECONDS = 300.0
+SERVED_SECONDS = 60.0
 READS_AT_ONCE = 8
 """Files read by exec at the same time: each is a connection through API server and kubelet."""
 
@@ -76,6 +78,8 @@ class KubeCluster:
         self._guard: Callable[[], None] | None = None
         self._version = ""
         self._version_until = 0.0
+        self._served: Mapping[tuple[str, str], tuple[str, ...]] = {}
+        self._served_until = 0.0
         self._reading = asyncio.Semaphore(READS_AT_ONCE)
 
     @classmethod
@@ -151,6 +155,14 @@ class KubeCluster:
             self._version = _decode(body, Version, "version").git_version
             self._version_until = time.monotonic() + VERSION_SECONDS
         return self._version
+
+    async def served(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
+        """See ports.Cluster."""
+        if time.monotonic() >= self._served_until:
+            body = await self._transport.read(Call(method="GET", path="/apis", accept=DISCOVERY))
+            self._served = served_versions(_decode(body, Discovery, "list of kinds"))
+            self._served_until = time.monotonic() + SERVED_SECONDS
+        return self._served
 
     async def read_file(self, pod: Pod, container: str, path: str) -> bytes | None:
         """See ports.Cluster. The container needs `sh` and `cat`."""

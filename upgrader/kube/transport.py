@@ -37,6 +37,7 @@ class Call(Struct, frozen=True, kw_only=True):
     query: tuple[tuple[str, str], ...] = ()
     body: Any = None
     content_type: str = JSON
+    accept: str = JSON
 
     @property
     def asked(self) -> str:
@@ -166,7 +167,7 @@ class Transport:
             call.method,
             call.path,
             query_params=list(call.query),
-            header_params={"Accept": JSON, "Content-Type": call.content_type},
+            header_params={"Accept": call.accept, "Content-Type": call.content_type},
             body=msgspec.to_builtins(call.body),
             auth_settings=["BearerToken"],
         )

@@ -10,17 +10,20 @@ from datetime import datetime
 import msgspec
 
 from upgrader.api import names
-from upgrader.api.kubernetes import Job, Namespace, Node, Pod, PodDisruptionBudget
-from upgrader.api.resources import DRIVER_IMAGES, JOBS, NAMESPACES, PDBS, PODS, UPGRADE_PLANS
+from upgrader.api.kubernetes import Namespace, Node, Pod, PodDisruptionBudget
+from upgrader.api.resources import DRIVER_IMAGES, NAMESPACES, PDBS, PODS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import DriverImage, GpuStack, GpuStackSpec, UpgradePlan
 from upgrader.core import steering, timing
+from upgrader.core.chains import Chains
 from upgrader.core.declarations import Declared, nearest
 from upgrader.core.disruption import DisruptionBudget, Requirement, Selector, blocked
 from upgrader.core.fleet import Gang, ImageFacts, NodeFacts, Snapshot, Target
-from upgrader.core.gangs import JobFacts, gangs_of
+from upgrader.core.gangs import gangs_of
 from upgrader.core.owners import owner_kind
 from upgrader.core.phases import DriverImagePhase, ends
+from upgrader.core.resolution import PodMarks, Rule, UserRule, rules_of
 from upgrader.core.revisions import with_revision
+from upgrader.core.works import Work
 from upgrader.reconcile.pod_facts import (
     asked_id,
     controller_of,
@@ -33,6 +36,7 @@ from upgrader.reconcile.pod_facts import (
     with_mates,
 )
 from upgrader.reconcile.ports import Cluster, Nodes
+from upgrader.reconcile.works import read_works
 
 __all__ = [
     "Reading",
@@ -41,7 +45,6 @@ __all__ = [
     "gpus_of",
     "image_facts",
     "in_pool",
-    "job_facts",
     "member_facts",
     "node_facts",
     "read_snapshot",
@@ -52,9 +55,6 @@ __all__ = [
 
 CLUSTER_NAMESPACE = "kube-system"
 """Its uid stands for the cluster: it is there from the beginning and is never made again."""
-
-JOB_CONTROLLER = "kubernetes.io/job-controller"
-"""What manages a Job that is managed by nobody else."""
 
 
 def target_of(spec: GpuStackSpec, stack: str) -> Target:
@@ -119,29 +119,6 @@ def image_facts(image: DriverImage) -> ImageFacts | None:
     )
 
 
-def job_facts(job: Job) -> JobFacts:
-    """A Job, and how many of its pods should run now."""
-    spec, succeeded = job.spec, job.status.succeeded
-    parallelism = 1 if spec.parallelism is None else spec.parallelism
-    left = (parallelism if spec.completions is None else spec.completions) - succeeded
-    return JobFacts(
-        name=job.metadata.name,
-        namespace=job.metadata.namespace,
-        uid=job.metadata.uid,
-        wanted=max(0, min(parallelism, left)),
-        suspended=spec.suspend,
-        stopped_by=_stopped_by(job),
-        managed_by=_managed_by(job),
-        declared=declared(job.metadata),
-        ends_by=_ends_by(job),
-    )
-
-
-def _ends_by(job: Job) -> datetime | None:
-    started, limit = job.status.start_time, job.spec.active_deadline_seconds
-    return timing.after(timing.parse(started), limit) if started and limit is not None else None
-
-
 def disruption_budget(budget: PodDisruptionBudget) -> DisruptionBudget:
     """A PodDisruptionBudget."""
     return DisruptionBudget(
@@ -157,7 +134,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     nodes: Mapping[str, Node]
     pods: Sequence[Pod] = ()
-    jobs: Sequence[Job] = ()
+    works: Sequence[Work] = ()  # owners of pods, and what owns those
     budgets: Sequence[PodDisruptionBudget] = ()
     images: Sequence[DriverImage] = ()
     namespaces: Sequence[Namespace] = ()
@@ -173,7 +150,7 @@ def snapshot_of(seen: Reading, spec: GpuStackSpec, resource: str, now: datetime,
     nodes = seen.nodes
     pool = {name: node_facts(node, resource) for name, node in nodes.items() if in_pool(node, spec)}
     others = [node_facts(node, resource) for name, node in nodes.items() if name not in pool]
-    gangs = [gang for gang in _gangs(seen, resource) if gang.nodes & pool.keys()]
+    gangs = [gang for gang in _gangs(seen, resource, rules_for(spec), now) if gang.nodes & pool.keys()]
     return Snapshot(
         cluster=next((one.metadata.uid for one in seen.namespaces if one.metadata.name == CLUSTER_NAMESPACE), ""),
         taken_at=now,
@@ -191,7 +168,7 @@ def snapshot_of(seen: Reading, spec: GpuStackSpec, resource: str, now: datetime,
 
 def _steering(api_server_version: str) -> bool:
     """Whether the template of a suspended Job can be changed; some other owners' can on any version."""
-    row = owner_kind("Job", JOBS.api_version)
+    row = owner_kind("Job", "batch/v1")
     return row is not None and steering.possible(row, api_server_version)
 
 
@@ -228,6 +205,7 @@ async def read_snapshot(
 
     Raises:
         ClusterError: the API server refused, or could not be reached.
+        ConfigurationError: a rule of the stack about who belongs together cannot be used.
     """
     known = nodes.snapshot()
     if known is None:
@@ -235,7 +213,7 @@ async def read_snapshot(
     seen = Reading(
         nodes=known,
         pods=await cluster.list(PODS),
-        jobs=await cluster.list(JOBS),
+        works=await read_works(cluster),
         budgets=await cluster.list(PDBS),
         images=await cluster.list(DRIVER_IMAGES),
         namespaces=await cluster.list(NAMESPACES),
@@ -245,39 +223,27 @@ async def read_snapshot(
     return snapshot_of(seen, stack.spec, target.resource_name, now, stack=stack.metadata.name)
 
 
-def _gangs(seen: Reading, resource: str) -> tuple[Gang, ...]:
-    works = [job_facts(job) for job in seen.jobs]
-    by_uid = {work.uid: work.declared for work in works}
+def rules_for(spec: GpuStackSpec) -> tuple[Rule, ...]:
+    """Who belongs together: the stack's own rules, then those that hold everywhere.
+
+    Raises:
+        ConfigurationError: one of its own cannot be used.
+    """
+    return rules_of(UserRule(label=one.label or "", regex=one.regex or "") for one in spec.gangs)
+
+
+def _gangs(seen: Reading, resource: str, rules: Sequence[Rule], now: datetime) -> tuple[Gang, ...]:
+    chains = Chains(seen.works, {pod.metadata.uid: controller_of(pod.metadata) for pod in seen.pods})
     spaces = {one.metadata.name: declared(one.metadata) for one in seen.namespaces}
 
-    def around(pod: Pod) -> Declared:
-        owner = controller_of(pod.metadata)
-        of_owner = by_uid.get(owner.uid, Declared()) if owner is not None else Declared()
-        return nearest([of_owner, spaces.get(pod.metadata.namespace, Declared())])
+    def around(pod: Pod, marks: PodMarks) -> Declared:
+        return nearest([chains.declared(marks.controller), spaces.get(pod.metadata.namespace, Declared())])
 
-    return gangs_of((pod_facts(pod, resource, around(pod)) for pod in with_mates(seen.pods, resource)), works, spaces)
-
-
-def _stopped_by(job: Job) -> str:
-    text = job.metadata.annotations.get(names.ANNOTATION_STOPPED, "")
-    try:
-        return msgspec.json.decode(text, type=_Stopped).plan or text
-    except msgspec.MsgspecError:
-        return text  # whoever wrote it: the Job carries a record of a stop
-
-
-class _Stopped(msgspec.Struct, frozen=True):
-    plan: str = ""
-
-
-def _managed_by(job: Job) -> str:
-    owner = controller_of(job.metadata)
-    if owner is not None and owner.kind != "CronJob":
-        return f"{owner.kind} {owner.name}"
-    queue = job.metadata.labels.get(names.LABEL_KUEUE_QUEUE)
-    if queue:
-        return f"Kueue's queue {queue}"
-    return job.spec.managed_by if job.spec.managed_by not in {None, JOB_CONTROLLER} and job.spec.managed_by else ""
+    found = (
+        pod_facts(pod, resource, around(pod, marks), marks)
+        for pod, marks in with_mates(seen.pods, chains, resource, rules)
+    )
+    return gangs_of(found, chains, spaces, rules, now)
 
 
 def _selector(budget: PodDisruptionBudget) -> Selector | None:

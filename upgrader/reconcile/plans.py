@@ -127,14 +127,21 @@ async def _read(context: Context, plan: UpgradePlan) -> Read:
     )
     if read.stack is None or read.target is None or ends(plan.status.phase) or not _needs_snapshot(read):
         return read
-    snapshot = await observe.read_snapshot(
-        context.cluster,
-        context.nodes,
-        read.stack,
-        read.target,
-        context.clock.now(),
-        api_server_version=await context.cluster.version(),
-    )
+    try:
+        snapshot = await observe.read_snapshot(
+            context.cluster,
+            context.nodes,
+            read.stack,
+            read.target,
+            context.clock.now(),
+            api_server_version=await context.cluster.version(),
+        )
+    except REFUSED as error:
+        if read.open_batch is None:
+            raise
+        # What was begun goes on: gangs that we stopped must not wait for a list that somebody else keeps from us.
+        log.warning("the world cannot be read", because=error.brief, details=error.details)
+        return read
     if snapshot is None or read.open_batch is not None:
         return replace(read, snapshot=snapshot)
     return _forecast(context, replace(read, snapshot=snapshot))

@@ -1,13 +1,15 @@
 """Pods as the rules see them: total functions from what the API server sends, nothing is fetched here."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from upgrader.api import names
 from upgrader.api.kubernetes import Container, DownwardVolume, ObjectMeta, OwnerReference, Pod, Volume, VolumeMount
-from upgrader.core.declarations import Declared, instant, nearest
+from upgrader.core.chains import Chains
+from upgrader.core.declarations import NOTHING, Declared, instant, nearest
 from upgrader.core.fleet import MemberFacts, Owner
 from upgrader.core.gangs import ENDED, REPLICATED, PodFacts
+from upgrader.core.resolution import PodMarks, Rule, resolve
 
 DECLARED = MappingProxyType(
     {
@@ -51,6 +53,8 @@ def asked_id(pod: Pod) -> str:
 def declared(meta: ObjectMeta) -> Declared:
     """What an object's own annotations declare."""
     annotations = meta.annotations
+    if not annotations:
+        return NOTHING
     veto = next((name for name, value in names.ANNOTATIONS_VETO.items() if annotations.get(name) == value), "")
     said = {field: annotations.get(name, "").strip() for field, name in DECLARED.items()}
     return Declared(**said, veto=f"{veto}={names.ANNOTATIONS_VETO[veto]}" if veto else "")
@@ -69,7 +73,7 @@ def _owner(reference: OwnerReference) -> Owner:
 def replicated(pod: Pod, around: Declared | None = None) -> bool:
     """Whether a pod may be evicted alone: its owner replaces it, and nobody declared how to ask it for a checkpoint.
 
-    `around`: what the pod's namespace declares.
+    `around`: what the pod's owners and namespace declare.
     """
     owner = controller_of(pod.metadata)
     asked_first = bool(nearest([declared(pod.metadata), around or Declared()]).method)
@@ -108,37 +112,51 @@ def member_facts(pod: Pod, resource: str, container: str = "") -> MemberFacts:
     )
 
 
-def pod_facts(pod: Pod, resource: str, around: Declared) -> PodFacts:
-    """A pod, as far as it matters for who belongs together. `around`: what its owner and namespace declare."""
-    own = declared(pod.metadata)
-    return PodFacts(
-        member=member_facts(pod, resource, nearest([own, around]).container),
-        controller=controller_of(pod.metadata),
-        pod_group=pod_group_of(pod),
-        declared=own,
-        ours=names.LABEL_COMPONENT in pod.metadata.labels,
+def marks_of(pod: Pod) -> PodMarks:
+    """What of a pod says whom it belongs to."""
+    meta, group = pod.metadata, pod.spec.scheduling_group
+    return PodMarks(
+        pod=meta.name,
+        uid=meta.uid,
+        namespace=meta.namespace,
+        labels=meta.labels,
+        annotations=meta.annotations,
+        scheduling_group=group.pod_group_name if group is not None else "",
+        controller=controller_of(meta),
     )
 
 
-def pod_group_of(pod: Pod) -> str:
-    """The pod group that a pod's labels name; empty where there is none."""
-    labels = pod.metadata.labels
-    return next((labels[name] for name in names.LABELS_POD_GROUP if labels.get(name)), "")
+def pod_facts(pod: Pod, resource: str, around: Declared, marks: PodMarks | None = None) -> PodFacts:
+    """A pod, as far as it matters for who belongs together.
+
+    Args:
+        pod: the pod.
+        resource: whose devices are GPUs.
+        around: what its owners and namespace declare.
+        marks: as marks_of() found them already.
+    """
+    own, total = declared(pod.metadata), pod.metadata.annotations.get(names.ANNOTATION_GROUP_TOTAL, "")
+    return PodFacts(
+        member=member_facts(pod, resource, nearest([own, around]).container),
+        marks=marks or marks_of(pod),
+        declared=own,
+        ours=names.LABEL_COMPONENT in pod.metadata.labels,
+        group_total=int(total) if total.isdecimal() else 0,
+        active_deadline_seconds=pod.spec.active_deadline_seconds,
+    )
 
 
-def with_mates(pods: Iterable[Pod], resource: str) -> list[Pod]:
-    """Pods that ask for GPUs and have not ended, and all in one pod group or under one controller with them."""
-    alive = [pod for pod in pods if pod.status.phase not in ENDED]
-    circles = {_circle(pod) for pod in alive if gpus_of(pod, resource)}
-    return [pod for pod in alive if _circle(pod) in circles]
-
-
-def _circle(pod: Pod) -> tuple[str, str]:
-    group = pod_group_of(pod)
-    if group:
-        return pod.metadata.namespace, f"group {group}"
-    owner = controller_of(pod.metadata)
-    return pod.metadata.namespace, owner.uid if owner is not None else pod.metadata.uid
+def with_mates(pods: Iterable[Pod], chains: Chains, resource: str, rules: Sequence[Rule]) -> list[tuple[Pod, PodMarks]]:
+    """Pods that belong together with one that asks for GPUs and has not ended, itself among them."""
+    found: dict[tuple[str, tuple[str, str]], list[tuple[Pod, PodMarks]]] = {}
+    counting = set()
+    for pod in pods:
+        marks = marks_of(pod)
+        key = (marks.namespace, resolve(marks, chains, rules).key)
+        found.setdefault(key, []).append((pod, marks))
+        if pod.status.phase not in ENDED and gpus_of(pod, resource):
+            counting.add(key)
+    return [one for key, group in found.items() if key in counting for one in group]
 
 
 def _asked(container: Container, resource: str) -> int:

@@ -78,6 +78,13 @@ class Cluster(Protocol):
         """The API server's gitVersion, as v1.36.3; asked once and kept."""
         ...
 
+    async def served(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
+        """Versions of each group and plural that the API server serves, the preferred first; kept for a minute.
+
+        A kind that is not among them is not installed: then there is no object of it.
+        """
+        ...
+
     async def event(
         self, regarding: ObjectMeta, kind: str, api_version: str, *, reason: str, message: str, warning: bool = False
     ) -> None:

@@ -128,6 +128,7 @@ def _claims(snapshot: Snapshot) -> frozenset[str]:
 
 async def _target(context: Context, stack: GpuStack) -> Target | str:
     try:
+        observe.rules_for(stack.spec)
         return await ensure_revision(context, stack)
     except RegistryError as error:
         return f"the registry did not answer, trying again: {error.brief}"

@@ -9,11 +9,12 @@ from upgrader.api import names
 from upgrader.api.resources import JOBS, NODES, PODS
 from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
 from upgrader.core import timing
-from upgrader.core.declarations import Declared
+from upgrader.core.declarations import Declared, nearest
 from upgrader.core.phases import NodePhase, VisitReason
 from upgrader.core.visit_facts import NodeView, OperandFacts, OtherPod
 from upgrader.reconcile import forced, observe
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.works import declared_above
 from upgrader.stack import errands, manifests
 
 OPERAND_PHASES = frozenset({"Pending", "Running", "Unknown"})
@@ -44,9 +45,22 @@ async def read_visit(
     if upgrade.status.phase is NodePhase.VISITING:
         name = manifests.visit_name(upgrade, reverting=upgrade.status.reverting)
         job = await context.cluster.get(JOBS, name, context.stack.namespace)
-    view = build_view(upgrade, node, pods, job, members, spaces)
+    around = {
+        pod.metadata.uid: await _around(context, pod, spaces)
+        for pod in pods
+        if pod.metadata.uid not in members and observe.gpus_of(pod, upgrade.spec.target.resource_name)
+    }
+    view = build_view(upgrade, node, pods, job, members, around)
     others = tuple(msgspec.structs.replace(pod, forced=pod.uid in free) for pod in view.others)
     return msgspec.structs.replace(view, others=others, forced=forced.orders(upgrade))
+
+
+async def _around(context: Context, pod: k.Pod, spaces: Mapping[str, Declared]) -> Declared:
+    """What is declared around a pod. Its owners are read only where it would be evicted if they said nothing."""
+    space = spaces.get(pod.metadata.namespace, Declared())
+    if not observe.replicated(pod, space):
+        return space
+    return nearest([await declared_above(context.cluster, pod), space])
 
 
 def build_view(
@@ -55,7 +69,7 @@ def build_view(
     pods: Sequence[k.Pod],
     job: k.Job | None,
     members: frozenset[str],
-    spaces: Mapping[str, Declared],
+    around: Mapping[str, Declared],
 ) -> NodeView:
     """The values that `core.visit.decide` works on; pure."""
     status, goal = upgrade.status, effective(upgrade)
@@ -82,7 +96,7 @@ def build_view(
         validate=errands.validate_errand(own, reverting=status.reverting),
         driver=_operand(pods, names.LABEL_IMAGE_KEY, goal.driver_key, status.phase, "driver"),
         plugin=_operand(pods, names.LABEL_IMAGE_KEY, goal.plugin_key, status.phase, "device-plugin"),
-        others=tuple(_others(upgrade, pods, members, spaces)),
+        others=tuple(_others(upgrade, pods, members, around)),
         not_evicted=status.eviction.message if status.eviction is not None else "",
         evict_after=timing.parse(status.eviction.not_before) if status.eviction is not None else None,
     )
@@ -106,7 +120,7 @@ def _ready(pod: k.Pod) -> bool:
 
 
 def _others(
-    upgrade: NodeUpgrade, pods: Sequence[k.Pod], members: frozenset[str], spaces: Mapping[str, Declared]
+    upgrade: NodeUpgrade, pods: Sequence[k.Pod], members: frozenset[str], around: Mapping[str, Declared]
 ) -> list[OtherPod]:
     resource = upgrade.spec.target.resource_name
     found = []
@@ -120,7 +134,7 @@ def _others(
                 namespace=pod.metadata.namespace,
                 uid=pod.metadata.uid,
                 member=pod.metadata.uid in members,
-                evictable=observe.replicated(pod, spaces.get(pod.metadata.namespace))
+                evictable=observe.replicated(pod, around.get(pod.metadata.uid))
                 and pod.metadata.deletion_timestamp is None,
                 before_boot=upgrade.spec.reason is VisitReason.BRING_BACK and _rejected(pod),
             )

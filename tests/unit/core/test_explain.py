@@ -5,7 +5,8 @@ import pytest
 from tests.support.facts import NEW, fresh_node, gang, member, node, snapshot, target
 from tests.support.forecasts import foresee_by
 from tests.support.world import START
-from upgrader.core.explain import Explanation, find_gangs, why_gang, why_node
+from upgrader.core.explain import Explanation, why_node
+from upgrader.core.explain_gang import why_gang
 from upgrader.core.forecast import forecast
 from upgrader.core.strategy import StrategyFacts, Window
 
@@ -80,46 +81,6 @@ def test_why_a_node(name, expected):
     assert why_node(name, WORLD, MADE, already=ALREADY) == expected
 
 
-GANGS = {
-    "ml/Job/train": Explanation(
-        subject="ml/Job/train",
-        verdict="ml/Job/train is stopped once, in batch 2, after all its members acknowledged a checkpoint.",
-        because=(
-            "It has 2 members with 16 GPUs on a, b.",
-            "It is asked at 2026-11-21T09:07:37Z; about 13 minutes without progress cost 3.3 GPU-hours.",
-            f"Node a is upgraded: {OLDER}",
-            f"Node b is upgraded: {OLDER}",
-        ),
-    ),
-    "ml/Job/web": Explanation(
-        subject="ml/Job/web",
-        verdict="Pods of ml/Job/web are evicted in batch 2, where their nodes are upgraded.",
-        because=("It has 1 member with 8 GPUs on g.", f"Node g is upgraded: {OLDER}"),
-    ),
-    "ml/Job/quiet": Explanation(
-        subject="ml/Job/quiet",
-        verdict="ml/Job/quiet is not stopped, and keeps its nodes from being upgraded.",
-        because=(QUIET, "It has 1 member with 8 GPUs on e."),
-    ),
-    "ml/Job/kept": Explanation(
-        subject="ml/Job/kept",
-        verdict="ml/Job/kept is not stopped now: its nodes are held by something else.",
-        because=(QUIET, SKIPPED, "It has 1 member with 8 GPUs on e."),
-    ),
-    "ml/Job/side": Explanation(
-        subject="ml/Job/side",
-        verdict="ml/Job/side is not stopped: none of its nodes is to be visited.",
-        because=("It has 1 member with 8 GPUs on d.",),
-    ),
-    "ml/Job/nobody": None,
-}
-
-
-@pytest.mark.parametrize(("name", "expected"), GANGS.items(), ids=GANGS.keys())
-def test_why_a_gang(name, expected):
-    assert why_gang(name, WORLD, MADE) == expected
-
-
 LATER = START + timedelta(hours=1)
 
 
@@ -131,11 +92,6 @@ def test_what_is_harvested():
         subject="a",
         verdict="Node a is upgraded when its jobs have ended by themselves, as are b; nobody is asked.",
         because=(ends, OLDER),
-    )
-    assert why_gang("ml/Job/soon", world, made) == Explanation(
-        subject="ml/Job/soon",
-        verdict="ml/Job/soon is not stopped: it ends by itself, and its nodes are upgraded then.",
-        because=(ends, "It has 2 members with 16 GPUs on a, b."),
     )
 
 
@@ -176,17 +132,3 @@ def test_long_lists_are_cut():
     found = why_node("a", world, made)
     assert found is not None
     assert found.verdict == "Node a is upgraded in batch 1 of 1, together with b, c, d, e, f and 2 more."
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    {
-        "the whole name": ("ml/Job/train", ("ml/Job/train",)),
-        "namespace and job": ("ml/train", ("ml/Job/train",)),
-        "the job alone": ("train", ("ml/Job/train", "web/Job/train")),
-        "nothing of this name": ("trai", ()),
-    }.values(),
-)
-def test_what_somebody_may_mean(text, names):
-    world = snapshot([], [gang("train", ["a"]), gang("train", ["b"], name="web/Job/train", namespace="web")])
-    assert find_gangs(world, text) == names

@@ -5,23 +5,43 @@ import pytest
 
 from tests.support.facts import member
 from tests.support.world import START
+from upgrader.core.chains import Chains
 from upgrader.core.declarations import Declared
 from upgrader.core.fleet import Gang, Owner, Terms
-from upgrader.core.gangs import JobFacts, PodFacts, gangs_of
+from upgrader.core.gangs import PodFacts, gangs_of
+from upgrader.core.resolution import PodMarks
+from upgrader.core.works import Work
 
 FILE = Declared(method="file")
 TRAIN = Owner(kind="Job", name="train", uid="uid-job-train")
+GROUP = "scheduling.x-k8s.io/pod-group"
 NO_CONTROLLER = "Its pods have no controller that would make them again."
 
 
 def pod(name, at="a", *, controller=TRAIN, group="", declared=FILE, ours=False, **changes):
-    return PodFacts(
-        member=member(name, at, **changes), controller=controller, pod_group=group, declared=declared, ours=ours
+    facts = member(name, at, **changes)
+    marks = PodMarks(
+        pod=name,
+        uid=facts.uid,
+        namespace=facts.namespace,
+        labels={**facts.labels, **({GROUP: group} if group else {})},
+        controller=controller,
     )
+    return PodFacts(member=facts, marks=marks, declared=declared, ours=ours)
 
 
-def job(name="train", wanted=1, **changes):
-    return JobFacts(**{"name": name, "namespace": "ml", "uid": f"uid-job-{name}", "wanted": wanted, **changes})
+def job(name="train", wanted=1, *, succeeded=0, suspended=False, **changes):
+    facts = {
+        "owner": Owner(kind="Job", name=name, uid=f"uid-job-{name}"),
+        "namespace": "ml",
+        "spec": {"parallelism": wanted, "completions": wanted, "suspend": suspended},
+        "status": {"succeeded": succeeded},
+    }
+    return Work(**{**facts, **changes})
+
+
+def found(pods, works=(), spaces=None):
+    return gangs_of(pods, Chains(works), spaces or {})
 
 
 def expected(name="ml/Job/train", kind="Job", members=("train-0",), owner=TRAIN, wanted=1, method="file", **changes):
@@ -34,13 +54,27 @@ def expected(name="ml/Job/train", kind="Job", members=("train-0",), owner=TRAIN,
         "wanted": wanted,
         "method": method,
         "terms": Terms(methods=(method,) if method not in {"", "none"} else ()),
+        "resolved_by": "the same owner (Job train)",
+        "owners": (TRAIN,),
     }
     return Gang(**{**facts, **changes})
 
 
-WEB = Owner(kind="ReplicaSet", name="web-5d", uid="uid-rs")
-DATABASE = Owner(kind="StatefulSet", name="db", uid="uid-sts")
-TORCH = Owner(kind="PyTorchJob", name="big", uid="uid-torch")
+def grouped(group="g", owner=None, **changes):
+    facts = {
+        "name": f"ml/pod-group/{group}",
+        "kind": "pod-group",
+        "owner": owner,
+        "resolved_by": f"label {GROUP}={group} (coscheduling)",
+    }
+    return expected(**{**facts, **changes})
+
+
+WEB = Owner(kind="ReplicaSet", name="web-5d", uid="uid-rs", api_version="apps/v1")
+DATABASE = Owner(kind="StatefulSet", name="db", uid="uid-sts", api_version="apps/v1")
+FLOW = Owner(kind="Workflow", name="nightly", uid="uid-wf", api_version="argoproj.io/v1alpha1")
+EVAL = Owner(kind="Job", name="eval", uid="uid-job-eval")
+TORCH = Owner(kind="PyTorchJob", name="big", uid="uid-torch", api_version="kubeflow.org/v1")
 NONE = Declared()
 SPARING = Declared(method="file", min_runtime="2h", expected_runtime="10h", lane="fast")
 
@@ -71,24 +105,18 @@ TABLE = {
     "a pod group with one Job under it has that owner": (
         [pod("train-0", group="g"), pod("train-1", group="g")],
         [job(wanted=2)],
-        [expected(name="ml/pod-group/g", kind="pod-group", members=["train-0", "train-1"], wanted=2)],
+        [grouped(members=["train-0", "train-1"], wanted=2, owner=TRAIN)],
     ),
     "a pod group of two Jobs cannot be stopped in one write": (
-        [
-            pod("train-0", group="g"),
-            pod("eval-0", group="g", controller=Owner(kind="Job", name="eval", uid="uid-job-eval")),
-        ],
+        [pod("train-0", group="g"), pod("eval-0", group="g", controller=EVAL)],
         [job(wanted=1), job("eval", wanted=1)],
         [
-            expected(
-                name="ml/pod-group/g",
-                kind="pod-group",
+            grouped(
                 members=["eval-0", "train-0"],
-                owner=None,
                 wanted=2,
-                cannot_stop="Pod group g has pods of several owners (Job eval, Job train), which cannot be "
-                "suspended in "
-                "one write.",
+                owners=(EVAL, TRAIN),
+                cannot_stop="Pod group g has pods of several owners (Job eval, Job train), which cannot be suspended "
+                "in one write.",
             )
         ],
     ),
@@ -96,11 +124,8 @@ TABLE = {
         [pod("train-0", group="g"), pod("extra", group="g", controller=None)],
         [job(wanted=1)],
         [
-            expected(
-                name="ml/pod-group/g",
-                kind="pod-group",
+            grouped(
                 members=["extra", "train-0"],
-                owner=None,
                 cannot_stop="Pod group g has pods of several owners (no controller at all, Job train), which cannot be "
                 "suspended in one write.",
             )
@@ -110,41 +135,86 @@ TABLE = {
         [pod("train-0", group="g"), pod("train-1", group="h")],
         [job(wanted=2)],
         [
-            expected(
-                name=f"ml/pod-group/{group}",
-                kind="pod-group",
+            grouped(
+                group,
                 members=[name],
-                owner=None,
                 wanted=2,
-                cannot_stop="Job train belongs to several pod groups; only Jobs that stand for themselves can be "
-                "suspended "
-                "by us.",
+                cannot_stop="Job train has pods in 2 gangs, and its one switch would stop them all.",
             )
             for group, name in (("g", "train-0"), ("h", "train-1"))
         ],
     ),
-    "a Job that something else suspends and resumes": (
+    "pods of its Job without GPUs that are in no group are not stopped twice by its switch": (
+        [pod("train-0", group="g"), pod("train-launcher", gpus=0)],
+        [job()],
+        [grouped(owner=TRAIN)],
+    ),
+    "a Job of something that we do not know": (
         [pod("train-0")],
-        [job(managed_by="JobSet big")],
+        [job(controller=FLOW)],
         [
             expected(
                 owner=None,
-                cannot_stop="Job train belongs to JobSet big; only Jobs that stand for themselves can be suspended "
-                "by us.",
+                owners=(
+                    TRAIN,
+                    Owner(kind="Workflow", name="nightly", uid="uid-wf", api_version="argoproj.io/v1alpha1"),
+                ),
+                cannot_stop="Job train belongs to Workflow nightly, which is not known here and may undo what is done "
+                "to it.",
             )
         ],
+    ),
+    "a CronJob makes Jobs, it resumes none": (
+        [pod("train-0")],
+        [job(controller=Owner(kind="CronJob", name="nightly", uid="uid-cron"))],
+        [expected()],
+    ),
+    "a Job in a queue of Kueue without a Workload": (
+        [pod("train-0")],
+        [job(labels={"kueue.x-k8s.io/queue-name": "q"})],
+        [
+            expected(
+                owner=None,
+                cannot_stop="Job train belongs to Kueue's queue q, and no Workload of it is to be seen.",
+            )
+        ],
+    ),
+    "a Job that another cluster's controller manages": (
+        [pod("train-0")],
+        [job(spec={"managedBy": "kueue.x-k8s.io/multikueue"})],
+        [
+            expected(
+                owner=None,
+                cannot_stop="Job train is managed by kueue.x-k8s.io/multikueue, which may undo what is done to it.",
+            )
+        ],
+    ),
+    "a Job that says that its usual controller manages it": (
+        [pod("train-0")],
+        [job(spec={"managedBy": "kubernetes.io/job-controller"})],
+        [expected()],
     ),
     "a pod alone cannot be restarted": (
         [pod("solo", controller=None)],
         [],
-        [expected(name="ml/Pod/solo", kind="Pod", members=["solo"], owner=None, cannot_stop=NO_CONTROLLER)],
+        [
+            expected(
+                name="ml/Pod/solo",
+                kind="Pod",
+                members=["solo"],
+                owner=None,
+                cannot_stop=NO_CONTROLLER,
+                resolved_by="it has no owner and names no group",
+                owners=(),
+            )
+        ],
     ),
     "pods of a Job that is gone": (
         [pod("train-0")],
         [],
         [expected(owner=None, cannot_stop="Its Job train is gone or was replaced by another of this name.")],
     ),
-    "a training kind that we cannot stop yet": (
+    "a training kind that we do not know": (
         [pod("big-0", controller=TORCH), pod("big-1", controller=TORCH)],
         [],
         [
@@ -154,7 +224,10 @@ TABLE = {
                 members=["big-0", "big-1"],
                 owner=None,
                 wanted=2,
-                cannot_stop="Only Jobs can be suspended today, and its pods belong to PyTorchJob big.",
+                cannot_stop="Nothing is known here that stops and restarts a PyTorchJob, and its pods belong to "
+                "PyTorchJob big.",
+                resolved_by="the same topmost owner (PyTorchJob big)",
+                owners=(TORCH,),
             )
         ],
     ),
@@ -170,6 +243,8 @@ TABLE = {
                 wanted=2,
                 method="",
                 replicated=True,
+                resolved_by="the same topmost owner (ReplicaSet web-5d)",
+                owners=(WEB,),
             )
         ],
     ),
@@ -182,7 +257,40 @@ TABLE = {
                 kind="StatefulSet",
                 members=["db-0"],
                 owner=None,
-                cannot_stop="Only Jobs can be suspended today, and its pods belong to StatefulSet db.",
+                cannot_stop="Its StatefulSet db is gone or was replaced by another of this name.",
+                resolved_by="the same topmost owner (StatefulSet db)",
+                owners=(DATABASE,),
+            )
+        ],
+    ),
+    "what a gang says about its times": (
+        [
+            pod("train-0", declared=SPARING, started_at=START),
+            pod("train-1", declared=SPARING, started_at=START + timedelta(hours=1)),
+        ],
+        [job(wanted=2)],
+        [
+            expected(
+                members=[
+                    member("train-0", "a", started_at=START),
+                    member("train-1", "a", started_at=START + timedelta(hours=1)),
+                ],
+                wanted=2,
+                min_runtime_seconds=7200,
+                ends_at=START + timedelta(hours=11),
+                lane="fast",
+            )
+        ],
+    ),
+    "a Job that its controller ends before that": (
+        [pod("train-0", declared=SPARING, started_at=START)],
+        [job(spec={"activeDeadlineSeconds": 10800}, status={"startTime": "2026-11-21T09:00:00Z"})],
+        [
+            expected(
+                members=[member("train-0", "a", started_at=START)],
+                min_runtime_seconds=7200,
+                ends_at=START + timedelta(hours=3),
+                lane="fast",
             )
         ],
     ),
@@ -230,37 +338,6 @@ TABLE = {
             )
         ],
     ),
-    "what a gang says about its times": (
-        [
-            pod("train-0", declared=SPARING, started_at=START),
-            pod("train-1", declared=SPARING, started_at=START + timedelta(hours=1)),
-        ],
-        [job(wanted=2)],
-        [
-            expected(
-                members=[
-                    member("train-0", "a", started_at=START),
-                    member("train-1", "a", started_at=START + timedelta(hours=1)),
-                ],
-                wanted=2,
-                min_runtime_seconds=7200,
-                ends_at=START + timedelta(hours=11),
-                lane="fast",
-            )
-        ],
-    ),
-    "a Job that its controller ends before that": (
-        [pod("train-0", declared=SPARING, started_at=START)],
-        [job(ends_by=START + timedelta(hours=3))],
-        [
-            expected(
-                members=[member("train-0", "a", started_at=START)],
-                min_runtime_seconds=7200,
-                ends_at=START + timedelta(hours=3),
-                lane="fast",
-            )
-        ],
-    ),
     "a veto of one member is one of the gang": (
         [pod("train-0"), pod("train-1", declared=Declared(method="file", veto="x=true"))],
         [job(wanted=2)],
@@ -272,13 +349,13 @@ TABLE = {
 @pytest.mark.parametrize(("pods", "jobs", "gangs"), TABLE.values(), ids=TABLE.keys())
 def test_who_belongs_together(pods, jobs, gangs):
     spaces = {"space": Declared(method="none", timeout="1m")}
-    assert gangs_of(pods, jobs, spaces) == tuple(gangs)
-    assert gangs_of(reversed(pods), reversed(jobs), spaces) == tuple(gangs)
+    assert gangs_of(pods, Chains(jobs), spaces) == tuple(gangs)
+    assert gangs_of(reversed(pods), Chains(reversed(jobs)), spaces) == tuple(gangs)
 
 
 def test_pods_that_still_end_are_told_from_those_of_a_new_job_with_the_same_name():
     before = Owner(kind="Job", name="train", uid="uid-job-before")
-    found = gangs_of([pod("old-0", controller=before, terminating=True), pod("train-0")], [job()], {})
+    found = gangs_of([pod("old-0", controller=before, terminating=True), pod("train-0")], Chains([job()]), {})
     assert [(gang.name, gang.members[0].pod, gang.owner) for gang in found] == [
         ("ml/Job/train", "train-0", TRAIN),
         ("ml/Job/train~2", "old-0", None),

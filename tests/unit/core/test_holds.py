@@ -8,7 +8,7 @@ from tests.support.facts import NEW, OLD, gang, image, member, node, snapshot, t
 from tests.support.forecasts import NEXT_KERNEL, H, foresee, holds, shape
 from tests.support.world import START
 from upgrader.core.closures import closure_name
-from upgrader.core.fleet import Refusals
+from upgrader.core.fleet import Owner, Refusals
 from upgrader.core.forecast import (
     Hold,
     Summary,
@@ -288,6 +288,26 @@ def test_unguaranteed_placement_is_the_approvals_to_allow():
     assert holds(held) == {("ml/Job/x", H.PLACEMENT_NOT_GUARANTEED): ("a",)}
     assert shape(held) == [[(("b",), ())]]
     assert foresee(world, unguaranteed=True).interrupted == {"ml/Job/x"}
+
+
+def test_owners_whose_templates_stay_as_they_are_cannot_be_steered_on_any_cluster():
+    jobset = Owner(kind="JobSet", name="x", uid="u", api_version="jobset.x-k8s.io/v1alpha2")
+    statefulset = Owner(kind="StatefulSet", name="y", uid="v", api_version="apps/v1")
+    world = snapshot(
+        [node("a"), node("b")],
+        [gang("x", ["a"], owner=jobset), gang("y", ["b"], owner=statefulset)],
+        steering=False,  # says nothing about either
+    )
+    (held,) = foresee(world).holds
+    assert (held.subject, held.reason, held.message) == (
+        "ml/Job/x",
+        H.PLACEMENT_NOT_GUARANTEED,
+        (
+            "ml/Job/x cannot be steered to upgraded nodes: the templates of its JobSet stay as they are; "
+            "placementUnguaranteed in the approval allows to restart gangs all the same."
+        ),
+    )
+    assert foresee(world, unguaranteed=True).interrupted == {"ml/Job/x", "ml/Job/y"}
 
 
 def test_a_closure_over_the_budget_names_the_override():

@@ -22,7 +22,7 @@ from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.api.v1alpha1.checkpoint_request import OwnerRef
 from upgrader.core.errors import ConflictError
 from upgrader.core.orders import OrderResult, Reason
-from upgrader.core.owners import OWNERS
+from upgrader.core.owners import BETWEEN, OWNERS
 from upgrader.core.phases import NodePhase
 from upgrader.core.steering import Placement
 from upgrader.kube.lease import LEASES
@@ -69,6 +69,7 @@ def covers(namespace: str, right: Use, use: Use) -> bool:
 
 async def rollout(ending: str) -> set[Use]:
     rig = Rig()
+    rig.cluster.install(*OWNERS, *BETWEEN)
     revision = await running(rig, gpus=4)
     rig.fleet.replica("server", node="gpu-0", gpus=4)
     rig.plan("up", revision)

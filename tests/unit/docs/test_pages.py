@@ -10,6 +10,7 @@ from upgrader.api import names
 from upgrader.api.kinds import KINDS
 from upgrader.cli.editing import spec_of
 from upgrader.controller import crash
+from upgrader.core import resolution, wanted, works
 from upgrader.wiring import settings
 
 MARKS = (ROOT / "docs/marks.md").read_text()
@@ -35,7 +36,8 @@ def marks_in_code():
 
 def test_every_mark_is_listed_and_nothing_else():
     listed = set(re.findall(r"`([a-z0-9.-]+\.[a-z0-9.-]+/[A-Za-z0-9._-]+)`", MARKS))
-    assert listed == set(values_of(names)) | marks_in_code()
+    read = {mark for module in (names, resolution, wanted, works) for mark in values_of(module)}
+    assert listed == read | marks_in_code()
 
 
 def test_every_setting_is_listed_and_nothing_else():

@@ -1,7 +1,5 @@
 """What is seen in objects: total functions, without I/O."""
 
-from datetime import timedelta
-
 import msgspec
 import pytest
 
@@ -14,8 +12,6 @@ from tests.support.observed import (
     VOLUMES,
     budget,
     facts,
-    job,
-    job_facts,
     member,
     node,
     pod,
@@ -24,7 +20,6 @@ from tests.support.observed import (
 from tests.support.world import START
 from upgrader.api import kubernetes as k
 from upgrader.api.v1alpha1 import DriverImage, GpuStack
-from upgrader.core.declarations import Declared
 from upgrader.core.disruption import DisruptionBudget, Requirement, Selector
 from upgrader.core.fleet import ImageFacts, Target
 from upgrader.core.revisions import revision_of
@@ -215,121 +210,7 @@ def test_when_a_member_started_and_whose_process_1_it_sees():
         assert observe.member_facts(msgspec.structs.replace(seen, spec=spec), RESOURCE).shares_processes
 
 
-def test_a_job_with_a_deadline_of_its_own_ends_by_then():
-    assert observe.job_facts(job(activeDeadlineSeconds=60)).ends_by is None, "not started yet"
-    started = msgspec.structs.replace(
-        job(activeDeadlineSeconds=60), status=k.JobStatus(start_time="2026-11-21T09:00:00Z")
-    )
-    assert observe.job_facts(started).ends_by == START + timedelta(seconds=60)
-
-
-OUTLIVES = {
-    "persistentVolumeClaim": True,
-    "hostPath": True,
-    "nfs": True,
-    "iscsi": True,
-    "fc": True,
-    "cephfs": True,
-    "azureFile": True,
-    "emptyDir": False,
-    "ephemeral": False,
-    "csi": False,
-    "configMap": False,
-    "image": False,
-}
-
-
-@pytest.mark.parametrize(("sort", "outlives"), OUTLIVES.items())
-def test_what_outlives_a_pod(sort, outlives):
-    found = observe.member_facts(
-        pod(volumes=[{"name": "v", sort: {"path": "/x"}}], mounts=[{"name": "v", "mountPath": "/v"}]), RESOURCE
-    )
-    assert (found.volume_paths, found.ephemeral_paths) == ((("/v",), ()) if outlives else ((), ("/v",)))
-
-
-def test_gpus_are_those_of_all_containers_or_of_the_largest_init_container():
-    def asks(*counts):
-        return [{"name": f"c{at}", "resources": {"requests": {RESOURCE: count}}} for at, count in enumerate(counts)]
-
-    def count(containers, init=()):
-        spec = {"containers": asks(*containers), "initContainers": asks(*init)}
-        return observe.gpus_of(wire({"metadata": {}, "spec": spec}, k.Pod), RESOURCE)
-
-    assert [count(["2", 1]), count([1], ["4", "2"]), count([]), count(["x"])] == [3, 4, 0, 0]
-
-
-REPLICATED = {
-    "of a ReplicaSet": (pod(owner=("ReplicaSet", "web")), None, True),
-    "of a StatefulSet": (pod(owner=("StatefulSet", "db")), None, True),
-    "of a Job": (pod(), None, False),
-    "of nobody": (pod(owner=None), None, False),
-    "of a ReplicaSet, but it declares how to ask it": (
-        pod(owner=("ReplicaSet", "web"), annotations={"gpu-upgrader.io/checkpoint-method": "file"}),
-        None,
-        False,
-    ),
-    "of a ReplicaSet, but its namespace does": (pod(owner=("ReplicaSet", "web")), Declared(method="none"), False),
-}
-
-
-@pytest.mark.parametrize(("seen", "around", "expected"), REPLICATED.values(), ids=REPLICATED.keys())
-def test_who_may_be_evicted_alone(seen, around, expected):
-    assert observe.replicated(seen, around) is expected
-
-
 # --------------------------------------------------------------------------------------------------------- jobs
-
-
-STOPPED = "gpu-upgrader.io/stopped"
-JOB_TABLE = {
-    "one pod, if nothing is said": (job(), job_facts()),
-    "as many as run beside each other": (job(parallelism=2, completions=2), job_facts(wanted=2)),
-    "those that succeeded are done": (job(parallelism=2, completions=2, succeeded=1), job_facts(wanted=1)),
-    "more to do than run beside each other": (job(parallelism=2, completions=9, succeeded=3), job_facts(wanted=2)),
-    "a work queue that empties": (job(parallelism=3, succeeded=1), job_facts(wanted=2)),
-    "finished": (job(parallelism=1, completions=1, succeeded=1), job_facts(wanted=0)),
-    "suspended with our record": (
-        job(suspend=True, annotations={STOPPED: '{"plan": "pool-a-1", "previous": false}'}),
-        job_facts(suspended=True, stopped_by="pool-a-1"),
-    ),
-    "a record that we cannot read is one all the same": (
-        job(annotations={STOPPED: "by hand"}),
-        job_facts(stopped_by="by hand"),
-    ),
-    "of a JobSet": (job(owner=("JobSet", "big")), job_facts(managed_by="JobSet big")),
-    "of a CronJob, which does not suspend its Jobs": (job(owner=("CronJob", "nightly")), job_facts()),
-    "in a queue of Kueue": (
-        job(labels={"kueue.x-k8s.io/queue-name": "q"}),
-        job_facts(managed_by="Kueue's queue q"),
-    ),
-    "run by another controller": (
-        job(managedBy="kueue.x-k8s.io/multikueue"),
-        job_facts(managed_by="kueue.x-k8s.io/multikueue"),
-    ),
-    "run by the usual one": (job(managedBy="kubernetes.io/job-controller"), job_facts()),
-    "what it declares": (
-        job(
-            annotations={
-                "gpu-upgrader.io/checkpoint-method": " file ",
-                "gpu-upgrader.io/checkpoint-timeout": "5m",
-                "gpu-upgrader.io/checkpoint-container": "main",
-                "karpenter.sh/do-not-disrupt": "true",
-            }
-        ),
-        job_facts(
-            declared=Declared(method="file", timeout="5m", container="main", veto="karpenter.sh/do-not-disrupt=true")
-        ),
-    ),
-    "safe-to-evict only forbids where it says false": (
-        job(annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}),
-        job_facts(),
-    ),
-}
-
-
-@pytest.mark.parametrize(("seen", "expected"), JOB_TABLE.values(), ids=JOB_TABLE.keys())
-def test_jobs(seen, expected):
-    assert observe.job_facts(seen) == expected
 
 
 # ------------------------------------------------------------------------------------------------------ budgets

@@ -3,9 +3,8 @@
 import pytest
 
 from tests.support.manifests import driver_image
-from tests.support.observed import NOW, RESOURCE, STACK, budget, facts, job, member, node, pod, wire
+from tests.support.observed import NOW, RESOURCE, STACK, budget, facts, member, node, owned, pod, wire
 from upgrader.api import kubernetes as k
-from upgrader.api.resources import DRIVER_IMAGES, JOBS, NAMESPACES, PDBS, PODS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.core.fleet import Gang, ImageFacts, Owner, Snapshot, Terms
 from upgrader.reconcile import observe
@@ -28,7 +27,7 @@ def seen_world(**changes):
             pod("idle", "a", owner=("ReplicaSet", "web"), gpus=None),
             pod("validate", "a", owner=None, labels={"gpu-upgrader.io/component": "validate"}),
         ],
-        "jobs": [job(parallelism=2)],
+        "works": [owned(spec={"parallelism": 2})],
         "budgets": [budget({"matchLabels": {"app": "train"}})],
         "images": [wire(driver_image() | {"status": {"phase": "Ready", "digest": "d", "key": "k"}}, DriverImage)],
         "namespaces": [
@@ -61,6 +60,8 @@ def test_a_whole_snapshot():
                 wanted=2,
                 method="file",
                 terms=Terms(methods=("file",)),
+                resolved_by="the same owner (Job train)",
+                owners=(Owner(kind="Job", name="train", uid="uid-train"),),
             ),
         ),
         images=(ImageFacts(key="k", vendor="sim", version="570.10", kernel="6.1.0-40-amd64", digest="d"),),
@@ -106,6 +107,9 @@ class World:
         self.objects = objects
         self.asked = []
 
+    async def served(self):
+        return {}
+
     async def list(self, kind, namespace="", *, labels="", fields=""):
         self.asked.append((kind.kind, namespace, labels, fields))
         return self.objects.get(kind.kind, [])
@@ -121,9 +125,10 @@ class Known:
 
 async def test_the_world_is_read_once_each():
     seen = seen_world()
+    meta = {"name": "train", "namespace": "ml", "uid": "uid-train"}
     world = World(
         Pod=seen.pods,
-        Job=seen.jobs,
+        Job=[wire({"metadata": meta, "spec": {"parallelism": 2}}, k.OwnerObject)],
         PodDisruptionBudget=seen.budgets,
         DriverImage=seen.images,
         Namespace=seen.namespaces,
@@ -132,8 +137,8 @@ async def test_the_world_is_read_once_each():
     target = observe.target_of(STACK.spec, "pool-a")
     found = await observe.read_snapshot(world, Known(seen.nodes), STACK, target, NOW, api_server_version="v1.36.0")
     assert found == observe.snapshot_of(seen, STACK.spec, RESOURCE, NOW)
-    kinds = [PODS, JOBS, PDBS, DRIVER_IMAGES, NAMESPACES, UPGRADE_PLANS]
-    assert sorted(world.asked) == sorted((kind.kind, "", "", "") for kind in kinds)
+    kinds = ["Pod", "Job", "StatefulSet", "PodDisruptionBudget", "DriverImage", "Namespace", "UpgradePlan"]
+    assert sorted(world.asked) == sorted((kind, "", "", "") for kind in kinds)
 
 
 async def test_nothing_is_read_while_the_nodes_are_not_in_step():

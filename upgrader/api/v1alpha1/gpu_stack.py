@@ -4,7 +4,16 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from upgrader.api.fields import Conditions, ImageReference, KubeletVersion, Resource, Text, VersionText, described
+from upgrader.api.fields import (
+    Conditions,
+    ImageReference,
+    KubeletVersion,
+    LabelKey,
+    Resource,
+    Text,
+    VersionText,
+    described,
+)
 from upgrader.api.kubernetes import ObjectMeta
 
 
@@ -31,6 +40,19 @@ class KubeletSpec(Resource, frozen=True, kw_only=True):
     ] = "/usr/bin/kubelet"
 
 
+class GangRule(Resource, frozen=True, kw_only=True):
+    """Pods of one namespace that belong together although nothing else says so."""
+
+    label: Annotated[LabelKey | None, described("Label by whose value pods belong together.")] = None
+    regex: Annotated[
+        Text | None,
+        described(
+            "Expression that must match a pod's whole name; pods whose first group is the same belong together, "
+            "without a group all that match."
+        ),
+    ] = None
+
+
 class GpuStackSpec(Resource, frozen=True, kw_only=True):
     """What runs on the nodes of one pool. How and when it gets there is a plan's."""
 
@@ -46,6 +68,10 @@ class GpuStackSpec(Resource, frozen=True, kw_only=True):
             le=1000,
         ),
     ] = 10
+    gangs: Annotated[
+        list[GangRule],
+        Meta(description="Who belongs together, before all that is known by itself; first hit wins.", max_length=16),
+    ] = []
 
 
 class DriftCount(Resource, frozen=True, kw_only=True):

@@ -1,0 +1,82 @@
+"""When a gang ends by itself, as its owners say where nobody declared it: an estimate first, then the latest limits."""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+
+from upgrader.core.declarations import instant
+from upgrader.core.patches import at
+from upgrader.core.works import JOB, MPIJOB, RAYJOB, TRAINJOB, WORKLOAD, Work, entries, number
+
+FRESH = timedelta(minutes=10)
+"""An estimate of remaining time counts for that long."""
+
+
+def estimate_of(works: Iterable[Work], now: datetime) -> datetime | None:
+    """When its owners think that it ends, as far as they said so lately."""
+    return max((found for work in works if (found := _estimate(work, now)) is not None), default=None)
+
+
+def limit_of(works: Iterable[Work], pods: Iterable[tuple[datetime, int]]) -> datetime | None:
+    """When it is ended at the latest, whatever it declares; None: nobody ends it.
+
+    Args:
+        works: its owners, Kueue's Workload among them.
+        pods: start and activeDeadlineSeconds of pods that have them; a gang ends with the first of them.
+    """
+    limits = [found for work in works if (limit := _LIMITS.get(work.sort)) and (found := limit(work)) is not None]
+    limits += [start + timedelta(seconds=seconds) for start, seconds in pods]
+    return min(limits, default=None)
+
+
+def _estimate(work: Work, now: datetime) -> datetime | None:
+    """TrainJob's own: what is left at the time of its last report."""
+    if work.sort != TRAINJOB:
+        return None
+    said = at(work.status, ("trainerStatus",))
+    left, when = at(said, ("estimatedRemainingSeconds",)), _time(at(said, ("lastUpdatedTime",)))
+    if not isinstance(left, int) or left < 0 or when is None or not now - FRESH <= when <= now + FRESH:
+        return None
+    return when + timedelta(seconds=left)
+
+
+def _from_start(*path: str) -> Callable[[Work], datetime | None]:
+    """A limit in the spec, counted from status.startTime."""
+
+    def limit(work: Work) -> datetime | None:
+        return _after(_time(work.status.get("startTime")), at(work.spec, path))
+
+    return limit
+
+
+def _from_admission(work: Work) -> datetime | None:
+    """Kueue's: counted from its admission, what ran before that taken off (the field's name is misspelt there)."""
+    since = next(
+        (
+            one.get("lastTransitionTime")
+            for one in entries(work.status.get("conditions"))
+            if one.get("type") == "Admitted" and one.get("status") == "True"
+        ),
+        None,
+    )
+    past = number(work.status.get("accumulatedPastExexcutionTimeSeconds"))
+    limit = number(work.spec.get("maximumExecutionTimeSeconds"))
+    return _after(_time(since), max(0, limit - past)) if limit else None
+
+
+def _after(start: datetime | None, seconds: object) -> datetime | None:
+    if start is None or not isinstance(seconds, int) or isinstance(seconds, bool) or seconds < 0:
+        return None
+    return start + timedelta(seconds=seconds)
+
+
+def _time(text: object) -> datetime | None:
+    return instant(text) if isinstance(text, str) else None
+
+
+_LIMITS: Mapping[str, Callable[[Work], datetime | None]] = {
+    JOB: _from_start("activeDeadlineSeconds"),
+    TRAINJOB: _from_start("activeDeadlineSeconds"),
+    MPIJOB: _from_start("runPolicy", "activeDeadlineSeconds"),
+    RAYJOB: _from_start("activeDeadlineSeconds"),
+    WORKLOAD: _from_admission,
+}

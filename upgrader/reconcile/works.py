@@ -1,0 +1,91 @@
+"""Owners of pods: reading them all at once, and what is seen in each."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from upgrader.api import names
+from upgrader.api.kubernetes import ObjectMeta, OwnerObject, Pod
+from upgrader.api.resources import ResourceKind, owner_resource
+from upgrader.core.declarations import Declared, nearest
+from upgrader.core.fleet import Owner
+from upgrader.core.owners import BETWEEN, BUILT_IN, OWNERS, ReadKind
+from upgrader.core.works import Work, group_of
+from upgrader.reconcile.pod_facts import controller_of, declared
+from upgrader.reconcile.ports import Cluster
+
+READ: tuple[ReadKind, ...] = (*OWNERS, *BETWEEN)
+_POD = ReadKind(kind="Pod", group="", version="v1", plural="pods")
+"""Leaders of a LeaderWorkerSet own the StatefulSets of their workers."""
+
+
+async def read_works(cluster: Cluster) -> tuple[Work, ...]:
+    """All owners of the kinds that are known here and that the API server serves: one list for each kind.
+
+    Raises:
+        ClusterError: a list was refused or did not come; who owns a pod is not guessed then.
+    """
+    served = await cluster.served()
+    kinds = [resource for kind in READ if (resource := _resource(kind, served)) is not None]
+    lists = await asyncio.gather(*(cluster.list(kind) for kind in kinds))
+    return tuple(work_of(kind, one) for kind, found in zip(kinds, lists, strict=True) for one in found)
+
+
+async def declared_above(cluster: Cluster, pod: Pod) -> Declared:
+    """What the owners of one pod declare, the nearest first: each is read by itself, now.
+
+    Raises:
+        ClusterError: an owner was refused or did not come; it may declare what keeps its pods from being evicted.
+    """
+    served = await cluster.served()
+    found: list[Declared] = []
+    above, seen = controller_of(pod.metadata), {pod.metadata.uid}
+    while above is not None and above.uid not in seen:
+        seen.add(above.uid)
+        kind = next((one for one in (_POD, *READ) if (one.kind, one.group) == (above.kind, group_of(above))), None)
+        resource = _resource(kind, served) if kind is not None else None
+        one = await cluster.get(resource, above.name, pod.metadata.namespace) if resource is not None else None
+        if one is None or one.metadata.uid != above.uid:
+            break
+        found.append(declared(one.metadata))
+        above = controller_of(one.metadata)
+    return nearest(found)
+
+
+def _resource(kind: ReadKind, served: Mapping[tuple[str, str], tuple[str, ...]]) -> ResourceKind[OwnerObject] | None:
+    """Where a kind is read: in the version that the table knows, else in the one that the API server prefers."""
+    if kind.group in BUILT_IN or kind is _POD:
+        return owner_resource(kind)
+    versions: Sequence[str] = served.get((kind.group, kind.plural), ())
+    if not versions:
+        return None
+    return owner_resource(kind, kind.version if kind.version in versions else versions[0])
+
+
+def work_of(kind: ResourceKind[OwnerObject], seen: OwnerObject) -> Work:
+    """An owner as the rules see it; its API version is the one that it was read in."""
+    meta = seen.metadata
+    return Work(
+        owner=Owner(kind=kind.kind, name=meta.name, uid=meta.uid, api_version=kind.api_version),
+        namespace=meta.namespace,
+        controller=controller_of(meta),
+        owned_by=tuple(one.uid for one in meta.owner_references),
+        labels=meta.labels,
+        declared=declared(meta),
+        stopped_by=_stopped_by(meta),
+        spec=seen.spec,
+        status=seen.status,
+    )
+
+
+class _Stopped(msgspec.Struct, frozen=True):
+    plan: str = ""
+
+
+def _stopped_by(meta: ObjectMeta) -> str:
+    text = meta.annotations.get(names.ANNOTATION_STOPPED, "")
+    try:
+        return msgspec.json.decode(text, type=_Stopped).plan or text
+    except msgspec.MsgspecError:
+        return text  # whoever wrote it: the owner carries a record of a stop
