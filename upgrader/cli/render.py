@@ -127,6 +127,7 @@ def status(seen: Progress) -> RenderableType:
         f"{counts.interruptions} gangs stopped, {counts.restored} restored; "
         f"to come: {still.batches} {plural('batch', still.batches, 'batches')}, {still.interruptions} "
         f"{plural('interruption', still.interruptions)}, {still.held} held",
+        *(f"\n{line}" for line in _told(plan)),
     )
     parts: list[RenderableType] = [head]
     shown = [visit for visit in seen.visits if not ends(visit.status.phase)] or seen.visits
@@ -145,6 +146,27 @@ def status(seen: Progress) -> RenderableType:
             table.add_row(failure.subject, failure.reason, failure.message)
         parts.append(section("Failures", table))
     return Group(*parts)
+
+
+def _told(plan: UpgradePlan) -> list[str]:
+    """Who agreed and to what, what it costs, when it ends, and what is otherwise than it was foreseen."""
+    lines, status = [], plan.status
+    if plan.spec.approval is not None:
+        by, envelope = plan.spec.approval, plan.spec.approval.envelope
+        hours = f", {envelope.max_lost_gpu_hours:.1f} GPU-hours" if envelope.max_lost_gpu_hours is not None else ""
+        ended = f"; may be ended: {', '.join(envelope.expendable)}" if envelope.expendable else ""
+        lines.append(f"approved by {by.by} at {by.at}: at most {envelope.max_interruptions} gangs{hours}{ended}")
+    if status.started_at is not None:
+        lost = status.lost_gpu_hours
+        lines.append(f"lost {lost.actual:.1f} GPU-hours so far, {lost.predicted:.1f} were expected in all")
+    if status.forecast.finish_p50 is not None and not ends(status.phase):
+        late = f", by {status.forecast.finish_p95} in 95 of 100 cases" if status.forecast.finish_p95 else ""
+        lines.append(f"ends about {status.forecast.finish_p50}{late}")
+    if status.harvesting:
+        lines.append(f"kept free until their jobs end: {', '.join(status.harvesting)}")
+    if status.changed and not ends(status.phase):
+        lines.append(f"the forecast changed at {status.changed}")
+    return lines
 
 
 def _visits(visits: Sequence[NodeUpgrade]) -> Table:
