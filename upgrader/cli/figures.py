@@ -66,8 +66,8 @@ def told(job: JobReport) -> str:
         return f"{job.name}: trains on, and was never stopped"
     refused = f"refused {job.refusals} time(s) and trained on, then " if job.refusals else ""
     return (
-        f"{job.name}: {refused}parked at step {job.acknowledged_step}, was stopped {job.interruptions} time(s) and went "
-        f"on from step {job.resumed_from_step}; {lost}"
+        f"{job.name}: {refused}parked at step {job.acknowledged_step}, was stopped {job.interruptions} time(s) and "
+        f"went on from step {job.resumed_from_step}; {lost}"
     )
 
 
