@@ -98,10 +98,15 @@ class CheckpointListener:
         self._answered = max(self._answered, request_id)
         self._answer({"requestId": request_id, "podUid": self._uid, "step": step, "uri": uri, "parked": False})
 
-    def refuse(self, request_id: int, why: str) -> None:
-        """Not now, or not at all; the sentence is shown to people, and the gang trains on."""
+    def refuse(self, request_id: int, why: str, retry_after_seconds: int | None = None) -> None:
+        """Not now, or not at all; the sentence is shown to people, and the gang trains on.
+
+        With `retry_after_seconds` it is left alone for that long, else for as long as the rollout's plan says.
+        """
         self._answered = max(self._answered, request_id)
-        self._answer({"requestId": request_id, "podUid": self._uid, "step": 0, "parked": False, "refused": why})
+        later = {} if retry_after_seconds is None else {"retryAfterSeconds": retry_after_seconds}
+        refusal = {"requestId": request_id, "podUid": self._uid, "step": 0, "parked": False, "refused": why}
+        self._answer({**refusal, **later})
 
     def park(self, request_id: int, seconds: float | None = None) -> str:
         """Take no step until the request is withdrawn, replaced by a later one, or park-seconds are over.

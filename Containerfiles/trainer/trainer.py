@@ -26,6 +26,7 @@ BEHAVIOURS = {
     "unparked": "acknowledge honestly as not parked, and train on",
     "silent": "never answer",
     "refuse": "answer that now is not the time, and train on",
+    "refuse-once": "refuse the first request of this process, park at the next one",
     "wrong-id": "answer the request before this one",
     "wrong-step": "acknowledge a step that the other members did not save",
     "wrong-uid": "answer as another pod",
@@ -53,6 +54,7 @@ class Trainer:
         )
         self._pace = threading.Event()
         self._answered = 0
+        self._refused = 0
         self._step = 0
 
     def run(self) -> None:
@@ -102,8 +104,9 @@ class Trainer:
     def _answer(self, request: int, seconds: float) -> None:
         if self._behaviour == "silent":
             return
-        if self._behaviour == "refuse":
-            self._listener.refuse(request, "this trainer was told to refuse")
+        if self._behaviour == "refuse" or (self._behaviour == "refuse-once" and not self._refused):
+            self._refused += 1
+            self._listener.refuse(request, "this trainer was told to refuse", self._options.retry_after)
             self._journal.record("refuse", self._step, request=request)
             return
         uri = self._journal.save(self._step, self._model.weights)
@@ -155,6 +158,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--behaviour", choices=BEHAVIOURS, default="good", help="; ".join(f"{k}: {v}" for k, v in BEHAVIOURS.items()))
     add("--no-park", dest="behaviour", action="store_const", const="no-park", help="same as --behaviour no-park")
     add("--behaving", type=int, nargs="*", help="members that behave so; default all")
+    add("--retry-after", type=int, help="seconds after which a refusal may be asked again")
     add("--ignore-sigterm", action="store_true", help="live on until SIGKILL")
     add("--requests", type=Path, default=Path("/etc/gpu-upgrader"))
     add("--answers", type=Path, default=Path("/run/checkpoint"))

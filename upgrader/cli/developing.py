@@ -102,7 +102,7 @@ def image(out: Path, base_image: str) -> int:
 @click.option("--kwok", type=click.IntRange(0, 100), default=20, show_default=True, help="Nodes that are API objects.")
 @click.option("--report", "out", type=OUT, help="Keep the measured numbers as JSON.")
 def demo(boxes: int, kwok: int, out: Path | None) -> int:
-    """Upgrade driver, plugin and kubelet under two training jobs on real kubelets, and show that no step is lost."""
+    """Upgrade driver, plugin and kubelet under three training jobs on real kubelets, and show that no step is lost."""
     import asyncio  # noqa: PLC0415
 
     from upgrader.cli import figures, render, wire  # noqa: PLC0415

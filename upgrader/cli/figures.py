@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from upgrader.cli.render import change, columns, section, some
-from upgrader.demo.report import Report
+from upgrader.demo.report import JobReport, Report
 from upgrader.devcluster import Status
 
 
@@ -24,12 +24,15 @@ def clusters(found: Sequence[Status]) -> RenderableType:
 
 def demo(report: Report) -> RenderableType:
     """What the demo measured."""
-    jobs = columns("Job", "Members", "Steps done", "Acknowledged", "Resumed from", "Lost", "Stops", "Not running")
+    jobs = columns(
+        "Job", "Members", "Steps done", "Refusals", "Acknowledged", "Resumed from", "Lost", "Stops", "Not running"
+    )
     for job in report.jobs:
         jobs.add_row(
             job.name,
             str(job.members),
             str(job.steps_done),
+            str(job.refusals),
             _number(job.acknowledged_step),
             _number(job.resumed_from_step),
             Text(str(job.steps_lost), style="red" if job.steps_lost else "green"),
@@ -41,13 +44,31 @@ def demo(report: Report) -> RenderableType:
         if node.kind != "kwok":
             versions = (change(one.before, one.after) for one in (node.driver, node.device_plugin, node.kubelet))
             nodes.add_row(node.name, node.kind, *versions, str(node.api_writes))
-    parts = [section("Jobs, by their own logs", jobs), section("Nodes, by the API and its audit log", nodes)]
+    parts = [
+        section("Jobs, by their own logs", jobs),
+        *(Text(told(job)) for job in report.jobs),
+        section("Nodes, by the API and its audit log", nodes),
+    ]
     fleet = [node for node in report.nodes if node.kind == "kwok"]
     touched = [node.name for node in fleet if node.api_writes]
     if fleet:
         about = f"touched: {some(touched)}" if touched else "none of them touched"
         parts.append(Text(f"and {len(fleet)} kwok nodes (API objects only), {about}"))
     return Group(*parts, Text(f"{report.seconds:.0f} s from nothing to nothing", style="bold"))
+
+
+def told(job: JobReport) -> str:
+    """What the numbers of a job say, in a sentence."""
+    lost = "no step was lost" if not job.steps_lost else f"{job.steps_lost} step(s) were lost"
+    if job.finished and not job.interruptions:
+        return f"{job.name}: ended by itself at step {job.steps_done}; it was waited for, and nobody stopped it"
+    if not job.interruptions:
+        return f"{job.name}: trains on, and was never stopped"
+    refused = f"refused {job.refusals} time(s) and trained on, then " if job.refusals else ""
+    return (
+        f"{job.name}: {refused}parked at step {job.acknowledged_step}, was stopped {job.interruptions} time(s) and "
+        f"went on from step {job.resumed_from_step}; {lost}"
+    )
 
 
 def _number(value: int | None) -> str:

@@ -62,6 +62,8 @@ async def jobs(kube: KubeCluster, made: Stage, wanted: Mapping[str, int]) -> tup
                 steps_lost=story.steps_lost,
                 interruptions=story.interruptions,
                 seconds_not_running=story.seconds_not_running,
+                refusals=story.refusals,
+                finished=story.finished,
             )
         )
     return tuple(reports)

@@ -31,6 +31,8 @@ class MemberStory(Struct, frozen=True, kw_only=True):
     resumed_from: int | None  # step that its last process went on from; None where it was never interrupted
     steps_lost: int  # the most steps that any interruption threw away
     seconds_not_running: float  # from the last step before an interruption to the first one after it, all added
+    refusals: int  # requests that it answered with "not now"
+    finished: bool  # its last process ran to the end
     pods: tuple[str, ...]
     nodes: tuple[str, ...]
 
@@ -59,6 +61,16 @@ class JobStory(Struct, frozen=True, kw_only=True):
     def resumed_from(self) -> int | None:
         """The lowest step that a member went on from."""
         return min((one.resumed_from for one in self.members if one.resumed_from is not None), default=None)
+
+    @property
+    def refusals(self) -> int:
+        """The most refusals of any member."""
+        return max((one.refusals for one in self.members), default=0)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every member ran to its end."""
+        return bool(self.members) and all(one.finished for one in self.members)
 
     @property
     def seconds_not_running(self) -> float:
@@ -100,6 +112,8 @@ def story(journal: Sequence[Line]) -> MemberStory:
         resumed_from=resumed,
         steps_lost=lost,
         seconds_not_running=round(silent, 1),
+        refusals=sum(one.event == "refuse" for one in journal),
+        finished=bool(journal) and journal[-1].event == "done",
         pods=_once(one.pod for one in journal),
         nodes=_once(one.node for one in journal),
     )

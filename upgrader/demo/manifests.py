@@ -1,5 +1,6 @@
 """The objects of the demo and of the e2e tests: driver images, a stack, training jobs. Pure."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from upgrader.api import names
@@ -40,7 +41,14 @@ def stack(name: str, *, driver: str, plugin: str, kubelet: str, artifact: str) -
 
 
 def trainer(
-    name: str, *, image: str, members: int, gpus: int, arguments: tuple[str, ...] = (), template: Manifest | None = None
+    name: str,
+    *,
+    image: str,
+    members: int,
+    gpus: int,
+    arguments: tuple[str, ...] = (),
+    annotations: Mapping[str, str] | None = None,
+    template: Manifest | None = None,
 ) -> Manifest:
     """An Indexed Job of trainers that train in step; `template` is merged into the pod's spec."""
     container: Manifest = {
@@ -84,7 +92,13 @@ def trainer(
             "completionMode": "Indexed",
             "backoffLimit": 1000,
             "template": {
-                "metadata": {"annotations": {names.ANNOTATION_METHOD: "file", names.ANNOTATION_TIMEOUT: "60s"}},
+                "metadata": {
+                    "annotations": {
+                        names.ANNOTATION_METHOD: "file",
+                        names.ANNOTATION_TIMEOUT: "60s",
+                        **(annotations or {}),
+                    }
+                },
                 "spec": spec | (template or {}),
             },
         },

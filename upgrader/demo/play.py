@@ -1,4 +1,4 @@
-"""The play: a pool with two training jobs gets another driver, device plugin and kubelet, by a person's commands."""
+"""The play: a pool with three training jobs gets another driver, device plugin and kubelet, by a person's commands."""
 
 import asyncio
 import sys
@@ -7,6 +7,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from msgspec import Struct
+
+from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS
 from upgrader.core import timing
 from upgrader.demo import evidence, stage, waiting
@@ -22,8 +25,24 @@ CLUSTER = "demo"
 FORMER, NEXT = ("1.0.0", "1.34.4", "1"), ("2.0.0", "1.35.4", "2")
 """Driver, kubelet and device plugin before and after."""
 
-JOBS = {"gang": 2, "single": 1}
+
+class Cast(Struct, frozen=True, kw_only=True):
+    """A job of the play."""
+
+    members: int = 1
+    arguments: tuple[str, ...] = ()
+    annotations: dict[str, str] = {}
+
+
+JOBS = {
+    "gang": Cast(members=2),
+    "short": Cast(arguments=("--steps", "900"), annotations={names.ANNOTATION_EXPECTED_RUNTIME: "2m"}),
+    "unwilling": Cast(arguments=("--behaviour", "refuse-once", "--retry-after", "10")),
+}
+"""One of two members, one that ends by itself and is waited for, one that refuses once."""
+
 GPUS = 8
+STRATEGY = ("--max-unavailable", "100%", "--no-canary", "--harvest-for", "5m")
 STEPS_BEFORE = 30
 INSTALL_SECONDS, TRAIN_SECONDS, COMMAND_SECONDS = 180.0, 60.0, 900.0
 
@@ -61,8 +80,9 @@ async def _upgrade(
         since = timing.show(datetime.now(UTC))
         await _commands(made, show)
         await _train(made, progress, more=STEPS_BEFORE)
+        members = {name: cast.members for name, cast in JOBS.items()}
         async with made.admin() as kube:
-            return await evidence.jobs(kube, made, JOBS), await evidence.nodes(kube, made, before, since)
+            return await evidence.jobs(kube, made, members), await evidence.nodes(kube, made, before, since)
     finally:
         await asyncio.to_thread(controller.stop)
 
@@ -82,23 +102,32 @@ async def _open(made: Stage, controller: Controller, progress: Progress) -> None
             seconds=INSTALL_SECONDS,
             what=f"installing (see {controller.log})",
         )
-        for name, members in JOBS.items():
-            await stage.start_job(kube, made.trainer(name, members=members, gpus=GPUS))
+        for name, cast in JOBS.items():
+            manifest = made.trainer(
+                name, members=cast.members, gpus=GPUS, arguments=cast.arguments, annotations=cast.annotations
+            )
+            await stage.start_job(kube, manifest)
     await _train(made, progress, more=STEPS_BEFORE)
 
 
 async def _train(made: Stage, progress: Progress, *, more: int) -> None:
-    """Until every job has done so many more steps, by its own log."""
+    """Until every job has done so many more steps by its own log, or has come to its end."""
     goals = {name: _steps(made, name) + more for name in JOBS}
     await waiting.until(
-        lambda: all(_steps(made, name) >= goal for name, goal in goals.items()), seconds=TRAIN_SECONDS, what="training"
+        lambda: all(_steps(made, name) >= goal or _finished(made, name) for name, goal in goals.items()),
+        seconds=TRAIN_SECONDS,
+        what="training",
     )
     progress(", ".join(f"{name} is at step {_steps(made, name)}" for name in JOBS))
 
 
 def _steps(made: Stage, name: str) -> int:
     story = read_job(made.journals(name))
-    return story.steps_done if len(story.members) == JOBS[name] else 0
+    return story.steps_done if len(story.members) == JOBS[name].members else 0
+
+
+def _finished(made: Stage, name: str) -> bool:
+    return read_job(made.journals(name)).finished
 
 
 async def _commands(made: Stage, show: Progress) -> None:
@@ -112,19 +141,7 @@ async def _commands(made: Stage, show: Progress) -> None:
         "kubelet.artifact": made.images.kubelets[kubelet],
     }
     flags = [word for path, value in changes.items() for word in ("--set", f"{path}={value}")]
-    await command(
-        made.cluster,
-        show,
-        "plan",
-        *flags,
-        "--max-unavailable",
-        "100%",
-        "--no-canary",
-        "--harvest-for",
-        "0s",
-        "-o",
-        str(kept),
-    )
+    await command(made.cluster, show, "plan", *flags, *STRATEGY, "-o", str(kept))
     await command(made.cluster, show, "apply", str(kept), "--auto-approve", "--watch")
 
 

@@ -21,6 +21,8 @@ class JobReport(Struct, frozen=True, kw_only=True):
     steps_lost: int
     interruptions: int
     seconds_not_running: float
+    refusals: int
+    finished: bool  # it ran to its own end
 
 
 class NodeReport(Struct, frozen=True, kw_only=True):

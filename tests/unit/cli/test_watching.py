@@ -135,10 +135,16 @@ def test_no_color_is_heeded_on_a_terminal(monkeypatch):
 
 
 def test_what_the_demo_shows():
-    job = JobReport(
+    gang = JobReport(
         name="gang", members=2, steps_done=90, acknowledged_step=60, resumed_from_step=60, steps_lost=0,
-        interruptions=1, seconds_not_running=12.25,
+        interruptions=1, seconds_not_running=12.25, refusals=0, finished=False,
     )  # fmt: skip
+    short = msgspec.structs.replace(
+        gang, name="short", members=1, acknowledged_step=None, resumed_from_step=None, interruptions=0,
+        seconds_not_running=0.0, finished=True,
+    )  # fmt: skip
+    unwilling = msgspec.structs.replace(gang, name="unwilling", members=1, refusals=1)
+    bystander = msgspec.structs.replace(short, name="bystander", finished=False)
     versions = {"driver": Change(before="1", after="2"), "device_plugin": Change(before="a", after="b")}
     box = NodeReport(
         name="gpu-a", kind="box", kubelet=Change(before="1.34.4", after="1.35.4"), api_writes=17, **versions
@@ -146,5 +152,7 @@ def test_what_the_demo_shows():
     same = Change(before="", after="")
     kwok = NodeReport(name="kwok-0", kind="kwok", driver=same, device_plugin=same, kubelet=same, api_writes=0)
     stream = io.StringIO()
-    render.show(figures.demo(Report(jobs=(job,), nodes=(box, kwok), seconds=171.0)), stream)
+    render.show(
+        figures.demo(Report(jobs=(gang, short, unwilling, bystander), nodes=(box, kwok), seconds=171.0)), stream
+    )
     assert_golden(Path(__file__).parent / "golden/demo.txt", stream.getvalue())

@@ -25,6 +25,8 @@ def test_a_job_that_was_never_interrupted_lost_nothing() -> None:
         resumed_from=None,
         steps_lost=0,
         seconds_not_running=0.0,
+        refusals=0,
+        finished=False,
         pods=("p",),
         nodes=("a",),
     )
@@ -52,9 +54,26 @@ def test_steps_after_the_checkpoint_are_lost() -> None:
         resumed_from=7,
         steps_lost=3,
         seconds_not_running=30.0,
+        refusals=0,
+        finished=False,
         pods=("p", "q"),
         nodes=("a",),
     )
+
+
+def test_a_refusal_and_the_end_are_told() -> None:
+    told = story(
+        lines(
+            _journal(
+                (0, "start", 0, "p"),
+                (1, "step", 1, "p"),
+                (1, "refuse", 1, "p"),
+                (2, "step", 2, "p"),
+                (2, "done", 2, "p"),
+            )
+        )
+    )
+    assert (told.refusals, told.finished, told.interruptions) == (1, True, 0)
 
 
 def test_a_half_written_last_line_does_not_count() -> None:
