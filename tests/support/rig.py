@@ -4,13 +4,14 @@ Engine, rendering and rules are the real ones.
 """
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 
 from tests.support.cluster import FakeCluster, FakeNodes
 from tests.support.fleet import RESOURCE, Fleet
-from tests.support.world import FakeCrashPoints, FakeLeadership, FakeRegistry
+from tests.support.world import FakeCrashPoints, FakeLeadership, FakeRegistry, Skewed
 from upgrader.api import names
 from upgrader.api.resources import (
     CHECKPOINT_REQUESTS,
@@ -46,6 +47,8 @@ class Rig:
         self.crash = FakeCrashPoints()
         self.sightings = Sightings()
         self.seconds = 0
+        self.skew = timedelta()
+        """How far the controller's clock is ahead of the world's."""
         self.node_image = "registry/upgrader@sha256:" + "0" * 64
 
     def restart(self, node_image: str | None = None) -> None:
@@ -59,7 +62,7 @@ class Rig:
             cluster=self.cluster,
             nodes=FakeNodes(self.cluster),
             registry=self.registry,
-            clock=self.cluster.clock,
+            clock=Skewed(self.cluster.clock, self.skew),
             leadership=self.leadership,
             crash=self.crash,
             ways={"file": FileWay(self.cluster), "api": ApiWay(self.cluster)},

@@ -38,6 +38,16 @@ class FakeClock:
         return (self._later[0][0] - self._now).total_seconds() if self._later else None
 
 
+class Skewed:
+    """A clock that is ahead of another, or behind it."""
+
+    def __init__(self, clock: FakeClock, ahead: timedelta) -> None:
+        self._clock, self._ahead = clock, ahead
+
+    def now(self) -> datetime:
+        return self._clock.now() + self._ahead
+
+
 class FakeRegistry:
     """Knows the images that a test names; every other image is absent."""
 

@@ -1,0 +1,306 @@
+"""Canaries, soak, windows, deadline, harvest and going back by itself: whole rollouts in virtual time."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.support.objects import Object
+from tests.support.rig import Rig, running
+from upgrader.api import names
+from upgrader.api.resources import JOBS, NODES, PODS, UPGRADE_PLANS
+from upgrader.core import timing
+from upgrader.core.forecast import BatchKind
+from upgrader.core.orders import OrderResult, Reason
+from upgrader.core.phases import NodePhase, PlanPhase
+
+SOAK = {"maxUnavailable": "100%", "canary": {"enabled": True, "soakSeconds": 120}}
+BROKEN = OrderResult(reason=Reason.DEVICE_FAILED, message="fell off the bus")
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def visited(rig: Rig, plan: str = "up") -> set[str]:
+    return {one.spec.node.name for one in rig.visits(plan)}
+
+
+def placed(rig: Rig, job: str = "gang") -> set[str]:
+    pods = [pod for pod in rig.cluster.store.all(PODS) if pod["metadata"]["labels"].get("job") == job]
+    return {pod["spec"].get("nodeName", "") for pod in pods if pod["status"].get("phase") == "Running"}
+
+
+def finish(rig: Rig, job: str) -> None:
+    """The job has done its work."""
+    for pod in list(rig.cluster.store.all(PODS)):
+        if pod["metadata"]["labels"].get("job") == job:
+            rig.cluster.store.change(PODS, pod["metadata"]["name"], {"status": {"phase": "Succeeded"}}, "default")
+
+
+def fails(rig: Rig, where: set[str], version: str) -> None:
+    """The driver of a version fails on these nodes, and the one before does not."""
+
+    def errand(component: str, pod: Object) -> OrderResult | None:
+        broken = component == "validate" and pod["spec"]["nodeName"] in where and f'"{version}"' in str(pod)
+        return BROKEN if broken else None
+
+    rig.fleet.errands = errand
+
+
+async def seconds(rig: Rig, count: int, *, restart: bool = False) -> None:
+    for _ in range(count):
+        if restart:
+            rig.restart()
+        await rig.second()
+
+
+# ---- canaries
+
+
+async def test_a_canary_is_watched_before_anything_else_is_touched(rig: Rig) -> None:
+    revision = await running(rig, nodes=4)
+    rig.plan("up", revision, strategy=SOAK)
+    await rig.until(lambda: rig.plan_now("up").status.soak_until is not None)
+    ended = rig.cluster.clock.now()
+    status = rig.plan_now("up").status
+    (canary,) = visited(rig)
+    assert canary not in placed(rig)
+    assert [one.kind for one in status.batches] == [BatchKind.CANARY]
+    await seconds(rig, 60, restart=True)
+    assert visited(rig) == {canary}
+    assert rig.plan_now("up").status.soak_until == status.soak_until
+    assert rig.plan_now("up").status.reason == "Soaking"
+    await rig.until(lambda: len(rig.plan_now("up").status.batches) == 2)
+    assert rig.cluster.clock.now() - ended >= timedelta(seconds=119)
+    await rig.until(lambda: rig.over("up"))
+    assert (rig.plan_now("up").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 4)
+    assert rig.plan_now("up").status.soak_until == status.soak_until
+
+
+async def test_a_canary_that_fails_stops_the_plan_whatever_is_tolerated(rig: Rig) -> None:
+    revision = await running(rig, nodes=4)
+    fails(rig, {node["metadata"]["name"] for node in rig.nodes()}, "2.0")
+    rig.plan("up", revision, strategy=SOAK, toleratedFailures=9)
+    await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 3000, stride=5)
+    status = rig.plan_now("up").status
+    assert (status.reason, status.soak_until, len(visited(rig))) == ("CanaryFailed", None, 1)
+    assert [one.subject for one in status.failures] == list(visited(rig))
+    assert rig.fleet.trainers["gang"].stops == 0
+    await seconds(rig, 300)
+    assert len(visited(rig)) == 1
+    rig.fleet.errands = lambda _component, _pod: None
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"strategy": {"canary": {"enabled": False}}}})
+    await rig.until(lambda: rig.over("up"))
+    assert rig.nodes_on(revision) == 3
+
+
+async def test_a_canary_that_goes_bad_while_it_is_watched_has_failed(rig: Rig) -> None:
+    revision = await running(rig, nodes=4)
+    rig.plan("up", revision, strategy=SOAK)
+    await rig.until(lambda: rig.plan_now("up").status.soak_until is not None)
+    (canary,) = visited(rig)
+    rig.cluster.store.change(NODES, canary, {"status": {"conditions": [{"type": "Ready", "status": "False"}]}})
+    await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED)
+    rig.cluster.store.change(NODES, canary, {"status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+    await seconds(rig, 200)
+    status = rig.plan_now("up").status
+    assert (status.phase, status.reason, visited(rig)) == (PlanPhase.PAUSED, "CanaryFailed", {canary})
+    assert "well again" in status.message
+
+
+# ---- windows and the deadline
+
+
+def window(rig: Rig, *, opens_in: int, for_seconds: int) -> Object:
+    begin = rig.cluster.clock.now() + timedelta(seconds=opens_in)
+    end = begin + timedelta(seconds=for_seconds)
+    return {"start": f"{begin:%H:%M}", "end": f"{end:%H:%M}", "timeZone": "UTC"}
+
+
+async def test_a_batch_waits_for_its_window_and_says_so(rig: Rig) -> None:
+    revision = await running(rig, nodes=3)
+    opens = window(rig, opens_in=1200, for_seconds=3600)
+    rig.plan("up", revision, strategy={"windows": [opens]})
+    await seconds(rig, 30)
+    status = rig.plan_now("up").status
+    assert (status.phase, status.reason, visited(rig)) == (PlanPhase.RUNNING, "Waiting", set())
+    assert f"T{opens['start']}:00Z" in status.message
+    assert status.forecast.next_starts_at is not None
+    await rig.until(lambda: rig.over("up"), 4000, stride=10)
+    started = timing.parse(rig.plan_now("up").status.batches[0].started_at)
+    assert f"{started:%H:%M}" >= opens["start"]
+    assert (rig.plan_now("up").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 3)
+
+
+async def test_a_window_that_closes_ends_no_batch_and_the_next_waits_for_the_next_day(rig: Rig) -> None:
+    revision = await running(rig, nodes=4)
+    opens = window(rig, opens_in=-60, for_seconds=120)
+    rig.plan("up", revision, strategy={"maxUnavailable": 16, "windows": [opens]})
+    await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.VISITING})
+    rig.cluster.clock.advance(100)
+    await rig.until(lambda: [one.ended_at is not None for one in rig.plan_now("up").status.batches] == [True])
+    await seconds(rig, 120)
+    status = rig.plan_now("up").status
+    assert (len(status.batches), status.reason, rig.nodes_on(revision)) == (1, "Waiting", 2)
+    assert rig.fleet.trainers["gang"].stops == 0
+    rig.cluster.clock.advance(23 * 3600)
+    await rig.until(lambda: rig.over("up"), 7200, stride=5)
+    first, second = (timing.parse(one.started_at) for one in rig.plan_now("up").status.batches)
+    assert timedelta(hours=22) < second - first < timedelta(hours=25)
+    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED
+
+
+async def test_at_its_deadline_a_plan_ends_with_what_is_under_way(rig: Rig) -> None:
+    revision = await running(rig, nodes=4)
+    rig.fleet.trainers["gang"].answers = lambda *_: None  # the gang never answers
+    rig.plan("up", revision, strategy={"maxUnavailable": 16, "deadlineSeconds": 3600})
+    await rig.until(lambda: rig.over("up"), 7200, stride=10)
+    status = rig.plan_now("up").status
+    assert (status.phase, status.reason) == (PlanPhase.FAILED, "DeadlinePassed")
+    assert timing.parse(status.ended_at) >= timing.parse(status.started_at) + timedelta(hours=1)
+    assert (rig.nodes_on(revision), rig.fleet.trainers["gang"].stops) == (2, 0)
+    rig.assert_nothing_left()
+
+
+async def test_a_time_zone_that_there_is_not_starts_nothing_and_is_said(rig: Rig) -> None:
+    rig.plan("up", await running(rig), strategy={"windows": [{"timeZone": "Mars/Olympus"}]})
+    await seconds(rig, 5)
+    status = rig.plan_now("up").status
+    assert (status.phase, status.reason) == (PlanPhase.PROPOSED, "NoForecast")
+    assert "Mars/Olympus" in status.message
+
+
+# ---- harvest
+
+
+async def ending(rig: Rig, *, within: str) -> tuple[str, str]:
+    """A job that says when it ends, on a node of its own; gives the next revision and that node."""
+    revision = await running(rig, nodes=3)
+    rig.stack(rig.spec("1.0"))
+    rig.fleet.job("short", members=1)
+    rig.cluster.store.change(
+        JOBS, "short", {"metadata": {"annotations": {names.ANNOTATION_EXPECTED_RUNTIME: within}}}, "default"
+    )
+    await rig.until(lambda: len(placed(rig, "short")) == 1)
+    rig.stack(rig.spec("2.0", plugin="2", kubelet="1.35.4"))
+    (node,) = placed(rig, "short")
+    return revision, node
+
+
+def marks(rig: Rig) -> dict[str, str]:
+    return {
+        node["metadata"]["name"]: one["value"]
+        for node in rig.nodes()
+        for one in node["spec"].get("taints", [])
+        if one["key"] == names.TAINT_HARVEST
+    }
+
+
+async def test_a_job_that_ends_by_itself_is_waited_for_and_its_node_kept_free(rig: Rig) -> None:
+    revision, node = await ending(rig, within="20m")
+    rig.plan("up", revision, strategy={"harvestForSeconds": 3600})
+    await rig.until(lambda: marks(rig) == {node: "up"})
+    await rig.until(lambda: [one.ended_at is not None for one in rig.plan_now("up").status.batches] == [True])
+    assert rig.plan_now("up").status.harvesting == [node]
+    writes = len([one for one in rig.cluster.writes if one.kind == "Node"])
+    await seconds(rig, 60, restart=True)
+    assert len([one for one in rig.cluster.writes if one.kind == "Node"]) == writes  # the mark is written once
+    assert node not in visited(rig)
+    finish(rig, "short")
+    await rig.until(lambda: node in visited(rig), 20)
+    await rig.until(lambda: rig.over("up"))
+    assert (rig.plan_now("up").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 3)
+    assert rig.fleet.trainers["short"].stops == 0
+    assert {one.spec.gang for one in rig.requests()} == {"default/Job/gang"}
+    rig.assert_nothing_left()
+
+
+@pytest.mark.parametrize("end", ["Abort", "deleted", "superseded"])
+async def test_the_mark_goes_with_its_plan_at_every_end(rig: Rig, end: str) -> None:
+    revision, node = await ending(rig, within="20m")
+    rig.plan("up", revision, strategy={"harvestForSeconds": 3600})
+    await rig.until(lambda: marks(rig) == {node: "up"})
+    if end == "deleted":
+        rig.cluster.store.mark_deleted(UPGRADE_PLANS, "up")
+        await rig.until(lambda: rig.cluster.store.find(UPGRADE_PLANS, "up") is None)
+    elif end == "superseded":
+        rig.image("3.0")
+        rig.stack(rig.spec("3.0"))
+        await rig.until(lambda: rig.over("up"))
+        await seconds(rig, 2)
+    else:
+        rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": end}})
+        await rig.until(lambda: rig.over("up"))
+        await seconds(rig, 2)
+    assert marks(rig) == {}
+    rig.assert_nothing_left()
+
+
+# ---- going back
+
+
+async def test_a_plan_may_go_back_by_itself_when_too_much_fails(rig: Rig) -> None:
+    revision = await running(rig, nodes=4)
+    (old,) = {node["metadata"]["labels"][names.LABEL_REVISION] for node in rig.nodes()}
+    fails(rig, placed(rig), "2.0")
+    rig.plan("up", revision, strategy={"maxUnavailable": 16, "onFailure": "Rollback"})
+    await rig.until(lambda: rig.over("up"), 3000, stride=5)
+    status = rig.plan_now("up").status
+    assert (status.phase, status.reason) == (PlanPhase.ABORTED, "RolledBack")
+    await rig.until(lambda: rig.plan_now("up").status.rollback_plan is not None)
+    undo = rig.plan_now("up").status.rollback_plan
+    assert rig.plan_now(undo).spec.strategy.on_failure.value == "Pause"
+    await rig.until(lambda: rig.over(undo), 3000, stride=5)
+    assert (rig.plan_now(undo).status.phase, rig.nodes_on(old)) == (PlanPhase.COMPLETED, 4)
+    assert rig.fleet.trainers["gang"].lost == 0
+    rig.assert_nothing_left()
+
+
+@pytest.mark.parametrize(
+    "moment", ["after the first of three", "in the middle of the second", "in the middle of the third"]
+)
+async def test_from_any_batch_everything_goes_back(rig: Rig, moment: str) -> None:
+    revision = await running(rig, nodes=6)
+    (old,) = {node["metadata"]["labels"][names.LABEL_REVISION] for node in rig.nodes()}
+    rig.plan("up", revision, strategy={"maxUnavailable": 16})
+    if moment.startswith("after"):
+        await rig.until(lambda: [one.ended_at is not None for one in rig.plan_now("up").status.batches] == [True])
+    else:
+        number = 2 if moment.endswith("second") else 3
+        await rig.until(lambda: len(rig.plan_now("up").status.batches) == number)
+        await rig.until(lambda: NodePhase.VISITING in {one.status.phase for one in rig.visits("up")})
+    assert 0 < rig.nodes_on(revision) < 6
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "AbortAndUndo"}})
+    await rig.until(lambda: rig.over("up"))
+    await rig.until(lambda: rig.plan_now("up").status.rollback_plan is not None)
+    undo = rig.plan_now("up").status.rollback_plan
+    await rig.until(lambda: rig.over(undo), 3000, stride=5)
+    assert (rig.plan_now(undo).status.phase, rig.nodes_on(old)) == (PlanPhase.COMPLETED, 6), rig.where()
+    assert rig.fleet.trainers["gang"].lost == 0
+    rig.assert_nothing_left()
+
+
+# ---- what the status says
+
+
+async def test_what_changed_in_the_forecast_is_said(rig: Rig) -> None:
+    revision = await running(rig, nodes=4)
+    rig.plan("up", revision, strategy=SOAK)
+    await rig.until(lambda: rig.plan_now("up").status.reason == "Soaking")
+    skipped = min(placed(rig))
+    rig.cluster.store.change(NODES, skipped, {"metadata": {"labels": {names.LABEL_SKIP: "true"}}})
+    await rig.until(lambda: rig.plan_now("up").status.changed != "", 20)
+    said = rig.plan_now("up").status.changed
+    assert "1 node(s) to visit instead of 3" in said
+    assert "NodeSkipped" in said
+    await rig.until(lambda: rig.plan_now("up").status.forecast.nodes == 0)
+    assert visited(rig).isdisjoint(placed(rig))
+
+
+async def test_what_it_cost_and_was_to_cost_is_in_the_status(rig: Rig) -> None:
+    rig.plan("up", await running(rig))
+    await rig.until(lambda: rig.over("up"))
+    lost = rig.plan_now("up").status.lost_gpu_hours
+    assert lost.predicted > 0
+    assert 0 < lost.actual < 1
