@@ -27,26 +27,41 @@ fi
 app=$!
 touch "$pids/$app"
 
-number() { # the file's number, 0 where there is none: an annotation that is not there shows as an empty file
-  local text=
-  [ ! -r "$1" ] || text=$(<"$1")
-  [[ $text =~ ^[0-9]+$ ]] && echo "$text" || echo 0
+# Below, results come in variables and never by $(...): bash 5.2 loses a SIGTERM that arrives while it reads one.
+
+number() { # value: the file's number, 0 where there is none (an annotation that is not there shows as an empty file)
+  value=
+  [ ! -r "$1" ] || read -r value <"$1" || true # it has no line end
+  [[ $value =~ ^[0-9]+$ ]] || value=0
 }
-seconds() { # on a clock that never jumps
-  local up rest
-  read -r up rest </proc/uptime
-  echo "${up%.*}"
+clock() { # now: seconds on a clock that never jumps
+  local rest
+  read -r now rest </proc/uptime
+  now=${now%.*}
 }
 each() { # a signal to all of this pod's ranks; one that has ended meanwhile needs none
   local file
   for file in "$pids"/*; do kill "-$1" "${file##*/}" 2>/dev/null || true; done
 }
-newest() { find "$checkpoints" -maxdepth 1 -name 'step-*.done' | sort -V | tail -n 1; }
+newest() { # marker, and its step: the latest checkpoint; empty where there is none
+  local file number
+  marker='' step=-1
+  for file in "$checkpoints"/step-*.done; do
+    number=${file##*step-} number=${number%.done}
+    if [[ $number =~ ^[0-9]+$ ]] && ((10#$number > step)); then marker=$file step=$((10#$number)); fi
+  done
+}
+highest() { # asked: the latest request that any pod has seen
+  local file
+  asked=0
+  for file in "$talk"/asked-*; do
+    if [ "${file##*asked-}" != '*' ] && ((${file##*asked-} > asked)); then asked=${file##*asked-}; fi
+  done
+}
 answer() { # request step uri parked: under another name first, so that nobody reads half of it
   printf '{"requestId": %s, "podUid": "%s", "step": %s, "uri": "%s", "parked": %s}\n' \
     "$1" "$POD_UID" "$2" "$3" "$4" >"$answers/.ack.new" && mv "$answers/.ack.new" "$answers/ack.json"
 }
-highest() { find "$talk" -name 'asked-*' | sed 's/.*asked-//' | sort -n | tail -n 1; }
 
 parked=no
 stopped() { # SIGTERM: a parked program must not take another step, any other may save what it has
@@ -63,10 +78,9 @@ ended() { # the program's own exit code is ours
 }
 
 progress() { # the latest step of which we know: more than the acknowledged one, as soon as a later checkpoint is there
-  local marker step
-  marker=$(newest) step=${marker##*step-}
+  newest
   if [ -n "$marker" ]; then
-    printf '{"step": %s, "podUid": "%s"}\n' "$((10#${step%.done}))" "$POD_UID" >"$answers/.progress.new"
+    printf '{"step": %s, "podUid": "%s"}\n' "$step" "$POD_UID" >"$answers/.progress.new"
     mv "$answers/.progress.new" "$answers/progress.json"
   fi
 }
@@ -80,49 +94,54 @@ listens() { # whether it catches SIGUSR1 yet: until then the signal would end it
 }
 
 find_answer() { # rank 0: one signal, then the first marker that was not there before; the others wait for what it found
-  local request=$1 before marker step
+  local request=$1 before
   if [ "$rank" = 0 ] && [ ! -e "$talk/answer-$request" ]; then
     until listens; do ended; sleep "$poll"; done
-    before=$(newest)
+    newest
+    before=$marker
     kill -USR1 "$app"
-    until marker=$(newest) && [ "$marker" != "$before" ]; do ended; sleep "$poll"; done
-    step=${marker##*step-}
-    echo "$((10#${step%.done})) $marker" >"$talk/.answer.new" && mv "$talk/.answer.new" "$talk/answer-$request"
+    until newest && [ "$marker" != "$before" ]; do ended; sleep "$poll"; done
+    echo "$step $marker" >"$talk/.answer.new" && mv "$talk/.answer.new" "$talk/answer-$request"
   fi
   until [ -e "$talk/answer-$request" ]; do ended; sleep "$poll"; done
 }
 
 park() { # until the request is withdrawn, replaced, or its time is over
-  local request=$1 step=$2 uri=$3 since seen=no limit now
+  local request=$1 step=$2 uri=$3 since seen=no
+  parked=yes # before it is: a program that stands still would not end by SIGTERM
   each STOP
-  parked=yes since=$(seconds)
+  clock
+  since=$now
   answer "$request" "$step" "$uri" true
   echo "park $step"
   while :; do
-    now=$(number "$requests/checkpoint-request") limit=$(number "$requests/park-seconds")
-    if [ "$now" = "$request" ]; then seen=yes; elif [ "$now" -gt "$request" ] || [ "$seen" = yes ]; then break; fi
-    [ "$seen" = yes ] || limit=600 # another pod was asked, and this one's own file has not followed yet
-    [ $(($(seconds) - since)) -lt "$limit" ] || break
+    number "$requests/checkpoint-request"
+    if [ "$value" = "$request" ]; then seen=yes; elif [ "$value" -gt "$request" ] || [ "$seen" = yes ]; then break; fi
+    number "$requests/park-seconds"
+    [ "$seen" = yes ] || value=600 # another pod was asked, and this one's own file has not followed yet
+    clock
+    ((now - since < value)) || break
     sleep "$poll"
   done
   answer "$request" "$step" "$uri" false # before the next step: nobody stops a member that trains on
-  parked=no
   each CONT
+  parked=no
   echo "go on $step"
 }
 
-last=$(highest)
-last=${last:-0} # what was asked before this run is not asked of it
+highest
+earlier=$asked last=0 # what others saw before this run began counts only where this pod's own file says so too
 while ended; do
   progress
-  request=$(number "$requests/checkpoint-request")
-  [ "$request" -le "$last" ] || touch "$talk/asked-$request"
-  request=$(highest)
-  if [ "${request:-0}" -gt "$last" ]; then
-    find_answer "$request"
-    read -r step uri <"$talk/answer-$request"
-    park "$request" "$step" "$uri"
-    last=$request
+  number "$requests/checkpoint-request"
+  [ "$value" -le "$last" ] || touch "$talk/asked-$value"
+  highest
+  [ "$asked" -gt "$earlier" ] || asked=$value
+  if [ "$asked" -gt "$last" ]; then
+    last=$asked
+    find_answer "$last"
+    read -r step uri <"$talk/answer-$last"
+    park "$last" "$step" "$uri"
   fi
   sleep "$poll"
 done

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from tests.support.agreement import HUB, hub
-from tests.support.authors import FAST, Example, free_port
+from tests.support.authors import EXAMPLES, FAST, Example, free_port
 from tests.support.programs import soon
 from tests.support.repository import ROOT
 
@@ -185,6 +185,10 @@ class TestSideLoop:
             go.touch()
             assert [pod.parked(7)["parked"] for pod in example.pods] == [True, True]
             assert stop(programs) == [143, 143]
+
+    def test_it_reads_no_output_of_commands_since_bash_loses_signals_that_come_meanwhile(self):
+        code = [line.partition(" #")[0] for line in (EXAMPLES / "side-loop.sh").read_text().splitlines()]
+        assert [line for line in code if re.search(r"\$\((?!\()|`", line) and not line.startswith("#")] == []
 
     def test_its_exit_code_is_that_of_the_program(self, example):
         words = [["bash", str(example.app / "side-loop.sh"), "bash", "-c", f"exit {code}"] for code in (0, 3)]
