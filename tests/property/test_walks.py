@@ -100,6 +100,10 @@ def stranger(world, which, there):
     world.boxes[which % len(world.boxes)].stranger = there
 
 
+def spares(world, there):
+    world.spares = there
+
+
 def aborted(world):
     world.undo = True
 
@@ -129,6 +133,7 @@ TROUBLE = st.one_of(
     st.tuples(st.just(person), WHICH, st.sampled_from(("suspends", "resumes", "deletes", "finishes"))),
     st.tuples(st.just(node_goes), WHICH),
     st.tuples(st.just(stranger), WHICH, st.booleans()),
+    st.tuples(st.just(spares), st.booleans()),
     st.tuples(st.just(aborted)),
     st.tuples(st.just(later), st.sampled_from((1, 6, 61, 300, 1000, 2050))),
     st.tuples(st.just(dies), st.integers(0, 3)),
@@ -213,6 +218,18 @@ def test_nodes_of_a_closure_end_on_one_revision(world, course):
         assert box.facts.revision in {"", OLD, "new"}
         if box.phase is not NodePhase.SUCCEEDED and not box.reverts and not box.fresh:
             assert box.facts.driver_key == OLD, "who was let go was not touched"
+
+
+@examples(50)
+@given(world=WORLDS)
+def test_where_spares_are_free_every_gang_goes_on_before_its_nodes_are_given_back(world):
+    spares(world, True)
+    walk(world, [(40, (later, 0))])
+    assert world.over
+    assert world.wrongs == []
+    assert [(one.ahead, one.stops, one.phase.value) for one in world.troupes] == [(True, 1, "Restored")] * len(
+        world.troupes
+    )
 
 
 @examples(50)

@@ -100,6 +100,7 @@ class Troupe:
     stops: int = 0
     generation: int = 0
     meddled: bool = False  # a person resumed it: its pods are wherever they please
+    ahead: bool = False  # went on elsewhere while its nodes are visited
 
     def __post_init__(self) -> None:
         self.run()
@@ -119,6 +120,7 @@ class World:
         self.troupes = troupes
         self.now = START
         self.undo = False
+        self.spares = False  # upgraded nodes are free for its gangs
         self.arrows: set[tuple[str, str]] = set()
         self.wrongs: list[str] = []
 
@@ -130,7 +132,7 @@ class World:
             OtherPod(name=uid, namespace="default", uid=uid, member=troupe.phase in going and uid in troupe.uids)
             for troupe in self.troupes
             for uid in troupe.pods
-            if box is self.boxes[0]
+            if box is self.boxes[0] and not troupe.ahead
         ]
         if box.stranger:
             others.append(OtherPod(name="stranger", namespace="default", uid="stranger"))
@@ -235,6 +237,7 @@ class World:
             siblings=tuple(one.phase for name, one in talks.items() if name != troupe.name),
             undo=self.undo and all(one.phase in visit.BEFORE_OFF or ends(one.phase) for one in views),
             ask_until=ASK_UNTIL,
+            spares=self.spares and not any(box.reverting for box in self.boxes),
         )
         decision = conversation.decide(view, around, self.now)
         for act in decision.acts:
@@ -267,6 +270,9 @@ class World:
             troupe.asked_at, troupe.recorded, troupe.answers = self.now, (), {}
         seconds = row(decision.phase).seconds
         troupe.phase = decision.phase
+        if decision.reason == conversation.LEAP_FROGGED:
+            self._judge_leap(troupe)
+            troupe.ahead = True
         troupe.step = decision.step
         asking = decision.phase in {RequestPhase.ASKING, RequestPhase.PARKED, RequestPhase.EXPIRED}
         ending = None if seconds is None else self.now + timedelta(seconds=seconds)
@@ -335,10 +341,18 @@ class World:
         if any(box.facts is not None and not box.facts.visit for box in self.boxes):
             self.wrongs.append(f"{troupe.name} was stopped before its nodes were closed")
 
+    def _judge_leap(self, troupe: Troupe) -> None:
+        if any(box.phase not in conversation.SWAPPING for box in self.boxes):
+            self.wrongs.append(f"{troupe.name} went on elsewhere while its nodes waited for it")
+        if not troupe.suspended or troupe.stopped_by != f"request-{troupe.name}":
+            self.wrongs.append(f"{troupe.name} went on elsewhere though we did not stop it")
+
     def _judge_record(self, box: Box, view: NodeView, decision: Decision) -> None:
         if decision.phase is NodePhase.DRAINING and self.now < box.since + timedelta(seconds=5):
             self.wrongs.append(f"{box.name} was not looked at a second time")
-        here = [uid for one in self.troupes if not one.meddled and box is self.boxes[0] for uid in one.pods]
+        here = [
+            uid for one in self.troupes if not (one.meddled or one.ahead) and box is self.boxes[0] for uid in one.pods
+        ]
         if view.phase is NodePhase.DRAINING and decision.phase is NodePhase.OFF and (here or box.stranger):
             self.wrongs.append(f"{box.name} was switched off under {here or 'a stranger'}")
         valid = view.phase is NodePhase.VALIDATING and view.validate.outcome is Outcome.SUCCEEDED

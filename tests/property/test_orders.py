@@ -1,0 +1,60 @@
+"""Leaping ahead and a person's orders, on views of every sort: what neither of them may do."""
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.property.test_laws import NOW, walks
+from tests.property.test_laws_of_gangs import AROUND, gangs
+from upgrader.core import conversation, visit
+from upgrader.core.conversation import LEAP_FROGGED, SWAPPING
+from upgrader.core.phases import NodePhase, RequestPhase
+from upgrader.core.visit_facts import Act
+
+ORDERS = st.sets(st.sampled_from(NodePhase)).map(lambda steps: dict.fromkeys(steps, "by order of ann: agreed"))
+
+
+@st.composite
+def ordered(draw, phases=tuple(NodePhase)):
+    """A node whose visit a person ordered to go on; pods that may go are those that are no gang's."""
+    view, closure = draw(walks(phases=phases))
+    pods = tuple(msgspec.structs.replace(pod, forced=not pod.member and draw(st.booleans())) for pod in view.others)
+    view = msgspec.structs.replace(view, others=pods, forced=draw(ORDERS))
+    return view, msgspec.structs.replace(closure, nodes=(view, *closure.nodes[1:]))
+
+
+@given(gangs(phases=(RequestPhase.STOPPED, RequestPhase.STOPPED, *RequestPhase)), AROUND, st.booleans())
+def test_a_gang_leaps_ahead_only_when_we_stopped_it_and_no_node_waits_for_it(view, around, spares):
+    around = msgspec.structs.replace(around, spares=spares)
+    if conversation.decide(view, around, NOW).reason == LEAP_FROGGED:
+        assert spares
+        assert view.phase is RequestPhase.STOPPED
+        assert set(around.nodes) <= SWAPPING
+        assert view.owner.suspended
+
+
+@given(ordered(phases=(NodePhase.CLOSING, NodePhase.DRAINING)))
+def test_no_order_ends_a_pod_of_a_gang(walk):
+    view, closure = walk
+    decision = visit.decide(view, closure, NOW)
+    assert not [pod for pod in decision.evict if pod.member]
+    if decision.phase is NodePhase.OFF:
+        assert view.others == ()
+
+
+@given(ordered(phases=tuple(one for one in NodePhase if one not in {NodePhase.DRAINING, NodePhase.RELEASING})))
+def test_an_order_changes_nothing_in_any_other_step(walk):
+    view, closure = walk
+    plain = msgspec.structs.replace(view, forced={})
+    same = msgspec.structs.replace(closure, nodes=(plain, *closure.nodes[1:]))
+    assert visit.decide(view, closure, NOW) == visit.decide(plain, same, NOW)
+
+
+@given(ordered(phases=(NodePhase.RELEASING,)))
+def test_a_node_that_is_ordered_back_is_given_back_with_its_marks_taken(walk):
+    view, closure = walk
+    decision = visit.decide(view, closure, NOW)
+    if NodePhase.RELEASING in view.forced and view.node is not None:
+        held = view.node.visit == view.uid
+        assert (decision.acts == (Act.GIVE_BACK,)) is held
+        assert held or decision.phase in {NodePhase.SUCCEEDED, NodePhase.FAILED}
