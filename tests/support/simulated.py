@@ -4,6 +4,7 @@ from typing import Any
 
 from upgrader.core.strategy import StrategyFacts
 from upgrader.simulate.fleet import Event, Fleet, Happening, SimJob, SimNode
+from upgrader.simulate.ours.objects import Visit
 from upgrader.simulate.run import Simulation
 from upgrader.simulate.settings import Settings, Strategy
 
@@ -44,8 +45,8 @@ def walk(simulation: Simulation) -> list[tuple[int, str, str]]:
         if simulation.ours is None:
             continue
         for one in (*simulation.ours.visits, *simulation.ours.talks):
-            name = getattr(one, "node", None) or one.name
+            name = one.uid if isinstance(one, Visit) else one.name
             if seen.get(name) != one.phase.value:
                 seen[name] = one.phase.value
-                found.append((simulation.agenda.now, name, one.phase.value))
+                found.append((simulation.agenda.now, one.node if isinstance(one, Visit) else name, one.phase.value))
     return found

@@ -1,0 +1,246 @@
+"""The laws over whole rollouts: random fleets, random trouble, things of one second in any order."""
+
+import msgspec
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from tests.support.simulated import HOUR, VISIT
+from upgrader.core.budget import allowed_gpus
+from upgrader.core.strategy import StrategyFacts
+from upgrader.simulate import stack
+from upgrader.simulate.fleet import Event, Fleet, Happening, SimJob, SimNode
+from upgrader.simulate.job import Life
+from upgrader.simulate.run import Simulation
+from upgrader.simulate.settings import DAY, Settings, Strategy
+
+H = Happening
+LONGEST = 8 * HOUR
+"""Beyond the deadlines of all phases of a batch, one after the other, revert included."""
+
+NAMES = tuple(f"n{number}" for number in range(8))
+TIMES = st.integers(0, 3 * HOUR)
+BUDGETS = st.sampled_from(("25%", "50%", "100%", 8, 24))
+
+
+@st.composite
+def fleets(draw):
+    """Up to eight nodes with up to six jobs on them, some in pairs on the same nodes, and up to four troubles."""
+    names = NAMES[: draw(st.integers(1, len(NAMES)))]
+    free, jobs = list(names), []
+    while free and len(jobs) < 6 and draw(st.booleans()):
+        at = tuple(free.pop() for _ in range(draw(st.integers(1, min(3, len(free))))))
+        parts = draw(st.integers(1, 2))
+        jobs += [draw(jobs_at(f"j{len(jobs) + part}", at, 8 // parts)) for part in range(parts)]
+    later = [draw(jobs_at(f"l{number}", (), 8)) for number in range(draw(st.integers(0, 2)))]
+    subjects = [job.name for job in jobs] or ["nobody"]
+    events = draw(st.lists(troubles(names, subjects), max_size=4))
+    return Fleet(
+        name="random",
+        nodes=tuple(SimNode(name=name, rack=f"r{at % 2}") for at, name in enumerate(names)),
+        jobs=(*jobs, *later),
+        events=tuple(events),
+    )
+
+
+@st.composite
+def jobs_at(draw, name, at, gpus):
+    start = -draw(TIMES) if at else draw(TIMES)
+    end = draw(st.none() | st.integers(max(0, start) + 1, 5 * HOUR))
+    return SimJob(
+        name=name,
+        size=len(at) or draw(st.integers(1, 2)),
+        nodes=at,
+        gpus=gpus,
+        start=start,
+        end=end,
+        declared_end=draw(st.sampled_from((None, end, end))),
+        min_runtime=draw(st.sampled_from((0, 0, HOUR, 4 * HOUR))),
+        method=draw(st.sampled_from(("file", "file", "file", "none", ""))),
+        timeout=draw(st.sampled_from((None, 60, 600))),
+        checkpoint=draw(st.integers(1, 900)),
+        restart=draw(st.integers(1, 600)),
+        refuses=draw(st.sampled_from((0, 0, 1, 3))),
+        lane=draw(st.sampled_from(("", "a"))),
+    )
+
+
+@st.composite
+def troubles(draw, names, subjects):
+    what = draw(st.sampled_from([one for one in H if one is not H.NODE_JOINS]))
+    node, subject = draw(st.sampled_from(names)), draw(st.sampled_from(subjects))
+    values = {H.NODE_RENAMED: f"{node}-again", H.JOB_GROWS: node, H.SLOW_CHECKPOINT: "1500", H.VISIT_FAILS: "2"}
+    of_node = what.value.startswith(("Node", "Visit"))
+    return Event(at=draw(TIMES), what=what, subject=node if of_node else subject, value=values.get(what, ""))
+
+
+PACES = st.builds(
+    StrategyFacts,
+    max_unavailable=BUDGETS,
+    canary=st.booleans(),
+    soak_seconds=st.sampled_from((0, 600)),
+    lane_width=st.sampled_from((0, 1)),
+    min_available_gpus=st.sampled_from((0, 8)),
+)
+SETTINGS = st.builds(
+    Settings,
+    rollout=PACES,
+    seed=st.integers(0, 5),
+    visit=st.just(VISIT),
+    skew=st.sampled_from((0, 3600, -3600)),
+    refill=st.sampled_from((0, 0, 2 * HOUR)),
+    tolerated_failures=st.sampled_from((0, 5)),
+    shuffle=st.just(value=True),
+    horizon=st.just(DAY),
+)
+
+
+class Watch:
+    """Looks at everything after each thing that happens."""
+
+    def __init__(self, fleet, chosen):
+        self.sim = Simulation(fleet, Strategy.OURS, chosen)
+        self.ours, self.world = self.sim.ours, self.sim.world
+        self.before = self._jobs()
+        self.stops, self.started = {}, 0
+
+    def _jobs(self):
+        jobs = self.world.jobs.values()
+        return {job.spec.name: (job.life, job.record, job.answer, job.request, job.pods_at, job.uids()) for job in jobs}
+
+    def run(self, *looks):
+        while self.sim.step():
+            after = self._jobs()
+            for look in looks:
+                look(after)
+            self.before = after
+
+    # ---------------------------------------------------------------------------------- what must always be
+
+    def acknowledged_stops_only(self, after):
+        for name, (_, record, *_) in after.items():
+            if not record or name not in self.before or self.before[name][1]:
+                continue
+            life, _, answer, request, pods_at, uids = self.before[name]
+            assert life is Life.HALTED, f"{name} was {life} when it was stopped"
+            assert answer is not None
+            assert answer.parked
+            assert answer.request_id == request
+            talk = next(one for one in self.ours.talks if one.name == record)
+            assert set(talk.members) == set(uids), "all members that there are were asked"
+            assert {one.pod_uid for one in talk.acks} == set(uids)
+            self.stops.setdefault(name, []).append(self.sim.agenda.now)
+            least = self.world.jobs[name].spec.min_runtime
+            seen = pods_at + self.sim.settings.skew
+            assert not least or self.sim.agenda.now >= seen + least, "its time slice is not over"
+
+    def budget_is_kept(self, after):
+        del after
+        started = len(self.ours.batches)
+        if started == self.started:
+            return
+        self.started = started
+        batch = self.ours.batches[-1]
+        mine = {node for one in batch.closures for node in one.nodes}
+        pool = {name: node.spec.gpus for name, node in self.world.nodes.items()}
+        allowed = allowed_gpus(self.sim.settings.rollout.max_unavailable, sum(pool.values()))
+        taken = sum(one.gpus for one in batch.closures)
+        down = sum(
+            gpus
+            for name, gpus in pool.items()
+            if name not in mine and not (self.world.nodes[name].in_service and not self.world.nodes[name].visit)
+        )
+        assert taken <= allowed
+        assert taken + down <= max(allowed, down), f"{taken} GPUs beside {down} that are down, {allowed} allowed"
+
+    def the_batch_takes_no_more_than_it_was_priced_at(self, after):
+        del after
+        batch = self.ours.open
+        if batch is None or any(one.what is H.JOB_GROWS for one in self.sim.fleet.events):
+            return
+        closed = {name for name, node in self.world.nodes.items() if node.visit}
+        mine = {node for one in batch.closures for node in one.nodes}
+        gone = sum(self.world.nodes[name].spec.gpus for name in closed & mine)
+        for job in self.world.jobs.values():
+            if job.record and job.life in {Life.ENDING, Life.AWAY}:
+                gone += sum(job.spec.gpus for home in job.homes if home not in closed and home in self.world.nodes)
+        assert gone <= sum(one.gpus for one in batch.closures)
+
+    def only_the_batch_is_touched(self, after):
+        del after
+        batch = self.ours.open
+        mine = {node for one in batch.closures for node in one.nodes} if batch else set()
+        failed = {one.node for one in self.ours.visits if one.over and one.failure}
+        held = {name for name, node in self.world.nodes.items() if node.visit or node.maintenance}
+        assert held <= mine | failed
+
+    def restarted_gangs_meet_one_driver(self, after):
+        del after
+        grown = {one.subject for one in self.sim.fleet.events if one.what is H.JOB_GROWS}
+        new = {image.key for image in self.world.images if image.version == stack.NEW}
+        for name in self.stops.keys() - grown:
+            job = self.world.jobs[name]
+            if job.life in {Life.STARTING, Life.TRAINING, Life.HALTED}:
+                there = [self.world.nodes[place] for place in job.places]
+                assert len({node.driver_key in new for node in there}) == 1
+
+    def open_phases_have_deadlines(self, after):
+        del after
+        if self.ours.open is None:
+            return
+        now = self.sim.agenda.time
+        late = msgspec.UNSET
+        for one in (*self.ours.visits, *self.ours.talks):
+            if not one.over and one.deadline is not None and (now - one.deadline).total_seconds() > 120:
+                late = one
+        # What waits for its siblings counts by their deadlines, and those by their own.
+        assert late is msgspec.UNSET or any(
+            one.deadline is not None and one.deadline >= now
+            for one in (*self.ours.visits, *self.ours.talks)
+            if not one.over and one.closure == late.closure
+        )
+
+
+@given(fleets(), SETTINGS)
+@settings(max_examples=60)
+def test_nobody_is_stopped_without_the_acknowledgement_of_all_nor_before_its_time_slice_nor_twice(fleet, chosen):
+    watch = Watch(fleet, chosen)
+    watch.run(watch.acknowledged_stops_only, watch.restarted_gangs_meet_one_driver)
+    event(f"{sum(map(len, watch.stops.values()))} stops")
+    assert all(len(times) == 1 for times in watch.stops.values())
+
+
+@given(fleets(), SETTINGS)
+@settings(max_examples=60)
+def test_the_budget_is_kept_by_every_batch_and_nothing_else_is_touched(fleet, chosen):
+    watch = Watch(fleet, chosen)
+    watch.run(
+        watch.budget_is_kept,
+        watch.the_batch_takes_no_more_than_it_was_priced_at,
+        watch.only_the_batch_is_touched,
+        watch.open_phases_have_deadlines,
+    )
+    event(f"{len(watch.ours.batches)} batches")
+
+
+@given(fleets(), SETTINGS)
+@settings(max_examples=60)
+def test_everything_ends_and_nothing_stays_stopped_or_marked(fleet, chosen):
+    watch = Watch(fleet, msgspec.structs.replace(chosen, refill=0))
+    watch.run()
+    world, ours = watch.world, watch.ours
+    # Who never answers well is asked again and again: the batch that is open at the horizon ends by its deadlines.
+    while ours.open is not None and watch.sim.agenda.step(DAY + LONGEST):
+        pass
+    event(ours.phase.value)
+    kept = {one.node for one in ours.visits if one.over and one.failure == "RevertFailed"}
+    assert ours.open is None
+    assert all(one.over for one in (*ours.visits, *ours.talks))
+    assert [name for name, node in world.nodes.items() if (node.visit or node.maintenance) and name not in kept] == []
+    assert [job.spec.name for job in world.jobs.values() if job.record or job.suspended] == []
+
+
+@given(fleets(), SETTINGS)
+@settings(max_examples=30)
+def test_the_same_seed_gives_the_same_rollout(fleet, chosen):
+    first, second = (Simulation(fleet, Strategy.OURS, chosen).run() for _ in range(2))
+    assert first == second
