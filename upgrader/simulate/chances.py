@@ -8,8 +8,7 @@ import math
 import random
 import statistics
 
-from upgrader.core.prediction import Durations
-from upgrader.simulate.fleet import Fleet, SimJob
+from upgrader.simulate.fleet import SimJob
 
 PREPARE, VISIT = (60, 120), (240, 480)
 """Seconds, median and 95th percentile: preparing a node while its jobs run; from operands off to validated."""
@@ -18,9 +17,6 @@ CHECKPOINT_TAIL, RESTART_TAIL = 1.5, 1.3
 """95th percentile over the median of one job: jobs differ much from each other, and less from themselves."""
 
 Z95 = statistics.NormalDist().inv_cdf(0.95)
-
-HISTORY = 400
-"""Visits that a history has: enough for a 95th percentile."""
 
 
 class Chances:
@@ -55,25 +51,3 @@ class Chances:
             return max(1, round(median))
         chance = random.Random(f"{self._seed} {what} {subject}")  # noqa: S311 - the same every time, no secret
         return max(1, round(chance.lognormvariate(math.log(median), math.log(p95 / median) / Z95)))
-
-
-def measured(fleet: Fleet, visit: tuple[int, int] = VISIT) -> Durations:
-    """What a controller would have measured on this fleet in earlier rollouts: medians and 95th percentiles.
-
-    Jobs differ in their medians, so this is wider than the spread of any one of them.
-    """
-    past = Chances(-1, visit)
-    count = max(1, HISTORY // max(1, len(fleet.jobs)))
-    return Durations(
-        visit=_quantiles([past.visit(f"past-{number}") for number in range(HISTORY)]),
-        checkpoint=_quantiles([past.checkpoint(job, at) for job in fleet.jobs for at in range(count)]),
-        restart=_quantiles([past.restart(job, at) for job in fleet.jobs for at in range(count)]),
-        measured=HISTORY,
-    )
-
-
-def _quantiles(drawn: list[int]) -> tuple[int, int]:
-    if len(drawn) < 2:
-        return (drawn[0], drawn[0]) if drawn else (1, 1)
-    cuts = statistics.quantiles(drawn, n=20, method="inclusive")
-    return round(cuts[9]), round(cuts[18])

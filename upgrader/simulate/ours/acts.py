@@ -44,6 +44,7 @@ class Acts:
             self._again(visit)
         seconds = row(decision.phase).seconds
         visit.phase, visit.reverting = decision.phase, decision.reverting
+        visit.began[decision.phase] = now
         visit.failure, visit.message, visit.since = decision.failure, decision.message, now
         visit.deadline = None if seconds is None or ends(decision.phase) else now + timedelta(seconds=seconds)
         if decision.phase is NodePhase.PREPARED:
@@ -150,6 +151,7 @@ class Acts:
                 pass
         seconds = row(decision.phase).seconds
         talk.phase, talk.reason, talk.message = decision.phase, decision.reason, decision.message
+        talk.began[decision.phase] = now
         talk.deadline = None if seconds is None or ends(decision.phase) else now + timedelta(seconds=seconds)
         if decision.phase in _BY_CLOSURE:
             talk.deadline = closure.ask_until

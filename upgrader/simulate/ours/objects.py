@@ -33,6 +33,8 @@ class Visit:
     why: str = ""
     """What was said where it turned round."""
     gpus: int = 0
+    began: dict[NodePhase, datetime] = field(default_factory=dict)
+    """When each phase began that it came into; for one that goes back, the last time."""
     walked: bool = False
     """It came as far as switching a driver on."""
     ended_at: datetime | None = None
@@ -90,6 +92,8 @@ class Talk:
     stopped_at: datetime | None = None
     restart_by: datetime | None = None
     restarted_at: datetime | None = None
+    began: dict[RequestPhase, datetime] = field(default_factory=dict)
+    """When each phase began that it came into."""
     leap_frogged: bool = False
     """Restarted on other nodes, which were upgraded before; it does not come back to its own."""
 

@@ -1,0 +1,43 @@
+"""What a controller would have measured in a rollout: durations for the forecast of the next."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TypeVar
+
+from upgrader.core.pace import learned
+from upgrader.core.phases import NodePhase, RequestPhase
+from upgrader.core.prediction import Durations
+from upgrader.simulate.fleet import Fleet
+from upgrader.simulate.ours.controller import Controller
+from upgrader.simulate.run import Simulation
+from upgrader.simulate.settings import Settings, Strategy
+
+_N, _R = NodePhase, RequestPhase
+Phase = TypeVar("Phase", NodePhase, RequestPhase)
+
+
+def earlier(fleet: Fleet, settings: Settings) -> Durations:
+    """From one whole rollout of the same fleet, with these settings and so this seed.
+
+    Raises:
+        ConfigurationError: the budget is neither a number of GPUs nor a percentage.
+    """
+    simulation = Simulation(fleet, Strategy.OURS, settings)
+    simulation.run()
+    return measured(simulation.ours) if simulation.ours is not None else Durations()
+
+
+def measured(rollout: Controller) -> Durations:
+    """From all visits and conversations of a rollout that came as far."""
+    visits = [one.began for one in rollout.visits if not one.reverting]
+    talks = [one.began | {_R.ASKING: one.asked_at} for one in rollout.talks]
+    return learned(
+        list(_between(visits, _N.CLOSING, _N.RELEASING)),
+        preparations=list(_between(visits, _N.PREPARING, _N.PREPARED)),
+        checkpoints=list(_between(talks, _R.ASKING, _R.PARKED)),
+        restarts=list(_between(talks, _R.RESTARTING, _R.RESTORED)),
+    )
+
+
+def _between(walks: Iterable[dict[Phase, datetime]], first: Phase, last: Phase) -> Iterable[float]:
+    return ((walk[last] - walk[first]).total_seconds() for walk in walks if first in walk and last in walk)
