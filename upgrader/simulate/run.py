@@ -35,7 +35,12 @@ class Simulation:
                 tolerated_failures=settings.tolerated_failures,
             )
         else:
-            self.other = Incumbent(self.world, rollout.max_unavailable, kill=strategy is Strategy.KILL)
+            self.other = Incumbent(
+                self.world,
+                rollout.max_unavailable,
+                kill=strategy is Strategy.KILL,
+                write_seconds=settings.label_seconds,
+            )
 
     @property
     def over(self) -> bool:

@@ -33,6 +33,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     begin: datetime = BEGIN
     horizon: int = 14 * DAY  # what has not ended by then is given up
     tolerated_failures: int = 0  # a rollout of ours pauses when there are more, and nobody resumes it here
+    label_seconds: int = 1  # that the others take to write one label of a node's state; 0: none
     skew: int = 0  # how far the clocks of nodes and jobs are ahead of the controller's
     refill: int = 0  # median length of jobs from a queue that never runs dry; 0: there is none
     shuffle: bool = False  # whether what falls into the same second comes in any order
