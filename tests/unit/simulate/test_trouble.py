@@ -67,6 +67,18 @@ def test_an_acknowledgement_that_expires_while_another_gang_still_writes_is_aske
     assert simulation.result().interruptions in {0, 2}, "both or neither"
 
 
+def test_gangs_of_one_lane_write_one_after_the_other_where_the_lane_is_one_wide():
+    jobs = (job("first", "n1", lane="scratch"), job("second", "n2", lane="scratch"))
+    simulation = rollout(fleet("n1", "n2", jobs=jobs), pace={"lane_width": 1})
+    most = 0
+    while simulation.step():
+        writing = [one for one in simulation.world.jobs.values() if one.life is Life.HALTED and one.answer is None]
+        most = max(most, len(writing))
+    assert most == 1
+    assert [batch.ended_at is not None for batch in simulation.ours.batches] == [True]
+    assert simulation.result().upgraded == 2
+
+
 def test_a_job_that_ends_between_ask_and_stop_is_neither_stopped_nor_restarted():
     made = fleet("n1", jobs=(job("train", "n1"),), events=(event(100, Happening.JOB_ENDS, "train"),))
     simulation = rollout(made)

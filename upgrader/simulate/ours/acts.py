@@ -133,9 +133,11 @@ class Acts:
         now = self._world.agenda.time
         if decision.new_id:
             talk.request_id = max(talk.request_id + 1, int(now.timestamp()))
-            talk.asked_at, talk.acks = now, ()
+            talk.asked_at, talk.acks, talk.step, talk.marked_at = now, (), None, None
+        if decision.admitted:
+            talk.marked_at = now
         if decision.phase is talk.phase:
-            return bool(decision.acts)
+            return bool(decision.acts) or decision.admitted
         match decision.phase:
             case RequestPhase.PARKED:
                 talk.acks, talk.step = view.answers, decision.step

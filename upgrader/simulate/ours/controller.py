@@ -23,7 +23,7 @@ from upgrader.core.visit_facts import ClosureView, NodeView
 from upgrader.simulate import stack
 from upgrader.simulate.agenda import OURS
 from upgrader.simulate.job import HAS_PODS
-from upgrader.simulate.ours import views
+from upgrader.simulate.ours import asking, looks, views
 from upgrader.simulate.ours.acts import Acts
 from upgrader.simulate.ours.objects import Batch, Closure, Talk, Visit
 from upgrader.simulate.world import World
@@ -63,6 +63,7 @@ class Controller:
         self._at: dict[str, set[str]] = {}
         self._ended: dict[str, VisitFacts] = {}
         self._catalogue = Catalogue(world.images)
+        self._remainder: tuple[BatchForecast, ...] = ()
         self._plan_due: set[int] = set()
         world.changed.append(self._changed)
         self._look_at_plan(ACTIVE)
@@ -140,6 +141,8 @@ class Controller:
         starts = [agenda.seconds(one) for one in known if one is not None]
         ended = [one.ended_at for one in self.visits if one.node in cooling and one.ended_at is not None]
         starts += [agenda.seconds(one + RETRY) for one in ended]
+        said = [one.began[RequestPhase.WITHDRAWN] for one in asking.noes(self.talks)]
+        starts += [agenda.seconds(one + RETRY) for one in said]
         starts += [agenda.seconds(at) for gang in self._gangs() if (at := gang.earliest_stop) is not None]
         later = [one for one in starts if one > agenda.now]
         if later:
@@ -150,16 +153,20 @@ class Controller:
         return [job.gang(begin, skew) for job in self.world.jobs.values() if job.life in HAS_PODS]
 
     def _forecast(self, snapshot: Snapshot) -> tuple[Forecast, frozenset[str]]:
-        settled, cooling = rollout.settled_nodes(self._visit_facts(), RETRY, self.world.agenda.time)
+        noes = asking.noes(self.talks)
+        held = frozenset(one.uid for one in self.visits if one.closure in {talk.closure for talk in noes})
+        settled, cooling = rollout.settled_nodes(self._visit_facts(), RETRY, self.world.agenda.time, held=held)
         made = forecast(
-            snapshot,
+            asking.with_refusals(snapshot, noes, RETRY),
             self.target,
             self._pace(),
             now=self.world.agenda.time,
             already=settled | cooling,
             stopped_gangs=self._stopped(),
+            remainder=self._remainder,
             durations=self.durations,
         )
+        self._remainder = made.batches
         return made, cooling
 
     def _stopped(self) -> frozenset[str]:
@@ -219,7 +226,7 @@ class Controller:
     def _start(self, made: BatchForecast, snapshot: Snapshot) -> None:
         number, now = len(self.batches) + 1, self.world.agenda.time
         wanted = {gang for closure in made.closures for gang in closure.gangs}
-        timeout = self._timeout([gang for gang in snapshot.gangs if gang.name in wanted])
+        timeout = self._chain([gang for gang in snapshot.gangs if gang.name in wanted])
         seconds = (row(NodePhase.PREPARING).seconds or 0) + timeout + MARGIN
         closures = [
             Closure(
@@ -240,9 +247,8 @@ class Controller:
                 self._at.setdefault(name, set()).add(closure.name)
             self._look(closure.name)
 
-    def _timeout(self, gangs: list[Gang]) -> int:
-        default = self.strategy.checkpoint_seconds
-        return max((gang.timeout_seconds or default for gang in gangs), default=default)
+    def _chain(self, gangs: list[Gang]) -> int:
+        return asking.chain_of(gangs, self.strategy.checkpoint_seconds, self.strategy.lane_width)
 
     def _visit(self, closure: Closure, name: str) -> Visit | None:
         node = self.world.nodes.get(name)
@@ -305,6 +311,7 @@ class Controller:
             siblings=tuple(one.phase for one in requests if one is not request),
             ask_until=closure.ask_until,
             spares=self._spares(closure, talk),
+            turns=asking.turns_now(self.talks, self.strategy.lane_width, world.agenda.time),
         )
         decision = conversation.decide(request, around, world.agenda.time)
         where = partial(views.where, world, closure, nodes, self.left, talk)
@@ -330,21 +337,9 @@ class Controller:
         if done:
             self._look(closure.name)
             return
-        now, seconds = self.world.now, self.world.agenda.seconds
-        times = [one.deadline for one in closure.visits if not one.over and one.deadline]
-        times += [one.deadline for one in closure.talks if not one.over and one.deadline]
-        for one in closure.visits:
-            node = self.world.nodes.get(one.node)
-            if one.phase is NodePhase.CLOSING and node is not None and node.closed_at is not None:
-                times.append(node.closed_at + visit.SETTLE)
-        for talk in closure.talks:
-            if talk.phase in {RequestPhase.ASKING, RequestPhase.PARKED, RequestPhase.STOPPING}:
-                times.append(talk.stop_before - timedelta(seconds=60))
-            if talk.restart_by is not None and not talk.over:
-                times.append(talk.restart_by)
-        later = [one for one in map(seconds, times) if one > now]
-        if later:
-            self._look(closure.name, min(later) - now)
+        later = looks.next_look(self.world, closure, lanes=bool(self.strategy.lane_width))
+        if later is not None:
+            self._look(closure.name, later - self.world.now)
 
     # ------------------------------------------------------------------------------------------------- ask
 
@@ -365,8 +360,15 @@ class Controller:
             if held:
                 return expected, held
             for gang in missing:
-                self._begin(closure, gang, self._timeout(gangs) + MARGIN)
+                self._begin(closure, gang, self._chain(self._rivals(gangs)) + MARGIN)
         return len(gangs), ""
+
+    def _rivals(self, gangs: list[Gang]) -> list[Gang]:
+        """Gangs of the batch that write to the same lanes: nobody trains on before the last had its turn."""
+        batch = self.batches[-1]
+        names = {name for one in batch.closures for name in one.gangs}
+        lanes = {gang.lane for gang in gangs}
+        return [gang for gang in self._gangs() if gang.name in names and gang.lane in lanes]
 
     def _begin(self, closure: Closure, gang: Gang, park: int) -> None:
         job = gang.name.rsplit("/", 1)[1]
@@ -381,6 +383,8 @@ class Controller:
             asked_at=now,
             park_seconds=park,
             members=tuple(member.uid for member in gang.members),
+            lane=gang.lane,
+            timeout_seconds=gang.timeout_seconds or self.strategy.checkpoint_seconds,
             deadline=closure.ask_until,
         )
         closure.talks.append(talk)

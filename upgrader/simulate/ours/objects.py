@@ -83,6 +83,10 @@ class Talk:
     asked_at: datetime
     park_seconds: int
     members: tuple[str, ...]
+    lane: str
+    timeout_seconds: int
+    marked_at: datetime | None = None
+    """When its turn in its lane came."""
     phase: RequestPhase = RequestPhase.ASKING
     deadline: datetime | None = None
     reason: str = ""

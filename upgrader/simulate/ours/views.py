@@ -74,6 +74,9 @@ def request_view(world: World, talk: Talk) -> RequestView:
     return RequestView(
         name=talk.name,
         gang=talk.gang,
+        lane=talk.lane,
+        timeout_seconds=talk.timeout_seconds,
+        marked_at=talk.marked_at,
         phase=talk.phase,
         deadline=talk.deadline,
         request_id=talk.request_id,

@@ -1,0 +1,42 @@
+"""When a closure must be looked at again although nothing happens to it: its times."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from upgrader.core.acknowledgement import LAST_CALL
+from upgrader.core.phases import NodePhase, RequestPhase
+from upgrader.core.visit import SETTLE
+from upgrader.simulate.ours.objects import Closure, Talk
+from upgrader.simulate.world import World
+
+LANES = timedelta(seconds=5)
+"""How often a gang that waits for its lane is looked at: what frees it happens elsewhere."""
+
+_R = RequestPhase
+
+
+def next_look(world: World, closure: Closure, *, lanes: bool) -> int | None:
+    """The next second that something of it is due in; None where it waits for events only."""
+    times = [*_of_visits(world, closure), *(time for talk in closure.talks if not talk.over for time in _of(talk))]
+    if lanes and any(one.phase is _R.ASKING and one.marked_at is None for one in closure.talks):
+        times.append(world.agenda.time + LANES)
+    later = [one for one in map(world.agenda.seconds, times) if one > world.now]
+    return min(later, default=None)
+
+
+def _of_visits(world: World, closure: Closure) -> Iterator[datetime]:
+    for one in closure.visits:
+        node = world.nodes.get(one.node)
+        if one.deadline is not None and not one.over:
+            yield one.deadline
+        if one.phase is NodePhase.CLOSING and node is not None and node.closed_at is not None:
+            yield node.closed_at + SETTLE
+
+
+def _of(talk: Talk) -> Iterator[datetime]:
+    if talk.deadline is not None:
+        yield talk.deadline
+    if talk.phase in {_R.ASKING, _R.PARKED, _R.STOPPING}:
+        yield talk.stop_before - LAST_CALL
+    if talk.restart_by is not None:
+        yield talk.restart_by
