@@ -14,11 +14,22 @@ import yaml
 from tests.support.gangs_on_api import LiveGang, context_of, pods_spec
 from tests.support.owners import IDS, spec_of
 from tests.support.repository import ROOT
-from tests.support.standin import JOBS, JOBSET_LABEL, JOBSETS, QUEUE_LABEL, WORKLOADS, StandIn, condition, resource
+from tests.support.standin import (
+    JOBS,
+    JOBSET_LABEL,
+    JOBSETS,
+    QUEUE_LABEL,
+    WORKLOADS,
+    StandIn,
+    condition,
+    meta_of,
+    resource,
+)
 from tests.support.waiting import eventually
 from upgrader.api.resources import CHECKPOINT_REQUESTS, COMMANDS, NAMESPACES, PDBS, PODS
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.api.v1alpha1.checkpoint_request import OwnerRef
+from upgrader.core.errors import ConfigurationError, ConflictError
 from upgrader.core.owners import OWNERS, Switch, owner_kind
 from upgrader.core.patches import at, every
 from upgrader.core.phases import NodePhase, RequestPhase
@@ -59,7 +70,7 @@ async def live(fleet):
 async def served(api, row):
     try:
         await api.list(resource_of(row, row.api_version))
-    except owners.ConfigurationError:
+    except ConfigurationError:
         return False
     return True
 
@@ -179,7 +190,7 @@ async def test_a_queue_that_gives_the_place_away_is_waited_for_and_asked_for_onc
         assert gang.request.status.reason == "NotRestored"
         assert "its queue has not admitted it" in gang.request.status.message
         job = await live.get(JOBS, "other", space)
-        await live.delete(JOBS, msgspec.convert(job["metadata"], owners.ObjectMeta))
+        await live.delete(JOBS, meta_of(job))
         await gang.running()
         assert len(gang.seen) == 4, "it came back by itself when its turn came"
 
@@ -187,9 +198,7 @@ async def test_a_queue_that_gives_the_place_away_is_waited_for_and_asked_for_onc
 async def test_a_gang_that_its_user_resumes_is_not_stopped_again(live, space):
     gang = await start(live, space, "StatefulSet")
     await gang.stopped()
-    owner = await gang.owner()
-    meta = msgspec.convert(owner["metadata"], owners.ObjectMeta)
-    await live.merge(STATEFUL_SETS, meta, {"spec": {"replicas": 2}})
+    await by_a_person(gang, {"spec": {"replicas": 2}})
     await gang.running()
     await gang.until(R.RESTORED, N.VISITING, answering=101)
     after = await gang.owner()
@@ -200,9 +209,7 @@ async def test_a_gang_that_its_user_resumes_is_not_stopped_again(live, space):
 async def test_what_somebody_else_suspends_is_theirs(live, space):
     gang = await start(live, space, "Job")
     await gang.parked()
-    owner = await gang.owner()
-    meta = msgspec.convert(owner["metadata"], owners.ObjectMeta)
-    await live.merge(JOBS, meta, {"spec": {"suspend": True}})
+    await by_a_person(gang, {"spec": {"suspend": True}})
     await gang.until(R.ENDED, N.DRAINING, answering=None)
     assert gang.request.status.reason == "SuspendedByOthers"
     after = await gang.owner()
@@ -238,27 +245,53 @@ async def test_the_api_server_takes_the_patches_of_every_row(live, space, row):
     context, request = context_of(live), asked(space)
     before = (await owners.read_owner(context, reference, space)).present["spec"]
 
-    await owners.stop(context, await owners.read_owner(context, reference, space), request)
-    off = await owners.read_owner(context, reference, space)
+    off = await acted(context, reference, space, lambda owner: owners.stop(context, owner, request))
     record = record_of(off.meta.annotations)
     previous = at(made, row.field) if row.field else None
     assert (record.plan, record.request, record.previous) == ("up", request.metadata.name, previous)
     if row.switch is Switch.COMMAND:
         assert [one["action"] for one in await ordered(live, space)] == ["AbortJob"]
-        await owners.stop(context, off, request)
+        await acted(context, reference, space, lambda owner: owners.stop(context, owner, request))
         assert [one["action"] for one in await ordered(live, space)] == ["AbortJob"], "made once"
     else:
         assert at(off.present, row.field) == row.off_value
 
     placement = Placement(left_behind=("old",), closure="c-1") if possible(row, await live.version()) else None
-    await owners.restart(context, off, request.metadata.name, placement)
-    on = await owners.read_owner(context, reference, space)
+    name = request.metadata.name
+    on = await acted(context, reference, space, lambda owner: owners.restart(context, owner, name, placement))
     assert STOPPED not in on.meta.annotations
     templates = [one for path in row.templates for one in every(on.present, path)]
     assert all([one["value"] for one in each["spec"]["tolerations"]] == ["c-1"] for each in templates)
     if row.switch is Switch.COMMAND:
         assert {one["action"] for one in await ordered(live, space)} == {"AbortJob", "ResumeJob"}
     assert plain(row, on.present)["spec"] == plain(row, {"spec": before})["spec"]
+
+
+async def by_a_person(gang, patch):
+    """A person's change, made again where a controller wrote in between."""
+
+    async def attempt():
+        try:
+            return await gang.api.merge(gang.resource, meta_of(await gang.owner()), patch)
+        except ConflictError:
+            return None
+
+    await eventually(attempt)
+
+
+async def acted(context, reference, space, act):
+    """The owner after an act, which is made again as the product does: where its controller wrote in between, and
+    where a template cannot be changed yet, since the Job controller has not said that the Job is suspended.
+    """
+
+    async def attempt():
+        try:
+            await act(await owners.read_owner(context, reference, space))
+        except (ConflictError, ConfigurationError):
+            return None
+        return await owners.read_owner(context, reference, space)
+
+    return await eventually(attempt)
 
 
 def asked(space):

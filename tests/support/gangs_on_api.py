@@ -105,13 +105,17 @@ class LiveGang:
         )
         now = self.context.clock.now()
         body = orders.checkpoint_request(
-            gang=gang,
-            plan="up",
-            batch=1,
-            closure="c-1",
-            request_id=int(now.timestamp()),
-            asked_at=now,
-            park_seconds=park,
+            orders.Ask(
+                name=f"up-{self.name}",
+                gang=gang,
+                plan="up",
+                batch=1,
+                closure="c-1",
+                request_id=int(now.timestamp()),
+                asked_at=now,
+                park_seconds=park,
+                timeout_seconds=600,
+            )
         )
         del body["metadata"]["finalizers"]  # nobody lets go of it here
         self.request = await self.api.create(CHECKPOINT_REQUESTS, body)
