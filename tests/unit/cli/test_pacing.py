@@ -120,7 +120,9 @@ def test_what_cannot_be_understood(words, said):
 
 
 class TestNames:
-    WORLD = snapshot([node("a"), node("b")], [gang("train", ["a"]), gang("train", ["b"], name="dev/Job/train")])
+    WORLD = snapshot(
+        [node("a"), node("b")], [gang("train", ["a"]), gang("train", ["b"], name="dev/Job/train", namespace="dev")]
+    )
 
     def test_jobs_are_named_in_full_afterwards(self):
         wish = StrategyFacts(expendable=("ml/train",), wait_for=("dev/Job/train",))
