@@ -26,11 +26,11 @@ GANG_HOLDS = {
         ),
     ),
     "declares what cannot be used": (
-        {"method": "", "undeclared_because": "Its checkpoint-method exec is not supported yet."},
+        {"method": "", "undeclared_because": "Its checkpoint-command is missing."},
         {},
         H.GANG_UNDECLARED,
         (
-            "ml/Job/x is waited for until it ends. Its checkpoint-method exec is not supported yet. See "
+            "ml/Job/x is waited for until it ends. Its checkpoint-command is missing. See "
             "docs/checkpointing.md for what it can declare."
         ),
     ),
