@@ -81,6 +81,7 @@ def checkpoint_spec(strategy: StrategyFacts, retry: int) -> CheckpointDefaults:
     """How jobs are asked in a plan of this strategy; `retry` is in seconds."""
     return CheckpointDefaults(
         timeout_seconds=strategy.checkpoint_seconds,
+        method=strategy.checkpoint_method or None,
         retry_seconds=retry,
         lanes=Lanes(max_concurrent=strategy.lane_width),
         wait_for=list(strategy.wait_for),

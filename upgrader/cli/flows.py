@@ -44,7 +44,7 @@ async def plan(
     asked = pacing.strategy(pace, context.clock.now())
     wish = await world.wanted(context, file=file, name=stack, changes=changes)
     target = await world.target_of(context, wish.stack)
-    snapshot = await world.look(context, wish.stack, target)
+    snapshot = await world.look(context, wish.stack, target, method=asked.checkpoint_method)
     strategy = pacing.named(asked, snapshot)
     return world.saved_of(wish, await world.predict(context, snapshot, target, strategy), strategy)
 

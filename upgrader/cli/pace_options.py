@@ -49,6 +49,10 @@ OPTIONS = {
         "--lanes", type=click.IntRange(0), default=0, show_default=True, metavar="GANGS",
         help="Gangs that write checkpoints to one storage at once; 0 is any number.",
     ),
+    "checkpoint_method": click.option(
+        "--checkpoint-method", metavar="WAYS",
+        help="How jobs are asked that do not say, as file or http,file; they are waited for else.",
+    ),
     "checkpoint_timeout": click.option(
         "--checkpoint-timeout", default="30m", show_default=True, metavar="DURATION",
         help="Longest checkpoint of a job that does not say.",

@@ -28,6 +28,8 @@ def sentences(strategy: StrategyFacts, now: datetime) -> list[str]:
         lines.append(f"No batch starts that would not end by {spans.clock(strategy.deadline, now)}.")
     if strategy.lane_width:
         lines.append(f"At most {strategy.lane_width} gangs write checkpoints to one storage at once.")
+    if strategy.checkpoint_method:
+        lines.append(f"Jobs that do not say how to ask them are asked by {strategy.checkpoint_method}.")
     if strategy.wait_for:
         lines.append(f"Waited for instead of evicted: {', '.join(strategy.wait_for)}.")
     if strategy.on_failure is OnFailure.ROLLBACK:

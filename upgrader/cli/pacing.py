@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 
 from upgrader.core import timing
-from upgrader.core.declarations import seconds
+from upgrader.core.declarations import KNOWN, seconds
 from upgrader.core.errors import ConfigurationError, StaleForecastError
 from upgrader.core.explain_gang import find_gangs
 from upgrader.core.fleet import Snapshot
@@ -42,6 +42,7 @@ def strategy(pace: Mapping[str, Any], now: datetime) -> StrategyFacts:
         deadline=_deadline(pace["deadline"], now) if pace["deadline"] is not None else None,
         windows=tuple(window(text) for text in pace["windows"]),
         lane_width=pace["lanes"],
+        checkpoint_method=_method(pace["checkpoint_method"]),
         checkpoint_seconds=duration("--checkpoint-timeout", pace["checkpoint_timeout"]),
         expendable=tuple(pace["expendable"]),
         wait_for=tuple(pace["wait_for"]),
@@ -106,6 +107,13 @@ def duration(option: str, text: str, *, least: int = 1) -> int:
     if found is None:
         raise ConfigurationError(f"{option} {text} is no duration such as 90s, 30m, 1h30m or 2d")
     return found
+
+
+def _method(text: str | None) -> str:
+    unknown = [one for one in (part.strip() for part in (text or "").split(",")) if one and one not in KNOWN]
+    if unknown:
+        raise ConfigurationError(f"--checkpoint-method {unknown[0]} is none of {', '.join(KNOWN)}")
+    return text or ""
 
 
 def window(text: str) -> Window:

@@ -118,12 +118,12 @@ async def target_of(context: Context, stack: GpuStack) -> Target:
     return pinned
 
 
-async def look(context: Context, stack: GpuStack, target: Target) -> Snapshot:
-    """The world as it is now, for one stack."""
+async def look(context: Context, stack: GpuStack, target: Target, *, method: str = "") -> Snapshot:
+    """The world as it is now, for one stack; `method` is how jobs are asked that do not say."""
     nodes = await compose.look(context.cluster)
     version = await context.cluster.version()
     seen = await observe.read_snapshot(
-        context.cluster, nodes, stack, target, context.clock.now(), api_server_version=version
+        context.cluster, nodes, stack, target, context.clock.now(), api_server_version=version, method=method
     )
     if seen is None:
         raise AssertionError("nodes that were just listed are in step")
@@ -139,7 +139,7 @@ async def foresee(
     remainder: Sequence[BatchForecast] = (),
 ) -> World:
     """The forecast of a rollout that would start now; `remainder` as for `forecast`."""
-    snapshot = await look(context, stack, target)
+    snapshot = await look(context, stack, target, method=strategy.checkpoint_method)
     return await predict(context, snapshot, target, strategy, remainder=remainder)
 
 

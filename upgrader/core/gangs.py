@@ -53,6 +53,7 @@ def gangs_of(
     namespaces: Mapping[str, Declared],
     rules: Sequence[Rule] = RULES,
     now: datetime | None = None,
+    method: str = "",
 ) -> tuple[Gang, ...]:
     """All gangs that ask for GPUs, by name; the same whatever the order of pods.
 
@@ -62,10 +63,11 @@ def gangs_of(
         namespaces: what each namespace declares for its jobs.
         rules: who belongs together, first hit wins.
         now: what owners say about their remaining time counts while it is fresh; without it, it does not count.
+        method: how jobs are asked that do not say, as the annotation; pods that their owner replaces stay undeclared.
     """
     groups = _groups(pods, chains, namespaces, rules)
     shared = parted(group.switches for group in groups)
-    return _distinct([_gang(group, chains, namespaces, shared, now) for group in groups])
+    return _distinct([_gang(group, chains, namespaces, shared, now, method) for group in groups])
 
 
 def _groups(
@@ -129,13 +131,16 @@ def _gang(
     namespaces: Mapping[str, Declared],
     shared: Mapping[str, str],
     now: datetime | None,
+    default: str,
 ) -> Gang:
     pods, belonging = group.pods, group.belonging
     members = tuple(pod.member for pod in pods)
     layers = [_layer(pod, chains, namespaces) for pod in pods]
+    replicated = not any(layer.method for layer in layers) and all(_replaced(pod, chains) for pod in pods)
+    if not replicated:
+        layers = [nearest([layer, Declared(method=default)]) for layer in layers]
     declared, same = layers[0], all(_alike(layer, layers[0]) for layer in layers)
     method = usable(declared, members)
-    replicated = not any(layer.method for layer in layers) and all(_replaced(pod, chains) for pod in pods)
     switch = one_switch(belonging.name, belonging.kind, group.switches)
     cannot_stop = "" if replicated else switch.problem or shared.get(switch.uid, "")
     owners = _owners(pods, chains)

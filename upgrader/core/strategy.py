@@ -50,6 +50,7 @@ class StrategyFacts(Struct, frozen=True, kw_only=True):
     windows: tuple[Window, ...] = ()  # none: at any time
     lane_width: int = 0  # gangs of one storage lane that write checkpoints at once; 0: any number
     checkpoint_seconds: int = 1800  # longest one checkpoint may take where the job does not say
+    checkpoint_method: str = ""  # how jobs are asked that do not say, as the annotation; empty: they are waited for
     expendable: tuple[str, ...] = ()  # gangs that may be ended without an acknowledgement, named in the approval
     wait_for: tuple[str, ...] = ()  # replicated owners whose pods are waited for instead of evicted
     placement_unguaranteed: bool = False  # gangs may be restarted where the cluster offers no way to steer them

@@ -140,6 +140,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: Sequence[Namespace] = ()
     plans: Sequence[UpgradePlan] = ()
     api_server_version: str = ""
+    method: str = ""  # how jobs are asked that do not say
 
 
 def snapshot_of(seen: Reading, spec: GpuStackSpec, resource: str, now: datetime, *, stack: str = "") -> Snapshot:
@@ -198,10 +199,12 @@ async def read_snapshot(
     now: datetime,
     *,
     api_server_version: str = "",
+    method: str = "",
 ) -> Snapshot | None:
     """Read the world once; None while the nodes are not in step with the API server (then nothing is decided).
 
     `api_server_version` is its gitVersion; without it a managed kubelet is never swapped and no gang counts as steered.
+    `method` is how jobs are asked that do not say; without it they are waited for.
 
     Raises:
         ClusterError: the API server refused, or could not be reached.
@@ -219,6 +222,7 @@ async def read_snapshot(
         namespaces=await cluster.list(NAMESPACES),
         plans=await cluster.list(UPGRADE_PLANS),
         api_server_version=api_server_version,
+        method=method,
     )
     return snapshot_of(seen, stack.spec, target.resource_name, now, stack=stack.metadata.name)
 
@@ -243,7 +247,7 @@ def _gangs(seen: Reading, resource: str, rules: Sequence[Rule], now: datetime) -
         pod_facts(pod, resource, around(pod, marks), marks)
         for pod, marks in with_mates(seen.pods, chains, resource, rules)
     )
-    return gangs_of(found, chains, spaces, rules, now)
+    return gangs_of(found, chains, spaces, rules, now, seen.method)
 
 
 def _selector(budget: PodDisruptionBudget) -> Selector | None:

@@ -135,6 +135,7 @@ async def _read(context: Context, plan: UpgradePlan) -> Read:
             read.target,
             context.clock.now(),
             api_server_version=await context.cluster.version(),
+            method=plan.spec.checkpoint.method or "",
         )
     except REFUSED as error:
         if read.open_batch is None:

@@ -36,6 +36,7 @@ def strategy_of(plan: UpgradePlan, now: datetime) -> StrategyFacts:
         windows=tuple(_window(one) for one in spec.windows),
         lane_width=checkpoint.lanes.max_concurrent,
         checkpoint_seconds=checkpoint.timeout_seconds,
+        checkpoint_method=checkpoint.method or "",
         expendable=tuple(envelope.expendable) if envelope is not None else (),
         wait_for=tuple(checkpoint.wait_for),
         placement_unguaranteed=envelope.placement_unguaranteed if envelope is not None else False,

@@ -45,7 +45,8 @@ def test_everything_said():
         "--max-unavailable", "64", "--topology-budget", "example.com/rack=16", "--topology-budget", "zone=50%",
         "--min-available-gpus", "8", "--canary", "--soak", "1h30m", "--harvest-for", "2h", "--deadline", "1d",
         "--window", "Mon-Fri 22:00-06:00 Europe/Berlin", "--window", "sat,Sun 00:00-24:00", "--lanes", "2",
-        "--checkpoint-timeout", "10m", "--expendable", "a", "--wait-for", "b", "--allow-unguaranteed-placement",
+        "--checkpoint-timeout", "10m", "--checkpoint-method", "file",
+        "--expendable", "a", "--wait-for", "b", "--allow-unguaranteed-placement",
         "--on-failure", "Rollback",
     )  # fmt: skip
     assert made == StrategyFacts(
@@ -65,6 +66,7 @@ def test_everything_said():
         ),
         lane_width=2,
         checkpoint_seconds=600,
+        checkpoint_method="file",
         expendable=("a",),
         wait_for=("b",),
         placement_unguaranteed=True,
@@ -78,6 +80,7 @@ def test_everything_said():
         "Batches start only Mon,Tue,Wed,Thu,Fri 22:00-06:00 Europe/Berlin or Sat,Sun 00:00-00:00 UTC.\n"
         "No batch starts that would not end by Sun 22 Nov 09:00 (+1d).\n"
         "At most 2 gangs write checkpoints to one storage at once.\n"
+        "Jobs that do not say how to ask them are asked by file.\n"
         "Waited for instead of evicted: b.\n"
         "When more fails than is tolerated, nodes go back to the revision before."
     )
@@ -109,6 +112,7 @@ def test_a_window_is_shown_as_it_is_read(text):
         (("--window", "Mon-Fry 22:00-23:00"), "Mon-Fry is no day"),
         (("--window", "Mon 22:00-23:00 Europe/Nowhere"), "no time zone Europe/Nowhere"),
         (("--window", "Mon 22:00-23:00 ../etc"), "no time zone ../etc"),
+        (("--checkpoint-method", "file,telepathy"), "telepathy is none of file, exec"),
         (("--deadline", "tomorrow"), "no duration such as 8h and no time"),
         (("--deadline", "2026-11-22T06:00:00"), "no duration such as 8h and no time"),
         (("--deadline", "2026-11-21T08:59:59Z"), "is over already"),

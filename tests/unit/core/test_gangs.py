@@ -40,8 +40,8 @@ def job(name="train", wanted=1, *, succeeded=0, suspended=False, **changes):
     return Work(**{**facts, **changes})
 
 
-def found(pods, works=(), spaces=None):
-    return gangs_of(pods, Chains(works), spaces or {})
+def found(pods, works=(), spaces=None, **more):
+    return gangs_of(pods, Chains(works), spaces or {}, **more)
 
 
 def expected(name="ml/Job/train", kind="Job", members=("train-0",), owner=TRAIN, wanted=1, method="file", **changes):
@@ -370,3 +370,20 @@ def test_complete_means_all_wanted_members_run():
     assert not msgspec.structs.replace(gang, wanted=3).complete
     assert not msgspec.structs.replace(gang, members=(gang.members[0], waiting)).complete
     assert not msgspec.structs.replace(gang, members=(gang.members[0], ending)).complete
+
+
+class TestHowTheyAreAskedThatDoNotSay:
+    SILENT = Declared()
+
+    def test_a_job_goes_by_the_default(self):
+        (one,) = found([pod("train-0", declared=self.SILENT)], [job()], method="api")
+        assert (one.method, one.terms) == ("api", Terms(methods=("api",)))
+
+    def test_what_it_says_itself_counts_more(self):
+        (one,) = found([pod("train-0", declared=Declared(method="none"))], [job()], method="api")
+        assert one.method == "none"
+
+    def test_pods_that_their_owner_replaces_are_evicted_all_the_same(self):
+        replica = Owner(kind="ReplicaSet", name="web-5d", uid="uid-rs")
+        (one,) = found([pod("web-5d-x", controller=replica, declared=self.SILENT)], method="api")
+        assert (one.method, one.replicated) == ("", True)

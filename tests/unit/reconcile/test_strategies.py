@@ -23,7 +23,12 @@ SPEC = {
     "deadlineSeconds": 3600,
     "onFailure": "Rollback",
 }
-CHECKPOINT = {"timeoutSeconds": 90, "lanes": {"maxConcurrent": 2}, "waitFor": ["default/Deployment/web"]}
+CHECKPOINT = {
+    "timeoutSeconds": 90,
+    "method": "http, file",
+    "lanes": {"maxConcurrent": 2},
+    "waitFor": ["default/Deployment/web"],
+}
 ENVELOPE = {"maxInterruptions": 3, "expendable": ["default/Job/toy"], "placementUnguaranteed": True}
 APPROVAL = {"by": "ann", "at": "2026-11-21T09:00:00Z", "envelope": ENVELOPE}
 
@@ -46,6 +51,7 @@ def test_everything_that_a_plan_says_is_in_its_strategy():
         windows=(Window(days=(0, 4), start="22:00", end="05:00", time_zone="Europe/Berlin"), Window()),
         lane_width=2,
         checkpoint_seconds=90,
+        checkpoint_method="http, file",
         expendable=("default/Job/toy",),
         wait_for=("default/Deployment/web",),
         placement_unguaranteed=True,
