@@ -7,6 +7,7 @@ order below, empty values left out, so that a fact that is added later and is no
 import hashlib
 import json
 import re
+from functools import lru_cache
 
 import msgspec
 
@@ -50,6 +51,7 @@ def image_key(*, vendor: str, version: str, kernel: str, digest: str) -> str:
     )
 
 
+@lru_cache(maxsize=64)  # drift asks it of every node of a pool
 def plugin_key(*, digest: str, resource_name: str) -> str:
     """16 hex digits over a device plugin's content and the resource it offers; `digest` as for `image_key`.
 
