@@ -278,3 +278,7 @@ class Unread(Wire, frozen=True, kw_only=True):
     """An object of which we need no more than that it is there."""
 
     metadata: ObjectMeta
+
+
+class MutatingAdmissionPolicyBinding(Wire, frozen=True, kw_only=True):
+    metadata: ObjectMeta

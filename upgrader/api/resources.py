@@ -59,6 +59,13 @@ DAEMONSETS = _kind("apps", "v1", "DaemonSet", k.DaemonSet)
 CONTROLLER_REVISIONS = _kind("apps", "v1", "ControllerRevision", k.ControllerRevision)
 PDBS = _kind("policy", "v1", "PodDisruptionBudget", k.PodDisruptionBudget)
 COMMANDS = _kind("bus.volcano.sh", "v1alpha1", "Command", k.Unread)
+POLICY_BINDINGS = _kind(
+    "admissionregistration.k8s.io",
+    "v1",
+    "MutatingAdmissionPolicyBinding",
+    k.MutatingAdmissionPolicyBinding,
+    namespaced=False,
+)
 GPU_STACKS = _kind(GROUP, VERSION, "GpuStack", v.GpuStack, namespaced=False)
 UPGRADE_PLANS = _kind(GROUP, VERSION, "UpgradePlan", v.UpgradePlan, namespaced=False)
 NODE_UPGRADES = _kind(GROUP, VERSION, "NodeUpgrade", v.NodeUpgrade, namespaced=False)

@@ -177,5 +177,6 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     images: tuple[ImageFacts, ...]
     pdb_blocked: dict[str, str] = {}  # gang name -> name of a PodDisruptionBudget that allows no disruption now
     steering: bool = True  # whether restarted gangs can be steered
+    shaped: tuple[str, ...] = ()  # namespaces in which our admission policy steers pods, whatever owner they have
     foreign_unavailable_gpus: int = 0  # GPUs that other plans have out of service
     api_server_version: str = ""  # gitVersion of the API server, for the kubelet's skew; empty: unknown

@@ -171,7 +171,7 @@ def _placement(world: World, gang: Gang) -> Found | None:
     fixed = row is not None and not row.templates
     # What the snapshot says holds for Jobs; other owners have rules of their own.
     known = world.snapshot.steering if row is None or row.kind == "Job" else _possible(world, row)
-    if world.strategy.placement_unguaranteed or (known and not fixed):
+    if world.strategy.placement_unguaranteed or (known and not fixed) or gang.namespace in world.snapshot.shaped:
         return None
     what = (
         f"{gang.name} cannot be steered to upgraded nodes: the templates of its {row.kind} stay as they are"
@@ -180,7 +180,10 @@ def _placement(world: World, gang: Gang) -> Found | None:
     )
     return (
         HoldReason.PLACEMENT_NOT_GUARANTEED,
-        f"{what}; placementUnguaranteed in the approval allows to restart gangs all the same.",
+        (
+            f"{what}. deploy/admission-steering.yaml steers them in namespaces that opt in; placementUnguaranteed in "
+            "the approval allows to restart gangs all the same."
+        ),
     )
 
 

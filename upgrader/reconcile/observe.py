@@ -11,7 +11,7 @@ import msgspec
 
 from upgrader.api import names
 from upgrader.api.kubernetes import Namespace, Node, Pod, PodDisruptionBudget
-from upgrader.api.resources import DRIVER_IMAGES, NAMESPACES, PDBS, PODS, UPGRADE_PLANS
+from upgrader.api.resources import DRIVER_IMAGES, NAMESPACES, PDBS, PODS, POLICY_BINDINGS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import DriverImage, GpuStack, GpuStackSpec, UpgradePlan
 from upgrader.core import steering, timing
 from upgrader.core.chains import Chains
@@ -141,6 +141,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     plans: Sequence[UpgradePlan] = ()
     api_server_version: str = ""
     method: str = ""  # how jobs are asked that do not say
+    shaping: bool = False  # deploy/admission-steering.yaml is installed
 
 
 def snapshot_of(seen: Reading, spec: GpuStackSpec, resource: str, now: datetime, *, stack: str = "") -> Snapshot:
@@ -162,9 +163,14 @@ def snapshot_of(seen: Reading, spec: GpuStackSpec, resource: str, now: datetime,
         ),
         pdb_blocked=blocked(gangs, (disruption_budget(one) for one in seen.budgets)),
         steering=_steering(seen.api_server_version),
+        shaped=tuple(sorted(one.metadata.name for one in seen.namespaces if seen.shaping and _opted_in(one))),
         foreign_unavailable_gpus=_taken_elsewhere(seen.plans, others, stack),
         api_server_version=seen.api_server_version,
     )
+
+
+def _opted_in(namespace: Namespace) -> bool:
+    return namespace.metadata.labels.get(names.LABEL_ADMISSION) == "true"
 
 
 def _steering(api_server_version: str) -> bool:
@@ -223,6 +229,7 @@ async def read_snapshot(
         plans=await cluster.list(UPGRADE_PLANS),
         api_server_version=api_server_version,
         method=method,
+        shaping=await cluster.get(POLICY_BINDINGS, names.STEERING_POLICY) is not None,
     )
     return snapshot_of(seen, stack.spec, target.resource_name, now, stack=stack.metadata.name)
 

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from msgspec import structs
 
 from tests.support.facts import NEW, OLD, gang, image, member, node, snapshot, target
 from tests.support.forecasts import NEXT_KERNEL, H, foresee, holds, shape
@@ -303,11 +304,14 @@ def test_owners_whose_templates_stay_as_they_are_cannot_be_steered_on_any_cluste
         "ml/Job/x",
         H.PLACEMENT_NOT_GUARANTEED,
         (
-            "ml/Job/x cannot be steered to upgraded nodes: the templates of its JobSet stay as they are; "
-            "placementUnguaranteed in the approval allows to restart gangs all the same."
+            "ml/Job/x cannot be steered to upgraded nodes: the templates of its JobSet stay as they are. "
+            "deploy/admission-steering.yaml steers them in namespaces that opt in; placementUnguaranteed in the "
+            "approval allows to restart gangs all the same."
         ),
     )
     assert foresee(world, unguaranteed=True).interrupted == {"ml/Job/x", "ml/Job/y"}
+    assert foresee(structs.replace(world, shaped=("ml",))).interrupted == {"ml/Job/x", "ml/Job/y"}
+    assert foresee(structs.replace(world, shaped=("other",))).interrupted == {"ml/Job/y"}
 
 
 def test_a_closure_over_the_budget_names_the_override():

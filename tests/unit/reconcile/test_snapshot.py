@@ -80,6 +80,14 @@ def test_gangs_can_be_steered_where_a_suspended_jobs_template_can_change(version
     assert observe.snapshot_of(seen, STACK.spec, RESOURCE, NOW).steering is steering
 
 
+@pytest.mark.parametrize(("shaping", "namespaces"), [(True, ("ml",)), (False, ())])
+def test_pods_are_steered_by_policy_in_namespaces_that_opt_in(shaping, namespaces):
+    opted = wire({"metadata": {"name": "ml", "labels": {"gpu-upgrader.io/admission": "true"}}}, k.Namespace)
+    other = wire({"metadata": {"name": "other"}}, k.Namespace)
+    seen = seen_world(namespaces=[opted, other], shaping=shaping)
+    assert observe.snapshot_of(seen, STACK.spec, RESOURCE, NOW).shaped == namespaces
+
+
 def test_the_container_may_be_named_by_the_namespace():
     annotations = {
         "gpu-upgrader.io/checkpoint-method": "api",
@@ -110,6 +118,10 @@ class World:
     async def served(self):
         return {}
 
+    async def get(self, kind, name, namespace=""):
+        self.asked.append((kind.kind, namespace, name, ""))
+        return self.objects.get(kind.kind)
+
     async def list(self, kind, namespace="", *, labels="", fields=""):
         self.asked.append((kind.kind, namespace, labels, fields))
         return self.objects.get(kind.kind, [])
@@ -138,7 +150,8 @@ async def test_the_world_is_read_once_each():
     found = await observe.read_snapshot(world, Known(seen.nodes), STACK, target, NOW, api_server_version="v1.36.0")
     assert found == observe.snapshot_of(seen, STACK.spec, RESOURCE, NOW)
     kinds = ["Pod", "Job", "StatefulSet", "PodDisruptionBudget", "DriverImage", "Namespace", "UpgradePlan"]
-    assert sorted(world.asked) == sorted((kind, "", "", "") for kind in kinds)
+    policy = ("MutatingAdmissionPolicyBinding", "", "gpu-upgrader-steering", "")
+    assert sorted(world.asked) == sorted([*((kind, "", "", "") for kind in kinds), policy])
 
 
 async def test_nothing_is_read_while_the_nodes_are_not_in_step():
