@@ -28,7 +28,9 @@ async def lead(api):
 
 async def test_an_admin_finds_everything_well_but_the_controller(api, lead, kubeconfig):
     found = await diagnosed(kubeconfig)
-    bad = {subject: one.message for subject, one in found.items() if one.severity is not Severity.OK}
+    # Stacks that other tests left name images of a registry that there is not; of that it is told, and rightly.
+    ours = {subject: one for subject, one in found.items() if not subject.startswith("registry.example/")}
+    bad = {subject: one.message for subject, one in ours.items() if one.severity is not Severity.OK}
     assert bad == {"controller": f"no controller has ever led in namespace {SYSTEM}"}
     assert {f"{kind.resource.plural}.gpu-upgrader.io" for kind in KINDS} <= set(found)
     election = Election(api, name=CONTROLLER, namespace=SYSTEM, identity="pod-1")

@@ -23,6 +23,7 @@ from upgrader.core.saved import SavedForecast, limits_of
 from upgrader.core.strategy import StrategyFacts
 from upgrader.reconcile import asking, observe, plan_view, revisions
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.durations import durations_of
 from upgrader.reconcile.strategies import strategy_of
 from upgrader.wiring import compose
 
@@ -152,7 +153,8 @@ async def predict(
     remainder: Sequence[BatchForecast] = (),
 ) -> World:
     """The forecast of a rollout that would start now, for a world that was read already."""
-    made = forecast(snapshot, target, strategy, now=context.clock.now(), remainder=remainder)
+    durations = await durations_of(context.cluster, target.stack)
+    made = forecast(snapshot, target, strategy, now=context.clock.now(), remainder=remainder, durations=durations)
     come_from = await _origins(context, snapshot, target, made)
     return World(snapshot=snapshot, target=target, forecast=made, origins=come_from)
 
@@ -187,7 +189,8 @@ async def foresee_rest(
     selector = f"{names.LABEL_PLAN}={plan.metadata.name}"
     visits = await context.cluster.list(NODE_UPGRADES, labels=selector)
     requests = await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector)
-    snapshot, now = await look(context, stack, target), context.clock.now()
+    snapshot = await look(context, stack, target, method=plan.spec.checkpoint.method or "")
+    now = context.clock.now()
     retry = timedelta(seconds=plan.spec.checkpoint.retry_seconds)
     held = asking.held_by_gangs(requests, visits)
     settled, cooling = rollout.settled_nodes(plan_view.visit_facts(visits), retry, now, held=held)
@@ -202,6 +205,7 @@ async def foresee_rest(
         now=now,
         already=already,
         stopped_gangs=frozenset(one.spec.gang for one in requests if one.status.stopped_at is not None),
+        durations=await durations_of(context.cluster, target.stack),
     )
     come_from = await _origins(context, snapshot, target, made)
     return World(snapshot=snapshot, target=target, forecast=made, origins=come_from), already

@@ -19,6 +19,7 @@ from upgrader.core.forecast import Forecast, forecast
 from upgrader.core.gang_holds import gang_holds
 from upgrader.core.holds import World
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
+from upgrader.core.prediction import Durations
 from upgrader.core.rollout import PlanDecision
 from upgrader.reconcile import (
     asking,
@@ -33,6 +34,7 @@ from upgrader.reconcile import (
     rollbacks,
 )
 from upgrader.reconcile.context import Context, record
+from upgrader.reconcile.durations import durations_of
 from upgrader.reconcile.orders import LABEL_BATCH
 from upgrader.reconcile.owners import read_owner
 from upgrader.reconcile.revisions import read_target
@@ -145,7 +147,8 @@ async def _read(context: Context, plan: UpgradePlan) -> Read:
         return read
     if snapshot is None or read.open_batch is not None:
         return replace(read, snapshot=snapshot)
-    return _forecast(context, replace(read, snapshot=snapshot))
+    durations = await durations_of(context.cluster, plan.spec.stack)
+    return _forecast(context, replace(read, snapshot=snapshot), durations)
 
 
 def _needs_snapshot(read: Read) -> bool:
@@ -157,7 +160,7 @@ def _needs_snapshot(read: Read) -> bool:
     return len(phases) < sum(len(one.nodes) for one in batch.closures) or NodePhase.PREPARED in phases
 
 
-def _forecast(context: Context, read: Read) -> Read:
+def _forecast(context: Context, read: Read, durations: Durations) -> Read:
     plan, snapshot, target = read.plan, read.snapshot, read.target
     if snapshot is None or target is None:
         return read
@@ -175,6 +178,7 @@ def _forecast(context: Context, read: Read) -> Read:
             already=settled | cooling,
             stopped_gangs=_stopped(read),
             remainder=context.orders.get(plan.metadata.name, ()),
+            durations=durations,
         )
     except ConfigurationError as error:  # a time zone that there is not, windows that never open
         return replace(read, problem=str(error), cooling=cooling)

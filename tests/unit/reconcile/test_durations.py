@@ -1,0 +1,55 @@
+"""How long things took is read from what ended well, and moves what a forecast assumes."""
+
+import msgspec
+import pytest
+
+from tests.support.manifests import checkpoint_request
+from tests.support.visits import upgrade
+from upgrader.api.v1alpha1 import CheckpointRequest
+from upgrader.core.pace import learned
+from upgrader.core.prediction import Durations
+from upgrader.reconcile.durations import seen
+
+WALK = (("Preparing", "09:00:00"), ("Prepared", "09:01:00"), ("Draining", "09:05:00"), ("Releasing", "09:12:00"))
+
+
+def visited(phase="Succeeded", walk=WALK):
+    steps = [{"name": name, "startedAt": f"2026-11-21T{at}Z", "deadline": "2026-11-21T10:00:00Z"} for name, at in walk]
+    return upgrade(phase=phase, steps=steps)
+
+
+def talked(phase="Restored", plan="pool-a-1", **times):
+    body = checkpoint_request()
+    body["spec"]["plan"] = plan
+    said = {
+        "markedAt": "2026-11-21T09:01:00Z",
+        "stoppedAt": "2026-11-21T09:04:00Z",
+        "restartedAt": "2026-11-21T09:12:00Z",
+        "restoredAt": "2026-11-21T09:14:00Z",
+    }
+    status = {"phase": phase, **{key: value for key, value in (said | times).items() if value is not None}}
+    return msgspec.convert(body | {"status": status}, CheckpointRequest)
+
+
+def test_what_ended_well_is_learned_from():
+    assert seen([visited()], [talked()]) == learned([420], checkpoints=[180], restarts=[120], preparations=[60])
+
+
+@pytest.mark.parametrize(
+    ("visits", "requests"),
+    [
+        ([], [talked()]),
+        ([visited("Failed")], []),
+        ([visited("Visiting")], [talked("Ended"), talked("Withdrawn")]),
+        ([visited("Failed")], [talked(plan="of-another-stack")]),
+    ],
+    ids=["nothing", "failed", "not ended", "another stack"],
+)
+def test_nothing_else_is(visits, requests):
+    assert seen(visits, requests) == Durations()
+
+
+def test_a_time_that_is_missing_is_left_out():
+    assert seen([visited(walk=WALK[:2])], [talked(markedAt=None)]) == learned(
+        [], checkpoints=[], restarts=[120], preparations=[60]
+    )

@@ -1,0 +1,50 @@
+"""How long things took on a stack: from its ended visits and from the conversations of their plans."""
+
+from collections.abc import Iterable, Sequence
+
+from upgrader.api import names
+from upgrader.api.resources import CHECKPOINT_REQUESTS, NODE_UPGRADES
+from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
+from upgrader.core import pace, timing
+from upgrader.core.phases import NodePhase, RequestPhase, VisitReason
+from upgrader.core.prediction import Durations
+from upgrader.reconcile.ports import Cluster
+
+
+async def durations_of(cluster: Cluster, stack: str) -> Durations:
+    """What a forecast for this stack goes by: the defaults, and more and more what was seen.
+
+    Raises:
+        ClusterError: the API server refused, or could not be reached.
+    """
+    visits = await cluster.list(NODE_UPGRADES, labels=f"{names.LABEL_STACK}={stack}")
+    return seen(visits, await cluster.list(CHECKPOINT_REQUESTS))
+
+
+def seen(visits: Sequence[NodeUpgrade], requests: Sequence[CheckpointRequest]) -> Durations:
+    """From the rollout visits that succeeded, and the gangs that came back, of the plans of these visits.
+
+    Closing counts for the checkpoint, since a conversation tells its gang's stop and not its acknowledgement.
+    """
+    done = [
+        {step.name: step.started_at for step in one.status.steps}
+        for one in visits
+        if one.spec.reason is VisitReason.ROLLOUT and one.status.phase is NodePhase.SUCCEEDED
+    ]
+    plans = {one.spec.plan for one in visits if one.spec.plan}
+    back = [one.status for one in requests if one.status.phase is RequestPhase.RESTORED and one.spec.plan in plans]
+    return pace.learned(
+        _between((one.get(NodePhase.DRAINING), one.get(NodePhase.RELEASING)) for one in done),
+        checkpoints=_between((one.marked_at, one.stopped_at) for one in back),
+        restarts=_between((one.restarted_at, one.restored_at) for one in back),
+        preparations=_between((one.get(NodePhase.PREPARING), one.get(NodePhase.PREPARED)) for one in done),
+    )
+
+
+def _between(spans: Iterable[tuple[str | None, str | None]]) -> list[float]:
+    """Seconds from one time to the other, where both are known."""
+    return [
+        (timing.parse(end) - timing.parse(start)).total_seconds()
+        for start, end in spans
+        if start is not None and end is not None
+    ]
