@@ -32,8 +32,8 @@ def switch_of(pod: PodMarks, chains: Chains) -> Switched:
     top = next((link.work for link in reversed(links) if link.work is not None and link.work.row is not None), None)
     workload = chains.workload([*(link.owner.uid for link in reversed(links)), pod.uid])
     if workload is not None:
-        name = shown(workload.owner)
-        return Switched(uid=workload.owner.uid, name=name, work=workload, counted=top, problem=_problem_of(workload))
+        name, problem = shown(workload.owner), _problem_of(workload) or _replaces(pod, workload)
+        return Switched(uid=workload.owner.uid, name=name, work=workload, counted=top, problem=problem)
     if top is not None:
         problem = _queued(links) or _above(top, links) or _managed(top)
         return Switched(uid=top.owner.uid, name=shown(top.owner), work=top, counted=top, problem=problem)
@@ -78,6 +78,13 @@ def _problem_of(workload: Work) -> str:
     if not admitted(workload):
         return f"Kueue has not admitted its {shown(workload.owner)}, so that one does not say whether it runs."
     return ""
+
+
+def _replaces(pod: PodMarks, workload: Work) -> str:
+    """Kueue deletes plain pods that it evicts, and makes none: a pod is made again by its controller or by nobody."""
+    if pod.uid not in workload.owned_by or pod.controller is not None:
+        return ""
+    return f"{NO_CONTROLLER} Kueue deletes them when its {shown(workload.owner)} is switched off."
 
 
 def _queued(links: Iterable[Link]) -> str:

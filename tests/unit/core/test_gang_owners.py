@@ -19,6 +19,7 @@ GROUPS = {
     "RayJob": "ray.io/v1",
     "RayCluster": "ray.io/v1",
     "StatefulSet": "apps/v1",
+    "ReplicaSet": "apps/v1",
     "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1",
     "Workload": "kueue.x-k8s.io/v1beta1",
     "Pod": "v1",
@@ -120,7 +121,25 @@ CASES = {
             ],
             workload(*(Owner(kind="Pod", name=f"p-{number}", uid=f"uid-p-{number}") for number in range(3))),
         ],
-        [("ml/pod-group/g", "Workload w", 2, 3)],
+        [
+            (
+                "ml/pod-group/g",
+                "Its pods have no controller that would make them again. Kueue deletes them when its Workload w is "
+                "switched off.",
+                2,
+                3,
+            )
+        ],
+    ),
+    "pods of a ReplicaSet that Kueue admits together": (
+        [
+            [
+                pod(f"p-{number}", owner("ReplicaSet"), labels={"kueue.x-k8s.io/pod-group-name": "g"}, total=2)
+                for number in range(2)
+            ],
+            workload(*(Owner(kind="Pod", name=f"p-{number}", uid=f"uid-p-{number}") for number in range(2))),
+        ],
+        [("ml/pod-group/g", "Workload w", 2, 2)],
     ),
     "an MPIJob with its launcher": (
         [
