@@ -10,9 +10,6 @@ from upgrader.core.owners import OwnerKind, owner_kind
 
 def gang_holds(world: World, gang: Gang) -> list[Found]:
     """Every reason that keeps one gang from being asked and stopped, and so all its nodes from being visited."""
-    if gang.name in world.strategy.expendable:
-        found = (check(world, gang) for check in _CHECKS if check not in _ABOUT_ASKING)
-        return [one for one in found if one is not None]
     undeclared = _undeclared(world, gang)
     if undeclared is not None:
         return [undeclared]  # nothing is asked of it and nothing is done to it: it is waited for
@@ -202,6 +199,3 @@ _CHECKS: tuple[Callable[[World, Gang], Found | None], ...] = (
     _pdb,
     _placement,
 )
-
-_ABOUT_ASKING = frozenset({_cannot_restart, _not_complete})
-"""What does not matter for a gang that the approval names as expendable: it may be ended as it is, for good."""

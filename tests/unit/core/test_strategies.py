@@ -284,16 +284,25 @@ def test_gangs_of_one_closure_that_share_a_lane_park_for_each_other():
 
 def test_only_gangs_named_in_the_approval_are_ended_without_a_checkpoint():
     world = snapshot(
-        [node(name) for name in "abc"],
+        [node(name) for name in "abcde"],
         [
-            since("mute", "a", START - 3 * HOUR, method="", owner=None),
+            since("mute", "a", START - 3 * HOUR, method=""),
             gang("other", "b", method=""),
             gang("kept", "c", method="", veto="x=true"),
+            gang("bare", "d", method="", owner=None),
+            gang("part", "e", method="", wanted=2),
         ],
     )
-    made = foresee_by(world, expendable=("ml/Job/mute", "ml/Job/kept"))
+    named = ("mute", "kept", "bare", "part")
+    made = foresee_by(world, expendable=tuple(f"ml/Job/{name}" for name in named))
     assert made.interrupted == {"ml/Job/mute"}
-    assert set(holds(made)) == {("ml/Job/other", H.GANG_UNDECLARED), ("ml/Job/kept", H.VETOED)}
+    # What nobody could stop, or would make again, is no matter of consent: it would be asked in vain for ever.
+    assert set(holds(made)) == {
+        ("ml/Job/other", H.GANG_UNDECLARED),
+        ("ml/Job/kept", H.VETOED),
+        ("ml/Job/bare", H.CANNOT_RESTART),
+        ("ml/Job/part", H.GANG_NOT_COMPLETE),
+    }
     (stopped,) = made.prediction.interruptions
     assert stopped.lost_gpu_hours > 8 * 3  # all its work since it started
     assert "ended without a checkpoint, as the approval allows" in stopped.because
