@@ -124,8 +124,10 @@ CASES = {
         [
             (
                 "ml/pod-group/g",
-                "Its pods have no controller that would make them again. Kueue deletes them when its Workload w is "
-                "switched off.",
+                (
+                    "Its pods have no controller that would make them again. Kueue deletes them when its Workload w "
+                    "is switched off."
+                ),
                 2,
                 3,
             )
