@@ -9,6 +9,7 @@ from upgrader.api.kubernetes import ObjectMeta, Pod
 from upgrader.api.resources import PODS, ResourceKind
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint.answers import AT_ONCE
+from upgrader.core.acknowledgement import earlier
 from upgrader.core.errors import ConflictError, NotFoundError
 from upgrader.core.replies import Ran, Reply
 
@@ -30,13 +31,13 @@ class Pods(Protocol):
 
 
 def unasked(request: CheckpointRequest, pods: Sequence[Pod]) -> list[Pod]:
-    """Members that run and do not have the request yet."""
-    wanted, members = str(request.spec.request_id), {one.uid for one in request.spec.members}
+    """Members that run and do not have the request yet, nor a later one."""
+    members = {one.uid for one in request.spec.members}
     return [
         pod
         for pod in pods
         if pod.metadata.uid in members
-        and pod.metadata.annotations.get(names.ANNOTATION_REQUEST) != wanted
+        and earlier(pod.metadata.annotations.get(names.ANNOTATION_REQUEST, ""), request.spec.request_id)
         and pod.status.phase == "Running"
     ]
 

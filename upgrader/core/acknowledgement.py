@@ -161,6 +161,11 @@ def _fault(member: MemberFacts, answer: Answer | None, asked: Asked, *, fresh: b
     return None
 
 
+def earlier(asked: str, request_id: int) -> bool:
+    """Whether a member was asked, if at all, under a lower id; `asked` is what it carries, empty where it was not."""
+    return not asked.isdecimal() or int(asked) < request_id
+
+
 def ephemeral(uri: str, member: MemberFacts) -> bool:
     """Whether a checkpoint at `uri` dies with the pod.
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from msgspec import Struct, structs
 
-from upgrader.core.acknowledgement import Answer, Asked, Judgement, Verdict, judge
+from upgrader.core.acknowledgement import Answer, Asked, Judgement, Verdict, earlier, judge
 from upgrader.core.fleet import MemberFacts
 from upgrader.core.phases import NodePhase, RequestPhase, ends
 
@@ -254,7 +254,8 @@ def _waiting(view: RequestView, closure: GangClosure, verdict: Judgement) -> Gan
             lane = f"lane {view.lane}" if view.lane else "a lane that no job names"
             return _stay(view, "WaitingForLane", f"others write their checkpoints to {lane}; it is asked after them")
         return structs.replace(_stay(view, "LaneFree", "its turn to write a checkpoint"), admitted=True)
-    unasked = [one for one in view.present if one.uid in view.members and one.request != str(view.request_id)]
+    # Who was asked under a higher id by somebody else is left to that one: ids grow, and two must not take turns.
+    unasked = [one for one in view.present if one.uid in view.members and earlier(one.request, view.request_id)]
     acts = (GangAct.ASK,) if any(one.phase != "Succeeded" for one in unasked) else ()
     return _stay(view, verdict.verdict, verdict.message, *acts)
 
@@ -300,10 +301,10 @@ def _ordered(view: RequestView, closure: GangClosure, now: datetime) -> GangDeci
     """Recorded, and the order may be lost: it is given again while the acknowledgement is good, else all is undone."""
     if closure.undo or all(phase in OVER for phase in closure.nodes) or _past(view.deadline, now):
         return _go(view, _R.RESTARTING, "StopUndone", "the closure was let go before the gang stopped")
-    verdict = judgement(view, now)
-    if verdict.verdict is Verdict.WAITING or (verdict.verdict is Verdict.VALID and view.forbidden):
+    verdict = settled(view, closure, now)
+    if verdict.verdict is Verdict.WAITING or (verdict.verdict in _SAFE and view.forbidden):
         return _stay(view, "Stopping", f"not ordered again yet: {view.forbidden or verdict.message}")
-    if verdict.verdict is not Verdict.VALID:
+    if verdict.verdict not in _SAFE:
         return _go(view, _R.RESTARTING, "StopUndone", f"not stopped: {verdict.message}")
     return _stay(view, "Stopping", "ordered to stop; waiting for its controller to begin", GangAct.STOP)
 

@@ -55,8 +55,9 @@ async def test_asking_and_withdrawing_leave_what_is_others(cluster, way, annotat
     assert kept == {key: value for key, value in (annotations or {}).items() if key == "kept"}
 
 
-async def test_who_was_asked_is_not_asked_again_and_who_is_no_member_not_at_all(cluster, way):
-    asked = add_pod(cluster, "a", annotations={names.ANNOTATION_REQUEST: "100"})
+@pytest.mark.parametrize("number", ["100", "101"])
+async def test_who_was_asked_is_not_asked_again_and_who_is_no_member_not_at_all(cluster, way, number):
+    asked = add_pod(cluster, "a", annotations={names.ANNOTATION_REQUEST: number})
     other, done = add_pod(cluster, "b"), add_pod(cluster, "c", phase="Succeeded")
     await way.ask(request_for(asked, done), [asked, other, done])
     assert cluster.writes == []

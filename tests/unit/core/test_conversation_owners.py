@@ -8,7 +8,9 @@ from tests.support.conversation_cases import (
     PAST,
     RELEASED,
     WITHDRAW,
+    N,
     R,
+    around,
     go,
     member,
     stopped,
@@ -47,6 +49,11 @@ CASES = {
         view(R.STOPPING, owner=ORDERED, answers=()),
         DRAINING,
         go(R.STOPPING, "Stopping", "not ordered again yet: train-a has not answered yet"),
+    ),
+    "an order to stop an expendable gang is given again too": (
+        view(R.STOPPING, owner=ORDERED, answers=(), acknowledged_step=None, method="none"),
+        around(N.DRAINING, expendable=frozenset({"default/Job/train"})),
+        go(R.STOPPING, "Stopping", "ordered to stop; waiting for its controller to begin", GangAct.STOP, step=None),
     ),
     "an order to stop that is not taken is given up": (
         view(R.STOPPING, owner=ORDERED, deadline=PAST),

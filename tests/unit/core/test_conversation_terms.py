@@ -79,6 +79,11 @@ CASES = {
             WITHDRAW,
         ),
     ),
+    "members that somebody else asked later are left to that one": (
+        view(R.ASKING, present=(member("a", request="8"), member("b", request="8")), answers=()),
+        around(N.PREPARED),
+        go(R.ASKING, "WaitingForAnswers", "train-a has not answered yet"),
+    ),
     "an expendable gang has as long as a checkpoint may take": (
         view(R.ASKING, answers=(), acknowledged_step=None, timeout_seconds=11),
         EXPENDABLE,
