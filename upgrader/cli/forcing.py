@@ -14,7 +14,7 @@ from upgrader.core.errors import BlockedError, ConfigurationError
 from upgrader.core.fleet import Gang
 from upgrader.core.forcing import FORCEABLE, refusal
 from upgrader.core.phases import NodePhase, RequestPhase, ends
-from upgrader.reconcile import revisions
+from upgrader.reconcile import forced, revisions
 from upgrader.reconcile.context import Context
 
 
@@ -90,7 +90,7 @@ async def _declared(context: Context, visit: NodeUpgrade) -> list[str]:
 
 
 def _asked(gangs: Iterable[Gang], node: str) -> set[str]:
-    return {gang.name for gang in gangs if node in gang.nodes and gang.method and not gang.replicated}
+    return {gang.name for gang in gangs if node in gang.nodes and forced.declares(gang)}
 
 
 def step_named(text: str) -> NodePhase:

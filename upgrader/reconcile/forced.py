@@ -9,6 +9,7 @@ from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import GPU_STACKS, NODES
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.errors import ConflictError, NotFoundError
+from upgrader.core.fleet import Gang
 from upgrader.core.phases import NodePhase
 from upgrader.reconcile import marks, observe
 from upgrader.reconcile.context import Context
@@ -37,9 +38,14 @@ async def undeclared(context: Context, upgrades: Iterable[NodeUpgrade]) -> froze
             continue
         seen = await observe.read_snapshot(context.cluster, context.nodes, stack, target, context.clock.now())
         gangs = seen.gangs if seen is not None else ()
-        free = [gang for gang in gangs if one.spec.node.name in gang.nodes and (gang.replicated or not gang.method)]
+        free = [gang for gang in gangs if one.spec.node.name in gang.nodes and not declares(gang)]
         found |= {member.uid for gang in free for member in gang.members}
     return frozenset(found)
+
+
+def declares(gang: Gang) -> bool:
+    """Whether a gang says how it is asked, also where that cannot be used: no order ends such a one (law 1)."""
+    return not gang.replicated and bool(gang.method or gang.undeclared_because)
 
 
 async def give_back(context: Context, upgrades: Iterable[NodeUpgrade]) -> None:

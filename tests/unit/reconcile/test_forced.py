@@ -7,7 +7,8 @@ import pytest
 from tests.support.objects import Object
 from tests.support.rig import Rig, running
 from tests.support.terminal import upgrader
-from upgrader.api.resources import JOBS, PDBS, PODS
+from upgrader.api import names
+from upgrader.api.resources import JOBS, NODE_UPGRADES, PDBS, PODS
 from upgrader.core.forcing import FORCEABLE, refusal
 from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
@@ -106,17 +107,26 @@ async def test_what_proves_something_cannot_be_passed_over(rig: Rig, step: str) 
     assert [one.spec.force for one in rig.visits("up")] == [[], []]
 
 
-async def test_an_order_for_a_job_that_declares_how_it_is_asked_is_refused(rig: Rig) -> None:
+@pytest.mark.parametrize("said", [{}, {names.ANNOTATION_TIMEOUT: "soon"}], ids=["usable", "not usable"])
+async def test_an_order_for_a_job_that_declares_how_it_is_asked_is_refused(rig: Rig, said: Object) -> None:
     rig.plan("up", await running(rig))
     await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.DRAINING})
     # It was bound there while the taint was on its way, and is no member of what acknowledged.
     rig.fleet.job("late", members=1, gpus=1)
-    job = rig.cluster.store.find(JOBS, "late", "default")
+    template = {"spec": {"template": {"metadata": {"annotations": said}}}}
+    job = rig.cluster.store.change(JOBS, "late", template, "default")
     rig.fleet._add_pod("late-0-x", "default", "Job", job, node="gpu-0", index=0)
     await rig.until(lambda: {one.status.phase for one in rig.requests()} == {RequestPhase.STOPPED})
     answer = await ordered(rig, "gpu-0", "--step", "Draining", *WHO, code=4)
     assert "default/Job/late declares how it is asked, and has not stopped: no order ends it" in answer
     assert "--expendable default/Job/late" in answer
+    # Whoever writes the order into the visit otherwise gets no further: nothing of a declared job is deleted.
+    (visit,) = (one.metadata.name for one in rig.visits("up") if one.spec.node.name == "gpu-0")
+    order = {"step": "Draining", "by": "ann", "at": "2026-11-21T09:00:00Z", "reason": "in a hurry"}
+    rig.cluster.store.change(NODE_UPGRADES, visit, {"spec": {"force": [order]}})
+    for _ in range(10):
+        await rig.second()
+    assert "late-0-x" in pods(rig)
 
 
 async def test_where_nothing_waits_there_is_nothing_to_force(rig: Rig) -> None:
