@@ -71,13 +71,13 @@ def _owner(reference: OwnerReference) -> Owner:
 
 
 def replicated(pod: Pod, around: Declared | None = None) -> bool:
-    """Whether a pod may be evicted alone: its owner replaces it, and nobody declared how to ask it for a checkpoint.
+    """Whether a pod may be evicted alone: its owner replaces it, and nobody declared how to ask it or forbids it.
 
     `around`: what the pod's owners and namespace declare.
     """
     owner = controller_of(pod.metadata)
-    asked_first = bool(nearest([declared(pod.metadata), around or Declared()]).method)
-    return owner is not None and owner.kind in REPLICATED and not asked_first
+    said = nearest([declared(pod.metadata), around or Declared()])
+    return owner is not None and owner.kind in REPLICATED and not (said.method or said.veto)
 
 
 def member_facts(pod: Pod, resource: str, container: str = "") -> MemberFacts:

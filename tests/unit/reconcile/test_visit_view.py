@@ -13,6 +13,7 @@ from upgrader.core.owners import owner_kind
 from upgrader.reconcile.visit_view import read_visit
 
 METHOD = {"gpu-upgrader.io/checkpoint-method": "file"}
+VETO = {"karpenter.sh/do-not-disrupt": "true"}
 NOTHING = {}
 
 
@@ -32,9 +33,11 @@ async def evictable(rig: Rig, spaces):
         "the pod does": (METHOD, NOTHING, NOTHING, False),
         "its owner does (law 1)": (NOTHING, METHOD, NOTHING, False),
         "its namespace does": (NOTHING, NOTHING, METHOD, False),
+        "the pod forbids it": (VETO, NOTHING, NOTHING, False),
+        "its owner forbids it": (NOTHING, VETO, NOTHING, False),
     }.values(),
 )
-async def test_pods_that_declare_a_method_in_any_place_are_never_evicted_unasked(pod, owner, space, expected):
+async def test_pods_that_declare_a_method_or_a_veto_in_any_place_are_never_evicted_unasked(pod, owner, space, expected):
     rig = Rig()
     rig.fleet.node("gpu-0")
     row = owner_kind("StatefulSet", "apps/v1")
