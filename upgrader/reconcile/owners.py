@@ -186,6 +186,11 @@ async def restart(context: Context, owner: LiveOwner, request: str, placement: s
     return msgspec.structs.replace(owner, body=await context.cluster.merge(owner.resource, owner.meta, patch))
 
 
+async def order_on(context: Context, owner: LiveOwner, request: str) -> None:
+    """Order it to go on, and keep the record: an order can be lost, and is given again while the owner is off."""
+    await _order(context, owner, request, on=True)
+
+
 async def _order(context: Context, owner: LiveOwner, request: str, *, on: bool) -> None:
     try:
         await context.cluster.create(COMMANDS, switching.command(owner.row, owner.present, request, on=on))

@@ -14,9 +14,10 @@ from upgrader.core import conversation, steering, timing
 from upgrader.core.acknowledgement import Answer, Verdict
 from upgrader.core.conversation import LEAP_FROGGED, GangAct, GangClosure, GangDecision, OwnerFacts, RequestView
 from upgrader.core.declarations import leader
-from upgrader.core.errors import REFUSED, ClusterError, ConfigurationError, ConflictError, UnaskableError, UpgraderError
+from upgrader.core.errors import REFUSED, ClusterError, ConflictError, UnaskableError, UpgraderError
 from upgrader.core.fleet import MemberFacts
 from upgrader.core.owner_facts import owner_facts
+from upgrader.core.owners import Switch
 from upgrader.core.phases import RequestPhase, ends, row
 from upgrader.core.switching import is_off
 from upgrader.reconcile import observe, owners, placing
@@ -226,15 +227,20 @@ async def _resume(context: Context, talk: Talk, where: Where) -> None:
     """Restart, steered by its template or else by a policy: not if the gang has ended, nor if somebody resumed it."""
     facts, owner = talk.view.owner, talk.owner
     ours = facts.suspended and not facts.finished
+    late = talk.view.deadline is not None and context.clock.now() >= talk.view.deadline
     steer = ours and steering.possible(owner.row, await context.cluster.version())
     if ours and not steer:
         await placing.tell_policy(context, talk.request, owner, where())
+    if ours and not late and owner.row.switch is Switch.COMMAND:
+        await owners.order_on(context, owner, talk.view.name)  # the record stays until it is seen to be on again
+        return
     try:
         await owners.restart(context, owner, talk.view.name, where() if steer else None)
-    except ConfigurationError as error:
-        if not steer or talk.view.deadline is None or context.clock.now() < talk.view.deadline:
+    except UpgraderError as error:
+        if not (error.refused and steer and late):
             raise
-        # Refused until the deadline: what we stopped we restart (law 9), even where nobody can say on which node.
+        # A webhook says 403, the API server 422. Refused until the deadline: what we stopped we restart (law 9), even
+        # where nobody can say on which node.
         log.warning("restarted without steering", gang=talk.request.spec.gang, because=error.brief)
         await owners.restart(context, owner, talk.view.name, None)
 
