@@ -314,6 +314,9 @@ def _stop_now(view: RequestView, closure: GangClosure, now: datetime) -> GangDec
     back = (GangAct.WITHDRAW, GangAct.FENCE)
     if closure.undo or any(phase in OVER for phase in closure.nodes):
         return _go(view, _R.WITHDRAWN, "ClosureLetGo", "the closure was let go before the stop", *back)
+    if _R.WITHDRAWN in closure.siblings:
+        # Its nodes are about to be let go: this stop would be the gang's only one, and for nothing.
+        return _go(view, _R.WITHDRAWN, "FellowNotAcknowledged", "another gang on the same nodes was let go", *back)
     if _past(view.deadline, now):
         why = view.forbidden or "the stop did not succeed in time"
         return _go(view, _R.WITHDRAWN, "NotStopped", f"{why}; it trains on", *back)

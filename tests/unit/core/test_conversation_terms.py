@@ -79,6 +79,11 @@ CASES = {
             WITHDRAW,
         ),
     ),
+    "a gang whose fellow was let go right before the stop is not stopped for nothing": (
+        view(R.STOPPING),
+        around(N.DRAINING, siblings=(R.STOPPING, R.WITHDRAWN)),
+        go(R.WITHDRAWN, "FellowNotAcknowledged", "another gang on the same nodes was let go", WITHDRAW, FENCE),
+    ),
     "members that somebody else asked later are left to that one": (
         view(R.ASKING, present=(member("a", request="8"), member("b", request="8")), answers=()),
         around(N.PREPARED),
