@@ -9,7 +9,7 @@ from datetime import timedelta
 import msgspec
 
 from upgrader.core import timing
-from upgrader.core.phases import OnFailure, PlanPhase, Run, ends
+from upgrader.core.phases import NodePhase, OnFailure, PlanPhase, Run, ends
 from upgrader.core.plan_facts import (
     LET_GO,
     QUIET,
@@ -153,7 +153,8 @@ def _under_way(view: PlanView, number: int, failures: tuple[Trouble, ...]) -> Pl
             return _pause("PausedByPerson", f"paused by a person; {doing} and will end")
         return _run("BatchUnderWay", doing)
     soak = None
-    if number in view.canaries.batches and view.canaries.soak_until is None and not _of_canaries(view, failures):
+    watch = number in view.canaries.batches and view.canaries.soak_until is None and _upgraded(view, number)
+    if watch and not _of_canaries(view, failures):
         soak = view.now + timedelta(seconds=view.canaries.soak_seconds)
     return PlanDecision(
         phase=view.phase,
@@ -162,6 +163,11 @@ def _under_way(view: PlanView, number: int, failures: tuple[Trouble, ...]) -> Pl
         end_batch=True,
         soak_until=soak,
     )
+
+
+def _upgraded(view: PlanView, number: int) -> bool:
+    """Whether a batch upgraded anything: canaries that were let go have proved nothing, and others come first then."""
+    return any(one.batch == number and one.phase is NodePhase.SUCCEEDED for one in view.visits)
 
 
 def _soaking(view: PlanView) -> bool:

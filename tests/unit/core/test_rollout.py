@@ -95,6 +95,12 @@ def test_canaries_that_ended_well_are_watched_from_then_on():
     assert (decision.end_batch, decision.soak_until) == (True, START + timedelta(seconds=600))
 
 
+def test_canaries_that_were_let_go_have_proved_nothing_and_are_not_watched():
+    let_go = msgspec.structs.replace(BAD, failure="NewGpuPod")
+    decision = decide(msgspec.structs.replace(PLAN, open_batch=1, canaries=CANARY, visits=(let_go,)))
+    assert (decision.end_batch, decision.soak_until) == (True, None)
+
+
 def test_a_canary_that_failed_is_not_watched_but_pauses_the_plan_whatever_is_tolerated():
     failed = msgspec.structs.replace(PLAN, canaries=CANARY, visits=(BAD,), tolerated_failures=9, next_batch=NEXT)
     assert decide(msgspec.structs.replace(failed, open_batch=1)).soak_until is None

@@ -127,9 +127,9 @@ class Controller:
             node.reserved = name in wanted or (node.reserved and name in starting)
 
     def _pace(self) -> StrategyFacts:
-        """Canaries are for the first batch only; they soak before any other."""
+        """Canaries are first, until one was upgraded; they soak before any other."""
         return msgspec.structs.replace(
-            self.strategy, canary=self.strategy.canary and not self.batches, not_before=self.soak_until
+            self.strategy, canary=self.strategy.canary and self.soak_until is None, not_before=self.soak_until
         )
 
     def _come_back(self, made: Forecast, cooling: frozenset[str], decision: PlanDecision) -> None:
