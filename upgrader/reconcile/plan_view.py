@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade, UpgradePlan
 from upgrader.core import timing
+from upgrader.core.actual_loss import Outage, lost_gpu_hours
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.forecast import BatchKind
-from upgrader.core.loss import Outage, lost_gpu_hours
 from upgrader.core.phases import NodePhase, ends
 from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanView, TalkFacts, Trouble, VisitFacts
 from upgrader.core.rivals import Rival, goes_first
