@@ -70,7 +70,7 @@ nightly: setup torch ## what takes too long for every day: laws on 1,000 example
 	UPGRADER_TEST_PROFILE=nightly $(PYTEST) -n 2 --dist loadfile tests/property --timeout=3600
 	$(PYTEST) tests/nightly
 
-demo: binaries ## a rolling upgrade under two training jobs on real kubelets
+demo: binaries ## a rolling upgrade under three training jobs on real kubelets
 	$(BIN)/upgrader demo --report build/demo-report.json
 
 bench: binaries ## prints figures and ratios; asserts nothing about time

@@ -207,8 +207,12 @@ def serve(port: int, *, path: str = "/checkpoint", folder: str | Path = ANSWER_D
 
     POST asks, GET gives the acknowledgement and GET below `/progress` the latest step, DELETE withdraws.
     """
-    mailbox = Mailbox(folder)
+    server = ThreadingHTTPServer(("", port), _handler(Mailbox(folder), path))
+    threading.Thread(target=server.serve_forever, name="checkpoint-http", daemon=True).start()
+    return server
 
+
+def _handler(mailbox: Mailbox, path: str) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             try:
@@ -246,9 +250,7 @@ def serve(port: int, *, path: str = "/checkpoint", folder: str | Path = ANSWER_D
         def log_message(self, *_: object) -> None:
             """A job's log is its own."""
 
-    server = ThreadingHTTPServer(("", port), Handler)
-    threading.Thread(target=server.serve_forever, name="checkpoint-http", daemon=True).start()
-    return server
+    return Handler
 
 
 def command(folder: str | Path = ANSWER_DIRECTORY) -> int:

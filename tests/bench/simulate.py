@@ -14,7 +14,8 @@ import msgspec
 
 from tests.bench.fleets import BUDGET, FLEETS, RUN_SEEDS, RUNS
 from tests.bench.report import Report
-from upgrader.core.budget import availability, cost
+from tests.support.forecasts import cost
+from upgrader.core.budget import availability
 from upgrader.core.closures import closures
 from upgrader.core.strategy import StrategyFacts
 from upgrader.simulate.fleets import FleetSpec, make

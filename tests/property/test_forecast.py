@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.facts import NEW, image, node, target
+from tests.support.forecasts import cost
 from tests.support.world import START
 from tests.support.worlds import NEXT_KERNEL, renamed, shape, tidy_worlds, worlds
-from upgrader.core.budget import allowed_gpus, availability, cost
+from upgrader.core.budget import allowed_gpus, availability
 from upgrader.core.closures import closures
 from upgrader.core.drift import drift
 from upgrader.core.fleet import NodeFacts, Snapshot

@@ -56,7 +56,6 @@ class Fleet:
     errands: Callable[[str, Object], OrderResult | None] = lambda _component, _pod: None
     """Another result than success for one of our pods, by component and pod; None: success."""
     parked: dict[str, tuple[int, float]] = field(default_factory=dict)
-    violations: list[str] = field(default_factory=list)
     ignores_sigterm: set[str] = field(default_factory=set)
     backing_off: set[str] = field(default_factory=set)
     """Jobs whose controller waits before it makes another pod."""

@@ -2,6 +2,7 @@
 
 from tests.support.facts import target
 from tests.support.world import START
+from upgrader.core.budget import Cost, costs
 from upgrader.core.forecast import HoldReason, forecast
 from upgrader.core.strategy import StrategyFacts
 
@@ -18,6 +19,12 @@ def foresee_by(world, /, *, now=START, wanted=None, remainder=(), durations=None
     """With a strategy said in full; all may be taken at once unless it says otherwise."""
     facts = StrategyFacts(**{"max_unavailable": "100%", **strategy})
     return forecast(world, wanted or target(), facts, now=now, remainder=remainder, durations=durations)
+
+
+def cost(visited, stopped, pool):
+    """What visiting these nodes and stopping these gangs takes of a pool in all."""
+    by_node = costs(visited, stopped, pool).values()
+    return Cost(gpus=sum(one.gpus for one in by_node), added=sum(one.added for one in by_node))
 
 
 def shape(made):

@@ -33,10 +33,6 @@ class FakeClock:
             act()
         self._now = end
 
-    def until_next(self) -> float | None:
-        """Seconds until something asked for happens; None when nothing is to come."""
-        return (self._later[0][0] - self._now).total_seconds() if self._later else None
-
 
 class Skewed:
     """A clock that is ahead of another, or behind it."""

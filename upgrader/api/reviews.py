@@ -18,19 +18,10 @@ class AccessReview(Wire, frozen=True, kw_only=True):
     status: Verdict = Verdict()
 
 
-class UserInfo(Wire, frozen=True, kw_only=True):
-    username: str = ""
-
-
-class IdentityStatus(Wire, frozen=True, kw_only=True):
-    user_info: UserInfo = UserInfo()
-
-
 class Identity(Wire, frozen=True, kw_only=True):
     """Its creation time is the API server's clock."""
 
     metadata: ObjectMeta = ObjectMeta()
-    status: IdentityStatus = IdentityStatus()
 
 
 def _review(group: str, kind: str, type_: type[T]) -> ResourceKind[T]:

@@ -85,23 +85,13 @@ async def apply(context: Context, path: Path, *, by: str | None, retry: int, agr
         await consent.write_stack(context, wish)
     needed = consent.needs_plan(fresh)
     if needed:
-        limits = saved.limits
-        agreed = Consent(
-            by=by or consent.whoever(),
-            max_interruptions=limits.max_interruptions,
-            max_lost_gpu_hours=consented_loss(limits.max_lost_gpu_hours)
-            if limits.max_lost_gpu_hours is not None
-            else None,
-            expendable=saved.strategy.expendable,
-            placement_unguaranteed=limits.placement_unguaranteed,
-        )
         body = consent.plan_body(
             context,
             name,
             saved.stack,
             saved.revision,
             strategy,
-            agreed,
+            _agreed(saved, by),
             consent.checkpoint_spec(strategy, retry),
             made_at=now,
         )
@@ -109,6 +99,18 @@ async def apply(context: Context, path: Path, *, by: str | None, retry: int, agr
     if wish.live is not None and wish.edited:
         await consent.write_stack(context, wish)
     return name if needed else None
+
+
+def _agreed(saved: SavedForecast, by: str | None) -> Consent:
+    limits = saved.limits
+    expected = limits.max_lost_gpu_hours
+    return Consent(
+        by=by or consent.whoever(),
+        max_interruptions=limits.max_interruptions,
+        max_lost_gpu_hours=consented_loss(expected) if expected is not None else None,
+        expendable=saved.strategy.expendable,
+        placement_unguaranteed=limits.placement_unguaranteed,
+    )
 
 
 async def drift(context: Context, name: str | None) -> Drift:

@@ -78,11 +78,24 @@ def judge(
         wanted: how many members its owner wants to run now; a part of a gang cannot speak for the whole.
         now: aware, UTC.
     """
-    members = asked.members
     by_uid = {answer.pod_uid: answer for answer in answers}
     alive = {member.uid: member for member in present if member.phase != "Succeeded"}
-    strangers = [member.pod for uid, member in alive.items() if uid not in members]
-    missing = [uid for uid in members if uid not in {member.uid for member in present}]
+    changed = _changed(asked, present, alive, wanted)
+    if changed is not None:
+        return changed
+    fresh = bool(asked.max_loss_seconds) and now <= asked.asked_at + timedelta(seconds=asked.max_loss_seconds)
+    if now >= asked.stop_before - LAST_CALL and not fresh:
+        return Judgement(verdict=Verdict.EXPIRED, message="parking ends within a minute; the gang is asked again")
+    speaking = {asked.leader: alive[asked.leader]} if asked.leader and alive else alive
+    return _heard(asked, speaking, len(alive), by_uid, fresh=fresh)
+
+
+def _changed(
+    asked: Asked, present: tuple[MemberFacts, ...], alive: dict[str, MemberFacts], wanted: int
+) -> Judgement | None:
+    """Why those who are there are not the gang that was asked; None: they are."""
+    strangers = [member.pod for uid, member in alive.items() if uid not in asked.members]
+    missing = [uid for uid in asked.members if uid not in {member.uid for member in present}]
     if strangers or missing:
         who = strangers[0] if strangers else "a member"
         return Judgement(
@@ -98,11 +111,7 @@ def judge(
         return Judgement(
             verdict=Verdict.REPLACED, message="the member that answers for all has ended; asked again later"
         )
-    fresh = bool(asked.max_loss_seconds) and now <= asked.asked_at + timedelta(seconds=asked.max_loss_seconds)
-    if now >= asked.stop_before - LAST_CALL and not fresh:
-        return Judgement(verdict=Verdict.EXPIRED, message="parking ends within a minute; the gang is asked again")
-    speaking = {asked.leader: alive[asked.leader]} if asked.leader and alive else alive
-    return _heard(asked, speaking, len(alive), by_uid, fresh=fresh)
+    return None
 
 
 def _heard(

@@ -85,14 +85,8 @@ def availability(
     )
 
 
-def cost(visited: Iterable[str], stopped: Iterable[Gang], pool: Availability) -> Cost:
-    """GPUs of the visited nodes, and of the stopped gangs' members wherever else they run."""
-    by_node = costs(visited, stopped, pool).values()
-    return Cost(gpus=sum(one.gpus for one in by_node), added=sum(one.added for one in by_node))
-
-
 def costs(visited: Iterable[str], stopped: Iterable[Gang], pool: Availability) -> dict[str, Cost]:
-    """The same by node."""
+    """By node: GPUs of the visited nodes, and of the stopped gangs' members wherever else they run."""
     taken: dict[str, Cost] = {}
     for node in visited:
         size = pool.sizes[node]

@@ -100,11 +100,8 @@ def forecast(
     world = World.of(snapshot, target, strategy, drift=found, already=already, stopped_gangs=stopped_gangs)
     open_nodes = [one.node for one in found if one.drifted and one.node not in already]
     installs = [name for name in open_nodes if _installed_without_plan(world, name)]
-    pool = availability(
-        snapshot.nodes, strategy.max_unavailable, broken=world.broken, elsewhere=snapshot.foreign_unavailable_gpus
-    )
-    limits = capacity(snapshot.nodes, pool, strategy)
-    frame = frame_of(world, limits, Pace(durations or Durations()), now)
+    frame = _frame(world, Pace(durations or Durations()), now)
+    pool = frame.limits.pool
     parts = sort_out(closures((name for name in open_nodes if name not in installs), snapshot.gangs), frame)
     line = place(legs_of(parts.free, remainder, frame), reaped(parts.harvest, frame), course_of(frame))
     batches = batches_of(line, frame)
@@ -113,15 +110,7 @@ def forecast(
         stack=target.stack,
         revision=target.revision,
         made_at=now,
-        summary=Summary(
-            drifted=len(open_nodes),
-            nodes=sum(len(batch.nodes) for batch in batches),
-            batches=len(batches),
-            interruptions=sum(len(closure.gangs) for batch in batches for closure in batch.closures),
-            held=len({node for hold in holds for node in hold.nodes}),
-            installs=len(installs),
-            harvested=sum(len(one.nodes) for one in parts.harvest),
-        ),
+        summary=_summary(batches, holds, parts.harvest, drifted=len(open_nodes), installs=len(installs)),
         batches=batches,
         holds=tuple(holds),
         installs=tuple(installs),
@@ -131,6 +120,28 @@ def forecast(
         taken=pool.taken,
         harvest=parts.harvest,
         prediction=_prediction(line, parts.harvest, frame, held=bool(holds)),
+    )
+
+
+def _frame(world: World, pace: Pace, now: datetime) -> Frame:
+    snapshot, strategy = world.snapshot, world.strategy
+    pool = availability(
+        snapshot.nodes, strategy.max_unavailable, broken=world.broken, elsewhere=snapshot.foreign_unavailable_gpus
+    )
+    return frame_of(world, capacity(snapshot.nodes, pool, strategy), pace, now)
+
+
+def _summary(
+    batches: Sequence[BatchForecast], holds: Sequence[Hold], harvest: Sequence[Harvest], *, drifted: int, installs: int
+) -> Summary:
+    return Summary(
+        drifted=drifted,
+        nodes=sum(len(batch.nodes) for batch in batches),
+        batches=len(batches),
+        interruptions=sum(len(closure.gangs) for batch in batches for closure in batch.closures),
+        held=len({node for hold in holds for node in hold.nodes}),
+        installs=installs,
+        harvested=sum(len(one.nodes) for one in harvest),
     )
 
 

@@ -11,14 +11,14 @@ from datetime import datetime
 from msgspec import Struct, structs
 
 from upgrader.core.chains import Chains
-from upgrader.core.declarations import Declared, nearest, times, usable
+from upgrader.core.declarations import Declared, TimesDeclared, nearest, times, usable
 from upgrader.core.fleet import Gang, MemberFacts, Owner, Terms
 from upgrader.core.owners import Switch
 from upgrader.core.remaining import estimate_of, limit_of
 from upgrader.core.resolution import RULES, Belonging, PodMarks, Rule, resolve
 from upgrader.core.switches import Switched, one_switch, parted, switch_of
 from upgrader.core.wanted import wanted
-from upgrader.core.works import suspended
+from upgrader.core.works import Work, suspended
 
 REPLICATED = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet"})
 """Controllers that replace a pod for ever: their undeclared pods are evicted one by one under their budget."""
@@ -133,22 +133,15 @@ def _gang(
     now: datetime | None,
     default: str,
 ) -> Gang:
-    pods, belonging = group.pods, group.belonging
-    members = tuple(pod.member for pod in pods)
-    layers = [_layer(pod, chains, namespaces) for pod in pods]
-    replicated = not any(layer.method for layer in layers) and all(_replaced(pod, chains) for pod in pods)
-    if not replicated:
-        layers = [nearest([layer, Declared(method=default)]) for layer in layers]
+    pods, belonging, members = group.pods, group.belonging, tuple(pod.member for pod in group.pods)
+    layers, replicated = _layers(pods, chains, namespaces, default)
     declared, same = layers[0], all(_alike(layer, layers[0]) for layer in layers)
     method = usable(declared, members)
     switch = one_switch(belonging.name, belonging.kind, group.switches)
     cannot_stop = "" if replicated else switch.problem or shared.get(switch.uid, "")
     owners = _owners(pods, chains)
-    works = [work for owner in owners if (work := chains.work(owner.uid)) is not None]
-    works += [switch.work] if switch.work is not None and switch.work not in works else []
-    starts = [member.started_at for member in members if member.started_at is not None]
-    estimate = estimate_of(works, now) if now is not None else None
-    said = times(declared, starts, limit=limit_of(works, _deadlines(pods)), estimate=estimate)
+    works = _works(owners, switch, chains)
+    said = _times(declared, pods, works, now)
     return Gang(
         name=f"{group.namespace}/{belonging.kind}/{belonging.name}",
         namespace=group.namespace,
@@ -173,6 +166,22 @@ def _gang(
     )
 
 
+def _layers(
+    pods: Sequence[PodFacts], chains: Chains, namespaces: Mapping[str, Declared], default: str
+) -> tuple[list[Declared], bool]:
+    """What is declared for each pod, and whether all are evicted one by one instead of being asked."""
+    layers = [_layer(pod, chains, namespaces) for pod in pods]
+    if not any(layer.method for layer in layers) and all(_replaced(pod, chains) for pod in pods):
+        return layers, True
+    return [nearest([layer, Declared(method=default)]) for layer in layers], False
+
+
+def _times(declared: Declared, pods: Sequence[PodFacts], works: Sequence[Work], now: datetime | None) -> TimesDeclared:
+    starts = [pod.member.started_at for pod in pods if pod.member.started_at is not None]
+    estimate = estimate_of(works, now) if now is not None else None
+    return times(declared, starts, limit=limit_of(works, _deadlines(pods)), estimate=estimate)
+
+
 def _alike(one: Declared, other: Declared) -> bool:
     # Containers and vetoes may differ from member to member; how and when the gang is asked may not.
     return structs.replace(one, container=other.container, veto=other.veto) == other
@@ -191,6 +200,12 @@ def _owners(pods: Iterable[PodFacts], chains: Chains) -> tuple[Owner, ...]:
     """Everything above any of the pods, once each, the nearest first."""
     links = (link for pod in pods for link in chains.above(pod.marks.controller))
     return tuple({link.owner.uid: link.owner for link in links}.values())
+
+
+def _works(owners: Iterable[Owner], switch: Switched, chains: Chains) -> list[Work]:
+    """Owners that were read, and what stops the gang: Kueue's Workload owns no pod."""
+    works = [work for owner in owners if (work := chains.work(owner.uid)) is not None]
+    return works if switch.work is None or switch.work in works else [*works, switch.work]
 
 
 def _wanted(group: _Group, chains: Chains) -> int:

@@ -7,6 +7,8 @@ from upgrader.core.conversation import OwnerFacts
 from upgrader.core.owners import OwnerKind, Switch
 from upgrader.core.patches import at, every
 from upgrader.core.switching import is_off, record_of
+from upgrader.core.wanted import of_job
+from upgrader.core.works import holds, number
 
 Object = Mapping[str, Any]
 
@@ -36,14 +38,6 @@ def owner_facts(row: OwnerKind, owner: Object | None, uid: str, asked: int) -> O
     )
 
 
-def holds(owner: Object, condition: str) -> bool:
-    """Whether a status condition is True."""
-    return any(
-        isinstance(one, Mapping) and one.get("type") == condition and one.get("status") == "True"
-        for one in every(owner, ("status", "conditions", "*"))
-    )
-
-
 def _confirmed(row: OwnerKind, owner: Object) -> bool:
     """Whether its controller says that it is off; a field alone says only that it was told to."""
     if row.proof and not holds(owner, row.proof):
@@ -56,17 +50,15 @@ def _finished(row: OwnerKind, owner: Object) -> bool:
 
 
 def _numbers(row: OwnerKind, owner: Object) -> Iterable[int]:
-    return (_count(one) for path in row.numbers for one in every(owner, path))
+    return (number(one) for path in row.numbers for one in every(owner, path))
 
 
 def _wanted(row: OwnerKind, owner: Object, asked: int) -> int:
     """Pods that should run now."""
     if row.group == "batch":
-        parallelism = _count(at(owner, ("spec", "parallelism")), 1)
-        completions = _count(at(owner, ("spec", "completions")), parallelism)
-        return max(0, min(parallelism, completions - _count(at(owner, ("status", "succeeded")))))
+        return of_job(owner.get("spec") or {}, number(at(owner, ("status", "succeeded"))))
     if row.group == "apps":
-        return _count(at(owner, row.field), 1)
+        return number(at(owner, row.field), 1)
     return asked
 
 
@@ -81,7 +73,3 @@ def _queued(row: OwnerKind, owner: Object) -> str:
     if row.waiting and at(owner, row.state) in row.waiting:
         return "its queue has not scheduled it"
     return ""
-
-
-def _count(value: object, otherwise: int = 0) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else otherwise

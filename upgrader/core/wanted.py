@@ -29,24 +29,14 @@ def wanted(work: Work, chains: Chains) -> int:
     return count(work, chains) if count is not None else 0
 
 
-def of_job(parallelism: int | None, completions: int | None, succeeded: int) -> int:
-    """Pods that a Job should run now; completions None is a work queue, which empties from its first success."""
-    beside = 1 if parallelism is None else parallelism
-    left = (beside if completions is None else completions) - succeeded
-    return max(0, min(beside, left))
+def of_job(spec: Mapping[str, Any], succeeded: int) -> int:
+    """Pods that a Job should run now; without completions it is a work queue, which empties from its first success."""
+    beside = number(spec.get("parallelism"), 1)
+    return max(0, min(beside, number(spec.get("completions"), beside) - succeeded))
 
 
 def _job(work: Work, _: Chains) -> int:
-    return _job_spec(work.spec, number(work.status.get("succeeded")))
-
-
-def _job_spec(spec: Mapping[str, Any], succeeded: int) -> int:
-    parallelism, completions = spec.get("parallelism"), spec.get("completions")
-    return of_job(
-        parallelism if isinstance(parallelism, int) else None,
-        completions if isinstance(completions, int) else None,
-        succeeded,
-    )
+    return of_job(work.spec, number(work.status.get("succeeded")))
 
 
 def _jobset(work: Work, chains: Chains) -> int:
@@ -58,7 +48,7 @@ def _jobset(work: Work, chains: Chains) -> int:
         to_come = max(0, number(part.get("replicas"), 1) - len(made))
         template = at(part, ("template", "spec"))
         count += sum(_job(one, chains) for one in made)
-        count += to_come * _job_spec(template if isinstance(template, Mapping) else {}, 0)
+        count += to_come * of_job(template if isinstance(template, Mapping) else {}, 0)
     return count
 
 

@@ -7,9 +7,8 @@ from msgspec import Struct
 
 from upgrader.core.declarations import Declared
 from upgrader.core.fleet import Owner
-from upgrader.core.owner_facts import holds
 from upgrader.core.owners import OwnerKind, owner_kind
-from upgrader.core.patches import at
+from upgrader.core.patches import at, every
 from upgrader.core.switching import is_off
 
 JOB = "batch/Job"
@@ -92,6 +91,14 @@ def entries(value: object) -> list[Mapping[str, Any]]:
     """The objects of a list on the wire, or the values of a map."""
     found = list(value.values()) if isinstance(value, Mapping) else value
     return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+
+
+def holds(owner: Mapping[str, Any], condition: str) -> bool:
+    """Whether a status condition of an owner, read whole, is True."""
+    return any(
+        isinstance(one, Mapping) and one.get("type") == condition and one.get("status") == "True"
+        for one in every(owner, ("status", "conditions", "*"))
+    )
 
 
 def suspended(work: Work) -> bool:

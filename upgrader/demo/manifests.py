@@ -51,37 +51,7 @@ def trainer(
     template: Manifest | None = None,
 ) -> Manifest:
     """An Indexed Job of trainers that train in step; `template` is merged into the pod's spec."""
-    container: Manifest = {
-        "name": "trainer",
-        "image": image,
-        "args": ["--job", name, "--members", str(members), "--devices", str(gpus), *arguments],
-        "env": [
-            _field("POD_UID", "metadata.uid"),
-            _field("POD_NAME", "metadata.name"),
-            _field("POD_IP", "status.podIP"),
-            _field("NODE_NAME", "spec.nodeName"),
-        ],
-        "resources": {"limits": {RESOURCE: str(gpus)}},
-        "volumeMounts": [
-            {"name": "request", "mountPath": "/etc/gpu-upgrader"},
-            {"name": "answers", "mountPath": "/run/checkpoint"},
-            {"name": "checkpoints", "mountPath": CHECKPOINTS},
-        ],
-    }
-    items = [
-        {"path": "checkpoint-request", "fieldRef": _annotation(names.ANNOTATION_REQUEST)},
-        {"path": "park-seconds", "fieldRef": _annotation(names.ANNOTATION_PARK_SECONDS)},
-    ]
-    spec: Manifest = {
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 10,
-        "containers": [container],
-        "volumes": [
-            {"name": "request", "downwardAPI": {"items": items}},
-            {"name": "answers", "emptyDir": {}},
-            {"name": "checkpoints", "hostPath": {"path": SHARED, "type": "Directory"}},
-        ],
-    }
+    said = ["--job", name, "--members", str(members), "--devices", str(gpus), *arguments]
     return {
         "apiVersion": JOBS.api_version,
         "kind": JOBS.kind,
@@ -99,9 +69,43 @@ def trainer(
                         **(annotations or {}),
                     }
                 },
-                "spec": spec | (template or {}),
+                "spec": _pod(image, said, gpus) | (template or {}),
             },
         },
+    }
+
+
+def _pod(image: str, arguments: list[str], gpus: int) -> Manifest:
+    container: Manifest = {
+        "name": "trainer",
+        "image": image,
+        "args": arguments,
+        "env": [
+            _field("POD_UID", "metadata.uid"),
+            _field("POD_NAME", "metadata.name"),
+            _field("POD_IP", "status.podIP"),
+            _field("NODE_NAME", "spec.nodeName"),
+        ],
+        "resources": {"limits": {RESOURCE: str(gpus)}},
+        "volumeMounts": [
+            {"name": "request", "mountPath": "/etc/gpu-upgrader"},
+            {"name": "answers", "mountPath": "/run/checkpoint"},
+            {"name": "checkpoints", "mountPath": CHECKPOINTS},
+        ],
+    }
+    items = [
+        {"path": "checkpoint-request", "fieldRef": _annotation(names.ANNOTATION_REQUEST)},
+        {"path": "park-seconds", "fieldRef": _annotation(names.ANNOTATION_PARK_SECONDS)},
+    ]
+    return {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 10,
+        "containers": [container],
+        "volumes": [
+            {"name": "request", "downwardAPI": {"items": items}},
+            {"name": "answers", "emptyDir": {}},
+            {"name": "checkpoints", "hostPath": {"path": SHARED, "type": "Directory"}},
+        ],
     }
 
 

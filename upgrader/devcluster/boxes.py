@@ -5,7 +5,6 @@ wrong; only its cgroups remain to be removed.
 """
 
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -155,8 +154,3 @@ class Box:
             trying(condition)
         except tenacity.RetryError as error:
             raise DevClusterError(f"{self.folder.name} {otherwise} after {seconds:g} s") from error
-
-
-def erase(folder: Path) -> None:
-    """Remove a box's disk."""
-    shutil.rmtree(folder, ignore_errors=False)

@@ -132,14 +132,6 @@ class Cluster:
         kwok_node.create(self.api, spec)
         return [KwokNode(self.folder, name, self.api) for name in spec.names()]
 
-    def remove_kwok(self, prefix: str) -> None:
-        """Delete the kwok nodes of a prefix."""
-        with record.changing(self.folder) as held:
-            gone = [name for spec in held[0].kwok if spec.prefix == prefix for name in spec.names()]
-            kept = tuple(spec for spec in held[0].kwok if spec.prefix != prefix)
-            held[0] = msgspec.structs.replace(held[0], kwok=kept)
-        kwok_node.delete(self.api, gone)
-
     def wait_ready(self) -> dict[str, NodeState]:
         """Until all nodes are Ready; what each says."""
         boxes = {node.name: node.wait_ready() for node in self.box_nodes()}

@@ -105,13 +105,6 @@ def wait_all(api: ApiServer, names: Sequence[str], seconds: float = READY_SECOND
         ) from error
 
 
-def delete(api: ApiServer, names: Sequence[str]) -> None:
-    """Delete the Node objects, several at a time."""
-    with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
-        for each in [pool.submit(api.delete, f"{NODES}/{name}") for name in names]:
-            each.result()
-
-
 def node_object(spec: KwokSpec, name: str) -> Object:
     """A Node as its kubelet would have registered it."""
     resources = {"cpu": "64", "memory": "1Ti", "pods": "110", **({spec.resource: str(spec.gpus)} if spec.gpus else {})}

@@ -220,6 +220,11 @@ async def read_snapshot(
     known = nodes.snapshot()
     if known is None:
         return None
+    seen = await _read(cluster, known, api_server_version, method)
+    return snapshot_of(seen, stack.spec, target.resource_name, now, stack=stack.metadata.name)
+
+
+async def _read(cluster: Cluster, known: Mapping[str, Node], api_server_version: str, method: str) -> Reading:
     # Side by side: the API server answers one while another is decoded.
     (pods, works, budgets), (images, namespaces, plans, binding) = await asyncio.gather(
         asyncio.gather(cluster.list(PODS), read_works(cluster), cluster.list(PDBS)),
@@ -230,7 +235,7 @@ async def read_snapshot(
             cluster.get(POLICY_BINDINGS, names.STEERING_POLICY),
         ),
     )
-    seen = Reading(
+    return Reading(
         nodes=known,
         pods=pods,
         works=works,
@@ -242,7 +247,6 @@ async def read_snapshot(
         method=method,
         shaping=binding is not None,
     )
-    return snapshot_of(seen, stack.spec, target.resource_name, now, stack=stack.metadata.name)
 
 
 def rules_for(spec: GpuStackSpec) -> tuple[Rule, ...]:

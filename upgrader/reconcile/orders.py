@@ -138,6 +138,19 @@ def checkpoint_request(ask: Ask) -> dict[str, Any]:
     Raises:
         ValueError: the gang has no such owner; the forecast holds those.
     """
+    metadata: dict[str, Any] = {"name": ask.name, "namespace": ask.gang.namespace}
+    if ask.plan is not None:
+        labels = {names.LABEL_PLAN: ask.plan, names.LABEL_CLOSURE: ask.closure or "", LABEL_BATCH: str(ask.batch)}
+        metadata |= {"labels": labels, "finalizers": [names.FINALIZER]}
+    return {
+        "apiVersion": CHECKPOINT_REQUESTS.api_version,
+        "kind": CHECKPOINT_REQUESTS.kind,
+        "metadata": metadata,
+        "spec": _request_spec(ask),
+    }
+
+
+def _request_spec(ask: Ask) -> dict[str, Any]:
     gang, terms = ask.gang, ask.gang.terms
     if gang.owner is None:
         raise ValueError(f"gang {gang.name} has no owner that could be switched off")
@@ -170,13 +183,4 @@ def checkpoint_request(ask: Ask) -> dict[str, Any]:
         "plan": ask.plan,
         "closure": ask.closure,
     }
-    metadata: dict[str, Any] = {"name": ask.name, "namespace": gang.namespace}
-    if ask.plan is not None:
-        labels = {names.LABEL_PLAN: ask.plan, names.LABEL_CLOSURE: ask.closure or "", LABEL_BATCH: str(ask.batch)}
-        metadata |= {"labels": labels, "finalizers": [names.FINALIZER]}
-    return {
-        "apiVersion": CHECKPOINT_REQUESTS.api_version,
-        "kind": CHECKPOINT_REQUESTS.kind,
-        "metadata": metadata,
-        "spec": spec | {key: value for key, value in optional.items() if value},
-    }
+    return spec | {key: value for key, value in optional.items() if value}

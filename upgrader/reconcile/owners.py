@@ -25,8 +25,6 @@ log = structlog.get_logger()
 
 Object = dict[str, Any]
 
-_MARKS = frozenset({names.ANNOTATION_STOPPED, names.ANNOTATION_FENCE})
-
 
 class LiveOwner(msgspec.Struct, frozen=True, kw_only=True):
     """An owner as the API server has it now; `body` is None where it is gone or another of its name is there."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade, UpgradePlan
 from upgrader.core import timing
+from upgrader.core.actual_loss import Outage, lost_gpu_hours
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.forecast import BatchKind
-from upgrader.core.loss import Outage, lost_gpu_hours
 from upgrader.core.phases import NodePhase, ends
 from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanView, TalkFacts, Trouble, VisitFacts
 from upgrader.core.rivals import Rival, goes_first
@@ -27,11 +27,6 @@ def view(read: Read, now: datetime) -> PlanView:
     """The values that `core.rollout.decide` works on."""
     plan, made, batch = read.plan, read.forecast, read.open_batch
     stack_revision = read.stack.status.update_revision if read.stack is not None else None
-    others = [
-        _rival(one, startable=one.spec.target_revision in {*read.kept, stack_revision})
-        for one in read.others
-        if one.spec.stack == plan.spec.stack
-    ]
     started = timing.parse(plan.status.started_at) if plan.status.started_at else None
     return PlanView(
         name=plan.metadata.name,
@@ -45,7 +40,7 @@ def view(read: Read, now: datetime) -> PlanView:
         stack_present=read.stack is not None and read.stack.metadata.deletion_timestamp is None,
         stack_revision=stack_revision,
         started_stack_revision=plan.status.stack_revision,
-        first=goes_first(_rival(plan), others),
+        first=goes_first(_rival(plan), _others(read, stack_revision)),
         tolerated_failures=plan.spec.tolerated_failures,
         max_interruptions=plan.spec.approval.envelope.max_interruptions if plan.spec.approval else 0,
         batches=len(plan.status.batches),
@@ -65,6 +60,15 @@ def view(read: Read, now: datetime) -> PlanView:
         revision_known=read.target is not None,
         problem=read.problem,
     )
+
+
+def _others(read: Read, stack_revision: str | None) -> list[Rival]:
+    """The other plans of the same stack."""
+    return [
+        _rival(one, startable=one.spec.target_revision in {*read.kept, stack_revision})
+        for one in read.others
+        if one.spec.stack == read.plan.spec.stack
+    ]
 
 
 def _next_batch(read: Read) -> NextBatch | None:

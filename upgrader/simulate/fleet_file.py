@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -103,6 +103,10 @@ class _FaultError(Exception):
         self.where, self.what = where, what
 
 
+Fault = Callable[[str], _FaultError]
+"""What is wrong, to the fault of one row."""
+
+
 def _json(text: str) -> tuple[str, list[Placed]]:
     try:
         file = msgspec.json.decode(text, type=_File)
@@ -180,12 +184,7 @@ def _job(where: str, job: _Job, free: dict[str, int]) -> SimJob:
         raise fault(f"its end {job.end} is not after its start or the begin")
     if job.method not in METHODS:
         raise fault(f"method is {job.method!r}, not one of {', '.join(METHODS)}")
-    for node in job.nodes:
-        if node not in free:
-            raise fault(f"there is no node {node}")
-        free[node] -= job.gpus
-        if job.gpus < 1 or free[node] < 0:
-            raise fault(f"{job.gpus} GPUs on node {node}, which has {free[node] + job.gpus} left")
+    _take(fault, job, free)
     return SimJob(
         name=job.name,
         size=size,
@@ -205,7 +204,17 @@ def _job(where: str, job: _Job, free: dict[str, int]) -> SimJob:
     )
 
 
-def _moment(fault: Any, field: str, text: str) -> int | None:  # noqa: ANN401 - a function that makes a fault
+def _take(fault: Fault, job: _Job, free: dict[str, int]) -> None:
+    """Give a job the GPUs of its nodes, where they are free."""
+    for node in job.nodes:
+        if node not in free:
+            raise fault(f"there is no node {node}")
+        free[node] -= job.gpus
+        if job.gpus < 1 or free[node] < 0:
+            raise fault(f"{job.gpus} GPUs on node {node}, which has {free[node] + job.gpus} left")
+
+
+def _moment(fault: Fault, field: str, text: str) -> int | None:
     """Seconds from the begin, or of a duration; None where nothing is said."""
     if not text:
         return None

@@ -106,12 +106,14 @@ find_answer() { # rank 0: one signal, then the first marker that was not there b
   until [ -e "$talk/answer-$request" ]; do ended; sleep "$poll"; done
 }
 
-park() { # until the request is withdrawn, replaced, or its time is over
-  local request=$1 step=$2 uri=$3 since seen=no
+park() { # until the request is withdrawn, replaced, or its time is over; seen: this pod's own file has shown it
+  local request=$1 step=$2 uri=$3 since seen=$4
   parked=yes # before it is: a program that stands still would not end by SIGTERM
   each STOP
   clock
   since=$now
+  number "$requests/checkpoint-request"
+  [ "$value" != "$request" ] || seen=yes # before the answer: whoever reads that may withdraw the request at once
   answer "$request" "$step" "$uri" true
   echo "park $step"
   while :; do
@@ -134,6 +136,7 @@ earlier=$asked last=0 # what others saw before this run began counts only where 
 while ended; do
   progress
   number "$requests/checkpoint-request"
+  shown=$value # it may be withdrawn while the checkpoint is written, and then nobody parks for long
   [ "$value" -le "$last" ] || touch "$talk/asked-$value"
   highest
   [ "$asked" -gt "$earlier" ] || asked=$value
@@ -141,7 +144,9 @@ while ended; do
     last=$asked
     find_answer "$last"
     read -r step uri <"$talk/answer-$last"
-    park "$last" "$step" "$uri"
+    seen=no
+    [ "$shown" != "$last" ] || seen=yes
+    park "$last" "$step" "$uri" "$seen"
   fi
   sleep "$poll"
 done

@@ -1,7 +1,8 @@
 import pytest
 
 from tests.support.facts import gang, member, node
-from upgrader.core.budget import Availability, Cost, allowed_gpus, availability, cost
+from tests.support.forecasts import cost
+from upgrader.core.budget import Availability, Cost, allowed_gpus, availability
 from upgrader.core.errors import ConfigurationError
 
 

@@ -173,6 +173,15 @@ class TestSideLoop:
             assert example.pods[0].progress()["step"] == step
             stop(programs)
 
+    def test_a_request_that_is_withdrawn_while_the_checkpoint_is_written_parks_nobody_for_long(self, example):
+        with hub(2) as port, example.running(*self.words(example, 2), STEP_SECONDS="1", **{HUB: str(port)}) as programs:
+            reached(example, 1, range(2))
+            example.pods[0].ask("7")
+            soon(lambda: list((example.checkpoints / ".conversation").glob("asked-7")))
+            example.pods[0].ask("")
+            soon(lambda: "go on" in example.text())
+            assert stop(programs) == [143, 143]
+
     def test_a_program_that_is_not_ready_for_the_signal_is_not_ended_by_it(self, example, tmp_path):
         slow = tmp_path / "slow.sh"
         slow.write_text('until [ -e "$GO" ]; do sleep 0.05; done\nexec "$@"\n')

@@ -2,6 +2,7 @@
 
 import re
 
+import click
 import msgspec
 import pytest
 
@@ -9,6 +10,7 @@ from tests.support.repository import ROOT, documented_manifests
 from upgrader.api import names
 from upgrader.api.kinds import KINDS
 from upgrader.cli.editing import spec_of
+from upgrader.cli.main import program
 from upgrader.controller import crash
 from upgrader.core import resolution, wanted, works
 from upgrader.wiring import settings
@@ -38,6 +40,29 @@ def test_every_mark_is_listed_and_nothing_else():
     listed = set(re.findall(r"`([a-z0-9.-]+\.[a-z0-9.-]+/[A-Za-z0-9._-]+)`", MARKS))
     read = {mark for module in (names, resolution, wanted, works) for mark in values_of(module)}
     assert listed == read | marks_in_code()
+
+
+def test_every_annotation_for_job_authors_is_on_their_page():
+    theirs = re.findall(r"^\| annotation `gpu-upgrader\.io/([a-z-]+)` .* job authors \|$", MARKS, re.MULTILINE)
+    page = (ROOT / "docs/checkpointing.md").read_text()
+    assert len(theirs) > 10
+    assert [name for name in theirs if f"`{name}" not in page and f"/{name}" not in page] == []
+
+
+def options(command, path=()):
+    """Names of each option of a command and of all below it, with the words that lead there."""
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            yield " ".join(path), frozenset(parameter.opts)
+    context = click.Context(command)
+    for name in command.list_commands(context) if isinstance(command, click.Group) else ():
+        yield from options(command.get_command(context, name), (*path, name))
+
+
+def test_every_option_of_the_command_line_is_documented():
+    pages = CLI + (ROOT / "docs/dev-cluster.md").read_text()
+    said = {"--help", "--version", *re.findall(r"(?<![\w-])--?[a-z][a-z-]*", pages)}
+    assert [(where, sorted(one)) for where, one in options(program) if not one & said] == []
 
 
 def test_every_setting_is_listed_and_nothing_else():

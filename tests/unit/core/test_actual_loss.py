@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from tests.support.world import START
-from upgrader.core.loss import Outage, lost_gpu_hours
+from upgrader.core.actual_loss import Outage, lost_gpu_hours
 
 
 def outage(begin: int, end: int, gpus: int = 8, closure: str = "c") -> Outage:
