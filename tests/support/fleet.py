@@ -122,6 +122,18 @@ class Fleet:
             },
         )
 
+    def bare(self, name: str, *, node: str, gpus: int) -> None:
+        """A pod that nobody makes again."""
+        limits = {"limits": {RESOURCE: str(gpus)}}
+        self.store.put(
+            PODS,
+            {
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {"nodeName": node, "containers": [{"name": "solo", "resources": limits}]},
+                "status": {"phase": "Pending"},
+            },
+        )
+
     # ---- a second of the world
 
     def tick(self) -> None:

@@ -284,16 +284,25 @@ def test_gangs_of_one_closure_that_share_a_lane_park_for_each_other():
 
 def test_only_gangs_named_in_the_approval_are_ended_without_a_checkpoint():
     world = snapshot(
-        [node(name) for name in "abc"],
+        [node(name) for name in "abcd"],
         [
-            since("mute", "a", START - 3 * HOUR, method="", owner=None),
+            since("mute", "a", START - 3 * HOUR, method="file", owner=None, bare=True),
             gang("other", "b", method=""),
             gang("kept", "c", method="", veto="x=true"),
+            gang("made-again", "d", method="", owner=None),
         ],
+        steering=False,  # what is never restarted needs no steering
     )
-    made = foresee_by(world, expendable=("ml/Job/mute", "ml/Job/kept"))
+    named = ("ml/Job/mute", "ml/Job/kept", "ml/Job/made-again")
+    made = foresee_by(world, expendable=named)
     assert made.interrupted == {"ml/Job/mute"}
-    assert set(holds(made)) == {("ml/Job/other", H.GANG_UNDECLARED), ("ml/Job/kept", H.VETOED)}
+    assert set(holds(made)) == {
+        ("ml/Job/other", H.GANG_UNDECLARED),
+        ("ml/Job/kept", H.VETOED),
+        ("ml/Job/kept", H.PLACEMENT_NOT_GUARANTEED),
+        ("ml/Job/made-again", H.CANNOT_RESTART),
+        ("ml/Job/made-again", H.PLACEMENT_NOT_GUARANTEED),
+    }
     (stopped,) = made.prediction.interruptions
     assert stopped.lost_gpu_hours > 8 * 3  # all its work since it started
     assert "ended without a checkpoint, as the approval allows" in stopped.because
