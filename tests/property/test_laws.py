@@ -53,6 +53,7 @@ PODS = st.builds(
     uid=st.sampled_from(("p1", "p2")),
     member=st.booleans(),
     evictable=st.booleans(),
+    expended=st.booleans(),
     before_boot=st.booleans(),
 )
 
@@ -193,6 +194,20 @@ def test_nothing_of_a_gang_is_evicted(walk):
     view, closure = walk
     decision = visit.decide(view, closure, NOW)
     assert not [pod for pod in decision.evict if pod.member]
+
+
+LAST = OtherPod(name="solo", namespace="default", uid="solo", evictable=True, expended=True)
+
+
+@MANY
+@given(walks(phases=(NodePhase.DRAINING,)), requests(LIKELY[NodePhase.DRAINING]))
+def test_what_nobody_makes_again_goes_only_when_every_gang_has_stopped_or_ended(walk, talks):
+    view, closure = walk
+    view = msgspec.structs.replace(view, others=(*view.others, LAST))
+    # Most siblings would keep it from draining at all.
+    closure = msgspec.structs.replace(closure, nodes=(view,), requests=talks)
+    if [pod for pod in visit.decide(view, closure, NOW).evict if pod.expended]:
+        assert {one.phase for one in closure.requests} <= {RequestPhase.STOPPED, RequestPhase.ENDED}
 
 
 @MANY

@@ -7,9 +7,8 @@ something is not helped. What it plays is checked against the real parts by test
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from tests.support.cluster import FakeCluster
+from tests.support.controllers import jobset_controller, statefulset_controller
 from tests.support.objects import Object
 from tests.support.placing import (
     RESOURCE,
@@ -23,46 +22,23 @@ from tests.support.placing import (
     tolerates,
     trainer_spec,
 )
-from tests.support.store import ObjectStore
+from tests.support.trainers import Trainer, Training
 from upgrader.api import names
 from upgrader.api.resources import DAEMONSETS, JOBS, NODES, PODS
 from upgrader.core import timing
 from upgrader.core.orders import ORDER_VARIABLE, OrderResult, Reason
 
-ACK = "/run/checkpoint/ack.json"
-PROGRESS = "/run/checkpoint/progress.json"
-
 
 @dataclass
-class Trainer:
-    """What is kept of a job over its pods: its checkpoint, and what its members did."""
-
-    step: int = 0
-    saved: int = 0
-    lost: int = 0
-    stops: int = 0
-    parks: bool = True
-    answers: Callable[[Object, int, int], dict[str, Any] | None] | None = None
-    """Another answer than the honest one, by pod, request id and step."""
-
-
-@dataclass
-class Fleet:
+class Fleet(Training):
     """Nodes with GPUs and the jobs on them."""
 
-    cluster: FakeCluster
     gpus: int = 8
-    trainers: dict[str, Trainer] = field(default_factory=dict)
     errands: Callable[[str, Object], OrderResult | None] = lambda _component, _pod: None
     """Another result than success for one of our pods, by component and pod; None: success."""
-    parked: dict[str, tuple[int, float]] = field(default_factory=dict)
     ignores_sigterm: set[str] = field(default_factory=set)
     backing_off: set[str] = field(default_factory=set)
     """Jobs whose controller waits before it makes another pod."""
-
-    @property
-    def store(self) -> ObjectStore:
-        return self.cluster.store
 
     # ---- setting up
 
@@ -121,12 +97,26 @@ class Fleet:
             },
         )
 
+    def bare(self, name: str, *, node: str, gpus: int) -> None:
+        """A pod that nobody makes again."""
+        limits = {"limits": {RESOURCE: str(gpus)}}
+        self.store.put(
+            PODS,
+            {
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {"nodeName": node, "containers": [{"name": "solo", "resources": limits}]},
+                "status": {"phase": "Pending"},
+            },
+        )
+
     # ---- a second of the world
 
     def tick(self) -> None:
         self._daemonsets()
         self._devices()
+        jobset_controller(self.store)
         self._jobs()
+        statefulset_controller(self.store)
         self._schedule()
         self._pods()
         self._train()
@@ -329,71 +319,3 @@ class Fleet:
             trainer.lost = max(trainer.lost, trainer.step - trainer.saved)
             trainer.stops += 1
         self.store.remove(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
-
-    # ---- training
-
-    def _trainer(self, pod: Object) -> Trainer | None:
-        owner = next((one for one in pod["metadata"].get("ownerReferences", []) if one["kind"] == "Job"), None)
-        return self.trainers.get(owner["name"]) if owner else None
-
-    def _train(self) -> None:
-        for name, trainer in self.trainers.items():
-            job = self.store.find(JOBS, name, "default")
-            if job is None:
-                continue
-            members = [
-                pod
-                for pod in self.store.all(PODS)
-                if owned_by(pod, job)
-                and pod["status"].get("phase") == "Running"
-                and not pod["metadata"].get("deletionTimestamp")
-            ]
-            if len(members) < job["spec"].get("parallelism", 1):
-                continue
-            self._one_step(trainer, members)
-
-    def _one_step(self, trainer: Trainer, members: list[Object]) -> None:
-        now = self.cluster.clock.now().timestamp()
-        asked = [int(one["metadata"].get("annotations", {}).get(names.ANNOTATION_REQUEST, "0")) for one in members]
-        request = max(asked)
-        everybody = all(one == request for one in asked)
-        if not request or not trainer.parks or not everybody or not self._still_parked(members, request, now):
-            trainer.step += 1
-        if request and everybody:
-            trainer.saved = trainer.step if trainer.parks and self._first_time(members, request, now) else trainer.saved
-        for pod in members:
-            self._say(pod, trainer, request)
-
-    def _first_time(self, members: list[Object], request: int, now: float) -> bool:
-        first = False
-        for pod in members:
-            if self.parked.get(pod["metadata"]["uid"], (0, 0.0))[0] != request:
-                self.parked[pod["metadata"]["uid"]] = (request, now)
-                first = True
-        return first
-
-    def _still_parked(self, members: list[Object], request: int, now: float) -> bool:
-        for pod in members:
-            seconds = float(pod["metadata"]["annotations"].get(names.ANNOTATION_PARK_SECONDS, "0"))
-            since = self.parked.get(pod["metadata"]["uid"])
-            if since is not None and since[0] == request and now < since[1] + seconds:
-                return True
-        return False
-
-    def _say(self, pod: Object, trainer: Trainer, request: int) -> None:
-        uid = pod["metadata"]["uid"]
-        self.cluster.files[uid, PROGRESS] = json.dumps({"podUid": uid, "step": trainer.step}).encode()
-        if not request:
-            return
-        honest = {
-            "requestId": request,
-            "podUid": uid,
-            "step": trainer.saved,
-            "uri": "/data/ckpt",
-            "parked": trainer.parks,
-        }
-        said = trainer.answers(pod, request, trainer.saved) if trainer.answers is not None else honest
-        if said is None:
-            self.cluster.files.pop((uid, ACK), None)
-        else:
-            self.cluster.files[uid, ACK] = json.dumps(said).encode()

@@ -35,6 +35,7 @@ GANG_FLAWS = [
     {"method": "", "replicated": True, "owner": None},
     {"method": "", "replicated": True, "owner": None},
     {"owner": None},
+    {"owner": None, "bare": True},
     {"veto": "x=true"},
     {"wanted": 9},
 ]

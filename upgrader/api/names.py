@@ -21,6 +21,7 @@ ANNOTATION_VISIT = f"{GROUP}/visit"  # uid of the NodeUpgrade that holds the nod
 
 # On Namespaces, a person's: its pods are changed by the policies in deploy/admission-*.yaml, where these are installed.
 STEERING_POLICY = "gpu-upgrader-steering"  # of deploy/admission-steering.yaml and of its binding
+MOUNTS_POLICY = "gpu-upgrader-checkpoint-mounts"  # of deploy/admission-mounts.yaml and of its binding
 LABEL_ADMISSION = f"{GROUP}/admission"
 
 # On owners of gangs (Job...): the record of a stop, written in the same patch as the stop itself.

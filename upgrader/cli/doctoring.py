@@ -15,7 +15,7 @@ from upgrader.api.kubernetes import Node
 from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODES, ResourceKind
 from upgrader.api.reviews import WHO_AM_I
 from upgrader.api.v1alpha1 import GpuStack
-from upgrader.cli import access
+from upgrader.cli import access, leaving
 from upgrader.core import checkup, steering, timing
 from upgrader.core.advice import Advice, Severity
 from upgrader.core.checkup import LeaseFacts
@@ -52,6 +52,7 @@ async def diagnose(context: Context) -> tuple[Advice, ...]:
         "your rights": access.own_rights,
         "the controller's rights": access.controllers_rights,
         "controller": _controller,
+        "admission policies": _policies,
         "other operators": _others,
         "images": _images,
     }
@@ -118,6 +119,11 @@ async def _controller(context: Context) -> list[Advice]:
             seconds=lease.spec.lease_duration_seconds or 0,
         )
     return [checkup.controller(facts, await _server_time(context), namespace)]
+
+
+async def _policies(context: Context) -> list[Advice]:
+    there = await leaving.policies(context)
+    return [checkup.policy(name, installed=name in there) for name in leaving.POLICIES]
 
 
 async def _others(context: Context) -> Sequence[Advice]:

@@ -36,6 +36,12 @@ def version(git_version: str, unsteered: Sequence[str]) -> Advice:
     return _advice("API server", "Version", Severity.OK, f"{git_version}, lacks nothing", "")
 
 
+def policy(name: str, *, installed: bool) -> Advice:
+    """One of our optional admission policies; it is well with it and without it."""
+    said = "it is installed" if installed else "it is not installed; it is optional"
+    return _advice(f"policy {name}", "AdmissionPolicy", Severity.OK, said, "")
+
+
 def clock(server: datetime, before: datetime, after: datetime) -> Advice:
     """The API server's clock (whole seconds) beside ours before and after it was asked."""
     early, late = before - server - timedelta(seconds=1), after - server

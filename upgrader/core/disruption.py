@@ -59,7 +59,8 @@ def blocked(gangs: Iterable[Gang], budgets: Iterable[DisruptionBudget]) -> dict[
     """Gang name to the name of a budget that does not allow to disrupt it now.
 
     A gang is stopped whole, so a budget must allow all its members that it selects; replicated pods are evicted one by
-    one, so one is enough. A pod under two budgets can never be evicted (the API server refuses); it counts as blocked.
+    one, so one is enough. A pod under two budgets can never be evicted (the API server refuses); where it would be
+    evicted (replicated, or bare and expendable) it counts as blocked.
     """
     by_namespace: dict[str, list[DisruptionBudget]] = {}
     for budget in sorted(budgets, key=lambda budget: (budget.namespace, budget.name)):
@@ -81,7 +82,7 @@ def _blocking(gang: Gang, budgets: list[DisruptionBudget]) -> str:
         count = len(covered[budget.name])
         if count and budget.allowed < (1 if gang.replicated else count):
             return budget.name
-    if not gang.replicated:
+    if not (gang.replicated or gang.bare):
         return ""
     for member in gang.members:
         over = [name for name, uids in covered.items() if member.uid in uids]

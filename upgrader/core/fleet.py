@@ -134,6 +134,7 @@ class Gang(Struct, frozen=True, kw_only=True):
     kind: str = ""  # Job, Pod, ReplicaSet, pod-group...
     terms: Terms = Terms()
     undeclared_because: str = ""  # declared, but it cannot be asked: why, as a sentence
+    bare: bool = False  # no member has a controller: nothing makes its pods again
     cannot_stop: str = ""  # why its owner cannot be suspended and resumed by us; given where owner is None
     veto: str = ""  # annotation by which its owner forbids any disruption
     min_runtime_seconds: int = 0  # declared time slice: nobody stops it sooner after its latest start

@@ -69,11 +69,14 @@ def _already_stopped(world: World, gang: Gang) -> Found | None:
     return None
 
 
-def _cannot_restart(_: World, gang: Gang) -> Found | None:
+def _cannot_restart(world: World, gang: Gang) -> Found | None:
     if gang.owner is not None and not gang.cannot_stop:
         return None
+    if gang.bare and gang.name in world.strategy.expendable:
+        return None  # ended for good; pods that somebody makes again might come back on the other driver
     why = gang.cannot_stop or "Nothing would make its pods again."
-    return HoldReason.CANNOT_RESTART, f"{gang.name} cannot be stopped and restarted by us: {why} It is waited for."
+    way = "It is waited for, or name it expendable in the approval." if gang.bare else "It is waited for."
+    return HoldReason.CANNOT_RESTART, f"{gang.name} cannot be stopped and restarted by us: {why} {way}"
 
 
 def _veto(_: World, gang: Gang) -> Found | None:
@@ -164,6 +167,8 @@ def _pdb(world: World, gang: Gang) -> Found | None:
 
 
 def _placement(world: World, gang: Gang) -> Found | None:
+    if gang.bare:
+        return None  # it is never restarted
     row = owner_kind(gang.owner.kind, gang.owner.api_version) if gang.owner is not None else None
     fixed = row is not None and not row.templates
     # What the snapshot says holds for Jobs; other owners have rules of their own.

@@ -14,7 +14,7 @@ from upgrader.core.chains import Chains
 from upgrader.core.declarations import Declared, TimesDeclared, nearest, times, usable
 from upgrader.core.fleet import Gang, MemberFacts, Owner, Terms
 from upgrader.core.owners import Switch
-from upgrader.core.remaining import estimate_of, limit_of
+from upgrader.core.remaining import estimate_of, limit_of, queue_limit
 from upgrader.core.resolution import RULES, Belonging, PodMarks, Rule, resolve
 from upgrader.core.switches import Switched, one_switch, parted, switch_of
 from upgrader.core.wanted import wanted
@@ -155,6 +155,7 @@ def _gang(
         replicated=replicated,
         stopped_by=next((one.stopped_by for one in works if one.stopped_by), ""),
         suspended=any(suspended(one) for one in works),
+        bare=all(pod.marks.controller is None for pod in pods) and not any(one.uid for one in group.switches),
         cannot_stop=cannot_stop,
         veto=next((layer.veto for layer in layers if layer.veto), ""),
         terms=method.terms if same else Terms(),
@@ -215,12 +216,13 @@ def _wanted(group: _Group, chains: Chains) -> int:
 
 
 def _deadlines(pods: Iterable[PodFacts]) -> list[tuple[datetime, int]]:
-    """When pods started that end by themselves, and after how many seconds."""
-    return [
-        (pod.member.started_at, pod.active_deadline_seconds)
+    """When pods started that end by themselves, and after how many seconds; Kueue's label counts on pods it queues."""
+    limits = [
+        (pod.member.started_at, limit)
         for pod in pods
-        if pod.member.started_at is not None and pod.active_deadline_seconds is not None
+        for limit in (pod.active_deadline_seconds, queue_limit(pod.marks.labels) if not pod.marks.controller else None)
     ]
+    return [(start, limit) for start, limit in limits if start is not None and limit is not None]
 
 
 def _distinct(gangs: list[Gang]) -> tuple[Gang, ...]:

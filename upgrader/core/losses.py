@@ -61,14 +61,14 @@ def _hours(gpu_seconds: float) -> float:
 
 
 def without_checkpoint(gang: Gang) -> bool:
-    """Whether nothing can be asked of it: where it is expendable it is ended, and its work is thrown away."""
-    return gang.method in {"", "none"}
+    """Whether it is not asked: where it is expendable it is ended, and its work is thrown away."""
+    return gang.bare or gang.method in {"", "none"}
 
 
 def _pause(stop: _Stop, frame: Frame) -> tuple[float, float]:
     """Seconds of checkpoint and restart."""
     checkpoint = next((one.seconds for one in stop.unit.asked if one.gang == stop.gang.name), 0.0)
-    return checkpoint, frame.pace.restart(1).mean
+    return checkpoint, 0.0 if stop.gang.bare else frame.pace.restart(1).mean
 
 
 def _lost(stop: _Stop, frame: Frame) -> float:

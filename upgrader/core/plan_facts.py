@@ -92,6 +92,7 @@ class PlanView(Struct, frozen=True, kw_only=True):
     first: str | None  # another plan of the stack that goes first: no batch is started meanwhile
     tolerated_failures: int
     max_interruptions: int
+    ended: int = 0  # gangs that nothing restarts and that were ended, as the approval allows
     batches: int
     open_batch: int | None  # number of the batch that has not been ended
     created: bool  # every visit of the open batch exists

@@ -1,11 +1,14 @@
 """When a gang ends by itself, as its owners say where nobody declared it: an estimate first, then the latest limits."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from upgrader.core.declarations import instant
 from upgrader.core.patches import at
-from upgrader.core.works import JOB, MPIJOB, RAYJOB, TRAINJOB, WORKLOAD, Work, entries, number
+from upgrader.core.works import JOB, LABEL_QUEUE, MPIJOB, RAYJOB, TRAINJOB, WORKLOAD, Work, entries, number
+
+LABEL_MAX_SECONDS = "kueue.x-k8s.io/max-exec-time-seconds"
+"""On what is queued: Kueue makes it its Workload's limit, which is asked first where that is seen."""
 
 FRESH = timedelta(minutes=10)
 """An estimate of remaining time counts for that long."""
@@ -16,14 +19,21 @@ def estimate_of(works: Iterable[Work], now: datetime) -> datetime | None:
     return max((found for work in works if (found := _estimate(work, now)) is not None), default=None)
 
 
-def limit_of(works: Iterable[Work], pods: Iterable[tuple[datetime, int]]) -> datetime | None:
+def queue_limit(labels: Mapping[str, str]) -> int | None:
+    """Seconds that Kueue lets something run that has these labels; None: it is in no queue, or has no limit."""
+    said = labels.get(LABEL_MAX_SECONDS, "")
+    return int(said) if LABEL_QUEUE in labels and said.isascii() and said.isdecimal() and int(said) else None
+
+
+def limit_of(works: Sequence[Work], pods: Iterable[tuple[datetime, int]]) -> datetime | None:
     """When it is ended at the latest, whatever it declares; None: nobody ends it.
 
     Args:
         works: its owners, Kueue's Workload among them.
-        pods: start and activeDeadlineSeconds of pods that have them; a gang ends with the first of them.
+        pods: start and limit in seconds of pods that have one; a gang ends with the first of them.
     """
     limits = [found for work in works if (limit := _LIMITS.get(work.sort)) and (found := limit(work)) is not None]
+    limits += [found for work in works if (found := _from_label(work)) is not None]
     limits += [start + timedelta(seconds=seconds) for start, seconds in pods]
     return min(limits, default=None)
 
@@ -61,6 +71,11 @@ def _from_admission(work: Work) -> datetime | None:
     past = number(work.status.get("accumulatedPastExexcutionTimeSeconds"))
     limit = number(work.spec.get("maximumExecutionTimeSeconds"))
     return _after(_time(since), max(0, limit - past)) if limit else None
+
+
+def _from_label(work: Work) -> datetime | None:
+    """What Kueue is told for an owner, counted from its start: its Workload may know of time before that."""
+    return _after(_time(work.status.get("startTime")), queue_limit(work.labels))
 
 
 def _after(start: datetime | None, seconds: object) -> datetime | None:

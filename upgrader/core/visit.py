@@ -174,7 +174,7 @@ def _closing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         return _go(view, _P.RELEASING, failure="AcknowledgementLost", message=f"{lost[0].gang}: {lost[0].message}")
     if view.node is None or view.node.visit != view.uid:
         return _stay(view, "tainting the node", Act.CLOSE)
-    strangers = [pod for pod in view.others if not (pod.member or pod.evictable)]
+    strangers = [pod for pod in view.others if not (pod.member or pod.evictable or pod.expended)]
     if strangers and view.reason is not VisitReason.BRING_BACK:
         pod = strangers[0]
         return _go(
@@ -195,6 +195,16 @@ def _harmless(view: NodeView, pod: OtherPod) -> bool:
     return view.reason is VisitReason.BRING_BACK and pod.before_boot
 
 
+def _to_evict(view: NodeView, closure: ClosureView) -> tuple[OtherPod, ...]:
+    """Pods that are evicted now; what nobody makes again goes when nothing else can still undo the closure here."""
+    found = tuple(
+        pod for pod in view.others if not pod.member and (pod.evictable or pod.forced or _harmless(view, pod))
+    )
+    first = tuple(pod for pod in found if not pod.expended)
+    stopping = any(one.phase not in _STOPPED for one in closure.requests)
+    return first if first or stopping else found
+
+
 def _draining(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     lost = [one for one in closure.requests if one.phase not in _GOING]
     if lost:
@@ -205,9 +215,7 @@ def _draining(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     behind = [one.name for one in closure.nodes if one.phase in {_P.PREPARED, _P.CLOSING}]
     if behind:
         return _stay(view, f"waiting for {behind[0]} of the closure to be closed")
-    evict = tuple(
-        pod for pod in view.others if not pod.member and (pod.evictable or pod.forced or _harmless(view, pod))
-    )
+    evict = _to_evict(view, closure)
     if evict:
         work = view.reason is VisitReason.BRING_BACK and len(evict) < len(view.others)
         order = view.forced.get(_P.DRAINING, "")

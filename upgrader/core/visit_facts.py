@@ -41,7 +41,8 @@ class OtherPod(Struct, frozen=True, kw_only=True):
     namespace: str
     uid: str
     member: bool = False  # of a gang that has a valid acknowledgement or is being stopped
-    evictable: bool = False  # of a replicated owner
+    evictable: bool = False  # of a replicated owner, or expended; nobody is ending it yet
+    expended: bool = False  # nothing makes it again, and the approval names its gang: it goes last, for good
     before_boot: bool = False  # does not run on this boot: the kubelet rejected or lost it
     forced: bool = False  # declares nothing, or its owner replaces it, and a person ordered the node to be drained
 

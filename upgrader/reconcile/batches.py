@@ -58,7 +58,8 @@ def batch_status(
     """A batch as it is stored: fixed from now on."""
     now = context.clock.now()
     wanted = {gang for closure in batch.closures for gang in closure.gangs}
-    chain = chain_of((gang for gang in snapshot.gangs if gang.name in wanted), plan.spec.checkpoint)
+    bare = {gang.name: gang for gang in snapshot.gangs if gang.bare}  # the forecast lets only expendable ones pass
+    chain = chain_of((gang for gang in snapshot.gangs if gang.name in wanted and not gang.bare), plan.spec.checkpoint)
     preparing = row(NodePhase.PREPARING).seconds or 0
     return BatchStatus(
         number=number,
@@ -69,6 +70,7 @@ def batch_status(
                 nodes=list(one.nodes),
                 gangs=list(one.gangs),
                 gpus=one.gpus,
+                expended={name: [member.uid for member in bare[name].members] for name in one.gangs if name in bare},
             )
             for one in batch.closures
         ],
@@ -143,12 +145,13 @@ async def create_requests(
     existing: Sequence[CheckpointRequest],
 ) -> int:
     """Make the conversations of a closure whose nodes are all prepared; returns how many gangs must answer."""
-    gangs = [gang for gang in snapshot.gangs if gang.name in closure.gangs and gang.nodes & set(closure.nodes)]
+    talking = set(closure.gangs) - closure.expended.keys()
+    gangs = [gang for gang in snapshot.gangs if gang.name in talking and gang.nodes & set(closure.nodes)]
     there = {one.spec.gang for one in existing}
     # One end for all of them: nobody trains on before the last of them, in whatever lane, has had its turn.
     batch_gangs = {name for one in batch.closures for name in one.gangs}
     lanes = {gang.lane for gang in gangs}
-    rivals = [gang for gang in snapshot.gangs if gang.name in batch_gangs and gang.lane in lanes]
+    rivals = [gang for gang in snapshot.gangs if gang.name in batch_gangs and not gang.bare and gang.lane in lanes]
     park = chain_of(rivals, plan.spec.checkpoint) + ASKING_MARGIN
     now = context.clock.now()
     for gang in gangs:

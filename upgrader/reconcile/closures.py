@@ -22,7 +22,7 @@ from upgrader.reconcile.context import Context
 from upgrader.reconcile.pod_facts import declared
 from upgrader.reconcile.talks import Talk, advance, read_talk
 from upgrader.reconcile.talks import say as say_of_talk
-from upgrader.reconcile.visit_view import read_visit
+from upgrader.reconcile.visit_view import MayGo, read_visit
 from upgrader.reconcile.visits import perform
 from upgrader.reconcile.visits import say as say_of_visit
 
@@ -50,6 +50,8 @@ class Closure:
     """Whether a gang of the plan is being placed already: another must not count on the same free nodes."""
     expendable: frozenset[str] = frozenset()
     """Gangs that the approval lets us stop without an acknowledgement."""
+    expended: frozenset[str] = frozenset()
+    """Uids of pods that nothing makes again, which are evicted as the approval allows."""
     turns: frozenset[str] | None = None
     """Requests that may write a checkpoint now; None: there are no lanes."""
 
@@ -105,7 +107,8 @@ async def _views(context: Context, closure: Closure) -> list[NodeView]:
     )
     spaces = {one.metadata.name: declared(one.metadata) for one in await context.cluster.list(NAMESPACES)}
     free = await forced.undeclared(context, closure.visits)
-    return [await read_visit(context, upgrade, members, spaces, free) for upgrade in closure.visits]
+    may_go = MayGo(forced=free, expended=closure.expended)
+    return [await read_visit(context, upgrade, members, spaces, may_go) for upgrade in closure.visits]
 
 
 def _facts(request: CheckpointRequest, talk: Talk | None) -> RequestFacts:

@@ -19,7 +19,7 @@ from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
 from upgrader.core.reforecast import Outlook
 from upgrader.core.rollout import UNDER_WAY, PlanDecision
 from upgrader.reconcile.context import Context, record
-from upgrader.reconcile.plan_view import lost, visit_facts
+from upgrader.reconcile.plan_view import ended_for_good, lost, visit_facts
 from upgrader.telemetry import metrics
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _counts(read: Read) -> PlanCounts:
         nodes=max(read.plan.status.counts.nodes, len(latest.keys() | still)),
         succeeded=done,
         failed=sum(one.phase is NodePhase.FAILED for one in latest.values()),
-        interruptions=sum(one.status.stopped_at is not None for one in read.requests),
+        interruptions=sum(one.status.stopped_at is not None for one in read.requests) + ended_for_good(read),
         restored=sum(one.status.phase is RequestPhase.RESTORED for one in read.requests),
     )
 

@@ -43,6 +43,7 @@ def view(read: Read, now: datetime) -> PlanView:
         first=goes_first(_rival(plan), _others(read, stack_revision)),
         tolerated_failures=plan.spec.tolerated_failures,
         max_interruptions=plan.spec.approval.envelope.max_interruptions if plan.spec.approval else 0,
+        ended=ended_for_good(read),
         batches=len(plan.status.batches),
         open_batch=batch.number if batch is not None else None,
         created=_created(read),
@@ -160,6 +161,15 @@ def lost(read: Read) -> float:
         if one.status.stopped_at and one.status.restored_at
     ]
     return lost_gpu_hours((outage for one in read.visits if (outage := _outage(one)) is not None), gangs)
+
+
+def ended_for_good(read: Read) -> int:
+    """How many gangs that nothing restarts were let go or are about to be: a node of theirs came to its drain."""
+    drained = {
+        one.spec.closure for one in read.visits if any(step.name is NodePhase.DRAINING for step in one.status.steps)
+    }
+    closures = (one for batch in read.plan.status.batches for one in batch.closures if one.name in drained)
+    return len({gang for one in closures for gang in one.expended})
 
 
 def _outage(visit: NodeUpgrade) -> Outage | None:

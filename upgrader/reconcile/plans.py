@@ -21,6 +21,7 @@ from upgrader.core.holds import World
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
 from upgrader.core.prediction import Durations
 from upgrader.core.rollout import PlanDecision
+from upgrader.core.strategy import StrategyFacts
 from upgrader.reconcile import (
     asking,
     batches,
@@ -238,9 +239,15 @@ async def _drive(context: Context, read: Read, *, undo: bool) -> None:
             crowded=crowded,
             expendable=frozenset(strategy.expendable),
             turns=turns,
+            expended=_expended(closure, strategy),
         )
         if under_way.open:
             crowded |= await closures.step(context, under_way)
+
+
+def _expended(closure: ClosureStatus, strategy: StrategyFacts) -> frozenset[str]:
+    """Uids of pods that are evicted for good; only while the approval still names their gang."""
+    return frozenset(uid for gang, uids in closure.expended.items() if gang in strategy.expendable for uid in uids)
 
 
 async def _ask(

@@ -20,6 +20,16 @@ from upgrader.stack import errands, manifests
 OPERAND_PHASES = frozenset({"Pending", "Running", "Unknown"})
 
 
+class MayGo(msgspec.Struct, frozen=True, kw_only=True):
+    """Uids of pods that may go although no gang of theirs is stopped."""
+
+    forced: frozenset[str] = frozenset()  # a person ordered them away
+    expended: frozenset[str] = frozenset()  # nothing makes them again, and the approval names their gang
+
+
+NOBODY = MayGo()
+
+
 def effective(upgrade: NodeUpgrade) -> NodeState:
     """What the node should run at the end of the walk: the source while it goes back."""
     return upgrade.spec.source if upgrade.status.reverting else upgrade.spec.target
@@ -30,12 +40,11 @@ async def read_visit(
     upgrade: NodeUpgrade,
     members: frozenset[str],
     spaces: Mapping[str, Declared],
-    free: frozenset[str] = frozenset(),
+    may_go: MayGo = NOBODY,
 ) -> NodeView:
     """One NodeUpgrade with its surroundings, all read from the API server now.
 
-    `members`: uids of pods that acknowledged or are being stopped; `spaces`: what namespaces declare; `free`: uids of
-    pods that a person ordered away.
+    `members`: uids of pods that acknowledged or are being stopped; `spaces`: what namespaces declare.
     """
     node = await context.cluster.get(NODES, upgrade.spec.node.name)
     if node is not None and node.metadata.uid != upgrade.spec.node.uid:
@@ -51,8 +60,19 @@ async def read_visit(
         if pod.metadata.uid not in members and observe.gpus_of(pod, upgrade.spec.target.resource_name)
     }
     view = build_view(upgrade, node, pods, job, members, around)
-    others = tuple(msgspec.structs.replace(pod, forced=pod.uid in free) for pod in view.others)
+    leaving = {pod.metadata.uid for pod in pods if pod.metadata.deletion_timestamp is not None}
+    others = tuple(_released(pod, may_go, leaving=pod.uid in leaving) for pod in view.others)
     return msgspec.structs.replace(view, others=others, forced=forced.orders(upgrade))
+
+
+def _released(pod: OtherPod, may_go: MayGo, *, leaving: bool) -> OtherPod:
+    expended = pod.uid in may_go.expended
+    return msgspec.structs.replace(
+        pod,
+        forced=pod.uid in may_go.forced,
+        expended=expended,
+        evictable=pod.evictable or (expended and not leaving),
+    )
 
 
 async def _around(context: Context, pod: k.Pod, spaces: Mapping[str, Declared]) -> Declared:

@@ -12,7 +12,7 @@ from tests.support.repository import ROOT
 from tests.support.terminal import upgrader
 from upgrader.api.crd import definition
 from upgrader.api.kinds import KINDS
-from upgrader.api.resources import DAEMONSETS, NAMESPACES, NODES, PDBS, PODS
+from upgrader.api.resources import DAEMONSETS, NAMESPACES, NODES, PDBS, PODS, POLICY_BINDINGS
 from upgrader.cli import access
 from upgrader.cli.doctoring import DEFINITIONS
 from upgrader.core.errors import ClusterError
@@ -50,6 +50,16 @@ def found(rig):
     """What is not well, by subject."""
     shown = json.loads(upgrader(rig, "doctor", "--output", "json").stdout)
     return {one["subject"]: one for one in shown if one["severity"] != "ok"}
+
+
+def test_which_of_our_admission_policies_are_installed(well):
+    well.cluster.store.put(POLICY_BINDINGS, {"metadata": {"name": "gpu-upgrader-steering"}})
+    shown = json.loads(upgrader(well, "doctor", "--output", "json").stdout)
+    said = {one["subject"]: one["message"] for one in shown if one["check"] == "AdmissionPolicy"}
+    assert said == {
+        "policy gpu-upgrader-steering": "it is installed",
+        "policy gpu-upgrader-checkpoint-mounts": "it is not installed; it is optional",
+    }
 
 
 def test_a_cluster_that_is_well(well):

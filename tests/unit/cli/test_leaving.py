@@ -3,7 +3,9 @@
 import asyncio
 
 import pytest
+import yaml
 
+from tests.support.repository import ROOT
 from tests.support.terminal import upgrader
 from upgrader.api import names
 from upgrader.api.resources import (
@@ -14,8 +16,10 @@ from upgrader.api.resources import (
     JOBS,
     NODE_UPGRADES,
     NODES,
+    POLICY_BINDINGS,
     UPGRADE_PLANS,
 )
+from upgrader.cli import leaving
 from upgrader.core.phases import NodePhase, RequestPhase
 
 OURS = (GPU_STACKS, UPGRADE_PLANS, NODE_UPGRADES, CHECKPOINT_REQUESTS, DRIVER_IMAGES, CONTROLLER_REVISIONS)
@@ -64,6 +68,32 @@ def test_at_any_moment(rig, forecast_file, moment):
     step = rig.fleet.trainers["gang"].step
     at(rig, lambda: rig.fleet.trainers["gang"].step > step + 5)
     assert rig.fleet.trainers["gang"].lost == 0
+
+
+POLICY_FILES = {
+    "gpu-upgrader-steering": "deploy/admission-steering.yaml",
+    "gpu-upgrader-checkpoint-mounts": "deploy/admission-mounts.yaml",
+}
+
+
+@pytest.mark.parametrize("installed", [(), *((name,) for name in POLICY_FILES), tuple(POLICY_FILES)])
+def test_admission_policies_that_people_installed_are_left_and_told(rig, installed):
+    for name in installed:
+        rig.cluster.store.put(POLICY_BINDINGS, {"metadata": {"name": name}})
+    ended = upgrader(rig, "uninstall", "--auto-approve")
+    assert ended.exit_code == 0, ended.output
+    said = " ".join(ended.output.split())
+    for name, file in POLICY_FILES.items():
+        sentence = f"admission policy {name} is still installed; remove it with: kubectl delete -f {file}"
+        assert (sentence in said) is (name in installed)
+    assert {one["metadata"]["name"] for one in rig.cluster.store.all(POLICY_BINDINGS)} == set(installed)
+
+
+@pytest.mark.parametrize("name", POLICY_FILES)
+def test_the_names_of_admission_policies_are_those_of_their_files(name):
+    assert leaving.POLICIES[name] == POLICY_FILES[name]
+    found = yaml.safe_load_all((ROOT / POLICY_FILES[name]).read_text())
+    assert {one["metadata"]["name"] for one in found} == {name}
 
 
 def test_what_a_stack_orders_in_the_moment_before_it_is_deleted_is_taken_back(rig):

@@ -68,6 +68,12 @@ def test_replicas_are_disrupted_one_by_one():
     assert blocked([web], [budget(allowed=0)]) == {web.name: "keep"}
 
 
+def test_a_bare_pod_under_two_budgets_can_never_be_evicted_either():
+    both = [budget("one", allowed=9), budget("two", allowed=9)]
+    assert blocked([labelled(bare=True, owner=None)], both) == {"ml/Job/train": "one together with two"}
+    assert blocked([labelled()], both) == {}
+
+
 def test_a_replica_under_two_budgets_can_never_be_evicted():
     budgets = [budget("one", allowed=5), budget("two", allowed=5)]
     assert blocked([labelled(replicated=True)], budgets) == {"ml/Job/train": "one together with two"}

@@ -203,9 +203,41 @@ TABLE = {
                 kind="Pod",
                 members=["solo"],
                 owner=None,
+                bare=True,
                 cannot_stop=NO_CONTROLLER,
                 resolved_by="it has no owner and names no group",
                 owners=(),
+            )
+        ],
+    ),
+    "a pod that Kueue ends": (
+        [
+            pod(
+                "solo",
+                controller=None,
+                started_at=START,
+                labels={"kueue.x-k8s.io/queue-name": "gpus", "kueue.x-k8s.io/max-exec-time-seconds": "7200"},
+            )
+        ],
+        [],
+        [
+            expected(
+                name="ml/Pod/solo",
+                kind="Pod",
+                members=[
+                    member(
+                        "solo",
+                        "a",
+                        started_at=START,
+                        labels={"kueue.x-k8s.io/queue-name": "gpus", "kueue.x-k8s.io/max-exec-time-seconds": "7200"},
+                    )
+                ],
+                owner=None,
+                bare=True,
+                cannot_stop=NO_CONTROLLER,
+                resolved_by="it has no owner and names no group",
+                owners=(),
+                ends_at=START + timedelta(hours=2),
             )
         ],
     ),

@@ -90,6 +90,15 @@ GANG_HOLDS = {
         H.CANNOT_RESTART,
         "ml/Job/x cannot be stopped and restarted by us: Nothing would make its pods again. It is waited for.",
     ),
+    "is a bare pod, and nobody named it": (
+        {"owner": None, "bare": True},
+        {},
+        H.CANNOT_RESTART,
+        (
+            "ml/Job/x cannot be stopped and restarted by us: Nothing would make its pods again. It is waited for, or "
+            "name it expendable in the approval."
+        ),
+    ),
     "would be resumed by somebody else": (
         {"owner": None, "cannot_stop": "Job x belongs to JobSet y."},
         {},

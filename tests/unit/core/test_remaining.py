@@ -11,9 +11,10 @@ from upgrader.core.timing import show
 from upgrader.core.works import Work
 
 
-def work(kind, api_version, spec=None, status=None):
+def work(kind, api_version, spec=None, status=None, **labels):
     owner = Owner(kind=kind, name="x", uid="u", api_version=api_version)
-    return Work(owner=owner, namespace="ml", spec=spec or {}, status=status or {})
+    said = {f"kueue.x-k8s.io/{name.replace('_', '-')}": value for name, value in labels.items()}
+    return Work(owner=owner, namespace="ml", spec=spec or {}, status=status or {}, labels=said)
 
 
 def train(left, minutes_ago):
@@ -61,6 +62,34 @@ LIMITS = {
     ),
     "one that is not admitted": (
         work("Workload", "kueue.x-k8s.io/v1beta1", {"maximumExecutionTimeSeconds": 4000}),
+        None,
+    ),
+    "a Job in a queue of Kueue": (
+        work("Job", "batch/v1", {}, STARTED, queue_name="gpus", max_exec_time_seconds="3600"),
+        HOUR,
+    ),
+    "one that its own limit ends first": (
+        work(
+            "Job",
+            "batch/v1",
+            {"activeDeadlineSeconds": 3600},
+            STARTED,
+            queue_name="gpus",
+            max_exec_time_seconds="7200",
+        ),
+        HOUR,
+    ),
+    "a queued Job that has not started": (
+        work("Job", "batch/v1", queue_name="gpus", max_exec_time_seconds="3600"),
+        None,
+    ),
+    "one with the label of Kueue in no queue": (work("Job", "batch/v1", {}, STARTED, max_exec_time_seconds="60"), None),
+    "one whose label says nothing": (
+        work("Job", "batch/v1", {}, STARTED, queue_name="gpus", max_exec_time_seconds="1h"),
+        None,
+    ),
+    "one whose label says that there is no limit": (
+        work("Job", "batch/v1", {}, STARTED, queue_name="gpus", max_exec_time_seconds="0"),
         None,
     ),
     "nonsense": (work("Job", "batch/v1", {"activeDeadlineSeconds": "1h"}, {"startTime": "yesterday"}), None),

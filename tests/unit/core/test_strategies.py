@@ -286,22 +286,26 @@ def test_only_gangs_named_in_the_approval_are_ended_without_a_checkpoint():
     world = snapshot(
         [node(name) for name in "abcde"],
         [
-            since("mute", "a", START - 3 * HOUR, method=""),
+            since("mute", "a", START - 3 * HOUR, method="file", owner=None, bare=True),
             gang("other", "b", method=""),
             gang("kept", "c", method="", veto="x=true"),
-            gang("bare", "d", method="", owner=None),
+            gang("made-again", "d", method="", owner=None),
             gang("part", "e", method="", wanted=2),
         ],
+        steering=False,  # what is never restarted needs no steering
     )
-    named = ("mute", "kept", "bare", "part")
+    named = ("mute", "kept", "made-again", "part")
     made = foresee_by(world, expendable=tuple(f"ml/Job/{name}" for name in named))
     assert made.interrupted == {"ml/Job/mute"}
-    # What nobody could stop, or would make again, is no matter of consent: it would be asked in vain for ever.
+    # What nobody could stop, or somebody else makes again, is no matter of consent: it would be asked in vain for ever.
     assert set(holds(made)) == {
         ("ml/Job/other", H.GANG_UNDECLARED),
         ("ml/Job/kept", H.VETOED),
-        ("ml/Job/bare", H.CANNOT_RESTART),
+        ("ml/Job/kept", H.PLACEMENT_NOT_GUARANTEED),
+        ("ml/Job/made-again", H.CANNOT_RESTART),
+        ("ml/Job/made-again", H.PLACEMENT_NOT_GUARANTEED),
         ("ml/Job/part", H.GANG_NOT_COMPLETE),
+        ("ml/Job/part", H.PLACEMENT_NOT_GUARANTEED),
     }
     (stopped,) = made.prediction.interruptions
     assert stopped.lost_gpu_hours > 8 * 3  # all its work since it started

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.rig import Rig, running
 from tests.support.world import Killed
-from upgrader.api.resources import DRIVER_IMAGES, UPGRADE_PLANS
+from upgrader.api.resources import DRIVER_IMAGES, PODS, UPGRADE_PLANS
 from upgrader.core.phases import PlanPhase, RequestPhase, crash_points
 
 Point = tuple[str, str, str]
@@ -42,12 +42,16 @@ async def _until(rig: Rig, done: Callable[[], bool], seconds: int = 2500, stride
 
 
 async def _rollout(rig: Rig) -> None:
-    rig.plan("up", await running(rig, gpus=4))
+    envelope = {"maxInterruptions": 9, "expendable": ["default/Pod/solo"]}
+    approval = {"by": "test", "at": "2026-11-21T09:00:00Z", "envelope": envelope}
+    rig.plan("up", await running(rig, gpus=4), approval=approval)
     rig.fleet.replica("web", node="gpu-0", gpus=2)
+    rig.fleet.bare("solo", node="gpu-0", gpus=2)
     rig.crash = KillAtEach()
     await _until(rig, lambda: rig.over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
     assert (rig.fleet.trainers["gang"].lost, rig.fleet.trainers["gang"].stops) == (0, 2)
+    assert rig.cluster.store.find(PODS, "solo", "default") is None
 
 
 async def _silence(rig: Rig) -> None:

@@ -163,6 +163,10 @@ class ClosureStatus(Resource, frozen=True, kw_only=True):
     nodes: Annotated[list[str], described("Nodes taken together.")]
     gangs: Annotated[list[str], described("Gangs asked and stopped together.")] = []
     gpus: Annotated[int, described("GPUs out of service while it is visited, whole gangs counted.")] = 0
+    expended: Annotated[
+        dict[str, list[str]],
+        described("Gangs that nothing restarts and the approval names: uids of their pods, which are evicted."),
+    ] = {}
 
 
 class BatchStatus(Resource, frozen=True, kw_only=True):

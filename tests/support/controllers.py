@@ -1,0 +1,111 @@
+"""Controllers beside the Job controller in the simulated cluster: of StatefulSets, and a stand-in for JobSet's."""
+
+import json
+
+from tests.support.objects import Object
+from tests.support.placing import owned_by
+from tests.support.store import ObjectStore
+from upgrader.api.kubernetes import OwnerObject
+from upgrader.api.resources import JOBS, PODS, ResourceKind
+from upgrader.core import timing
+from upgrader.core.owners import owner_kind
+
+LABEL_JOBSET = "jobset.sigs.k8s.io/jobset-name"
+LABEL_JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
+
+
+def _resource(kind: str, api_version: str) -> ResourceKind[OwnerObject]:
+    row = owner_kind(kind, api_version)
+    assert row is not None
+    return ResourceKind(
+        group=row.group, version=row.version, kind=kind, plural=row.plural, namespaced=True, type=OwnerObject
+    )
+
+
+STATEFULSETS = _resource("StatefulSet", "apps/v1")
+JOBSETS = _resource("JobSet", "jobset.x-k8s.io/v1alpha2")
+
+
+def stateful_set(name: str, *, members: int, annotations: Object, spec: Object) -> Object:
+    """A StatefulSet whose pods are made all at once."""
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "replicas": members,
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": {"set": name}},
+            "template": {"metadata": {"annotations": annotations, "labels": {"set": name}}, "spec": spec},
+        },
+        "status": {},
+    }
+
+
+def jobset(name: str, *, members: int, annotations: Object, spec: Object) -> Object:
+    """A JobSet with one Job, `NAME-w-0`."""
+    template = {"metadata": {"annotations": annotations, "labels": {LABEL_JOBSET: name}}, "spec": spec}
+    job = {"parallelism": members, "completions": members, "completionMode": "Indexed", "template": template}
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"suspend": False, "replicatedJobs": [{"name": "w", "replicas": 1, "template": {"spec": job}}]},
+        "status": {},
+    }
+
+
+def statefulset_controller(store: ObjectStore) -> None:
+    """Pods by number: missing ones are made, those beyond the replicas go, ended ones are replaced."""
+    for one in list(store.all(STATEFULSETS)):
+        name, wanted = one["metadata"]["name"], one["spec"]["replicas"]
+        mine = {pod["metadata"]["name"]: pod for pod in store.all(PODS) if owned_by(pod, one)}
+        names = [f"{name}-{number}" for number in range(wanted)]
+        for pod_name in names:
+            if pod_name not in mine:
+                _make_pod(store, pod_name, one)
+        for pod_name, pod in mine.items():
+            if pod_name not in names and not pod["metadata"].get("deletionTimestamp"):
+                store.mark_deleted(PODS, pod_name, "default")
+        count = sum(owned_by(pod, one) for pod in store.all(PODS))
+        store.change(STATEFULSETS, name, {"status": {"replicas": count}}, "default")
+
+
+def _make_pod(store: ObjectStore, name: str, owner: Object) -> None:
+    template = json.loads(json.dumps(owner["spec"]["template"]))
+    meta = {"name": name, "namespace": "default", "ownerReferences": [_reference(owner, "StatefulSet", "apps/v1")]}
+    store.put(
+        PODS,
+        {"metadata": template["metadata"] | meta, "spec": template["spec"], "status": {"phase": "Pending"}},
+    )
+
+
+def jobset_controller(store: ObjectStore) -> None:
+    """A stand-in: its Jobs are suspended and resumed with it, and its status says so."""
+    for one in list(store.all(JOBSETS)):
+        name, off = one["metadata"]["name"], bool(one["spec"].get("suspend"))
+        said = []
+        for part in one["spec"]["replicatedJobs"]:
+            child = f"{name}-{part['name']}-0"
+            job = store.find(JOBS, child, "default")
+            if job is None:
+                _make_job(store, child, one, part["template"]["spec"])
+            elif bool(job["spec"].get("suspend")) is not off:
+                store.change(JOBS, child, {"spec": {"suspend": off}}, "default")
+            status = job["status"] if job is not None else {}
+            said.append({"name": part["name"], "active": int(bool(status.get("active") or status.get("terminating")))})
+        suspended = {"type": "Suspended", "status": str(off), "lastTransitionTime": timing.show(store.clock.now())}
+        store.change(JOBSETS, name, {"status": {"replicatedJobsStatus": said, "conditions": [suspended]}}, "default")
+
+
+def _make_job(store: ObjectStore, name: str, owner: Object, spec: Object) -> None:
+    body = json.loads(json.dumps(spec)) | {"suspend": bool(owner["spec"].get("suspend"))}
+    body["template"]["metadata"]["labels"] |= {LABEL_JOBSET_UID: owner["metadata"]["uid"]}
+    meta = {
+        "name": name,
+        "namespace": "default",
+        "labels": {LABEL_JOBSET: owner["metadata"]["name"]},
+        "ownerReferences": [_reference(owner, "JobSet", "jobset.x-k8s.io/v1alpha2")],
+    }
+    store.put(JOBS, {"metadata": meta, "spec": body, "status": {}})
+
+
+def _reference(owner: Object, kind: str, api_version: str) -> Object:
+    meta = owner["metadata"]
+    return {"apiVersion": api_version, "kind": kind, "name": meta["name"], "uid": meta["uid"], "controller": True}

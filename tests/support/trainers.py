@@ -1,0 +1,116 @@
+"""Trainers in the simulated cluster: what is kept of a job over its pods, and how its members answer."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.support.cluster import FakeCluster
+from tests.support.controllers import STATEFULSETS
+from tests.support.objects import Object
+from tests.support.placing import owned_by
+from tests.support.store import ObjectStore
+from upgrader.api import names
+from upgrader.api.resources import JOBS, PODS
+
+ACK = "/run/checkpoint/ack.json"
+PROGRESS = "/run/checkpoint/progress.json"
+
+
+@dataclass
+class Trainer:
+    """What is kept of a job over its pods: its checkpoint, and what its members did."""
+
+    step: int = 0
+    saved: int = 0
+    lost: int = 0
+    stops: int = 0
+    parks: bool = True
+    answers: Callable[[Object, int, int], dict[str, Any] | None] | None = None
+    """Another answer than the honest one, by pod, request id and step."""
+
+
+@dataclass
+class Training:
+    """All trainers, by the name of the Job or StatefulSet that makes their pods."""
+
+    cluster: FakeCluster
+    trainers: dict[str, Trainer] = field(default_factory=dict)
+    parked: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    @property
+    def store(self) -> ObjectStore:
+        return self.cluster.store
+
+    def _trainer(self, pod: Object) -> Trainer | None:
+        return next(
+            (
+                self.trainers.get(one["name"])
+                for one in pod["metadata"].get("ownerReferences", [])
+                if one["kind"] in {"Job", "StatefulSet"}
+            ),
+            None,
+        )
+
+    def _train(self) -> None:
+        for name, trainer in self.trainers.items():
+            owner = self.store.find(JOBS, name, "default") or self.store.find(STATEFULSETS, name, "default")
+            if owner is None:
+                continue
+            members = [
+                pod
+                for pod in self.store.all(PODS)
+                if owned_by(pod, owner)
+                and pod["status"].get("phase") == "Running"
+                and not pod["metadata"].get("deletionTimestamp")
+            ]
+            wanted = owner["spec"].get("parallelism", owner["spec"].get("replicas", 1))
+            if not wanted or len(members) < wanted:
+                continue
+            self._one_step(trainer, members)
+
+    def _one_step(self, trainer: Trainer, members: list[Object]) -> None:
+        now = self.cluster.clock.now().timestamp()
+        asked = [int(one["metadata"].get("annotations", {}).get(names.ANNOTATION_REQUEST, "0")) for one in members]
+        request = max(asked)
+        everybody = all(one == request for one in asked)
+        if not request or not trainer.parks or not everybody or not self._still_parked(members, request, now):
+            trainer.step += 1
+        if request and everybody:
+            trainer.saved = trainer.step if trainer.parks and self._first_time(members, request, now) else trainer.saved
+        for pod in members:
+            self._say(pod, trainer, request)
+
+    def _first_time(self, members: list[Object], request: int, now: float) -> bool:
+        first = False
+        for pod in members:
+            if self.parked.get(pod["metadata"]["uid"], (0, 0.0))[0] != request:
+                self.parked[pod["metadata"]["uid"]] = (request, now)
+                first = True
+        return first
+
+    def _still_parked(self, members: list[Object], request: int, now: float) -> bool:
+        for pod in members:
+            seconds = float(pod["metadata"]["annotations"].get(names.ANNOTATION_PARK_SECONDS, "0"))
+            since = self.parked.get(pod["metadata"]["uid"])
+            if since is not None and since[0] == request and now < since[1] + seconds:
+                return True
+        return False
+
+    def _say(self, pod: Object, trainer: Trainer, request: int) -> None:
+        uid = pod["metadata"]["uid"]
+        self.cluster.files[uid, PROGRESS] = json.dumps({"podUid": uid, "step": trainer.step}).encode()
+        if not request:
+            return
+        honest = {
+            "requestId": request,
+            "podUid": uid,
+            "step": trainer.saved,
+            "uri": "/data/ckpt",
+            "parked": trainer.parks,
+        }
+        said = trainer.answers(pod, request, trainer.saved) if trainer.answers is not None else honest
+        if said is None:
+            self.cluster.files.pop((uid, ACK), None)
+        else:
+            self.cluster.files[uid, ACK] = json.dumps(said).encode()

@@ -1,0 +1,134 @@
+"""A whole plan over gangs of other owners than a Job; the controller is killed at every place of their conversation."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+
+from tests.support.controllers import JOBSETS, STATEFULSETS, jobset, stateful_set
+from tests.support.objects import Object
+from tests.support.placing import trainer_spec
+from tests.support.rig import Rig
+from tests.support.trainers import Trainer
+from tests.support.world import Killed
+from upgrader.api import names
+from upgrader.api.resources import ResourceKind
+from upgrader.core.owners import OWNERS
+from upgrader.core.phases import PlanPhase, RequestPhase, crash_points
+from upgrader.core.switching import record_of
+
+FILE = {names.ANNOTATION_METHOD: "file"}
+APPROVAL = {
+    "by": "test",
+    "at": "2026-11-21T09:00:00Z",
+    "envelope": {"maxInterruptions": 9, "placementUnguaranteed": True},  # no template of a JobSet can be steered
+}
+Point = tuple[str, str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    kind: ResourceKind[object]
+    make: Callable[..., Object]
+    field: str
+    on: object
+    off: object
+    trainer: str
+    """What makes the pods."""
+
+
+CASES = {
+    "StatefulSet": Case(kind=STATEFULSETS, make=stateful_set, field="replicas", on=2, off=0, trainer="own"),
+    "JobSet": Case(kind=JOBSETS, make=jobset, field="suspend", on=False, off=True, trainer="own-w-0"),
+}
+
+
+class KillAtEach:
+    """Kills at every point the first time that it is passed."""
+
+    def __init__(self) -> None:
+        self.hit: list[Point] = []
+
+    def reached(self, *points: Point) -> None:
+        if {point for point in points if point[2] != "before-act"} - set(self.hit):
+            self.hit += points
+            raise Killed(points)
+
+
+async def training(case: Case) -> tuple[Rig, str]:
+    """A gang of two on two nodes, and the revision that they go to."""
+    rig = Rig()
+    rig.cluster.install(*(row for row in OWNERS if row.kind == "JobSet"))
+    for number in range(2):
+        rig.fleet.node(f"gpu-{number}")
+    for version in ("1.0", "2.0"):
+        rig.image(version)
+    rig.stack(rig.spec("1.0"))
+    await rig.settle()
+    rig.fleet.trainers[case.trainer] = Trainer()
+    rig.cluster.store.put(case.kind, case.make("own", members=2, annotations=FILE, spec=trainer_spec(8)))
+    await rig.until(lambda: rig.fleet.trainers[case.trainer].step > 10)
+    return rig, rig.stack(rig.spec("2.0", plugin="2", kubelet="1.35.4"))
+
+
+def owner(rig: Rig, case: Case) -> Object:
+    found = rig.cluster.store.find(case.kind, "own", "default")
+    assert found is not None
+    return found
+
+
+def states(rig: Rig, case: Case) -> list[tuple[object, bool]]:
+    """The switch and whether a record stands beside it, each time that either changed, from now on."""
+    seen: list[tuple[object, bool]] = []
+
+    def look(_: object) -> None:
+        found = owner(rig, case)
+        state = (found["spec"][case.field], record_of(found["metadata"].get("annotations", {})) is not None)
+        if not seen or seen[-1] != state:
+            seen.append(state)
+
+    rig.cluster.store.listeners.append(look)
+    return seen
+
+
+async def until_over(rig: Rig, seconds: int = 2500) -> None:
+    for _ in range(seconds):
+        if rig.over("up"):
+            return
+        try:
+            await rig.second()
+        except Killed:
+            rig.restart()
+            rig.fleet.tick()
+    raise AssertionError(rig.where())
+
+
+def of_conversation(points: Iterable[Point]) -> set[Point]:
+    return {one for one in points if one[0] == "CheckpointRequest" and one[1] != RequestPhase.EXPIRED}
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["", "killed at every place"])
+@pytest.mark.parametrize("kind", CASES)
+async def test_it_is_stopped_by_its_switch_and_comes_back_as_it_was(kind: str, *, killed: bool) -> None:
+    case = CASES[kind]
+    rig, revision = await training(case)
+    seen = states(rig, case)
+    rig.plan("up", revision, approval=APPROVAL)
+    crash = KillAtEach()
+    if killed:
+        rig.crash = crash
+    await until_over(rig)
+    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
+    (request,) = rig.requests()
+    assert (request.spec.gang, request.spec.owner.kind) == (f"default/{kind}/own", kind)
+    assert seen == [(case.on, False), (case.off, True), (case.on, False)], "the switch and its record in one write"
+    trainer = rig.fleet.trainers[case.trainer]
+    assert (trainer.lost, trainer.stops) == (0, 2)
+    assert request.status.phase is RequestPhase.RESTORED
+    assert trainer.step > msgspec.to_builtins(request.status)["acknowledgedStep"]
+    assert rig.nodes_on(revision) == 2
+    assert not {names.ANNOTATION_STOPPED, names.ANNOTATION_FENCE} & owner(rig, case)["metadata"]["annotations"].keys()
+    rig.assert_nothing_left()
+    if killed:
+        assert not of_conversation(crash_points()) - set(crash.hit)
