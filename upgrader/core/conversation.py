@@ -73,6 +73,7 @@ class GangClosure(Struct, frozen=True, kw_only=True):
     siblings: tuple[RequestPhase, ...] = ()  # the other gangs of the closure
     undo: bool = False  # plan aborted or deleted
     ask_until: datetime | None = None
+    forbidden: str = ""  # what forbids to disrupt another gang of the closure that is about to be stopped
     spares: bool = False  # upgraded nodes in service that nobody uses would take the gang now
     expendable: frozenset[str] = frozenset()  # gangs that the approval lets us stop without an acknowledgement
     turns: frozenset[str] | None = None  # requests that may write a checkpoint now; None: there are no lanes
@@ -329,6 +330,9 @@ def _stop_now(view: RequestView, closure: GangClosure, now: datetime) -> GangDec
         return _go(view, _R.WITHDRAWN, verdict.verdict, f"not stopped: {why}", *back)
     if view.forbidden:
         return _stay(view, "DisruptionForbidden", f"not stopped yet: {view.forbidden}")
+    if closure.forbidden or _R.PARKED in closure.siblings:
+        # All or none: where a fellow cannot be stopped there is no visit, and this stop would be the gang's only one.
+        return _stay(view, "WaitingForFellows", f"not stopped yet: {closure.forbidden or 'another gang is not ready'}")
     return _stay(view, _stop_reason(verdict), f"stopping; {_what_is_safe(view, verdict)}", GangAct.STOP)
 
 

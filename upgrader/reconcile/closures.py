@@ -73,7 +73,11 @@ async def step(context: Context, closure: Closure) -> bool:
     leaping = False
     for talk in talks.values():
         if not ends(talk.view.phase):
-            leaping |= await _converse(context, closure, talk, views, crowded=closure.crowded or leaping)
+            forbidden = next(
+                (one.view.forbidden for one in talks.values() if one is not talk and one.view.forbidden), ""
+            )
+            crowded = closure.crowded or leaping
+            leaping |= await _converse(context, closure, talk, views, crowded=crowded, forbidden=forbidden)
     facts = ClosureView(
         nodes=tuple(views),
         requests=tuple(_facts(one, talks.get(one.metadata.name)) for one in closure.requests),
@@ -129,6 +133,7 @@ async def _converse(
     views: Sequence[NodeView],
     *,
     crowded: bool,
+    forbidden: str,
 ) -> bool:
     waits = talk.view.phase is RequestPhase.STOPPED and not crowded and not closure.undo
     around = GangClosure(
@@ -136,6 +141,7 @@ async def _converse(
         siblings=tuple(one.status.phase for one in closure.requests if one.metadata.name != talk.view.name),
         undo=closure.undo and all(view.phase in visit.BEFORE_OFF or ends(view.phase) for view in views),
         ask_until=timing.parse(closure.ask_until) if closure.ask_until else None,
+        forbidden=forbidden,
         spares=waits and await spares.enough(context, talk.request, talk.owner, closure.visits, closure.resource),
         expendable=closure.expendable,
         turns=closure.turns,

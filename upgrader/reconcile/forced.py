@@ -6,7 +6,7 @@ import structlog
 
 from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta
-from upgrader.api.resources import GPU_STACKS, NODES
+from upgrader.api.resources import GPU_STACKS, NODES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.errors import ConflictError, NotFoundError
 from upgrader.core.fleet import Gang
@@ -36,7 +36,10 @@ async def undeclared(context: Context, upgrades: Iterable[NodeUpgrade]) -> froze
         target = await read_target(context, one.spec.stack, one.spec.target.revision)
         if stack is None or target is None:
             continue
-        seen = await observe.read_snapshot(context.cluster, context.nodes, stack, target, context.clock.now())
+        plan = await context.cluster.get(UPGRADE_PLANS, one.spec.plan) if one.spec.plan else None
+        method = plan.spec.checkpoint.method or "" if plan is not None else ""  # its jobs may be asked by default
+        now = context.clock.now()
+        seen = await observe.read_snapshot(context.cluster, context.nodes, stack, target, now, method=method)
         gangs = seen.gangs if seen is not None else ()
         free = [gang for gang in gangs if one.spec.node.name in gang.nodes and not declares(gang)]
         found |= {member.uid for gang in free for member in gang.members}

@@ -38,7 +38,12 @@ async def ensure(context: Context, read: Read, plan: UpgradePlan) -> None:
             await record(context, UPGRADE_PLANS, plan.metadata, {"message": message})
         return
     name = object_name(f"{plan.metadata.name}-undo", plan.metadata.uid, "undo")
-    spec = explicit(plan.spec) | {"targetRevision": left[0], "run": "Go", "strategy": _strategy(plan)}
+    spec = explicit(plan.spec) | {
+        "targetRevision": left[0],
+        "run": "Go",
+        "strategy": _strategy(plan),
+        "approval": _approval(plan),
+    }
     body = {
         "apiVersion": UPGRADE_PLANS.api_version,
         "kind": UPGRADE_PLANS.kind,
@@ -49,6 +54,14 @@ async def ensure(context: Context, read: Read, plan: UpgradePlan) -> None:
     with suppress(ConflictError):  # made before a restart; its name follows from the plan
         await context.cluster.create(UPGRADE_PLANS, body)
     await record(context, UPGRADE_PLANS, plan.metadata, {"rollbackPlan": name})
+
+
+def _approval(plan: UpgradePlan) -> dict[str, Any] | None:
+    """The same consent, but to end nobody: what was named expendable was so for one rollout, and that one is over."""
+    if plan.spec.approval is None:
+        return None
+    kept = explicit(plan.spec.approval)
+    return kept | {"envelope": kept["envelope"] | {"expendable": []}}
 
 
 def _strategy(plan: UpgradePlan) -> dict[str, Any]:

@@ -65,6 +65,16 @@ CASES = {
         DRAINING,
         go(R.STOPPING, "DisruptionForbidden", f"not stopped yet: {BUDGET}"),
     ),
+    "a fellow that a budget keeps is waited for, so that nobody is stopped for nothing": (
+        view(R.STOPPING),
+        around(N.DRAINING, siblings=(R.STOPPING,), forbidden=BUDGET),
+        go(R.STOPPING, "WaitingForFellows", f"not stopped yet: {BUDGET}"),
+    ),
+    "a fellow that is not about to be stopped yet is waited for": (
+        view(R.STOPPING),
+        around(N.DRAINING, siblings=(R.PARKED,)),
+        go(R.STOPPING, "WaitingForFellows", "not stopped yet: another gang is not ready"),
+    ),
     "a budget that never allows it lets the gang go": (
         view(R.STOPPING, forbidden=BUDGET, deadline=PAST),
         DRAINING,

@@ -122,10 +122,15 @@ async def test_undoing_goes_back_to_what_the_upgraded_nodes_had(rig: Rig) -> Non
     await rig.until(lambda: rig.over("two"))
     three = rig.stack(rig.spec("3.0"))
     rig.plan("three", three)
+    consent = {"maxInterruptions": 7, "expendable": ["default/Job/toy"]}
+    rig.cluster.store.change(UPGRADE_PLANS, "three", {"spec": {"approval": {"envelope": consent}}})
     await rig.until(lambda: rig.nodes_on(three) == 2)
     rig.cluster.store.change(UPGRADE_PLANS, "three", {"spec": {"run": "AbortAndUndo"}})
     await rig.until(lambda: rig.plan_now("three").status.rollback_plan is not None)
     undo = rig.plan_now(rig.plan_now("three").status.rollback_plan)
     assert undo.spec.target_revision == two
+    assert undo.spec.approval is not None
+    # The same consent, but nobody is ended a second time.
+    assert (undo.spec.approval.envelope.max_interruptions, undo.spec.approval.envelope.expendable) == (7, [])
     await rig.until(lambda: rig.nodes_on(two) == 2)
     assert [label(rig, f"gpu-{number}", REVISION) for number in range(3)] == [two, two, one]
