@@ -151,10 +151,20 @@ async def predict(
     strategy: StrategyFacts,
     *,
     remainder: Sequence[BatchForecast] = (),
+    already: frozenset[str] = frozenset(),
+    stopped_gangs: frozenset[str] = frozenset(),
 ) -> World:
-    """The forecast of a rollout that would start now, for a world that was read already."""
-    durations = await durations_of(context.cluster, target.stack)
-    made = forecast(snapshot, target, strategy, now=context.clock.now(), remainder=remainder, durations=durations)
+    """The forecast of what is still to be done, for a world that was read already; the options as for `forecast`."""
+    made = forecast(
+        snapshot,
+        target,
+        strategy,
+        now=context.clock.now(),
+        already=already,
+        stopped_gangs=stopped_gangs,
+        remainder=remainder,
+        durations=await durations_of(context.cluster, target.stack),
+    )
     come_from = await _origins(context, snapshot, target, made)
     return World(snapshot=snapshot, target=target, forecast=made, origins=come_from)
 
@@ -198,17 +208,9 @@ async def foresee_rest(
     under_way = {one.spec.node.name for one in visits if not ends(one.status.phase)}
     already = settled | cooling | under_way
     strategy = raised(strategy_of(plan, now), snapshot)
-    made = forecast(
-        snapshot,
-        target,
-        strategy,
-        now=now,
-        already=already,
-        stopped_gangs=frozenset(one.spec.gang for one in requests if one.status.stopped_at is not None),
-        durations=await durations_of(context.cluster, target.stack),
-    )
-    come_from = await _origins(context, snapshot, target, made)
-    return World(snapshot=snapshot, target=target, forecast=made, origins=come_from), already
+    stopped = frozenset(one.spec.gang for one in requests if one.status.stopped_at is not None)
+    world = await predict(context, snapshot, target, strategy, already=already, stopped_gangs=stopped)
+    return world, already
 
 
 async def plan_under_way(context: Context, stack: str) -> UpgradePlan | None:
