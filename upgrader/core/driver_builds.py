@@ -1,0 +1,125 @@
+"""What a driver build is made of and what it ends as: identity, inputs, build key, tag, verdicts, failures.
+
+https://github.com/opencontainers/distribution-spec says what a tag may hold.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+
+ESCAPED_BELOW = 0x80
+_TAG_LIMIT = 128
+_PLAIN = re.compile(r"[A-Za-z0-9.-]")
+
+
+class Identity(Struct, frozen=True, kw_only=True, order=True):
+    """Which driver for which kernel: one image per identity is in service at a time.
+
+    `kernel` is the exact release as `uname -r` gives it; `os` the distribution's code name; `arch` as Debian names it.
+    """
+
+    vendor: str
+    recipe: str
+    driver: str
+    flavour: str = ""
+    kernel: str
+    os: str
+    arch: str = "amd64"
+
+    @property
+    def tag(self) -> str:
+        """A registry tag; two identities never have the same."""
+        facts = (self.driver, self.flavour, self.kernel, self.os, self.arch)
+        tag = "__".join(escaped(one) for one in facts)
+        return tag if len(tag) <= _TAG_LIMIT else digits([("identity", list(facts))], 64)
+
+    def __str__(self) -> str:
+        return f"{self.recipe} {self.driver} for {self.kernel}"
+
+
+class Input(Struct, frozen=True, kw_only=True, order=True):
+    """One thing that an image is made of. `sha256` is 64 hex digits of its contents.
+
+    `kind` is package, recipe, compiler, base-image or option; what has no file (a compiler's version text, an option)
+    has the digest of its text.
+    """
+
+    kind: str
+    name: str
+    version: str
+    sha256: str
+
+
+class FailureClass(StrEnum):
+    """Why a cell has no image. Only TRANSIENT is tried again by itself; the others stand until an input changes."""
+
+    UNSUPPORTED = "unsupported"
+    HEADERS_MISSING = "headers-missing"
+    TOOLCHAIN_MISSING = "toolchain-missing"
+    CONFTEST = "conftest"
+    COMPILE = "compile"
+    CRC = "crc"
+    VERMAGIC = "vermagic"
+    SIGNATURE = "signature"
+    BOOT = "boot"
+    PUSH = "push"
+    TRANSIENT = "transient"
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """A failed build: `first_error` is one line of the tool's own words, `symbol` what that is about."""
+
+    kind: FailureClass
+    first_error: str
+    symbol: str = ""
+
+    @property
+    def final(self) -> bool:
+        """Whether the same inputs would end the same way."""
+        return self.kind is not FailureClass.TRANSIENT
+
+
+class CheckName(StrEnum):
+    """What is looked at before an image is published, and again by its consumer."""
+
+    CONTENTS = "contents"
+    VERMAGIC = "vermagic"
+    CRC = "crc"
+    SIGNATURE = "signature"
+    VERSIONS = "versions"
+    BOOT = "boot"
+    IMAGE_SIGNATURE = "image-signature"
+    SBOM = "sbom"
+    PROVENANCE = "provenance"
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What one check found; `passed` is None where it was not made, and `reason` says why, in each case."""
+
+    check: CheckName
+    passed: bool | None
+    reason: str
+    symbols: tuple[str, ...] = ()
+
+
+def build_key(identity: Identity, inputs: Sequence[Input]) -> str:
+    """64 hex digits over the identity and all inputs; their order does not count. Same key, same image."""
+    facts = [[one.kind, one.name, one.version, one.sha256] for one in sorted(inputs)]
+    named = [(name, getattr(identity, name)) for name in identity.__struct_fields__]
+    return digits([("identity", named), ("inputs", facts)], 64)
+
+
+def escaped(text: str) -> str:
+    """`text` in characters that a tag may hold: every other byte as `_` and two hex digits. Injective."""
+    letters = (chr(byte) for byte in text.encode())
+    return "".join(one if _PLAIN.fullmatch(one) and ord(one) < ESCAPED_BELOW else f"_{ord(one):02x}" for one in letters)
+
+
+def digits(facts: object, count: int) -> str:
+    """The first `count` hex digits of the SHA-256 of facts as JSON."""
+    data = json.dumps(facts, separators=(",", ":"), ensure_ascii=True).encode()
+    return hashlib.sha256(data).hexdigest()[:count]
