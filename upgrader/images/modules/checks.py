@@ -60,6 +60,11 @@ class _Import(NamedTuple):
         """What the offered one has; None where there is none, or nothing is offered."""
         return self.export.crc if self.export else None
 
+    @property
+    def namespace(self) -> str:
+        """Which the asker has to import; empty where it need not."""
+        return self.export.namespace if self.export else ""
+
 
 def check_symbols(modules: Sequence[Module], kernel: Kernel) -> Verdict:
     """Every imported symbol is offered by the kernel or by a sibling, with the same CRC, to such a module."""
@@ -104,7 +109,7 @@ _RULES: tuple[tuple[str, Callable[[_Import], bool]], ...] = (
     ("are only for GPL modules in", lambda one: one.export is not None and one.export.gpl and not one.free),
     (
         "are of a namespace that the module does not import in",
-        lambda one: bool(one.export and one.export.namespace) and one.export.namespace not in one.module.import_ns,
+        lambda one: one.namespace not in {"", *one.module.import_ns},
     ),
 )
 
