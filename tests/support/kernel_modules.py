@@ -38,10 +38,10 @@ class Sample:
     def write(self, folder: Path) -> Path:
         """As NAME.ko in a folder."""
         path = folder / f"{self.name}.ko"
-        path.write_bytes(self.bytes())
+        path.write_bytes(self.encoded())
         return path
 
-    def bytes(self) -> bytes:
+    def encoded(self) -> bytes:
         """The ELF file."""
         sections = {
             ".modinfo": (_PROGBITS, self._info(), 0),

@@ -64,9 +64,9 @@ def test_crcs_may_be_the_values_of_symbols(tmp_path):
 
 def test_a_compressed_module_is_read_like_the_plain_one(tmp_path):
     path = tmp_path / "nvidia-uvm.ko.xz"
-    path.write_bytes(lzma.compress(WHOLE.bytes(), check=lzma.CHECK_CRC32))
+    path.write_bytes(lzma.compress(WHOLE.encoded(), check=lzma.CHECK_CRC32))
     assert read_module(path).versions == READ.versions
-    path.write_bytes(lzma.compress(WHOLE.bytes())[:-20])
+    path.write_bytes(lzma.compress(WHOLE.encoded())[:-20])
     with pytest.raises(ModuleUnreadableError, match=r"nvidia-uvm\.ko\.xz"):
         read_module(path)
 
@@ -92,7 +92,7 @@ def test_a_signature_is_found_and_not_taken_for_the_module(tmp_path):
 )
 def test_a_damaged_signature_is_said(end):
     with pytest.raises(ModuleUnreadableError, match="signature"):
-        find_signature(WHOLE.bytes() * (end != MARK) + end)
+        find_signature(WHOLE.encoded() * (end != MARK) + end)
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_a_damaged_signature_is_said(end):
         (b"#!/bin/sh\n", "no ELF file"),
         (b"\x7fELF" + bytes([2, 2, 1]) + bytes(57), "64-bit little-endian"),
         (b"\x7fELF" + bytes([1, 1, 1]) + bytes(57), "64-bit little-endian"),
-        (Sample().bytes()[:-1], "damaged or cut off"),
-        (Sample().bytes().replace(b"vermagic=", b"nothing==", 1), "no kernel module"),
+        (Sample().encoded()[:-1], "damaged or cut off"),
+        (Sample().encoded().replace(b"vermagic=", b"nothing==", 1), "no kernel module"),
     ],
     ids=["empty", "a script", "big-endian", "32 bit", "cut off", "no vermagic"],
 )
@@ -130,18 +130,18 @@ def _read_or_refused(data):
 
 @given(st.data())
 def test_a_module_with_bytes_changed_is_read_or_refused_and_nothing_else(data):
-    whole = bytearray(WHOLE.bytes())
+    whole = bytearray(WHOLE.encoded())
     for _ in range(data.draw(st.integers(1, 4))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     _read_or_refused(bytes(whole))
 
 
-@given(st.integers(0, len(WHOLE.bytes()) - 1))
+@given(st.integers(0, len(WHOLE.encoded()) - 1))
 def test_a_module_cut_off_anywhere_is_refused(end):
-    assert _read_or_refused(WHOLE.bytes()[:end]) is None
+    assert _read_or_refused(WHOLE.encoded()[:end]) is None
 
 
 @given(st.binary(max_size=300))
 def test_any_bytes_behind_an_elf_head_are_read_or_refused(rest):
-    _read_or_refused(WHOLE.bytes()[:20] + rest)
+    _read_or_refused(WHOLE.encoded()[:20] + rest)
     _read_or_refused(rest)

@@ -66,7 +66,7 @@ def test_what_is_unsigned_changed_or_of_another_key_is_refused(keys, module, tmp
     data[200] ^= 1
     module.write_bytes(bytes(data))
     assert check_signatures([module], ours) == _verdict(passed=False, reason=changed)
-    module.write_bytes(with_signature(Sample().bytes(), b"no message"))
+    module.write_bytes(with_signature(Sample().encoded(), b"no message"))
     assert check_signatures([module], ours) == _verdict(passed=False, reason=changed)
 
 
@@ -90,7 +90,7 @@ def test_a_key_that_is_none_is_refused_before_anything_is_built(keys, tmp_path):
             open_key(key, certificate)
     with pytest.raises(ConfigurationError, match="md5"):
         open_key(*ours, "md5")
-    with pytest.raises(ConfigurationError, match="text is no X.509 certificate"):
+    with pytest.raises(ConfigurationError, match=r"text is no X\.509 certificate"):
         check_signatures([], text)
 
 
@@ -100,7 +100,7 @@ def test_a_key_that_signs_differently_each_time_is_refused(tmp_path):
 
 
 def test_an_encrypted_key_is_opened_with_its_passphrase_from_the_environment(tmp_path, module, monkeypatch):
-    key, certificate = make_key(tmp_path, passphrase="open sesame")
+    key, certificate = make_key(tmp_path, passphrase="open sesame")  # noqa: S106 - of a key of this test
     with pytest.raises(ConfigurationError, match=PASSPHRASE):
         open_key(key, certificate)
     monkeypatch.setenv(PASSPHRASE, "open sesame")

@@ -60,7 +60,7 @@ def test_every_check_is_made_and_fails(tmp_path):
 
 def test_a_module_that_cannot_be_read_is_a_verdict_and_nothing_else_is_claimed(tmp_path):
     path = tmp_path / "nvidia.ko"
-    path.write_bytes(Sample().bytes()[:500])
+    path.write_bytes(Sample().encoded()[:500])
     verdicts = verify_modules([path], headers=headers(tmp_path), driver=DRIVER, expected=["nvidia"])
     assert [(one.check, one.passed) for one in verdicts] == [(CHECKS[0], False), *((one, None) for one in CHECKS[1:])]
     assert "nvidia.ko: its section headers are not in the file" in verdicts[0].reason
