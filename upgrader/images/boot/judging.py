@@ -47,7 +47,7 @@ def loads_on(console: str) -> tuple[tuple[Load, ...], bool]:
 def judge(boot: Boot, shipped: Sequence[Module], companions: Sequence[str] = ()) -> Verdict:
     """Whether the kernel took every shipped module.
 
-    A module that answers as one that finds nothing to work with passes; one that imports from such a module cannot be tried, as that
+    A module that answers as one that finds nothing to work with passes; one that imports from it cannot be tried, as it
     has not stayed. All else that was loaded, in-tree modules and `companions` (file names), must have been taken.
     """
     answers = {load.file: load for load in boot.loads}
