@@ -1,4 +1,4 @@
-"""Where packages come from: the archives of this machine's own apt, or UPGRADER_DEBIAN_MIRROR. No address stands here."""
+"""Where packages come from: the archives of this machine's own apt, or UPGRADER_DEBIAN_MIRROR."""
 
 import os
 import re

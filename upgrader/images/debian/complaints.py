@@ -24,14 +24,17 @@ _RECEIVED = re.compile(r"Hashes of received file:.*?SHA256:([0-9a-f]{64})", re.D
 _WANTED = re.compile(r"Hashes of expected file:.*?SHA256:([0-9a-f]{64})", re.DOTALL)
 
 # The first that matches tells why. What is not in the list is no answer: doubt holds.
+_UNSIGNED = (
+    r"NO_PUBKEY|EXPKEYSIG|REVKEYSIG|BADSIG|ERRSIG|signatures? (were|was) invalid|not signed|GPG error"
+    r"|Missing key|No good signature|verification failed|isn't valid"
+)
 _DISTRUST = (
-    (re.compile(r"NO_PUBKEY|EXPKEYSIG|REVKEYSIG|BADSIG|ERRSIG|signatures? (were|was) invalid|not signed|GPG error|"
-                r"Missing key|No good signature|verification failed|isn't valid"), "is not signed by a key of the keyring"),
-    (re.compile(r"expired|Valid-Until"), "is out of date"),
-    (re.compile(r"not valid yet|Not live until"), "is dated in the future"),
-    (re.compile(r"Hash Sum mismatch|unexpected size|Hashes of (expected|received)"), "has lists that are not what it signed"),
-    (re.compile(r"No Hash entry|insufficient|Weak|weak"), "is signed or hashed in a way that is too weak"),
-)  # fmt: skip
+    (_UNSIGNED, "is not signed by a key of the keyring"),
+    (r"expired|Valid-Until", "is out of date"),
+    (r"not valid yet|Not live until", "is dated in the future"),
+    (r"Hash Sum mismatch|unexpected size|Hashes of (expected|received)", "has lists that are not what it signed"),
+    (r"No Hash entry|insufficient|[Ww]eak", "is signed or hashed in a way that is too weak"),
+)
 
 
 def judge_update(finished: Finished, suites: Sequence[str]) -> None:
@@ -50,16 +53,18 @@ def judge_update(finished: Finished, suites: Sequence[str]) -> None:
         raise DiskFullError("apt's own folder", "package lists")
     named = ", ".join(suite for suite in suites if re.search(rf"[ /]{re.escape(suite)}[ /]", said)) or "an archive"
     for pattern, why in _DISTRUST:
-        if pattern.search(said):
+        if re.search(pattern, said):
             raise UntrustedArchiveError(
                 f"{named} {why}; nothing of it was read",
                 details=_whole(complained),
-                resolution="A mirror in the middle of an update heals by itself; a new key comes with debian-archive-keyring.",
+                resolution="A mirror in the middle of an update heals; new keys come with debian-archive-keyring.",
             )
     if "does not have a Release file" in said:
         raise ConfigurationError(f"the archive has no suite {named}", details=_whole(complained))
     raise UnreachableArchiveError(
-        f"{named} cannot be read", details=_whole(complained), resolution="It is asked again; nothing is decided without it."
+        f"{named} cannot be read",
+        details=_whole(complained),
+        resolution="It is asked again; nothing is decided without it.",
     )
 
 

@@ -35,7 +35,7 @@ def discover(
     folder: Path | None = None,
     arch: str = "amd64",
 ) -> Discovery:
-    """What the archives have now: all kernels of the suites, and every version of `packages` (drivers, their libraries).
+    """What the archives have now: all kernels of the suites, and every version of `packages` (drivers, libraries).
 
     Args:
         suites: bookworm, bookworm-security, ...; a kernel's parts are looked for in all that are named alike.
@@ -123,7 +123,9 @@ def carried(before: Discovery, now: Discovery, held: Callable[[Package], bool]) 
     return Discovery(
         kernels=tuple(sorted(kept)),
         incomplete=tuple(one for one in now.incomplete if (one.release, one.os) not in whole),
-        packages=tuple(sorted([*now.packages, *(one for one in before.packages if one.sha256 not in known and held(one))])),
+        packages=tuple(
+            sorted([*now.packages, *(one for one in before.packages if one.sha256 not in known and held(one))])
+        ),
         indices=now.indices,
     )
 

@@ -1,4 +1,4 @@
-"""What can go wrong between an archive and the package store. Each has the class that a cell's failure is filed under."""
+"""What can go wrong between an archive and the store; each has the class that a cell's failure is filed under."""
 
 from upgrader.core.driver_builds import Failure, FailureClass
 from upgrader.core.errors import UpgraderError

@@ -9,13 +9,23 @@ from msgspec import Struct
 from upgrader.images.debian import names, versions
 from upgrader.images.debian.values import Incomplete, Kernel, Package, code_name
 
-PARTS = ("linux-headers-", "linux-image-", "linux-kbuild-", "linux-compiler-", "linux-binary-", "linux-modules-", "linux-base-")
+PARTS = (
+    "linux-headers-",
+    "linux-image-",
+    "linux-kbuild-",
+    "linux-compiler-",
+    "linux-binary-",
+    "linux-modules-",
+    "linux-base-",
+)
 """How the names of packages begin that kernels are made of."""
 
 _HEADERS, _IMAGE = PARTS[:2]
 _FLAVOURS = r"(?:cloud-|rt-)?{arch}"
 _COMPILER = re.compile(r"(gcc-[0-9]+)(?:-for-host)?")
-_DEPENDENCY = re.compile(r"(?P<name>[a-z0-9][a-z0-9+.-]+)(?::[a-z]+)?(?:\s*\((?P<operator><<|<=|=|>=|>>)\s*(?P<version>[^)\s]+)\))?")
+_DEPENDENCY = re.compile(
+    r"(?P<name>[a-z0-9][a-z0-9+.-]+)(?::[a-z]+)?(?:\s*\((?P<operator><<|<=|=|>=|>>)\s*(?P<version>[^)\s]+)\))?"
+)
 
 
 class Dependency(Struct, frozen=True, kw_only=True):
@@ -43,7 +53,9 @@ def dependencies(text: str) -> tuple[Dependency, ...]:
     """The field Depends; what cannot be read is left out, and then lacks where it is looked for."""
     found = (_DEPENDENCY.match(one.strip()) for one in text.split(","))
     return tuple(
-        Dependency(name=one["name"], operator=one["operator"] or "", version=one["version"] or "") for one in found if one
+        Dependency(name=one["name"], operator=one["operator"] or "", version=one["version"] or "")
+        for one in found
+        if one
     )
 
 
@@ -63,7 +75,7 @@ def kernels(described: Iterable[Described], arch: str) -> tuple[tuple[Kernel, ..
 
 
 def _releases(offered: dict[str, list[Described]], arch: str) -> Iterator[str]:
-    """Every release that has headers or an image; linux-headers-amd64 and linux-headers-6.12-amd64 only lead to others."""
+    """Every release that has headers or an image; linux-headers-amd64 and linux-headers-6.12-amd64 only point."""
     flavour = re.escape(arch)
     pattern = re.compile(rf"(?:{_HEADERS}|{_IMAGE})([0-9]+\.[0-9]+[.-][0-9][a-z0-9+.-]*?-(?:cloud-|rt-)?{flavour})")
     found = (pattern.fullmatch(name) for name in offered)
@@ -79,7 +91,7 @@ class _Search:
 
     def kernel(self, release: str, os: str, arch: str) -> Kernel | Incomplete:
         headers = self._best(Dependency(name=_HEADERS + release), newest=True)
-        built, compiler = self._headers(headers, release) if headers else ((), "")
+        built, compiler = self._headers(headers) if headers else ((), "")
         image = self._image(release, headers)
         if headers is None or not compiler or not image or self._missing:
             missing = self._missing or ["a compiler that it names"]
@@ -95,7 +107,7 @@ class _Search:
             image=image,
         )
 
-    def _headers(self, headers: Described, release: str) -> tuple[tuple[Package, ...], str]:
+    def _headers(self, headers: Described) -> tuple[tuple[Package, ...], str]:
         """What headers depend on, and the compiler."""
         packages: list[Package] = []
         compiler = ""

@@ -67,7 +67,8 @@ class Kernel(Struct, frozen=True, kw_only=True, order=True):
         compiler: the package of the compiler that it was built with, as gcc-12.
         headers: all that a module is compiled against, pinned: its headers, their common part, kbuild, and the
             compiler's package of the kernel where there is one. They unpack to `/`, in any order.
-        image: the kernel itself and its modules, for the boot check: one package, three from Linux 7 on.
+        image: the kernel itself and its modules, for the boot check: one package, more from
+            Linux 6.18 on. Read `/boot/vmlinuz-<release>` and `/lib/modules/<release>` of all of them together.
         in_archive: false when the archive has dropped it; its packages are in the store then.
     """
 
@@ -154,9 +155,7 @@ class Discovery(Struct, frozen=True, kw_only=True):
         found = [one for one in self.packages if one.name == name and versions.upstream(one.version) == driver]
         if not found:
             others = ", ".join(self.drivers(name)) or "none at all"
-            raise MissingPackageError(
-                f"no archive has {name} {driver}", name=name, details=f"versions there: {others}"
-            )
+            raise MissingPackageError(f"no archive has {name} {driver}", name=name, details=f"versions there: {others}")
         return max(found, key=lambda one: (_belongs(one, os), versions.sort_key(one.version)))
 
     def save(self, path: Path) -> None:
@@ -174,7 +173,9 @@ class Discovery(Struct, frozen=True, kw_only=True):
             return msgspec.json.decode(path.read_bytes(), type=Discovery)
         except (OSError, msgspec.DecodeError) as error:
             raise ConfigurationError(
-                f"{path} is no saved discovery", details=str(error), resolution="Make it with `upgrader images discover`."
+                f"{path} is no saved discovery",
+                details=str(error),
+                resolution="Make it with `upgrader images discover`.",
             ) from error
 
 

@@ -4,9 +4,10 @@ import re
 
 _PARTS = re.compile(r"([^0-9]*)([0-9]*)")
 _END = 0
+_NOTHING = (_END, 0)
 _OPERATORS = {"<<": (-1,), "<=": (-1, 0), "=": (0,), ">=": (0, 1), ">>": (1,)}
 
-Order = tuple[tuple[tuple[int, ...], int], ...]
+Order = tuple[tuple[int, ...], ...]
 
 
 def sort_key(version: str) -> tuple[int, Order, Order]:
@@ -33,11 +34,13 @@ def satisfies(version: str, operator: str, wanted: str) -> bool:
 
 
 def _order(text: str) -> Order:
-    """Parts without digits and numbers in turn. A tilde is before the end, the end before letters, these before all else."""
-    parts = [(tuple(_letter(one) for one in letters) + (_END,), int(number or 0)) for letters, number in _PARTS.findall(text)]
-    while parts and parts[-1] == ((_END,), 0):
+    """Parts without digits and numbers in turn; a tilde sorts before the end, that before letters, these before the rest."""
+    parts: list[tuple[int, ...]] = [
+        (*(_letter(one) for one in letters), _END, int(number or 0)) for letters, number in _PARTS.findall(text)
+    ]
+    while parts and parts[-1] == _NOTHING:
         parts.pop()
-    return (*parts, ((_END,), 0))
+    return (*parts, _NOTHING)
 
 
 def _letter(letter: str) -> int:
