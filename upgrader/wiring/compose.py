@@ -1,12 +1,9 @@
 """Adapters behind ports. That they fit is proven by mypy right here: nothing else passes one to the other."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from types import MappingProxyType
 
-from upgrader.api.kubernetes import Node
-from upgrader.api.resources import NODES
 from upgrader.checkpoint.ways import ways
 from upgrader.core.errors import ConfigurationError
 from upgrader.kube.client import KubeCluster
@@ -45,22 +42,6 @@ class NoLook:
 
     def snapshot(self) -> None:
         """See ports.Nodes: nothing is decided."""
-
-
-class OneLook:
-    """All nodes as they were listed once."""
-
-    def __init__(self, nodes: Mapping[str, Node]) -> None:
-        self._nodes = MappingProxyType(dict(nodes))
-
-    def snapshot(self) -> Mapping[str, Node]:
-        """See ports.Nodes."""
-        return self._nodes
-
-
-async def look(cluster: Cluster) -> Nodes:
-    """List the nodes once."""
-    return OneLook({node.metadata.name: node for node in await cluster.list(NODES)})
 
 
 @asynccontextmanager
