@@ -9,7 +9,7 @@ from upgrader.core.errors import ConfigurationError
 from upgrader.kube.client import KubeCluster
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.ports import Cluster, CrashPoints, Leadership, Nodes, Registry
-from upgrader.stack.settings import StackSettings
+from upgrader.stack.settings import BuildSettings, StackSettings
 from upgrader.wiring.settings import Settings
 
 PINNED = "@sha256:"
@@ -84,9 +84,25 @@ def context(
         crash=crash,
         ways=ways(cluster),
         stack=StackSettings(node_image=node_image, namespace=settings.namespace),
+        builds=_builds(settings),
         active_seconds=settings.active_seconds,
         idle_seconds=settings.idle_seconds,
         notice_seconds=settings.notice_seconds,
+    )
+
+
+def _builds(settings: Settings) -> BuildSettings:
+    return BuildSettings(
+        repository=settings.image_repository,
+        builder_image=settings.builder_image,
+        namespace=settings.namespace,
+        signing=settings.signing,
+        push_auth=settings.push_auth,
+        insecure_registries=settings.insecure_registries,
+        node_selector=settings.build_nodes,
+        cpu=settings.build_cpu,
+        memory=settings.build_memory,
+        at_once=settings.build_at_once,
     )
 
 
