@@ -13,7 +13,7 @@ async def read_uses(cluster: Cluster) -> Uses:
     """All of one cluster.
 
     Kernels come from nodeInfo and from the label of node feature discovery (a node that is away shows its last).
-    A visit that has not ended, and every DriverImage, names a kernel that is to run; where a visit came from ran before.
+    A visit that has not ended, and every DriverImage, names a kernel that is to run; what a visit names ran before.
 
     Raises:
         ClusterError: a list was refused or did not come; then nothing is known, and nothing may be deleted.
