@@ -21,7 +21,7 @@ SUITES = (
     "trixie-backports",
 )
 COMPONENTS = ("main", "contrib", "non-free", "non-free-firmware")
-_FIELDS = "Package Source Version Architecture Pre-Depends Depends Filename Size SHA256".split()
+_FIELDS = ["Package", "Source", "Version", "Architecture", "Pre-Depends", "Depends", "Filename", "Size", "SHA256"]
 _RELEASES = (
     r"6\.1\.0-47-(cloud-|rt-)?amd64",
     r"6\.1\.0-(48|50|53|56)-amd64",  # of -48 there is an image only

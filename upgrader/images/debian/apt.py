@@ -63,7 +63,7 @@ class Apt:
         with locked(self.folder / ".lock"):
             settings = prepare(self.folder, self.archives, self.arch)
             self._write_sources()
-            words = ["apt-get", f"--config-file={settings}", "--quiet", "--error-on=any", "update"]
+            words = ["apt-get", f"--config-file={settings}", "--quiet", "update"]
             try:
                 finished = run(words, timeout=UPDATE_SECONDS, env=ENGLISH, check=False)
             except ProgramTimeoutError as error:

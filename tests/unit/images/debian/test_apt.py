@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from tests.support.apt_repository import DAY, throw_away_key
+from tests.support.file_server import serving
 from upgrader.core.driver_builds import FailureClass
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.apt import Apt, Index
@@ -16,6 +17,14 @@ LISTS = {"main": "Package: tool\nVersion: 1\n\nPackage: other\nVersion: 2\n"}
 @pytest.fixture
 def apt(tmp_path, repository):
     return Apt(tmp_path / "apt", repository.archives, ("trixie",), ("main",))
+
+
+@pytest.fixture
+def no_retries(tmp_path, monkeypatch):
+    """A setting of the machine that stays."""
+    settings = tmp_path / "machine.conf"
+    settings.write_text('Acquire::Retries "0";')
+    monkeypatch.setenv("APT_CONFIG", str(settings))
 
 
 def refusal(apt):
@@ -123,10 +132,20 @@ def test_a_component_that_is_not_there_is_a_wrong_setting(tmp_path, repository):
         Apt(tmp_path / "apt", repository.archives, ("trixie",), ("main", "non-free")).update()
 
 
-def test_an_archive_that_does_not_answer_is_doubt(tmp_path, repository):
+def test_an_archive_that_does_not_answer_is_doubt(tmp_path, repository, no_retries):
     silent = msgspec.structs.replace(repository.archives, bases={"debian": "http://127.0.0.1:9/debian/"})
     with pytest.raises(UnreachableArchiveError, match="trixie cannot be read"):
         Apt(tmp_path / "apt", silent, ("trixie",), ("main",)).update()
+
+
+def test_one_that_no_longer_answers_is_doubt_too(tmp_path, repository, no_retries):
+    repository.publish("trixie", LISTS)
+    with serving(repository.folder) as address:
+        bases = {"debian": f"{address}/debian/"}
+        apt = Apt(tmp_path / "apt", msgspec.structs.replace(repository.archives, bases=bases), ("trixie",), ("main",))
+        apt.update()
+    with pytest.raises(UnreachableArchiveError, match="trixie cannot be read"):
+        apt.update()
 
 
 def test_the_machines_exceptions_from_checking_do_not_hold_here(apt, repository, tmp_path, monkeypatch):
