@@ -1,4 +1,4 @@
-"""A registry that speaks the distribution API over HTTP, as far as pushing, pulling and resolving go; it can be wrong."""
+"""A registry that speaks the distribution API over HTTP as far as push, pull and resolving go, and can be wrong."""
 
 import hashlib
 import json
