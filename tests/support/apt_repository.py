@@ -1,4 +1,4 @@
-"""Debian archives in a folder, signed by a throw-away key: what real apt is run against, and ways for it to be wrong."""
+"""Debian archives in a folder, signed by a throw-away key: what real apt is run against, ways to be wrong."""
 
 import contextlib
 import hashlib

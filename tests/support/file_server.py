@@ -1,4 +1,4 @@
-"""A folder over HTTP on loopback, for programs that fetch: it knows ranges, as archives do, and can be made to be wrong."""
+"""A folder over HTTP on loopback, for programs that fetch: it knows ranges, as archives do, and can be wrong."""
 
 import asyncio
 import contextlib

@@ -30,8 +30,9 @@ _RELEASES = (
     r"6\.12\.115\+deb13(\.1)?-amd64",  # the name is a beginning of the other
     r"7\.2\.12\+deb13-amd64",  # the image is in several packages
 )
-_COMMON = r"6\.1\.0-47-common-rt|(6\.1\.0-(47|50|53|56)|6\.12\.(94|107)\+deb13|6\.12\.115\+deb13(\.1)?|7\.2\.12\+deb13)-common"
-_KBUILD = r"6\.1|6\.12\.(94|107)\+deb13|6\.12\.115\+deb13(\.1)?|7\.2\.12\+deb13"
+_TRIXIE = r"6\.12\.(94|107|115)\+deb13|6\.12\.115\+deb13\.1|7\.2\.12\+deb13"
+_COMMON = rf"6\.1\.0-47-common-rt|(6\.1\.0-(47|50|53|56)|{_TRIXIE})-common"
+_KBUILD = rf"6\.1|{_TRIXIE}"
 _WANTED = re.compile(
     rf"linux-(headers|image|base|binary|modules)-({'|'.join(_RELEASES)})(-unsigned)?"
     rf"|linux-headers-({_COMMON})|linux-kbuild-({_KBUILD})|linux-compiler-gcc-12-x86"

@@ -21,7 +21,7 @@ from msgspec import Struct
 from yarl import URL
 
 from upgrader.core.errors import ConfigurationError, RegistryError
-from upgrader.images.layout import Descriptor, Layout, LayoutWriter, blobs
+from upgrader.images.layout import Descriptor, Layout, LayoutWriter, blobs, media_type
 from upgrader.images.reference import Reference, parse
 
 MANIFESTS = (
@@ -129,16 +129,13 @@ class RegistryClient:
                 return None
             if answer.status != 200:
                 raise _unexpected(answer, f"asked for {reference}")
-            kind = answer.content_type
         got = "sha256:" + hashlib.sha256(body).hexdigest()
         if reference.digest and got != reference.digest:
             raise _changed(reference, reference.digest, got)
         try:
-            wanted = blobs(body)
+            wanted, kind = blobs(body), media_type(body)
         except ValueError as error:
-            raise ConfigurationError(
-                f"{reference} is not one image", details=f"its manifest is {kind}: {error}"
-            ) from error
+            raise ConfigurationError(f"{reference} is not one image", details=str(error)) from error
         layout = LayoutWriter(folder)
         for blob in wanted:
             if not layout.has(blob):

@@ -134,7 +134,9 @@ def test_a_package_without_a_digest_is_refused(tmp_path, key):
     repository = Repository(tmp_path / "mirror", key)
     text = PACKAGES.format(name="linux-headers-6.1.0-1-amd64", sha="", path="pool/x.deb").replace("SHA256: \n", "")
     repository.publish("trixie", {"main": text})
-    with pytest.raises(UntrustedArchiveError, match="trixie describes 'linux-headers-6.1.0-1-amd64' without 'SHA256'"):
+    with pytest.raises(
+        UntrustedArchiveError, match=r"trixie describes 'linux-headers-6\.1\.0-1-amd64' without 'SHA256'"
+    ):
         discover(("trixie",), ("main",), source=repository.archives, folder=tmp_path / "apt")
 
 

@@ -139,7 +139,7 @@ class Trusting:
 
 def test_the_digest_is_compared_whatever_the_source_did(tmp_path):
     asked = PackageStore(tmp_path, Trusting(b"other"))
-    with pytest.raises(HashMismatchError, match="linux-kbuild-6.1 6.1.176-1 is not what the signed index"):
+    with pytest.raises(HashMismatchError, match=r"linux-kbuild-6\.1 6\.1\.176-1 is not what the signed index"):
         asked.fetch(KBUILD)
     assert files(tmp_path) == []
 
@@ -180,9 +180,8 @@ def test_a_download_that_takes_too_long_is_doubt_and_what_came_stays(tmp_path, m
         await answer.write(DATA[:100_000])
         await asyncio.Event().wait()
 
-    with serving(mirror, answer=stalling) as address:
-        with pytest.raises(UnreachableArchiveError, match="took too long") as slow:
-            store(tmp_path, address, keyring, seconds=2).fetch(KBUILD)
+    with serving(mirror, answer=stalling) as address, pytest.raises(UnreachableArchiveError, match="too long") as slow:
+        store(tmp_path, address, keyring, seconds=2).fetch(KBUILD)
     assert not slow.value.failure().final
     assert (tmp_path / "packages/partial" / KBUILD.sha256).read_bytes() == DATA[:100_000]
 

@@ -41,8 +41,13 @@ def test_the_authors_version(version, upstream):
 
 @pytest.mark.parametrize(
     ("operator", "met"),
-    [("<<", [True, False, False]), ("<=", [True, True, False]), ("=", [False, True, False])]
-    + [(">=", [False, True, True]), (">>", [False, False, True])],
+    [
+        ("<<", [True, False, False]),
+        ("<=", [True, True, False]),
+        ("=", [False, True, False]),
+        (">=", [False, True, True]),
+        (">>", [False, False, True]),
+    ],
 )
 def test_dependencies_on_a_version(operator, met):
     offered = ["6.1.170-3", "6.1.176-1", "6.1.192-2"]
