@@ -5,19 +5,23 @@ https://github.com/opencontainers/image-spec/blob/main/image-layout.md
 
 import hashlib
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from upgrader.core.errors import ConfigurationError
+
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+_VERSION = b'{"imageLayoutVersion":"1.0.0"}'
 
 
 class Descriptor(Struct, frozen=True, kw_only=True, rename="camel"):
     """A blob: its media type, its digest (`sha256:...`), its size in bytes."""
 
     media_type: str
-    digest: str
-    size: int
+    digest: Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}\Z")]  # it becomes a path
+    size: Annotated[int, Meta(ge=0)]
 
 
 class _Index(Struct, frozen=True, kw_only=True):
@@ -41,15 +45,13 @@ class Layout:
         try:
             index = msgspec.json.decode((folder / "index.json").read_bytes(), type=_Index)
             (self.image,) = index.manifests
-            manifest = msgspec.json.decode(self.path(self.image).read_bytes(), type=_Manifest)
+            self.blobs = blobs(self.path(self.image).read_bytes())
         except (FileNotFoundError, ValueError) as error:
             raise ConfigurationError(f"{folder} holds no OCI layout with one image", details=str(error)) from error
-        self.blobs: tuple[Descriptor, ...] = (*manifest.layers, manifest.config)
 
     def path(self, blob: Descriptor) -> Path:
         """Where a blob is."""
-        algorithm, _, digits = blob.digest.partition(":")
-        return self.folder / "blobs" / algorithm / digits
+        return _path(self.folder, blob)
 
     @property
     def size(self) -> int:
@@ -58,10 +60,60 @@ class Layout:
 
     def whole(self) -> bool:
         """Whether every blob is there with the contents that its digest says."""
-        paths = [(blob, self.path(blob)) for blob in (self.image, *self.blobs)]
-        return all(path.exists() and _digest(path) == blob.digest for blob, path in paths)
+        return all(_intact(self.path(blob), blob) for blob in (self.image, *self.blobs))
 
 
-def _digest(path: Path) -> str:
+class LayoutWriter:
+    """A layout in the making: blobs first, `finish` last. What is in the folder already is used again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "blobs/sha256").mkdir(parents=True, exist_ok=True)
+        (folder / "index.json").unlink(missing_ok=True)
+
+    def path(self, blob: Descriptor) -> Path:
+        """Where a blob belongs."""
+        return _path(self.folder, blob)
+
+    def has(self, blob: Descriptor) -> bool:
+        """Whether a blob is there, with the contents that its digest says."""
+        return _intact(self.path(blob), blob)
+
+    def put(self, media_type: str, data: bytes) -> Descriptor:
+        """Write a blob from memory."""
+        blob = Descriptor(media_type=media_type, digest=f"sha256:{hashlib.sha256(data).hexdigest()}", size=len(data))
+        self.path(blob).write_bytes(data)
+        return blob
+
+    def finish(self, image: Descriptor) -> Layout:
+        """The layout of the image whose manifest and blobs were put there.
+
+        Raises:
+            ConfigurationError: a manifest that is none.
+        """
+        (self.folder / "oci-layout").write_bytes(_VERSION)
+        index = {"schemaVersion": 2, "manifests": [image]}
+        (self.folder / "index.json").write_bytes(msgspec.json.encode(index))
+        return Layout(self.folder)
+
+
+def blobs(manifest: bytes) -> tuple[Descriptor, ...]:
+    """What an image's manifest lists: its layers, then its configuration.
+
+    Raises:
+        ValueError: it is no manifest of one image.
+    """
+    decoded = msgspec.json.decode(manifest, type=_Manifest)
+    return (*decoded.layers, decoded.config)
+
+
+def _path(folder: Path, blob: Descriptor) -> Path:
+    algorithm, _, digits = blob.digest.partition(":")
+    return folder / "blobs" / algorithm / digits
+
+
+def _intact(path: Path, blob: Descriptor) -> bool:
+    if not path.is_file():
+        return False
     with path.open("rb") as file:
-        return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}" == blob.digest

@@ -1,4 +1,4 @@
-"""Image registries over their HTTP API: which digest a tag stands for, and pushing an OCI layout.
+"""Image registries over their HTTP API: which digest a tag stands for, pushing and pulling an OCI layout.
 
 A digest has three answers: the digest, None (the registry itself says that there is no such image), or a RegistryError
 (everything else: no answer, no permission, an answer of something that is no registry). The last is never "absent".
@@ -7,6 +7,7 @@ https://github.com/opencontainers/distribution-spec/blob/main/spec.md
 """
 
 import hashlib
+import os
 import re
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
@@ -19,8 +20,8 @@ import msgspec
 from msgspec import Struct
 from yarl import URL
 
-from upgrader.core.errors import RegistryError
-from upgrader.images.layout import Descriptor, Layout
+from upgrader.core.errors import ConfigurationError, RegistryError
+from upgrader.images.layout import Descriptor, Layout, LayoutWriter, blobs
 from upgrader.images.reference import Reference, parse
 
 MANIFESTS = (
@@ -30,7 +31,8 @@ MANIFESTS = (
     "application/vnd.docker.distribution.manifest.v2+json",
 )
 SECONDS = 15.0
-UPLOAD_SECONDS = 600.0
+TRANSFER_SECONDS = 600.0
+_CHUNK = 1 << 20
 _ABSENT = {"MANIFEST_UNKNOWN", "NAME_UNKNOWN", "BLOB_UNKNOWN"}
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 
@@ -108,6 +110,62 @@ class RegistryClient:
                 raise _unexpected(answer, f"given the manifest of {reference}")
         return reference.pinned(layout.image.digest)
 
+    async def pull(self, image: str, folder: Path) -> Layout | None:
+        """Bring an image into `folder` as an OCI layout; None when the registry says that it has none of that name.
+
+        Every blob is compared with its digest, and the manifest with that of `image` where it has one. Blobs that lie
+        in `folder` already are not asked for again; index.json comes last, so that there is no half a layout.
+
+        Raises:
+            RegistryError: anything else, blobs included that the registry does not have or that are not what they
+                should be.
+            ConfigurationError: `image` is no reference, or it is an index of several images.
+        """
+        reference = parse(image)
+        url = self._url(reference, f"manifests/{reference.wanted}")
+        async with self._request("GET", url, reference) as answer:
+            body = await answer.read()
+            if answer.status == 404 and _codes(body) & _ABSENT:
+                return None
+            if answer.status != 200:
+                raise _unexpected(answer, f"asked for {reference}")
+            kind = answer.content_type
+        got = "sha256:" + hashlib.sha256(body).hexdigest()
+        if reference.digest and got != reference.digest:
+            raise _changed(reference, reference.digest, got)
+        try:
+            wanted = blobs(body)
+        except ValueError as error:
+            raise ConfigurationError(
+                f"{reference} is not one image", details=f"its manifest is {kind}: {error}"
+            ) from error
+        layout = LayoutWriter(folder)
+        for blob in wanted:
+            if not layout.has(blob):
+                await self._pull_blob(layout.path(blob), blob, reference)
+        return layout.finish(layout.put(kind, body))
+
+    async def _pull_blob(self, path: Path, blob: Descriptor, reference: Reference) -> None:
+        url = self._url(reference, f"blobs/{blob.digest}")
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        digest = hashlib.sha256()
+        try:
+            async with self._request("GET", url, reference, seconds=TRANSFER_SECONDS) as answer:
+                if answer.status != 200:
+                    raise _unexpected(answer, f"asked for a layer of {reference}")
+                with beside.open("wb") as file:
+                    async for chunk in answer.content.iter_chunked(_CHUNK):
+                        digest.update(chunk)
+                        file.write(chunk)
+            got = f"sha256:{digest.hexdigest()}"
+            if got != blob.digest:
+                raise _changed(reference, blob.digest, got)
+            beside.replace(path)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise _silent(reference, f"GET {url}", error) from error
+        finally:
+            beside.unlink(missing_ok=True)
+
     async def _push_blob(self, path: Path, blob: Descriptor, reference: Reference) -> None:
         async with self._request("HEAD", self._url(reference, f"blobs/{blob.digest}"), reference) as answer:
             if answer.status == 200:
@@ -129,34 +187,45 @@ class RegistryClient:
 
     @asynccontextmanager
     async def _request(
-        self, method: str, url: str, reference: Reference, *, data: object = None, headers: dict[str, str] | None = None
+        self,
+        method: str,
+        url: str,
+        reference: Reference,
+        *,
+        data: object = None,
+        headers: dict[str, str] | None = None,
+        seconds: float | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """An answer; one that asks for a token is asked again with an anonymous one."""
-        answer = await self._send(method, url, reference, data=data, headers=headers)
+        """An answer, whole within `seconds`; one that asks for a token is asked again with an anonymous one."""
+        limit = seconds or (self._seconds if data is None else TRANSFER_SECONDS)
+        answer = await self._send(method, url, reference, data=data, headers=headers, seconds=limit)
         if answer.status == 401 and data is None and await self._authenticate(answer, reference):
             answer.release()
-            answer = await self._send(method, url, reference, data=data, headers=headers)
+            answer = await self._send(method, url, reference, data=data, headers=headers, seconds=limit)
         try:
             yield answer
         finally:
             answer.release()
 
     async def _send(
-        self, method: str, url: str, reference: Reference, *, data: object, headers: dict[str, str] | None
+        self,
+        method: str,
+        url: str,
+        reference: Reference,
+        *,
+        data: object,
+        headers: dict[str, str] | None,
+        seconds: float,
     ) -> aiohttp.ClientResponse:
         if self._session is None:
             raise RuntimeError("RegistryClient is used outside its `async with`")
         token = self._tokens.get(reference.name)
         sent = {**(headers or {}), **({"Authorization": f"Bearer {token}"} if token else {})}
-        timeout = aiohttp.ClientTimeout(total=UPLOAD_SECONDS if data is not None else self._seconds)
+        timeout = aiohttp.ClientTimeout(total=seconds)
         try:
             return await self._session.request(method, url, data=data, headers=sent, timeout=timeout)
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise RegistryError(
-                f"the registry {reference.registry} does not answer",
-                details=f"{method} {url}: {str(error) or type(error).__name__}",
-                resolution="Without its answer nothing is decided about its images; it is asked again.",
-            ) from error
+            raise _silent(reference, f"{method} {url}", error) from error
 
     async def _authenticate(self, answer: aiohttp.ClientResponse, reference: Reference) -> bool:
         """Get an anonymous token where the registry's challenge says from whom."""
@@ -183,6 +252,22 @@ def _codes(body: bytes) -> set[str]:
         return {error.code for error in msgspec.json.decode(body, type=_Errors).errors}
     except msgspec.DecodeError:
         return set()
+
+
+def _silent(reference: Reference, when: str, error: Exception) -> RegistryError:
+    return RegistryError(
+        f"the registry {reference.registry} does not answer",
+        details=f"{when}: {str(error) or type(error).__name__}",
+        resolution="Without its answer nothing is decided about its images; it is asked again.",
+    )
+
+
+def _changed(reference: Reference, wanted: str, got: str) -> RegistryError:
+    return RegistryError(
+        f"the registry {reference.registry} sent something else than it was asked for",
+        details=f"{reference}: wanted {wanted}, got {got}",
+        resolution="Push the image again; nothing of what came was kept.",
+    )
 
 
 def _unexpected(answer: aiohttp.ClientResponse, when: str) -> RegistryError:

@@ -1,0 +1,22 @@
+"""Kernel modules as files: what stands in them, whether a kernel would take them, and their signatures."""
+
+from upgrader.images.modules.elf import ModuleUnreadableError
+from upgrader.images.modules.kernel import read_kernel
+from upgrader.images.modules.reading import read_module
+from upgrader.images.modules.signing import SigningKey, open_key, sign
+from upgrader.images.modules.values import Export, Kernel, Module, SignatureFacts
+from upgrader.images.modules.verify import verify_modules
+
+__all__ = [
+    "Export",
+    "Kernel",
+    "Module",
+    "ModuleUnreadableError",
+    "SignatureFacts",
+    "SigningKey",
+    "open_key",
+    "read_kernel",
+    "read_module",
+    "sign",
+    "verify_modules",
+]

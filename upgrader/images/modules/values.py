@@ -1,0 +1,73 @@
+"""Modules and kernels as values: what the kernel's loader looks at, and nothing else.
+
+Source: kernel/module/main.c and version.c of Linux 6.1 and 6.12.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+LAYOUT = "module_layout"
+"""Stands for the layout of `struct module` and others: the first CRC that the loader compares."""
+
+SHOWN = 10
+"""As many names are told of a longer list."""
+
+
+class Export(Struct, frozen=True, kw_only=True):
+    """A symbol that a kernel or a module offers.
+
+    `crc` is None where the exporter has none: the loader then accepts any. `gpl`: only for modules with a licence that
+    is compatible with the GPL. `namespace` is empty, or has to stand in the importer's `import_ns`.
+    `owner` is vmlinux, the path of an in-tree module without .ko, or the name of a sibling.
+    """
+
+    crc: int | None
+    gpl: bool
+    namespace: str = ""
+    owner: str
+
+
+class SignatureFacts(Struct, frozen=True, kw_only=True):
+    """A signature at a module's end: `content` bytes are signed, `pkcs7` is the DER of the CMS message."""
+
+    content: int
+    pkcs7: bytes
+
+
+class Module(Struct, frozen=True, kw_only=True):
+    """One .ko file. Names have underscores, as the kernel shows them in /proc/modules.
+
+    `versions` are the CRCs that the module was built against, by symbol, `module_layout` among them; empty where it was
+    built without CONFIG_MODVERSIONS. `undefined` are all symbols that it does not have itself, `weak` those of them
+    that may be missing. `machine` is e_machine as elf.h names it.
+    """
+
+    file: str
+    name: str
+    machine: str
+    vermagic: str
+    version: str
+    srcversion: str
+    license: str
+    depends: tuple[str, ...]
+    import_ns: tuple[str, ...]
+    versions: Mapping[str, int]
+    undefined: frozenset[str]
+    weak: frozenset[str]
+    exports: Mapping[str, Export]
+    signature: SignatureFacts | None
+
+
+class Kernel(Struct, frozen=True, kw_only=True):
+    """What a kernel asks of a module: `vermagic` is its own string, `exports` its Module.symvers by symbol."""
+
+    release: str
+    machine: str
+    vermagic: str
+    exports: Mapping[str, Export]
+
+
+def underscored(name: str) -> str:
+    """A module's name as the kernel has it: `nvidia-uvm` is `nvidia_uvm`."""
+    return name.replace("-", "_")

@@ -1,0 +1,76 @@
+"""Everything about a driver's modules that can be known without booting: one verdict per check."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from upgrader.core.driver_builds import CheckName, Verdict
+from upgrader.core.errors import ConfigurationError
+from upgrader.images.modules import checks
+from upgrader.images.modules.elf import ModuleUnreadableError
+from upgrader.images.modules.kernel import read_kernel
+from upgrader.images.modules.reading import read_module
+from upgrader.images.modules.signing import check_signatures
+
+_LIBRARY = re.compile(r"lib[\w.+-]+\.so\.(\d{3,}(?:\.\d+)+)")
+_CHECKS = (CheckName.CONTENTS, CheckName.VERMAGIC, CheckName.CRC, CheckName.VERSIONS, CheckName.SIGNATURE)
+
+
+def verify_modules(
+    paths: Sequence[Path],
+    *,
+    headers: Path,
+    driver: str,
+    expected: Sequence[str],
+    tree: Path | None = None,
+    certificate: Path | None = None,
+) -> tuple[Verdict, ...]:
+    """Contents, vermagic, CRCs, versions and signatures of the modules of one image, in this order.
+
+    Args:
+        paths: the .ko files, as they will be shipped.
+        headers: an unpacked linux-headers package of the kernel that they are for (/usr/src/linux-headers-RELEASE).
+        driver: the version that modules, libraries and firmware have to have.
+        expected: names of modules that have to be there; others may.
+        tree: where libraries (lib*.so.VERSION) and firmware (firmware/nvidia/VERSION) of the same image are.
+        certificate: whose signatures the modules have to carry; without, signatures are not looked at.
+
+    Raises:
+        ConfigurationError: the headers or the certificate cannot be used. What is wrong with a module is a verdict.
+    """
+    kernel = read_kernel(headers)
+    try:
+        modules = [read_module(path) for path in paths]
+    except ModuleUnreadableError as error:
+        reason = f"a module cannot be read: {error}"
+        unread = Verdict(check=CheckName.CONTENTS, passed=False, reason=reason.replace("\n", ": "))
+        rest = "not looked at: a module cannot be read"
+        return (unread, *(Verdict(check=one, passed=None, reason=rest) for one in _CHECKS[1:]))
+    return (
+        checks.check_contents(modules, expected),
+        checks.check_vermagic(modules, kernel),
+        checks.check_symbols(modules, kernel),
+        checks.check_versions(driver, modules, versions_in(tree) if tree else {}),
+        check_signatures(paths, certificate),
+    )
+
+
+def versions_in(tree: Path) -> dict[str, str]:
+    """Versions that files below a folder carry in their names: a driver's libraries, and its firmware's folders.
+
+    A library of another project has a small number (libnvidia-egl-wayland.so.1.1.10); a driver's has three digits.
+
+    Raises:
+        ConfigurationError: the folder is not there.
+    """
+    if not tree.is_dir():
+        raise ConfigurationError(f"{tree} is no folder: libraries and firmware cannot be looked at")
+    found: dict[str, str] = {}
+    for path in sorted(tree.rglob("*")):
+        named = str(path.relative_to(tree))
+        library = _LIBRARY.fullmatch(path.name)
+        if library and path.is_file() and not path.is_symlink():
+            found[named] = library[1]
+        elif path.is_dir() and path.parts[-3:-1] == ("firmware", "nvidia") and path.name[:1].isdigit():
+            found[named] = path.name
+    return found
