@@ -18,15 +18,27 @@ _Marks = tuple[tuple[FailureClass, re.Pattern[str]], ...]
 _MARKS: _Marks = (
     # What says nothing about driver and kernel comes first: it may be the reason of all that follows it.
     (FailureClass.TRANSIENT, re.compile(r"No space left on device|Disk quota exceeded")),
-    (FailureClass.TRANSIENT, re.compile(r"virtual memory exhausted|out of memory|[Cc]annot allocate memory|std::bad_alloc")),
-    (FailureClass.TRANSIENT, re.compile(r"Killed signal terminated program|^Killed$|: Killed$|internal compiler error")),
+    (
+        FailureClass.TRANSIENT,
+        re.compile(r"virtual memory exhausted|out of memory|[Cc]annot allocate memory|std::bad_alloc"),
+    ),
+    (
+        FailureClass.TRANSIENT,
+        re.compile(r"Killed signal terminated program|^Killed$|: Killed$|internal compiler error"),
+    ),
     (FailureClass.TRANSIENT, re.compile(r"Resource temporarily unavailable|Input/output error|Too many open files")),
     (FailureClass.UNSUPPORTED, re.compile(r"The kernel you are installing for is a PREEMPT_RT kernel!")),
     (FailureClass.TOOLCHAIN_MISSING, re.compile(r"(?:gcc|cc|ld|objcopy|strip|make)[\w.-]*: (?:command )?not found$")),
     (FailureClass.TOOLCHAIN_MISSING, re.compile(r"Unable to locate the compiler|Failed CC (?:sanity|version) check")),
-    (FailureClass.HEADERS_MISSING, re.compile(r"^make(?:\[\d+\])?: \*\*\* \S*/(?:lib/modules|usr/src)/\S+: No such file")),
+    (
+        FailureClass.HEADERS_MISSING,
+        re.compile(r"^make(?:\[\d+\])?: \*\*\* \S*/(?:lib/modules|usr/src)/\S+: No such file"),
+    ),
     (FailureClass.HEADERS_MISSING, re.compile(r"/(?:usr/src/linux-|lib/modules/)\S+: No such file or directory")),
-    (FailureClass.HEADERS_MISSING, re.compile(r"Kernel configuration is invalid|unable to find the kernel source tree")),
+    (
+        FailureClass.HEADERS_MISSING,
+        re.compile(r"Kernel configuration is invalid|unable to find the kernel source tree"),
+    ),
 )
 
 

@@ -108,7 +108,9 @@ def _refusal(definition: Definition, build: Path, headers: Path) -> str:
     try:
         said = parse_dkms(conf.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ConfigurationError(f"the dkms.conf of {definition.source[0]} cannot be used", details=str(error)) from error
+        raise ConfigurationError(
+            f"the dkms.conf of {definition.source[0]} cannot be used", details=str(error)
+        ) from error
     if said.version != definition.identity.driver:
         raise ConfigurationError(f"{definition.source[0]} holds the source of {said.version}")
     config = kernel_config((headers / ".config").read_text(encoding="utf-8"))
@@ -146,5 +148,3 @@ def _make(sandbox: Sandbox, definition: Definition, recipe: RecipeFolder) -> Bro
 
 def _collect(definition: Definition, build: Path) -> tuple[Path, ...]:
     return tuple(build / f"{name}.ko" for name in definition.modules)
-
-

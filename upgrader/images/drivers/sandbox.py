@@ -36,7 +36,9 @@ class Sandbox(Struct, frozen=True, kw_only=True):
         """
         layers = [str(path.absolute()) for path in self.layers]
         if any(sign in path for path in layers for sign in ":,\\"):
-            raise ConfigurationError(f"a colon, comma or backslash in {layers[0]!r}", resolution="Use a plainer folder.")
+            raise ConfigurationError(
+                f"a colon, comma or backslash in {layers[0]!r}", resolution="Use a plainer folder."
+            )
         with _script() as script, tempfile.TemporaryDirectory(prefix="upgrader-root-") as root:
             command = ["unshare", *_NAMESPACES, "sh", script, root, ":".join(layers), self.build, self.tokens]
             return run([*command, str(self.memory_mib << 20), *words], timeout=timeout, check=False)
@@ -50,5 +52,3 @@ class Sandbox(Struct, frozen=True, kw_only=True):
 def _script() -> Iterator[Path]:
     with as_file(files("upgrader.images.drivers") / "enter.sh") as path:
         yield path
-
-

@@ -17,7 +17,19 @@ from upgrader.images.debian.stanzas import stanzas
 from upgrader.images.debian.values import Package
 from upgrader.process import run
 
-TOOLS = ("bash", "busybox-static", "coreutils", "dash", "diffutils", "findutils", "grep", "make", "mawk", "patch", "perl-base")
+TOOLS = (
+    "bash",
+    "busybox-static",
+    "coreutils",
+    "dash",
+    "diffutils",
+    "findutils",
+    "grep",
+    "make",
+    "mawk",
+    "patch",
+    "perl-base",
+)
 MORE_TOOLS = ("sed", "xz-utils")
 BUILD = "build"
 """Where the source lies inside."""

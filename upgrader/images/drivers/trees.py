@@ -34,7 +34,9 @@ class Trees:
         target = self._folder / f"{name}-{digits(sorted(one.sha256 for one in packages), 16)}"
         if target.is_dir():
             return target
-        with locked(self._folder / f".{target.name}.lock", lambda: self._progress(f"{name}: unpacked by another build")):
+        with locked(
+            self._folder / f".{target.name}.lock", lambda: self._progress(f"{name}: unpacked by another build")
+        ):
             if not target.is_dir():
                 beside = self._folder / f".{target.name}.new"
                 shutil.rmtree(beside, ignore_errors=True)
