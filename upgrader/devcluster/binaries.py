@@ -116,8 +116,8 @@ def _build(tool: Tool, target: Path, progress: Progress) -> None:
             raise DevClusterError(
                 f"{tool.name} {tool.version} could not be built",
                 details=error.details,
-                resolution="The control plane, the registry and cosign need Go 1.26, kubelet 1.35 Go 1.25, the others Go 1.24; "
-                "modules come from the Go proxy that `go env GOPROXY` names.",
+                resolution="The control plane, the registry and cosign need Go 1.26, kubelet 1.35 Go 1.25, "
+                "the others Go 1.24; modules come from the Go proxy that `go env GOPROXY` names.",
             ) from error
         made.rename(target)
     lines.done()

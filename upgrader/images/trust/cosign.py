@@ -46,7 +46,8 @@ class Cosign:
         with tempfile.TemporaryDirectory(prefix="upgrader-sign-") as folder:
             place = Path(folder)
             (place / "statement").write_bytes(statement)
-            words = ["attest-blob", "--yes", "--key", key.path.absolute(), "--statement", place / "statement"]
+            words: list[str | Path] = ["attest-blob", "--yes", "--key", key.path.absolute()]
+            words += ["--statement", place / "statement"]
             words += ["--bundle", place / "bundle", *_files(place)]
             try:
                 await run_async(
@@ -67,7 +68,8 @@ class Cosign:
             place = Path(folder)
             (place / "key").write_text(key.pem, encoding="ascii")
             (place / "bundle").write_bytes(bundle.data)
-            words = ["verify-blob-attestation", "--insecure-ignore-tlog=true", "--key", place / "key"]
+            words: list[str | Path] = ["verify-blob-attestation", "--insecure-ignore-tlog=true"]
+            words += ["--key", place / "key"]
             words += ["--bundle", place / "bundle", "--type", bundle.predicate_type]
             words += ["--digest", sha256, "--digestAlg", "sha256", "--trusted-root", _trusted_root(place)]
             try:
@@ -105,7 +107,7 @@ def _trusted_root(place: Path) -> Path:
 
 
 def _refusal(finished: Finished) -> str | None:
-    """cosign's sentence when it is about the signature; it has one exit code for everything."""
+    """What cosign says when it is about the signature; it has one exit code for everything."""
     for line in finished.stderr.decode(errors="replace").splitlines():
         _, found, reason = line.partition(_REFUSED)
         if found:

@@ -39,7 +39,9 @@ def parse_public_key(text: str, where: str) -> PublicKey:
         private = "PRIVATE KEY" in text
         raise ConfigurationError(
             f"{where} is no public key",
-            details="It holds a private key, which nobody who verifies needs." if private else "It holds no PEM of one.",
+            details="It holds a private key, which nobody who verifies needs."
+            if private
+            else "It holds no PEM of one.",
             resolution=f"Give the public half. {_MAKE}",
         )
     try:

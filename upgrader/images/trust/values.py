@@ -6,7 +6,6 @@ from pathlib import Path
 from msgspec import Struct
 
 from upgrader.core.driver_builds import Identity, Input, build_key
-from upgrader.images.reference import Reference, parse
 
 BUILD_KEY = "gpu-upgrader.io/build-key"
 """Label of an image's configuration: the build key, 64 hex digits."""
@@ -25,13 +24,13 @@ class ShippedFile(Struct, frozen=True, kw_only=True, order=True):
 
 
 class ImageFacts(Struct, frozen=True, kw_only=True):
-    """All that is said about one image. `image` is `name@sha256:...`, as it was pushed.
+    """All that is said about one image. `digest` is that of its manifest, `sha256:...`; where it lies is not said.
 
     `epoch` is what the build stamped its files with (SOURCE_DATE_EPOCH, seconds): the same facts give the same
     documents, byte by byte, whenever they are made.
     """
 
-    image: str
+    digest: str
     identity: Identity
     inputs: tuple[Input, ...]
     files: tuple[ShippedFile, ...] = ()
@@ -39,14 +38,9 @@ class ImageFacts(Struct, frozen=True, kw_only=True):
     builder: str = BUILDER
 
     @property
-    def reference(self) -> Reference:
-        """The image's reference, parsed."""
-        return parse(self.image)
-
-    @property
     def sha256(self) -> str:
         """The digits of its digest."""
-        return self.reference.digest.partition(":")[2]
+        return self.digest.partition(":")[2]
 
     @property
     def key(self) -> str:
