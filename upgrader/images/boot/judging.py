@@ -7,10 +7,14 @@ from collections.abc import Mapping, Sequence
 
 from upgrader.core.driver_builds import CheckName, Verdict
 from upgrader.images.boot.values import Boot, Load
-from upgrader.images.modules.values import Module, underscored
+from upgrader.images.modules.values import Module
 
-NO_HARDWARE: Mapping[str, tuple[int, str]] = {"nvidia": (errno.ENODEV, "No NVIDIA GPU found")}
-"""How a module answers that is in order and finds nothing to drive: its errno, and words that it prints."""
+UNEQUIPPED: Mapping[str, tuple[int, str]] = {
+    "nvidia": (errno.ENODEV, "No NVIDIA GPU found"),
+    # its own words go on: it serves only where another vendor's network driver was there when it was compiled
+    "nvidia_peermem": (errno.EINVAL, "module compiled without IB peer memory symbols"),
+}
+"""How a module answers that is in order and finds nothing to work with: its errno, and words that it prints."""
 
 _TIME = re.compile(r"^\[ *\d+\.\d+\] ")
 _LINE = re.compile(r"boot-check: (loading|loaded|end)(?: (\S+))?(?: errno=(\d+))?")
@@ -43,7 +47,7 @@ def loads_on(console: str) -> tuple[tuple[Load, ...], bool]:
 def judge(boot: Boot, shipped: Sequence[Module], companions: Sequence[str] = ()) -> Verdict:
     """Whether the kernel took every shipped module.
 
-    A module that answers as one without hardware passes; one that imports from such a module cannot be tried, as that
+    A module that answers as one that finds nothing to work with passes; one that imports from it cannot be tried, as it
     has not stayed. All else that was loaded, in-tree modules and `companions` (file names), must have been taken.
     """
     answers = {load.file: load for load in boot.loads}
@@ -52,9 +56,9 @@ def judge(boot: Boot, shipped: Sequence[Module], companions: Sequence[str] = ())
     told: list[str] = []
     for module in shipped:
         load = answers.pop(module.file, None)
-        if load is not None and _without_hardware(module.name, load):
+        if load is not None and _unequipped(module.name, load):
             absent.add(module.name)
-            told.append(f"{module.file}: {_named(load.errno)}, {NO_HARDWARE[module.name][1]}")
+            told.append(f"{module.file}: {_named(load.errno)}, {UNEQUIPPED[module.name][1]}")
         elif absent & set(module.depends):
             absent.add(module.name)
             told.append(f"{module.file} could not be tried without {', '.join(sorted(absent & set(module.depends)))}")
@@ -71,8 +75,8 @@ def judge(boot: Boot, shipped: Sequence[Module], companions: Sequence[str] = ())
     return Verdict(check=CheckName.BOOT, passed=True, reason=reason)
 
 
-def _without_hardware(name: str, load: Load) -> bool:
-    code, words = NO_HARDWARE.get(underscored(name), (0, ""))
+def _unequipped(name: str, load: Load) -> bool:
+    code, words = UNEQUIPPED.get(name, (0, ""))
     return code != 0 and load.errno == code and any(words in line for line in load.said)
 
 

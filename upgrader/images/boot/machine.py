@@ -45,7 +45,7 @@ def start(
         raise ConfigurationError("QEMU is not installed", details=str(error), resolution=_MISSING) from error
 
 
-def accelerator(image: Path) -> str:
+def accelerator(image: Path, *, device: Path = Path("/dev/kvm")) -> str:
     """KVM where a kernel really runs under it, emulation otherwise; asked once per boot of this machine.
 
     Opening /dev/kvm, or even making a machine, proves nothing: there are hosts that allow both and run no kernel.
@@ -53,7 +53,7 @@ def accelerator(image: Path) -> str:
     Raises:
         ConfigurationError: QEMU is not installed.
     """
-    if not Path("/dev/kvm").exists():
+    if not device.exists():
         return EMULATED
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     note = cache_root() / "boot" / f"accelerator-{boot}"

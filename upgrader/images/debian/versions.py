@@ -34,7 +34,7 @@ def satisfies(version: str, operator: str, wanted: str) -> bool:
 
 
 def _order(text: str) -> Order:
-    """Parts without digits and numbers in turn; a tilde sorts before the end, that before letters, these before the rest."""
+    """Parts without digits and numbers in turn; a tilde sorts before the end, then come letters, then the rest."""
     parts: list[tuple[int, ...]] = [
         (*(_letter(one) for one in letters), _END, int(number or 0)) for letters, number in _PARTS.findall(text)
     ]

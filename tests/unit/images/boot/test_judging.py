@@ -1,0 +1,143 @@
+import errno
+from textwrap import dedent
+
+import pytest
+
+from tests.support.kernel_modules import Sample
+from upgrader.core.driver_builds import CheckName, Verdict
+from upgrader.images.boot import Boot, Load, judge, loads_on
+from upgrader.images.modules import read_module
+
+NO_GPU = Load(file="nvidia.ko", errno=errno.ENODEV, said=("NVRM: No NVIDIA GPU found.", "nvlink unregistered"))
+
+
+def test_answers_are_read_from_a_console_with_what_was_printed_meanwhile():
+    console = dedent("""\
+        [    0.000000] Linux version 6.1.0-50-amd64
+        [    2.100000] boot-check: loading drm.ko
+        [    2.110000] boot-check: loaded drm.ko errno=0
+        [    2.120000] boot-check: loading nvidia.ko\r
+        [    2.130000] nvidia: loading out-of-tree module taints kernel.\r
+        [    2.140000] NVRM: No NVIDIA GPU found.
+        [    2.150000] boot-check: loaded nvidia.ko errno=19
+        [    2.160000] boot-check: end
+        [    2.170000] reboot: Power down
+    """)
+    said = ("nvidia: loading out-of-tree module taints kernel.", "NVRM: No NVIDIA GPU found.")
+    assert loads_on(console) == ((Load(file="drm.ko", errno=0), Load(file="nvidia.ko", errno=19, said=said)), True)
+
+
+def test_a_load_without_an_answer_is_told_as_such():
+    console = "[ 1.0] boot-check: loading a.ko\n[ 1.1] Kernel panic - not syncing: x\n"
+    assert loads_on(console) == ((Load(file="a.ko", errno=None, said=("Kernel panic - not syncing: x",)),), False)
+
+
+@pytest.mark.parametrize("console", ["", "garbage\0\x80", "boot-check: loaded a.ko errno=0\n"])
+def test_a_console_without_the_beginning_of_a_load_tells_of_none(console):
+    assert loads_on(console) == ((), False)
+
+
+def _boot(*loads, finished=True, overdue=False, console="last words\n"):
+    return Boot(
+        release="6.1.0-50-amd64",
+        accelerator="emulated",
+        loads=loads,
+        finished=finished,
+        overdue=overdue,
+        console=console,
+        seconds=4.25,
+    )
+
+
+@pytest.fixture
+def shipped(tmp_path):
+    """Modules by name; those of a dict depend on the named ones."""
+
+    def modules(**depends):
+        return [read_module(Sample(name=name, depends=needs).write(tmp_path)) for name, needs in depends.items()]
+
+    return modules
+
+
+def _verdict(passed, reason):
+    return Verdict(check=CheckName.BOOT, passed=passed, reason=reason)
+
+
+def test_a_module_that_is_taken_passes(shipped):
+    verdict = judge(_boot(Load(file="fakebridge.ko", errno=0)), shipped(fakebridge=()))
+    assert verdict == _verdict(passed=True, reason="fakebridge.ko loaded (6.1.0-50-amd64, emulated, 4.2 s)")
+
+
+def test_nvidia_without_a_gpu_passes_and_who_needs_it_cannot_be_tried(shipped):
+    modules = shipped(nvidia=("drm",), modeset=("nvidia",), drmpart=("modeset",))
+    unknown = [Load(file=f"{name}.ko", errno=errno.ENOENT) for name in ("modeset", "drmpart")]
+    verdict = judge(_boot(Load(file="drm.ko", errno=0), NO_GPU, *unknown), modules)
+    assert verdict == _verdict(
+        passed=True,
+        reason="nvidia.ko: ENODEV (No such device), No NVIDIA GPU found; modeset.ko could not be tried without nvidia;"
+        " drmpart.ko could not be tried without modeset (6.1.0-50-amd64, emulated, 4.2 s)",
+    )
+
+
+def test_peermem_without_the_network_driver_that_it_serves_passes(shipped):
+    words = "nvidia-peermem nv_mem_client_init:556 ERROR module compiled without IB peer memory symbols present"
+    load = Load(file="nvidia-peermem.ko", errno=errno.EINVAL, said=(words,))
+    assert judge(_boot(load), shipped(**{"nvidia-peermem": ()})).passed
+
+
+@pytest.mark.parametrize(
+    ("load", "reason"),
+    [
+        (
+            Load(file="nvidia.ko", errno=errno.ENODEV, said=("nothing known",)),
+            "nvidia.ko: ENODEV (No such device): nothing known",
+        ),
+        (
+            Load(file="nvidia.ko", errno=errno.EINVAL, said=NO_GPU.said),
+            "nvidia.ko: EINVAL (Invalid argument): nvlink unregistered",
+        ),
+        (Load(file="nvidia.ko", errno=errno.ENOEXEC), "nvidia.ko: ENOEXEC (Exec format error)"),
+        (Load(file="nvidia.ko", errno=errno.EKEYREJECTED), "nvidia.ko: EKEYREJECTED (Key was rejected by service)"),
+        (Load(file="nvidia.ko", errno=errno.EEXIST), "nvidia.ko: EEXIST (File exists)"),
+        (Load(file="other.ko", errno=0), "nvidia.ko was not reached"),
+    ],
+)
+def test_every_other_answer_fails(shipped, load, reason):
+    assert judge(_boot(load), shipped(nvidia=())) == _verdict(passed=False, reason=f"6.1.0-50-amd64: {reason}")
+
+
+def test_another_module_with_such_an_answer_fails(shipped):
+    load = Load(file="other.ko", errno=errno.ENODEV, said=NO_GPU.said)
+    assert judge(_boot(load), shipped(other=())).passed is False
+
+
+def test_modules_beside_the_shipped_ones_must_be_taken_or_be_there_already(shipped):
+    modules, own = shipped(a=()), Load(file="a.ko", errno=0)
+    assert judge(_boot(Load(file="drm.ko", errno=errno.EEXIST), own), modules).passed
+    refused = judge(_boot(Load(file="drm.ko", errno=errno.ENOENT), own), modules)
+    assert refused.reason == "6.1.0-50-amd64: drm.ko: ENOENT (No such file or directory)"
+    assert judge(_boot(own), modules, ["fakebridge.ko"]).reason == "6.1.0-50-amd64: fakebridge.ko was not loaded"
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"overdue": True}, "it did not end within 4 s (emulated); a.ko: the kernel did not answer\nlast words"),
+        (
+            {"console": "x\nKernel panic - not syncing: y\n"},
+            "the kernel panicked; a.ko: the kernel did not answer\nx\nKernel panic - not syncing: y",
+        ),
+        (
+            {"console": " \n"},
+            "the machine ended before its list did; a.ko: the kernel did not answer\nthe console stayed empty",
+        ),
+    ],
+)
+def test_a_machine_that_did_not_finish_fails_with_its_last_lines(shipped, facts, reason):
+    boot = _boot(Load(file="a.ko", errno=None), finished=False, **facts)
+    assert judge(boot, shipped(a=())) == _verdict(passed=False, reason=f"6.1.0-50-amd64: {reason}")
+
+
+def test_a_machine_that_ends_after_the_last_answer_and_before_its_end_fails(shipped):
+    boot = _boot(Load(file="a.ko", errno=0), finished=False)
+    assert judge(boot, shipped(a=())).passed is False

@@ -1,0 +1,116 @@
+import pytest
+
+from tests.support.kernel_modules import Sample
+from tests.support.signing_keys import make_key
+from upgrader.core.driver_builds import CheckName, Verdict
+from upgrader.core.errors import ConfigurationError
+from upgrader.images.modules import ModuleUnreadableError, SigningKey, open_key, read_module, sign
+from upgrader.images.modules.signing import PASSPHRASE, check_signatures
+from upgrader.images.modules.trailer import with_signature
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("keys")
+    return {name: make_key(folder, name) for name in ("ours", "theirs")}
+
+
+@pytest.fixture
+def module(tmp_path):
+    return Sample(version="1.0").write(tmp_path)
+
+
+def _verdict(passed, reason):
+    return Verdict(check=CheckName.SIGNATURE, passed=passed, reason=reason)
+
+
+def test_a_signed_module_is_verified_with_the_certificate_and_is_otherwise_as_before(keys, module):
+    plain, before = module.read_bytes(), read_module(module)
+    key = open_key(*keys["ours"])
+    assert key == SigningKey(key=keys["ours"][0], certificate=keys["ours"][1])
+    sign(module, key)
+    after = read_module(module)
+    assert after.signature.content == len(plain)
+    assert module.read_bytes().startswith(plain)
+    assert (after.versions, after.exports) == (before.versions, before.exports)
+    verdict = check_signatures([module], keys["ours"][1])
+    assert verdict == _verdict(passed=True, reason="1 modules signed by the key of ours.pem")
+
+
+def test_signing_twice_gives_the_same_bytes(keys, module, tmp_path):
+    (tmp_path / "other").mkdir()
+    other = Sample(version="1.0").write(tmp_path / "other")
+    key = open_key(*keys["ours"])
+    sign(module, key)
+    sign(other, key)
+    once = module.read_bytes()
+    assert other.read_bytes() == once
+    sign(module, key)
+    assert module.read_bytes() == once
+
+
+def test_a_signature_of_another_key_is_replaced(keys, module):
+    sign(module, open_key(*keys["theirs"]))
+    assert check_signatures([module], keys["ours"][1]).passed is False
+    sign(module, open_key(*keys["ours"]))
+    assert check_signatures([module], keys["ours"][1]).passed is True
+
+
+def test_what_is_unsigned_changed_or_of_another_key_is_refused(keys, module, tmp_path):
+    ours, theirs = keys["ours"][1], keys["theirs"][1]
+    assert check_signatures([module], ours) == _verdict(passed=False, reason="sample.ko is not signed")
+    sign(module, open_key(*keys["ours"]))
+    changed = "sample.ko carries a signature of another key, or was changed after it"
+    assert check_signatures([module], theirs) == _verdict(passed=False, reason=changed)
+    data = bytearray(module.read_bytes())
+    data[200] ^= 1
+    module.write_bytes(bytes(data))
+    assert check_signatures([module], ours) == _verdict(passed=False, reason=changed)
+    module.write_bytes(with_signature(Sample().encoded(), b"no message"))
+    assert check_signatures([module], ours) == _verdict(passed=False, reason=changed)
+
+
+def test_without_a_certificate_nothing_is_claimed(module):
+    reason = "no key is configured: kernels that enforce signatures refuse these modules"
+    assert check_signatures([module], None) == _verdict(passed=None, reason=reason)
+
+
+def test_a_key_that_is_none_is_refused_before_anything_is_built(keys, tmp_path):
+    text = tmp_path / "text"
+    text.write_text("no key\n")
+    ours, theirs = keys["ours"], keys["theirs"]
+    for key, certificate, said in [
+        (text, ours[1], "text is no private key that can be read"),
+        (tmp_path / "absent", ours[1], "absent is no private key"),
+        (ours[1], ours[1], "ours.pem is no private key"),
+        (ours[0], text, "text is no X.509 certificate"),
+        (ours[0], theirs[1], "theirs.pem is the certificate of another key than"),
+    ]:
+        with pytest.raises(ConfigurationError, match=said):
+            open_key(key, certificate)
+    with pytest.raises(ConfigurationError, match="md5"):
+        open_key(*ours, "md5")
+    with pytest.raises(ConfigurationError, match=r"text is no X\.509 certificate"):
+        check_signatures([], text)
+
+
+def test_a_key_that_signs_differently_each_time_is_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match="no RSA key"):
+        open_key(*make_key(tmp_path, kind="ec"))
+
+
+def test_an_encrypted_key_is_opened_with_its_passphrase_from_the_environment(tmp_path, module, monkeypatch):
+    key, certificate = make_key(tmp_path, passphrase="open sesame")  # noqa: S106 - of a key of this test
+    with pytest.raises(ConfigurationError, match=PASSPHRASE):
+        open_key(key, certificate)
+    monkeypatch.setenv(PASSPHRASE, "open sesame")
+    sign(module, open_key(key, certificate))
+    assert check_signatures([module], certificate).passed
+
+
+def test_what_cannot_be_read_is_not_signed_over(keys, tmp_path):
+    path = tmp_path / "x.ko"
+    path.write_bytes(b"\x00" * 4 + b"~Module signature appended~\n")
+    with pytest.raises(ModuleUnreadableError, match="cut off"):
+        sign(path, open_key(*keys["ours"]))
+    assert path.read_bytes() == b"\x00" * 4 + b"~Module signature appended~\n"
