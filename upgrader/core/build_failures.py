@@ -20,11 +20,11 @@ _MARKS: _Marks = (
     (FailureClass.TRANSIENT, re.compile(r"No space left on device|Disk quota exceeded")),
     (
         FailureClass.TRANSIENT,
-        re.compile(r"virtual memory exhausted|out of memory|[Cc]annot allocate memory|std::bad_alloc"),
+        re.compile(r"memory exhausted|out of memory|[Cc]annot allocate memory|std::bad_alloc"),
     ),
     (
         FailureClass.TRANSIENT,
-        re.compile(r"Killed signal terminated program|^Killed$|: Killed$|internal compiler error"),
+        re.compile(r"Killed signal terminated program|^Killed$|: Killed$"),
     ),
     (FailureClass.TRANSIENT, re.compile(r"Resource temporarily unavailable|Input/output error|Too many open files")),
     (FailureClass.UNSUPPORTED, re.compile(r"The kernel you are installing for is a PREEMPT_RT kernel!")),
@@ -32,12 +32,12 @@ _MARKS: _Marks = (
     (FailureClass.TOOLCHAIN_MISSING, re.compile(r"Unable to locate the compiler|Failed CC (?:sanity|version) check")),
     (
         FailureClass.HEADERS_MISSING,
-        re.compile(r"^make(?:\[\d+\])?: \*\*\* \S*/(?:lib/modules|usr/src)/\S+: No such file"),
+        re.compile(r"^make(?:\[\d+\])?: \*\*\* /(?:lib/modules|usr/src)/\S+: No such file"),
     ),
     (FailureClass.HEADERS_MISSING, re.compile(r"/(?:usr/src/linux-|lib/modules/)\S+: No such file or directory")),
     (
         FailureClass.HEADERS_MISSING,
-        re.compile(r"Kernel configuration is invalid|unable to find the kernel source tree"),
+        re.compile(r"Kernel configuration is invalid|find the kernel source tree"),
     ),
 )
 

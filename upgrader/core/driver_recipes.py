@@ -1,4 +1,4 @@
-"""What a recipe says: which source becomes which modules, and what belongs with them. A value, checked as it is made."""
+"""What a recipe says: which source becomes which modules, and what belongs with them. Checked as it is made."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -121,7 +121,7 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return tuple(one.name for one in self.modules if one.name in taken)
 
     def arguments(self, *, kernel: str, modules: Sequence[str]) -> tuple[str, ...]:
-        """make's arguments with the placeholders filled in."""
+        """The arguments of make, with the placeholders filled in."""
         values: Mapping[str, str] = {"kernel": kernel, "modules": " ".join(modules)}
         return tuple(_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in self.make)
 

@@ -24,9 +24,10 @@ PROGRAMS = ("modules", "shared")
 """Folders of driver-images/ that every image with modules gets its programs from."""
 
 COMMANDS = (
-    "cat chmod chroot cp cut date dmesg find grep head insmod ln ls mkdir mknod mv printf rm rmmod sed sh sha256sum"
-    " sleep sort stat sync tail tr wc"
-).split()
+    *("cat", "chmod", "chroot", "cp", "cut", "date", "dmesg", "find", "grep", "head", "insmod", "ln", "ls", "mkdir"),
+    *("mknod", "mv", "printf", "rm", "rmmod", "sed", "sh", "sha256sum", "sleep", "sort", "stat", "sync", "tail", "tr"),
+    "wc",
+)
 """Of busybox, for these programs; a test checks that they suffice."""
 
 _TRIPLETS = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
@@ -79,11 +80,14 @@ def assemble(
     base: Path,
     layout: Path,
 ) -> Layout:
-    """Make the image; the same parts give the same digest.
+    """Make the image of a definition; the same parts give the same digest.
 
     Args:
+        definition: what it is, and what its manifest names.
+        recipe: in driver-images/, beside the programs.
         modules: in load order, as they are shipped.
         files: the tree of `lay_files`; may be missing.
+        verdicts: of the checks that were made of these modules and files.
         base: the toolchain's tree, which busybox is taken from.
         layout: a folder that does not exist yet.
 
@@ -95,14 +99,10 @@ def assemble(
         context = Path(place) / "context"
         context.mkdir()
         manifest = _fill(context / "rootfs", definition, recipe, modules, files, verdicts, base)
+        labels = _labels(manifest, definition)
         storage = open_storage(Path(place) / "storage")
         try:
-            storage.make(
-                context=context,
-                file=root / "modules/Containerfile",
-                layout=layout,
-                labels=_labels(manifest, definition),
-            )
+            storage.make(context=context, file=root / "modules/Containerfile", layout=layout, labels=labels)
         finally:
             run(storage.command("rm", "--all"), timeout=_SECONDS, check=False)
     return Layout(layout)
@@ -161,8 +161,9 @@ def take_modules(layout: Layout, target: Path) -> tuple[Path, ...]:
     """
     target.mkdir(parents=True)
     for layer in layout.blobs[:-1]:
-        words = ["tar", "--extract", "--no-same-owner", "--file", layout.path(layer), "--directory", target]
-        run([*words, *_compression(layer.media_type), "--wildcards", "driver/*"], timeout=_SECONDS)
+        words: list[str | Path] = ["tar", "--extract", "--no-same-owner", *_compression(layer.media_type)]
+        words += ["--file", layout.path(layer), "--directory", target, "--wildcards", "driver/*"]
+        run(words, timeout=_SECONDS)
     found = tuple(sorted((target / "driver/lib/modules").glob("*/updates/*.ko")))
     if not found:
         raise ConfigurationError(f"{layout.folder} is no image of a driver with modules")

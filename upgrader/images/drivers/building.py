@@ -78,9 +78,7 @@ class Workshop:
         """
         key = definition.key
         work = self._places.cache / "work" / key
-        with locked(
-            work.with_name(f".{key}.lock"), lambda: self._say(definition, "another build of the same is waited for")
-        ):
+        with locked(work.with_name(f".{key}.lock"), lambda: self._say(definition, "waiting for another build of it")):
             known = self.known(definition)
             if known is not None:
                 return known
@@ -205,9 +203,8 @@ class Workshop:
 def _first_failed(verdicts: tuple[Verdict, ...]) -> Broken | None:
     for one in verdicts:
         if one.passed is False:
-            symbol = one.symbols[0] if one.symbols else ""
             kind = _CLASSES.get(one.check, FailureClass.COMPILE)
-            return Broken(
-                failure=Failure(kind=kind, first_error=one.reason.partition("\n")[0], symbol=symbol), log=one.reason
-            )
+            symbol = one.symbols[0] if one.symbols else ""
+            failure = Failure(kind=kind, first_error=one.reason.partition("\n")[0], symbol=symbol)
+            return Broken(failure=failure, log=one.reason)
     return None

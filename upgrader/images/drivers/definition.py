@@ -1,4 +1,4 @@
-"""Everything that an image is made of, pinned before anything is built: SLSA's build definition. Its key is the image's.
+"""Everything that an image is made of, pinned before anything is built: a build definition, as SLSA calls it.
 
 It can be written to a file and built elsewhere, from nothing but a package store and a checkout.
 """
@@ -20,7 +20,7 @@ ASSEMBLY = "1"
 
 
 class Definition(Struct, frozen=True, kw_only=True):
-    """One image before it is built. `modules` are in load order; `signer` is the SHA-256 of the key modules are signed with.
+    """One image before it is built. `modules` are in load order; `signer` is the SHA-256 of the key that signs them.
 
     `source` is empty where the source lies in the recipe's folder; `key` is over the identity and `inputs`.
     """

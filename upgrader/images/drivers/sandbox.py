@@ -36,11 +36,18 @@ class Sandbox(Struct, frozen=True, kw_only=True):
         """
         layers = [str(path.absolute()) for path in self.layers]
         if any(sign in path for path in layers for sign in ":,\\"):
-            raise ConfigurationError(
-                f"a colon, comma or backslash in {layers[0]!r}", resolution="Use a plainer folder."
-            )
+            raise ConfigurationError(f"a path in {layers} cannot be mounted", resolution="Use a folder without `:,\\`.")
         with _script() as script, tempfile.TemporaryDirectory(prefix="upgrader-root-") as root:
-            command = ["unshare", *_NAMESPACES, "sh", script, root, ":".join(layers), self.build, self.tokens]
+            command: list[str | Path] = [
+                "unshare",
+                *_NAMESPACES,
+                "sh",
+                script,
+                root,
+                ":".join(layers),
+                self.build,
+                self.tokens,
+            ]
             return run([*command, str(self.memory_mib << 20), *words], timeout=timeout, check=False)
 
     def own(self) -> None:

@@ -7,7 +7,7 @@ https://github.com/opencontainers/image-spec/blob/main/image-layout.md
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -35,7 +35,7 @@ class Record(Struct, frozen=True, kw_only=True):
 
 
 class _Entry(Descriptor, frozen=True, kw_only=True):
-    annotations: dict[str, str] = {}
+    annotations: Mapping[str, str] = {}
 
 
 class _Index(Struct, frozen=True, kw_only=True, rename="camel"):

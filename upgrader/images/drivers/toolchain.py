@@ -18,19 +18,9 @@ from upgrader.images.debian.values import Package
 from upgrader.process import run
 
 TOOLS = (
-    "bash",
-    "busybox-static",
-    "coreutils",
-    "dash",
-    "diffutils",
-    "findutils",
-    "grep",
-    "make",
-    "mawk",
-    "patch",
-    "perl-base",
+    *("bash", "busybox-static", "coreutils", "dash", "diffutils", "findutils", "grep", "make", "mawk", "patch"),
+    *("perl-base", "sed", "xz-utils"),
 )
-MORE_TOOLS = ("sed", "xz-utils")
 BUILD = "build"
 """Where the source lies inside."""
 
@@ -42,7 +32,7 @@ _LINE = re.compile(r"'[^']+' (?P<name>[a-z0-9+.-]+)_\S+ \d+ SHA256:(?P<sha256>[0
 
 
 class Toolchain(Struct, frozen=True, kw_only=True):
-    """A compiler of a distribution with all packages that it needs, pinned; the programs of the image come from it too."""
+    """A compiler of a distribution with all that it needs, pinned; the programs of the image come from it too."""
 
     os: str
     compiler: str
@@ -69,7 +59,7 @@ def resolve(apt: Apt, os: str, compiler: str, kbuild: Sequence[str]) -> Toolchai
         MissingPackageError: the archive has no such compiler, or not all that it needs.
         UntrustedArchiveError: apt names a package that its verified lists do not have.
     """
-    wanted = [names.package(one) for one in (compiler, *kbuild, *TOOLS, *MORE_TOOLS)]
+    wanted = [names.package(one) for one in (compiler, *kbuild, *TOOLS)]
     settings = apt.folder / "apt.conf"
     words = ["apt-get", f"--config-file={settings}", *_PRINTING, "install", *wanted]
     asked = run(words, timeout=_SECONDS, env=ENGLISH, check=False)
