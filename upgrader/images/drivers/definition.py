@@ -52,7 +52,7 @@ def define(
     kernel: Kernel,
     discovery: Discovery,
     toolchain: Toolchain,
-    scripts: Input,
+    programs: Input,
     modules: Sequence[str] = (),
     signer: str = "",
 ) -> Definition:
@@ -81,7 +81,7 @@ def define(
         toolchain=toolchain,
         source=source,
         user_space=beside,
-        inputs=tuple(sorted([*own, recipe.input, scripts, *toolchain.inputs, *options])),
+        inputs=tuple(sorted([*own, recipe.input, programs, *toolchain.inputs, *options])),
         signer=signer,
     )
 
