@@ -28,6 +28,7 @@ from upgrader.images.modules.verify import verify_modules
 from upgrader.process import ProgramFailedError
 from upgrader.process.places import Progress, locked, write_whole
 
+_BOOT_MIB = 1024
 _CLASSES = {
     CheckName.CRC: FailureClass.CRC,
     CheckName.VERMAGIC: FailureClass.VERMAGIC,
@@ -67,6 +68,7 @@ class Workshop:
         self._remembered = Remembered(shelf.folder)
         self._progress = progress
         self._signer = signer
+        self._budget = budget
         self._trees = Trees(places.cache / "trees", packages, progress)
         self._compiler = Compiler(self._trees, packages, budget)
 
@@ -181,7 +183,9 @@ class Workshop:
         kernel = definition.kernel
         self._say(definition, "booting its kernel")
         tree = self._trees.tree(f"kernel-{kernel.release}", kernel.image)
-        verdict, _ = boot.boot_modules(boot.find_kernel(tree, kernel.release), take_modules(layout, work))
+        modules = take_modules(layout, work)
+        with self._budget.share(_BOOT_MIB):  # emulation takes a whole core
+            verdict, _ = boot.boot_modules(boot.find_kernel(tree, kernel.release), modules)
         return verdict
 
     def _red(self, definition: Definition, broken: Broken, seconds: float) -> CellResult:

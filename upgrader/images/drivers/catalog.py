@@ -14,7 +14,7 @@ from upgrader.images.debian.archives import Archives
 from upgrader.images.debian.discovery import News, carried, discover, news
 from upgrader.images.debian.errors import MissingPackageError
 from upgrader.images.debian.store import PackageStore
-from upgrader.images.debian.values import Discovery, Kernel
+from upgrader.images.debian.values import Discovery, Kernel, code_name
 from upgrader.images.debian.versions import sort_key, upstream
 from upgrader.images.drivers import toolchain
 from upgrader.images.drivers.assembly import programs_input
@@ -59,8 +59,9 @@ class Catalog(Struct, frozen=True, kw_only=True):
         if recipe.recipe.version:
             return (recipe.recipe.version,)
         name = recipe.recipe.package
-        of_os = (one for one in self.discovery.packages if one.name == name and any(_of(os, each) for each in one.suites))
-        return tuple(sorted({upstream(one.version) for one in of_os}, key=sort_key))
+        named = (one for one in self.discovery.packages if one.name == name)
+        found = {upstream(one.version) for one in named if os in map(code_name, one.suites)}
+        return tuple(sorted(found, key=sort_key))
 
     def save(self, folder: Path) -> None:
         """Keep it for `load`."""
@@ -92,7 +93,7 @@ def look(
     folder: Path,
     progress: Progress,
 ) -> tuple[Catalog, News]:
-    """Ask the archives, keep the answer in `folder`, and say what is new. What they lost stays if its packages are held.
+    """Ask the archives, keep the answer in `folder`, and say what is new. What they lost stays while its packages do.
 
     Raises:
         UntrustedArchiveError, UnreachableArchiveError: as they say; nothing is decided then.
@@ -186,7 +187,3 @@ class Cells:
             modules=modules,
             signer=self._signer,
         )
-
-
-def _of(os: str, suite: str) -> bool:
-    return suite.partition("-")[0] == os

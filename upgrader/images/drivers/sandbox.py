@@ -16,6 +16,9 @@ from upgrader.core.errors import ConfigurationError
 from upgrader.process import Finished, run
 
 BUILD_USER = 65534
+_DIE_WITH_US = ("setpriv", "--pdeathsig", "KILL")
+"""However we end, nobody goes on compiling: the first process of the sandbox dies with us, and all others with it."""
+
 _NAMESPACES = ("--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child=SIGKILL")
 
 
