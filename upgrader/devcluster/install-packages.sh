@@ -4,15 +4,18 @@
 set -eu
 
 packages=(
-  busybox-static             # the boxes' sandbox image
+  busybox-static             # the boxes' sandbox image, the boot checks' archives
   buildah                    # builds the images
   containerd                 # in every box, with runc
   containernetworking-plugins
+  gcc                        # the first process of a boot check, linked statically with libc6-dev
   iproute2
   iptables                   # used by the CNI plugins
+  libc6-dev
   mmdebstrap                 # base image from the machine's own archive
   mount
   openssl                    # the cluster's certificates
+  qemu-system-x86            # boot checks of driver images
   runc
   util-linux                 # unshare, nsenter
 )

@@ -5,7 +5,6 @@ from upgrader.images.boot.check import (
     ENFORCE_SIGNATURES,
     boot_modules,
     find_kernel,
-    unpack_kernel,
 )
 from upgrader.images.boot.judging import judge, loads_on
 from upgrader.images.boot.values import Boot, BootKernel, Load
@@ -20,5 +19,4 @@ __all__ = [
     "find_kernel",
     "judge",
     "loads_on",
-    "unpack_kernel",
 ]

@@ -10,7 +10,6 @@ from upgrader.images.boot import machine
 from upgrader.images.boot.initramfs import pack, plan_loading
 from upgrader.images.boot.judging import judge, loads_on
 from upgrader.images.boot.values import Boot, BootKernel
-from upgrader.process import run
 
 BOOT_SECONDS = 120.0
 """An emulated boot takes 5 s on an idle machine; this is for one that is very busy."""
@@ -18,20 +17,9 @@ BOOT_SECONDS = 120.0
 ENFORCE_SIGNATURES = "module.sig_enforce=1"
 """Argument of the kernel under which it refuses unsigned modules, as under Secure Boot."""
 
-_UNPACK_SECONDS = 300.0
-
-
-def unpack_kernel(package: Path, target: Path) -> None:
-    """Unpack a linux-image package into a folder; it is not installed.
-
-    Raises:
-        ProcessError: it is no package, or the disk is full.
-    """
-    run(["dpkg-deb", "--extract", package, target], timeout=_UNPACK_SECONDS)
-
 
 def find_kernel(tree: Path, release: str) -> BootKernel:
-    """The kernel of an unpacked linux-image package, of Debian 12 or 13.
+    """The kernel of unpacked linux-image packages (nothing is installed), of Debian 12 or 13.
 
     Raises:
         ConfigurationError: it is not there.

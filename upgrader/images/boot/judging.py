@@ -100,7 +100,8 @@ def _failed(boot: Boot, wrong: Sequence[str]) -> Verdict:
 def _ending(boot: Boot) -> str:
     if boot.overdue:
         return f"it did not end within {boot.seconds:.0f} s ({boot.accelerator})"
-    return "the kernel panicked" if "Kernel panic" in boot.console else "the machine ended before its list did"
+    panic = next((line for line in boot.console.splitlines() if "Kernel panic" in line), "")
+    return _TIME.sub("", panic.strip()) or "the machine ended before its list did"
 
 
 def _named(code: int | None) -> str:

@@ -18,8 +18,8 @@ from upgrader.images.modules.elf import (
 from upgrader.images.modules.trailer import find_signature
 from upgrader.images.modules.values import Export, Module, underscored
 
-BYTES_AT_MOST = 1 << 30
-"""The largest module that is known has 0.2 GB, with all that a debugger wants."""
+BYTES_AT_MOST = 1 << 29
+"""The largest module that is known, nvidia.ko with all that a debugger wants, has 0.2 GB."""
 
 INFO_AT_MOST = 1 << 20
 PLACED_BY_LOADER = frozenset({"_GLOBAL_OFFSET_TABLE_"})

@@ -124,8 +124,8 @@ def test_modules_beside_the_shipped_ones_must_be_taken_or_be_there_already(shipp
     [
         ({"overdue": True}, "it did not end within 4 s (emulated); a.ko: the kernel did not answer\nlast words"),
         (
-            {"console": "x\nKernel panic - not syncing: y\n"},
-            "the kernel panicked; a.ko: the kernel did not answer\nx\nKernel panic - not syncing: y",
+            {"console": "[ 1.9] Kernel panic - y\n<TASK>"},
+            "Kernel panic - y; a.ko: the kernel did not answer\n[ 1.9] Kernel panic - y\n<TASK>",
         ),
         (
             {"console": " \n"},

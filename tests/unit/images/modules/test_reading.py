@@ -95,6 +95,12 @@ def test_a_damaged_signature_is_said(end):
         find_signature(WHOLE.encoded() * (end != MARK) + end)
 
 
+def _larger_than_the_file(data):
+    """The second section (the first has no contents) says that it has as many bytes as the number can hold."""
+    size = int.from_bytes(data[40:48], "little") + 64 + 32
+    return data[:size] + b"\xff" * 8 + data[size + 8 :]
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [
@@ -103,9 +109,10 @@ def test_a_damaged_signature_is_said(end):
         (b"\x7fELF" + bytes([2, 2, 1]) + bytes(57), "64-bit little-endian"),
         (b"\x7fELF" + bytes([1, 1, 1]) + bytes(57), "64-bit little-endian"),
         (Sample().encoded()[:-1], "damaged or cut off"),
+        (_larger_than_the_file(Sample().encoded()), "a section lies outside of the file"),
         (Sample().encoded().replace(b"vermagic=", b"nothing==", 1), "no kernel module"),
     ],
-    ids=["empty", "a script", "big-endian", "32 bit", "cut off", "no vermagic"],
+    ids=["empty", "a script", "big-endian", "32 bit", "cut off", "a size that is not true", "no vermagic"],
 )
 def test_what_is_no_module_is_refused_with_a_sentence(tmp_path, data, said):
     path = tmp_path / "x.ko"

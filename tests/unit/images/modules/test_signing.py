@@ -7,6 +7,7 @@ from upgrader.core.errors import ConfigurationError
 from upgrader.images.modules import ModuleUnreadableError, SigningKey, open_key, read_module, sign
 from upgrader.images.modules.signing import PASSPHRASE, check_signatures
 from upgrader.images.modules.trailer import with_signature
+from upgrader.process import run
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +69,16 @@ def test_what_is_unsigned_changed_or_of_another_key_is_refused(keys, module, tmp
     assert check_signatures([module], ours) == _verdict(passed=False, reason=changed)
     module.write_bytes(with_signature(Sample().encoded(), b"no message"))
     assert check_signatures([module], ours) == _verdict(passed=False, reason=changed)
+
+
+def test_a_signature_does_not_vouch_for_itself_by_the_certificate_that_it_carries(keys, module, tmp_path):
+    key, certificate = keys["theirs"]
+    who = ["-md", "sha256", "-signer", certificate, "-inkey", key, "-outform", "DER"]
+    carried = tmp_path / "message"
+    run(["openssl", "cms", "-sign", "-binary", *who, "-in", module, "-out", carried], timeout=60)
+    module.write_bytes(with_signature(module.read_bytes(), carried.read_bytes()))
+    assert check_signatures([module], certificate).passed is True
+    assert check_signatures([module], keys["ours"][1]).passed is False
 
 
 def test_without_a_certificate_nothing_is_claimed(module):
