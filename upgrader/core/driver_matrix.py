@@ -93,10 +93,16 @@ class CellState(StrEnum):
     GREEN = "green"
     RED = "red"
     UNCHANGED = "unchanged"
+    MISSING = "missing"
+    """Not built, and nothing is known against it."""
 
 
 class CellResult(Struct, frozen=True, kw_only=True):
-    """A cell and what became of it; `alternatives` are drivers that are known to build for its kernel."""
+    """A cell and what became of it.
+
+    `alternatives` are drivers that are known to build for the kernel of a red one; `image` is `name@sha256:...` where
+    it was pushed.
+    """
 
     identity: Identity
     state: CellState
@@ -106,6 +112,7 @@ class CellResult(Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     verdicts: tuple[Verdict, ...] = ()
     alternatives: tuple[str, ...] = ()
+    image: str = ""
 
 
 def cells(

@@ -17,9 +17,9 @@ from upgrader.images.drivers.recipes import RecipeFolder
 from upgrader.images.drivers.trees import make_root, unpack
 from upgrader.images.layout import Layout
 from upgrader.images.product import busybox_tree
+from upgrader.images.trust import BUILD_KEY
 from upgrader.process import run
 
-BUILD_KEY = "gpu-upgrader.io/build-key"
 PROGRAMS = ("modules", "shared")
 """Folders of driver-images/ that every image with modules gets its programs from."""
 
@@ -152,18 +152,27 @@ def _labels(manifest: DriverManifest, definition: Definition) -> list[tuple[str,
     ]
 
 
-def take_modules(layout: Layout, target: Path) -> tuple[Path, ...]:
-    """The modules of an image as they are shipped, from its layer; in no order.
+def unpack_driver(layout: Layout, target: Path) -> None:
+    """/driver of an image, as it is shipped, into a folder that does not exist yet.
 
     Raises:
-        ConfigurationError: the image holds none.
-        ProcessError: a layer cannot be read.
+        ProcessError: a layer cannot be read, or has none of it.
     """
     target.mkdir(parents=True)
     for layer in layout.blobs[:-1]:
         words: list[str | Path] = ["tar", "--extract", "--no-same-owner", *_compression(layer.media_type)]
         words += ["--file", layout.path(layer), "--directory", target, "--wildcards", "driver/*"]
         run(words, timeout=_SECONDS)
+
+
+def take_modules(layout: Layout, target: Path) -> tuple[Path, ...]:
+    """The modules of an image as they are shipped, in no order.
+
+    Raises:
+        ConfigurationError: the image holds none.
+        ProcessError: as `unpack_driver`.
+    """
+    unpack_driver(layout, target)
     found = tuple(sorted((target / "driver/lib/modules").glob("*/updates/*.ko")))
     if not found:
         raise ConfigurationError(f"{layout.folder} is no image of a driver with modules")

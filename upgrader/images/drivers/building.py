@@ -95,15 +95,7 @@ class Workshop:
 
     def known(self, definition: Definition) -> CellResult | None:
         """What became of this very definition before; None where it is to be built."""
-        if (record := self._shelf.record(definition.key)) is not None:
-            return CellResult(
-                identity=record.identity,
-                state=CellState.UNCHANGED,
-                digest=record.digest,
-                build_key=record.build_key,
-                verdicts=record.verdicts,
-            )
-        return self._remembered.find(definition.key)
+        return self._shelf.result(definition.key) or self._remembered.find(definition.key)
 
     def _new(self, definition: Definition, recipe: RecipeFolder, work: Path) -> CellResult:
         started = time.monotonic()

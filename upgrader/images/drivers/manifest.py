@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.core.driver_builds import CheckName, Input, Verdict
+from upgrader.core.errors import ConfigurationError
 from upgrader.images.drivers.definition import Definition
 from upgrader.images.modules.reading import read_module
 
@@ -78,6 +79,18 @@ def shipped(path: Path, file: str) -> ShippedModule:
 def encoded(manifest: DriverManifest) -> bytes:
     """As JSON with one fact on a line, for shells."""
     return msgspec.json.format(msgspec.json.encode(manifest)) + b"\n"
+
+
+def read_manifest(path: Path) -> DriverManifest:
+    """The manifest of an unpacked image.
+
+    Raises:
+        ConfigurationError: there is none, or it says something else.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=DriverManifest)
+    except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise ConfigurationError("this is no image of a driver with modules", details=str(error)) from error
 
 
 def load_order(manifest: DriverManifest) -> str:

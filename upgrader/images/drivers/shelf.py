@@ -14,10 +14,10 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.core.driver_builds import Identity, Verdict
-from upgrader.core.driver_matrix import CellResult
+from upgrader.core.driver_matrix import CellResult, CellState
 from upgrader.core.errors import ConfigurationError
-from upgrader.images.drivers.assembly import BUILD_KEY
 from upgrader.images.layout import Descriptor, Layout
+from upgrader.images.trust import BUILD_KEY
 from upgrader.process.places import locked, write_whole
 
 REF_NAME = "org.opencontainers.image.ref.name"
@@ -57,6 +57,19 @@ class Shelf:
         except FileNotFoundError:
             return None
         return record if any(one.digest == record.digest for one in self._index().manifests) else None
+
+    def result(self, key: str) -> CellResult | None:
+        """A record as the result of a cell."""
+        record = self.record(key)
+        if record is None:
+            return None
+        return CellResult(
+            identity=record.identity,
+            state=CellState.UNCHANGED,
+            digest=record.digest,
+            build_key=record.build_key,
+            verdicts=record.verdicts,
+        )
 
     def records(self) -> tuple[Record, ...]:
         """All images that are here."""
