@@ -82,9 +82,10 @@ def _grouped(command: Command, chosen: Mapping[str, Callable[[Command], Command]
         given = {name: values.pop(name) for name in chosen}
         return command(*args, given=given, **values)
 
+    offered: Command = gathered
     for option in reversed(list(chosen.values())):
-        gathered = option(gathered)
-    return gathered
+        offered = option(offered)
+    return offered
 
 
 def open_site(given: Mapping[str, Any]) -> "Site":
