@@ -16,6 +16,7 @@ from upgrader.cli import (
     diagnosing,
     exits,
     following,
+    imaging,
     operating,
     planning,
     simulating,
@@ -73,7 +74,7 @@ def program(context: click.Context, kubeconfig: str | None, context_name: str | 
         context.obj = Session(kubeconfig=kubeconfig, context=context_name, namespace=namespace)
 
 
-for module in (planning, following, steering, checkpointing, diagnosing, operating, simulating, developing):
+for module in (planning, following, steering, checkpointing, diagnosing, operating, imaging, simulating, developing):
     for command in module.COMMANDS:
         program.add_command(command)
 

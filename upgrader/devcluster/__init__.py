@@ -1,6 +1,6 @@
 """The embedded cluster: a real Kubernetes in network namespaces of its own, from nothing and leaving nothing."""
 
-from upgrader.devcluster.binaries import build_all, kubelet
+from upgrader.devcluster.binaries import build_all, cosign, kubelet
 from upgrader.devcluster.box_node import BoxNode
 from upgrader.devcluster.cluster import Cluster
 from upgrader.devcluster.kwok_node import KwokNode
@@ -20,6 +20,7 @@ __all__ = [
     "Status",
     "Taint",
     "build_all",
+    "cosign",
     "down",
     "kubelet",
     "load",

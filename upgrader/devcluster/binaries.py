@@ -21,6 +21,7 @@ BUILD_SECONDS = 3600.0
 _MODULES = Path(__file__).parent / "gomod"
 _RECIPE = b"static, trimpath 1"
 _REPORT_SECONDS = 10.0
+_PACKED = ("kubelet", "cosign")
 
 
 def kubelet(version: str, progress: Progress) -> Path:
@@ -29,6 +30,11 @@ def kubelet(version: str, progress: Progress) -> Path:
         return binary(versions.kubelet(version), progress)
     except ValueError as error:
         raise DevClusterError(f"kubelet {version} cannot be had", details=str(error)) from error
+
+
+def cosign(progress: Progress) -> Path:
+    """cosign, a static program that runs in any image."""
+    return binary(versions.COSIGN_TOOL, progress)
 
 
 def build_all(progress: Progress) -> list[Path]:
@@ -66,8 +72,8 @@ def _key(tool: Tool) -> str:
 
 
 def _elsewhere(tool: Tool) -> Path | None:
-    # a kubelet is packed into images and boxes, so one of the machine's distribution (not static) is of no use
-    if tool.name == "kubelet":
+    # what is packed into images and boxes must be static, which one of the machine's distribution is not
+    if tool.name in _PACKED:
         return None
     assets = os.environ.get("KUBEBUILDER_ASSETS", "")
     for folder in (assets, os.environ.get("PATH", "")):
@@ -79,7 +85,7 @@ def _elsewhere(tool: Tool) -> Path | None:
 
 def _is(tool: Tool, candidate: Path) -> bool:
     try:
-        said = run([candidate, "--version"], timeout=30).text
+        said = run([candidate, tool.asked], timeout=30).text
     except (ProgramFailedError, ProgramMissingError):
         return False  # another program of this name
     return re.search(rf"{re.escape(tool.shown)}(?![\w.+-])", said) is not None
@@ -110,8 +116,8 @@ def _build(tool: Tool, target: Path, progress: Progress) -> None:
             raise DevClusterError(
                 f"{tool.name} {tool.version} could not be built",
                 details=error.details,
-                resolution="The control plane and the registry need Go 1.26, kubelet 1.35 Go 1.25, the others Go 1.24; "
-                "modules come from the Go proxy that `go env GOPROXY` names.",
+                resolution="The control plane, the registry and cosign need Go 1.26, kubelet 1.35 Go 1.25, "
+                "the others Go 1.24; modules come from the Go proxy that `go env GOPROXY` names.",
             ) from error
         made.rename(target)
     lines.done()

@@ -7,6 +7,8 @@ ETCD = "3.6.8"
 """The etcd that Kubernetes of CONTROL_PLANE names in its own go.mod."""
 KWOK = "0.7.0"
 REGISTRY = "3.1.2"
+COSIGN = "3.1.3"
+"""Signs and verifies driver images; the controller's image has it too."""
 KUBELETS = ("1.34.4", "1.35.4")
 """Kubelets that can be built; containerd 1.6 of Debian 12 serves kubelets up to 1.35."""
 
@@ -20,10 +22,12 @@ class Tool(Struct, frozen=True, kw_only=True):
     package: str
     version: str
     shown: str
-    """What its `--version` says somewhere, to know a program found elsewhere."""
+    """What it says of its version somewhere, to know a program found elsewhere."""
     module: str
     """The folder in gomod/ whose go.mod has it as a tool."""
     ldflags: tuple[str, ...] = ("-s", "-w")
+    asked: str = "--version"
+    """The word that makes it say its version."""
 
 
 def _kubernetes(name: str, version: str, module: str) -> Tool:
@@ -60,6 +64,14 @@ OCI_REGISTRY = Tool(
     module="registry",
     ldflags=("-s", "-w", f"-X=github.com/distribution/distribution/v3/version.version=v{REGISTRY}"),
 )
+COSIGN_TOOL = Tool(
+    name="cosign",
+    package="github.com/sigstore/cosign/v3/cmd/cosign",
+    version=COSIGN,
+    shown=f"v{COSIGN}",
+    module="cosign",
+    asked="version",
+)
 
 
 def kubelet(version: str) -> Tool:
@@ -71,5 +83,5 @@ def kubelet(version: str) -> Tool:
 
 def every() -> tuple[Tool, ...]:
     """All programs, the quick ones first."""
-    quick = (OCI_REGISTRY, KWOK_CONTROLLER, ETCD_SERVER)
+    quick = (OCI_REGISTRY, KWOK_CONTROLLER, ETCD_SERVER, COSIGN_TOOL)
     return (*quick, KUBE_SCHEDULER, KUBE_CONTROLLER_MANAGER, KUBE_APISERVER, *(kubelet(one) for one in KUBELETS))

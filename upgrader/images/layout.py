@@ -35,17 +35,17 @@ class _Manifest(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Layout:
-    """The layout in a folder.
+    """The layout in a folder; of several images the one with `digest`.
 
     Raises:
-        ConfigurationError: there is none, or it does not hold exactly one image.
+        ConfigurationError: there is none, or it does not hold exactly one image, or not that one.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, digest: str = "") -> None:
         self.folder = folder
         try:
             index = msgspec.json.decode((folder / "index.json").read_bytes(), type=_Index)
-            (self.image,) = index.manifests
+            (self.image,) = (one for one in index.manifests if digest in {"", one.digest})
             self.blobs = blobs(self.path(self.image).read_bytes())
         except (FileNotFoundError, ValueError) as error:
             raise ConfigurationError(f"{folder} holds no OCI layout with one image", details=str(error)) from error

@@ -102,16 +102,18 @@ class Images:
 
     def driver(self, version: str, kernel: str) -> Layout:
         """A simulated driver for a kernel."""
-        recipe = self._root / "driver-images/sim"
+        recipe, shared = self._root / "driver-images/sim", self._root / "driver-images/shared"
         facts = {"vendor": "sim", "version": version, "kernel": kernel, "devices": DEVICES, "simulated": True}
         manifest = msgspec.json.encode(facts) + b"\n"
 
         def fill(context: Path) -> None:
-            tree = _busybox_tree(context / "rootfs")
+            tree = busybox_tree(context / "rootfs", busybox=_busybox(), commands=COMMANDS)
             shutil.copytree(recipe, tree / "driver", ignore=shutil.ignore_patterns("Containerfile"))
+            shutil.copytree(shared, tree / "driver", dirs_exist_ok=True)
             (tree / "driver/manifest.json").write_bytes(manifest)
 
-        return self._image(f"driver-{version}-{kernel}", recipe, [manifest, _busybox().read_bytes()], fill)
+        parts = [manifest, _busybox().read_bytes(), *store.contents(shared)]
+        return self._image(f"driver-{version}-{kernel}", recipe, parts, fill)
 
     def plugin(self, version: str) -> Layout:
         """The simulated device plugin, as a release of its own."""
@@ -130,7 +132,7 @@ class Images:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
 
         def fill(context: Path) -> None:
-            tree = _busybox_tree(context / "rootfs")
+            tree = busybox_tree(context / "rootfs", busybox=_busybox(), commands=COMMANDS)
             shutil.copy(recipe / "install", tree)
             shutil.copy(binary, tree / "kubelet")
             (tree / "kubelet").chmod(0o755)
@@ -254,13 +256,13 @@ def _busybox() -> Path:
     return Path(found)
 
 
-def _busybox_tree(root: Path) -> Path:
-    """A file tree with a static busybox and its commands, and nothing else."""
+def busybox_tree(root: Path, *, busybox: Path, commands: Iterable[str]) -> Path:
+    """A file tree with a static busybox and links to its commands, and nothing else."""
     programs = root / "bin"
     programs.mkdir(parents=True)
-    shutil.copy(_busybox(), programs / "busybox")
+    shutil.copy(busybox, programs / "busybox")
     (root / "tmp").mkdir()
-    for command in COMMANDS:
+    for command in commands:
         (programs / command).symlink_to("busybox")
     return root
 

@@ -1,6 +1,6 @@
-"""Image registries over their HTTP API: which digest a tag stands for, pushing and pulling an OCI layout.
+"""Image registries over their HTTP API: which digest a tag stands for, pushing and pulling, tags, deleting.
 
-A digest has three answers: the digest, None (the registry itself says that there is no such image), or a RegistryError
+What is there has three answers: it, None (the registry itself says that there is no such thing), or a RegistryError
 (everything else: no answer, no permission, an answer of something that is no registry). The last is never "absent".
 
 https://github.com/opencontainers/distribution-spec/blob/main/spec.md
@@ -8,14 +8,9 @@ https://github.com/opencontainers/distribution-spec/blob/main/spec.md
 
 import hashlib
 import os
-import re
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-import aiohttp
 import msgspec
 from msgspec import Struct
 from yarl import URL
@@ -23,54 +18,35 @@ from yarl import URL
 from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.images.layout import Descriptor, Layout, LayoutWriter, blobs, media_type
 from upgrader.images.reference import Reference, parse
-
-MANIFESTS = (
-    "application/vnd.oci.image.index.v1+json",
-    "application/vnd.oci.image.manifest.v1+json",
-    "application/vnd.docker.distribution.manifest.list.v2+json",
-    "application/vnd.docker.distribution.manifest.v2+json",
+from upgrader.images.registry_http import (
+    MANIFESTS,
+    TRANSFER_SECONDS,
+    ChangedContentsError,
+    RegistryHttp,
+    says_absent,
+    unexpected,
 )
-SECONDS = 15.0
-TRANSFER_SECONDS = 600.0
+
+__all__ = ["MANIFESTS", "Manifest", "RegistryClient"]
+
 _CHUNK = 1 << 20
-_ABSENT = {"MANIFEST_UNKNOWN", "NAME_UNKNOWN", "BLOB_UNKNOWN"}
-_CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
+_PAGE = 1000
 
 
-class _Error(Struct, frozen=True, kw_only=True):
-    code: str = ""
+class Manifest(Struct, frozen=True, kw_only=True):
+    """An image's manifest as the registry sent it; its bytes have the digest."""
+
+    data: bytes
+    media_type: str
+    digest: str
 
 
-class _Errors(Struct, frozen=True, kw_only=True):
-    errors: tuple[_Error, ...] = ()
+class _Tags(Struct, frozen=True, kw_only=True):
+    tags: tuple[str, ...] | None = None
 
 
-class _Token(Struct, frozen=True, kw_only=True):
-    token: str = ""
-    access_token: str = ""
-
-
-class RegistryClient:
-    """An asynchronous context manager. `insecure` names registries (host:port) that are spoken to without TLS."""
-
-    def __init__(self, *, insecure: Collection[str] = (), seconds: float = SECONDS) -> None:
-        self._insecure = frozenset(insecure)
-        self._seconds = seconds
-        self._session: aiohttp.ClientSession | None = None
-        self._tokens: dict[str, str] = {}
-
-    async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=self._seconds), headers={"Accept": ", ".join(MANIFESTS)}
-        )
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+class RegistryClient(RegistryHttp):
+    """An asynchronous context manager."""
 
     async def digest(self, image: str) -> str | None:
         """`name@sha256:...` of an image; None when the registry says that it has none of that name.
@@ -80,18 +56,33 @@ class RegistryClient:
             ConfigurationError: `image` is no reference.
         """
         reference = parse(image)
-        url = self._url(reference, f"manifests/{reference.wanted}")
-        async with self._request("HEAD", url, reference) as answer:
+        url = self.url(reference, f"manifests/{reference.wanted}")
+        async with self.request("HEAD", url, reference) as answer:
             if answer.status == 200 and (digest := answer.headers.get("Docker-Content-Digest")):
                 return reference.pinned(digest)
         # A registry need not send the digest, and HEAD has no body that could say what a 404 is about.
-        async with self._request("GET", url, reference) as answer:
-            body = await answer.read()
-            if answer.status == 200:
-                return reference.pinned("sha256:" + hashlib.sha256(body).hexdigest())
-            if answer.status == 404 and _codes(body) & _ABSENT:
+        found = await self.manifest(image)
+        return None if found is None else reference.pinned(found.digest)
+
+    async def manifest(self, image: str) -> Manifest | None:
+        """An image's manifest; None when the registry says that it has none of that name.
+
+        Raises:
+            RegistryError: anything else, contents included that are not those of the digest asked for.
+            ConfigurationError: `image` is no reference.
+        """
+        reference = parse(image)
+        url = self.url(reference, f"manifests/{reference.wanted}")
+        async with self.request("GET", url, reference) as answer:
+            if await says_absent(answer):
                 return None
-            raise _unexpected(answer, f"asked for {reference}")
+            if answer.status != 200:
+                raise unexpected(answer, f"asked for {reference}")
+            body, kind = await answer.read(), answer.content_type
+        got = "sha256:" + hashlib.sha256(body).hexdigest()
+        if reference.digest and got != reference.digest:
+            raise ChangedContentsError(reference, reference.digest, got)
+        return Manifest(data=body, media_type=kind, digest=got)
 
     async def push(self, layout: Layout, image: str) -> str:
         """Put an image from a layout into its registry; what is there already is not sent again. `name@sha256:...`.
@@ -102,12 +93,9 @@ class RegistryClient:
         reference = parse(image)
         for blob in layout.blobs:
             await self._push_blob(layout.path(blob), blob, reference)
-        url = self._url(reference, f"manifests/{reference.tag or layout.image.digest}")
         body = layout.path(layout.image).read_bytes()
-        headers = {"Content-Type": layout.image.media_type}
-        async with self._request("PUT", url, reference, data=body, headers=headers) as answer:
-            if answer.status != 201:
-                raise _unexpected(answer, f"given the manifest of {reference}")
+        place = f"{reference.name}:{reference.tag}" if reference.tag else reference.pinned(layout.image.digest)
+        await self.put_manifest(body, layout.image.media_type, place)
         return reference.pinned(layout.image.digest)
 
     async def pull(self, image: str, folder: Path) -> Layout | None:
@@ -122,157 +110,139 @@ class RegistryClient:
             ConfigurationError: `image` is no reference, or it is an index of several images.
         """
         reference = parse(image)
-        url = self._url(reference, f"manifests/{reference.wanted}")
-        async with self._request("GET", url, reference) as answer:
-            body = await answer.read()
-            if answer.status == 404 and _codes(body) & _ABSENT:
-                return None
-            if answer.status != 200:
-                raise _unexpected(answer, f"asked for {reference}")
-        got = "sha256:" + hashlib.sha256(body).hexdigest()
-        if reference.digest and got != reference.digest:
-            raise _changed(reference, reference.digest, got)
+        manifest = await self.manifest(image)
+        if manifest is None:
+            return None
         try:
-            wanted, kind = blobs(body), media_type(body)
+            wanted, kind = blobs(manifest.data), media_type(manifest.data)
         except ValueError as error:
-            raise ConfigurationError(f"{reference} is not one image", details=str(error)) from error
+            raise ConfigurationError(
+                f"{reference} is not one image", details=f"its manifest is {manifest.media_type}: {error}"
+            ) from error
         layout = LayoutWriter(folder)
         for blob in wanted:
             if not layout.has(blob):
                 await self._pull_blob(layout.path(blob), blob, reference)
-        return layout.finish(layout.put(kind, body))
+        return layout.finish(layout.put(kind, manifest.data))
 
     async def _pull_blob(self, path: Path, blob: Descriptor, reference: Reference) -> None:
-        url = self._url(reference, f"blobs/{blob.digest}")
         beside = path.with_name(f".{path.name}.{os.getpid()}")
-        digest = hashlib.sha256()
         try:
-            async with self._request("GET", url, reference, seconds=TRANSFER_SECONDS) as answer:
-                if answer.status != 200:
-                    raise _unexpected(answer, f"asked for a layer of {reference}")
-                with beside.open("wb") as file:
-                    async for chunk in answer.content.iter_chunked(_CHUNK):
-                        digest.update(chunk)
-                        file.write(chunk)
-            got = f"sha256:{digest.hexdigest()}"
-            if got != blob.digest:
-                raise _changed(reference, blob.digest, got)
+            with beside.open("wb") as file:
+                async for chunk in self.chunks(blob, reference):
+                    file.write(chunk)
             beside.replace(path)
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise _silent(reference, f"GET {url}", error) from error
         finally:
             beside.unlink(missing_ok=True)
 
+    async def chunks(self, blob: Descriptor, reference: Reference) -> AsyncIterator[bytes]:
+        """A blob, piece by piece; not whole before its end, where it is compared with its digest.
+
+        Raises:
+            RegistryError: it does not come, or it is something else.
+        """
+        digest, size = hashlib.sha256(), 0
+        url = self.url(reference, f"blobs/{blob.digest}")
+        async with self.request("GET", url, reference, seconds=TRANSFER_SECONDS) as answer:
+            if await says_absent(answer):
+                raise ChangedContentsError(reference, blob.digest, "nothing: the registry no longer has it")
+            if answer.status != 200:
+                raise unexpected(answer, f"asked for a layer of {reference}")
+            async for chunk in answer.content.iter_chunked(_CHUNK):
+                digest.update(chunk)
+                size += len(chunk)
+                if size > blob.size:
+                    raise ChangedContentsError(reference, f"{blob.size} bytes", "more")
+                yield chunk
+        got = f"sha256:{digest.hexdigest()}"
+        if got != blob.digest:
+            raise ChangedContentsError(reference, blob.digest, got)
+
+    async def blob(self, blob: Descriptor, reference: Reference, *, limit: int) -> bytes:
+        """A small blob in memory.
+
+        Raises:
+            RegistryError: as `chunks`, or it is larger than `limit` bytes.
+        """
+        if blob.size > limit:
+            raise RegistryError(f"{reference} has a part of {blob.size} bytes where {limit} are the most")
+        return b"".join([chunk async for chunk in self.chunks(blob, reference)])
+
+    async def put_blob(self, data: bytes, media_type: str, reference: Reference) -> Descriptor:
+        """Give the registry a small blob.
+
+        Raises:
+            RegistryError: it does not take it.
+        """
+        blob = Descriptor(media_type=media_type, digest=f"sha256:{hashlib.sha256(data).hexdigest()}", size=len(data))
+        await self._send_blob(data, blob, reference)
+        return blob
+
+    async def put_manifest(self, data: bytes, media_type: str, image: str) -> dict[str, str]:
+        """Give the registry a manifest under the tag or digest of `image`; the answer's headers.
+
+        Raises:
+            RegistryError: it does not take it.
+        """
+        reference = parse(image)
+        url = self.url(reference, f"manifests/{reference.wanted}")
+        headers = {"Content-Type": media_type}
+        async with self.request("PUT", url, reference, data=data, headers=headers) as answer:
+            if answer.status != 201:
+                raise unexpected(answer, f"given the manifest of {reference}")
+            return dict(answer.headers)
+
+    async def tags(self, repository: str) -> tuple[str, ...]:
+        """All tags of a repository (`registry/name`), sorted; none where the registry says that it has no such name.
+
+        Raises:
+            RegistryError: anything else.
+        """
+        reference = parse(repository)
+        pages = await self.listing(reference, f"tags/list?n={_PAGE}")
+        try:
+            lists = [msgspec.json.decode(page, type=_Tags).tags or () for page in pages or ()]
+        except msgspec.DecodeError as error:
+            raise RegistryError(f"{reference.registry} answers with no list of tags", details=str(error)) from error
+        return tuple(sorted({tag for tags in lists for tag in tags}))
+
+    async def delete(self, image: str) -> bool:
+        """Delete the manifest that `name@sha256:...` says, and every tag of it; False where there was none.
+
+        Raises:
+            RegistryError: the registry does not delete, or does not answer.
+            ConfigurationError: `image` has no digest: deleting by tag takes what somebody has just pushed.
+        """
+        reference = parse(image)
+        if not reference.digest:
+            raise ConfigurationError(f"{image} is deleted by its digest or not at all")
+        async with self.request("DELETE", self.url(reference, f"manifests/{reference.digest}"), reference) as answer:
+            if answer.status == 202:
+                return True
+            if await says_absent(answer):
+                return False
+            if answer.status == 405:
+                raise RegistryError(
+                    f"the registry {reference.registry} deletes nothing",
+                    details=f"asked to delete {reference}",
+                    resolution="Switch deletion on in its settings, or leave this to the registry's own clean-up.",
+                )
+            raise unexpected(answer, f"asked to delete {reference}")
+
     async def _push_blob(self, path: Path, blob: Descriptor, reference: Reference) -> None:
-        async with self._request("HEAD", self._url(reference, f"blobs/{blob.digest}"), reference) as answer:
+        with path.open("rb") as file:
+            await self._send_blob(file, blob, reference)
+
+    async def _send_blob(self, data: object, blob: Descriptor, reference: Reference) -> None:
+        async with self.request("HEAD", self.url(reference, f"blobs/{blob.digest}"), reference) as answer:
             if answer.status == 200:
                 return
-        async with self._request("POST", self._url(reference, "blobs/uploads/"), reference) as answer:
+        async with self.request("POST", self.url(reference, "blobs/uploads/"), reference) as answer:
             if answer.status != 202:
-                raise _unexpected(answer, f"asked to take a layer of {reference}")
+                raise unexpected(answer, f"asked to take a layer of {reference}")
             place = answer.url.join(URL(answer.headers["Location"]))
         url = str(place.update_query(digest=blob.digest))
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(blob.size)}
-        with path.open("rb") as file:
-            async with self._request("PUT", url, reference, data=file, headers=headers) as answer:
-                if answer.status != 201:
-                    raise _unexpected(answer, f"given a layer of {reference}")
-
-    def _url(self, reference: Reference, path: str) -> str:
-        scheme = "http" if reference.registry in self._insecure else "https"
-        return f"{scheme}://{reference.api_host}/v2/{reference.repository}/{path}"
-
-    @asynccontextmanager
-    async def _request(
-        self,
-        method: str,
-        url: str,
-        reference: Reference,
-        *,
-        data: object = None,
-        headers: dict[str, str] | None = None,
-        seconds: float | None = None,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """An answer, whole within `seconds`; one that asks for a token is asked again with an anonymous one."""
-        limit = seconds or (self._seconds if data is None else TRANSFER_SECONDS)
-        answer = await self._send(method, url, reference, data=data, headers=headers, seconds=limit)
-        if answer.status == 401 and data is None and await self._authenticate(answer, reference):
-            answer.release()
-            answer = await self._send(method, url, reference, data=data, headers=headers, seconds=limit)
-        try:
-            yield answer
-        finally:
-            answer.release()
-
-    async def _send(
-        self,
-        method: str,
-        url: str,
-        reference: Reference,
-        *,
-        data: object,
-        headers: dict[str, str] | None,
-        seconds: float,
-    ) -> aiohttp.ClientResponse:
-        if self._session is None:
-            raise RuntimeError("RegistryClient is used outside its `async with`")
-        token = self._tokens.get(reference.name)
-        sent = {**(headers or {}), **({"Authorization": f"Bearer {token}"} if token else {})}
-        timeout = aiohttp.ClientTimeout(total=seconds)
-        try:
-            return await self._session.request(method, url, data=data, headers=sent, timeout=timeout)
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise _silent(reference, f"{method} {url}", error) from error
-
-    async def _authenticate(self, answer: aiohttp.ClientResponse, reference: Reference) -> bool:
-        """Get an anonymous token where the registry's challenge says from whom."""
-        challenge = answer.headers.get("WWW-Authenticate", "")
-        fields = dict(_CHALLENGE.findall(challenge))
-        if self._session is None or not challenge.lower().startswith("bearer ") or "realm" not in fields:
-            return False
-        query = {name: fields[name] for name in ("service", "scope") if name in fields}
-        try:
-            async with self._session.get(fields["realm"], params=query) as given:
-                body = await given.read()
-            token = msgspec.json.decode(body, type=_Token) if given.status == 200 else _Token()
-        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as error:
-            raise RegistryError(
-                f"the token server of {reference.registry} does not answer", details=f"{fields['realm']}: {error}"
-            ) from error
-        self._tokens[reference.name] = token.token or token.access_token
-        return bool(self._tokens[reference.name])
-
-
-def _codes(body: bytes) -> set[str]:
-    """Error codes of a registry's answer; none where it is not a registry's."""
-    try:
-        return {error.code for error in msgspec.json.decode(body, type=_Errors).errors}
-    except msgspec.DecodeError:
-        return set()
-
-
-def _silent(reference: Reference, when: str, error: Exception) -> RegistryError:
-    return RegistryError(
-        f"the registry {reference.registry} does not answer",
-        details=f"{when}: {str(error) or type(error).__name__}",
-        resolution="Without its answer nothing is decided about its images; it is asked again.",
-    )
-
-
-def _changed(reference: Reference, wanted: str, got: str) -> RegistryError:
-    return RegistryError(
-        f"the registry {reference.registry} sent something else than it was asked for",
-        details=f"{reference}: wanted {wanted}, got {got}",
-        resolution="Push the image again; nothing of what came was kept.",
-    )
-
-
-def _unexpected(answer: aiohttp.ClientResponse, when: str) -> RegistryError:
-    resolution = ""
-    if answer.status in {401, 403}:
-        resolution = "Make the repository readable without a password, or use another registry."
-    return RegistryError(
-        f"the registry {answer.url.host} answered {answer.status}",
-        details=f"{when}: {answer.url}",
-        resolution=resolution,
-    )
+        async with self.request("PUT", url, reference, data=data, headers=headers) as answer:
+            if answer.status != 201:
+                raise unexpected(answer, f"given a layer of {reference}")

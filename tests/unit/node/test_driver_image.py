@@ -1,4 +1,4 @@
-"""The scripts of driver-images/sim, with the system's shell and, where there is one, with busybox's as in the image."""
+"""The scripts of driver-images/sim and shared, with the system's shell and, where it is there, busybox's as in the image."""
 
 import json
 import os
@@ -28,7 +28,8 @@ class Image:
     def __init__(self, folder, shell, version="1.0.0", kernel=KERNEL):
         self.folder, self.shell = folder, shell
         self.driver = folder / f"driver-{version}-{kernel}"
-        shutil.copytree(ROOT / "driver-images/sim", self.driver)
+        for part in ("sim", "shared"):
+            shutil.copytree(ROOT / "driver-images" / part, self.driver, dirs_exist_ok=True)
         manifest = {"vendor": "sim", "version": version, "kernel": kernel, "devices": 3, "simulated": True}
         (self.driver / "manifest.json").write_text(json.dumps(manifest))
         self.run_folder = folder / "host/run/gpu-upgrader"

@@ -1,8 +1,6 @@
 import re
-from pathlib import Path
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,15 +44,11 @@ def test_outside_a_pod_no_file_is_made(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("script", ["lib.sh", "unload", "lock.sh"])
-def test_the_driver_scripts_use_the_same_numbers(script):
-    text = Path(ROOT, "driver-images/sim", script).read_text()
-    numbers = {
-        "lib.sh": ("KERNEL_MISMATCH=10 DRIVER_MISMATCH=11 MISSING=14",),
-        "unload": ("exit 15",),
-        "lock.sh": ("exit 14",),
-    }
-    assert all(number in text for number in numbers[script])
-    codes = {EXIT_CODES[reason] for reason in (Reason.KERNEL_MISMATCH, Reason.DRIVER_MISMATCH, Reason.MISSING)}
-    assert codes == {10, 11, 14}
-    assert EXIT_CODES[Reason.BUSY] == 15
+def test_the_driver_programs_use_the_same_numbers():
+    programs = ROOT / "driver-images"
+    lines = (programs / "shared/lib.sh").read_text().splitlines()
+    numbers = dict(word.split("=") for line in lines if line.startswith("KERNEL_MISMATCH=") for word in line.split())
+    names = {"KERNEL_MISMATCH", "DRIVER_MISMATCH", "CHECKSUM_MISMATCH", "MISSING", "DEVICE_FAILED", "BAD_ORDER"}
+    assert numbers == {name: str(EXIT_CODES[Reason[name]]) for name in names}
+    for script, reason in (("shared/lock.sh", "MISSING"), ("sim/unload", "BUSY"), ("modules/unload", "BUSY")):
+        assert f"exit {EXIT_CODES[Reason[reason]]}" in (programs / script).read_text(), script

@@ -4,6 +4,7 @@ openssl makes and verifies the message; only the fixed trailer is ours. The mess
 RSA signs deterministically: the same module and key give the same bytes. A test compares with sign-file itself.
 """
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Sequence
@@ -57,6 +58,15 @@ def open_key(key: Path, certificate: Path, hash_algorithm: str = "sha256") -> Si
     if ours.text != _public_key(certificate):
         raise ConfigurationError(f"{certificate} is the certificate of another key than {key}")
     return SigningKey(key=key, certificate=certificate, hash=hash_algorithm)
+
+
+def fingerprint(certificate: Path) -> str:
+    """SHA-256 of a certificate's public key (PEM, as openssl prints it), in hex digits.
+
+    Raises:
+        ConfigurationError: it is no certificate.
+    """
+    return hashlib.sha256(_public_key(certificate).encode()).hexdigest()
 
 
 def _public_key(certificate: Path) -> str:

@@ -1,0 +1,41 @@
+# Sourced by load, probe and unload: the modules of an image, in the order in which they are loaded. `load-order` has
+# lines "in-tree NAME" and "module NAME SRCVERSION FILE"; a name is as /proc/modules has it.
+: "${SYS:=/sys}" "${PROC:=/proc}"
+
+ours() { sed -n 's/^module //p' "$order"; }
+loaded() { [ -d "$SYS/module/$1" ] && [ -e "$SYS/module/$1/refcnt" ]; }
+order=${DRIVER:-/driver}/load-order
+
+# Exit where a module of one of our names is loaded that is not built from our source.
+check_no_other_build() {
+  ours | while read -r name srcversion _; do
+    if loaded "$name" && [ "$(cat "$SYS/module/$name/srcversion" 2>/dev/null)" != "$srcversion" ]; then
+      found=$(cat "$SYS/module/$name/version" 2>/dev/null || echo "of unknown version")
+      fail $DRIVER_MISMATCH "module $name $found is loaded and is not this image's: a visit unloads first"
+    fi
+  done
+}
+
+all_loaded() { ours | while read -r name _; do loaded "$name" || exit 1; done; }
+
+# HOST: in-tree modules by the node's own modprobe, which knows its compression and options; then ours by their files.
+load_all() {
+  for name in $(sed -n 's/^in-tree //p' "$order"); do
+    PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot "$1" modprobe "$name" ||
+      fail $MISSING "the node cannot load $name of its own kernel"
+  done
+  taken=
+  ours > "$state/.loading"
+  while read -r name _ file; do
+    loaded "$name" && continue
+    if ! said=$(insmod "$DRIVER/$file" 2>&1); then
+      for one in $taken; do rmmod "$one" || true; done
+      fail $DEVICE_FAILED "$name is not loaded: $said; $(last_words)"
+    fi
+    taken="$name $taken"
+  done < "$state/.loading"
+  rm -f "$state/.loading"
+}
+
+# What the kernel said last; the reason of a refusal is nowhere else.
+last_words() { dmesg 2>/dev/null | tail -n 3 | tr '\n' ' ' || true; }

@@ -1,0 +1,74 @@
+# Sourced by load, probe and prepare: what they know of the image and of the node. POSIX sh, runs in busybox.
+# The four places can be set otherwise, for tests.
+: "${DRIVER:=/driver}" "${RUN:=/run/gpu-upgrader}" "${PROC:=/proc}" "${SYS:=/sys}"
+set -eu
+
+# Exit codes, the same numbers as in upgrader/node/outcome.py.
+KERNEL_MISMATCH=10 DRIVER_MISMATCH=11 CHECKSUM_MISMATCH=12 MISSING=14 DEVICE_FAILED=18 BAD_ORDER=19
+
+say() { echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) $who: $*"; }
+fail() { code=$1; shift; say "$*" >&2; exit "$code"; }
+
+# FILE NAME: a string or a number of a JSON object, the first of that name; at most one stands on a line.
+field() { sed -n -e "s/.*\"$2\": *\"\\([^\"]*\\)\".*/\\1/p" -e "s/.*\"$2\": *\\([0-9][0-9]*\\).*/\\1/p" "$1" | head -n 1; }
+
+# The kubelet's pid: its root directory is the node's, and its flags say which boot id the API server is shown.
+kubelet() {
+  for cmdline in $(grep -lzE -- '^--kubeconfig(=|$)' "$PROC"/[0-9]*/cmdline 2>/dev/null); do
+    case $(tr '\0' '\n' < "$cmdline" | head -n 1) in
+      kubelet | */kubelet) cmdline=${cmdline%/cmdline}; echo "${cmdline##*/}"; return ;;
+    esac
+  done
+  fail $MISSING "no kubelet seen among the processes: the pod needs hostPID"
+}
+
+# PID: the boot id as that kubelet reports it (--boot-id-file names the first file that exists, or the kernel's own).
+boot_id() {
+  files=$(tr '\0' '\n' < "$PROC/$1/cmdline" | sed -n -e 's/^--boot-id-file=//p' -e '/^--boot-id-file$/{n;p;}' | tail -n 1)
+  for file in $(echo "${files:-/proc/sys/kernel/random/boot_id}" | tr ',' ' '); do
+    if [ -f "$PROC/$1/root$file" ]; then tr -d ' \n' < "$PROC/$1/root$file"; return; fi
+  done
+  fail $MISSING "the kubelet's boot id file is not there: ${files:-/proc/sys/kernel/random/boot_id}"
+}
+
+# PID: the node's kernel.
+kernel() { cat "$PROC/$1/root/proc/sys/kernel/osrelease"; }
+
+vendor=$(field "$DRIVER/manifest.json" vendor)
+version=$(field "$DRIVER/manifest.json" version)
+wanted_kernel=$(field "$DRIVER/manifest.json" kernel)
+state=$RUN/$vendor
+who="$vendor driver"
+
+# BOOT: the version that is recorded as loaded on this boot; nothing where none is.
+recorded() {
+  if [ -f "$state/loaded.json" ] && [ "$(field "$state/loaded.json" bootId)" = "$1" ]; then
+    field "$state/loaded.json" version
+  fi
+}
+
+# KERNEL: exit where the image is for another one.
+check_kernel() {
+  [ "$1" = "$wanted_kernel" ] || fail $KERNEL_MISMATCH "this image is for kernel $wanted_kernel, the node runs $1"
+}
+
+# BOOT: exit 1 unless this version is recorded as loaded on this boot.
+check_record() {
+  [ -f "$state/loaded.json" ] || fail 1 "nothing is loaded"
+  present=$(field "$state/loaded.json" version)
+  [ "$present" = "$version" ] || fail 1 "$present is loaded, not $version"
+  [ "$(field "$state/loaded.json" bootId)" = "$1" ] || fail 1 "loaded on another boot than $1"
+}
+
+# DEST: shows what this image is.
+leave_manifest() {
+  cat "$DRIVER/manifest.json" > "$1/.manifest.new"
+  mv "$1/.manifest.new" "$1/manifest.json"
+}
+
+# Does not return: the loaded driver needs no process, the pod does.
+stay() {
+  trap 'exit 143' TERM INT
+  say "$1"
+  while :; do sleep 3600 & wait $!; done
+}

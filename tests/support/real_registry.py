@@ -1,0 +1,61 @@
+"""distribution's registry, the one of the embedded cluster, on a port of loopback, with its files at hand."""
+
+import contextlib
+import http.client
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support.authors import free_port
+from tests.support.programs import soon, started
+from upgrader.devcluster import versions
+from upgrader.devcluster.binaries import binary
+
+
+class RealRegistry:
+    """A running registry at `host` (address:port), without TLS."""
+
+    def __init__(self, host: str, files: Path) -> None:
+        self.host = host
+        self._files = files / "docker/registry/v2"
+
+    def blob(self, digest: str) -> Path:
+        """The file of a blob or manifest: whoever writes it tampers with the registry behind its back."""
+        digits = digest.partition(":")[2]
+        return self._files / "blobs/sha256" / digits[:2] / digits / "data"
+
+    def forget(self, repository: str, digest: str) -> None:
+        """Take a blob out of a repository, as a clean-up that went wrong does."""
+        digits = digest.partition(":")[2]
+        shutil.rmtree(self._files / "repositories" / repository / "_layers/sha256" / digits)
+
+
+@contextlib.contextmanager
+def real_registry(folder: Path, *, settings: dict[str, object] | None = None) -> Iterator[RealRegistry]:
+    """A registry for as long as the block runs."""
+    port = free_port()
+    folder.mkdir(parents=True, exist_ok=True)
+    whole = {
+        "version": 0.1,
+        "log": {"level": "warn", "accesslog": {"disabled": True}},
+        "storage": {"filesystem": {"rootdirectory": str(folder / "files")}, "delete": {"enabled": True}},
+        "http": {"addr": f"127.0.0.1:{port}"},
+        **(settings or {}),
+    }
+    (folder / "registry.yaml").write_text(json.dumps(whole))  # JSON is YAML
+    words = [str(binary(versions.OCI_REGISTRY, print)), "serve", str(folder / "registry.yaml")]
+    with started(words, log=folder / "log", env={"OTEL_TRACES_EXPORTER": "none"}):
+        soon(lambda: _answers(port))
+        yield RealRegistry(f"127.0.0.1:{port}", folder / "files")
+
+
+def _answers(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    try:
+        connection.request("GET", "/v2/")
+        return connection.getresponse().status in {200, 401}
+    except OSError:
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,28 @@
+"""A driver image that cannot be had, as an error for people."""
+
+from upgrader.core.driver_matrix import CellResult, CellState
+from upgrader.core.errors import UpgraderError
+
+
+class NoImageError(UpgraderError):
+    """There is no image for a driver on a kernel, and why."""
+
+
+def refuse_red(result: CellResult) -> None:
+    """Raise where a cell has no image.
+
+    Raises:
+        NoImageError: with the class, the first error, and drivers that are known to build for the kernel.
+    """
+    failure = result.failure
+    if result.state is not CellState.RED or failure is None:
+        return
+    about = f" ({failure.symbol})" if failure.symbol else ""
+    known = ", ".join(result.alternatives)
+    ways = f"Known to build for {result.identity.kernel}: {known}." if known else ""
+    again = "" if failure.final else "It may be another time: try again."
+    raise NoImageError(
+        f"there is no image of {result.identity}: {failure.kind}{about}",
+        details=failure.first_error,
+        resolution=" ".join(part for part in (again, ways) if part),
+    )

@@ -1,0 +1,55 @@
+"""Cells of the matrix and kept images as tables."""
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from upgrader.cli.render import columns, counted
+from upgrader.core.driver_builds import Verdict
+from upgrader.core.driver_report import Report, ReportedCell
+
+_COLOURS = {"green": "green", "red": "red", "unchanged": "cyan", "missing": "yellow"}
+_WORDS = {True: "yes", False: "NO", None: "–"}
+
+
+def report(found: Report) -> RenderableType:
+    """Every cell, what is wrong with the red ones, and selectors that select nothing."""
+    table = columns("Driver", "Kernel", "OS", "State", "Image", "Seconds", "vermagic", "crc", "signature", "boot")
+    for cell in found.cells:
+        state = Text(cell.state.value, style=_COLOURS[cell.state.value])
+        seconds = f"{cell.seconds:.0f}" if cell.seconds else "–"
+        checks = (_WORDS[passed] for passed in cell.checks.values())
+        table.add_row(_driver(cell), cell.kernel, cell.os, state, cell.digest[7:19] or "–", seconds, *checks)
+    lost = [Text(f"nothing in the archives is like {one}", style="yellow") for one in found.unmatched]
+    reasons = [line for cell in found.cells for line in _reason(cell)]
+    return Group(table, *reasons, *lost, Text(_counts(found), style="bold"))
+
+
+def verdicts(found: Sequence[Verdict]) -> RenderableType:
+    """Each check and what it found."""
+    table = columns("Check", "Passed", "What was found")
+    for one in found:
+        style = "red" if one.passed is False else "green" if one.passed else ""
+        table.add_row(one.check.value, Text(_WORDS[one.passed], style=style), one.reason)
+    return table
+
+
+def _reason(cell: ReportedCell) -> list[Text]:
+    if cell.failure is None:
+        return []
+    about = f" [{cell.failure.symbol}]" if cell.failure.symbol else ""
+    lines = [f"{_driver(cell)} for {cell.kernel}: {cell.failure.kind}{about}: {cell.failure.first_error}"]
+    if cell.alternatives:
+        lines.append(f"  known to build for this kernel: {', '.join(cell.alternatives)}")
+    return [Text(line) for line in lines]
+
+
+def _driver(cell: ReportedCell) -> str:
+    return " ".join(part for part in (cell.vendor, cell.flavour, cell.driver) if part)
+
+
+def _counts(found: Report) -> str:
+    counts = {state: sum(cell.state.value == state for cell in found.cells) for state in _COLOURS}
+    said = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
+    return f"{counted(len(found.cells), 'cell')}: {said or 'none'}; {found.seconds:.1f} s"

@@ -1,0 +1,131 @@
+"""`upgrader build | images`: driver images, from the archive to the registry."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from upgrader.cli import exits
+from upgrader.cli.images_options import build_options, open_publisher, open_site, store_options, tell
+from upgrader.cli.wire import output_option, show
+
+
+@click.command()
+@click.option("--driver", required=True, metavar="V", help="Version, as 535.261.03.")
+@click.option("--kernel", required=True, metavar="K", help="Release as `uname -r` gives it.")
+@click.option("--recipe", default="", metavar="R", help="Needed where several recipes have the version.")
+@click.option("--os", "system", default="", metavar="NAME", help="Where several distributions have the kernel.")
+@click.option("--modules", multiple=True, metavar="M", help="Only these and those that they need; repeatable.")
+@build_options
+@output_option
+def build(
+    driver: str, kernel: str, recipe: str, system: str, modules: tuple[str, ...], output: str, given: dict[str, Any]
+) -> int:
+    """Build one driver image on this machine, or find that it is there; its digest is printed.
+
+    It is compiled, checked against the kernel's symbols, and loaded into that kernel in a virtual machine.
+    """
+    from upgrader.cli.failures import refuse_red  # noqa: PLC0415
+    from upgrader.core.driver_matrix import Cell  # noqa: PLC0415
+    from upgrader.core.driver_report import reported  # noqa: PLC0415
+
+    site = open_site(given)
+    publisher = open_publisher(site, given)
+    catalog = site.catalog()
+    identity = site.identity(catalog, driver=driver, kernel=kernel, os=system, recipe=recipe)
+    with site.round(site.cells(catalog), publish=publisher.publish if publisher else None) as builds:
+        (result,) = builds.run([Cell(identity=identity, modules=modules)])
+    if output != "table":
+        show(reported(result), output)
+    refuse_red(result)
+    if output == "table":
+        click.echo(result.image or result.digest)
+    return exits.DONE
+
+
+@click.group()
+def images() -> None:
+    """Driver images: what the archives have, what is wanted, what is built."""
+
+
+@images.command()
+@store_options
+@output_option
+def discover(output: str, given: dict[str, Any]) -> int:
+    """Ask the archives which kernels and drivers there are, and say what is new."""
+    from upgrader.cli import render  # noqa: PLC0415
+
+    catalog, news = open_site(given).look()
+    if output != "table":
+        show(news, output)
+        return exits.DONE
+    table = render.columns("Kernel", "OS", "Compiler", "News")
+    appeared, changed = set(news.appeared), set(news.changed)
+    for kernel in catalog.discovery.kernels:
+        word = "new" if kernel in appeared else "changed" if kernel in changed else ""
+        table.add_row(
+            kernel.release, kernel.os, kernel.compiler, word if kernel.in_archive else "no longer in the archive"
+        )
+    render.show(table)
+    return exits.DONE
+
+
+@images.command()
+@store_options
+@output_option
+def matrix(output: str, given: dict[str, Any]) -> int:
+    """Show the wanted cells and what is known of each; nothing is built, and no archive is asked."""
+    site = open_site(given)
+    cells = site.cells(site.catalog())
+    wanted, unmatched = cells.wanted()
+    return _report(site.state(cells, wanted), unmatched, 0.0, output, None)
+
+
+@images.command("build")
+@click.option("--changed/--as-known", default=True, help="Ask the archives first, or build what was found last time.")
+@click.option("--parallel", type=click.IntRange(1), help="Cells at once; as many as cores by default.")
+@click.option("--report", "out", type=click.Path(dir_okay=False, path_type=Path), help="Keep the report as JSON.")
+@build_options
+@output_option
+def build_matrix(*, changed: bool, parallel: int | None, out: Path | None, output: str, given: dict[str, Any]) -> int:
+    """Build every wanted cell that is missing or changed; one that cannot be built stops no other."""
+    import time  # noqa: PLC0415
+
+    started = time.monotonic()
+    site = open_site(given)
+    publisher = open_publisher(site, given)
+    cells = site.cells(site.look()[0] if changed else site.catalog())
+    wanted, unmatched = cells.wanted()
+    with site.round(cells, publish=publisher.publish if publisher else None, parallel=parallel or 0) as builds:
+        results = builds.run(wanted)
+    code = _report(results, unmatched, time.monotonic() - started, output, out)
+    return code if all(one.failure is None or one.failure.final for one in results) else 1
+
+
+@images.command("list")
+@store_options
+@output_option
+def list_images(output: str, given: dict[str, Any]) -> int:
+    """Show the images of the store."""
+    site = open_site(given)
+    found = [site.shelf.result(one.build_key) for one in site.shelf.records()]
+    return _report([one for one in found if one is not None], (), 0.0, output, None)
+
+
+def _report(results: Any, unmatched: Any, seconds: float, output: str, out: Path | None) -> int:  # noqa: ANN401
+    from upgrader.cli import images_screen, render, wire  # noqa: PLC0415
+    from upgrader.core.driver_report import report  # noqa: PLC0415
+
+    found = report(results, unmatched, seconds)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(wire.text(found, "json"), encoding="utf-8")
+        tell(f"report: {out}")
+    if output == "table":
+        render.show(images_screen.report(found))
+    else:
+        show(found, output)
+    return exits.DONE
+
+
+COMMANDS = (build, images)

@@ -1,0 +1,160 @@
+"""What a recipe says: which source becomes which modules, and what belongs with them. Checked as it is made."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+KNOWN_PLACEHOLDERS = frozenset({"kernel", "modules"})
+
+
+class Module(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A kernel module by the name of its file without .ko; `needs` are siblings that have to be loaded before it."""
+
+    name: str
+    needs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _matching(_NAME, "the name of a module", self.name)
+
+
+class Patch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A patch (-p1) of the recipe's folder, for the kernels and drivers that fully match the regular expressions."""
+
+    file: str
+    kernels: str
+    drivers: str = ".*"
+
+    def __post_init__(self) -> None:
+        _matching(_FILE, "a file of the recipe's folder", self.file)
+        _compiled(self.kernels, self.drivers)
+
+    def wanted(self, kernel: str, driver: str) -> bool:
+        """Whether it is to be applied."""
+        return bool(re.fullmatch(self.kernels, kernel) and re.fullmatch(self.drivers, driver))
+
+
+class Unsupported(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Kernels that fully match a regular expression, for which the driver is not made; `reason` is a sentence."""
+
+    kernels: str
+    reason: str
+
+    def __post_init__(self) -> None:
+        _compiled(self.kernels)
+
+
+class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A driver's recipe, as recipe.toml has it.
+
+    Args:
+        vendor: as in a GpuStack.
+        flavour: of the modules, where one driver has several.
+        package: Debian package whose /usr/src holds the source with a dkms.conf. Either this or `version`.
+        version: of the driver whose source lies in the recipe's own folder.
+        modules: all of them, in the order in which they are loaded.
+        in_tree: modules of the kernel itself that have to be loaded first: loading a file resolves no dependencies.
+        make: arguments of make, run in the source's folder /build; `{kernel}` and `{modules}` are filled in.
+        user_space: Debian packages of the driver's own version: libraries and tools.
+        firmware: Debian packages of the driver's own version.
+        patches: applied to the source before it is compiled.
+        unsupported: kernels that are not even tried. What dkms.conf excludes need not be repeated.
+        memory_mib: most that one process of the build may take; a build counts with this in the memory budget.
+        minutes: longest that compiling may take.
+
+    Raises:
+        ValueError: it contradicts itself, or a name is no name.
+    """
+
+    vendor: str
+    flavour: str = ""
+    package: str = ""
+    version: str = ""
+    modules: tuple[Module, ...]
+    in_tree: tuple[str, ...] = ()
+    make: tuple[str, ...]
+    user_space: tuple[str, ...] = ()
+    firmware: tuple[str, ...] = ()
+    patches: tuple[Patch, ...] = ()
+    unsupported: tuple[Unsupported, ...] = ()
+    memory_mib: int = 2048
+    minutes: int = 30
+
+    def __post_init__(self) -> None:
+        for name in (self.vendor, *([self.flavour] if self.flavour else []), *self.in_tree):
+            _matching(_NAME, "a name", name)
+        for package in self.packages:
+            _matching(_PACKAGE, "the name of a Debian package", package)
+        if bool(self.package) is bool(self.version):
+            raise ValueError("a recipe has either a `package` with the source, or a `version` of the source beside it")
+        if not self.modules:
+            raise ValueError("a recipe has at least one module")
+        _check_order(self.modules)
+        for word in self.make:
+            _check_placeholders(word)
+        if self.memory_mib < 1 or self.minutes < 1:
+            raise ValueError("`memory_mib` and `minutes` are at least 1")
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Every Debian package that it names, in the driver's version."""
+        return (*([self.package] if self.package else []), *self.user_space, *self.firmware)
+
+    def closed(self, wanted: Sequence[str]) -> tuple[str, ...]:
+        """The wanted modules and those that they need, in load order; all of them where none is named.
+
+        Raises:
+            ValueError: a module that the recipe does not have.
+        """
+        known = {one.name: one for one in self.modules}
+        unknown = sorted(set(wanted) - known.keys())
+        if unknown:
+            raise ValueError(f"no module {', '.join(unknown)}; this recipe has {', '.join(known)}")
+        taken = set(wanted or known)
+        for module in reversed(self.modules):
+            if module.name in taken:
+                taken.update(module.needs)
+        return tuple(one.name for one in self.modules if one.name in taken)
+
+    def arguments(self, *, kernel: str, modules: Sequence[str]) -> tuple[str, ...]:
+        """The arguments of make, with the placeholders filled in."""
+        values: Mapping[str, str] = {"kernel": kernel, "modules": " ".join(modules)}
+        return tuple(_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in self.make)
+
+    def refusal(self, kernel: str) -> str:
+        """Why the driver is not made for this kernel; empty where the recipe knows of nothing."""
+        return next((one.reason for one in self.unsupported if re.fullmatch(one.kernels, kernel)), "")
+
+
+def _check_order(modules: Sequence[Module]) -> None:
+    before: set[str] = set()
+    for module in modules:
+        if module.name in before:
+            raise ValueError(f"module {module.name} stands twice")
+        if missing := sorted(set(module.needs) - before):
+            raise ValueError(f"module {module.name} needs {', '.join(missing)}, which has to stand before it")
+        before.add(module.name)
+
+
+def _check_placeholders(word: str) -> None:
+    unknown = sorted(set(_PLACEHOLDER.findall(word)) - KNOWN_PLACEHOLDERS)
+    if unknown:
+        known = ", ".join(f"{{{one}}}" for one in sorted(KNOWN_PLACEHOLDERS))
+        raise ValueError(f"`make` knows {known}, not {{{unknown[0]}}}")
+
+
+def _matching(pattern: re.Pattern[str], what: str, text: str) -> None:
+    if not pattern.fullmatch(text):
+        raise ValueError(f"{text!r} is not {what}: allowed is {pattern.pattern}")
+
+
+def _compiled(*expressions: str) -> None:
+    for one in expressions:
+        try:
+            re.compile(one)
+        except re.error as error:
+            raise ValueError(f"{one!r} is no regular expression: {error}") from error

@@ -1,0 +1,184 @@
+"""The file tree of a driver image, and the image itself: modules, what belongs with them, programs, the manifest."""
+
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from upgrader.core.driver_builds import Input, Verdict, digits
+from upgrader.core.errors import ConfigurationError
+from upgrader.images import store
+from upgrader.images.buildah import open_storage
+from upgrader.images.debian.store import PackageStore
+from upgrader.images.drivers.definition import Definition
+from upgrader.images.drivers.manifest import DriverManifest, checksums, describe, encoded, load_order, shipped
+from upgrader.images.drivers.recipes import RecipeFolder
+from upgrader.images.drivers.trees import make_root, unpack
+from upgrader.images.layout import Layout
+from upgrader.images.product import busybox_tree
+from upgrader.images.trust import BUILD_KEY
+from upgrader.process import run
+
+PROGRAMS = ("modules", "shared")
+"""Folders of driver-images/ that every image with modules gets its programs from."""
+
+COMMANDS = (
+    *("cat", "chmod", "chroot", "cp", "cut", "date", "dmesg", "find", "grep", "head", "insmod", "ln", "ls", "mkdir"),
+    *("mknod", "mv", "printf", "rm", "rmmod", "sed", "sh", "sha256sum", "sleep", "sort", "stat", "sync", "tail", "tr"),
+    "wc",
+)
+"""Of busybox, for these programs; a test checks that they suffice."""
+
+_TRIPLETS = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
+_LIBRARY = re.compile(r"lib[\w.+-]+\.so(?:\.[\d.]+)?")
+_FIRMWARE = re.compile(r"(?:usr/)?lib/(?P<rest>firmware/.+)")
+_SECONDS = 120.0
+
+
+def programs_input(root: Path) -> Input:
+    """The programs as a part of a build key; `root` is driver-images/."""
+    facts = [part.hex() for name in PROGRAMS for part in store.contents(root / name)]
+    return Input(kind="recipe", name="programs", version="", sha256=digits(facts, 64))
+
+
+def lay_files(definition: Definition, packages: PackageStore, target: Path, work: Path) -> None:
+    """Libraries, tools and firmware of the driver's packages, where a root has them; documentation is left out.
+
+    Raises:
+        ArchiveError: a package cannot be had.
+    """
+    for package in definition.user_space:
+        folder = work / package.name
+        make_root(folder)
+        unpack(packages.fetch(package), folder)
+        for path in sorted(folder.rglob("*")):
+            place = _place(path, str(path.relative_to(folder)), definition.identity.arch)
+            if place is not None:
+                (target / place).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(path, target / place, follow_symlinks=False)
+
+
+def _place(path: Path, name: str, arch: str) -> str | None:
+    if path.is_dir() or name.startswith(("usr/share/", "etc/")):
+        return None
+    if firmware := _FIRMWARE.fullmatch(name):
+        return f"lib/{firmware['rest']}"
+    if _LIBRARY.fullmatch(path.name):
+        return f"usr/lib/{_TRIPLETS[arch]}/{path.name}"
+    is_program = path.is_file() and not path.is_symlink() and path.stat().st_mode & 0o111
+    return f"usr/bin/{path.name}" if is_program else None
+
+
+def assemble(
+    definition: Definition,
+    recipe: RecipeFolder,
+    *,
+    modules: Sequence[Path],
+    files: Path,
+    verdicts: Sequence[Verdict],
+    base: Path,
+    layout: Path,
+) -> Layout:
+    """Make the image of a definition; the same parts give the same digest.
+
+    Args:
+        definition: what it is, and what its manifest names.
+        recipe: in driver-images/, beside the programs.
+        modules: in load order, as they are shipped.
+        files: the tree of `lay_files`; may be missing.
+        verdicts: of the checks that were made of these modules and files.
+        base: the toolchain's tree, which busybox is taken from.
+        layout: a folder that does not exist yet.
+
+    Raises:
+        ProcessError: buildah ends with an error.
+    """
+    root = recipe.folder.parent
+    with tempfile.TemporaryDirectory(prefix="upgrader-driver-", dir=layout.parent) as place:
+        context = Path(place) / "context"
+        context.mkdir()
+        manifest = _fill(context / "rootfs", definition, recipe, modules, files, verdicts, base)
+        labels = _labels(manifest, definition)
+        storage = open_storage(Path(place) / "storage")
+        try:
+            storage.make(context=context, file=root / "modules/Containerfile", layout=layout, labels=labels)
+        finally:
+            run(storage.command("rm", "--all"), timeout=_SECONDS, check=False)
+    return Layout(layout)
+
+
+def _fill(
+    tree: Path,
+    definition: Definition,
+    recipe: RecipeFolder,
+    modules: Sequence[Path],
+    files: Path,
+    verdicts: Sequence[Verdict],
+    base: Path,
+) -> DriverManifest:
+    root = recipe.folder.parent
+    busybox_tree(tree, busybox=base / "usr/bin/busybox", commands=COMMANDS)
+    driver = tree / "driver"
+    driver.mkdir()
+    for name in PROGRAMS:
+        for path in sorted(one for one in (root / name).iterdir() if one.is_file() and one.name != "Containerfile"):
+            shutil.copy2(path, driver)
+    devices = root / "modules/devices" / f"{definition.identity.vendor}.sh"
+    shutil.copy2(devices if devices.exists() else devices.with_name("none.sh"), driver / "devices.sh")
+    place = f"lib/modules/{definition.identity.kernel}/updates"
+    (driver / place).mkdir(parents=True)
+    for module in modules:
+        shutil.copyfile(module, driver / place / module.name)
+    if files.is_dir():
+        shutil.copytree(files, driver / "files", symlinks=True)
+    described = [shipped(module, f"{place}/{module.name}") for module in modules]
+    manifest = describe(definition, recipe.recipe.in_tree, described, verdicts)
+    (driver / "manifest.json").write_bytes(encoded(manifest))
+    (driver / "load-order").write_text(load_order(manifest), encoding="ascii")
+    (driver / "modules.sha256").write_text(checksums(manifest), encoding="ascii")
+    return manifest
+
+
+def _labels(manifest: DriverManifest, definition: Definition) -> list[tuple[str, str]]:
+    """What a registry shows of the image without anybody unpacking it."""
+    own = [(name, getattr(definition.identity, name)) for name in definition.identity.__struct_fields__]
+    ours = [(f"gpu-upgrader.io/{name}", value) for name, value in own if value]
+    return [
+        *ours,
+        (BUILD_KEY, manifest.build_key),
+        ("org.opencontainers.image.version", manifest.version),
+        ("org.opencontainers.image.title", str(definition.identity)),
+    ]
+
+
+def unpack_driver(layout: Layout, target: Path) -> None:
+    """/driver of an image, as it is shipped, into a folder that does not exist yet.
+
+    Raises:
+        ProcessError: a layer cannot be read, or has none of it.
+    """
+    target.mkdir(parents=True)
+    for layer in layout.blobs[:-1]:
+        words: list[str | Path] = ["tar", "--extract", "--no-same-owner", *_compression(layer.media_type)]
+        words += ["--file", layout.path(layer), "--directory", target, "--wildcards", "driver/*"]
+        run(words, timeout=_SECONDS)
+
+
+def take_modules(layout: Layout, target: Path) -> tuple[Path, ...]:
+    """The modules of an image as they are shipped, in no order.
+
+    Raises:
+        ConfigurationError: the image holds none.
+        ProcessError: as `unpack_driver`.
+    """
+    unpack_driver(layout, target)
+    found = tuple(sorted((target / "driver/lib/modules").glob("*/updates/*.ko")))
+    if not found:
+        raise ConfigurationError(f"{layout.folder} is no image of a driver with modules")
+    return found
+
+
+def _compression(media_type: str) -> tuple[str, ...]:
+    _, _, kind = media_type.rpartition("+")
+    return ("--zstd",) if kind == "zstd" else ("--gzip",) if kind == "gzip" else ()

@@ -1,0 +1,116 @@
+"""Images from the shelf into a registry, with their documents, looked at again as a consumer does."""
+
+import asyncio
+import hashlib
+import tempfile
+from collections.abc import Collection
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from upgrader.core.driver_builds import Identity, Verdict
+from upgrader.core.driver_matrix import CellResult
+from upgrader.core.errors import ProcessError, RegistryError
+from upgrader.images import trust
+from upgrader.images.drivers.assembly import unpack_driver
+from upgrader.images.drivers.manifest import read_manifest
+from upgrader.images.drivers.rounds import unpushed
+from upgrader.images.drivers.shelf import Shelf
+from upgrader.images.layout import Layout
+from upgrader.images.registry import RegistryClient
+from upgrader.process.places import Progress
+
+
+class Trust(Struct, frozen=True, kw_only=True):
+    """Who signs, and what consumers will verify with."""
+
+    key: trust.SigningKey
+    public: trust.PublicKey
+    cosign: trust.Cosign
+
+
+class Publisher:
+    """Pushes to one repository. Whatever is there already in the same form is left alone.
+
+    Args:
+        repository: registry/name, without a tag.
+        shelf: where the images are.
+        insecure: registries that are spoken to without TLS.
+        keys: without, images are pushed unsigned, and no controller takes them.
+    """
+
+    def __init__(
+        self,
+        repository: str,
+        shelf: Shelf,
+        *,
+        insecure: Collection[str],
+        keys: Trust | None,
+        progress: Progress,
+    ) -> None:
+        self._repository = repository
+        self._shelf = shelf
+        self._insecure = insecure
+        self._keys = keys
+        self._progress = progress
+
+    def publish(self, result: CellResult) -> CellResult:
+        """The cell with its image's name in the registry, or red: nothing that a registry does not say is guessed."""
+        try:
+            image, verdicts = asyncio.run(self._publish(result.identity, result.digest))
+        except (RegistryError, ProcessError) as error:
+            return unpushed(result, str(error))
+        refused = [f"{one.check}: {one.reason}" for one in verdicts if one.passed is False]
+        if refused:
+            return unpushed(result, "; ".join(refused))
+        return msgspec.structs.replace(result, image=image, verdicts=(*result.verdicts, *verdicts))
+
+    async def _publish(self, identity: Identity, digest: str) -> tuple[str, tuple[Verdict, ...]]:
+        name = f"{self._repository}:{identity.tag}"
+        layout = self._shelf.layout(digest)
+        async with RegistryClient(insecure=self._insecure) as registry:
+            there = await registry.digest(name)
+            pinned = f"{self._repository}@{digest}"
+            if there != pinned:
+                self._progress(f"{identity}: pushing {layout.size / 1e6:.1f} MB")
+                pinned = await registry.push(layout, name)
+            if self._keys is None:
+                return pinned, ()
+            return pinned, await self._signed(pinned, identity, layout, registry, self._keys)
+
+    async def _signed(
+        self, image: str, identity: Identity, layout: Layout, registry: RegistryClient, keys: Trust
+    ) -> tuple[Verdict, ...]:
+        """Signed only where no good signature is there; verified in the end in any case."""
+        verifier = trust.Verifier(key=keys.public, cosign=keys.cosign, registry=registry)
+        verdicts = await verifier.verify(image, identity)
+        if all(one.passed for one in verdicts):
+            return verdicts
+        self._progress(f"{identity}: signing")
+        facts = image_facts(identity, layout)
+        await trust.publish(image, facts, key=keys.key, cosign=keys.cosign, registry=registry)
+        return await verifier.verify(image, identity, layers=True)
+
+
+def image_facts(identity: Identity, layout: Layout) -> trust.ImageFacts:
+    """What is said about an image in its documents: read from the image itself."""
+    with tempfile.TemporaryDirectory(prefix="upgrader-facts-") as place:
+        root = Path(place) / "root"
+        unpack_driver(layout, root)
+        manifest = read_manifest(root / "driver/manifest.json")
+        files = tuple(_file(path, root) for path in sorted((root / "driver").rglob("*")) if _plain(path))
+    return trust.ImageFacts(digest=layout.image.digest, identity=identity, inputs=manifest.inputs, files=files)
+
+
+def _plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+def _file(path: Path, root: Path) -> trust.ShippedFile:
+    data = path.read_bytes()
+    return trust.ShippedFile(
+        path=str(path.relative_to(root)),
+        sha1=hashlib.sha1(data, usedforsecurity=False).hexdigest(),
+        sha256=hashlib.sha256(data).hexdigest(),
+    )

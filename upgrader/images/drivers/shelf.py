@@ -1,0 +1,178 @@
+"""Built images in one OCI layout, found by identity or build key; any tool that reads layouts can carry it on.
+
+index.json lists every image with its build key; the newest of an identity has its tag. Beside what the specification
+knows lies `upgrader/`: what was found out about each image, and why others could not be built.
+https://github.com/opencontainers/image-spec/blob/main/image-layout.md
+"""
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from upgrader.core.driver_builds import Identity, Verdict
+from upgrader.core.driver_matrix import CellResult, CellState
+from upgrader.core.errors import ConfigurationError
+from upgrader.images.layout import Descriptor, Layout
+from upgrader.images.trust import BUILD_KEY
+from upgrader.process.places import locked, write_whole
+
+REF_NAME = "org.opencontainers.image.ref.name"
+_VERSION = b'{"imageLayoutVersion":"1.0.0"}'
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """What is known of a built image: `seconds` is how long building and checking took."""
+
+    identity: Identity
+    build_key: str
+    digest: str
+    seconds: float
+    verdicts: tuple[Verdict, ...]
+
+
+class _Entry(Descriptor, frozen=True, kw_only=True):
+    annotations: Mapping[str, str] = {}
+
+
+class _Index(Struct, frozen=True, kw_only=True, rename="camel"):
+    manifests: tuple[_Entry, ...] = ()
+    schema_version: int = 2
+
+
+class Shelf:
+    """Images in a folder. Whoever writes holds a lock; blobs come before the index that names them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._records = folder / "upgrader/records"
+
+    def record(self, key: str) -> Record | None:
+        """What was built under a build key; None where nothing was, or it is no longer whole."""
+        try:
+            record = msgspec.json.decode((self._records / f"{key}.json").read_bytes(), type=Record)
+        except FileNotFoundError:
+            return None
+        return record if any(one.digest == record.digest for one in self._index().manifests) else None
+
+    def result(self, key: str) -> CellResult | None:
+        """A record as the result of a cell."""
+        record = self.record(key)
+        if record is None:
+            return None
+        return CellResult(
+            identity=record.identity,
+            state=CellState.UNCHANGED,
+            digest=record.digest,
+            build_key=record.build_key,
+            verdicts=record.verdicts,
+        )
+
+    def records(self) -> tuple[Record, ...]:
+        """All images that are here."""
+        found = (self.record(path.stem) for path in sorted(self._records.glob("*.json")))
+        return tuple(one for one in found if one is not None)
+
+    def layout(self, digest: str) -> Layout:
+        """One image, to be pushed or looked into.
+
+        Raises:
+            ConfigurationError: it is not here.
+        """
+        return Layout(self.folder, digest)
+
+    def keep(self, layout: Layout, record: Record) -> None:
+        """Take an image from a layout of its own: all of it, or nothing is seen of it."""
+        with locked(self.folder / ".lock"):
+            (self.folder / "blobs/sha256").mkdir(parents=True, exist_ok=True)
+            for blob in (*layout.blobs, layout.image):
+                _copy(layout.path(blob), self.folder / "blobs/sha256" / blob.digest.removeprefix("sha256:"))
+            write_whole(self._records / f"{record.build_key}.json", msgspec.json.encode(record))
+            tag = record.identity.tag
+            others = (one for one in self._index().manifests if one.annotations.get(BUILD_KEY) != record.build_key)
+            entry = _Entry(
+                media_type=layout.image.media_type,
+                digest=layout.image.digest,
+                size=layout.image.size,
+                annotations={BUILD_KEY: record.build_key, REF_NAME: tag},
+            )
+            self._write([*(_untagged(one, tag) for one in others), entry])
+
+    def remove(self, keys: Iterable[str]) -> int:
+        """Forget images, and delete the blobs that none of the others has. How many bytes that were."""
+        gone = set(keys)
+        with locked(self.folder / ".lock"):
+            self._write(one for one in self._index().manifests if one.annotations.get(BUILD_KEY) not in gone)
+            for key in gone:
+                (self._records / f"{key}.json").unlink(missing_ok=True)
+            return self._sweep()
+
+    def _sweep(self) -> int:
+        kept: set[str] = set()
+        for one in self._index().manifests:
+            layout = Layout(self.folder, one.digest)
+            kept.update(blob.digest.removeprefix("sha256:") for blob in (*layout.blobs, layout.image))
+        freed = 0
+        for path in (self.folder / "blobs/sha256").iterdir():
+            if path.name not in kept:
+                freed += path.stat().st_size
+                path.unlink()
+        return freed
+
+    def _index(self) -> _Index:
+        try:
+            return msgspec.json.decode((self.folder / "index.json").read_bytes(), type=_Index)
+        except FileNotFoundError:
+            return _Index()
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise ConfigurationError(f"{self.folder} is no OCI layout", details=str(error)) from error
+
+    def _write(self, entries: Iterable[_Entry]) -> None:
+        write_whole(self.folder / "oci-layout", _VERSION)
+        write_whole(self.folder / "index.json", msgspec.json.encode(_Index(manifests=tuple(entries))))
+
+
+def _untagged(entry: _Entry, tag: str) -> _Entry:
+    if entry.annotations.get(REF_NAME) != tag:
+        return entry
+    left = {name: value for name, value in entry.annotations.items() if name != REF_NAME}
+    return msgspec.structs.replace(entry, annotations=left)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """A blob that is there is the same one: its name is its digest. A hard link where that is possible."""
+    if target.exists():
+        return
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    beside.unlink(missing_ok=True)
+    try:
+        beside.hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, beside)
+    beside.replace(target)
+
+
+class Remembered:
+    """Cells that could not be built, by build key: the same inputs would end the same way."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "upgrader/failures"
+
+    def find(self, key: str) -> CellResult | None:
+        """How building this ended, where it did and trying again is of no use."""
+        try:
+            return msgspec.json.decode((self._folder / f"{key}.json").read_bytes(), type=CellResult)
+        except FileNotFoundError:
+            return None
+
+    def keep(self, result: CellResult) -> None:
+        """Remember a red cell; one that is only transient is not."""
+        if result.failure is not None and result.failure.final:
+            write_whole(self._folder / f"{result.build_key}.json", msgspec.json.encode(result))
+
+    def forget(self, key: str) -> None:
+        """Have it tried again."""
+        (self._folder / f"{key}.json").unlink(missing_ok=True)

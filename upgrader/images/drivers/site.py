@@ -1,0 +1,166 @@
+"""Where this machine keeps what driver images are made of, and the parts of the chain over it. Opened from settings."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+
+from msgspec import Struct
+
+from upgrader.core.driver_builds import Identity
+from upgrader.core.driver_matrix import Cell, CellResult, CellState, Matrix
+from upgrader.core.errors import ConfigurationError
+from upgrader.images.debian.archives import archives
+from upgrader.images.debian.discovery import News
+from upgrader.images.debian.errors import ArchiveError
+from upgrader.images.debian.fetching import Fetcher
+from upgrader.images.debian.store import PackageStore
+from upgrader.images.drivers.budget import Budget, memory_available_mib
+from upgrader.images.drivers.building import Places, Workshop
+from upgrader.images.drivers.catalog import Catalog, Cells, load, look
+from upgrader.images.drivers.definition import identity_of
+from upgrader.images.drivers.recipes import RecipeFolder, read_matrix, read_recipes, recipes_root
+from upgrader.images.drivers.rounds import Publish, Round
+from upgrader.images.drivers.shelf import Remembered, Shelf
+from upgrader.images.modules.signing import SigningKey, fingerprint, open_key
+from upgrader.process.places import Progress, cache_root
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What a person may say of a build.
+
+    Args:
+        store: folder of the OCI layout with the images; beside the other caches where it is None.
+        cache: packages, unpacked trees, apt's state.
+        recipes: driver-images/ of the checkout where it is None.
+        module_key: private key and certificate that modules are signed with, PEM.
+        cores: that all builds together use; 0 for all.
+        memory_mib: that all builds together use; 0 for four fifths of what is free.
+    """
+
+    store: Path | None = None
+    cache: Path | None = None
+    recipes: Path | None = None
+    module_key: tuple[Path, Path] | None = None
+    cores: int = 0
+    memory_mib: int = 0
+
+
+class Site:
+    """The parts of the chain, each made when it is first asked for."""
+
+    def __init__(self, settings: Settings, progress: Progress) -> None:
+        self._settings = settings
+        self._progress = progress
+        self._cache = settings.cache or cache_root()
+        self._state = self._cache / "driver-builds"
+        self.root = settings.recipes or recipes_root()
+        self.shelf = Shelf(settings.store or self._cache / "driver-images")
+        self.remembered = Remembered(self.shelf.folder)
+
+    @cached_property
+    def recipes(self) -> Mapping[str, RecipeFolder]:
+        """All recipes, by name."""
+        return read_recipes(self.root)
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        """Which images are wanted."""
+        return read_matrix(self.root)
+
+    @cached_property
+    def packages(self) -> PackageStore:
+        """Packages that were ever used; the archive is asked for the others."""
+        return PackageStore(self._cache / "packages", _Archive(self._cache / "apt/fetching"))
+
+    @cached_property
+    def signer(self) -> SigningKey | None:
+        """Who signs modules."""
+        pair = self._settings.module_key
+        return open_key(*pair) if pair else None
+
+    def look(self) -> tuple[Catalog, News]:
+        """Ask the archives anew."""
+        return look(
+            self.matrix,
+            self.recipes,
+            source=archives(),
+            packages=self.packages,
+            folder=self._state,
+            progress=self._progress,
+        )
+
+    def catalog(self) -> Catalog:
+        """What the archives had when they were last asked; they are asked where nothing is known."""
+        return load(self._state) or self.look()[0]
+
+    def cells(self, catalog: Catalog) -> Cells:
+        """The cells over a catalog."""
+        signer = fingerprint(self.signer.certificate) if self.signer else ""
+        return Cells(catalog, self.matrix, self.recipes, self.root, signer=signer)
+
+    def identity(self, catalog: Catalog, *, driver: str, kernel: str, os: str = "", recipe: str = "") -> Identity:
+        """The image that a person means.
+
+        Raises:
+            MissingPackageError: no archive has the kernel.
+            ConfigurationError: no recipe has the driver, or several have it.
+        """
+        found = catalog.kernel(kernel, os)
+        having = [one for one in self.recipes.values() if driver in catalog.drivers(one, found.os)]
+        chosen = [one for one in having if recipe in {"", one.name}]
+        if len(chosen) == 1:
+            return identity_of(chosen[0].name, chosen[0].recipe, driver, found)
+        if len(chosen) > 1:
+            names = ", ".join(one.name for one in chosen)
+            raise ConfigurationError(f"several recipes have {driver}: {names}", resolution="Name one with --recipe.")
+        if recipe and recipe not in self.recipes:
+            raise ConfigurationError(f"there is no recipe {recipe}", resolution=f"One of: {', '.join(self.recipes)}.")
+        versions = {one.name: catalog.drivers(one, found.os) for one in self.recipes.values()}
+        offered = [f"{name}: {', '.join(known) or 'none'}" for name, known in versions.items()]
+        raise ConfigurationError(
+            f"no {recipe or 'recipe'} has a driver {driver} for {found.os}", details="\n".join(offered)
+        )
+
+    @contextmanager
+    def round(self, cells: Cells, *, publish: Publish | None = None, parallel: int = 0) -> Iterator[Round]:
+        """Builds cells, for as long as the context lasts."""
+        cores = self._settings.cores or os.cpu_count() or 1
+        memory = self._settings.memory_mib or memory_available_mib()
+        with Budget(self._state / f"budget-{os.getpid()}", cores=cores, memory_mib=memory) as budget:
+            workshop = Workshop(
+                places=Places(cache=self._state, logs=self.shelf.folder / "upgrader/logs"),
+                packages=self.packages,
+                shelf=self.shelf,
+                budget=budget,
+                progress=self._progress,
+                signer=self.signer,
+            )
+            yield Round(cells, workshop, self.shelf, publish=publish, parallel=parallel or cores)
+
+    def state(self, cells: Cells, wanted: Sequence[Cell]) -> tuple[CellResult, ...]:
+        """What is known of cells without building any."""
+        return tuple(self._known(cells, cell) for cell in wanted)
+
+    def _known(self, cells: Cells, cell: Cell) -> CellResult:
+        try:
+            key = cells.definition(cell).key
+        except ArchiveError as error:
+            return CellResult(identity=cell.identity, state=CellState.RED, failure=error.failure())
+        known = self.shelf.result(key) or self.remembered.find(key)
+        return known or CellResult(identity=cell.identity, state=CellState.MISSING, build_key=key)
+
+
+class _Archive:
+    """The archive of this machine, which is not looked for before a package is missing: that takes apt a second."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def download(self, archive: str, path: str, sha256: str, target: Path) -> None:
+        self._fetcher.download(archive, path, sha256, target)
+
+    @cached_property
+    def _fetcher(self) -> Fetcher:
+        return Fetcher(self._folder, archives())
