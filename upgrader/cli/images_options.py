@@ -66,6 +66,22 @@ _BUILD = {
 }  # fmt: skip
 
 
+_WISH = {
+    "driver": click.option("--driver", required=True, metavar="V", help="Version, as 535.261.03."),
+    "kernel": click.option("--kernel", required=True, metavar="K", help="Release as `uname -r` gives it."),
+    "recipe": click.option("--recipe", default="", metavar="R", help="Needed where several recipes have the version."),
+    "os": click.option("--os", default="", metavar="NAME", help="Where several distributions have the kernel."),
+    "modules": click.option(
+        "--modules", multiple=True, metavar="M", help="Only these and those that they need; repeatable.",
+    ),
+}  # fmt: skip
+
+
+def cell_options(command: Command) -> Command:
+    """Which image is meant: `wish` of a command."""
+    return _grouped(command, _WISH, "wish")
+
+
 def store_options(command: Command) -> Command:
     """Where images and recipes are: `given` of a command."""
     return _grouped(command, _STORE)
@@ -76,11 +92,11 @@ def build_options(command: Command) -> Command:
     return _grouped(command, {**_STORE, **_BUILD})
 
 
-def _grouped(command: Command, chosen: Mapping[str, Callable[[Command], Command]]) -> Command:
+def _grouped(command: Command, chosen: Mapping[str, Callable[[Command], Command]], name: str = "given") -> Command:
     @functools.wraps(command)
     def gathered(*args: Any, **values: Any) -> Any:  # noqa: ANN401 - what click gives
-        given = {name: values.pop(name) for name in chosen}
-        return command(*args, given=given, **values)
+        values[name] = {one: values.pop(one) for one in chosen}
+        return command(*args, **values)
 
     offered: Command = gathered
     for option in reversed(list(chosen.values())):

@@ -6,35 +6,40 @@ from typing import Any
 import click
 
 from upgrader.cli import exits
-from upgrader.cli.images_options import build_options, open_publisher, open_site, store_options, tell
+from upgrader.cli.images_options import build_options, cell_options, open_publisher, open_site, store_options, tell
 from upgrader.cli.wire import output_option, show
 
 
 @click.command()
-@click.option("--driver", required=True, metavar="V", help="Version, as 535.261.03.")
-@click.option("--kernel", required=True, metavar="K", help="Release as `uname -r` gives it.")
-@click.option("--recipe", default="", metavar="R", help="Needed where several recipes have the version.")
-@click.option("--os", "system", default="", metavar="NAME", help="Where several distributions have the kernel.")
-@click.option("--modules", multiple=True, metavar="M", help="Only these and those that they need; repeatable.")
+@cell_options
+@click.option("--packages", metavar="IMAGE", help="Build from what `images pack` has pushed; no archive is asked.")
+@click.option("--termination-message", "message", type=click.Path(dir_okay=False, path_type=Path), hidden=True)
 @build_options
 @output_option
 def build(
-    driver: str, kernel: str, recipe: str, system: str, modules: tuple[str, ...], output: str, given: dict[str, Any]
+    *,
+    wish: dict[str, Any],
+    packages: str | None,
+    message: Path | None,
+    output: str,
+    given: dict[str, Any],
 ) -> int:
     """Build one driver image on this machine, or find that it is there; its digest is printed.
 
     It is compiled, checked against the kernel's symbols, and loaded into that kernel in a virtual machine.
     """
+    from upgrader.cli import cells  # noqa: PLC0415
     from upgrader.cli.failures import refuse_red  # noqa: PLC0415
-    from upgrader.core.driver_matrix import Cell  # noqa: PLC0415
+    from upgrader.core.build_results import termination_message  # noqa: PLC0415
     from upgrader.core.driver_report import reported  # noqa: PLC0415
 
     site = open_site(given)
     publisher = open_publisher(site, given)
-    catalog = site.catalog()
-    identity = site.identity(catalog, driver=driver, kernel=kernel, os=system, recipe=recipe)
-    with site.round(site.cells(catalog), publish=publisher.publish if publisher else None) as builds:
-        (result,) = builds.run([Cell(identity=identity, modules=modules)])
+    found, cell = cells.find(site, cells.Wish(**wish), packages, given["insecure_registry"])
+    with site.round(found, publish=publisher.publish if publisher else None) as builds:
+        (result,) = builds.run([cell])
+    if message is not None:
+        message.write_bytes(termination_message(result))
     if output != "table":
         show(reported(result), output)
     refuse_red(result)
@@ -100,6 +105,29 @@ def build_matrix(*, changed: bool, parallel: int | None, out: Path | None, outpu
         results = builds.run(wanted)
     code = _report(results, unmatched, time.monotonic() - started, output, out)
     return code if all(one.failure is None or one.failure.final for one in results) else 1
+
+
+@images.command()
+@cell_options
+@click.option("--push", "repository", required=True, metavar="REPO", help="registry/path that gets the packages.")
+@click.option("--insecure-registry", multiple=True, metavar="HOST:PORT", help="Spoken to without TLS; repeatable.")
+@store_options
+def pack(
+    *,
+    wish: dict[str, Any],
+    repository: str,
+    insecure_registry: tuple[str, ...],
+    given: dict[str, Any],
+) -> int:
+    """Push all packages that an image is built from, so that the cluster builds it without any archive."""
+    from upgrader.cli import cells  # noqa: PLC0415
+    from upgrader.core.image_names import packages_name  # noqa: PLC0415
+
+    site = open_site(given)
+    found, cell = cells.of_archive(site, cells.Wish(**wish))
+    name = packages_name(repository, cell.identity)
+    click.echo(site.pack(found.definition(cell), name, insecure=insecure_registry))
+    return exits.DONE
 
 
 @images.command("list")

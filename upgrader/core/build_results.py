@@ -1,11 +1,8 @@
-"""What a build says when it ends: to people, to machines, and as the termination message of a build pod."""
-
-from enum import StrEnum
+"""What a build pod says last: the result of its cell, as a termination message."""
 
 import msgspec
-from msgspec import Struct
 
-from upgrader.core.driver_builds import Failure, Identity, Verdict
+from upgrader.core.driver_matrix import CellResult
 
 MESSAGE_BYTES = 4096
 """A kubelet reads no more of a termination message."""
@@ -13,47 +10,29 @@ MESSAGE_BYTES = 4096
 _SHORT = 160
 
 
-class CellState(StrEnum):
-    """How a cell of the matrix ended: built, not buildable, or there already."""
-
-    GREEN = "green"
-    RED = "red"
-    UNCHANGED = "unchanged"
-
-
-class BuildResult(Struct, frozen=True, kw_only=True):
-    """One cell's end. `digest` is `sha256:...` or `name@sha256:...` of the image; empty where there is none."""
-
-    identity: Identity
-    state: CellState
-    build_key: str = ""
-    digest: str = ""
-    seconds: float = 0.0
-    checks: tuple[Verdict, ...] = ()
-    failure: Failure | None = None
-
-
-def termination_message(result: BuildResult) -> bytes:
+def termination_message(result: CellResult) -> bytes:
     """The result as JSON that a kubelet hands on whole: reasons are cut first, then checks that passed are left out."""
     whole = msgspec.json.encode(result)
     if len(whole) <= MESSAGE_BYTES:
         return whole
-    checks = tuple(
-        msgspec.structs.replace(one, reason=_cut(one.reason), symbols=one.symbols[:3]) for one in result.checks
+    verdicts = tuple(
+        msgspec.structs.replace(one, reason=_cut(one.reason), symbols=tuple(map(_cut, one.symbols[:3])))
+        for one in result.verdicts
     )
     failure = result.failure
     if failure is not None:
         failure = msgspec.structs.replace(failure, first_error=_cut(failure.first_error), symbol=_cut(failure.symbol))
-    brief = msgspec.structs.replace(result, checks=checks, failure=failure)
+    brief = msgspec.structs.replace(result, verdicts=verdicts, failure=failure, alternatives=())
     if len(msgspec.json.encode(brief)) > MESSAGE_BYTES:
-        brief = msgspec.structs.replace(brief, checks=tuple(one for one in checks if not one.passed)[:3])
+        bad = [one for one in verdicts if not one.passed][:1]
+        brief = msgspec.structs.replace(brief, verdicts=tuple(msgspec.structs.replace(one, symbols=()) for one in bad))
     return msgspec.json.encode(brief)
 
 
-def read_message(text: str) -> BuildResult | None:
+def read_message(text: str) -> CellResult | None:
     """The result in a termination message; None where there is none in it."""
     try:
-        return msgspec.json.decode(text, type=BuildResult)
+        return msgspec.json.decode(text, type=CellResult)
     except msgspec.MsgspecError:
         return None
 

@@ -9,7 +9,7 @@ from upgrader.api.v1alpha1 import DriverImage
 from upgrader.core import timing
 from upgrader.core.build_results import read_message
 from upgrader.core.driver_builds import Identity
-from upgrader.core.errors import RegistryError
+from upgrader.core.errors import ProcessError, RegistryError
 from upgrader.core.image_names import image_name, packages_name
 from upgrader.core.image_walk import Answer, ImageView, JobSeen, JobState
 from upgrader.core.phases import DriverImagePhase
@@ -88,7 +88,7 @@ async def _with_verdicts(context: Context, image: DriverImage, view: ImageView) 
         return view
     try:
         verdicts = await context.trust.verify(image.status.digest or "", identity_of(image))
-    except RegistryError as error:
+    except (RegistryError, ProcessError) as error:
         return msgspec.structs.replace(view, silent=error.brief)
     return msgspec.structs.replace(view, verdicts=verdicts)
 

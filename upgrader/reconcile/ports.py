@@ -140,7 +140,7 @@ class Trust(Protocol):
     """What a consumer thinks of an image."""
 
     async def verify(self, image: str, identity: Identity) -> tuple[Verdict, ...]:
-        """Verdicts on `name@sha256:...`; RegistryError when it cannot be looked at now, which is no verdict."""
+        """Verdicts on `name@sha256:...`; RegistryError or ProcessError when it cannot be looked at now: no verdict."""
         ...
 
 

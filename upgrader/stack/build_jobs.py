@@ -102,20 +102,18 @@ _NOT_WHERE_JOBS_RUN = {
 
 def _words(identity: Identity, settings: BuildSettings) -> list[str]:
     words = ["build", "--recipe", identity.recipe, "--driver", identity.driver, "--kernel", identity.kernel]
-    words += ["--os", identity.os, "--arch", identity.arch, "--push", settings.repository]
+    words += ["--os", identity.os, "--push", settings.repository]
     words += ["--packages", packages_name(settings.repository, identity)]
     words += ["--termination-message", "/dev/termination-log"]
-    if identity.flavour:
-        words += ["--flavour", identity.flavour]
+    for one in settings.insecure_registries:
+        words += ["--insecure-registry", one]
     if settings.signing:
-        words += ["--key", f"{_KEY}/cosign.key"]
+        words += ["--key", f"{_KEY}/cosign.key", "--public-key", f"{_KEY}/cosign.pub"]
     return words
 
 
 def _environment(settings: BuildSettings) -> list[Manifest]:
     found = {"XDG_CACHE_HOME": f"{_WORK}/cache", "TMPDIR": _WORK}
-    if settings.insecure_registries:
-        found["UPGRADER_INSECURE_REGISTRIES"] = ",".join(settings.insecure_registries)
     if settings.push_auth:
         found["REGISTRY_AUTH_FILE"] = f"{_AUTH}/.dockerconfigjson"
     entries: list[Manifest] = [{"name": name, "value": value} for name, value in found.items()]

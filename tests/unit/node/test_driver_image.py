@@ -1,4 +1,4 @@
-"""The scripts of driver-images/sim and shared, with the system's shell and, where it is there, busybox's as in the image."""
+"""The scripts of driver-images/sim and shared, with the system's shell and, where it is there, with busybox's."""
 
 import json
 import os

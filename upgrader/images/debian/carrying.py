@@ -5,7 +5,7 @@ the list of packages. https://github.com/opencontainers/image-spec/blob/main/man
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -19,16 +19,20 @@ PACKAGE = "application/vnd.debian.binary-package"
 PACKAGES = "application/vnd.gpu-upgrader.packages.v1+json"
 
 
-def pack(packages: Iterable[Package], store: PackageStore, folder: Path) -> Layout:
+def pack(
+    packages: Iterable[Package], store: PackageStore, folder: Path, *, beside: Mapping[str, bytes] | None = None
+) -> Layout:
     """Make the layout of a set of packages in a folder of its own; the same set, in any order, gives the same digest.
 
-    Packages that the store lacks are fetched as `PackageStore.fetch` does.
+    Packages that the store lacks are fetched as `PackageStore.fetch` does. `beside` are other contents that go with the
+    packages, by media type.
     """
     chosen = sorted({one.sha256: one for one in sorted(packages)}.values())
     layout = LayoutWriter(folder)
     layers = [Descriptor(media_type=PACKAGE, digest=f"sha256:{one.sha256}", size=one.size) for one in chosen]
     for package, layer in zip(chosen, layers, strict=True):
         store.place(package, layout.path(layer))
+    layers += [layout.put(media_type, data) for media_type, data in (beside or {}).items()]
     config = layout.put(PACKAGES, msgspec.json.encode(chosen))
     manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers}
     return layout.finish(layout.put(MANIFEST, msgspec.json.encode(manifest)))
@@ -62,6 +66,6 @@ def _listed(layout: Layout) -> tuple[Package, ...]:
         raise ConfigurationError(f"{layout.folder} is no set of packages", details=str(error)) from error
     if "sha256:" + hashlib.sha256(data).hexdigest() != config.digest:
         raise ConfigurationError(f"the list of packages in {layout.folder} was changed", details=config.digest)
-    if {one.digest for one in layers} != {f"sha256:{one.sha256}" for one in packages}:
+    if {one.digest for one in layers if one.media_type == PACKAGE} != {f"sha256:{one.sha256}" for one in packages}:
         raise ConfigurationError(f"the packages of {layout.folder} are not those of its list")
     return packages

@@ -12,12 +12,14 @@ from msgspec import Struct
 from upgrader.core.driver_builds import Identity, Verdict
 from upgrader.core.driver_matrix import CellResult
 from upgrader.core.errors import ProcessError, RegistryError
+from upgrader.core.image_names import image_name
 from upgrader.images import trust
 from upgrader.images.drivers.assembly import unpack_driver
 from upgrader.images.drivers.manifest import read_manifest
 from upgrader.images.drivers.rounds import unpushed
 from upgrader.images.drivers.shelf import Shelf
 from upgrader.images.layout import Layout
+from upgrader.images.reference import parse
 from upgrader.images.registry import RegistryClient
 from upgrader.process.places import Progress
 
@@ -34,7 +36,7 @@ class Publisher:
     """Pushes to one repository. Whatever is there already in the same form is left alone.
 
     Args:
-        repository: registry/name, without a tag.
+        repository: registry/path; each recipe has a name below it.
         shelf: where the images are.
         insecure: registries that are spoken to without TLS.
         keys: without, images are pushed unsigned, and no controller takes them.
@@ -67,11 +69,11 @@ class Publisher:
         return msgspec.structs.replace(result, image=image, verdicts=(*result.verdicts, *verdicts))
 
     async def _publish(self, identity: Identity, digest: str) -> tuple[str, tuple[Verdict, ...]]:
-        name = f"{self._repository}:{identity.tag}"
+        name = image_name(self._repository, identity)
         layout = self._shelf.layout(digest)
         async with RegistryClient(insecure=self._insecure) as registry:
             there = await registry.digest(name)
-            pinned = f"{self._repository}@{digest}"
+            pinned = parse(name).pinned(digest)
             if there != pinned:
                 self._progress(f"{identity}: pushing {layout.size / 1e6:.1f} MB")
                 pinned = await registry.push(layout, name)

@@ -2,7 +2,8 @@
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -11,11 +12,22 @@ from upgrader.core.driver_matrix import Cell, CellResult, CellState, alternative
 from upgrader.core.errors import UpgraderError
 from upgrader.images.debian.errors import ArchiveError
 from upgrader.images.drivers.building import Workshop
-from upgrader.images.drivers.catalog import Cells
+from upgrader.images.drivers.definition import Definition
+from upgrader.images.drivers.recipes import RecipeFolder
 from upgrader.images.drivers.shelf import Shelf
 
 Publish = Callable[[CellResult], CellResult]
 """Pushes the image of a cell that has one; a cell whose image cannot be pushed comes back red."""
+
+
+class Definitions(Protocol):
+    """What cells are made of."""
+
+    recipes: Mapping[str, RecipeFolder]
+
+    def definition(self, cell: Cell) -> Definition:
+        """All inputs of a cell, pinned; ArchiveError where one is in no archive."""
+        ...
 
 
 class Round:
@@ -30,7 +42,7 @@ class Round:
     """
 
     def __init__(
-        self, cells: Cells, workshop: Workshop, shelf: Shelf, *, publish: Publish | None = None, parallel: int = 2
+        self, cells: Definitions, workshop: Workshop, shelf: Shelf, *, publish: Publish | None = None, parallel: int = 2
     ) -> None:
         self._cells = cells
         self._workshop = workshop

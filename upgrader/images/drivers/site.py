@@ -1,7 +1,9 @@
 """Where this machine keeps what driver images are made of, and the parts of the chain over it. Opened from settings."""
 
+import asyncio
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -18,12 +20,15 @@ from upgrader.images.debian.fetching import Fetcher
 from upgrader.images.debian.store import PackageStore
 from upgrader.images.drivers.budget import Budget, memory_available_mib
 from upgrader.images.drivers.building import Places, Workshop
+from upgrader.images.drivers.bundles import Bundled, bundle, open_bundle
 from upgrader.images.drivers.catalog import Catalog, Cells, load, look
-from upgrader.images.drivers.definition import identity_of
+from upgrader.images.drivers.definition import Definition, identity_of
 from upgrader.images.drivers.recipes import RecipeFolder, read_matrix, read_recipes, recipes_root
-from upgrader.images.drivers.rounds import Publish, Round
+from upgrader.images.drivers.rounds import Definitions, Publish, Round
 from upgrader.images.drivers.shelf import Remembered, Shelf
+from upgrader.images.layout import Layout
 from upgrader.images.modules.signing import SigningKey, fingerprint, open_key
+from upgrader.images.registry import RegistryClient
 from upgrader.process.places import Progress, cache_root
 
 
@@ -123,8 +128,35 @@ class Site:
             f"no {recipe or 'recipe'} has a driver {driver} for {found.os}", details="\n".join(offered)
         )
 
+    def pack(self, definition: Definition, image: str, *, insecure: Collection[str]) -> str:
+        """Push a definition with all its packages, for builders without an archive; `name@sha256:...`.
+
+        Raises:
+            ArchiveError: a package cannot be had.
+            RegistryError: the registry does not take it.
+        """
+        with tempfile.TemporaryDirectory(prefix="upgrader-packages-", dir=self._state) as place:
+            layout = bundle(definition, self.packages, Path(place) / "layout")
+            self._progress(f"{definition.identity}: pushing {layout.size / 1e6:.1f} MB of packages")
+            return asyncio.run(_push(layout, image, insecure))
+
+    def bundled(self, image: str, *, insecure: Collection[str]) -> Bundled:
+        """What `pack` has pushed; its packages are in the store then.
+
+        Raises:
+            RegistryError: it does not come, whole.
+            ConfigurationError: it is not there, or no such thing.
+            ArchiveError: a package is not what its digest says, or the disk is full.
+        """
+        self._state.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="upgrader-packages-", dir=self._state) as place:
+            layout = asyncio.run(_pull(image, Path(place) / "layout", insecure))
+            if layout is None:
+                raise ConfigurationError(f"{image} is not in its registry", resolution="Run `upgrader images pack`.")
+            return Bundled(open_bundle(layout, self.packages), self.recipes, self.root)
+
     @contextmanager
-    def round(self, cells: Cells, *, publish: Publish | None = None, parallel: int = 0) -> Iterator[Round]:
+    def round(self, cells: Definitions, *, publish: Publish | None = None, parallel: int = 0) -> Iterator[Round]:
         """Builds cells, for as long as the context lasts."""
         cores = self._settings.cores or os.cpu_count() or 1
         memory = self._settings.memory_mib or memory_available_mib()
@@ -150,6 +182,16 @@ class Site:
             return CellResult(identity=cell.identity, state=CellState.RED, failure=error.failure())
         known = self.shelf.result(key) or self.remembered.find(key)
         return known or CellResult(identity=cell.identity, state=CellState.MISSING, build_key=key)
+
+
+async def _push(layout: Layout, image: str, insecure: Collection[str]) -> str:
+    async with RegistryClient(insecure=insecure) as registry:
+        return await registry.push(layout, image)
+
+
+async def _pull(image: str, folder: Path, insecure: Collection[str]) -> Layout | None:
+    async with RegistryClient(insecure=insecure) as registry:
+        return await registry.pull(image, folder)
 
 
 class _Archive:
