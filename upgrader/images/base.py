@@ -1,6 +1,7 @@
 """The base image's files: Python and busybox from the Debian archive that the machine itself uses, by mmdebstrap."""
 
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 
 from upgrader.core.errors import ConfigurationError
@@ -38,8 +39,8 @@ def suite() -> str:
     return platform.freedesktop_os_release().get("VERSION_CODENAME", "stable")
 
 
-def versions(notes: Path) -> str:
-    """What apt would install, as text that changes when a package does.
+def versions(notes: Path, packages: Sequence[str] = PACKAGES) -> str:
+    """What apt would install of `packages`, as text that changes when a package does.
 
     Asking apt takes a second or more, so the answer is noted in a file of the folder `notes` for as long as apt's lists
     stay as they are.
@@ -47,37 +48,38 @@ def versions(notes: Path) -> str:
     Raises:
         ConfigurationError: a package is in no archive that apt knows of.
     """
-    note = notes / f"apt-{_lists()}"
+    note = notes / f"apt-{_lists(packages)}"
     if not note.exists():
         notes.mkdir(parents=True, exist_ok=True)
-        note.write_text(_ask_versions(), encoding="utf-8")
+        note.write_text(_ask_versions(packages), encoding="utf-8")
     return note.read_text(encoding="utf-8")
 
 
-def _lists() -> str:
+def _lists(packages: Sequence[str]) -> str:
     """Changes whenever `apt-get update` brought something, or other packages are asked for."""
     facts = ((path.name, path.stat()) for path in sorted(APT_LISTS.glob("*Packages*")))
-    return store.key([*PACKAGES, *(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in facts)])
+    return store.key([*packages, *(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in facts)])
 
 
-def _ask_versions() -> str:
-    depends = run(["apt-cache", "depends", "--important", *PACKAGES], timeout=60, check=False).text
+def _ask_versions(packages: Sequence[str]) -> str:
+    depends = run(["apt-cache", "depends", "--important", *packages], timeout=60, check=False).text
     # The interpreter itself is in packages with a version in their name.
     carriers = sorted({line.split()[-1] for line in depends.splitlines() if "python3." in line})
-    shown = run(["apt-cache", "show", "--no-all-versions", *PACKAGES, *carriers], timeout=60, check=False)
+    shown = run(["apt-cache", "show", "--no-all-versions", *packages, *carriers], timeout=60, check=False)
     if shown.code != 0:
-        raise ConfigurationError(f"apt on this machine does not offer {', '.join(PACKAGES)}", resolution=_NO_ARCHIVE)
+        raise ConfigurationError(f"apt on this machine does not offer {', '.join(packages)}", resolution=_NO_ARCHIVE)
     return "\n".join(line for line in shown.text.splitlines() if line.startswith(("Package:", "Version:")))
 
 
-def unpack(target: Path, *, trim: Path, work: Path) -> None:
-    """Make the tree at `target`; `trim` is run on it (Containerfiles/base/trim); `work` is a folder for a while.
+def unpack(target: Path, *, trim: Path, work: Path, packages: Sequence[str] = PACKAGES) -> None:
+    """Make the tree of `packages` at `target`; `trim` is run on it, as Containerfiles/base/trim; `work` is a folder for
+    a while.
 
     Raises:
         ConfigurationError: mmdebstrap could not, with its own words.
     """
     archive = work / "base.tar"
-    options = ["--quiet", "--variant=extract", f"--include={','.join(PACKAGES)}", f'--extract-hook={trim} "$1"']
+    options = ["--quiet", "--variant=extract", f"--include={','.join(packages)}", f'--extract-hook={trim} "$1"']
     try:
         run(["mmdebstrap", *options, suite(), archive, *sources()], timeout=_SECONDS, env={"SOURCE_DATE_EPOCH": "0"})
     except ProgramFailedError as error:

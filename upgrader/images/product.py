@@ -24,6 +24,14 @@ NODE_PACKAGES = ("grpcio", "msgspec", "protobuf", "pyyaml", "typing-extensions")
 """What upgrader.node needs of the lock file."""
 
 NODE_PARTS = ("__init__.py", "core", "node", "process")
+BUILDER_PACKAGES = (
+    *base.PACKAGES,
+    *("buildah", "coreutils", "dpkg", "findutils", "gcc", "libc6-dev", "mount", "openssl", "qemu-system-x86", "tar"),
+    *("util-linux", "xz-utils", "zstd"),
+)
+"""Beside Python: assembling images, boot checks, unpacking packages, roots of one's own, signing modules."""
+
+BUILDER_PARTS = ("upgrader", "driver-images", "Containerfiles")
 PYTHON = sys.version_info[:2]
 DEVICES = 8
 COMMANDS = tuple(
@@ -88,6 +96,26 @@ class Images:
         """The controller, and all commands."""
         package = sorted(path.name for path in (self._root / "upgrader").iterdir() if path.name != "__pycache__")
         return self._app("upgrader", python.locked(self._lock()), package)
+
+    def builder(self, cosign: Path) -> Layout:
+        """What build pods run; `cosign` is that program."""
+        recipe, package = self._root / "Containerfiles/builder", self._root / "upgrader"
+        requirements = python.locked(self._lock())
+
+        def fill(context: Path) -> None:
+            root = context / "rootfs"
+            base.unpack(root, trim=recipe / "trim", work=context, packages=BUILDER_PACKAGES)
+            (context / "requirements").write_text(requirements)
+            python.install(context / "requirements", root / "app", python=PYTHON)
+            for part in BUILDER_PARTS:
+                _copy(self._root / part, root / "app" / part)
+            python.compile_all(root / "app", python=PYTHON)
+            shutil.copy(cosign, root / "usr/bin/cosign")
+
+        parts: list[bytes | str] = [base.suite(), base.versions(self._cache, BUILDER_PACKAGES), requirements, str(PYTHON)]
+        for part in BUILDER_PARTS:
+            parts += [part, *store.contents(self._root / part)]
+        return self._image("builder", recipe, [*parts, str(cosign)], fill)
 
     def trainer(self) -> Layout:
         """The trainer of the demo and the tests."""
