@@ -4,7 +4,6 @@ A test plays the rest of the world (kubelets, Job controller, people) through `c
 `cluster.store.listeners` and the clock; only calls of the port are logged and can be made to fail.
 """
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -102,7 +101,7 @@ class FakeCluster:
         self._use(kind, namespace, "get")
         self._reach("get", kind.path(name, namespace))
         found = self.store.stored(kind, name, namespace)
-        return None if found is None else decode(found.raw, kind.type)
+        return None if found is None else found.decoded(kind.type)
 
     async def list(
         self, kind: ResourceKind[T], namespace: str = "", *, labels: str = "", fields: str = ""
@@ -110,7 +109,7 @@ class FakeCluster:
         self._use(kind, namespace, "list")
         self._reach("list", kind.path(namespace=namespace))
         return [
-            decode(found.raw, kind.type)
+            found.decoded(kind.type)
             for found in self.store.all_stored(kind, namespace)
             if has_labels(found.value["metadata"].get("labels", {}), labels) and has_fields(found.value, fields)
         ]
@@ -315,18 +314,8 @@ class FakeNodes:
     def snapshot(self) -> Mapping[str, Node] | None:
         if not self.synced:
             return None
-        nodes = (decode(found.raw, Node) for found in self._cluster.store.all_stored(NODES))
+        nodes = (found.decoded(Node) for found in self._cluster.store.all_stored(NODES))
         return MappingProxyType({node.metadata.name: node for node in nodes})
-
-
-@functools.cache
-def _decoder(type_: type[T]) -> msgspec.json.Decoder[T]:
-    return msgspec.json.Decoder(type_)
-
-
-def decode(raw: bytes, type_: type[T]) -> T:
-    """As our client reads an answer."""
-    return _decoder(type_).decode(raw)
 
 
 def _through(subresource: str, old: Object, new: Object) -> Object:

@@ -153,7 +153,7 @@ class Rig:
     # ---- looking
 
     def all(self, kind: Any, type_: Any) -> list[Any]:
-        return [msgspec.convert(one, type_) for one in self.cluster.store.all(kind)]
+        return [found.decoded(type_) for found in self.cluster.store.all_stored(kind)]
 
     def stack_now(self) -> GpuStack:
         return self.all(GPU_STACKS, GpuStack)[0]
