@@ -4,6 +4,7 @@ A test plays the rest of the world (kubelets, Job controller, people) through `c
 `cluster.store.listeners` and the clock; only calls of the port are logged and can be made to fail.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -302,6 +303,27 @@ class FakeCluster:
     def _reach(self, verb: str, where: str) -> None:
         if not self.reachable:
             raise UnreachableError("no answer from the API server", details=f"{verb} {where}")
+
+
+class FarCluster(FakeCluster):
+    """As one behind a network: an answer takes a moment, and a write several, in which other steps go on."""
+
+    async def get(self, kind: ResourceKind[T], name: str, namespace: str = "") -> T | None:
+        await asyncio.sleep(0)
+        return await super().get(kind, name, namespace)
+
+    async def list(
+        self, kind: ResourceKind[T], namespace: str = "", *, labels: str = "", fields: str = ""
+    ) -> Sequence[T]:
+        await asyncio.sleep(0)
+        return await super().list(kind, namespace, labels=labels, fields=fields)
+
+    async def merge(
+        self, kind: ResourceKind[T], meta: ObjectMeta, patch: Mapping[str, Any], subresource: str = ""
+    ) -> T:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return await super().merge(kind, meta, patch, subresource)
 
 
 class FakeNodes:

@@ -1,5 +1,6 @@
 """What every reconciler is given: its ports and a few settings, and the one way to write a status."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,6 +16,20 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, kw_only=True)
+class Gates:
+    """One at a time through what plans share: whoever holds a gate reads, decides and writes before the next one reads.
+
+    Steps of several plans run beside each other, so two of them could read before either wrote. One process leads, so a
+    lock in memory orders them; it keeps no truth, and what is decided inside goes by what the API server says then.
+    """
+
+    batches: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """The budget: started batches of all plans count, as their plans' statuses have them."""
+    lanes: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Turns to write a checkpoint, as the statuses of all conversations have them."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Context:
     """Ports and settings of one controller."""
 
@@ -27,6 +42,7 @@ class Context:
     ways: Mapping[str, Way]
     """Ways of asking by the name that jobs declare: file, api."""
     stack: StackSettings
+    gates: Gates = field(default_factory=Gates)
     active_seconds: float = 1.0
     """Pause between two steps of a plan that has a batch under way."""
     idle_seconds: float = 15.0

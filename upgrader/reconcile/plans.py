@@ -89,26 +89,37 @@ async def step(context: Context, name: str) -> float | None:
     if over:
         return await _finish(context, read)
     decision = rollout.decide(plan_view.view(read, context.clock.now()))
-    ripe = harvest.wanted(read, decision)
-    stuck = await harvest.let_go(context, name, set(plan.status.harvesting) - ripe)
-    read = replace(read, harvesting=ripe | stuck)
-    if decision.start_batch and read.forecast is not None and read.snapshot is not None:
-        plan = await _start(context, read, decision)
+    if decision.start_batch:
+        # The budget is every plan's: another may have started a batch since this one looked. It looks again, and nobody
+        # else starts one before this one is written.
+        async with context.gates.batches:
+            read = await _read(context, plan)
+            decision = rollout.decide(plan_view.view(read, context.clock.now()))
+            read = await _write(context, read, decision)
     else:
-        plan = await plan_status.write(context, read, decision)
-    await harvest.mark(context, name, ripe & harvest.ripening(read))
-    read = replace(read, plan=plan)
+        read = await _write(context, read, decision)
     await _let_go_of(context, read)
     if read.open_batch is not None:
         await _drive(context, read, undo=decision.undo)
         return context.active_seconds
-    if ends(plan.status.phase):
+    if ends(read.plan.status.phase):
         return context.active_seconds
     return (
         context.idle_seconds
-        if decision.phase is plan.status.phase and not decision.end_batch
+        if decision.phase is read.plan.status.phase and not decision.end_batch
         else context.active_seconds
     )
+
+
+async def _write(context: Context, read: Read, decision: PlanDecision) -> Read:
+    """What was decided, as the plan's status (a batch that is started is part of it); then the marks that it names."""
+    ripe = harvest.wanted(read, decision)
+    stuck = await harvest.let_go(context, read.plan.metadata.name, set(read.plan.status.harvesting) - ripe)
+    read = replace(read, harvesting=ripe | stuck)
+    write = _start if decision.start_batch and read.forecast is not None else plan_status.write
+    plan = await write(context, read, decision)
+    await harvest.mark(context, plan.metadata.name, ripe & harvest.ripening(read))
+    return replace(read, plan=plan)
 
 
 async def _read(context: Context, plan: UpgradePlan) -> Read:
@@ -239,6 +250,7 @@ async def _drive(context: Context, read: Read, *, undo: bool) -> None:
             crowded=crowded,
             expendable=frozenset(strategy.expendable),
             turns=turns,
+            lane_width=strategy.lane_width,
             expended=_expended(closure, strategy),
         )
         if under_way.open:
