@@ -21,10 +21,11 @@ from upgrader.api.v1alpha1 import (
     UpgradePlan,
 )
 from upgrader.core import timing
+from upgrader.core.canaries import node_class
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.errors import ConflictError
 from upgrader.core.fleet import Gang, ImageFacts, NodeFacts, Snapshot, Target
-from upgrader.core.forecast import BatchForecast
+from upgrader.core.forecast import BatchForecast, BatchKind
 from upgrader.core.lanes import Asked, turns
 from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, row
 from upgrader.reconcile import orders
@@ -76,7 +77,13 @@ def batch_status(
         ],
         started_at=timing.show(now),
         ask_until=timing.show(timing.after(now, preparing + chain + ASKING_MARGIN)),
+        classes=_classes(batch, snapshot) if batch.kind is BatchKind.CANARY else {},
     )
+
+
+def _classes(batch: BatchForecast, snapshot: Snapshot) -> dict[str, str]:
+    # Written down, since a visit changes what it goes by.
+    return {node.name: node_class(node) for node in snapshot.nodes if node.name in batch.nodes}
 
 
 async def create_visits(

@@ -80,6 +80,7 @@ def _next_batch(read: Read) -> NextBatch | None:
         interruptions=sum(len(one.gangs) for one in batch.closures),
         starts_at=batch.starts_at,
         waits_for=batch.waits_for,
+        canary=batch.kind is BatchKind.CANARY,
     )
 
 

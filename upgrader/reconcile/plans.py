@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -15,7 +14,7 @@ from upgrader.core import rollout
 from upgrader.core.drift import drift
 from upgrader.core.errors import REFUSED, ConfigurationError, ThrottledError
 from upgrader.core.fleet import Snapshot, Target
-from upgrader.core.forecast import Forecast, forecast
+from upgrader.core.forecast import Forecast
 from upgrader.core.gang_holds import gang_holds
 from upgrader.core.holds import World
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
@@ -38,6 +37,7 @@ from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.durations import durations_of
 from upgrader.reconcile.orders import LABEL_BATCH
 from upgrader.reconcile.owners import read_owner
+from upgrader.reconcile.rest import rest_of, stopped
 from upgrader.reconcile.revisions import read_target
 from upgrader.reconcile.strategies import strategy_of
 from upgrader.reconcile.visits import forget
@@ -177,25 +177,14 @@ def _forecast(context: Context, read: Read, durations: Durations) -> Read:
     if snapshot is None or target is None:
         return read
     now = context.clock.now()
-    retry = timedelta(seconds=plan.spec.checkpoint.retry_seconds)
-    held = asking.held_by_gangs(read.requests, read.visits)
-    settled, cooling = rollout.settled_nodes(plan_view.visit_facts(read.visits), retry, now, held=held)
-    snapshot = asking.with_refusals(snapshot, read.requests, retry)
+    rest = rest_of(plan, snapshot, read.visits, read.requests, now)
+    before = context.orders.get(plan.metadata.name, ())
     try:
-        made = forecast(
-            snapshot,
-            target,
-            strategy_of(plan, now),
-            now=now,
-            already=settled | cooling,
-            stopped_gangs=_stopped(read),
-            remainder=context.orders.get(plan.metadata.name, ()),
-            durations=durations,
-        )
+        made = rest.foresee(target, strategy_of(plan, now), now, durations, remainder=before)
     except ConfigurationError as error:  # a time zone that there is not, windows that never open
-        return replace(read, problem=str(error), cooling=cooling)
+        return replace(read, problem=str(error), cooling=rest.cooling)
     context.orders[plan.metadata.name] = made.batches
-    return replace(read, forecast=made, cooling=cooling)
+    return replace(read, forecast=made, cooling=rest.cooling)
 
 
 async def _start(context: Context, read: Read, decision: PlanDecision) -> UpgradePlan:
@@ -310,7 +299,7 @@ def _held(read: Read, closure: ClosureStatus, talks: Sequence[CheckpointRequest]
         strategy_of(read.plan, read.snapshot.taken_at),
         drift=drift(read.snapshot, read.target),
         already=frozenset(),
-        stopped_gangs=_stopped(read),
+        stopped_gangs=stopped(read.requests),
     )
     found = [
         message
@@ -319,10 +308,6 @@ def _held(read: Read, closure: ClosureStatus, talks: Sequence[CheckpointRequest]
         for _, message in gang_holds(world, gang)
     ]
     return found[0] if found else ""
-
-
-def _stopped(read: Read) -> frozenset[str]:
-    return frozenset(one.spec.gang for one in read.requests if one.status.stopped_at is not None)
 
 
 _UNASKED = frozenset({NodePhase.PENDING, NodePhase.PREPARING, NodePhase.PREPARED})

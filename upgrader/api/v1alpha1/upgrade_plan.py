@@ -176,6 +176,9 @@ class BatchStatus(Resource, frozen=True, kw_only=True):
     started_at: Annotated[Timestamp, described("When the batch started.")]
     ask_until: Annotated[Timestamp, described("When asking ends: closures without all acknowledgements are let go.")]
     ended_at: Annotated[Timestamp | None, described("When all its nodes had ended and its gangs were restored.")] = None
+    classes: Annotated[
+        dict[str, str], described("GPU model, kernel and driver before the visit, by node; for canaries only.")
+    ] = {}
 
 
 class ForecastSummary(Resource, frozen=True, kw_only=True):
