@@ -15,6 +15,7 @@ from upgrader.api.v1alpha1 import (
     CheckpointDefaults,
     CheckpointRequest,
     ClosureStatus,
+    GangShare,
     GpuStack,
     NodeState,
     NodeUpgrade,
@@ -72,6 +73,7 @@ def batch_status(
                 gangs=list(one.gangs),
                 gpus=one.gpus,
                 expended={name: [member.uid for member in bare[name].members] for name in one.gangs if name in bare},
+                shares={gang.name: _share(gang) for gang in snapshot.gangs if gang.name in one.gangs},
             )
             for one in batch.closures
         ],
@@ -79,6 +81,11 @@ def batch_status(
         ask_until=timing.show(timing.after(now, preparing + chain + ASKING_MARGIN)),
         classes=_classes(batch, snapshot) if batch.kind is BatchKind.CANARY else {},
     )
+
+
+def _share(gang: Gang) -> GangShare:
+    starts = [member.started_at for member in gang.members if member.started_at is not None]
+    return GangShare(gpus=gang.gpus, since=timing.show(max(starts)) if starts else None)
 
 
 def _classes(batch: BatchForecast, snapshot: Snapshot) -> dict[str, str]:

@@ -34,7 +34,7 @@ from upgrader.reconcile import (
     rollbacks,
 )
 from upgrader.reconcile.context import Context, record
-from upgrader.reconcile.durations import durations_of
+from upgrader.reconcile.durations import Past, past_of, seen
 from upgrader.reconcile.orders import LABEL_BATCH
 from upgrader.reconcile.owners import read_owner
 from upgrader.reconcile.rest import rest_of, stopped
@@ -123,7 +123,7 @@ async def _write(context: Context, read: Read, decision: PlanDecision) -> Read:
 
 
 async def _read(context: Context, plan: UpgradePlan) -> Read:
-    selector = f"{names.LABEL_PLAN}={plan.metadata.name}"
+    past = await _past(context, plan)
     others = [one for one in await context.cluster.list(UPGRADE_PLANS) if one.metadata.name != plan.metadata.name]
     waited_for = {
         one.spec.target_revision
@@ -134,8 +134,8 @@ async def _read(context: Context, plan: UpgradePlan) -> Read:
         plan=plan,
         stack=await context.cluster.get(GPU_STACKS, plan.spec.stack),
         target=await read_target(context, plan.spec.stack, plan.spec.target_revision),
-        visits=await context.cluster.list(NODE_UPGRADES, labels=selector),
-        requests=await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector),
+        visits=[one for one in past.visits if one.metadata.labels.get(names.LABEL_PLAN) == plan.metadata.name],
+        requests=[one for one in past.requests if one.metadata.labels.get(names.LABEL_PLAN) == plan.metadata.name],
         others=others,
         kept=frozenset([one for one in waited_for if await read_target(context, plan.spec.stack, one) is not None]),
     )
@@ -159,8 +159,13 @@ async def _read(context: Context, plan: UpgradePlan) -> Read:
         return read
     if snapshot is None or read.open_batch is not None:
         return replace(read, snapshot=snapshot)
-    durations = await durations_of(context.cluster, plan.spec.stack)
-    return _forecast(context, replace(read, snapshot=snapshot), durations)
+    return _forecast(context, replace(read, snapshot=snapshot), seen(past.visits, past.requests))
+
+
+async def _past(context: Context, plan: UpgradePlan) -> Past:
+    """The plan's own visits and conversations; before a forecast also those that it learns durations from."""
+    waits = not ends(plan.status.phase) and all(one.ended_at is not None for one in plan.status.batches)
+    return await past_of(context.cluster, plan.spec.stack, plan="" if waits else plan.metadata.name)
 
 
 def _needs_snapshot(read: Read) -> bool:

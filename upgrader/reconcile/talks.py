@@ -330,7 +330,18 @@ def _status(context: Context, talk: Talk, decision: GangDecision, ask_until: str
             pass
     since = _since(talk.request)
     metrics.PHASE_SECONDS.labels("CheckpointRequest", talk.view.phase.value).observe((now - since).total_seconds())
-    return status
+    return status | _idle(talk, decision.phase, now)
+
+
+def _idle(talk: Talk, phase: RequestPhase, now: datetime) -> dict[str, Any]:
+    """What the loss of a gang is counted by: since when it does not train, and until when."""
+    before, answers = talk.request.status, talk.view.answers
+    if phase is _R.PARKED and answers and all(one.parked for one in answers):
+        return {"parkedAt": timing.show(now)}
+    if phase is _R.EXPIRED and before.parked_at is not None:
+        kept = (now - talk.view.asked_since).total_seconds()
+        return {"parkedAt": None, "parkedSeconds": before.parked_seconds + max(0, round(kept))}
+    return {"endedAt": timing.show(now)} if ends(phase) else {}
 
 
 def _since(request: CheckpointRequest) -> datetime:

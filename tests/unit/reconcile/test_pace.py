@@ -343,3 +343,7 @@ async def test_what_it_cost_and_was_to_cost_is_in_the_status(rig: Rig) -> None:
     lost = rig.plan_now("up").status.lost_gpu_hours
     assert lost.predicted > 0
     assert 0 < lost.actual < 1
+    (talk,) = rig.requests()
+    assert talk.spec.asked_at < talk.status.parked_at < talk.status.stopped_at < talk.status.ended_at
+    (share,) = [one.shares for batch in rig.plan_now("up").status.batches for one in batch.closures]
+    assert share["default/Job/gang"].gpus == 16

@@ -5,10 +5,9 @@ import asyncio
 import pytest
 
 from tests.support.cluster import FarCluster
-from tests.support.manifests import checkpoint_request
+from tests.support.lone_gang import conversation
 from tests.support.rig import Rig
-from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, PODS
-from upgrader.core import timing
+from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.core.conversation import GangClosure
 from upgrader.core.phases import NodePhase, PlanPhase
 from upgrader.core.steering import Placement
@@ -64,30 +63,6 @@ async def test_two_plans_that_start_at_the_same_moment_share_one_budget(rig: Rig
 
 
 # ---- lanes
-
-
-def conversation(rig: Rig, gang: str, *, seconds: int) -> None:
-    """A gang of one pod that is about to be asked, and writes to the same storage as the others."""
-    job = {"metadata": {"name": gang, "namespace": "default"}, "spec": {"suspend": False}, "status": {"active": 1}}
-    uid = rig.cluster.store.put(JOBS, job)["metadata"]["uid"]
-    labels = {"batch.kubernetes.io/controller-uid": uid}
-    pod = rig.cluster.store.put(
-        PODS,
-        {
-            "metadata": {"name": f"{gang}-0", "namespace": "default", "labels": labels},
-            "spec": {"nodeName": gang, "containers": [{"name": "train"}]},
-            "status": {"phase": "Running"},
-        },
-    )
-    body = checkpoint_request(gang)
-    spec = body["spec"] | {
-        "owner": {"kind": "Job", "name": gang, "uid": uid},
-        "members": [{"pod": f"{gang}-0", "uid": pod["metadata"]["uid"], "node": gang, "container": "train"}],
-        "askedAt": timing.show(rig.cluster.clock.now()),
-        "parkSeconds": 3600,
-        "timeoutSeconds": seconds,
-    }
-    rig.cluster.store.put(CHECKPOINT_REQUESTS, body | {"spec": spec, "status": {"phase": "Asking"}})
 
 
 async def admit(rig: Rig, gang: str) -> None:
