@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import ResourceKind
 from upgrader.core.forecast import BatchForecast
-from upgrader.reconcile.ports import Clock, Cluster, CrashPoints, Leadership, Nodes, Registry, Way
-from upgrader.stack.settings import StackSettings
+from upgrader.reconcile.ports import Clock, Cluster, CrashPoints, Leadership, Nodes, Registry, Trust, Way
+from upgrader.stack.settings import BuildSettings, StackSettings
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -42,6 +42,11 @@ class Context:
     ways: Mapping[str, Way]
     """Ways of asking by the name that jobs declare: file, api."""
     stack: StackSettings
+    builds: BuildSettings = field(default_factory=BuildSettings)
+    trust: Trust | None = None
+    """Who verifies images; None where no key is set."""
+    building: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a DriverImage takes a step: builds are counted and begun by one at a time."""
     gates: Gates = field(default_factory=Gates)
     active_seconds: float = 1.0
     """Pause between two steps of a plan that has a batch under way."""
