@@ -9,6 +9,9 @@ PYTEST := $(BIN)/python -m pytest
 WANTED := import tomllib; d = tomllib.load(open("pyproject.toml", "rb")); print("\n".join(d["project"]["dependencies"]))
 COMPILE := $(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --no-header
 
+# Compiled modules are kept, whatever the shell says: without them every worker and every program of a test compiles anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup packages binaries lock format lint unit e2e test demo bench generate golden verify image torch nightly
 

@@ -89,9 +89,10 @@ def test_batches_follow_one_another_in_windows_and_before_the_deadline(case):
     world, strategy = case
     made = foresee(world, strategy)
     calendar = Calendar(strategy.windows, START)
-    at = max(START, strategy.not_before or START)
+    at = START
     for batch in made.batches:
-        assert batch.starts_at >= at
+        soaks = strategy.not_before if batch.kind is not BatchKind.CANARY else None
+        assert batch.starts_at >= max(at, soaks or START)
         assert calendar.opens(batch.starts_at) == batch.starts_at
         at = batch.starts_at + timedelta(seconds=batch.seconds)
         assert strategy.deadline is None or at <= strategy.deadline
@@ -101,24 +102,40 @@ def test_batches_follow_one_another_in_windows_and_before_the_deadline(case):
 
 
 @MANY
+@given(paced_worlds(), st.data())
+def test_each_class_has_a_canary_of_its_own_that_is_watched_before_its_other_nodes(case, data):
+    world, strategy = case
+    nodes = {one.name: one for one in world.nodes}
+    proven = data.draw(st.sets(st.sampled_from(sorted({node_class(one) for one in world.nodes}))))
+    made = foresee(world, msgspec.structs.replace(strategy, proven=tuple(sorted(proven))))
+    if any(hold.reason is HoldReason.WONT_FIT for hold in made.holds):
+        return
+    watched = dict.fromkeys(proven, strategy.not_before or START)
+    for batch in made.batches:
+        classes = {node_class(nodes[name]) for name in batch.nodes}
+        if batch.kind is BatchKind.CANARY:
+            assert strategy.canary
+            assert all(any(node_class(nodes[name]) not in watched for name in one.nodes) for one in batch.closures)
+            end = batch.starts_at + timedelta(seconds=batch.seconds)
+            watched |= dict.fromkeys(classes - watched.keys(), end + timedelta(seconds=strategy.soak_seconds))
+        elif strategy.canary:
+            assert all(batch.starts_at >= watched[one] for one in classes)
+
+
+@MANY
 @given(paced_worlds())
-def test_canaries_come_first_one_for_each_class_and_are_watched(case):
+def test_canaries_come_first_unless_they_wait_for_a_time_slice(case):
     world, strategy = case
     made = foresee(world, strategy)
-    kinds = [batch.kind for batch in made.batches]
-    assert kinds == sorted(kinds, key=[BatchKind.CANARY, BatchKind.IDLE, BatchKind.ASKED].index)
-    first = [batch for batch in made.batches if batch.kind is BatchKind.CANARY]
-    rest = [batch for batch in made.batches if batch.kind is not BatchKind.CANARY]
-    assert strategy.canary or not first
-    late = {name for hold in made.holds if hold.reason is HoldReason.WONT_FIT for name in hold.nodes}
-    if strategy.canary and not late:
-        nodes = {one.name: one for one in world.nodes}
-        classes = {node_class(nodes[name]) for batch in first for name in batch.nodes}
-        assert classes == {node_class(nodes[name]) for batch in made.batches for name in batch.nodes}
-        assert sum(len(batch.closures) for batch in first) <= len(classes)
-    if first and rest:
-        ends = first[-1].starts_at + timedelta(seconds=first[-1].seconds)
-        assert rest[0].starts_at >= ends + timedelta(seconds=strategy.soak_seconds)
+    gangs = {one.name: one for one in world.gangs}
+    kinds = [
+        batch.kind
+        for batch in made.batches
+        if batch.kind is not BatchKind.CANARY
+        or not any((gangs[name].earliest_stop or START) > START for one in batch.closures for name in one.gangs)
+    ]
+    first = [kind for kind in kinds if kind is BatchKind.CANARY]
+    assert kinds[: len(first)] == first
 
 
 @MANY

@@ -4,7 +4,7 @@ A test plays the rest of the world (kubelets, Job controller, people) through `c
 `cluster.store.listeners` and the clock; only calls of the port are logged and can be made to fail.
 """
 
-import functools
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -102,7 +102,7 @@ class FakeCluster:
         self._use(kind, namespace, "get")
         self._reach("get", kind.path(name, namespace))
         found = self.store.stored(kind, name, namespace)
-        return None if found is None else decode(found.raw, kind.type)
+        return None if found is None else found.decoded(kind.type)
 
     async def list(
         self, kind: ResourceKind[T], namespace: str = "", *, labels: str = "", fields: str = ""
@@ -110,7 +110,7 @@ class FakeCluster:
         self._use(kind, namespace, "list")
         self._reach("list", kind.path(namespace=namespace))
         return [
-            decode(found.raw, kind.type)
+            found.decoded(kind.type)
             for found in self.store.all_stored(kind, namespace)
             if has_labels(found.value["metadata"].get("labels", {}), labels) and has_fields(found.value, fields)
         ]
@@ -305,6 +305,27 @@ class FakeCluster:
             raise UnreachableError("no answer from the API server", details=f"{verb} {where}")
 
 
+class FarCluster(FakeCluster):
+    """As one behind a network: an answer takes a moment, and a write several, in which other steps go on."""
+
+    async def get(self, kind: ResourceKind[T], name: str, namespace: str = "") -> T | None:
+        await asyncio.sleep(0)
+        return await super().get(kind, name, namespace)
+
+    async def list(
+        self, kind: ResourceKind[T], namespace: str = "", *, labels: str = "", fields: str = ""
+    ) -> Sequence[T]:
+        await asyncio.sleep(0)
+        return await super().list(kind, namespace, labels=labels, fields=fields)
+
+    async def merge(
+        self, kind: ResourceKind[T], meta: ObjectMeta, patch: Mapping[str, Any], subresource: str = ""
+    ) -> T:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return await super().merge(kind, meta, patch, subresource)
+
+
 class FakeNodes:
     """The Nodes port on the fake's store; `synced` plays the cache falling behind."""
 
@@ -315,18 +336,8 @@ class FakeNodes:
     def snapshot(self) -> Mapping[str, Node] | None:
         if not self.synced:
             return None
-        nodes = (decode(found.raw, Node) for found in self._cluster.store.all_stored(NODES))
+        nodes = (found.decoded(Node) for found in self._cluster.store.all_stored(NODES))
         return MappingProxyType({node.metadata.name: node for node in nodes})
-
-
-@functools.cache
-def _decoder(type_: type[T]) -> msgspec.json.Decoder[T]:
-    return msgspec.json.Decoder(type_)
-
-
-def decode(raw: bytes, type_: type[T]) -> T:
-    """As our client reads an answer."""
-    return _decoder(type_).decode(raw)
 
 
 def _through(subresource: str, old: Object, new: Object) -> Object:

@@ -53,9 +53,9 @@ def jobset(name: str, *, members: int, annotations: Object, spec: Object) -> Obj
 
 def statefulset_controller(store: ObjectStore) -> None:
     """Pods by number: missing ones are made, those beyond the replicas go, ended ones are replaced."""
-    for one in list(store.all(STATEFULSETS)):
+    for one in store.seen(STATEFULSETS):
         name, wanted = one["metadata"]["name"], one["spec"]["replicas"]
-        mine = {pod["metadata"]["name"]: pod for pod in store.all(PODS) if owned_by(pod, one)}
+        mine = {pod["metadata"]["name"]: pod for pod in store.seen(PODS) if owned_by(pod, one)}
         names = [f"{name}-{number}" for number in range(wanted)]
         for pod_name in names:
             if pod_name not in mine:
@@ -63,7 +63,7 @@ def statefulset_controller(store: ObjectStore) -> None:
         for pod_name, pod in mine.items():
             if pod_name not in names and not pod["metadata"].get("deletionTimestamp"):
                 store.mark_deleted(PODS, pod_name, "default")
-        count = sum(owned_by(pod, one) for pod in store.all(PODS))
+        count = sum(owned_by(pod, one) for pod in store.seen(PODS))
         store.change(STATEFULSETS, name, {"status": {"replicas": count}}, "default")
 
 
@@ -78,7 +78,7 @@ def _make_pod(store: ObjectStore, name: str, owner: Object) -> None:
 
 def jobset_controller(store: ObjectStore) -> None:
     """A stand-in: its Jobs are suspended and resumed with it, and its status says so."""
-    for one in list(store.all(JOBSETS)):
+    for one in store.seen(JOBSETS):
         name, off = one["metadata"]["name"], bool(one["spec"].get("suspend"))
         said = []
         for part in one["spec"]["replicatedJobs"]:

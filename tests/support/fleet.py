@@ -124,21 +124,21 @@ class Fleet(Training):
 
     def _daemonsets(self) -> None:
         wanted: dict[str, tuple[Object, str]] = {}
-        for one in self.store.all(DAEMONSETS):
+        for one in self.store.seen(DAEMONSETS):
             template = one["spec"]["template"]
             selector = template["spec"].get("nodeSelector", {})
-            for node in self.store.all(NODES):
+            for node in self.store.seen(NODES):
                 labels = node["metadata"].get("labels", {})
                 if selector and all(labels.get(key) == value for key, value in selector.items()):
                     wanted[f"{one['metadata']['name']}.{node['metadata']['name']}"] = (one, node["metadata"]["name"])
-        present = {pod["metadata"]["name"]: pod for pod in self.store.all(PODS) if has_owner(pod, "DaemonSet")}
+        present = {pod["metadata"]["name"]: pod for pod in self.store.seen(PODS) if has_owner(pod, "DaemonSet")}
         for name, (one, node) in wanted.items():
             if name not in present:
                 self._add_pod(name, one["metadata"]["namespace"], "DaemonSet", one, node=node)
         for name, pod in present.items():
             if name not in wanted:
                 self.store.remove(PODS, name, pod["metadata"]["namespace"])
-        for one in self.store.all(DAEMONSETS):
+        for one in self.store.seen(DAEMONSETS):
             count = sum(owner["metadata"]["name"] == one["metadata"]["name"] for owner, _ in wanted.values())
             meta = one["metadata"]
             self.store.change(
@@ -147,13 +147,13 @@ class Fleet(Training):
 
     def _devices(self) -> None:
         """The kubelet offers devices while a device plugin is registered."""
-        for node in self.store.all(NODES):
+        for node in self.store.seen(NODES):
             name = node["metadata"]["name"]
             plugin = any(
                 pod["spec"].get("nodeName") == name
                 and pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "device-plugin"
                 and is_ready(pod)
-                for pod in self.store.all(PODS)
+                for pod in self.store.seen(PODS)
             )
             allocatable = str(self.gpus) if plugin else "0"
             patch: Object = {"status": {"allocatable": {RESOURCE: allocatable}}}
@@ -162,8 +162,8 @@ class Fleet(Training):
             self.store.change(NODES, name, patch)
 
     def _jobs(self) -> None:
-        for job in list(self.store.all(JOBS)):
-            mine = [pod for pod in self.store.all(PODS) if owned_by(pod, job)]
+        for job in self.store.seen(JOBS):
+            mine = [pod for pod in self.store.seen(PODS) if owned_by(pod, job)]
             alive = [pod for pod in mine if pod["status"].get("phase") in {"Pending", "Running"}]
             failed = [pod for pod in mine if pod["status"].get("phase") == "Failed"]
             done = [pod for pod in mine if pod["status"].get("phase") == "Succeeded"]
@@ -227,12 +227,12 @@ class Fleet(Training):
         )
 
     def _schedule(self) -> None:
-        free = {node["metadata"]["name"]: self._free(node) for node in self.store.all(NODES)}
-        for pod in self.store.all(PODS):
+        free = {node["metadata"]["name"]: self._free(node) for node in self.store.seen(NODES)}
+        for pod in self.store.seen(PODS):
             if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
                 continue
             asks = gpus_of(pod)
-            for node in sorted(self.store.all(NODES), key=shunned):
+            for node in sorted(self.store.seen(NODES), key=shunned):
                 name = node["metadata"]["name"]
                 if free[name] >= asks and tolerates(pod, node) and fits(pod, node):
                     free[name] -= asks
@@ -244,7 +244,7 @@ class Fleet(Training):
     def _free(self, node: Object) -> int:
         used = sum(
             gpus_of(pod)
-            for pod in self.store.all(PODS)
+            for pod in self.store.seen(PODS)
             if pod["spec"].get("nodeName") == node["metadata"]["name"]
             and pod["status"].get("phase") in {"Pending", "Running"}
         )
@@ -252,7 +252,7 @@ class Fleet(Training):
 
     def _pods(self) -> None:
         """Kubelets: bound pods run, our errands end, deleted pods go."""
-        for pod in list(self.store.all(PODS)):
+        for pod in self.store.seen(PODS):
             meta, phase = pod["metadata"], pod["status"].get("phase")
             if not pod["spec"].get("nodeName"):
                 continue

@@ -1,5 +1,6 @@
 """What an API server does with JSON, as pure functions on plain dictionaries: patches, selectors, references."""
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -56,7 +57,7 @@ def applied(value: Object, previous: Object, wanted: Object) -> Object:
 
 def has_labels(labels: Mapping[str, str], selector: str) -> bool:
     """Whether labels satisfy a selector in kubectl's syntax."""
-    return all(_requirement(labels, part.strip()) for part in _split(selector))
+    return all(_requirement(labels, part) for part in _split(selector))
 
 
 def has_fields(value: Object, selector: str) -> bool:
@@ -80,8 +81,9 @@ def selected_by(labels: Mapping[str, str], selector: Mapping[str, Any]) -> bool:
     return all(_requirement(labels, text) for text in texts)
 
 
-def _split(selector: str) -> list[str]:
-    return [part for part in re.split(r",(?![^(]*\))", selector) if part.strip()]
+@functools.cache
+def _split(selector: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in re.split(r",(?![^(]*\))", selector) if part.strip())
 
 
 def _requirement(labels: Mapping[str, str], text: str) -> bool:

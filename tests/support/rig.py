@@ -3,6 +3,7 @@
 Engine, rendering and rules are the real ones.
 """
 
+import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -28,7 +29,7 @@ from upgrader.checkpoint.ways import ways
 from upgrader.core.phases import ends
 from upgrader.core.revisions import revision_of
 from upgrader.reconcile import images, plans, stacks
-from upgrader.reconcile.context import Context
+from upgrader.reconcile.context import Context, Gates
 from upgrader.reconcile.observe import target_of
 from upgrader.reconcile.sightings import Sightings
 from upgrader.stack.settings import BuildSettings, StackSettings
@@ -39,14 +40,17 @@ STACK = "pool-a"
 class Rig:
     """One controller and its world; `restart()` forgets what the controller had in memory."""
 
-    def __init__(self) -> None:
-        self.cluster = FakeCluster()
+    def __init__(self, cluster: FakeCluster | None = None) -> None:
+        self.cluster = cluster or FakeCluster()
         self.fleet = Fleet(cluster=self.cluster)
         self.speaking = Speaking(self.cluster)
         self.registry = FakeRegistry()
         self.leadership = FakeLeadership()
         self.crash = FakeCrashPoints()
         self.sightings = Sightings()
+        self.gates = Gates()
+        self.side_by_side = False
+        """Whether plans take their steps at the same time, as their loops do."""
         self.seconds = 0
         self.skew = timedelta()
         """How far the controller's clock is ahead of the world's."""
@@ -56,7 +60,7 @@ class Rig:
 
     def restart(self, node_image: str | None = None) -> None:
         """What a new process of the controller remembers: nothing."""
-        self.sightings = Sightings()
+        self.sightings, self.gates = Sightings(), Gates()
         self.node_image = node_image or self.node_image
 
     @property
@@ -72,6 +76,7 @@ class Rig:
             stack=StackSettings(node_image=self.node_image),
             builds=self.builds,
             trust=self.trust,
+            gates=self.gates,
         )
 
     # ---- setting up
@@ -98,10 +103,10 @@ class Rig:
             "kubelet": {"manage": True, "version": kubelet, "artifact": artifact, "binary": "/usr/bin/kubelet"},
         }
 
-    def stack(self, spec: dict[str, Any]) -> str:
+    def stack(self, spec: dict[str, Any], name: str = STACK) -> str:
         """Apply the stack; the revision of its spec."""
-        self.cluster.store.put(GPU_STACKS, {"metadata": {"name": STACK}, "spec": spec})
-        return revision_of(target_of(msgspec.convert(spec, GpuStackSpec), STACK))
+        self.cluster.store.put(GPU_STACKS, {"metadata": {"name": name}, "spec": spec})
+        return revision_of(target_of(msgspec.convert(spec, GpuStackSpec), name))
 
     def plan(self, name: str, revision: str, *, interruptions: int = 100, **spec: Any) -> None:
         approval = {"by": "test", "at": "2026-11-21T09:00:00Z", "envelope": {"maxInterruptions": interruptions}}
@@ -129,8 +134,12 @@ class Rig:
         for stack in dict.fromkeys([*wanted, *(one.spec.stack for one in visits)]):
             await stacks.step(self.context, stack, self.sightings)
         wanted = [one.metadata.name for one in self.all(UPGRADE_PLANS, UpgradePlan)]
-        for plan in dict.fromkeys([*wanted, *(one.spec.plan for one in visits if one.spec.plan)]):
-            await plans.step(self.context, plan)
+        ordered = dict.fromkeys([*wanted, *(one.spec.plan for one in visits if one.spec.plan)])
+        if self.side_by_side:
+            await asyncio.gather(*(plans.step(self.context, plan) for plan in ordered))
+        else:
+            for plan in ordered:
+                await plans.step(self.context, plan)
         self.fleet.tick()
         self.seconds += 1
 
@@ -157,7 +166,7 @@ class Rig:
     # ---- looking
 
     def all(self, kind: Any, type_: Any) -> list[Any]:
-        return [msgspec.convert(one, type_) for one in self.cluster.store.all(kind)]
+        return [found.decoded(type_) for found in self.cluster.store.all_stored(kind)]
 
     def stack_now(self) -> GpuStack:
         return self.all(GPU_STACKS, GpuStack)[0]

@@ -3,10 +3,11 @@
 Nothing here is asynchronous or counted: it is the world's side. FakeCluster puts our client's side on top of it.
 """
 
+import functools
 import itertools
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,6 +18,8 @@ from upgrader.api.kinds import DECIDED_ONCE, FORCE_GROWS, KINDS
 from upgrader.api.resources import NAMESPACES, PODS, ResourceKind
 from upgrader.core.errors import ConfigurationError, ConflictError, NotFoundError
 from upgrader.core.timing import show
+
+T = TypeVar("T")
 
 Key = tuple[str, str]
 """Namespace and name."""
@@ -53,12 +56,20 @@ class Stored:
         self.kind = kind
         self.value = value
         self._raw = b""
+        self._decoded: dict[type[Any], Any] = {}
 
     @property
     def raw(self) -> bytes:
         """As JSON, encoded once however often it is read."""
         self._raw = self._raw or msgspec.json.encode(self.value)
         return self._raw
+
+    def decoded(self, type_: type[T]) -> T:
+        """As our client reads it, decoded once: the values are frozen, and nobody changes what is in them."""
+        if type_ not in self._decoded:
+            self._decoded[type_] = _decoder(type_).decode(self.raw)
+        found: T = self._decoded[type_]
+        return found
 
 
 class ObjectStore:
@@ -88,6 +99,9 @@ class ObjectStore:
 
     def change(self, kind: ResourceKind[Any], name: str, patch: Object, namespace: str = "") -> Object:
         """Merge a patch into an object, status included."""
+        found = self.stored(kind, name, namespace)
+        if found is not None and _says(found.value, patch):  # most of what the world writes every second
+            return copied(found.value)
         return self.save(kind, name, namespace, lambda old: merged(old, patch))
 
     def remove(self, kind: ResourceKind[Any], name: str, namespace: str = "") -> None:
@@ -103,7 +117,7 @@ class ObjectStore:
     def all_stored(self, kind: ResourceKind[Any], namespace: str = "") -> Iterator[Stored]:
         """The objects themselves, to be read only, by namespace and name; an empty namespace means all."""
         found = self._objects.get(_collection(kind), {})
-        return (found[key] for key in sorted(found) if namespace in ("", key[0]))
+        return (found[key] for key in list(found) if namespace in ("", key[0]))
 
     def find(self, kind: ResourceKind[Any], name: str, namespace: str = "") -> Object | None:
         """A copy of the object."""
@@ -113,6 +127,13 @@ class ObjectStore:
     def all(self, kind: ResourceKind[Any], namespace: str = "") -> Iterator[Object]:
         """Copies, in order of namespace and name; an empty namespace means all."""
         return (msgspec.json.decode(found.raw) for found in self.all_stored(kind, namespace))
+
+    def seen(self, kind: ResourceKind[Any], namespace: str = "") -> list[Object]:
+        """As `all`, not copied: for the world's parts, which look at everything every second and change nothing there.
+
+        They are told of the objects as they are now; what is saved meanwhile is another value.
+        """
+        return [found.value for found in self.all_stored(kind, namespace)]
 
     def add(self, kind: ResourceKind[Any], body: Object) -> Object:
         """A new object; the cluster's side of its metadata is made here."""
@@ -185,7 +206,11 @@ class ObjectStore:
     def _keep(self, kind: ResourceKind[Any], value: Object) -> None:
         meta = value["metadata"]
         key = self._key(kind, meta["name"], meta.get("namespace", ""))
-        self._objects.setdefault(_collection(kind), {})[key] = Stored(kind, value)
+        known = self._objects.setdefault(_collection(kind), {})
+        if key in known:
+            known[key] = Stored(kind, value)
+        else:  # kept in order, since they are listed far more often than made
+            self._objects[_collection(kind)] = dict(sorted([*known.items(), (key, Stored(kind, value))], key=_first))
 
     def _drop(self, kind: ResourceKind[Any], key: Key) -> None:
         gone = self._objects.get(_collection(kind), {}).pop(key, None)
@@ -215,6 +240,25 @@ class ObjectStore:
             before, after = _at(old, rule.path), _at(new, rule.path)
             if judge is not None and None not in (before, after) and not judge(after, before):
                 raise ConfigurationError(f"{kind.kind} {new['metadata']['name']} is not valid", details=rule.sentence)
+
+
+def _first(item: tuple[Key, Stored]) -> Key:
+    return item[0]
+
+
+@functools.cache
+def _decoder(type_: type[T]) -> msgspec.json.Decoder[T]:
+    return msgspec.json.Decoder(type_)
+
+
+def _says(value: Any, patch: Any) -> bool:
+    """Whether a merge patch would change nothing."""
+    if not isinstance(patch, dict):
+        return bool(value == patch)
+    return isinstance(value, dict) and all(
+        name not in value if part is None else name in value and _says(value[name], part)
+        for name, part in patch.items()
+    )
 
 
 def _collection(kind: ResourceKind[Any]) -> str:

@@ -59,7 +59,7 @@ class Training:
                 continue
             members = [
                 pod
-                for pod in self.store.all(PODS)
+                for pod in self.store.seen(PODS)
                 if owned_by(pod, owner)
                 and pod["status"].get("phase") == "Running"
                 and not pod["metadata"].get("deletionTimestamp")

@@ -20,7 +20,7 @@ MEANINGS: Mapping[str, str] = {
     "Window.end": "when it closes, `HH:MM`; the next day where it is not later than `start`",
     "Window.time_zone": "IANA name of the zone of both",
     "StrategyFacts.windows": "when batches may start; empty: at any time",
-    "StrategyFacts.canary": "one idle node of each class first",
+    "StrategyFacts.canary": "one idle node of each class before the others of it",
     "Limits.gangs": "gangs that may be stopped",
     "Limits.max_lost_gpu_hours": "most GPU-hours that may be lost; null in files of releases that did not ask",
     "Limits.max_interruptions": "most gangs that may be stopped",

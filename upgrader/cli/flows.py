@@ -23,6 +23,7 @@ from upgrader.core.phases import ends
 from upgrader.core.saved import SavedForecast, consented_loss
 from upgrader.core.strategy import StrategyFacts
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.rest import Rest
 
 Agree = Callable[[SavedForecast], None]
 """Shows what is to be agreed to; raises where it is not."""
@@ -46,7 +47,7 @@ async def plan(
     target = await world.target_of(context, wish.stack)
     snapshot = await world.look(context, wish.stack, target, method=asked.checkpoint_method)
     strategy = pacing.named(asked, snapshot)
-    return world.saved_of(wish, await world.predict(context, snapshot, target, strategy), strategy)
+    return world.saved_of(wish, await world.predict(context, Rest(snapshot=snapshot), target, strategy), strategy)
 
 
 def keep(saved: SavedForecast, path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -18,14 +17,14 @@ from upgrader.core import rollout
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.core.fleet import ImageFacts, Snapshot, Target
-from upgrader.core.forecast import BatchForecast, Forecast, forecast
+from upgrader.core.forecast import BatchForecast, Forecast
 from upgrader.core.origins import Origin, origins
-from upgrader.core.phases import ends
 from upgrader.core.saved import SavedForecast, limits_of
 from upgrader.core.strategy import StrategyFacts
-from upgrader.reconcile import asking, observe, plan_view, revisions
+from upgrader.reconcile import observe, revisions
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.durations import durations_of
+from upgrader.reconcile.rest import Rest, rest_of
 from upgrader.reconcile.strategies import strategy_of
 
 
@@ -141,32 +140,17 @@ async def foresee(
 ) -> World:
     """The forecast of a rollout that would start now; `remainder` as for `forecast`."""
     snapshot = await look(context, stack, target, method=strategy.checkpoint_method)
-    return await predict(context, snapshot, target, strategy, remainder=remainder)
+    return await predict(context, Rest(snapshot=snapshot), target, strategy, remainder=remainder)
 
 
 async def predict(
-    context: Context,
-    snapshot: Snapshot,
-    target: Target,
-    strategy: StrategyFacts,
-    *,
-    remainder: Sequence[BatchForecast] = (),
-    already: frozenset[str] = frozenset(),
-    stopped_gangs: frozenset[str] = frozenset(),
+    context: Context, rest: Rest, target: Target, strategy: StrategyFacts, *, remainder: Sequence[BatchForecast] = ()
 ) -> World:
-    """The forecast of what is still to be done, for a world that was read already; the options as for `forecast`."""
-    made = forecast(
-        snapshot,
-        target,
-        strategy,
-        now=context.clock.now(),
-        already=already,
-        stopped_gangs=stopped_gangs,
-        remainder=remainder,
-        durations=await durations_of(context.cluster, target.stack),
-    )
-    come_from = await _origins(context, snapshot, target, made)
-    return World(snapshot=snapshot, target=target, forecast=made, origins=come_from)
+    """The forecast of what is still to be done, for a world that was read already; `remainder` as for `forecast`."""
+    durations = await durations_of(context.cluster, target.stack)
+    made = rest.foresee(target, strategy, context.clock.now(), durations, remainder=remainder)
+    come_from = await _origins(context, rest.snapshot, target, made)
+    return World(snapshot=rest.snapshot, target=target, forecast=made, origins=come_from)
 
 
 async def _origins(context: Context, snapshot: Snapshot, target: Target, made: Forecast) -> tuple[Origin, ...]:
@@ -201,16 +185,9 @@ async def foresee_rest(
     requests = await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector)
     snapshot = await look(context, stack, target, method=plan.spec.checkpoint.method or "")
     now = context.clock.now()
-    retry = timedelta(seconds=plan.spec.checkpoint.retry_seconds)
-    held = asking.held_by_gangs(requests, visits)
-    settled, cooling = rollout.settled_nodes(plan_view.visit_facts(visits), retry, now, held=held)
-    snapshot = asking.with_refusals(snapshot, requests, retry)
-    under_way = {one.spec.node.name for one in visits if not ends(one.status.phase)}
-    already = settled | cooling | under_way
-    strategy = raised(strategy_of(plan, now), snapshot)
-    stopped = frozenset(one.spec.gang for one in requests if one.status.stopped_at is not None)
-    world = await predict(context, snapshot, target, strategy, already=already, stopped_gangs=stopped)
-    return world, already
+    rest = rest_of(plan, snapshot, visits, requests, now)
+    world = await predict(context, rest, target, raised(strategy_of(plan, now), rest.snapshot))
+    return world, rest.already
 
 
 async def plan_under_way(context: Context, stack: str) -> UpgradePlan | None:

@@ -1,4 +1,7 @@
-"""What a rollout has cost so far, in GPU-hours: GPUs of nodes while they are visited, GPUs of gangs while they wait."""
+"""What a rollout has cost so far, in GPU-hours, by the formula of its forecast (core.losses).
+
+GPUs of nodes while they are visited, of gangs while they write a checkpoint and wait, and work that was thrown away.
+"""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -7,7 +10,7 @@ from msgspec import Struct
 
 
 class Outage(Struct, frozen=True, kw_only=True):
-    """GPUs that nobody could use from `begin` to `end`: of a visited node, or of a gang that was parked or stopped."""
+    """GPUs from `begin` to `end`: of a visited node, of a gang that did not train, or whose work of then is gone."""
 
     closure: str
     gpus: int
@@ -15,8 +18,11 @@ class Outage(Struct, frozen=True, kw_only=True):
     end: datetime
 
 
-def lost_gpu_hours(visits: Iterable[Outage], gangs: Iterable[Outage]) -> float:
-    """GPU-hours lost, rounded to hundredths. While its nodes are visited a gang's GPUs count once, as the nodes'."""
+def lost_gpu_hours(visits: Iterable[Outage], gangs: Iterable[Outage], thrown: Iterable[Outage] = ()) -> float:
+    """GPU-hours lost, rounded to hundredths. While its nodes are visited a gang's GPUs count once, as the nodes'.
+
+    `thrown`: work of gangs that were ended without a checkpoint, all since their start: the most that it can be.
+    """
     away = list(visits)
     windows: dict[str, tuple[datetime, datetime]] = {}
     for one in away:
@@ -24,6 +30,7 @@ def lost_gpu_hours(visits: Iterable[Outage], gangs: Iterable[Outage]) -> float:
         windows[one.closure] = (min(begin, one.begin), max(end, one.end))
     seconds = sum(one.gpus * (one.end - one.begin).total_seconds() for one in away)
     seconds += sum(one.gpus * _beside(one, windows.get(one.closure)) for one in gangs)
+    seconds += sum(one.gpus * (one.end - one.begin).total_seconds() for one in thrown)
     return round(seconds / 3600, 2)
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from upgrader.core.batch import BatchForecast, BatchKind
-from upgrader.core.canaries import canaries
+from upgrader.core.canaries import canaries, classes
 from upgrader.core.closure_holds import too_late
 from upgrader.core.frame import Frame
 from upgrader.core.holds import Hold
-from upgrader.core.packing import Unit, course, pack, score
+from upgrader.core.packing import Before, Unit, course, pack, score
 from upgrader.core.prediction import Harvest
 from upgrader.core.timeline import Course, Leg, Reaped, Timeline
 from upgrader.core.timing import show
@@ -17,21 +17,38 @@ def legs_of(free: Sequence[Unit], remainder: Sequence[BatchForecast], frame: Fra
     """All closures that nothing holds, in batches and in order.
 
     Idle nodes come by themselves: a driver that fails is seen before any gang is stopped for it, and what is upgraded
-    takes the gangs that restart.
+    takes the gangs that restart. A class whose canary must wait for the end of a time slice keeps no other class.
     """
-    strategy, rules = frame.world.strategy, frame.rules
-    begin = frame.second(strategy.not_before)
-    first = canaries(free, frame.world.nodes) if strategy.canary else []
+    strategy, nodes = frame.world.strategy, frame.world.nodes
+    before = [[closure.nodes for closure in batch.closures] for batch in remainder]
+    first = canaries(free, nodes, strategy.proven) if strategy.canary else []
     chosen = {unit.closure.name for unit in first}
     rest = [unit for unit in free if unit.closure.name not in chosen]
-    before = [[closure.nodes for closure in batch.closures] for batch in remainder]
+    now = [unit for unit in first if not unit.release]
+    seen = frozenset(strategy.proven).union(*(classes(unit, nodes) for unit in now))
+    waiting = frozenset().union(*(classes(unit, nodes) for unit in first)) - seen
+    held = [unit for unit in rest if classes(unit, nodes) & waiting]
+    free_now = [unit for unit in rest if not classes(unit, nodes) & waiting]
+    legs, end = _round(now, free_now, before, 0, frame)
+    late, _ = _round([unit for unit in first if unit.release], held, before, end, frame)
+    return legs + late
+
+
+def _round(
+    first: Sequence[Unit], rest: Sequence[Unit], before: Before, begin: int, frame: Frame
+) -> tuple[list[Leg], int]:
+    """Canaries, and after their soak what waits for no others; with the second at which all of it has ended."""
+    strategy, rules = frame.world.strategy, frame.rules
     watched = pack(first, rules, begin)
     begin = score(watched, rules, begin).end + (strategy.soak_seconds if watched else 0)
+    if rest:
+        begin = max(begin, frame.second(strategy.not_before))
     idle = course([unit for unit in rest if not _busy(unit)], before, rules, begin)
     begin = score(idle, rules, begin).end
     asked = course([unit for unit in rest if _busy(unit)], before, rules, begin)
     parts = ((BatchKind.CANARY, watched), (BatchKind.IDLE, idle), (BatchKind.ASKED, asked))
-    return [Leg(kind=kind, batch=batch) for kind, batches in parts for batch in batches]
+    legs = [Leg(kind=kind, batch=batch) for kind, batches in parts for batch in batches]
+    return legs, score(asked, rules, begin).end
 
 
 def course_of(frame: Frame) -> Course:
@@ -91,7 +108,7 @@ def _busy(unit: Unit) -> bool:
 def _waits_for(leg: Leg, frame: Frame, *, first: bool) -> str:
     soak = frame.world.strategy.not_before
     found = []
-    if leg.soaked or (first and frame.second(soak)):
+    if leg.soaked or (first and leg.kind is not BatchKind.CANARY and frame.second(soak)):
         found.append("It waits until the canaries were watched long enough.")
     if leg.slices:
         more = f" and {len(leg.slices) - 1} more" if len(leg.slices) > 1 else ""

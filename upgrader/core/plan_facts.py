@@ -56,6 +56,7 @@ class NextBatch(Struct, frozen=True, kw_only=True):
     interruptions: int = 0  # gangs that it would stop
     starts_at: datetime | None = None  # not before; None: now
     waits_for: str = ""  # what it waits for until then
+    canary: bool = False  # of a class that no canary has proven: it does not wait for the soak of others
 
 
 class Canaries(Struct, frozen=True, kw_only=True):

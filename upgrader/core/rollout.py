@@ -140,7 +140,7 @@ def _running(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
         return _stay(view, "AnotherPlan", f"no batch is started while plan {view.first} is under way")
     if not view.synced:
         return _unsynced(view)
-    if _soaking(view):
+    if _soaking(view) and not (view.next_batch is not None and view.next_batch.canary):
         until = timing.show(view.canaries.soak_until or view.now)
         return _run("Soaking", f"canaries are upgraded and watched until {until}")
     return _next(view, failures)
@@ -153,8 +153,8 @@ def _under_way(view: PlanView, number: int, failures: tuple[Trouble, ...]) -> Pl
             return _pause("PausedByPerson", f"paused by a person; {doing} and will end")
         return _run("BatchUnderWay", doing)
     soak = None
-    watch = number in view.canaries.batches and view.canaries.soak_until is None and _upgraded(view, number)
-    if watch and not _of_canaries(view, failures):
+    # Canaries of several classes may need several batches: each is watched as long, so the last of them counts.
+    if number in view.canaries.batches and _upgraded(view, number) and not _of_canaries(view, failures):
         soak = view.now + timedelta(seconds=view.canaries.soak_seconds)
     return PlanDecision(
         phase=view.phase,

@@ -42,9 +42,10 @@ class StrategyFacts(Struct, frozen=True, kw_only=True):
     max_unavailable: int | str = "25%"
     topology: tuple[TopologyBudget, ...] = ()
     min_available_gpus: int = 0  # of the pool: a batch never leaves fewer in service
-    canary: bool = False  # one idle node of each class first; False again once any batch was started
-    soak_seconds: int = 0  # between the end of the canaries and the next batch
-    not_before: datetime | None = None  # canaries have ended and soak until then: no batch starts earlier
+    canary: bool = False  # one idle node of each class before the others of it
+    soak_seconds: int = 0  # between the end of the canaries and the next other batch
+    not_before: datetime | None = None  # canaries soak until then: only those of other classes start earlier
+    proven: tuple[str, ...] = ()  # classes of nodes of which a canary was upgraded: they need no other
     harvest_until: datetime | None = None  # jobs that end by themselves before this are waited for
     deadline: datetime | None = None  # no batch starts that would not end by then
     windows: tuple[Window, ...] = ()  # none: at any time

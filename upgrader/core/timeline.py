@@ -54,15 +54,15 @@ class Timeline(Struct, frozen=True, kw_only=True):
 
 def place(legs: Sequence[Leg], harvest: Sequence[Reaped], course: Course, *, stretch: float = 1.0) -> Timeline:
     """The batches in their order, each as long as expected times `stretch`."""
-    at, placed, late, spreads = course.begin, [], [], []
+    at, placed, late, spreads = 0, [], [], []
     waiting = sorted(harvest, key=lambda one: (one.at, one.nodes, one.gpus))
     soaks = False
     for leg in legs:
         soaked = False
         if soaks and leg.kind is not BatchKind.CANARY:
             at, soaked, soaks = at + course.soak, course.soak > 0, False
-        if leg.kind is not BatchKind.CANARY:
-            at, taken = _reap(waiting, at, course, stretch)
+        if leg.kind is not BatchKind.CANARY:  # these do not wait until those of other classes were watched
+            at, taken = _reap(waiting, max(at, course.begin), course, stretch)
             spreads += taken
         found = _placed(leg, at, course, soaked=soaked)
         if course.latest is not None and found.start + leg.batch.spread.quantile(0.95) > course.latest:
@@ -72,6 +72,7 @@ def place(legs: Sequence[Leg], harvest: Sequence[Reaped], course: Course, *, str
         spreads.append(leg.batch.spread)
         at = found.start + round(stretch * leg.batch.spread.mean)
         soaks = soaks or leg.kind is BatchKind.CANARY
+    at = max(at, course.begin)
     while waiting:
         at, taken = _reap(waiting, max(at, waiting[0].at), course, stretch)
         spreads += taken

@@ -9,6 +9,7 @@ nothing that has started.
 from bisect import bisect_right
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from upgrader.core.errors import ConfigurationError
@@ -26,16 +27,9 @@ class Calendar:
     """
 
     def __init__(self, windows: Iterable[Window], begin: datetime) -> None:
-        self._begin = begin
-        self._open: list[tuple[datetime, datetime]] = []
         windows = tuple(windows)
         self._always = not windows
-        spans = sorted(span for window in windows for span in _spans(window, begin))
-        for start, end in spans:
-            if self._open and start <= self._open[-1][1]:
-                self._open[-1] = (self._open[-1][0], max(end, self._open[-1][1]))
-            else:
-                self._open.append((start, end))
+        self._open = _openings(windows, begin.astimezone(UTC).date())
         if windows and not self._open:
             raise ConfigurationError(
                 "the plan's windows never open", resolution="Give at least one day, and an end that differs from start."
@@ -53,20 +47,32 @@ class Calendar:
         return self._open[index][0]
 
 
-def _spans(window: Window, begin: datetime) -> Iterable[tuple[datetime, datetime]]:
+@lru_cache(maxsize=64)
+def _openings(windows: tuple[Window, ...], begin: date) -> tuple[tuple[datetime, datetime], ...]:
+    """Openings from the day before `begin` on; kept, since a plan forecasts every few seconds with the same windows."""
+    merged: list[tuple[datetime, datetime]] = []
+    for start, end in sorted(span for window in windows for span in _spans(window, begin)):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return tuple(merged)
+
+
+def _spans(window: Window, begin: date) -> Iterable[tuple[datetime, datetime]]:
     zone, start, end = _zone(window), _time(window.start), _time(window.end)
     if any(day not in range(7) for day in window.days):
         raise ConfigurationError(
             f"a window opens on day {window.days}", resolution="Days are 0 (Monday) to 6 (Sunday)."
         )
-    first = begin.astimezone(zone).date() - timedelta(days=1)
+    first = begin - timedelta(days=2)  # a zone's day may be one behind, and what opened the day before may be open
     for number in range(_DAYS_AHEAD):
         day = first + timedelta(days=number)
         if day.weekday() not in window.days:
             continue
         opens = _moment(day, start, zone)
         closes = _moment(day if end > start else day + timedelta(days=1), end, zone)
-        if opens < closes and closes > begin:
+        if opens < closes:
             yield opens, closes
 
 

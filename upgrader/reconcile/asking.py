@@ -19,7 +19,7 @@ from upgrader.reconcile.context import Context
 async def turns_now(context: Context, width: int) -> frozenset[str] | None:
     """Requests that may write a checkpoint now, whichever plan asks; None where there are no lanes.
 
-    Two plans that look at the same moment may each admit one: a lane is a courtesy to a storage, not a lock.
+    Whoever admits one looks again, alone (see `talks.advance`): by then another plan may have.
     """
     if width <= 0:
         return None

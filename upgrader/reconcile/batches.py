@@ -15,16 +15,18 @@ from upgrader.api.v1alpha1 import (
     CheckpointDefaults,
     CheckpointRequest,
     ClosureStatus,
+    GangShare,
     GpuStack,
     NodeState,
     NodeUpgrade,
     UpgradePlan,
 )
 from upgrader.core import timing
+from upgrader.core.canaries import node_class
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.errors import ConflictError
 from upgrader.core.fleet import Gang, ImageFacts, NodeFacts, Snapshot, Target
-from upgrader.core.forecast import BatchForecast
+from upgrader.core.forecast import BatchForecast, BatchKind
 from upgrader.core.lanes import Asked, turns
 from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, row
 from upgrader.reconcile import orders
@@ -71,12 +73,24 @@ def batch_status(
                 gangs=list(one.gangs),
                 gpus=one.gpus,
                 expended={name: [member.uid for member in bare[name].members] for name in one.gangs if name in bare},
+                shares={gang.name: _share(gang) for gang in snapshot.gangs if gang.name in one.gangs},
             )
             for one in batch.closures
         ],
         started_at=timing.show(now),
         ask_until=timing.show(timing.after(now, preparing + chain + ASKING_MARGIN)),
+        classes=_classes(batch, snapshot) if batch.kind is BatchKind.CANARY else {},
     )
+
+
+def _share(gang: Gang) -> GangShare:
+    starts = [member.started_at for member in gang.members if member.started_at is not None]
+    return GangShare(gpus=gang.gpus, since=timing.show(max(starts)) if starts else None)
+
+
+def _classes(batch: BatchForecast, snapshot: Snapshot) -> dict[str, str]:
+    # Written down, since a visit changes what it goes by.
+    return {node.name: node_class(node) for node in snapshot.nodes if node.name in batch.nodes}
 
 
 async def create_visits(

@@ -54,6 +54,7 @@ class Closure:
     """Uids of pods that nothing makes again, which are evicted as the approval allows."""
     turns: frozenset[str] | None = None
     """Requests that may write a checkpoint now; None: there are no lanes."""
+    lane_width: int = 0
 
     @property
     def open(self) -> bool:
@@ -148,7 +149,9 @@ async def _converse(
     )
     placing = partial(where, context, closure, views, ahead=talk.request.status.leap_frogged)
     try:
-        decision = await advance(context, talk, around, where=placing, ask_until=closure.ask_until)
+        decision = await advance(
+            context, talk, around, where=placing, ask_until=closure.ask_until, lane_width=closure.lane_width
+        )
     except (ConflictError, NotFoundError) as error:
         log.info("looks again", request=talk.view.name, because=error.brief)
         return False

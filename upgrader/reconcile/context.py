@@ -16,6 +16,20 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, kw_only=True)
+class Gates:
+    """One at a time through what plans share: whoever holds a gate reads, decides and writes before the next one reads.
+
+    Steps of several plans run beside each other, so two of them could read before either wrote. One process leads, so a
+    lock in memory orders them; it keeps no truth, and what is decided inside goes by what the API server says then.
+    """
+
+    batches: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """The budget: started batches of all plans count, as their plans' statuses have them."""
+    lanes: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Turns to write a checkpoint, as the statuses of all conversations have them."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Context:
     """Ports and settings of one controller."""
 
@@ -33,6 +47,7 @@ class Context:
     """Who verifies images; None where no key is set."""
     building: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a DriverImage takes a step: builds are counted and begun by one at a time."""
+    gates: Gates = field(default_factory=Gates)
     active_seconds: float = 1.0
     """Pause between two steps of a plan that has a batch under way."""
     idle_seconds: float = 15.0

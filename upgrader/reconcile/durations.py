@@ -1,6 +1,7 @@
 """How long things took on a stack: from its ended visits and from the conversations of their plans."""
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, NODE_UPGRADES
@@ -11,14 +12,31 @@ from upgrader.core.prediction import Durations
 from upgrader.reconcile.ports import Cluster
 
 
+class Past(NamedTuple):
+    """What was done before now."""
+
+    visits: Sequence[NodeUpgrade]
+    requests: Sequence[CheckpointRequest]
+
+
+async def past_of(cluster: Cluster, stack: str, *, plan: str = "") -> Past:
+    """Visits of a stack and all conversations; only those of one plan where it is named.
+
+    Raises:
+        ClusterError: the API server refused, or could not be reached.
+    """
+    mine = f"{names.LABEL_PLAN}={plan}" if plan else ""
+    visits = await cluster.list(NODE_UPGRADES, labels=mine or f"{names.LABEL_STACK}={stack}")
+    return Past(visits, await cluster.list(CHECKPOINT_REQUESTS, labels=mine))
+
+
 async def durations_of(cluster: Cluster, stack: str) -> Durations:
     """What a forecast for this stack goes by: the defaults, and more and more what was seen.
 
     Raises:
         ClusterError: the API server refused, or could not be reached.
     """
-    visits = await cluster.list(NODE_UPGRADES, labels=f"{names.LABEL_STACK}={stack}")
-    return seen(visits, await cluster.list(CHECKPOINT_REQUESTS))
+    return seen(*await past_of(cluster, stack))
 
 
 def seen(visits: Sequence[NodeUpgrade], requests: Sequence[CheckpointRequest]) -> Durations:

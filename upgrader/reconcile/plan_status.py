@@ -19,7 +19,8 @@ from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
 from upgrader.core.reforecast import Outlook
 from upgrader.core.rollout import UNDER_WAY, PlanDecision
 from upgrader.reconcile.context import Context, record
-from upgrader.reconcile.plan_view import ended_for_good, lost, visit_facts
+from upgrader.reconcile.lost import lost
+from upgrader.reconcile.plan_view import ended_for_good, visit_facts
 from upgrader.telemetry import metrics
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ def render(context: Context, read: Read, decision: PlanDecision) -> dict[str, An
         status["stackRevision"] = read.stack.status.update_revision if read.stack is not None else None
     elif read.stack is not None and read.stack.status.update_revision == plan.spec.target_revision:
         status["stackRevision"] = plan.spec.target_revision  # from here on, leaving it is another wish
-    status["lostGpuHours"] = explicit(Loss(predicted=round(predicted, 2), actual=lost(read)))
+    status["lostGpuHours"] = explicit(
+        Loss(predicted=round(predicted, 2), actual=lost(plan, read.visits, read.requests))
+    )
     if ends(decision.phase) and not ends(plan.status.phase):
         status["endedAt"] = now
     if decision.end_batch:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade, UpgradePlan
 from upgrader.core import timing
-from upgrader.core.actual_loss import Outage, lost_gpu_hours
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.forecast import BatchKind
-from upgrader.core.phases import NodePhase, ends
+from upgrader.core.phases import NodePhase
 from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanView, TalkFacts, Trouble, VisitFacts
 from upgrader.core.rivals import Rival, goes_first
+from upgrader.reconcile.lost import lost
 from upgrader.reconcile.orders import LABEL_BATCH
 from upgrader.reconcile.strategies import deadline_of
 
@@ -80,6 +79,7 @@ def _next_batch(read: Read) -> NextBatch | None:
         interruptions=sum(len(one.gangs) for one in batch.closures),
         starts_at=batch.starts_at,
         waits_for=batch.waits_for,
+        canary=batch.kind is BatchKind.CANARY,
     )
 
 
@@ -137,30 +137,10 @@ def _unwell(read: Read) -> tuple[Trouble, ...]:
 def _losses(read: Read) -> Losses:
     approval = read.plan.spec.approval
     return Losses(
-        actual=lost(read),
+        actual=lost(read.plan, read.visits, read.requests),
         expected=read.forecast.prediction.lost_gpu_hours if read.forecast is not None else 0.0,
         approved=approval.envelope.max_lost_gpu_hours if approval is not None else None,
     )
-
-
-def lost(read: Read) -> float:
-    """GPU-hours that visits and conversations have cost which are over."""
-    members = Counter[str]()
-    for talk in read.requests:
-        members[talk.spec.closure or ""] += len(talk.spec.members)
-    closures = [one for batch in read.plan.status.batches for one in batch.closures]
-    share = {one.name: one.gpus / members[one.name] for one in closures if members[one.name]}
-    gangs = [
-        Outage(
-            closure=one.spec.closure or "",
-            gpus=round(share.get(one.spec.closure or "", 0) * len(one.spec.members)),
-            begin=timing.parse(one.status.stopped_at),
-            end=timing.parse(one.status.restored_at),
-        )
-        for one in read.requests
-        if one.status.stopped_at and one.status.restored_at
-    ]
-    return lost_gpu_hours((outage for one in read.visits if (outage := _outage(one)) is not None), gangs)
 
 
 def ended_for_good(read: Read) -> int:
@@ -170,19 +150,6 @@ def ended_for_good(read: Read) -> int:
     }
     closures = (one for batch in read.plan.status.batches for one in batch.closures if one.name in drained)
     return len({gang for one in closures for gang in one.expended})
-
-
-def _outage(visit: NodeUpgrade) -> Outage | None:
-    steps = visit.status.steps
-    begin = next((one.started_at for one in steps if one.name is NodePhase.OFF), None)
-    if begin is None or not ends(visit.status.phase) or steps[-1].ended_at is None:
-        return None
-    return Outage(
-        closure=visit.spec.closure,
-        gpus=visit.status.found.gpus,
-        begin=timing.parse(begin),
-        end=timing.parse(steps[-1].ended_at),
-    )
 
 
 def _batch(one: NodeUpgrade | CheckpointRequest) -> int:

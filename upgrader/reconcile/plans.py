@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -15,7 +14,7 @@ from upgrader.core import rollout
 from upgrader.core.drift import drift
 from upgrader.core.errors import REFUSED, ConfigurationError, ThrottledError
 from upgrader.core.fleet import Snapshot, Target
-from upgrader.core.forecast import Forecast, forecast
+from upgrader.core.forecast import Forecast
 from upgrader.core.gang_holds import gang_holds
 from upgrader.core.holds import World
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
@@ -35,9 +34,10 @@ from upgrader.reconcile import (
     rollbacks,
 )
 from upgrader.reconcile.context import Context, record
-from upgrader.reconcile.durations import durations_of
+from upgrader.reconcile.durations import Past, past_of, seen
 from upgrader.reconcile.orders import LABEL_BATCH
 from upgrader.reconcile.owners import read_owner
+from upgrader.reconcile.rest import rest_of, stopped
 from upgrader.reconcile.revisions import read_target
 from upgrader.reconcile.strategies import strategy_of
 from upgrader.reconcile.visits import forget
@@ -89,30 +89,41 @@ async def step(context: Context, name: str) -> float | None:
     if over:
         return await _finish(context, read)
     decision = rollout.decide(plan_view.view(read, context.clock.now()))
-    ripe = harvest.wanted(read, decision)
-    stuck = await harvest.let_go(context, name, set(plan.status.harvesting) - ripe)
-    read = replace(read, harvesting=ripe | stuck)
-    if decision.start_batch and read.forecast is not None and read.snapshot is not None:
-        plan = await _start(context, read, decision)
+    if decision.start_batch:
+        # The budget is every plan's: another may have started a batch since this one looked. It looks again, and nobody
+        # else starts one before this one is written.
+        async with context.gates.batches:
+            read = await _read(context, plan)
+            decision = rollout.decide(plan_view.view(read, context.clock.now()))
+            read = await _write(context, read, decision)
     else:
-        plan = await plan_status.write(context, read, decision)
-    await harvest.mark(context, name, ripe & harvest.ripening(read))
-    read = replace(read, plan=plan)
+        read = await _write(context, read, decision)
     await _let_go_of(context, read)
     if read.open_batch is not None:
         await _drive(context, read, undo=decision.undo)
         return context.active_seconds
-    if ends(plan.status.phase):
+    if ends(read.plan.status.phase):
         return context.active_seconds
     return (
         context.idle_seconds
-        if decision.phase is plan.status.phase and not decision.end_batch
+        if decision.phase is read.plan.status.phase and not decision.end_batch
         else context.active_seconds
     )
 
 
+async def _write(context: Context, read: Read, decision: PlanDecision) -> Read:
+    """What was decided, as the plan's status (a batch that is started is part of it); then the marks that it names."""
+    ripe = harvest.wanted(read, decision)
+    stuck = await harvest.let_go(context, read.plan.metadata.name, set(read.plan.status.harvesting) - ripe)
+    read = replace(read, harvesting=ripe | stuck)
+    write = _start if decision.start_batch and read.forecast is not None else plan_status.write
+    plan = await write(context, read, decision)
+    await harvest.mark(context, plan.metadata.name, ripe & harvest.ripening(read))
+    return replace(read, plan=plan)
+
+
 async def _read(context: Context, plan: UpgradePlan) -> Read:
-    selector = f"{names.LABEL_PLAN}={plan.metadata.name}"
+    past = await _past(context, plan)
     others = [one for one in await context.cluster.list(UPGRADE_PLANS) if one.metadata.name != plan.metadata.name]
     waited_for = {
         one.spec.target_revision
@@ -123,8 +134,8 @@ async def _read(context: Context, plan: UpgradePlan) -> Read:
         plan=plan,
         stack=await context.cluster.get(GPU_STACKS, plan.spec.stack),
         target=await read_target(context, plan.spec.stack, plan.spec.target_revision),
-        visits=await context.cluster.list(NODE_UPGRADES, labels=selector),
-        requests=await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector),
+        visits=[one for one in past.visits if one.metadata.labels.get(names.LABEL_PLAN) == plan.metadata.name],
+        requests=[one for one in past.requests if one.metadata.labels.get(names.LABEL_PLAN) == plan.metadata.name],
         others=others,
         kept=frozenset([one for one in waited_for if await read_target(context, plan.spec.stack, one) is not None]),
     )
@@ -148,8 +159,13 @@ async def _read(context: Context, plan: UpgradePlan) -> Read:
         return read
     if snapshot is None or read.open_batch is not None:
         return replace(read, snapshot=snapshot)
-    durations = await durations_of(context.cluster, plan.spec.stack)
-    return _forecast(context, replace(read, snapshot=snapshot), durations)
+    return _forecast(context, replace(read, snapshot=snapshot), seen(past.visits, past.requests))
+
+
+async def _past(context: Context, plan: UpgradePlan) -> Past:
+    """The plan's own visits and conversations; before a forecast also those that it learns durations from."""
+    waits = not ends(plan.status.phase) and all(one.ended_at is not None for one in plan.status.batches)
+    return await past_of(context.cluster, plan.spec.stack, plan="" if waits else plan.metadata.name)
 
 
 def _needs_snapshot(read: Read) -> bool:
@@ -166,25 +182,14 @@ def _forecast(context: Context, read: Read, durations: Durations) -> Read:
     if snapshot is None or target is None:
         return read
     now = context.clock.now()
-    retry = timedelta(seconds=plan.spec.checkpoint.retry_seconds)
-    held = asking.held_by_gangs(read.requests, read.visits)
-    settled, cooling = rollout.settled_nodes(plan_view.visit_facts(read.visits), retry, now, held=held)
-    snapshot = asking.with_refusals(snapshot, read.requests, retry)
+    rest = rest_of(plan, snapshot, read.visits, read.requests, now)
+    before = context.orders.get(plan.metadata.name, ())
     try:
-        made = forecast(
-            snapshot,
-            target,
-            strategy_of(plan, now),
-            now=now,
-            already=settled | cooling,
-            stopped_gangs=_stopped(read),
-            remainder=context.orders.get(plan.metadata.name, ()),
-            durations=durations,
-        )
+        made = rest.foresee(target, strategy_of(plan, now), now, durations, remainder=before)
     except ConfigurationError as error:  # a time zone that there is not, windows that never open
-        return replace(read, problem=str(error), cooling=cooling)
+        return replace(read, problem=str(error), cooling=rest.cooling)
     context.orders[plan.metadata.name] = made.batches
-    return replace(read, forecast=made, cooling=cooling)
+    return replace(read, forecast=made, cooling=rest.cooling)
 
 
 async def _start(context: Context, read: Read, decision: PlanDecision) -> UpgradePlan:
@@ -239,6 +244,7 @@ async def _drive(context: Context, read: Read, *, undo: bool) -> None:
             crowded=crowded,
             expendable=frozenset(strategy.expendable),
             turns=turns,
+            lane_width=strategy.lane_width,
             expended=_expended(closure, strategy),
         )
         if under_way.open:
@@ -298,7 +304,7 @@ def _held(read: Read, closure: ClosureStatus, talks: Sequence[CheckpointRequest]
         strategy_of(read.plan, read.snapshot.taken_at),
         drift=drift(read.snapshot, read.target),
         already=frozenset(),
-        stopped_gangs=_stopped(read),
+        stopped_gangs=stopped(read.requests),
     )
     found = [
         message
@@ -307,10 +313,6 @@ def _held(read: Read, closure: ClosureStatus, talks: Sequence[CheckpointRequest]
         for _, message in gang_holds(world, gang)
     ]
     return found[0] if found else ""
-
-
-def _stopped(read: Read) -> frozenset[str]:
-    return frozenset(one.spec.gang for one in read.requests if one.status.stopped_at is not None)
 
 
 _UNASKED = frozenset({NodePhase.PENDING, NodePhase.PREPARING, NodePhase.PREPARED})

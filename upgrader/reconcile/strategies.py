@@ -18,7 +18,7 @@ DAYS = tuple(Weekday)
 
 
 def strategy_of(plan: UpgradePlan, now: datetime) -> StrategyFacts:
-    """What of the plan the forecast goes by. Canaries are first, until one was upgraded; they soak before any other."""
+    """What of the plan the forecast goes by; those canaries that have ended soak before any other node is taken."""
     spec, checkpoint, status = plan.spec.strategy, plan.spec.checkpoint, plan.status
     envelope = plan.spec.approval.envelope if plan.spec.approval is not None else None
     started = timing.parse(status.started_at) if status.started_at else now
@@ -28,7 +28,7 @@ def strategy_of(plan: UpgradePlan, now: datetime) -> StrategyFacts:
             core.TopologyBudget(key=one.key, max_unavailable=one.max_unavailable) for one in spec.topology_budgets
         ),
         min_available_gpus=spec.min_available_gpus,
-        canary=spec.canary.enabled and status.soak_until is None,
+        canary=spec.canary.enabled,
         soak_seconds=spec.canary.soak_seconds,
         not_before=timing.parse(status.soak_until) if status.soak_until else None,
         harvest_until=started + timedelta(seconds=spec.harvest_for_seconds) if spec.harvest_for_seconds else None,

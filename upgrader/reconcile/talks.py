@@ -20,7 +20,7 @@ from upgrader.core.owner_facts import owner_facts
 from upgrader.core.owners import Switch
 from upgrader.core.phases import RequestPhase, ends, row
 from upgrader.core.switching import is_off
-from upgrader.reconcile import observe, owners, placing
+from upgrader.reconcile import asking, observe, owners, placing
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.owners import LiveOwner, read_owner, read_pods
 from upgrader.reconcile.ports import Way
@@ -160,15 +160,30 @@ def _progress(living: Sequence[MemberFacts], said: dict[str, int], *, led: bool)
 
 
 async def advance(
-    context: Context, talk: Talk, closure: GangClosure, *, where: Where, ask_until: str | None
+    context: Context, talk: Talk, closure: GangClosure, *, where: Where, ask_until: str | None, lane_width: int = 0
 ) -> GangDecision:
     """One step of one conversation; the decision is returned for the log and the tests.
+
+    `lane_width`: gangs that may write to one storage at once; 0: any number.
 
     Raises:
         ConflictError: the owner or a member changed since it was read; the next step looks again.
     """
-    now = context.clock.now()
-    decision = conversation.decide(talk.view, closure, now)
+    decision = conversation.decide(talk.view, closure, context.clock.now())
+    if decision.admitted and lane_width:
+        # Another plan may have admitted one since the turns were counted: they are counted anew, and nobody else does
+        # so before this turn is written.
+        async with context.gates.lanes:
+            again = msgspec.structs.replace(closure, turns=await asking.turns_now(context, lane_width))
+            decision = conversation.decide(talk.view, again, context.clock.now())
+            return await _perform(context, talk, decision, where=where, ask_until=ask_until)
+    return await _perform(context, talk, decision, where=where, ask_until=ask_until)
+
+
+async def _perform(
+    context: Context, talk: Talk, decision: GangDecision, *, where: Where, ask_until: str | None
+) -> GangDecision:
+    """The acts of a decision, then its record."""
     if talk.unread and decision.phase is talk.view.phase:
         decision = msgspec.structs.replace(decision, message=f"{decision.message} ({talk.unread})")
     for act in decision.acts:
@@ -315,7 +330,18 @@ def _status(context: Context, talk: Talk, decision: GangDecision, ask_until: str
             pass
     since = _since(talk.request)
     metrics.PHASE_SECONDS.labels("CheckpointRequest", talk.view.phase.value).observe((now - since).total_seconds())
-    return status
+    return status | _idle(talk, decision.phase, now)
+
+
+def _idle(talk: Talk, phase: RequestPhase, now: datetime) -> dict[str, Any]:
+    """What the loss of a gang is counted by: since when it does not train, and until when."""
+    before, answers = talk.request.status, talk.view.answers
+    if phase is _R.PARKED and answers and all(one.parked for one in answers):
+        return {"parkedAt": timing.show(now)}
+    if phase is _R.EXPIRED and before.parked_at is not None:
+        kept = (now - talk.view.asked_since).total_seconds()
+        return {"parkedAt": None, "parkedSeconds": before.parked_seconds + max(0, round(kept))}
+    return {"endedAt": timing.show(now)} if ends(phase) else {}
 
 
 def _since(request: CheckpointRequest) -> datetime:

@@ -27,3 +27,7 @@ def test_a_gang_that_went_on_elsewhere_lost_what_it_waited():
 
 def test_nothing_costs_nothing():
     assert lost_gpu_hours([], []) == 0.0
+
+
+def test_work_that_was_thrown_away_counts_whole_beside_the_visits_of_its_nodes():
+    assert lost_gpu_hours([outage(10, 40)], [], [outage(0, 30, gpus=4)]) == 4.0 + 2.0

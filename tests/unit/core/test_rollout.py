@@ -95,6 +95,19 @@ def test_canaries_that_ended_well_are_watched_from_then_on():
     assert (decision.end_batch, decision.soak_until) == (True, START + timedelta(seconds=600))
 
 
+def test_each_batch_of_canaries_is_watched_as_long():
+    first = msgspec.structs.replace(CANARY, soak_until=START + timedelta(minutes=1), batches=frozenset({1, 2}))
+    second = msgspec.structs.replace(GOOD, name="w", node="b", batch=2)
+    decision = decide(msgspec.structs.replace(PLAN, open_batch=2, canaries=first, visits=(GOOD, second)))
+    assert (decision.end_batch, decision.soak_until) == (True, START + timedelta(seconds=600))
+
+
+def test_while_one_class_is_watched_the_canary_of_another_may_go():
+    soaking = msgspec.structs.replace(CANARY, soak_until=LATER)
+    assert after(canaries=soaking, visits=(GOOD,), next_batch=NextBatch(canary=True))[1] == "BatchStarted"
+    assert after(canaries=soaking, visits=(GOOD,), next_batch=NEXT)[1] == "Soaking"
+
+
 def test_canaries_that_were_let_go_have_proved_nothing_and_are_not_watched():
     let_go = msgspec.structs.replace(BAD, failure="NewGpuPod")
     decision = decide(msgspec.structs.replace(PLAN, open_batch=1, canaries=CANARY, visits=(let_go,)))

@@ -4,9 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.facts import NEW, fresh_node, gang, member, node, snapshot
+from tests.support.facts import KERNEL, NEW, OLD, fresh_node, gang, image, member, node, snapshot
 from tests.support.forecasts import H, foresee_by, holds
 from tests.support.world import START
+from upgrader.core.canaries import node_class
 from upgrader.core.closures import closure_name
 from upgrader.core.forecast import BatchKind
 from upgrader.core.pace import Pace
@@ -132,6 +133,30 @@ def test_the_smallest_idle_node_of_each_class_comes_first_and_is_watched():
 def test_where_no_node_of_a_class_is_idle_its_smallest_closure_is_the_canary():
     world = snapshot([node(name) for name in "abc"], [gang("two", "ab"), gang("one", "c")])
     assert nodes_of(foresee_by(world, canary=True)) == [(BatchKind.CANARY, ["c"]), (BatchKind.ASKED, ["a", "b"])]
+
+
+def test_a_class_is_proven_by_a_canary_of_its_own_only():
+    models = zip("abcd", ("H100", "A100") * 2, strict=True)
+    world = snapshot([node(name, labels={MODEL: model}) for name, model in models])
+    h100, a100 = (node_class(world.nodes[at]) for at in (0, 1))
+    assert (h100, a100) == tuple(f"{model}, {KERNEL}, {image(OLD).key}" for model in ("H100", "A100"))
+    soak = {"canary": True, "not_before": START + HOUR}
+    made = foresee_by(world, **soak, proven=(h100,))
+    assert nodes_of(made) == [(BatchKind.CANARY, ["b"]), (BatchKind.IDLE, ["a", "c", "d"])]
+    assert [one.starts_at for one in made.batches] == [START, START + HOUR], "it waits for no other class"
+    assert nodes_of(foresee_by(world, **soak, proven=(a100, h100))) == [(BatchKind.IDLE, ["a", "b", "c", "d"])]
+
+
+def test_a_canary_that_waits_for_a_time_slice_keeps_its_own_class_only():
+    world = snapshot(
+        [node("a", labels={MODEL: "A100"}), *(node(name, labels={MODEL: "H100"}) for name in "bcd")],
+        [since("long", "a", START, min_runtime_seconds=36000)],
+    )
+    assert nodes_of(foresee_by(world, canary=True)) == [
+        (BatchKind.CANARY, ["b"]),
+        (BatchKind.IDLE, ["c", "d"]),
+        (BatchKind.CANARY, ["a"]),
+    ]
 
 
 def test_nothing_starts_before_the_canaries_were_watched():

@@ -9,6 +9,7 @@ from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import JOBS, NODES, PODS, UPGRADE_PLANS
 from upgrader.core import timing
+from upgrader.core.canaries import MODEL_LABEL
 from upgrader.core.forecast import BatchKind
 from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.phases import NodePhase, PlanPhase
@@ -76,6 +77,44 @@ async def test_a_canary_is_watched_before_anything_else_is_touched(rig: Rig) -> 
     await rig.until(lambda: rig.over("up"))
     assert (rig.plan_now("up").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 4)
     assert rig.plan_now("up").status.soak_until == status.soak_until
+
+
+async def test_each_class_is_proven_by_a_canary_of_its_own(rig: Rig) -> None:
+    """One node may be away at once, so the second canary comes after the first; nobody else does."""
+    revision = await running(rig, nodes=4, members=1)
+    for number, node in enumerate(rig.nodes()):
+        model = {MODEL_LABEL: "H100" if number % 2 else "A100"}
+        rig.cluster.store.change(NODES, node["metadata"]["name"], {"metadata": {"labels": model}})
+    rig.plan("up", revision, strategy=SOAK | {"maxUnavailable": 8})
+    await rig.until(lambda: sum(one.ended_at is not None for one in rig.plan_now("up").status.batches) == 2)
+    ended, status = rig.cluster.clock.now(), rig.plan_now("up").status
+    assert [one.kind for one in status.batches] == [BatchKind.CANARY] * 2
+    said = [text for one in status.batches for text in one.classes.values()]
+    assert sorted(text.split(", ")[0] for text in said) == ["A100", "H100"]
+    assert timing.parse(status.soak_until) - ended == timedelta(seconds=119), "watched from the end of the second on"
+    await rig.until(lambda: len(rig.plan_now("up").status.batches) == 3)
+    assert rig.cluster.clock.now() - ended >= timedelta(seconds=119)
+    await rig.until(lambda: rig.over("up"), 900)
+    status = rig.plan_now("up").status
+    assert (status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 4)
+    assert [(one.kind, one.classes) for one in status.batches[2:]] == [(BatchKind.IDLE, {}), (BatchKind.ASKED, {})]
+
+
+async def test_a_canary_that_was_let_go_proves_nothing_although_another_class_has_one(rig: Rig) -> None:
+    revision = await running(rig, nodes=3, members=1)
+    (busy,) = placed(rig)
+    rig.cluster.store.change(NODES, busy, {"metadata": {"labels": {MODEL_LABEL: "A100"}}})
+    rig.fleet.trainers["gang"].answers = lambda _pod, _request, _step: None
+    checkpoint = {"timeoutSeconds": 30, "retrySeconds": 60}
+    rig.plan("up", revision, strategy=SOAK, checkpoint=checkpoint)
+    await rig.until(lambda: rig.plan_now("up").status.soak_until is not None, 3000, stride=5)
+    assert rig.nodes_on(revision) == 1
+    rig.fleet.trainers["gang"].answers = None
+    await rig.until(lambda: rig.over("up"), 3000, stride=5)
+    status = rig.plan_now("up").status
+    assert (status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 3), rig.where()
+    kinds = [(one.kind, list(one.classes) == [busy]) for one in status.batches if busy in one.closures[0].nodes]
+    assert kinds[-1] == (BatchKind.CANARY, True), "the class that has proved nothing is asked again, as a canary"
 
 
 async def test_a_canary_that_fails_stops_the_plan_whatever_is_tolerated(rig: Rig) -> None:
@@ -304,3 +343,7 @@ async def test_what_it_cost_and_was_to_cost_is_in_the_status(rig: Rig) -> None:
     lost = rig.plan_now("up").status.lost_gpu_hours
     assert lost.predicted > 0
     assert 0 < lost.actual < 1
+    (talk,) = rig.requests()
+    assert talk.spec.asked_at < talk.status.parked_at < talk.status.stopped_at < talk.status.ended_at
+    (share,) = [one.shares for batch in rig.plan_now("up").status.batches for one in batch.closures]
+    assert share["default/Job/gang"].gpus == 16

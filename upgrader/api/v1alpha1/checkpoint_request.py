@@ -102,6 +102,10 @@ class CheckpointRequestStatus(Resource, frozen=True, kw_only=True):
     ] = []
     acknowledged_step: Annotated[int | None, described("Step that all members acknowledged.")] = None
     marked_at: Annotated[Timestamp | None, described("When its turn in its lane came, and it was asked.")] = None
+    parked_at: Annotated[Timestamp | None, described("When all had acknowledged, and taken no further step.")] = None
+    parked_seconds: Annotated[
+        int, Meta(description="How long earlier askings kept the gang that expired while it was parked.", ge=0)
+    ] = 0
     refused_at: Annotated[Timestamp | None, described("When the gang said no.")] = None
     retry_after_seconds: Annotated[
         Seconds | None, described("How long a gang that refused wants to be left alone at least.")
@@ -118,6 +122,7 @@ class CheckpointRequestStatus(Resource, frozen=True, kw_only=True):
         bool, described("Whether it was restarted on upgraded nodes before its own were given back.")
     ] = False
     restored_at: Annotated[Timestamp | None, described("When every member was seen past the acknowledged step.")] = None
+    ended_at: Annotated[Timestamp | None, described("When the conversation ended, however it did.")] = None
     progress: Annotated[list[int], described("Latest step of each member after the restart.")] = []
 
 

@@ -158,6 +158,11 @@ class Hold(Resource, frozen=True, kw_only=True):
     message: Annotated[str, described("Why and what to do about it, as a sentence.")]
 
 
+class GangShare(Resource, frozen=True, kw_only=True):
+    gpus: Annotated[int, described("GPUs of all its members.")] = 0
+    since: Annotated[Timestamp | None, described("When the latest of its members started.")] = None
+
+
 class ClosureStatus(Resource, frozen=True, kw_only=True):
     name: Annotated[str, described("Name of the closure.")]
     nodes: Annotated[list[str], described("Nodes taken together.")]
@@ -167,6 +172,7 @@ class ClosureStatus(Resource, frozen=True, kw_only=True):
         dict[str, list[str]],
         described("Gangs that nothing restarts and the approval names: uids of their pods, which are evicted."),
     ] = {}
+    shares: Annotated[dict[str, GangShare], described("Of each gang, what its loss is counted by.")] = {}
 
 
 class BatchStatus(Resource, frozen=True, kw_only=True):
@@ -176,6 +182,9 @@ class BatchStatus(Resource, frozen=True, kw_only=True):
     started_at: Annotated[Timestamp, described("When the batch started.")]
     ask_until: Annotated[Timestamp, described("When asking ends: closures without all acknowledgements are let go.")]
     ended_at: Annotated[Timestamp | None, described("When all its nodes had ended and its gangs were restored.")] = None
+    classes: Annotated[
+        dict[str, str], described("GPU model, kernel and driver before the visit, by node; for canaries only.")
+    ] = {}
 
 
 class ForecastSummary(Resource, frozen=True, kw_only=True):

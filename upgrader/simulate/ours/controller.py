@@ -11,6 +11,7 @@ import msgspec
 
 from upgrader.core import conversation, rollout, visit
 from upgrader.core.batch import BatchForecast, BatchKind
+from upgrader.core.canaries import node_class
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.conversation import SWAPPING, GangClosure, RequestView
 from upgrader.core.fleet import Gang, Snapshot
@@ -127,10 +128,13 @@ class Controller:
             node.reserved = name in wanted or (node.reserved and name in starting)
 
     def _pace(self) -> StrategyFacts:
-        """Canaries are first, until one was upgraded; they soak before any other."""
-        return msgspec.structs.replace(
-            self.strategy, canary=self.strategy.canary and self.soak_until is None, not_before=self.soak_until
-        )
+        """Canaries that were upgraded soak before any other node is taken."""
+        return msgspec.structs.replace(self.strategy, not_before=self.soak_until, proven=self._proven())
+
+    def _proven(self) -> tuple[str, ...]:
+        classes = {one.number: one.classes for one in self.batches if one.kind is BatchKind.CANARY}
+        good = [one for one in self._visit_facts() if one.phase is NodePhase.SUCCEEDED and one.batch in classes]
+        return tuple(sorted({classes[one.batch][one.node] for one in good}))
 
     def _come_back(self, made: Forecast, cooling: frozenset[str], decision: PlanDecision) -> None:
         """Nothing can be started now: when time alone may change that."""
@@ -219,7 +223,8 @@ class Controller:
             return None
         batch = made.batches[0]
         gangs = sum(len(one.gangs) for one in batch.closures)
-        return NextBatch(interruptions=gangs, starts_at=batch.starts_at, waits_for=batch.waits_for)
+        canary = batch.kind is BatchKind.CANARY
+        return NextBatch(interruptions=gangs, starts_at=batch.starts_at, waits_for=batch.waits_for, canary=canary)
 
     # ----------------------------------------------------------------------------------------------- batch
 
@@ -238,7 +243,10 @@ class Controller:
             )
             for one in made.closures
         ]
-        self.batches.append(Batch(number=number, kind=made.kind, closures=closures, started_at=self.world.now))
+        classes = {node.name: node_class(node) for node in snapshot.nodes if node.name in made.nodes}
+        self.batches.append(
+            Batch(number=number, kind=made.kind, closures=closures, started_at=self.world.now, classes=classes)
+        )
         for closure in closures:
             self._closures[closure.name] = closure
             closure.visits = [one for name in closure.nodes if (one := self._visit(closure, name)) is not None]

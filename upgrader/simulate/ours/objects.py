@@ -1,5 +1,6 @@
 """What the controller keeps about a rollout, as in NodeUpgrades, CheckpointRequests and the plan's status."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -154,4 +155,6 @@ class Batch:
     kind: BatchKind
     closures: list[Closure]
     started_at: int
+    classes: Mapping[str, str]
+    """Of its nodes before their visits, see core.canaries."""
     ended_at: int | None = None

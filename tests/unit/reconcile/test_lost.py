@@ -1,0 +1,136 @@
+"""GPU-hours that a plan has cost, by the times in its visits and conversations."""
+
+import msgspec
+import pytest
+
+from tests.support.lone_gang import conversation
+from tests.support.manifests import checkpoint_request, upgrade_plan
+from tests.support.rig import Rig
+from tests.support.visits import upgrade
+from tests.support.world import START
+from upgrader.api.resources import CHECKPOINT_REQUESTS
+from upgrader.api.v1alpha1 import CheckpointRequest, UpgradePlan
+from upgrader.core.conversation import GangClosure
+from upgrader.core.phases import NodePhase, RequestPhase
+from upgrader.core.steering import Placement
+from upgrader.core.timing import show
+from upgrader.reconcile import talks
+from upgrader.reconcile.lost import lost
+
+GANG, SOLO = "default/Job/train", "default/Pod/solo"
+
+
+def at(clock):
+    return f"2026-11-21T{clock}:00Z"
+
+
+def plan(*, expended=()):
+    """Two gangs on the nodes of one closure: one with 16 GPUs, and one of 4 that has run for two hours."""
+    closure = {
+        "name": "closure-1",
+        "nodes": ["node-1", "node-2"],
+        "gangs": [GANG, SOLO],
+        "gpus": 20,
+        "expended": {name: ["uid-solo"] for name in expended},
+        "shares": {GANG: {"gpus": 16, "since": at("06:00")}, SOLO: {"gpus": 4, "since": at("08:00")}},
+    }
+    batch = {"number": 1, "closures": [closure], "startedAt": at("09:00"), "askUntil": at("10:00")}
+    return msgspec.convert(upgrade_plan() | {"status": {"batches": [batch]}}, UpgradePlan)
+
+
+def talk(asked="09:00", **status):
+    body = checkpoint_request()
+    body["spec"] |= {"gang": GANG, "askedAt": at(asked)}
+    said = {name: at(value) if name.endswith("At") else value for name, value in status.items()}
+    return msgspec.convert(body | {"status": said}, CheckpointRequest)
+
+
+def visit(phase="Succeeded", *, end="Releasing", found=8):
+    walk = (("Draining", "09:15", "09:30"), ("Off", "09:30", "09:35"), (end, "09:35", "10:00"))
+    steps = [{"name": name, "startedAt": at(a), "endedAt": at(b), "deadline": at("11:00")} for name, a, b in walk]
+    return upgrade(phase=phase, steps=steps, found={"gpus": found})
+
+
+RESTORED = {"phase": "Restored", "parkedAt": "09:06", "stoppedAt": "09:15", "endedAt": "10:15"}
+
+
+@pytest.mark.parametrize(
+    ("visits", "requests", "hours"),
+    [
+        ([], [], 0.0),
+        ([visit()], [], 4.0),
+        ([visit("Visiting", end="Visiting")], [], 0.0),
+        ([visit()], [talk(**RESTORED)], 4.0 + 16 * 0.75),
+        ([visit()], [talk(**RESTORED, markedAt="09:03")], 4.0 + 16 * 0.7),
+        (
+            [visit()],
+            [talk(**RESTORED | {"phase": "Ended", "reason": "NotRestored", "endedAt": "10:45"})],
+            4.0 + 16 * 1.25,
+        ),
+        ([], [talk(phase="Withdrawn", parkedAt="09:06", endedAt="09:30")], 8.0),
+        ([], [talk(phase="Withdrawn", endedAt="09:30")], 0.0),
+        ([], [talk(phase="Parked", parkedAt="09:06")], 0.0),
+        ([], [talk("09:30", phase="Withdrawn", parkedSeconds=900, endedAt="10:00")], 4.0),
+        ([], [talk("09:30", phase="Withdrawn", parkedSeconds=900, parkedAt="09:36", endedAt="10:00")], 4.0 + 8.0),
+        ([], [talk(phase="Restored", stoppedAt="09:15", endedAt="09:45")], 8.0),
+        ([], [talk(phase="Restored", stoppedAt="09:15", endedAt="09:45", expended=True)], 8.0 + 16 * 3.25),
+    ],
+    ids=[
+        "nothing",
+        "a visit",
+        "a visit that is not over",
+        "asked, parked, stopped and restored beside the visit",
+        "asked when its turn in the lane came",
+        "not restored, until it was given up",
+        "parked, and withdrawn",
+        "withdrawn before it parked",
+        "parked, and not over",
+        "parked, and expired",
+        "parked, expired, and parked again",
+        "acknowledged and trained on until its stop",
+        "stopped without an acknowledgement: all since its start is gone",
+    ],
+)
+def test_what_was_lost(visits, requests, hours):
+    assert lost(plan(), visits, requests) == hours
+
+
+@pytest.mark.parametrize(("visits", "hours"), [([], 0.0), ([visit()], 4.0 + 4 * 1.5)], ids=["not drained", "drained"])
+def test_the_work_of_pods_that_nobody_makes_again_is_lost_when_they_go(visits, hours):
+    assert lost(plan(expended=[SOLO]), visits, []) == hours
+
+
+# ---- the times themselves
+
+
+async def step(rig, node):
+    """One step of the conversation while the gang's node is in this phase; its status then."""
+    context = rig.context
+    request = await context.cluster.get(CHECKPOINT_REQUESTS, "gang", "default")
+    talk = await talks.read_talk(context, request, "nvidia.com/gpu")
+    place = Placement(left_behind=(), closure="c")
+    await talks.advance(context, talk, GangClosure(nodes=(node,)), where=lambda: place, ask_until=None)
+    return rig.requests()[0].status
+
+
+async def test_how_long_a_gang_was_parked_outlives_the_asking_that_expired():
+    rig = Rig()
+    asked = show(START)
+    conversation(rig, "gang", seconds=60, park=900, phase="Parked", parkedAt=asked, parkedSeconds=100)
+    rig.cluster.clock.advance(880)
+    status = await step(rig, NodePhase.PREPARED)
+    assert (status.phase, status.parked_at, status.parked_seconds) == (RequestPhase.EXPIRED, None, 980)
+    status = await step(rig, NodePhase.PREPARED)
+    assert (status.phase, status.parked_at, status.parked_seconds) == (RequestPhase.ASKING, None, 980)
+
+
+async def test_a_conversation_says_when_it_ended():
+    rig = Rig()
+    conversation(rig, "gang", seconds=60, phase="Parked", parkedAt=show(START))
+    rig.cluster.clock.advance(30)
+    status = await step(rig, NodePhase.FAILED)
+    assert (status.phase, status.parked_at, status.ended_at) == (
+        RequestPhase.WITHDRAWN,
+        show(START),
+        "2026-11-21T09:00:30Z",
+    )

@@ -1,0 +1,113 @@
+"""Plans of different stacks take their steps at the same time: what they share is never given to two of them."""
+
+import asyncio
+
+import pytest
+
+from tests.support.cluster import FarCluster
+from tests.support.lone_gang import conversation
+from tests.support.rig import Rig
+from upgrader.api.resources import CHECKPOINT_REQUESTS
+from upgrader.core.conversation import GangClosure
+from upgrader.core.phases import NodePhase, PlanPhase
+from upgrader.core.steering import Placement
+from upgrader.reconcile import asking, talks
+
+GPU = "nvidia.com/gpu"
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig(FarCluster())
+
+
+async def two_pools(rig: Rig, nodes: int = 2) -> dict[str, str]:
+    """Two pools on driver 1.0, each with a stack of its own that wants 2.0: its revision, by the name of the stack."""
+    rig.image("1.0")
+    rig.image("2.0")
+    for pool in "ab":
+        for number in range(nodes):
+            rig.fleet.node(f"{pool}-{number}", pool=pool)
+        rig.stack(rig.spec("1.0") | {"nodeSelector": {"pool": pool}}, f"pool-{pool}")
+    await rig.until(lambda: all(_installed(node) for node in rig.nodes()))
+    wish = rig.spec("2.0", plugin="2", kubelet="1.35.4")
+    return {f"pool-{pool}": rig.stack(wish | {"nodeSelector": {"pool": pool}}, f"pool-{pool}") for pool in "ab"}
+
+
+def _installed(node: dict) -> bool:
+    return "gpu-upgrader.io/revision" in node["metadata"]["labels"] and not node["spec"].get("taints")
+
+
+def out_of_service(rig: Rig, *plans: str) -> int:
+    """GPUs of the started batches of all plans."""
+    batches = [batch for name in plans for batch in rig.plan_now(name).status.batches if batch.ended_at is None]
+    return sum(closure.gpus for batch in batches for closure in batch.closures)
+
+
+async def test_two_plans_that_start_at_the_same_moment_share_one_budget(rig: Rig) -> None:
+    wanted = await two_pools(rig)
+    rig.side_by_side = True
+    for stack, revision in wanted.items():
+        rig.plan(f"{stack}-up", revision, stack=stack, strategy={"maxUnavailable": 8})
+    plans = [f"{stack}-up" for stack in wanted]
+    most = 0
+
+    def over() -> bool:
+        nonlocal most
+        most = max(most, out_of_service(rig, *plans))
+        return all(rig.over(name) for name in plans)
+
+    await rig.until(over, 900)
+    assert [rig.plan_now(name).status.phase for name in plans] == [PlanPhase.COMPLETED] * 2, rig.where()
+    assert most == 8, "the budget of each plan counts the batches of all"
+
+
+# ---- lanes
+
+
+async def admit(rig: Rig, gang: str) -> None:
+    """A plan's step for a gang, from counting the turns on."""
+    context = rig.context
+    request = await context.cluster.get(CHECKPOINT_REQUESTS, gang, "default")
+    talk = await talks.read_talk(context, request, GPU)
+    closure = GangClosure(nodes=(NodePhase.PREPARED,), turns=await asking.turns_now(context, 1))
+    place = Placement(left_behind=(), closure="c")
+    await talks.advance(context, talk, closure, where=lambda: place, ask_until=None, lane_width=1)
+
+
+def admitted(rig: Rig) -> list[str]:
+    return [one.spec.owner.name for one in rig.requests() if one.status.marked_at is not None]
+
+
+async def test_two_plans_never_admit_a_gang_each_to_one_lane(rig: Rig) -> None:
+    """The second is made while the first is on its way in; its longer checkpoint would go first if both were seen."""
+    conversation(rig, "short", seconds=60)
+
+    async def another() -> None:
+        for _ in range(8):  # the first has counted the turns by now, and has not written its own yet
+            await asyncio.sleep(0)
+        assert admitted(rig) == []
+        conversation(rig, "long", seconds=600)
+        await admit(rig, "long")
+
+    await asyncio.gather(admit(rig, "short"), another())
+    assert admitted(rig) == ["short"]
+    assert {one.spec.owner.name: one.status.reason for one in rig.requests()} == {
+        "long": "WaitingForLane",
+        "short": "LaneFree",
+    }
+
+
+async def test_a_lane_that_another_plan_has_taken_meanwhile_is_waited_for(rig: Rig) -> None:
+    """What was counted at the beginning of a plan's step may be old when its last closure comes to its turn."""
+    conversation(rig, "early", seconds=60)
+    context = rig.context
+    before = await asking.turns_now(context, 1)
+    conversation(rig, "late", seconds=600)
+    await admit(rig, "late")
+    request = await context.cluster.get(CHECKPOINT_REQUESTS, "early", "default")
+    closure = GangClosure(nodes=(NodePhase.PREPARED,), turns=before)
+    talk = await talks.read_talk(context, request, GPU)
+    place = Placement(left_behind=(), closure="c")
+    await talks.advance(context, talk, closure, where=lambda: place, ask_until=None, lane_width=1)
+    assert admitted(rig) == ["late"]

@@ -1,0 +1,84 @@
+"""What a plan has still to do, for itself and the CLI: the world less what its visits and conversations settled."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from msgspec import Struct, structs
+
+from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade, UpgradePlan
+from upgrader.core.fleet import Snapshot, Target
+from upgrader.core.forecast import BatchForecast, BatchKind, Forecast, forecast
+from upgrader.core.phases import NodePhase, ends
+from upgrader.core.plan_facts import settled_nodes
+from upgrader.core.prediction import Durations
+from upgrader.core.strategy import StrategyFacts
+from upgrader.reconcile import asking, plan_view
+from upgrader.reconcile.orders import LABEL_BATCH
+
+
+class Rest(Struct, frozen=True, kw_only=True):
+    """A snapshot as a plan sees it; as it is for a plan that has done nothing yet."""
+
+    snapshot: Snapshot
+    already: frozenset[str] = frozenset()
+    """Nodes that the plan has taken, or leaves alone for a while: neither visited again nor held."""
+    cooling: frozenset[str] = frozenset()
+    """Those of them that are only left alone for a while."""
+    stopped_gangs: frozenset[str] = frozenset()
+    proven: tuple[str, ...] = ()
+    """Classes of nodes of which it has upgraded a canary."""
+
+    def foresee(
+        self,
+        target: Target,
+        strategy: StrategyFacts,
+        now: datetime,
+        durations: Durations,
+        *,
+        remainder: Sequence[BatchForecast] = (),
+    ) -> Forecast:
+        """The forecast of it; `remainder` and errors as for `forecast`."""
+        return forecast(
+            self.snapshot,
+            target,
+            structs.replace(strategy, proven=self.proven),
+            now=now,
+            already=self.already,
+            stopped_gangs=self.stopped_gangs,
+            remainder=remainder,
+            durations=durations,
+        )
+
+
+def rest_of(
+    plan: UpgradePlan,
+    snapshot: Snapshot,
+    visits: Sequence[NodeUpgrade],
+    requests: Sequence[CheckpointRequest],
+    now: datetime,
+) -> Rest:
+    """What is left of a plan with these visits and conversations."""
+    retry = timedelta(seconds=plan.spec.checkpoint.retry_seconds)
+    held = asking.held_by_gangs(requests, visits)
+    settled, cooling = settled_nodes(plan_view.visit_facts(visits), retry, now, held=held)
+    under_way = {one.spec.node.name for one in visits if not ends(one.status.phase)}
+    return Rest(
+        snapshot=asking.with_refusals(snapshot, requests, retry),
+        already=settled | cooling | under_way,
+        cooling=cooling,
+        stopped_gangs=stopped(requests),
+        proven=_proven(plan, visits),
+    )
+
+
+def stopped(requests: Sequence[CheckpointRequest]) -> frozenset[str]:
+    """Gangs that the plan has stopped once."""
+    return frozenset(one.spec.gang for one in requests if one.status.stopped_at is not None)
+
+
+def _proven(plan: UpgradePlan, visits: Sequence[NodeUpgrade]) -> tuple[str, ...]:
+    """Classes of which a canary was given back upgraded; one that was let go, or failed, proves nothing."""
+    classes = {str(one.number): one.classes for one in plan.status.batches if one.kind is BatchKind.CANARY}
+    upgraded = [one for one in visits if one.status.phase is NodePhase.SUCCEEDED]
+    found = (classes.get(one.metadata.labels.get(LABEL_BATCH, ""), {}).get(one.spec.node.name) for one in upgraded)
+    return tuple(sorted({one for one in found if one is not None}))
