@@ -13,7 +13,8 @@ import structlog
 from upgrader.api.resources import NAMESPACES
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core import steering, timing, visit
-from upgrader.core.conversation import LEAP_FROGGED, OVER, GangClosure
+from upgrader.core.conversation import LEAP_FROGGED, OVER
+from upgrader.core.conversation_facts import GangClosure
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError, UpgraderError
 from upgrader.core.phases import NodePhase, RequestPhase, ends
 from upgrader.core.visit_facts import ClosureView, NodeView, RequestFacts

@@ -110,15 +110,6 @@ async def test_the_first_method_that_works_for_every_member_is_used(rig: Rig) ->
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
 
 
-async def test_where_no_declared_method_works_nobody_is_stopped_and_it_is_said(rig: Rig) -> None:
-    rig.plan("up", await gangs(rig, "gang", **WAYS["http"]), checkpoint=QUICK)
-    rig.cluster.server = lambda *_: None
-    await rig.until(lambda: bool(rig.requests()) and rig.requests()[0].status.reason == "Refused")
-    assert "nobody listens at :8080/checkpoint of pod gang-" in rig.requests()[0].status.message
-    await rig.until(lambda: reasons(rig) == [(RequestPhase.WITHDRAWN, "WaitingForAnswers")], 2000, stride=20)
-    assert rig.fleet.trainers["gang"].stops == 0
-
-
 async def test_only_the_leader_has_to_answer_where_a_job_says_so(rig: Rig) -> None:
     rig.plan("up", await gangs(rig, "gang", ack_scope="leader"))
     rig.fleet.trainers["gang"].answers = lambda pod, request, step: (

@@ -9,7 +9,7 @@ from tests.support.owners import owner
 from tests.support.rig import Rig
 from upgrader.api.resources import CHECKPOINT_REQUESTS, COMMANDS
 from upgrader.core import timing
-from upgrader.core.conversation import GangClosure
+from upgrader.core.conversation_facts import GangClosure
 from upgrader.core.errors import ClusterError, ConfigurationError, ConflictError, UnreachableError, UpgraderError
 from upgrader.core.owners import OWNERS, OwnerKind
 from upgrader.core.phases import NodePhase
