@@ -12,12 +12,9 @@ from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import BatchStatus, CheckpointRequest, ClosureStatus, GpuStack, NodeUpgrade, UpgradePlan
 from upgrader.core import rollout
-from upgrader.core.drift import drift
 from upgrader.core.errors import REFUSED, ConfigurationError, ThrottledError
 from upgrader.core.fleet import Snapshot, Target
 from upgrader.core.forecast import Forecast, forecast
-from upgrader.core.gang_holds import gang_holds
-from upgrader.core.holds import World
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
 from upgrader.core.prediction import Durations
 from upgrader.core.rollout import PlanDecision
@@ -30,6 +27,7 @@ from upgrader.reconcile import (
     forced,
     harvest,
     observe,
+    opening,
     plan_status,
     plan_view,
     rollbacks,
@@ -153,12 +151,13 @@ async def _read(context: Context, plan: UpgradePlan) -> Read:
 
 
 def _needs_snapshot(read: Read) -> bool:
-    """Reading all pods is spared while a batch only waits: forecasting, making visits and asking gangs need it."""
+    """Reading all pods is spared while a batch only waits: forecasting, making visits, asking gangs and closing do."""
     batch = read.open_batch
     if batch is None:
         return True
     phases = [one.status.phase for one in _of_batch(read.visits, batch.number)]
-    return len(phases) < sum(len(one.nodes) for one in batch.closures) or NodePhase.PREPARED in phases
+    waits = {NodePhase.PREPARED, NodePhase.CLOSING} if read.plan.spec.checkpoint.wait_for else {NodePhase.PREPARED}
+    return len(phases) < sum(len(one.nodes) for one in batch.closures) or bool(waits.intersection(phases))
 
 
 def _forecast(context: Context, read: Read, durations: Durations) -> Read:
@@ -177,7 +176,7 @@ def _forecast(context: Context, read: Read, durations: Durations) -> Read:
             strategy_of(plan, now),
             now=now,
             already=settled | cooling,
-            stopped_gangs=_stopped(read),
+            stopped_gangs=opening.stopped(read),
             remainder=context.orders.get(plan.metadata.name, ()),
             durations=durations,
         )
@@ -240,6 +239,7 @@ async def _drive(context: Context, read: Read, *, undo: bool) -> None:
             expendable=frozenset(strategy.expendable),
             turns=turns,
             expended=_expended(closure, strategy),
+            waited_for=opening.waited_pods(read, mine),
         )
         if under_way.open:
             crowded |= await closures.step(context, under_way)
@@ -270,7 +270,7 @@ async def _ask(
     expected = max(len(closure.gangs), len(talks))
     if phases != {NodePhase.PREPARED} or read.snapshot is None:
         return expected, ""
-    held = _held(read, closure, talks)
+    held = opening.held(read, closure, talks)
     if held:
         return expected, held
     try:
@@ -283,34 +283,6 @@ async def _ask(
             return expected, ""
         log.warning("not asked", closure=closure.name, because=error.brief, details=error.details)
         return expected, str(error)
-
-
-def _held(read: Read, closure: ClosureStatus, talks: Sequence[CheckpointRequest]) -> str:
-    """What came between the start of the batch and now, and keeps a gang from being asked."""
-    if read.snapshot is None or read.target is None:
-        return ""
-    asked = {one.spec.gang for one in talks}
-    if asked >= set(closure.gangs):
-        return ""
-    world = World.of(
-        read.snapshot,
-        read.target,
-        strategy_of(read.plan, read.snapshot.taken_at),
-        drift=drift(read.snapshot, read.target),
-        already=frozenset(),
-        stopped_gangs=_stopped(read),
-    )
-    found = [
-        message
-        for gang in read.snapshot.gangs
-        if gang.name in closure.gangs and gang.name not in asked and gang.nodes & set(closure.nodes)
-        for _, message in gang_holds(world, gang)
-    ]
-    return found[0] if found else ""
-
-
-def _stopped(read: Read) -> frozenset[str]:
-    return frozenset(one.spec.gang for one in read.requests if one.status.stopped_at is not None)
 
 
 _UNASKED = frozenset({NodePhase.PENDING, NodePhase.PREPARING, NodePhase.PREPARED})
