@@ -42,7 +42,7 @@ class Rig:
     def __init__(self) -> None:
         self.cluster = FakeCluster()
         self.fleet = Fleet(cluster=self.cluster)
-        self.speaking = Speaking(self.cluster)
+        self.speaking = Speaking(self.cluster, self.fleet.mailbox)
         self.registry = FakeRegistry()
         self.leadership = FakeLeadership()
         self.crash = FakeCrashPoints()
