@@ -24,11 +24,17 @@ def boxed(start_cluster):
 
 
 @pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.cluster)])
-async def world(request):
-    if request.param == "fake":
+def place(request):
+    """None, or a cluster and an image; pushing has a loop of its own, so it is done outside of the test's."""
+    return None if request.param == "fake" else request.getfixturevalue("boxed")
+
+
+@pytest.fixture
+async def world(place):
+    if place is None:
         yield PlayedPods()
         return
-    cluster, image = request.getfixturevalue("boxed")
+    cluster, image = place
     async with await KubeCluster.connect(str(cluster.kubeconfig)) as connected:
         pods = RealPods(connected, image)
         yield pods

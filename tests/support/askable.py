@@ -1,5 +1,6 @@
 """Pods that train and can be asked, in two worlds: under a real kubelet, and in the fleet that tests play with."""
 
+import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -109,7 +110,8 @@ class RealPods:
 
     async def start(self, way: str) -> Pod:
         """As PlayedPods has it."""
-        made = await self.cluster.create(PODS, manifest(way, self._image))
+        name = f"asked-by-{way}-{uuid.uuid4().hex[:6]}"  # one of an earlier test may still be ending
+        made = await self.cluster.create(PODS, manifest(name, way, self._image))
         self._made.append(made)
 
         async def get() -> Pod:
@@ -136,7 +138,7 @@ class RealPods:
             await self.cluster.delete(PODS, pod.metadata)
 
 
-def manifest(way: str, image: str) -> dict[str, Any]:
+def manifest(name: str, way: str, image: str) -> dict[str, Any]:
     """A pod that runs TRAINS."""
     files = [
         {"path": path, "fieldRef": {"fieldPath": f"metadata.annotations['{name}']"}}
@@ -154,4 +156,4 @@ def manifest(way: str, image: str) -> dict[str, Any]:
     }
     volumes = [{"name": "request", "downwardAPI": {"items": files}}, {"name": "answers", "emptyDir": {}}]
     spec = {"nodeName": "gpu-a", "terminationGracePeriodSeconds": 1, "containers": [container], "volumes": volumes}
-    return {"metadata": {"name": f"asked-by-{way}", "namespace": "default"}, "spec": spec}
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
