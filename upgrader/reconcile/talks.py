@@ -1,7 +1,7 @@
 """The conversation with one gang: read, decide (core.conversation), act, record."""
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -38,6 +38,10 @@ _BY_CLOSURE = frozenset({_R.ASKING, _R.PARKED, _R.EXPIRED})
 
 _STOPPED = frozenset({_R.STOPPING, _R.STOPPED, _R.RESTARTING})
 """Phases in which a gang may be stopped by us."""
+
+
+ORDER_SETTLES = timedelta(seconds=10)
+"""From taking an order to what is to be seen of it: a controller that took one has acted on it by then."""
 
 
 class Talk(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,6 +225,10 @@ async def _resume(context: Context, talk: Talk, where: Where) -> None:
     ours = facts.suspended and not facts.finished
     late = talk.view.deadline is not None and context.clock.now() >= talk.view.deadline
     steer = ours and steering.possible(owner.row, await context.cluster.version())
+    if not ours and not late and _may_go_off(context, talk):
+        # Its record stays: should the order have been taken in this very moment, what goes off is restarted as ours.
+        await owners.recall(context, owner, talk.view.name)
+        return
     if ours and not steer:
         await placing.tell_policy(context, talk.request, owner, where())
     if ours and not late and owner.row.switch is Switch.COMMAND:
@@ -235,6 +243,13 @@ async def _resume(context: Context, talk: Talk, where: Where) -> None:
         # where nobody can say on which node.
         log.warning("restarted without steering", gang=talk.request.spec.gang, because=error.brief)
         await owners.restart(context, owner, talk.view.name, None)
+
+
+def _may_go_off(context: Context, talk: Talk) -> bool:
+    """Whether an owner that was ordered to go off, and is to go on now, may still act on that order."""
+    facts, since = talk.view.owner, talk.request.status.restarted_at
+    ordered = talk.owner.row.switch is Switch.COMMAND and not facts.suspended and not facts.finished
+    return ordered and since is not None and context.clock.now() < timing.parse(since) + ORDER_SETTLES
 
 
 async def say(context: Context, request: CheckpointRequest, error: UpgraderError) -> None:
