@@ -289,5 +289,10 @@ class Unread(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta
 
 
+class MutatingAdmissionPolicyBindingSpec(Wire, frozen=True, kw_only=True):
+    policy_name: str = ""
+
+
 class MutatingAdmissionPolicyBinding(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta
+    spec: MutatingAdmissionPolicyBindingSpec = MutatingAdmissionPolicyBindingSpec()

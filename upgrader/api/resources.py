@@ -60,6 +60,14 @@ CONTROLLER_REVISIONS = _kind("apps", "v1", "ControllerRevision", k.ControllerRev
 PDBS = _kind("policy", "v1", "PodDisruptionBudget", k.PodDisruptionBudget)
 CLAIMS = _kind("", "v1", "PersistentVolumeClaim", k.PersistentVolumeClaim)
 COMMANDS = _kind("bus.volcano.sh", "v1alpha1", "Command", k.Unread)
+POLICIES = ResourceKind(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    kind="MutatingAdmissionPolicy",
+    plural="mutatingadmissionpolicies",
+    namespaced=False,
+    type=k.Unread,
+)
 POLICY_BINDINGS = _kind(
     "admissionregistration.k8s.io",
     "v1",
