@@ -48,6 +48,8 @@ class Rig:
         self.crash = FakeCrashPoints()
         self.sightings = Sightings()
         self.seconds = 0
+        self.others: list[Callable[[], None]] = []
+        """What others do each second, beside the fleet."""
         self.skew = timedelta()
         """How far the controller's clock is ahead of the world's."""
         self.node_image = "registry/upgrader@sha256:" + "0" * 64
@@ -128,6 +130,8 @@ class Rig:
         for plan in dict.fromkeys([*wanted, *(one.spec.plan for one in visits if one.spec.plan)]):
             await plans.step(self.context, plan)
         self.fleet.tick()
+        for tick in self.others:
+            tick()
         self.seconds += 1
 
     async def until(self, done: Callable[[], bool], seconds: int = 600, *, stride: int = 1) -> None:
