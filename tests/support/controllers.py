@@ -1,4 +1,4 @@
-"""Controllers beside the Job controller in the simulated cluster: of StatefulSets; stand-ins for JobSet's and Kueue's."""
+"""Controllers beside the Job controller in the simulated cluster: of StatefulSets; stand-ins for JobSet and Kueue."""
 
 import json
 

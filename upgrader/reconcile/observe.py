@@ -37,7 +37,7 @@ from upgrader.reconcile.pod_facts import (
     with_mates,
 )
 from upgrader.reconcile.ports import Cluster, Nodes
-from upgrader.reconcile.storage import classes_of, mounts_claims
+from upgrader.reconcile.storage import classes_of, keeps_on_claims
 from upgrader.reconcile.works import read_works
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "in_pool",
     "member_facts",
     "node_facts",
+    "read_around",
     "read_snapshot",
     "replicated",
     "snapshot_of",
@@ -134,7 +135,7 @@ def disruption_budget(budget: PodDisruptionBudget) -> DisruptionBudget:
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """What one reading of the world found, for all stacks alike."""
 
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, Node] = msgspec.field(default_factory=dict)
     pods: Sequence[Pod] = ()
     works: Sequence[Work] = ()  # owners of pods, and what owns those
     budgets: Sequence[PodDisruptionBudget] = ()
@@ -222,13 +223,17 @@ async def read_snapshot(
     known = nodes.snapshot()
     if known is None:
         return None
-    seen = await _read(cluster, known, api_server_version, method)
-    if any(gpus_of(pod, target.resource_name) and mounts_claims(pod) for pod in seen.pods):
-        seen = msgspec.structs.replace(seen, claims=await cluster.list(CLAIMS))
+    seen = await read_around(cluster)
+    seen = msgspec.structs.replace(seen, nodes=known, api_server_version=api_server_version, method=method)
     return snapshot_of(seen, stack.spec, target.resource_name, now, stack=stack.metadata.name)
 
 
-async def _read(cluster: Cluster, known: Mapping[str, Node], api_server_version: str, method: str) -> Reading:
+async def read_around(cluster: Cluster) -> Reading:
+    """All but the nodes themselves.
+
+    Raises:
+        ClusterError: the API server refused, or could not be reached.
+    """
     # Side by side: the API server answers one while another is decoded.
     (pods, works, budgets), (images, namespaces, plans, binding) = await asyncio.gather(
         asyncio.gather(cluster.list(PODS), read_works(cluster), cluster.list(PDBS)),
@@ -240,15 +245,13 @@ async def _read(cluster: Cluster, known: Mapping[str, Node], api_server_version:
         ),
     )
     return Reading(
-        nodes=known,
         pods=pods,
+        claims=await cluster.list(CLAIMS) if any(map(keeps_on_claims, pods)) else (),
         works=works,
         budgets=budgets,
         images=images,
         namespaces=namespaces,
         plans=plans,
-        api_server_version=api_server_version,
-        method=method,
         shaping=binding is not None,
     )
 

@@ -14,9 +14,14 @@ def classes_of(claims: Iterable[PersistentVolumeClaim]) -> Classes:
     return {(namespace, name): kind for namespace, name, kind in found if kind}
 
 
-def mounts_claims(pod: Pod) -> bool:
-    """Whether anything of it lies on a claim of its namespace."""
-    return any(one.persistent_volume_claim is not None for one in pod.spec.volumes)
+def keeps_on_claims(pod: Pod) -> bool:
+    """Whether a pod that asks for devices of any sort keeps anything on a claim: else no claim has to be read for it.
+
+    Names of extended resources have a slash in them, those of Kubernetes' own have none.
+    """
+    if not any(volume.persistent_volume_claim is not None for volume in pod.spec.volumes):
+        return False
+    return any("/" in name for one in pod.spec.containers for name in (*one.resources.limits, *one.resources.requests))
 
 
 def storage_class(pod: Pod, container: str, path: str, classes: Classes) -> str:

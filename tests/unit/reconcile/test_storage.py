@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.observed import pod, wire
 from upgrader.api.kubernetes import PersistentVolumeClaim
-from upgrader.reconcile.storage import classes_of, mounts_claims, storage_class
+from upgrader.reconcile.storage import classes_of, keeps_on_claims, storage_class
 
 CLASSES = {("ml", "data"): "nfs-slow", ("ml", "scratch"): "nvme", ("ml", "more"): "nvme", ("dev", "data"): "other"}
 
@@ -51,6 +51,7 @@ def test_claims_name_their_class_or_say_nothing():
     assert classes_of(found) == {("ml", "data"): "nfs-slow"}
 
 
-def test_claims_are_read_only_where_a_pod_mounts_one():
-    assert mounts_claims(trainer(("data", "/data")))
-    assert not mounts_claims(trainer(("empty", "/tmp")))
+def test_claims_are_read_only_where_a_pod_with_devices_mounts_one():
+    assert keeps_on_claims(trainer(("data", "/data")))
+    assert not keeps_on_claims(trainer(("empty", "/tmp")))
+    assert not keeps_on_claims(pod(gpus=None, volumes=[{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]))
