@@ -8,11 +8,14 @@ import pytest
 import yaml
 
 from tests.support import manifests as m
+from tests.support.gangs_on_api import context_of
 from tests.support.repository import ROOT
 from tests.support.waiting import eventually
 from upgrader.api import names
 from upgrader.api.kubernetes import Pod
-from upgrader.api.resources import NAMESPACES
+from upgrader.api.resources import NAMESPACES, POLICY_BINDINGS
+from upgrader.api.resources import POLICIES as POLICIES_KIND
+from upgrader.cli import policies
 from upgrader.kube.transport import Call
 from upgrader.reconcile.pod_facts import member_facts
 
@@ -259,3 +262,16 @@ async def test_without_labels_the_owner_says_whose_pods_they_are(created, spaces
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": only}}
         assert await created(within, owned(uid)) == plain | {"affinity": {"nodeAffinity": required}}
         assert await created(within, owned("another")) == await created(outside, owned("another"))
+
+
+async def test_uninstalling_deletes_both_and_is_silent_where_there_are_none(api, write):
+    for file in policies.FILES.values():
+        for document in yaml.safe_load_all((ROOT / file).read_text()):
+            await write("POST", PATHS[document["kind"]], document)
+    said = []
+    await policies.remove(context_of(api), said.append)
+    assert said == [f"admission policy {name} is deleted" for name in policies.FILES]
+    found = [await api.get(kind, name) for kind in (POLICIES_KIND, POLICY_BINDINGS) for name in policies.FILES]
+    assert found == [None] * 4
+    await policies.remove(context_of(api), said.append)
+    assert len(said) == 2

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.support.world import START
 from upgrader.core import conversation
 from upgrader.core.acknowledgement import Answer, Verdict
-from upgrader.core.conversation import GangAct, GangClosure, OwnerFacts, RequestView, judgement
+from upgrader.core.conversation import judgement
+from upgrader.core.conversation_facts import GangAct, GangClosure, OwnerFacts, RequestView
 from upgrader.core.fleet import MemberFacts
 from upgrader.core.phases import NodePhase, RequestPhase, ends, row
 

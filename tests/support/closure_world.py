@@ -17,7 +17,7 @@ from tests.support.facts import node as node_facts
 from tests.support.world import START
 from upgrader.core import conversation, visit
 from upgrader.core.acknowledgement import Answer
-from upgrader.core.conversation import GangAct, GangClosure, GangDecision, OwnerFacts, RequestView
+from upgrader.core.conversation_facts import GangAct, GangClosure, GangDecision, OwnerFacts, RequestView
 from upgrader.core.fleet import MemberFacts, NodeFacts
 from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, ends, row
 from upgrader.core.visit_facts import (

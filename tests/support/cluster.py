@@ -139,7 +139,7 @@ class FakeCluster:
     async def run(self, pod: Pod, container: str, argv: Sequence[str], env: Mapping[str, str]) -> Ran | None:
         self._use(PODS, pod.metadata.namespace, "get", "create", subresource="exec")
         self._reach("exec", PODS.path(pod.metadata.name, pod.metadata.namespace, "exec"))
-        if not self._runs(pod):
+        if not self._runs(pod) or container not in {one.name for one in pod.spec.containers}:
             return None
         return self.program(pod, argv, env)
 

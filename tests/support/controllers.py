@@ -1,4 +1,4 @@
-"""Controllers beside the Job controller in the simulated cluster: of StatefulSets, and a stand-in for JobSet's."""
+"""Controllers beside the Job controller in the simulated cluster: of StatefulSets; stand-ins for JobSet and Kueue."""
 
 import json
 
@@ -11,6 +11,7 @@ from upgrader.core import timing
 from upgrader.core.owners import owner_kind
 
 LABEL_JOBSET = "jobset.sigs.k8s.io/jobset-name"
+LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
 LABEL_JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 
 
@@ -24,6 +25,7 @@ def _resource(kind: str, api_version: str) -> ResourceKind[OwnerObject]:
 
 STATEFULSETS = _resource("StatefulSet", "apps/v1")
 JOBSETS = _resource("JobSet", "jobset.x-k8s.io/v1alpha2")
+WORKLOADS = _resource("Workload", "kueue.x-k8s.io/v1beta1")
 
 
 def stateful_set(name: str, *, members: int, annotations: Object, spec: Object) -> Object:
@@ -47,6 +49,22 @@ def jobset(name: str, *, members: int, annotations: Object, spec: Object) -> Obj
     return {
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"suspend": False, "replicatedJobs": [{"name": "w", "replicas": 1, "template": {"spec": job}}]},
+        "status": {},
+    }
+
+
+def job(name: str, *, members: int, annotations: Object, spec: Object, queue: str = "") -> Object:
+    """A Job; with a queue it waits until Kueue resumes it."""
+    labels = {LABEL_QUEUE: queue} if queue else {}
+    return {
+        "metadata": {"name": name, "namespace": "default", "labels": labels},
+        "spec": {
+            "parallelism": members,
+            "completions": members,
+            "completionMode": "Indexed",
+            "suspend": bool(queue),
+            "template": {"metadata": {"annotations": annotations, "labels": {"job": name}}, "spec": spec},
+        },
         "status": {},
     }
 
@@ -104,6 +122,29 @@ def _make_job(store: ObjectStore, name: str, owner: Object, spec: Object) -> Non
         "ownerReferences": [_reference(owner, "JobSet", "jobset.x-k8s.io/v1alpha2")],
     }
     store.put(JOBS, {"metadata": meta, "spec": body, "status": {}})
+
+
+def kueue_controller(store: ObjectStore) -> None:
+    """A stand-in with quota for all: each queued Job has a Workload of its name, and runs while that is active."""
+    for one in list(store.all(JOBS)):
+        if LABEL_QUEUE not in one["metadata"].get("labels", {}):
+            continue
+        name = one["metadata"]["name"]
+        workload = store.find(WORKLOADS, name, "default")
+        if workload is None:
+            reference = _reference(one, "Job", "batch/v1")
+            meta = {"name": name, "namespace": "default", "annotations": {}, "ownerReferences": [reference]}
+            sets = [{"name": "main", "count": one["spec"]["parallelism"], "template": one["spec"]["template"]}]
+            workload = {"metadata": meta, "spec": {"active": True, "podSets": sets}, "status": {}}
+            store.put(WORKLOADS, workload)
+        active = workload["spec"]["active"]
+        left = one["status"].get("active") or one["status"].get("terminating")
+        held = active or bool(left)  # quota is given up when the last pod is gone
+        said = {"Evicted": not active, "QuotaReserved": held, "Admitted": held}
+        conditions = [{"type": kind, "status": str(value)} for kind, value in said.items()]
+        store.change(WORKLOADS, name, {"status": {"conditions": conditions}}, "default")
+        if bool(one["spec"].get("suspend")) is active:
+            store.change(JOBS, name, {"spec": {"suspend": not active}}, "default")
 
 
 def _reference(owner: Object, kind: str, api_version: str) -> Object:

@@ -4,8 +4,9 @@ from datetime import timedelta
 
 from tests.support.world import START
 from upgrader.core.acknowledgement import Answer
-from upgrader.core.conversation import GangAct, GangClosure, GangDecision, OwnerFacts, RequestView
+from upgrader.core.conversation_facts import GangAct, GangClosure, GangDecision, OwnerFacts, RequestView
 from upgrader.core.fleet import MemberFacts
+from upgrader.core.misses import Miss
 from upgrader.core.phases import NodePhase, RequestPhase
 
 R, N = RequestPhase, NodePhase
@@ -21,6 +22,10 @@ def member(uid, **changes):
 def answer(uid, **changes):
     said = {"pod_uid": uid, "request_id": 7, "step": 100, "uri": "/data/c", "parked": True}
     return Answer(**{**said, **changes})
+
+
+def miss(**changes):
+    return Miss(**{"pod_uid": "a", "at": START - timedelta(seconds=9), "why": "nobody listens", **changes})
 
 
 BOTH = (member("a"), member("b"))

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.support.controllers import jobset_controller, statefulset_controller
+from tests.support.controllers import jobset_controller, kueue_controller, statefulset_controller
 from tests.support.objects import Object
 from tests.support.placing import (
     RESOURCE,
@@ -115,6 +115,7 @@ class Fleet(Training):
         self._daemonsets()
         self._devices()
         jobset_controller(self.store)
+        kueue_controller(self.store)
         self._jobs()
         statefulset_controller(self.store)
         self._schedule()

@@ -9,7 +9,7 @@ from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import CHECKPOINT_REQUESTS, PODS, ResourceKind
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint.api import ApiWay
-from upgrader.core.conversation import GangClosure
+from upgrader.core.conversation_facts import GangClosure
 from upgrader.core.errors import ConflictError, NotFoundError
 from upgrader.core.fleet import Gang, Owner
 from upgrader.core.phases import NodePhase, RequestPhase, ends

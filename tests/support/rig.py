@@ -43,7 +43,7 @@ class Rig:
     def __init__(self, cluster: FakeCluster | None = None) -> None:
         self.cluster = cluster or FakeCluster()
         self.fleet = Fleet(cluster=self.cluster)
-        self.speaking = Speaking(self.cluster)
+        self.speaking = Speaking(self.cluster, self.fleet.mailbox)
         self.registry = FakeRegistry()
         self.leadership = FakeLeadership()
         self.crash = FakeCrashPoints()
@@ -52,6 +52,8 @@ class Rig:
         self.side_by_side = False
         """Whether plans take their steps at the same time, as their loops do."""
         self.seconds = 0
+        self.others: list[Callable[[], None]] = []
+        """What others do each second, beside the fleet."""
         self.skew = timedelta()
         """How far the controller's clock is ahead of the world's."""
         self.node_image = "registry/upgrader@sha256:" + "0" * 64
@@ -141,6 +143,8 @@ class Rig:
             for plan in ordered:
                 await plans.step(self.context, plan)
         self.fleet.tick()
+        for tick in self.others:
+            tick()
         self.seconds += 1
 
     async def until(self, done: Callable[[], bool], seconds: int = 600, *, stride: int = 1) -> None:

@@ -37,6 +37,8 @@ class Training:
     cluster: FakeCluster
     trainers: dict[str, Trainer] = field(default_factory=dict)
     parked: dict[str, tuple[int, float]] = field(default_factory=dict)
+    mailbox: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Request id and park-seconds of members that were asked by exec, HTTP or signal, by pod uid."""
 
     @property
     def store(self) -> ObjectStore:
@@ -71,15 +73,24 @@ class Training:
 
     def _one_step(self, trainer: Trainer, members: list[Object]) -> None:
         now = self.cluster.clock.now().timestamp()
-        asked = [int(one["metadata"].get("annotations", {}).get(names.ANNOTATION_REQUEST, "0")) for one in members]
+        asked = [self._asked(one)[0] for one in members]
         request = max(asked)
-        everybody = all(one == request for one in asked)
-        if not request or not trainer.parks or not everybody or not self._still_parked(members, request, now):
+        everybody = bool(request) and all(one == request for one in asked)
+        if not trainer.parks or not everybody or not self._still_parked(members, request, now):
             trainer.step += 1
-        if request and everybody:
+        if everybody:
             trainer.saved = trainer.step if trainer.parks and self._first_time(members, request, now) else trainer.saved
+        parked = everybody and trainer.parks and self._still_parked(members, request, now)
         for pod in members:
-            self._say(pod, trainer, request)
+            self._say(pod, trainer, request, everybody=everybody, parked=parked)
+
+    def _asked(self, pod: Object) -> tuple[int, int]:
+        """Request id and park-seconds, by whichever way it listens to; zeros where it is not asked."""
+        annotations = pod["metadata"].get("annotations", {})
+        methods = {one.strip() for one in annotations.get(names.ANNOTATION_METHOD, "file").split(",")}
+        marked = (names.ANNOTATION_REQUEST, names.ANNOTATION_PARK_SECONDS) if methods & {"file", "api"} else ()
+        by_mark = tuple(int(annotations.get(name, "0")) for name in marked) or (0, 0)
+        return max((by_mark[0], by_mark[1]), self.mailbox.get(pod["metadata"]["uid"], (0, 0)))
 
     def _first_time(self, members: list[Object], request: int, now: float) -> bool:
         first = False
@@ -91,26 +102,34 @@ class Training:
 
     def _still_parked(self, members: list[Object], request: int, now: float) -> bool:
         for pod in members:
-            seconds = float(pod["metadata"]["annotations"].get(names.ANNOTATION_PARK_SECONDS, "0"))
+            seconds = float(self._asked(pod)[1])
             since = self.parked.get(pod["metadata"]["uid"])
             if since is not None and since[0] == request and now < since[1] + seconds:
                 return True
         return False
 
-    def _say(self, pod: Object, trainer: Trainer, request: int) -> None:
+    def _say(self, pod: Object, trainer: Trainer, request: int, *, everybody: bool, parked: bool) -> None:
         uid = pod["metadata"]["uid"]
         self.cluster.files[uid, PROGRESS] = json.dumps({"podUid": uid, "step": trainer.step}).encode()
         if not request:
+            self._train_on(uid)
             return
-        honest = {
+        honest: dict[str, Any] | None = {
             "requestId": request,
             "podUid": uid,
             "step": trainer.saved,
             "uri": "/data/ckpt",
-            "parked": trainer.parks,
+            "parked": parked,
         }
+        honest = honest if everybody else None  # nobody saves before all have agreed on the step
         said = trainer.answers(pod, request, trainer.saved) if trainer.answers is not None else honest
         if said is None:
             self.cluster.files.pop((uid, ACK), None)
         else:
             self.cluster.files[uid, ACK] = json.dumps(said).encode()
+
+    def _train_on(self, uid: str) -> None:
+        """Its acknowledgement stands, and says that it is not parked any more."""
+        said = self.cluster.files.get((uid, ACK))
+        if isinstance(said, bytes):
+            self.cluster.files[uid, ACK] = json.dumps({**json.loads(said), "parked": False}).encode()

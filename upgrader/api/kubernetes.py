@@ -255,6 +255,15 @@ class PodDisruptionBudget(Wire, frozen=True, kw_only=True):
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
 
 
+class PersistentVolumeClaimSpec(Wire, frozen=True, kw_only=True):
+    storage_class_name: str | None = None
+
+
+class PersistentVolumeClaim(Wire, frozen=True, kw_only=True):
+    metadata: ObjectMeta
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+
+
 class DaemonSetStatus(Wire, frozen=True, kw_only=True):
     desired_number_scheduled: int = 0
 
@@ -280,5 +289,10 @@ class Unread(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta
 
 
+class MutatingAdmissionPolicyBindingSpec(Wire, frozen=True, kw_only=True):
+    policy_name: str = ""
+
+
 class MutatingAdmissionPolicyBinding(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta
+    spec: MutatingAdmissionPolicyBindingSpec = MutatingAdmissionPolicyBindingSpec()

@@ -58,7 +58,16 @@ JOBS = _kind("batch", "v1", "Job", k.Job)
 DAEMONSETS = _kind("apps", "v1", "DaemonSet", k.DaemonSet)
 CONTROLLER_REVISIONS = _kind("apps", "v1", "ControllerRevision", k.ControllerRevision)
 PDBS = _kind("policy", "v1", "PodDisruptionBudget", k.PodDisruptionBudget)
+CLAIMS = _kind("", "v1", "PersistentVolumeClaim", k.PersistentVolumeClaim)
 COMMANDS = _kind("bus.volcano.sh", "v1alpha1", "Command", k.Unread)
+POLICIES = ResourceKind(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    kind="MutatingAdmissionPolicy",
+    plural="mutatingadmissionpolicies",
+    namespaced=False,
+    type=k.Unread,
+)
 POLICY_BINDINGS = _kind(
     "admissionregistration.k8s.io",
     "v1",

@@ -37,11 +37,7 @@ class ExecWay:
         self._reader = Reader()
 
     async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
-        """The mark comes after the command, so that one that was not run for certain is run again."""
-        todo = {pod.metadata.uid for pod in marks.unasked(request, pods)}
-        asked = speakers(request, [pod for pod in pods if pod.metadata.uid in todo])
-
-        async def begin(pod: Pod) -> bool | None:
+        async def begin(pod: Pod) -> bool:
             ran = await self._run(request, pod, "request")
             if ran is not None and ran.code in NOT_RUN:
                 command = request.spec.command[0]
@@ -49,15 +45,13 @@ class ExecWay:
             if ran is None or ran.code:
                 how = "did not end in time" if ran is None else f"ended with {ran.code}"
                 log.warning("checkpoint command", pod=pod.metadata.name, how=how)
-                return None
+                return False
             return True
 
-        begun = await by_pod(asked, begin)
-        missed = {pod.metadata.uid for pod in asked} - begun.keys()
-        await marks.ask(self._pods, request, [pod for pod in pods if pod.metadata.uid not in missed])
+        await marks.ask_by(self._pods, request, pods, begin)
 
     async def withdraw(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
-        asked = speakers(request, marks.asked(request, pods))
+        asked = marks.listeners(request, pods)
         # Whoever does not hear it trains on when its park-seconds are over.
         await asyncio.gather(*(self._run(request, pod, "withdraw") for pod in asked))
         await marks.withdraw(self._pods, request, pods)

@@ -45,35 +45,29 @@ class HttpWay:
         """Answers 409 to a POST. A controller that forgets them posts again, since such a member has no mark."""
 
     async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
-        """The mark comes after the call, so that one that did not arrive for certain is made again."""
-        todo = {pod.metadata.uid for pod in marks.unasked(request, pods)}
-        asked = speakers(request, [pod for pod in pods if pod.metadata.uid in todo])
-
-        async def post(pod: Pod) -> bool | None:
+        async def post(pod: Pod) -> bool:
             spec = request.spec
             body = {"requestId": spec.request_id, "podUid": pod.metadata.uid, "parkSeconds": spec.park_seconds}
             try:
                 reply = await self._pods.call(pod, "POST", spec.endpoint or "", body)
             except NotFoundError:
-                return None  # it went: the judgement will say that the gang has changed
+                return False  # it went: the judgement will say that the gang has changed
             if reply is None or reply.status in NOT_THERE:
                 how = "nobody listens" if reply is None else f"{reply.status} is the answer"
                 raise UnaskableError(f"{how} at {spec.endpoint} of pod {pod.metadata.name}")
             if reply.status == CONFLICT:
                 self._refused[pod.metadata.uid, spec.request_id] = self._refusal(request, pod, reply)
-                return None
+                return False
             if reply.status not in {OK, ACCEPTED, NO_CONTENT}:
                 log.warning("checkpoint endpoint", pod=pod.metadata.name, status=reply.status)
-                return None
+                return False
             return True
 
-        accepted = await by_pod(asked, post)
-        missed = {pod.metadata.uid for pod in asked} - accepted.keys()
-        await marks.ask(self._pods, request, [pod for pod in pods if pod.metadata.uid not in missed])
+        await marks.ask_by(self._pods, request, pods, post)
 
     async def withdraw(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
         spec = request.spec
-        asked = speakers(request, marks.asked(request, pods))
+        asked = marks.listeners(request, pods)
         where = f"{spec.endpoint}?requestId={spec.request_id}"
         await asyncio.gather(*(self._call(pod, "DELETE", where) for pod in asked))
         await marks.withdraw(self._pods, request, pods)

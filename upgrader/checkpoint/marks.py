@@ -8,9 +8,9 @@ from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta, Pod
 from upgrader.api.resources import PODS, ResourceKind
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.checkpoint.answers import AT_ONCE
+from upgrader.checkpoint.answers import AT_ONCE, by_pod, speakers
 from upgrader.core.acknowledgement import earlier
-from upgrader.core.errors import ConflictError, NotFoundError
+from upgrader.core.errors import ConflictError, NotFoundError, UnaskableError, UpgraderError
 from upgrader.core.replies import Ran, Reply
 
 T = TypeVar("T")
@@ -66,6 +66,54 @@ async def ask(pods_api: Pods, request: CheckpointRequest, pods: Sequence[Pod]) -
             return  # it went: the judgement will say that the gang has changed
 
     await _each(unasked(request, pods), mark)
+
+
+async def ask_by(
+    pods_api: Pods, request: CheckpointRequest, pods: Sequence[Pod], speak: Callable[[Pod], Awaitable[bool]]
+) -> None:
+    """Speak to every unasked member whose answer counts, then mark those that heard it, and the others with them.
+
+    The mark comes after the word, so that one that did not arrive for certain is said again; and before any error, so
+    that whoever heard it is known to have to be let go.
+
+    Args:
+        pods_api: the API server.
+        request: what is asked.
+        pods: the gang's members as they are now.
+        speak: says it to one pod; whether it is known to have arrived.
+
+    Raises:
+        UnaskableError: members cannot be asked this way; `missed` names them.
+        UpgraderError: another error of `speak`, the first.
+    """
+    todo = {pod.metadata.uid for pod in unasked(request, pods)}
+    asked_now = speakers(request, [pod for pod in pods if pod.metadata.uid in todo])
+    errors: dict[str, UpgraderError] = {}
+
+    async def one(pod: Pod) -> bool | None:
+        try:
+            return await speak(pod) or None
+        except UpgraderError as error:
+            errors[pod.metadata.uid] = error
+            return None
+
+    heard = await by_pod(asked_now, one)
+    silent = {pod.metadata.uid for pod in asked_now} - heard.keys()
+    await ask(pods_api, request, [pod for pod in pods if pod.metadata.uid not in silent])
+    for error in errors.values():
+        if not isinstance(error, UnaskableError):
+            raise error
+    first = next(iter(errors.values()), None)
+    if first is not None:
+        missed = {uid: error.brief for uid, error in errors.items()}
+        raise UnaskableError(first.brief, missed=missed, details=first.details, resolution=first.resolution)
+
+
+def listeners(request: CheckpointRequest, pods: Sequence[Pod]) -> list[Pod]:
+    """Members that heard the request, or may have: one whose word got lost on the way back may have parked as well."""
+    may_have = {one.pod_uid for one in request.status.missed if one.request_id == request.spec.request_id}
+    heard = [*asked(request, pods), *(pod for pod in unasked(request, pods) if pod.metadata.uid in may_have)]
+    return speakers(request, heard)
 
 
 async def withdraw(pods_api: Pods, request: CheckpointRequest, pods: Sequence[Pod]) -> None:

@@ -13,7 +13,7 @@ import structlog
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint import marks
-from upgrader.checkpoint.answers import by_pod, container_of, speakers
+from upgrader.checkpoint.answers import container_of
 from upgrader.checkpoint.file import FileWay
 from upgrader.core.acknowledgement import Answer
 from upgrader.core.errors import UnaskableError
@@ -42,12 +42,9 @@ class SignalWay:
         self._files = FileWay(pods)
 
     async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
-        """The mark comes after the signal, so that one that was not sent for certain is sent again."""
-        todo = {pod.metadata.uid for pod in marks.unasked(request, pods)}
-        asked = speakers(request, [pod for pod in pods if pod.metadata.uid in todo])
         name = (request.spec.signal or "").removeprefix("SIG")
 
-        async def send(pod: Pod) -> bool | None:
+        async def send(pod: Pod) -> bool:
             ran = await self._run(request, pod, (*ASK, name))
             if ran is not None and ran.code:
                 raise UnaskableError(
@@ -55,14 +52,12 @@ class SignalWay:
                     details=f"exit code {ran.code}",
                     resolution="It needs a writable /run/checkpoint, sh, and a process 1 that may be signalled.",
                 )
-            return None if ran is None else True
+            return ran is not None
 
-        sent = await by_pod(asked, send)
-        missed = {pod.metadata.uid for pod in asked} - sent.keys()
-        await marks.ask(self._pods, request, [pod for pod in pods if pod.metadata.uid not in missed])
+        await marks.ask_by(self._pods, request, pods, send)
 
     async def withdraw(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
-        asked = speakers(request, marks.asked(request, pods))
+        asked = marks.listeners(request, pods)
         await asyncio.gather(*(self._run(request, pod, WITHDRAW) for pod in asked))
         await marks.withdraw(self._pods, request, pods)
 

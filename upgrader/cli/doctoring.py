@@ -15,7 +15,7 @@ from upgrader.api.kubernetes import Node
 from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODES, ResourceKind
 from upgrader.api.reviews import WHO_AM_I
 from upgrader.api.v1alpha1 import GpuStack
-from upgrader.cli import access, leaving
+from upgrader.cli import access, policies
 from upgrader.core import checkup, steering, timing
 from upgrader.core.advice import Advice, Severity
 from upgrader.core.checkup import LeaseFacts
@@ -122,8 +122,8 @@ async def _controller(context: Context) -> list[Advice]:
 
 
 async def _policies(context: Context) -> list[Advice]:
-    there = await leaving.policies(context)
-    return [checkup.policy(name, installed=name in there) for name in leaving.POLICIES]
+    there = await policies.installed(context)
+    return [checkup.policy(name, installed=name in there) for name in policies.FILES]
 
 
 async def _others(context: Context) -> Sequence[Advice]:

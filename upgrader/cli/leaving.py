@@ -22,13 +22,12 @@ from upgrader.api.resources import (
     GPU_STACKS,
     NODE_UPGRADES,
     NODES,
-    POLICY_BINDINGS,
     UPGRADE_PLANS,
     ResourceKind,
 )
-from upgrader.cli import consent
+from upgrader.cli import consent, policies
 from upgrader.core import steering, switching
-from upgrader.core.errors import REFUSED, ConflictError, DeadlineError, NotFoundError, UnreachableError
+from upgrader.core.errors import ConflictError, DeadlineError, NotFoundError, UnreachableError
 from upgrader.core.phases import Run, ends
 from upgrader.kube.install import CRDS
 from upgrader.reconcile import marks, owners
@@ -73,39 +72,14 @@ async def uninstall(
             await context.cluster.delete(DAEMONSETS, operand.metadata)
     await _restart_owners(context, tell)
     await _unmark_nodes(context, tell)
+    await policies.remove(context, tell)  # before our kinds: one of them reads our CheckpointRequests
     if crds:
         for custom in KINDS:
             found = await context.cluster.get(CRDS, f"{custom.resource.plural}.{custom.resource.group}")
             if found is not None:
                 await context.cluster.delete(CRDS, found.metadata)
         tell("our kinds are removed from the API server")
-    await _tell_policies(context, tell)
     tell("nothing of ours is stopped or marked; drivers stay loaded until their nodes are started anew")
-
-
-POLICIES = {
-    names.STEERING_POLICY: "deploy/admission-steering.yaml",
-    names.MOUNTS_POLICY: "deploy/admission-mounts.yaml",
-}
-"""Bindings of our admission policies, and the file that each came from."""
-
-
-async def policies(context: Context) -> list[str]:
-    """Our admission policies whose bindings are installed."""
-    return [name for name in POLICIES if await context.cluster.get(POLICY_BINDINGS, name) is not None]
-
-
-async def _tell_policies(context: Context, tell: Tell) -> None:
-    """People installed them, so people take them away: they are only told."""
-    try:
-        found = await policies(context)
-    except REFUSED as error:
-        if not error.refused:
-            raise
-        tell(f"whether admission policies of ours are installed could not be seen: {error.brief}")
-        return
-    for name in found:
-        tell(f"admission policy {name} is still installed; remove it with: kubectl delete -f {POLICIES[name]}")
 
 
 class Waiting:

@@ -49,6 +49,7 @@ class Verdict(StrEnum):
     REPLACED = "MembersChanged"
     EPHEMERAL = "AckOnEphemeralStorage"
     EXPIRED = "ParkingExpires"
+    UNASKABLE = "Unaskable"  # said by nobody: members could not be asked in any way that their job declares
     EXPENDABLE = "Expendable"  # said by the approval, not by the answers
 
 

@@ -4,103 +4,14 @@ Law 1 lives here: STOP is decided only on a judgement made from pods listed righ
 closure are stopped with it or let go with it.
 """
 
-from datetime import datetime, timedelta
-from enum import StrEnum
+from datetime import datetime
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from upgrader.core.acknowledgement import Answer, Asked, Judgement, Verdict, earlier, judge
-from upgrader.core.fleet import MemberFacts
+from upgrader.core.acknowledgement import Asked, Judgement, Verdict, earlier, judge
+from upgrader.core.conversation_facts import GangAct, GangClosure, GangDecision, RequestView
+from upgrader.core.misses import ruled_out, too_soon
 from upgrader.core.phases import NodePhase, RequestPhase, ends
-
-
-class OwnerFacts(Struct, frozen=True, kw_only=True):
-    """The owner of a gang as it is now."""
-
-    present: bool = True  # False: deleted, or another object of that name
-    suspended: bool = False  # its switch is off
-    stopped_by: str = ""  # request recorded in our stop annotation
-    ordered: bool = False  # told to go off by another object, and nothing of that is to be seen yet
-    unconfirmed: bool = False  # off, and its controller has not said so yet
-    active: int = 0  # pods that its status still counts, terminating ones too
-    finished: bool = False  # ended by itself
-    wanted: int = 0
-    queued: str = ""  # why a queue does not let it run, as a clause
-
-
-class RequestView(Struct, frozen=True, kw_only=True):
-    """A CheckpointRequest with everything that its next step depends on."""
-
-    method: str = "file"
-    leader: str = ""  # uid of the member whose answer counts for all
-    max_loss_seconds: int = 0
-    timeout_seconds: int = 1800  # longest one checkpoint may take
-    on_deadline: str = "wait"
-    lane: str = ""
-    marked_at: datetime | None = None  # when its turn in its lane came; None: it has none yet, or needs none
-
-    name: str
-    gang: str
-    phase: RequestPhase
-    deadline: datetime | None
-    request_id: int
-    asked_at: datetime
-    stop_before: datetime
-    restart_by: datetime | None
-    members: tuple[str, ...]  # uids asked
-    present: tuple[MemberFacts, ...]  # the owner's pods now
-    answers: tuple[Answer, ...]
-    owner: OwnerFacts
-    acknowledged_step: int | None = None
-    progress: tuple[int | None, ...] = ()  # latest step of each present member since the restart
-    forbidden: str = ""  # what forbids to disrupt the gang right now, as a sentence; looked up before the stop
-
-    @property
-    def asked_since(self) -> datetime:
-        """When members were asked, as opposed to when it was their closure's turn."""
-        return self.marked_at or self.asked_at
-
-    @property
-    def turn_over(self) -> datetime:
-        """When a checkpoint that was asked for should have been made."""
-        return self.asked_since + timedelta(seconds=self.timeout_seconds)
-
-
-class GangClosure(Struct, frozen=True, kw_only=True):
-    """The closure as its gangs see it."""
-
-    nodes: tuple[NodePhase, ...]
-    siblings: tuple[RequestPhase, ...] = ()  # the other gangs of the closure
-    undo: bool = False  # plan aborted or deleted
-    ask_until: datetime | None = None
-    forbidden: str = ""  # what forbids to disrupt another gang of the closure that is about to be stopped
-    spares: bool = False  # upgraded nodes in service that nobody uses would take the gang now
-    expendable: frozenset[str] = frozenset()  # gangs that the approval lets us stop without an acknowledgement
-    turns: frozenset[str] | None = None  # requests that may write a checkpoint now; None: there are no lanes
-
-
-class GangAct(StrEnum):
-    """What is done to a gang in a step."""
-
-    ASK = "ask"
-    STOP = "suspend"
-    RESUME = "resume"
-    WITHDRAW = "withdraw"
-    FENCE = "fence"  # the owner's resourceVersion moves on, so that a stop that is still on its way finds a conflict
-
-
-class GangDecision(Struct, frozen=True, kw_only=True):
-    """Acts first, then the record."""
-
-    phase: RequestPhase
-    reason: str = ""
-    message: str = ""
-    acts: tuple[GangAct, ...] = ()
-    step: int | None = None
-    new_id: bool = False  # ask again under a higher id
-    admitted: bool = False  # its turn in its lane begins now
-    retry_after_seconds: int | None = None  # refused: how long the gang wants to be left alone
-
 
 _R, _N = RequestPhase, NodePhase
 OVER = frozenset({_N.RELEASING, _N.SUCCEEDED, _N.FAILED, _N.GONE})
@@ -163,6 +74,9 @@ def settled(view: RequestView, closure: GangClosure, now: datetime) -> Judgement
     """
     said = judgement(view, now)
     answered = said.verdict in {Verdict.VALID, Verdict.REPLACED} or view.acknowledged_step is not None
+    in_vain = "" if answered or view.fallbacks else ruled_out(view.misses)
+    if in_vain and said.verdict not in _NO:
+        said = Judgement(verdict=Verdict.UNASKABLE, message=in_vain)
     if answered or view.gang not in closure.expendable:
         return said
     if view.method == "none" or said.verdict in _NO or now >= view.turn_over:
@@ -170,7 +84,7 @@ def settled(view: RequestView, closure: GangClosure, now: datetime) -> Judgement
     return said
 
 
-_NO = frozenset({Verdict.REFUSED, Verdict.EPHEMERAL})
+_NO = frozenset({Verdict.REFUSED, Verdict.EPHEMERAL, Verdict.UNASKABLE})
 _SAFE = frozenset({Verdict.VALID, Verdict.EXPENDABLE})
 
 
@@ -222,7 +136,9 @@ def _let_go(view: RequestView, closure: GangClosure, now: datetime) -> GangDecis
 
 
 def _too_late(view: RequestView, closure: GangClosure, said: Judgement) -> GangDecision:
-    sentence = f"no acknowledgement of the whole closure in time ({said.message}); the gang trains on"
+    unaskable = said.verdict is Verdict.UNASKABLE
+    what = "it cannot be asked" if unaskable else "no acknowledgement of the whole closure in time"
+    sentence = f"{what} ({said.message}); the gang trains on"
     if said.verdict is Verdict.VALID:
         return _go(view, _R.WITHDRAWN, "NotAcknowledged", sentence, GangAct.WITHDRAW)
     if view.on_deadline == "skip-node":
@@ -243,13 +159,20 @@ def _asking(view: RequestView, closure: GangClosure, now: datetime) -> GangDecis
                 _go(view, _R.WITHDRAWN, verdict.verdict, verdict.message, GangAct.WITHDRAW),
                 retry_after_seconds=verdict.retry_after_seconds,
             )
+        case Verdict.UNASKABLE:
+            return _too_late(view, closure, verdict)
         case Verdict.EXPIRED:
             return _go(view, _R.EXPIRED, verdict.verdict, verdict.message)
         case Verdict.WAITING | Verdict.WRONG_REQUEST | Verdict.UNEQUAL_STEPS | Verdict.NOT_PARKED:
-            return _waiting(view, closure, verdict)
+            return _waiting(view, closure, verdict, now)
 
 
-def _waiting(view: RequestView, closure: GangClosure, verdict: Judgement) -> GangDecision:
+def _waiting(view: RequestView, closure: GangClosure, verdict: Judgement, now: datetime) -> GangDecision:
+    in_vain = ruled_out(view.misses)
+    if in_vain:
+        following = view.fallbacks[0]
+        message = f"{in_vain}; all members are asked by {following} instead"
+        return structs.replace(_stay(view, "AskedInAnotherWay", message, GangAct.WITHDRAW), method=following)
     if closure.turns is not None and view.marked_at is None:
         if view.name not in closure.turns:
             lane = f"lane {view.lane}" if view.lane else "a lane that no job names"
@@ -257,8 +180,11 @@ def _waiting(view: RequestView, closure: GangClosure, verdict: Judgement) -> Gan
         return structs.replace(_stay(view, "LaneFree", "its turn to write a checkpoint"), admitted=True)
     # Who was asked under a higher id by somebody else is left to that one: ids grow, and two must not take turns.
     unasked = [one for one in view.present if one.uid in view.members and earlier(one.request, view.request_id)]
-    acts = (GangAct.ASK,) if any(one.phase != "Succeeded" for one in unasked) else ()
-    return _stay(view, verdict.verdict, verdict.message, *acts)
+    if not any(one.phase != "Succeeded" for one in unasked):
+        return _stay(view, verdict.verdict, verdict.message)
+    if too_soon(view.misses, now):
+        return _stay(view, "Unheard", "")
+    return _stay(view, verdict.verdict, verdict.message, GangAct.ASK)
 
 
 def _parked(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:

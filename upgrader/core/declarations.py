@@ -43,6 +43,7 @@ class Declared(Struct, frozen=True, kw_only=True):
     max_loss: str = ""
     on_deadline: str = ""
     lane: str = ""
+    path: str = ""
     veto: str = ""
 
 
@@ -198,6 +199,8 @@ def _unreadable(declared: Declared) -> Iterable[str]:
             yield f"Its {name} {value!r} is none of {', '.join(choices)}."
     if declared.lane and not _LANE.fullmatch(declared.lane):
         yield f"Its checkpoint-lane {declared.lane!r} is no name of letters, digits, '-', '_', '.' and '/'."
+    if declared.path and not (declared.path.startswith("/") and ".." not in declared.path.split("/")):
+        yield f"Its checkpoint-path {declared.path!r} is no absolute path without '..', such as /data/checkpoints."
 
 
 def _problem(method: str, declared: Declared, members: tuple[MemberFacts, ...]) -> str:

@@ -3,6 +3,8 @@
 Expected outcomes (a hold, nothing to do, a refusal by a job) are values, never exceptions.
 """
 
+from collections.abc import Mapping
+
 
 class UpgraderError(Exception):
     """An error with a brief sentence, optional details and the way out of it.
@@ -32,7 +34,16 @@ class ConfigurationError(UpgraderError):
 
 
 class UnaskableError(ConfigurationError):
-    """A member cannot be asked the way that its job declares: no such command, nobody listens."""
+    """Members cannot be asked the way that their job declares: no such command, nobody listens.
+
+    `missed`: uid of each such pod, and why. All others have been asked.
+    """
+
+    def __init__(
+        self, brief: str, *, missed: Mapping[str, str] | None = None, details: str = "", resolution: str = ""
+    ) -> None:
+        super().__init__(brief, details=details, resolution=resolution)
+        self.missed = dict(missed or {})
 
 
 class StaleForecastError(UpgraderError):

@@ -130,7 +130,7 @@ def _declared(gang: Gang) -> list[str]:
     if gang.terms.max_loss_seconds:
         said.append(f"Work of {_minutes(gang.terms.max_loss_seconds)} may be thrown away.")
     if gang.lane:
-        said.append(f"Its checkpoints go through lane {gang.lane}.")
+        said.append(f"Its checkpoints go through {gang.lane_shown}.")
     return said
 
 

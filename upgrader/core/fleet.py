@@ -142,7 +142,13 @@ class Gang(Struct, frozen=True, kw_only=True):
     resolved_by: str = ""  # what its members have in common, by which they were found to belong together
     owners: tuple[Owner, ...] = ()  # everything above its members, the nearest first
     lane: str = ""  # storage that its checkpoints go to; at most so many gangs of a lane write at once
+    lane_from_class: bool = False  # nobody declared that: it is the StorageClass of the claim that its members mount
     refusals: Refusals = Refusals()
+
+    @property
+    def lane_shown(self) -> str:
+        """Its lane and where it is known from, for people; empty where there is none."""
+        return f"lane {self.lane}{', from StorageClass' if self.lane_from_class else ''}" if self.lane else ""
 
     @property
     def earliest_stop(self) -> datetime | None:

@@ -41,8 +41,11 @@ def _undeclared(world: World, gang: Gang) -> Found | None:
 
 
 def _waited_for(world: World, gang: Gang) -> Found | None:
-    if gang.name not in world.strategy.wait_for:
-        return None
+    return waited_for(gang) if gang.name in world.strategy.wait_for else None
+
+
+def waited_for(gang: Gang) -> Found:
+    """That the plan waits for the pods of a replicated owner instead of evicting them."""
     return (
         HoldReason.WAITED_FOR,
         (

@@ -33,6 +33,7 @@ class PodFacts(Struct, frozen=True, kw_only=True):
     marks: PodMarks
     declared: Declared = Declared()  # its own annotations only
     ours: bool = False
+    storage_class: str = ""  # that its checkpoints go to, by the claim that it mounts there; empty: not known
     group_total: int = 0  # pods that its group should have in all, those that succeeded too; 0: not said
     active_deadline_seconds: int | None = None
 
@@ -142,6 +143,7 @@ def _gang(
     owners = _owners(pods, chains)
     works = _works(owners, switch, chains)
     said = _times(declared, pods, works, now)
+    lane, from_class = _lane(declared, pods)
     return Gang(
         name=f"{group.namespace}/{belonging.kind}/{belonging.name}",
         namespace=group.namespace,
@@ -161,7 +163,8 @@ def _gang(
         terms=method.terms if same else Terms(),
         min_runtime_seconds=said.min_runtime_seconds,
         ends_at=said.ends_at,
-        lane=declared.lane,
+        lane=lane,
+        lane_from_class=from_class,
         resolved_by=belonging.because,
         owners=owners,
     )
@@ -177,6 +180,18 @@ def _layers(
     return [nearest([layer, Declared(method=default)]) for layer in layers], False
 
 
+def _lane(declared: Declared, pods: Sequence[PodFacts]) -> tuple[str, bool]:
+    """Where its checkpoints go, and whether a StorageClass says so.
+
+    Pods that mount no claim (a launcher) say nothing. Members whose claims are of several classes may write to any of
+    them, so nobody knows.
+    """
+    classes = {pod.storage_class for pod in pods if pod.storage_class}
+    if declared.lane or len(classes) != 1:
+        return declared.lane, False
+    return classes.pop(), True
+
+
 def _times(declared: Declared, pods: Sequence[PodFacts], works: Sequence[Work], now: datetime | None) -> TimesDeclared:
     starts = [pod.member.started_at for pod in pods if pod.member.started_at is not None]
     estimate = estimate_of(works, now) if now is not None else None
@@ -185,7 +200,7 @@ def _times(declared: Declared, pods: Sequence[PodFacts], works: Sequence[Work], 
 
 def _alike(one: Declared, other: Declared) -> bool:
     # Containers and vetoes may differ from member to member; how and when the gang is asked may not.
-    return structs.replace(one, container=other.container, veto=other.veto) == other
+    return structs.replace(one, container=other.container, veto=other.veto, path=other.path) == other
 
 
 def _replaced(pod: PodFacts, chains: Chains) -> bool:

@@ -121,4 +121,6 @@ def _because(stop: _Stop, world: World) -> str:
     first = next((one.message for one in world.drift[nodes[0]].findings if one.counts), "") if nodes else ""
     shown = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
     way = "ended without a checkpoint, as the approval allows" if without_checkpoint(stop.gang) else "stopped"
-    return f"It runs on {shown} and is {way}. {first}".strip()
+    lanes = bool(stop.gang.lane and world.strategy.lane_width)
+    lane = f"Its checkpoint goes through {stop.gang.lane_shown}." if lanes else ""
+    return " ".join(part for part in (f"It runs on {shown} and is {way}.", first, lane) if part)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from upgrader.core.conversation import OwnerFacts
+from upgrader.core.conversation_facts import OwnerFacts
 from upgrader.core.owners import OwnerKind, Switch
 from upgrader.core.patches import at, every
 from upgrader.core.switching import is_off, record_of

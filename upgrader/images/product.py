@@ -99,7 +99,7 @@ class Images:
 
     def builder(self, cosign: Path) -> Layout:
         """What build pods run; `cosign` is that program."""
-        recipe, package = self._root / "Containerfiles/builder", self._root / "upgrader"
+        recipe = self._root / "Containerfiles/builder"
         requirements = python.locked(self._lock())
 
         def fill(context: Path) -> None:
@@ -112,10 +112,15 @@ class Images:
             python.compile_all(root / "app", python=PYTHON)
             shutil.copy(cosign, root / "usr/bin/cosign")
 
-        parts: list[bytes | str] = [base.suite(), base.versions(self._cache, BUILDER_PACKAGES), requirements, str(PYTHON)]
+        parts: list[bytes | str] = [
+            base.suite(),
+            base.versions(self._cache, BUILDER_PACKAGES),
+            requirements,
+            str(PYTHON),
+        ]
         for part in BUILDER_PARTS:
             parts += [part, *store.contents(self._root / part)]
-        return self._image("builder", recipe, [*parts, str(cosign)], fill)
+        return self._image("builder", recipe, parts, fill)
 
     def trainer(self) -> Layout:
         """The trainer of the demo and the tests."""

@@ -12,7 +12,7 @@ import msgspec
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core import steering, timing
-from upgrader.core.conversation import GangClosure
+from upgrader.core.conversation_facts import GangClosure
 from upgrader.core.errors import BlockedError, ConflictError, NotFoundError
 from upgrader.core.fleet import Gang
 from upgrader.core.naming import object_name

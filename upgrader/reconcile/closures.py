@@ -13,7 +13,8 @@ import structlog
 from upgrader.api.resources import NAMESPACES
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core import steering, timing, visit
-from upgrader.core.conversation import LEAP_FROGGED, OVER, GangClosure
+from upgrader.core.conversation import LEAP_FROGGED, OVER
+from upgrader.core.conversation_facts import GangClosure
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError, UpgraderError
 from upgrader.core.phases import NodePhase, RequestPhase, ends
 from upgrader.core.visit_facts import ClosureView, NodeView, RequestFacts
@@ -52,6 +53,8 @@ class Closure:
     """Gangs that the approval lets us stop without an acknowledgement."""
     expended: frozenset[str] = frozenset()
     """Uids of pods that nothing makes again, which are evicted as the approval allows."""
+    waited_for: frozenset[str] | None = frozenset()
+    """Uids of pods that the plan waits for although their owner replaces them; None: not known, so none is evicted."""
     turns: frozenset[str] | None = None
     """Requests that may write a checkpoint now; None: there are no lanes."""
     lane_width: int = 0
@@ -112,7 +115,7 @@ async def _views(context: Context, closure: Closure) -> list[NodeView]:
     )
     spaces = {one.metadata.name: declared(one.metadata) for one in await context.cluster.list(NAMESPACES)}
     free = await forced.undeclared(context, closure.visits)
-    may_go = MayGo(forced=free, expended=closure.expended)
+    may_go = MayGo(forced=free, expended=closure.expended, waited_for=closure.waited_for)
     return [await read_visit(context, upgrade, members, spaces, may_go) for upgrade in closure.visits]
 
 

@@ -11,8 +11,8 @@ from datetime import datetime
 import msgspec
 
 from upgrader.api import names
-from upgrader.api.kubernetes import Namespace, Node, Pod, PodDisruptionBudget
-from upgrader.api.resources import DRIVER_IMAGES, NAMESPACES, PDBS, PODS, POLICY_BINDINGS, UPGRADE_PLANS
+from upgrader.api.kubernetes import Namespace, Node, PersistentVolumeClaim, Pod, PodDisruptionBudget
+from upgrader.api.resources import CLAIMS, DRIVER_IMAGES, NAMESPACES, PDBS, PODS, POLICY_BINDINGS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import DriverImage, GpuStack, GpuStackSpec, UpgradePlan
 from upgrader.core import steering, timing
 from upgrader.core.chains import Chains
@@ -37,6 +37,7 @@ from upgrader.reconcile.pod_facts import (
     with_mates,
 )
 from upgrader.reconcile.ports import Cluster, Nodes
+from upgrader.reconcile.storage import classes_of, keeps_on_claims
 from upgrader.reconcile.works import read_works
 
 __all__ = [
@@ -141,6 +142,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     images: Sequence[DriverImage] = ()
     namespaces: Sequence[Namespace] = ()
     plans: Sequence[UpgradePlan] = ()
+    claims: Sequence[PersistentVolumeClaim] = ()
     api_server_version: str = ""
     method: str = ""  # how jobs are asked that do not say
     shaping: bool = False  # deploy/admission-steering.yaml is installed
@@ -244,6 +246,7 @@ async def read_around(cluster: Cluster) -> Reading:
     )
     return Reading(
         pods=pods,
+        claims=await cluster.list(CLAIMS) if any(map(keeps_on_claims, pods)) else (),
         works=works,
         budgets=budgets,
         images=images,
@@ -265,12 +268,13 @@ def rules_for(spec: GpuStackSpec) -> tuple[Rule, ...]:
 def _gangs(seen: Reading, resource: str, rules: Sequence[Rule], now: datetime) -> tuple[Gang, ...]:
     chains = Chains(seen.works, {pod.metadata.uid: controller_of(pod.metadata) for pod in seen.pods})
     spaces = {one.metadata.name: declared(one.metadata) for one in seen.namespaces}
+    classes = classes_of(seen.claims)
 
     def around(pod: Pod, marks: PodMarks) -> Declared:
         return nearest([chains.declared(marks.controller), spaces.get(pod.metadata.namespace, Declared())])
 
     found = (
-        pod_facts(pod, resource, around(pod, marks), marks)
+        pod_facts(pod, resource, around(pod, marks), marks, classes)
         for pod, marks in with_mates(seen.pods, chains, resource, rules)
     )
     return gangs_of(found, chains, spaces, rules, now, seen.method)

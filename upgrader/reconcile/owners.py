@@ -189,7 +189,18 @@ async def order_on(context: Context, owner: LiveOwner, request: str) -> None:
     await _order(context, owner, request, on=True)
 
 
+async def recall(context: Context, owner: LiveOwner, request: str) -> None:
+    """Take back an order to go off that its controller has not taken yet: it might act on it after one to go on."""
+    order = switching.command(owner.row, owner.present, request, on=False)["metadata"]
+    pending = await context.cluster.get(COMMANDS, order["name"], order["namespace"])
+    if pending is not None:
+        log.info("order taken back", owner=owner.meta.name)
+        await context.cluster.delete(COMMANDS, pending.metadata)  # exactly this one, by its uid
+
+
 async def _order(context: Context, owner: LiveOwner, request: str, *, on: bool) -> None:
+    if on:
+        await recall(context, owner, request)
     try:
         await context.cluster.create(COMMANDS, switching.command(owner.row, owner.present, request, on=on))
     except ConflictError:

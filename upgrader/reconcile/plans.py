@@ -11,12 +11,9 @@ from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import BatchStatus, CheckpointRequest, ClosureStatus, GpuStack, NodeUpgrade, UpgradePlan
 from upgrader.core import rollout
-from upgrader.core.drift import drift
 from upgrader.core.errors import REFUSED, ConfigurationError, ThrottledError
 from upgrader.core.fleet import Snapshot, Target
 from upgrader.core.forecast import Forecast
-from upgrader.core.gang_holds import gang_holds
-from upgrader.core.holds import World
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
 from upgrader.core.prediction import Durations
 from upgrader.core.rollout import PlanDecision
@@ -29,6 +26,7 @@ from upgrader.reconcile import (
     forced,
     harvest,
     observe,
+    opening,
     plan_status,
     plan_view,
     rollbacks,
@@ -37,7 +35,7 @@ from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.durations import Past, past_of, seen
 from upgrader.reconcile.orders import LABEL_BATCH
 from upgrader.reconcile.owners import read_owner
-from upgrader.reconcile.rest import rest_of, stopped
+from upgrader.reconcile.rest import rest_of
 from upgrader.reconcile.revisions import read_target
 from upgrader.reconcile.strategies import strategy_of
 from upgrader.reconcile.visits import forget
@@ -169,12 +167,13 @@ async def _past(context: Context, plan: UpgradePlan) -> Past:
 
 
 def _needs_snapshot(read: Read) -> bool:
-    """Reading all pods is spared while a batch only waits: forecasting, making visits and asking gangs need it."""
+    """Reading all pods is spared while a batch only waits: forecasting, making visits, asking gangs and closing do."""
     batch = read.open_batch
     if batch is None:
         return True
     phases = [one.status.phase for one in _of_batch(read.visits, batch.number)]
-    return len(phases) < sum(len(one.nodes) for one in batch.closures) or NodePhase.PREPARED in phases
+    waits = {NodePhase.PREPARED, NodePhase.CLOSING} if read.plan.spec.checkpoint.wait_for else {NodePhase.PREPARED}
+    return len(phases) < sum(len(one.nodes) for one in batch.closures) or bool(waits.intersection(phases))
 
 
 def _forecast(context: Context, read: Read, durations: Durations) -> Read:
@@ -246,6 +245,7 @@ async def _drive(context: Context, read: Read, *, undo: bool) -> None:
             turns=turns,
             lane_width=strategy.lane_width,
             expended=_expended(closure, strategy),
+            waited_for=opening.waited_pods(read, mine),
         )
         if under_way.open:
             crowded |= await closures.step(context, under_way)
@@ -276,7 +276,7 @@ async def _ask(
     expected = max(len(closure.gangs), len(talks))
     if phases != {NodePhase.PREPARED} or read.snapshot is None:
         return expected, ""
-    held = _held(read, closure, talks)
+    held = opening.held(read, closure, talks)
     if held:
         return expected, held
     try:
@@ -289,30 +289,6 @@ async def _ask(
             return expected, ""
         log.warning("not asked", closure=closure.name, because=error.brief, details=error.details)
         return expected, str(error)
-
-
-def _held(read: Read, closure: ClosureStatus, talks: Sequence[CheckpointRequest]) -> str:
-    """What came between the start of the batch and now, and keeps a gang from being asked."""
-    if read.snapshot is None or read.target is None:
-        return ""
-    asked = {one.spec.gang for one in talks}
-    if asked >= set(closure.gangs):
-        return ""
-    world = World.of(
-        read.snapshot,
-        read.target,
-        strategy_of(read.plan, read.snapshot.taken_at),
-        drift=drift(read.snapshot, read.target),
-        already=frozenset(),
-        stopped_gangs=stopped(read.requests),
-    )
-    found = [
-        message
-        for gang in read.snapshot.gangs
-        if gang.name in closure.gangs and gang.name not in asked and gang.nodes & set(closure.nodes)
-        for _, message in gang_holds(world, gang)
-    ]
-    return found[0] if found else ""
 
 
 _UNASKED = frozenset({NodePhase.PENDING, NodePhase.PREPARING, NodePhase.PREPARED})

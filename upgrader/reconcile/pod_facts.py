@@ -10,6 +10,9 @@ from upgrader.core.declarations import NOTHING, Declared, instant, nearest
 from upgrader.core.fleet import MemberFacts, Owner
 from upgrader.core.gangs import ENDED, REPLICATED, PodFacts
 from upgrader.core.resolution import PodMarks, Rule, resolve
+from upgrader.reconcile.storage import Classes, storage_class
+
+NO_CLASSES: Classes = MappingProxyType({})
 
 DECLARED = MappingProxyType(
     {
@@ -26,6 +29,7 @@ DECLARED = MappingProxyType(
         "max_loss": names.ANNOTATION_MAX_LOSS,
         "on_deadline": names.ANNOTATION_ON_DEADLINE,
         "lane": names.ANNOTATION_LANE,
+        "path": names.ANNOTATION_PATH,
     }
 )
 """The annotation of each field of Declared."""
@@ -126,7 +130,9 @@ def marks_of(pod: Pod) -> PodMarks:
     )
 
 
-def pod_facts(pod: Pod, resource: str, around: Declared, marks: PodMarks | None = None) -> PodFacts:
+def pod_facts(
+    pod: Pod, resource: str, around: Declared, marks: PodMarks | None = None, classes: Classes = NO_CLASSES
+) -> PodFacts:
     """A pod, as far as it matters for who belongs together.
 
     Args:
@@ -134,10 +140,14 @@ def pod_facts(pod: Pod, resource: str, around: Declared, marks: PodMarks | None 
         resource: whose devices are GPUs.
         around: what its owners and namespace declare.
         marks: as marks_of() found them already.
+        classes: StorageClasses of claims.
     """
     own, total = declared(pod.metadata), pod.metadata.annotations.get(names.ANNOTATION_GROUP_TOTAL, "")
+    said = nearest([own, around])
+    member = member_facts(pod, resource, said.container)
     return PodFacts(
-        member=member_facts(pod, resource, nearest([own, around]).container),
+        member=member,
+        storage_class=storage_class(pod, member.container, said.path, classes),
         marks=marks or marks_of(pod),
         declared=own,
         ours=names.LABEL_COMPONENT in pod.metadata.labels,

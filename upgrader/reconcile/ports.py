@@ -111,7 +111,7 @@ class Way(Protocol):
         """Ask those members that were not asked under this request id yet.
 
         Raises:
-            UnaskableError: one of them cannot be asked this way.
+            UnaskableError: some of them cannot be asked this way; the others have been, and carry the mark of it.
         """
         ...
 

@@ -1,7 +1,7 @@
 """The conversation with one gang: read, decide (core.conversation), act, record."""
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -12,15 +12,16 @@ from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import Ack, CheckpointRequest
 from upgrader.core import conversation, steering, timing
 from upgrader.core.acknowledgement import Answer, Verdict
-from upgrader.core.conversation import LEAP_FROGGED, GangAct, GangClosure, GangDecision, OwnerFacts, RequestView
+from upgrader.core.conversation import LEAP_FROGGED
+from upgrader.core.conversation_facts import GangAct, GangClosure, GangDecision, OwnerFacts, RequestView
 from upgrader.core.declarations import leader
-from upgrader.core.errors import REFUSED, ClusterError, ConflictError, UnaskableError, UpgraderError
+from upgrader.core.errors import REFUSED, ClusterError, UnaskableError, UpgraderError
 from upgrader.core.fleet import MemberFacts
 from upgrader.core.owner_facts import owner_facts
 from upgrader.core.owners import Switch
 from upgrader.core.phases import RequestPhase, ends, row
 from upgrader.core.switching import is_off
-from upgrader.reconcile import asking, observe, owners, placing
+from upgrader.reconcile import asking, observe, owners, placing, unheard
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.owners import LiveOwner, read_owner, read_pods
 from upgrader.reconcile.ports import Way
@@ -37,6 +38,10 @@ _BY_CLOSURE = frozenset({_R.ASKING, _R.PARKED, _R.EXPIRED})
 
 _STOPPED = frozenset({_R.STOPPING, _R.STOPPED, _R.RESTARTING})
 """Phases in which a gang may be stopped by us."""
+
+
+ORDER_SETTLES = timedelta(seconds=10)
+"""From taking an order to what is to be seen of it: a controller that took one has acted on it by then."""
 
 
 class Talk(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,6 +154,8 @@ def _view(
         max_loss_seconds=spec.max_loss_seconds,
         timeout_seconds=spec.timeout_seconds,
         on_deadline=spec.on_deadline,
+        fallbacks=tuple(spec.fallbacks),
+        misses=unheard.misses_of(request),
         lane=spec.lane,
         marked_at=timing.parse(status.marked_at) if status.marked_at else None,
     )
@@ -189,10 +196,17 @@ async def _perform(
     for act in decision.acts:
         context.leadership.check()
         context.crash.reached(("CheckpointRequest", talk.view.phase.value, "before-act"))
-        await _act(context, talk, act, where)
+        try:
+            await _act(context, talk, act, where)
+        except UnaskableError as error:
+            await unheard.note(context, talk.request, error)
+            return decision
         context.crash.reached(("CheckpointRequest", talk.view.phase.value, "after-act"))
     if decision.new_id:
         await _ask_again(context, talk)
+        return decision
+    if decision.method:
+        await unheard.ask_by_next(context, talk.request, decision)
         return decision
     status = _status(context, talk, decision, ask_until)
     if status:
@@ -209,10 +223,7 @@ async def _act(context: Context, talk: Talk, act: GangAct, where: Where) -> None
     request = talk.request
     match act:
         case GangAct.ASK:
-            try:
-                await way.ask(request, talk.pods)
-            except UnaskableError as error:
-                await _fall_back(context, talk, way, error)
+            await way.ask(request, talk.pods)
         case GangAct.WITHDRAW:
             await way.withdraw(request, talk.pods)
         case GangAct.STOP:
@@ -223,27 +234,16 @@ async def _act(context: Context, talk: Talk, act: GangAct, where: Where) -> None
             await owners.fence(context, talk.owner, request)
 
 
-async def _fall_back(context: Context, talk: Talk, way: Way, error: UnaskableError) -> None:
-    """One member cannot be asked this way: all are asked by the next that the job declares, under the same id."""
-    request = talk.request
-    if not request.spec.fallbacks:
-        raise error
-    following, *rest = request.spec.fallbacks
-    log.warning("asked in another way", gang=request.spec.gang, because=error.brief, then=following)
-    await way.withdraw(request, talk.pods)
-    context.leadership.check()
-    await context.cluster.merge(
-        CHECKPOINT_REQUESTS, request.metadata, {"spec": {"method": following, "fallbacks": rest}}
-    )
-    raise ConflictError(f"{request.spec.gang} is asked by {following}", details=error.brief)
-
-
 async def _resume(context: Context, talk: Talk, where: Where) -> None:
     """Restart, steered by its template or else by a policy: not if the gang has ended, nor if somebody resumed it."""
     facts, owner = talk.view.owner, talk.owner
     ours = facts.suspended and not facts.finished
     late = talk.view.deadline is not None and context.clock.now() >= talk.view.deadline
     steer = ours and steering.possible(owner.row, await context.cluster.version())
+    if not ours and not late and _may_go_off(context, talk):
+        # Its record stays: should the order have been taken in this very moment, what goes off is restarted as ours.
+        await owners.recall(context, owner, talk.view.name)
+        return
     if ours and not steer:
         await placing.tell_policy(context, talk.request, owner, where())
     if ours and not late and owner.row.switch is Switch.COMMAND:
@@ -258,6 +258,13 @@ async def _resume(context: Context, talk: Talk, where: Where) -> None:
         # where nobody can say on which node.
         log.warning("restarted without steering", gang=talk.request.spec.gang, because=error.brief)
         await owners.restart(context, owner, talk.view.name, None)
+
+
+def _may_go_off(context: Context, talk: Talk) -> bool:
+    """Whether an owner that was ordered to go off, and is to go on now, may still act on that order."""
+    facts, since = talk.view.owner, talk.request.status.restarted_at
+    ordered = talk.owner.row.switch is Switch.COMMAND and not facts.suspended and not facts.finished
+    return ordered and since is not None and context.clock.now() < timing.parse(since) + ORDER_SETTLES
 
 
 async def say(context: Context, request: CheckpointRequest, error: UpgraderError) -> None:
@@ -296,6 +303,8 @@ def _status(context: Context, talk: Talk, decision: GangDecision, ask_until: str
     if decision.admitted:
         turn = timing.show(context.clock.now())
         return {"markedAt": turn, "reason": decision.reason, "message": decision.message}
+    if GangAct.ASK in decision.acts and talk.view.misses:  # everybody has heard it this time
+        return {"reason": decision.reason, "message": decision.message, "missed": []}
     if decision.phase is before.phase:
         if (decision.reason, decision.message) == (before.reason, before.message) or not decision.message:
             return {}

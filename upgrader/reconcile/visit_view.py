@@ -21,10 +21,11 @@ OPERAND_PHASES = frozenset({"Pending", "Running", "Unknown"})
 
 
 class MayGo(msgspec.Struct, frozen=True, kw_only=True):
-    """Uids of pods that may go although no gang of theirs is stopped."""
+    """Uids of pods that may go although no gang of theirs is stopped, and of those that stay."""
 
     forced: frozenset[str] = frozenset()  # a person ordered them away
     expended: frozenset[str] = frozenset()  # nothing makes them again, and the approval names their gang
+    waited_for: frozenset[str] | None = frozenset()  # the plan waits for them; None: not known, so every pod may be one
 
 
 NOBODY = MayGo()
@@ -67,11 +68,12 @@ async def read_visit(
 
 def _released(pod: OtherPod, may_go: MayGo, *, leaving: bool) -> OtherPod:
     expended = pod.uid in may_go.expended
+    stays = may_go.waited_for is None or pod.uid in may_go.waited_for
     return msgspec.structs.replace(
         pod,
         forced=pod.uid in may_go.forced,
         expended=expended,
-        evictable=pod.evictable or (expended and not leaving),
+        evictable=(pod.evictable and not stays) or (expended and not leaving),
     )
 
 

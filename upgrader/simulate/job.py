@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from upgrader.core.acknowledgement import Answer
-from upgrader.core.conversation import OwnerFacts
+from upgrader.core.conversation_facts import OwnerFacts
 from upgrader.core.fleet import Gang, MemberFacts, Owner
 from upgrader.core.steering import Placement
 from upgrader.simulate.fleet import SimJob

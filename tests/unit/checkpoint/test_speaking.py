@@ -2,18 +2,20 @@
 
 import json
 
+import msgspec
 import pytest
 
 from tests.support.asked import ack, add_pod, answer, marked, request_for
 from tests.support.cluster import FakeCluster
 from upgrader.api.resources import PODS
+from upgrader.api.v1alpha1.checkpoint_request import Missed
 from upgrader.checkpoint.answers import ACK, PROGRESS
 from upgrader.checkpoint.api import ApiWay
 from upgrader.checkpoint.exec import ExecWay
 from upgrader.checkpoint.file import FileWay
 from upgrader.checkpoint.http import HttpWay
 from upgrader.checkpoint.signal import ASK, WITHDRAW, SignalWay
-from upgrader.core.errors import UnaskableError
+from upgrader.core.errors import ClusterError, UnaskableError
 from upgrader.core.replies import Ran, Reply
 
 
@@ -192,6 +194,48 @@ async def test_a_signal_that_cannot_be_sent_is_told(cluster, heard):
     with pytest.raises(UnaskableError, match="pod a could not be sent SIGUSR1"):
         await SignalWay(cluster).ask(request_for(pod), [pod])
     assert marked(cluster, pod) == (None, None)
+
+
+def deaf(heard, name):
+    """One member cannot be asked by any way; all others can."""
+    heard.ran = lambda pod: Ran(output=b"", code=127 if pod.metadata.name == name else 0)
+    heard.reply = lambda pod: None if pod.metadata.name == name else Reply(status=202)
+
+
+@pytest.mark.parametrize("kind", [ExecWay, HttpWay, SignalWay])
+async def test_who_heard_the_request_carries_its_mark_although_another_cannot_be_asked(cluster, heard, kind):
+    pods = [add_pod(cluster, name) for name in "abc"]
+    deaf(heard, "b")
+    with pytest.raises(UnaskableError) as raised:
+        await kind(cluster).ask(request_for(*pods), pods)
+    assert raised.value.missed == {pods[1].metadata.uid: raised.value.brief}
+    assert [marked(cluster, pod)[0] for pod in pods] == ["100", None, "100"]
+
+
+@pytest.mark.parametrize("kind", [ExecWay, HttpWay, SignalWay])
+async def test_who_heard_the_request_carries_its_mark_although_another_may_not_be_spoken_to(cluster, heard, kind):
+    pods = [add_pod(cluster, name) for name in "ab"]
+
+    def forbidden(pod):
+        if pod.metadata.name == "b":
+            raise ClusterError("forbidden")
+        return Ran(output=b"", code=0) if kind is not HttpWay else Reply(status=202)
+
+    heard.ran = heard.reply = forbidden
+    with pytest.raises(ClusterError, match="forbidden"):
+        await kind(cluster).ask(request_for(*pods), pods)
+    assert [marked(cluster, pod)[0] for pod in pods] == ["100", None]
+
+
+@pytest.mark.parametrize("kind", [ExecWay, HttpWay, SignalWay])
+async def test_who_may_have_heard_the_request_is_let_go_too(cluster, heard, kind):
+    """The call may have arrived and only its answer got lost; who was never spoken to is left in peace."""
+    pods = [add_pod(cluster, name) for name in "abc"]
+    request = request_for(*pods)
+    missed = [Missed(pod_uid=pods[1].metadata.uid, method="http", request_id=100, at="2026-11-21T09:00:00Z")]
+    request = msgspec.structs.replace(request, status=msgspec.structs.replace(request.status, missed=missed))
+    await kind(cluster).withdraw(request, pods)
+    assert [said[0] for said in heard.said] == ["b"]
 
 
 @pytest.mark.parametrize("kind", [ExecWay, HttpWay, SignalWay])

@@ -8,6 +8,7 @@ import yaml
 from tests.support.repository import ROOT
 from tests.support.terminal import upgrader
 from upgrader.api import names
+from upgrader.api.kinds import KINDS
 from upgrader.api.resources import (
     CHECKPOINT_REQUESTS,
     CONTROLLER_REVISIONS,
@@ -16,11 +17,14 @@ from upgrader.api.resources import (
     JOBS,
     NODE_UPGRADES,
     NODES,
+    POLICIES,
     POLICY_BINDINGS,
     UPGRADE_PLANS,
 )
-from upgrader.cli import leaving
+from upgrader.cli import policies
+from upgrader.core.errors import ClusterError
 from upgrader.core.phases import NodePhase, RequestPhase
+from upgrader.kube.install import CRDS
 
 OURS = (GPU_STACKS, UPGRADE_PLANS, NODE_UPGRADES, CHECKPOINT_REQUESTS, DRIVER_IMAGES, CONTROLLER_REVISIONS)
 
@@ -76,24 +80,78 @@ POLICY_FILES = {
 }
 
 
+def install(rig, name, *, binds=None):
+    """A policy of deploy/ and its binding."""
+    rig.cluster.store.put(POLICIES, {"metadata": {"name": name}})
+    rig.cluster.store.put(POLICY_BINDINGS, {"metadata": {"name": name}, "spec": {"policyName": binds or name}})
+
+
+def there(rig):
+    return [one["metadata"]["name"] for kind in (POLICIES, POLICY_BINDINGS) for one in rig.cluster.store.all(kind)]
+
+
 @pytest.mark.parametrize("installed", [(), *((name,) for name in POLICY_FILES), tuple(POLICY_FILES)])
-def test_admission_policies_that_people_installed_are_left_and_told(rig, installed):
-    for name in installed:
-        rig.cluster.store.put(POLICY_BINDINGS, {"metadata": {"name": name}})
+def test_our_admission_policies_go_and_those_of_others_stay(rig, installed):
+    for name in (*installed, "somebody-elses"):
+        install(rig, name)
     ended = upgrader(rig, "uninstall", "--auto-approve")
     assert ended.exit_code == 0, ended.output
     said = " ".join(ended.output.split())
-    for name, file in POLICY_FILES.items():
-        sentence = f"admission policy {name} is still installed; remove it with: kubectl delete -f {file}"
-        assert (sentence in said) is (name in installed)
-    assert {one["metadata"]["name"] for one in rig.cluster.store.all(POLICY_BINDINGS)} == set(installed)
+    for name in POLICY_FILES:
+        assert (f"admission policy {name} is deleted" in said) is (name in installed)
+    assert there(rig) == ["somebody-elses"] * 2
+
+
+def test_without_consent_no_policy_is_deleted(rig):
+    install(rig, "gpu-upgrader-steering")
+    ended = upgrader(rig, "uninstall", answer="n\n")
+    assert ended.exit_code == 1
+    assert there(rig) == ["gpu-upgrader-steering"] * 2
+
+
+def test_a_binding_with_our_name_that_binds_a_policy_of_others_stays(rig):
+    install(rig, "gpu-upgrader-steering", binds="somebody-elses")
+    rig.cluster.store.remove(POLICIES, "gpu-upgrader-steering")
+    ended = upgrader(rig, "uninstall", "--auto-approve")
+    assert ended.exit_code == 0, ended.output
+    assert there(rig) == ["gpu-upgrader-steering"]
+    assert "admission policy" not in ended.output
+
+
+def test_who_may_not_delete_policies_is_told_how_somebody_else_can(rig):
+    install(rig, "gpu-upgrader-steering")
+
+    def refuse(write):
+        if (write.verb, write.kind) == ("delete", "MutatingAdmissionPolicyBinding"):
+            raise ClusterError("the API server does not allow it")
+
+    rig.cluster.before_write = refuse
+    ended = upgrader(rig, "uninstall", "--auto-approve")
+    assert ended.exit_code == 0, ended.output
+    said = " ".join(ended.output.split())
+    assert (
+        "gpu-upgrader-steering: the API server does not allow it; if it is installed, remove it with: kubectl" in said
+    )
+    assert there(rig) == ["gpu-upgrader-steering"] * 2
+
+
+def test_policies_go_before_our_kinds_which_one_of_them_reads(rig):
+    install(rig, "gpu-upgrader-steering")
+    for kind in KINDS:
+        name = f"{kind.resource.plural}.{kind.resource.group}"
+        rig.cluster.store.put(CRDS, {"metadata": {"name": name}})
+    ended = upgrader(rig, "uninstall", "--crds", "--auto-approve")
+    assert ended.exit_code == 0, ended.output
+    kinds = [one.kind for one in rig.cluster.writes if one.verb == "delete"]
+    assert kinds.index("MutatingAdmissionPolicy") < kinds.index(CRDS.kind)
 
 
 @pytest.mark.parametrize("name", POLICY_FILES)
 def test_the_names_of_admission_policies_are_those_of_their_files(name):
-    assert leaving.POLICIES[name] == POLICY_FILES[name]
-    found = yaml.safe_load_all((ROOT / POLICY_FILES[name]).read_text())
+    assert policies.FILES[name] == POLICY_FILES[name]
+    found = list(yaml.safe_load_all((ROOT / POLICY_FILES[name]).read_text()))
     assert {one["metadata"]["name"] for one in found} == {name}
+    assert [one["spec"]["policyName"] for one in found if one["kind"] == POLICY_BINDINGS.kind] == [name]
 
 
 def test_what_a_stack_orders_in_the_moment_before_it_is_deleted_is_taken_back(rig):

@@ -26,7 +26,7 @@ from tests.support.conversation_cases import (
 )
 from tests.support.world import START
 from upgrader.core import conversation
-from upgrader.core.conversation import GangAct, GangDecision
+from upgrader.core.conversation_facts import GangAct, GangDecision
 from upgrader.core.phases import TRANSITIONS, RequestPhase, ends
 
 CASES = {

@@ -18,7 +18,7 @@ from tests.support.conversation_cases import (
 )
 from tests.support.world import START
 from upgrader.core import conversation
-from upgrader.core.conversation import GangAct
+from upgrader.core.conversation_facts import GangAct
 
 ORDERED = {"stopped_by": "r1", "ordered": True}
 BUDGET = "PodDisruptionBudget web does not allow to disrupt it"

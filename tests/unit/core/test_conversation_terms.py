@@ -1,5 +1,7 @@
 """What a job declares about being asked, and what the approval says, in the next step of a conversation."""
 
+from datetime import timedelta
+
 import pytest
 from msgspec import structs
 
@@ -18,11 +20,12 @@ from tests.support.conversation_cases import (
     around,
     go,
     member,
+    miss,
     view,
 )
 from tests.support.world import START
 from upgrader.core import conversation
-from upgrader.core.conversation import GangAct, GangDecision
+from upgrader.core.conversation_facts import GangAct, GangDecision
 
 CASES = {
     "others of its lane write their checkpoints": (
@@ -113,6 +116,64 @@ CASES = {
         view(R.ASKING, answers=(answer("a", refused="no"), answer("b")), acknowledged_step=None),
         EXPENDABLE,
         go(R.PARKED, "Expendable", "named expendable by the approval (train-a refuses: no)", step=None),
+    ),
+    "a member that did not hear it is not asked again in the same breath": (
+        view(R.ASKING, present=UNASKED, answers=(), misses=(miss(at=START - timedelta(seconds=4)),)),
+        PREPARED,
+        go(R.ASKING, "Unheard", ""),
+    ),
+    "a member that did not hear it once is asked again": (
+        view(R.ASKING, present=UNASKED, answers=(), misses=(miss(at=START - timedelta(seconds=5)),)),
+        PREPARED,
+        go(R.ASKING, "WaitingForAnswers", "train-a has not answered yet", GangAct.ASK),
+    ),
+    "a member that did not hear it twice in a row rules the way out": (
+        view(R.ASKING, present=UNASKED, answers=(), misses=(miss(times=2),), fallbacks=("file", "api")),
+        PREPARED,
+        structs.replace(
+            go(
+                R.ASKING,
+                "AskedInAnotherWay",
+                "nobody listens; all members are asked by file instead",
+                WITHDRAW,
+            ),
+            method="file",
+        ),
+    ),
+    "the last way is ruled out": (
+        view(R.ASKING, present=UNASKED, answers=(), acknowledged_step=None, misses=(miss(times=2),)),
+        PREPARED,
+        go(
+            R.WITHDRAWN,
+            "Unaskable",
+            "it cannot be asked (nobody listens); the gang trains on",
+            WITHDRAW,
+            step=None,
+        ),
+    ),
+    "the last way is ruled out, and its nodes are to be left out then": (
+        view(
+            R.ASKING,
+            present=UNASKED,
+            answers=(),
+            acknowledged_step=None,
+            misses=(miss(times=2),),
+            on_deadline="skip-node",
+        ),
+        PREPARED,
+        go(
+            R.WITHDRAWN,
+            "NodesLeftOut",
+            "it cannot be asked (nobody listens); the gang trains on; its nodes are left out of this plan, as it "
+            "declares",
+            WITHDRAW,
+            step=None,
+        ),
+    ),
+    "the last way to ask an expendable gang is ruled out": (
+        view(R.ASKING, present=UNASKED, answers=(), acknowledged_step=None, misses=(miss(times=2),)),
+        EXPENDABLE,
+        go(R.PARKED, "Expendable", "named expendable by the approval (nobody listens)", step=None),
     ),
     "an expendable gang that cannot be asked": (
         view(R.ASKING, present=UNASKED, answers=(), acknowledged_step=None, method="none"),

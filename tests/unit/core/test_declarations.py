@@ -270,6 +270,7 @@ UNREADABLE = {
     ),
     "scope": ("rank0", "Its ack-scope 'rank0' is none of all, leader."),
     "on_deadline": ("kill", "Its on-deadline 'kill' is none of wait, skip-node, terminate."),
+    "path": ("data/c", "Its checkpoint-path 'data/c' is no absolute path without '..', such as /data/checkpoints."),
     "lane": ("a b", "Its checkpoint-lane 'a b' is no name of letters, digits, '-', '_', '.' and '/'."),
 }
 

@@ -38,6 +38,7 @@ BIG = gang(
     min_runtime_seconds=7200,
     terms=Terms(methods=("http", "file"), ack_scope="leader", max_loss_seconds=90),
     lane="fast",
+    lane_from_class=True,
 )
 NOBODY = "Its pods have no controller that would make them again."
 WEB = "the same topmost owner (ReplicaSet web)"
@@ -104,7 +105,7 @@ EXPECTED = {
             "It is asked by http, then file; one checkpoint may take 10 min.",
             "Nobody stops it before 2026-11-21T08:00:00Z: it runs for 120 min at least.",
             "Work of 90 s may be thrown away.",
-            "Its checkpoints go through lane fast.",
+            "Its checkpoints go through lane fast, from StorageClass.",
         ),
     ),
     "ml/StatefulSet/db": Explanation(

@@ -18,7 +18,7 @@ GROUP = "scheduling.x-k8s.io/pod-group"
 NO_CONTROLLER = "Its pods have no controller that would make them again."
 
 
-def pod(name, at="a", *, controller=TRAIN, group="", declared=FILE, ours=False, **changes):
+def pod(name, at="a", *, controller=TRAIN, group="", declared=FILE, ours=False, storage_class="", **changes):
     facts = member(name, at, **changes)
     marks = PodMarks(
         pod=name,
@@ -27,7 +27,7 @@ def pod(name, at="a", *, controller=TRAIN, group="", declared=FILE, ours=False, 
         labels={**facts.labels, **({GROUP: group} if group else {})},
         controller=controller,
     )
-    return PodFacts(member=facts, marks=marks, declared=declared, ours=ours)
+    return PodFacts(member=facts, marks=marks, declared=declared, ours=ours, storage_class=storage_class)
 
 
 def job(name="train", wanted=1, *, succeeded=0, suspended=False, **changes):
@@ -313,6 +313,28 @@ TABLE = {
                 lane="fast",
             )
         ],
+    ),
+    "a lane that nobody declares is the StorageClass of its claims": (
+        [pod("train-0", storage_class="nfs-slow"), pod("train-1")],
+        [job(wanted=2)],
+        [
+            expected(
+                members=[member("train-0", "a"), member("train-1", "a")],
+                wanted=2,
+                lane="nfs-slow",
+                lane_from_class=True,
+            )
+        ],
+    ),
+    "claims of two StorageClasses": (
+        [pod("train-0", storage_class="nfs-slow"), pod("train-1", storage_class="nvme")],
+        [job(wanted=2)],
+        [expected(members=[member("train-0", "a"), member("train-1", "a")], wanted=2)],
+    ),
+    "a lane that is declared counts before the StorageClass": (
+        [pod("train-0", declared=Declared(method="file", lane="fast"), storage_class="nfs-slow")],
+        [job()],
+        [expected(lane="fast")],
     ),
     "a Job that its controller ends before that": (
         [pod("train-0", declared=SPARING, started_at=START)],

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.objects import merged
 from tests.support.owners import owner
-from upgrader.core.conversation import OwnerFacts
+from upgrader.core.conversation_facts import OwnerFacts
 from upgrader.core.owner_facts import owner_facts
 from upgrader.core.owners import owner_kind
 

@@ -337,6 +337,14 @@ def test_only_gangs_named_in_the_approval_are_ended_without_a_checkpoint():
     assert "ended without a checkpoint, as the approval allows" in stopped.because
 
 
+def test_where_lanes_count_it_is_said_which_one_and_from_where():
+    world = snapshot([node("a")], [gang("x", "a", lane="nfs-slow", lane_from_class=True)])
+    (stopped,) = foresee_by(world, lane_width=1).prediction.interruptions
+    assert stopped.because.endswith("Its checkpoint goes through lane nfs-slow, from StorageClass.")
+    (stopped,) = foresee_by(world).prediction.interruptions
+    assert "lane" not in stopped.because
+
+
 def test_owners_that_are_waited_for_are_not_evicted():
     web = gang("web", ["a"], replicated=True, method="", owner=None)
     made = foresee_by(snapshot([node("a")], [web]), wait_for=("ml/Job/web",))

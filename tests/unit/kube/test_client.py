@@ -46,7 +46,7 @@ async def test_lists_are_fetched_page_by_page(cluster, stub):
     ]
     listing = await cluster.listing(NODES, labels="pool=a,gpu", fields="spec.unschedulable=false")
     assert ([node.metadata.name for node in listing.items], listing.resource_version) == (["n1", "n2"], "9")
-    first = {"limit": "500", "labelSelector": "pool=a,gpu", "fieldSelector": "spec.unschedulable=false"}
+    first = {"limit": "2000", "labelSelector": "pool=a,gpu", "fieldSelector": "spec.unschedulable=false"}
     queries = [dict(URL(path).query) for _, path, _, _ in stub.requests]
     assert queries == [first, first | {"continue": "next page"}]
 

@@ -7,7 +7,7 @@ import pytest
 from tests.support.objects import Object
 from tests.support.rig import Rig, running
 from upgrader.api import names
-from upgrader.api.resources import JOBS, PODS, UPGRADE_PLANS
+from upgrader.api.resources import CLAIMS, JOBS, PODS, UPGRADE_PLANS
 from upgrader.checkpoint.signal import WITHDRAW
 from upgrader.core.phases import PlanPhase, RequestPhase
 from upgrader.core.replies import Ran, Reply
@@ -108,15 +108,6 @@ async def test_the_first_method_that_works_for_every_member_is_used(rig: Rig) ->
     await rig.until(lambda: rig.over("up"))
     assert [(one.spec.method, one.spec.fallbacks) for one in rig.requests()] == [("file", [])]
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
-
-
-async def test_where_no_declared_method_works_nobody_is_stopped_and_it_is_said(rig: Rig) -> None:
-    rig.plan("up", await gangs(rig, "gang", **WAYS["http"]), checkpoint=QUICK)
-    rig.cluster.server = lambda *_: None
-    await rig.until(lambda: bool(rig.requests()) and rig.requests()[0].status.reason == "Refused")
-    assert "nobody listens at :8080/checkpoint of pod gang-" in rig.requests()[0].status.message
-    await rig.until(lambda: reasons(rig) == [(RequestPhase.WITHDRAWN, "WaitingForAnswers")], 2000, stride=20)
-    assert rig.fleet.trainers["gang"].stops == 0
 
 
 async def test_only_the_leader_has_to_answer_where_a_job_says_so(rig: Rig) -> None:
@@ -289,6 +280,28 @@ async def test_gangs_of_one_lane_write_their_checkpoints_one_after_the_other(rig
     assert rig.requests()[0].spec.park_seconds == 3 * 60 + 300
     assert [one.status.phase for one in rig.requests()] == [RequestPhase.RESTORED] * 3, rig.where()
     assert all(rig.fleet.trainers[name].lost == 0 for name in ("one", "two", "three"))
+
+
+async def test_gangs_that_declare_no_lane_share_that_of_their_storageclass(rig: Rig) -> None:
+    """Two claims of one class; the third gang, whose claim is of another, waits for nobody."""
+    revision = await gangs(rig, "one", "two", "three")
+    for name, kind in (("one", "nfs-slow"), ("two", "nfs-slow"), ("three", "nvme")):
+        meta = {"name": f"data-{name}", "namespace": "default"}
+        rig.cluster.store.put(CLAIMS, {"metadata": meta, "spec": {"storageClassName": kind}})
+        for pod in [one for one in rig.cluster.store.all(PODS) if one["metadata"]["name"].startswith(f"{name}-")]:
+            mine = {"name": "data", "persistentVolumeClaim": {"claimName": f"data-{name}"}}
+            volumes = [mine if one["name"] == "data" else one for one in pod["spec"]["volumes"]]
+            rig.cluster.store.change(PODS, pod["metadata"]["name"], {"spec": {"volumes": volumes}}, "default")
+    rig.plan("up", revision, checkpoint={"timeoutSeconds": 60, "lanes": {"maxConcurrent": 1}})
+    for name in ("one", "two", "three"):
+        rig.fleet.trainers[name].answers = slowly(20, rig)
+    await rig.until(lambda: len(rig.requests()) == 3)
+    lanes = {one.spec.owner.name: one.spec.lane for one in rig.requests()}
+    assert lanes == {"one": "nfs-slow", "two": "nfs-slow", "three": "nvme"}
+    await rig.until(lambda: any(one.status.reason == "WaitingForLane" for one in rig.requests()))
+    waiting = {one.spec.owner.name for one in rig.requests() if one.status.reason == "WaitingForLane"}
+    assert len(waiting) == 1
+    assert waiting < {"one", "two"}
 
 
 async def test_an_acknowledgement_that_expires_while_another_waits_for_its_lane_is_asked_anew(rig: Rig) -> None:

@@ -4,10 +4,11 @@ import pytest
 
 from tests.support.cluster import Write
 from tests.support.rig import Rig, running
-from upgrader.api.resources import JOBS, PDBS, PODS
+from upgrader.api.resources import JOBS, PDBS, PODS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.errors import ClusterError, NotFoundError, ThrottledError
 from upgrader.core.phases import NodePhase, PlanPhase
+from upgrader.reconcile import plans
 
 QUICK = {"timeoutSeconds": 30, "retrySeconds": 86400}
 
@@ -124,3 +125,51 @@ async def test_a_budget_that_never_allows_lets_the_node_go_at_its_deadline(rig):
     drained = next(one for one in visit.status.steps if one.name is NodePhase.DRAINING)
     assert "PodDisruptionBudget does not allow" in drained.result
     rig.assert_nothing_left()
+
+
+# ---- pods that the plan waits for
+
+
+WAITS = {"checkpoint": {**QUICK, "waitFor": ["default/ReplicaSet/web"]}}
+
+
+async def test_pods_that_a_plan_comes_to_wait_for_are_not_evicted_by_its_started_batch(rig):
+    await rig.until(lambda: bool(web_visits(rig)))  # from here on no forecast holds it
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": WAITS})
+    await rig.until(lambda: web_visits(rig)[0].status.phase is NodePhase.FAILED)
+    visit = web_visits(rig)[0]
+    assert visit.status.reason == "NotAcknowledged"
+    assert visit.status.message.startswith("The plan waits until no pod of default/ReplicaSet/web runs there")
+    assert tried(rig) == 0
+    assert NodePhase.CLOSING not in {one.name for one in visit.status.steps}, "nothing was touched"
+
+
+async def test_a_pod_that_is_waited_for_and_comes_while_the_node_is_closed_undoes_the_closing(rig):
+    rig.cluster.store.remove(PODS, "web", "default")
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": WAITS})
+    await rig.until(lambda: bool(web_visits(rig)) and web_visits(rig)[0].status.phase is NodePhase.CLOSING)
+    rig.fleet.replica("web", node="gpu-0", gpus=4)
+    await rig.until(lambda: web_visits(rig)[0].status.phase is NodePhase.FAILED, 100)
+    assert (web_visits(rig)[0].status.reason, tried(rig)) == ("NewGpuPod", 0)
+    await rig.until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None)
+    rig.assert_nothing_left()
+
+
+async def test_while_it_is_not_known_what_is_waited_for_nothing_is_evicted(rig):
+    """The list of all pods cannot be read, those of the node can: doubt holds."""
+    rig.cluster.store.remove(PODS, "web", "default")
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": WAITS})
+    await rig.until(lambda: bool(web_visits(rig)) and web_visits(rig)[0].status.phase is NodePhase.CLOSING)
+    rig.fleet.replica("other", node="gpu-0", gpus=4)
+    listed = rig.cluster.list
+
+    async def partly(kind, namespace="", *, labels="", fields=""):
+        if kind == PDBS:
+            raise ClusterError("forbidden")
+        return await listed(kind, namespace, labels=labels, fields=fields)
+
+    rig.cluster.list = partly
+    for _ in range(10):
+        await plans.step(rig.context, "up")
+        rig.cluster.clock.advance(1)
+    assert (web_visits(rig)[0].status.reason, tried(rig)) == ("NewGpuPod", 0)

@@ -1,24 +1,28 @@
-"""A whole plan over gangs of other owners than a Job; the controller is killed at every place of their conversation."""
+"""A whole plan over gangs of each owner that is played here, asked by file and by the API.
+
+The controller is killed at every place of their conversation.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 import pytest
 
-from tests.support.controllers import JOBSETS, STATEFULSETS, jobset, stateful_set
+from tests.support.controllers import JOBSETS, STATEFULSETS, WORKLOADS, job, jobset, stateful_set
 from tests.support.objects import Object
 from tests.support.placing import trainer_spec
+from tests.support.responder import Responder
 from tests.support.rig import Rig
 from tests.support.trainers import Trainer
 from tests.support.world import Killed
 from upgrader.api import names
-from upgrader.api.resources import ResourceKind
+from upgrader.api.resources import JOBS, ResourceKind
 from upgrader.core.owners import OWNERS
 from upgrader.core.phases import PlanPhase, RequestPhase, crash_points
 from upgrader.core.switching import record_of
 
-FILE = {names.ANNOTATION_METHOD: "file"}
 APPROVAL = {
     "by": "test",
     "at": "2026-11-21T09:00:00Z",
@@ -36,10 +40,28 @@ class Case:
     off: object
     trainer: str
     """What makes the pods."""
+    put: ResourceKind[object] | None = None
+    """What a person applies, where that is another object."""
+    gang: str = ""
+    """Kind in the gang's name, where that is another."""
+    method: str = "file"
 
 
 CASES = {
     "StatefulSet": Case(kind=STATEFULSETS, make=stateful_set, field="replicas", on=2, off=0, trainer="own"),
+    "Workload": Case(
+        kind=WORKLOADS,
+        make=partial(job, queue="gpus"),
+        field="active",
+        on=True,
+        off=False,
+        trainer="own",
+        put=JOBS,
+        gang="Job",
+    ),
+    "Job, asked by the API": Case(
+        kind=JOBS, make=job, field="suspend", on=False, off=True, trainer="own", gang="Job", method="api"
+    ),
     "JobSet": Case(kind=JOBSETS, make=jobset, field="suspend", on=False, off=True, trainer="own-w-0"),
 }
 
@@ -59,7 +81,8 @@ class KillAtEach:
 async def training(case: Case) -> tuple[Rig, str]:
     """A gang of two on two nodes, and the revision that they go to."""
     rig = Rig()
-    rig.cluster.install(*(row for row in OWNERS if row.kind == "JobSet"))
+    rig.cluster.install(*(row for row in OWNERS if row.kind in {"JobSet", "Workload"}))
+    rig.others.append(Responder(rig.cluster).tick)
     for number in range(2):
         rig.fleet.node(f"gpu-{number}")
     for version in ("1.0", "2.0"):
@@ -67,7 +90,8 @@ async def training(case: Case) -> tuple[Rig, str]:
     rig.stack(rig.spec("1.0"))
     await rig.settle()
     rig.fleet.trainers[case.trainer] = Trainer()
-    rig.cluster.store.put(case.kind, case.make("own", members=2, annotations=FILE, spec=trainer_spec(8)))
+    how = {names.ANNOTATION_METHOD: case.method}
+    rig.cluster.store.put(case.put or case.kind, case.make("own", members=2, annotations=how, spec=trainer_spec(8)))
     await rig.until(lambda: rig.fleet.trainers[case.trainer].step > 10)
     return rig, rig.stack(rig.spec("2.0", plugin="2", kubelet="1.35.4"))
 
@@ -121,7 +145,8 @@ async def test_it_is_stopped_by_its_switch_and_comes_back_as_it_was(kind: str, *
     await until_over(rig)
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
     (request,) = rig.requests()
-    assert (request.spec.gang, request.spec.owner.kind) == (f"default/{kind}/own", kind)
+    assert (request.spec.gang, request.spec.owner.kind) == (f"default/{case.gang or kind}/own", case.kind.kind)
+    assert request.spec.method == case.method
     assert seen == [(case.on, False), (case.off, True), (case.on, False)], "the switch and its record in one write"
     trainer = rig.fleet.trainers[case.trainer]
     assert (trainer.lost, trainer.stops) == (0, 2)

@@ -7,7 +7,7 @@ from tests.support.objects import Object
 from tests.support.owners import owner
 from tests.support.rig import Rig
 from upgrader.api.resources import CHECKPOINT_REQUESTS
-from upgrader.core.conversation import GangClosure
+from upgrader.core.conversation_facts import GangClosure
 from upgrader.core.errors import ConflictError
 from upgrader.core.owners import OWNERS
 from upgrader.core.phases import NodePhase

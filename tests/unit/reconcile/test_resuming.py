@@ -9,12 +9,12 @@ from tests.support.owners import owner
 from tests.support.rig import Rig
 from upgrader.api.resources import CHECKPOINT_REQUESTS, COMMANDS
 from upgrader.core import timing
-from upgrader.core.conversation import GangClosure
+from upgrader.core.conversation_facts import GangClosure
 from upgrader.core.errors import ClusterError, ConfigurationError, ConflictError, UnreachableError, UpgraderError
 from upgrader.core.owners import OWNERS, OwnerKind
 from upgrader.core.phases import NodePhase
 from upgrader.core.steering import Placement
-from upgrader.core.switching import STOPPED, is_off, stop_patch
+from upgrader.core.switching import STOPPED, command, is_off, stop_patch
 from upgrader.reconcile import talks
 from upgrader.reconcile.owners import resource_of
 
@@ -27,7 +27,7 @@ PLACE = Placement(left_behind=("r1",), closure="c-1")
 class Restarting:
     """A gang that we stopped and are restarting; `seconds` until the deadline of that."""
 
-    def __init__(self, row: OwnerKind, *, seconds: int = 600) -> None:
+    def __init__(self, row: OwnerKind, *, seconds: int = 600, undone: bool = False) -> None:
         self.row, self.rig, self.resource = row, Rig(), resource_of(row, row.api_version)
         self.rig.cluster.git_version = "v1.36.0"
         store = self.rig.cluster.store
@@ -35,13 +35,15 @@ class Restarting:
         store.change(self.resource, "train", stop_patch(row, made, "up", "gang-1"), "default")
         ref = {"kind": row.kind, "apiVersion": row.api_version, "name": "train", "uid": made["metadata"]["uid"]}
         whole = m.checkpoint_request("gang-1")
-        deadline = timing.show(self.rig.context.clock.now() + timedelta(seconds=seconds))
+        now = self.rig.context.clock.now()
+        deadline = timing.show(now + timedelta(seconds=seconds))
+        since = {"restartedAt": timing.show(now)} if undone else {}
         store.add(
             CHECKPOINT_REQUESTS,
             whole
             | {
                 "spec": whole["spec"] | {"owner": ref, "method": "api"},
-                "status": {"phase": "Restarting", "acknowledgedStep": 7, "deadline": deadline},
+                "status": {"phase": "Restarting", "acknowledgedStep": 7, "deadline": deadline, **since},
             },
         )
 
@@ -56,6 +58,10 @@ class Restarting:
     @property
     def orders(self) -> list[str]:
         return [one["action"] for one in self.rig.cluster.store.all(COMMANDS)]
+
+    def ordered_off(self) -> None:
+        """The order to go off lies there, and Volcano has not taken it yet."""
+        self.rig.cluster.store.add(COMMANDS, command(self.row, self.owner, "gang-1", on=False))
 
     def said(self, phase: str) -> None:
         """What Volcano writes when it has seen an order, which it takes away."""
@@ -93,6 +99,51 @@ async def test_after_the_deadline_the_record_goes_with_a_last_order() -> None:
         await gang.step()
     await gang.step()
     assert (gang.orders, gang.recorded) == (["ResumeJob"], False)
+
+
+async def test_a_stop_that_is_undone_takes_its_order_back_before_anything_else() -> None:
+    """Volcano may act on two orders in either order: with both there, what trains on might be stopped by nobody."""
+    gang = Restarting(VOLCANO, undone=True)
+    gang.ordered_off()
+    await gang.step()
+    assert (gang.orders, gang.recorded) == ([], True)
+    gang.rig.cluster.clock.advance(9)
+    await gang.step()
+    assert (gang.orders, gang.recorded) == ([], True)
+    gang.rig.cluster.clock.advance(1)
+    await gang.step()
+    assert (gang.orders, gang.recorded) == (["ResumeJob"], False)
+
+
+async def test_an_order_that_was_taken_at_the_very_moment_of_its_recall_is_made_good() -> None:
+    gang = Restarting(VOLCANO, undone=True)
+    await gang.step()
+    gang.said("Aborting")
+    with pytest.raises(ConflictError, match="restarted by the next step"):
+        await gang.step()
+    await gang.step()
+    assert (gang.orders, gang.recorded) == (["ResumeJob"], True)
+    gang.said("Running")
+    gang.rig.cluster.clock.advance(10)
+    await gang.step()
+    assert not gang.recorded
+
+
+async def test_an_order_to_go_off_that_was_given_twice_does_not_follow_that_to_go_on() -> None:
+    gang = Restarting(VOLCANO)
+    gang.said("Aborted")
+    gang.ordered_off()
+    with pytest.raises(ConflictError, match="restarted by the next step"):
+        await gang.step()
+    await gang.step()
+    assert gang.orders == ["ResumeJob"]
+
+
+async def test_the_order_of_another_request_is_left_alone() -> None:
+    gang = Restarting(VOLCANO, undone=True)
+    gang.rig.cluster.store.add(COMMANDS, command(gang.row, gang.owner, "gang-2", on=False))
+    await gang.step()
+    assert gang.orders == ["AbortJob"]
 
 
 def templates_are_refused(gang: Restarting, error: UpgraderError) -> None:

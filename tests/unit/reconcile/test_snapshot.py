@@ -136,9 +136,11 @@ class Known:
 
 
 async def test_the_world_is_read_once_each():
-    seen = seen_world()
+    claim = {"metadata": {"name": "data", "namespace": "ml"}, "spec": {"storageClassName": "nfs-slow"}}
+    seen = seen_world(claims=[wire(claim, k.PersistentVolumeClaim)])
     meta = {"name": "train", "namespace": "ml", "uid": "uid-train"}
     world = World(
+        PersistentVolumeClaim=seen.claims,
         Pod=seen.pods,
         Job=[wire({"metadata": meta, "spec": {"parallelism": 2}}, k.OwnerObject)],
         PodDisruptionBudget=seen.budgets,
@@ -149,7 +151,9 @@ async def test_the_world_is_read_once_each():
     target = observe.target_of(STACK.spec, "pool-a")
     found = await observe.read_snapshot(world, Known(seen.nodes), STACK, target, NOW, api_server_version="v1.36.0")
     assert found == observe.snapshot_of(seen, STACK.spec, RESOURCE, NOW)
+    assert found.gangs[0].lane == "nfs-slow"
     kinds = ["Pod", "Job", "StatefulSet", "PodDisruptionBudget", "DriverImage", "Namespace", "UpgradePlan"]
+    kinds.append("PersistentVolumeClaim")
     policy = ("MutatingAdmissionPolicyBinding", "", "gpu-upgrader-steering", "")
     assert sorted(world.asked) == sorted([*((kind, "", "", "") for kind in kinds), policy])
 

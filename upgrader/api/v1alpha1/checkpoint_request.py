@@ -86,6 +86,17 @@ class Ack(Resource, frozen=True, kw_only=True):
     ] = None
 
 
+class Missed(Resource, frozen=True, kw_only=True):
+    """A member that did not hear a request."""
+
+    pod_uid: Annotated[str, described("Uid of the pod that could not be asked.")]
+    method: Annotated[MethodName, described("By which method.")]
+    request_id: Annotated[int, described("Which asking it did not hear.")]
+    at: Annotated[Timestamp, described("When, the last time.")]
+    times: Annotated[int, Meta(description="How often in a row; the second time rules the method out.", ge=1)] = 1
+    message: Annotated[str, described("Why.")] = ""
+
+
 class CheckpointRequestStatus(Resource, frozen=True, kw_only=True):
     """How far the conversation is, and what was answered."""
 
@@ -106,6 +117,13 @@ class CheckpointRequestStatus(Resource, frozen=True, kw_only=True):
     parked_seconds: Annotated[
         int, Meta(description="How long earlier askings kept the gang that expired while it was parked.", ge=0)
     ] = 0
+    missed: Annotated[
+        list[Missed],
+        Meta(
+            description="Members that could not be asked by the present method.",
+            extra_json_schema=keyed_by("podUid"),
+        ),
+    ] = []
     refused_at: Annotated[Timestamp | None, described("When the gang said no.")] = None
     retry_after_seconds: Annotated[
         Seconds | None, described("How long a gang that refused wants to be left alone at least.")

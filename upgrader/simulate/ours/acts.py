@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from datetime import timedelta
 
-from upgrader.core.conversation import LEAP_FROGGED, GangAct, GangDecision, RequestView
+from upgrader.core.conversation import LEAP_FROGGED
+from upgrader.core.conversation_facts import GangAct, GangDecision, RequestView
 from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.phases import NodePhase, RequestPhase, ends, row
 from upgrader.core.steering import Placement

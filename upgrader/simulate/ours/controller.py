@@ -13,7 +13,8 @@ from upgrader.core import conversation, rollout, visit
 from upgrader.core.batch import BatchForecast, BatchKind
 from upgrader.core.canaries import node_class
 from upgrader.core.catalogue import Catalogue
-from upgrader.core.conversation import SWAPPING, GangClosure, RequestView
+from upgrader.core.conversation import SWAPPING
+from upgrader.core.conversation_facts import GangClosure, RequestView
 from upgrader.core.fleet import Gang, Snapshot
 from upgrader.core.forecast import Forecast, forecast
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, Run, ends, row

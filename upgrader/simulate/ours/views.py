@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from upgrader.core import steering
-from upgrader.core.conversation import OVER, SWAPPING, OwnerFacts, RequestView
+from upgrader.core.conversation import OVER, SWAPPING
+from upgrader.core.conversation_facts import OwnerFacts, RequestView
 from upgrader.core.drift import drift
 from upgrader.core.fleet import Gang, Snapshot, Target
 from upgrader.core.gang_holds import gang_holds

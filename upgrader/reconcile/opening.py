@@ -1,0 +1,55 @@
+"""What is checked again when the nodes of a started batch are opened: the world may have changed since the forecast."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from upgrader.api.v1alpha1 import CheckpointRequest, ClosureStatus, NodeUpgrade
+from upgrader.core.drift import drift
+from upgrader.core.gang_holds import gang_holds, waited_for
+from upgrader.core.holds import World
+from upgrader.core.phases import NodePhase
+from upgrader.reconcile.rest import stopped
+from upgrader.reconcile.strategies import strategy_of
+
+if TYPE_CHECKING:
+    from upgrader.reconcile.plans import Read
+
+OPENING = frozenset({NodePhase.PREPARED, NodePhase.CLOSING})
+"""Phases of a visit in which all that runs on its node is looked at; from then on its taint keeps others away."""
+
+
+def held(read: Read, closure: ClosureStatus, talks: Sequence[CheckpointRequest]) -> str:
+    """What came between the start of the batch and now, and keeps a closure from being visited; empty: nothing."""
+    if read.snapshot is None or read.target is None:
+        return ""
+    here = [gang for gang in read.snapshot.gangs if gang.nodes & set(closure.nodes)]
+    for gang in here:
+        if gang.replicated and gang.name in read.plan.spec.checkpoint.wait_for:
+            return waited_for(gang)[1]
+    asked = {one.spec.gang for one in talks}
+    if asked >= set(closure.gangs):
+        return ""
+    world = World.of(
+        read.snapshot,
+        read.target,
+        strategy_of(read.plan, read.snapshot.taken_at),
+        drift=drift(read.snapshot, read.target),
+        already=frozenset(),
+        stopped_gangs=stopped(read.requests),
+    )
+    mine = (gang for gang in here if gang.name in closure.gangs and gang.name not in asked)
+    return next((message for gang in mine for _, message in gang_holds(world, gang)), "")
+
+
+def waited_pods(read: Read, visits: Sequence[NodeUpgrade]) -> frozenset[str] | None:
+    """Uids of pods that the plan waits for, while a closure is opened; None where they are not known."""
+    names = read.plan.spec.checkpoint.wait_for
+    if not names or not any(one.status.phase in OPENING for one in visits):
+        return frozenset()
+    if read.snapshot is None:
+        return None
+    return frozenset(
+        member.uid for gang in read.snapshot.gangs if gang.replicated and gang.name in names for member in gang.members
+    )
