@@ -8,7 +8,14 @@ import pytest
 
 from upgrader.core.errors import DevClusterError
 from upgrader.devcluster import binaries, versions
-from upgrader.devcluster.versions import COSIGN_TOOL, ETCD_SERVER, KUBE_APISERVER, KUBELETS, KWOK_CONTROLLER, OCI_REGISTRY
+from upgrader.devcluster.versions import (
+    COSIGN_TOOL,
+    ETCD_SERVER,
+    KUBE_APISERVER,
+    KUBELETS,
+    KWOK_CONTROLLER,
+    OCI_REGISTRY,
+)
 
 BUILDS = """#!/bin/sh
 # writes what it was asked for into the file after -o
