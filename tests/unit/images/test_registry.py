@@ -242,15 +242,25 @@ async def test_all_tags_over_all_pages(registry, tags):
         lambda: web.Response(status=500),
         lambda: web.Response(status=429),
         lambda: web.Response(text="<html>a portal"),
-        lambda: web.json_response({"tags": []}, headers={"Link": '<http://elsewhere.example/>; rel="next"'}),
     ],
-    ids=["404 of a proxy", "500", "429", "no list", "another host"],
+    ids=["404 of a proxy", "500", "429", "no list"],
 )
 async def test_tags_that_are_not_known_are_not_none(registry, answer):
     registry.answer = lambda _request: answer()
     async with client(registry) as asking:
         with pytest.raises(RegistryError):
             await asking.tags(f"{registry.host}/app")
+
+
+async def test_a_list_does_not_lead_to_another_host(registry):
+    """Which would get our login."""
+    async with serving(ImageRegistry()) as other:
+        headers = {"Link": f'<http://{other.host}/v2/app/tags/list>; rel="next"'}
+        registry.answer = lambda _request: web.json_response({"tags": ["1"]}, headers=headers)
+        async with client(registry) as asking:
+            with pytest.raises(RegistryError, match="sent us on"):
+                await asking.tags(f"{registry.host}/app")
+        assert other.seen == []
 
 
 async def test_a_list_without_an_end_ends(registry):
