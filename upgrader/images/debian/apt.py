@@ -46,13 +46,8 @@ class Apt:
     def __init__(
         self, folder: Path, archives: Archives, suites: Sequence[str], components: Sequence[str], *, arch: str = "amd64"
     ) -> None:
-        facts = [
-            sorted(archives.bases.items()),
-            str(archives.keyring),
-            suites,
-            components,
-            arch,
-        ]  # apt deletes the lists of other sources
+        # a folder of its own for each, as apt deletes the lists of other sources
+        facts = [sorted(archives.bases.items()), str(archives.keyring), suites, components, arch]
         self.folder = folder.absolute() / digits(facts, 16)
         self.archives = archives
         self.suites = tuple(dict.fromkeys(names.suite(one) for one in suites))
@@ -78,6 +73,11 @@ class Apt:
                 raise complaints.too_slow(error) from error
             complaints.judge_update(finished, self.suites)
             yield
+
+    def update(self) -> None:
+        """As `updated`, for one who knows that nobody else is at it."""
+        with self.updated():
+            return
 
     def indices(self) -> Iterator[Index]:
         """The lists that were verified, inside `updated`. An empty one is not kept by apt."""

@@ -28,14 +28,9 @@ def no_retries(tmp_path, monkeypatch):
     monkeypatch.setenv("APT_CONFIG", str(settings))
 
 
-def update(apt):
-    with apt.updated():
-        pass
-
-
 def refusal(apt):
     with pytest.raises(UntrustedArchiveError) as refused:
-        update(apt)
+        apt.update()
     assert refused.value.kind is FailureClass.TRANSIENT
     return refused.value
 
@@ -53,7 +48,7 @@ def test_both_archives_are_asked_for_their_suites(tmp_path, repository):
     repository.publish("trixie", LISTS)
     repository.publish("trixie-security", LISTS)
     both = Apt(tmp_path / "apt", repository.archives, ("trixie", "trixie-security"), ("main",))
-    update(both)
+    both.update()
     assert {index.suite for index in both.indices()} == {"trixie", "trixie-security"}
 
 
@@ -99,7 +94,7 @@ def test_a_frozen_mirror_may_be_past_its_date_but_must_be_signed(tmp_path, repos
     frozen = msgspec.structs.replace(repository.archives, frozen=True)
     apt = Apt(tmp_path / "apt", frozen, ("trixie",), ("main",))
     repository.publish("trixie", LISTS, dated=datetime.now(UTC) - 10 * DAY, valid=DAY)
-    update(apt)
+    apt.update()
     assert len(list(apt.indices())) == 1
     repository.publish("trixie", LISTS, dated=datetime.now(UTC) - 9 * DAY, valid=DAY, key=other_key)
     assert "trixie is not signed" in refusal(apt).brief
@@ -126,7 +121,7 @@ def test_the_suite_at_fault_is_named_and_not_its_neighbour(tmp_path, repository,
 
 def test_lists_of_before_are_not_taken_for_those_of_now(apt, repository, other_key):
     repository.publish("trixie", LISTS)
-    update(apt)
+    apt.update()
     repository.publish("trixie", LISTS, dated=datetime.now(UTC) + timedelta(minutes=1), key=other_key)
     refusal(apt)
 
@@ -134,7 +129,7 @@ def test_lists_of_before_are_not_taken_for_those_of_now(apt, repository, other_k
 def test_a_suite_that_is_not_there_is_a_wrong_setting(apt, repository):
     repository.publish("bookworm", LISTS)
     with pytest.raises(ConfigurationError, match="the archive has no suite trixie"):
-        update(apt)
+        apt.update()
 
 
 @pytest.mark.parametrize(
@@ -153,19 +148,19 @@ def test_only_what_the_archive_says_itself_is_absence(tmp_path, repository, no_r
         bases = {"debian": f"{address}/debian/"}
         apt = Apt(tmp_path / "apt", msgspec.structs.replace(repository.archives, bases=bases), ("trixie",), ("main",))
         with pytest.raises(error, match=says):
-            update(apt)
+            apt.update()
 
 
 def test_a_component_that_is_not_there_is_a_wrong_setting(tmp_path, repository):
     repository.publish("trixie", LISTS)
     with pytest.raises(ConfigurationError, match="no component 'non-free'"):
-        update(Apt(tmp_path / "apt", repository.archives, ("trixie",), ("main", "non-free")))
+        Apt(tmp_path / "apt", repository.archives, ("trixie",), ("main", "non-free")).update()
 
 
 def test_an_archive_that_does_not_answer_is_doubt(tmp_path, repository, no_retries):
     silent = msgspec.structs.replace(repository.archives, bases={"debian": "http://127.0.0.1:9/debian/"})
     with pytest.raises(UnreachableArchiveError, match="trixie cannot be read"):
-        update(Apt(tmp_path / "apt", silent, ("trixie",), ("main",)))
+        Apt(tmp_path / "apt", silent, ("trixie",), ("main",)).update()
 
 
 def test_one_that_no_longer_answers_is_doubt_too(tmp_path, repository, no_retries):
@@ -173,9 +168,9 @@ def test_one_that_no_longer_answers_is_doubt_too(tmp_path, repository, no_retrie
     with serving(repository.folder) as address:
         bases = {"debian": f"{address}/debian/"}
         apt = Apt(tmp_path / "apt", msgspec.structs.replace(repository.archives, bases=bases), ("trixie",), ("main",))
-        update(apt)
+        apt.update()
     with pytest.raises(UnreachableArchiveError, match="trixie cannot be read"):
-        update(apt)
+        apt.update()
 
 
 def test_the_machines_exceptions_from_checking_do_not_hold_here(apt, repository, tmp_path, monkeypatch):
@@ -194,7 +189,7 @@ def test_the_machines_hooks_are_not_run(apt, repository, tmp_path, monkeypatch):
     kinds = ("Pre-Invoke", "Post-Invoke", "Post-Invoke-Success")
     hooks.write_text("".join(f'APT::Update::{kind} {{ "touch {tmp_path}/ran-{kind}"; }};\n' for kind in kinds))
     monkeypatch.setenv("APT_CONFIG", str(hooks))
-    update(apt)
+    apt.update()
     assert list(tmp_path.glob("ran-*")) == []
 
 
@@ -202,4 +197,4 @@ def test_the_machines_hooks_are_not_run(apt, repository, tmp_path, monkeypatch):
 def test_a_folder_that_would_change_apts_settings_is_refused(tmp_path, repository, folder):
     repository.publish("trixie", LISTS)
     with pytest.raises(ConfigurationError, match="cannot be given the path"):
-        update(Apt(tmp_path / folder, repository.archives, ("trixie",), ("main",)))
+        Apt(tmp_path / folder, repository.archives, ("trixie",), ("main",)).update()
