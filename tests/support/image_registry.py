@@ -60,7 +60,8 @@ class ImageRegistry:
         if request.method == "HEAD":
             return web.Response(status=200 if what in self.blobs else 404)
         if request.method == "GET":
-            return web.Response(body=self.blobs[what])
+            unknown = web.json_response({"errors": [{"code": "BLOB_UNKNOWN"}]}, status=404)
+            return web.Response(body=self.blobs[what]) if what in self.blobs else unknown
         if request.method == "POST":
             return web.Response(status=202, headers={"Location": f"/v2/{name}/blobs/uploads/1?state=x"})
         body = await request.read()

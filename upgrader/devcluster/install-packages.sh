@@ -8,6 +8,8 @@ packages=(
   buildah                    # builds the images
   containerd                 # in every box, with runc
   containernetworking-plugins
+  debian-archive-keyring     # what packages of kernels and drivers are verified with
+  gpg                        # signs the small archive that the tests make
   iproute2
   iptables                   # used by the CNI plugins
   mmdebstrap                 # base image from the machine's own archive
