@@ -44,7 +44,11 @@ _WANTED = re.compile(
 def main() -> None:
     """Write the index anew, a file per suite and component that has something."""
     apt = Apt(cache_root() / "apt", archives(), SUITES, COMPONENTS)
-    apt.update()
+    with apt.updated():
+        _write(apt)
+
+
+def _write(apt: Apt) -> None:
     for index in apt.indices():
         found = sorted(stanzas(index, lambda name: _WANTED.fullmatch(name) is not None), key=lambda one: one["Package"])
         texts = ["".join(f"{name}: {one[name]}\n" for name in _FIELDS if name in one) for one in found]

@@ -60,7 +60,7 @@ def test_an_image_of_another_version_is_not_the_kernel_of_these_headers():
     offered = [one for one in parts() if "image" not in one.package.name]
     offered.append(described(f"linux-image-{RELEASE}", "2"))
     (lacking,) = kernels(offered, "amd64")[1]
-    assert lacking.missing == (f"linux-image-{RELEASE}-unsigned",)
+    assert lacking.missing == (f"linux-image-{RELEASE}",)
 
 
 def test_the_unsigned_image_will_do_where_there_is_no_other():
