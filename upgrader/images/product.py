@@ -100,15 +100,12 @@ class Images:
         return self._app("upgrader", ("cosign", self._with_cosign(cosign, packages)), package)
 
     def _with_cosign(self, program: Path, packages: Layout) -> Layout:
-        with program.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-
         def fill(context: Path) -> None:
             shutil.copy(program, context / "cosign")
             (context / "cosign").chmod(0o755)
 
         recipe = self._root / "Containerfiles/cosign"
-        return self._image("cosign", recipe, [digest], fill, parent=("packages", packages))
+        return self._image("cosign", recipe, [_digest(program)], fill, parent=("packages", packages))
 
     def builder(self, cosign: Path) -> Layout:
         """What build pods run; `cosign` is that program."""
@@ -130,6 +127,7 @@ class Images:
             base.versions(self._cache, BUILDER_PACKAGES),
             requirements,
             str(PYTHON),
+            _digest(cosign),
         ]
         for part in BUILDER_PARTS:
             parts += [part, *store.contents(self._root / part)]
@@ -174,8 +172,7 @@ class Images:
     def kubelet(self, version: str, binary: Path) -> Layout:
         """A kubelet artifact."""
         recipe = self._root / "Containerfiles/kubelet"
-        with binary.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = _digest(binary)
 
         def fill(context: Path) -> None:
             tree = busybox_tree(context / "rootfs", busybox=_busybox(), commands=COMMANDS)
@@ -292,6 +289,11 @@ def checkout() -> Path:
             resolution="Run it from a checkout, or use the images of a release.",
         )
     return root
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as data:
+        return hashlib.file_digest(data, "sha256").hexdigest()
 
 
 def _busybox() -> Path:

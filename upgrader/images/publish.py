@@ -82,6 +82,13 @@ def push_driver(registry: str, *, version: str, kernel: str, progress: Progress)
     return asyncio.run(_push_all(registry, {name: layout}, progress))[name]
 
 
+def push_builder(registry: str, *, cosign: Path, progress: Progress) -> str:
+    """The image of build pods, with that cosign, pushed; `name@sha256:...`. Errors as `push_product`."""
+    with Images(progress) as made:
+        layout = made.builder(cosign)
+    return asyncio.run(_push_all(registry, {"builder": layout}, progress))["builder"]
+
+
 def push_kubelet(registry: str, *, tag: str, version: str, binary: Path, progress: Progress) -> str:
     """One kubelet artifact from a binary of one's own, pushed; `name@sha256:...`. Errors as `push_product`."""
     with Images(progress) as made:

@@ -2,15 +2,21 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from upgrader.checkpoint.ways import ways
 from upgrader.core.errors import ConfigurationError
 from upgrader.kube.client import KubeCluster
 from upgrader.reconcile.context import Context
-from upgrader.reconcile.ports import Cluster, CrashPoints, Leadership, Nodes, Registry
+from upgrader.reconcile.ports import Cluster, CrashPoints, Leadership, Nodes, Registry, Trust
 from upgrader.stack.settings import BuildSettings, StackSettings
 from upgrader.wiring.settings import Settings
+
+if TYPE_CHECKING:
+    from upgrader.images.registry import RegistryClient
 
 PINNED = "@sha256:"
 
@@ -51,11 +57,13 @@ async def controller(
     """Everything that the reconcilers of a controller are given.
 
     Raises:
-        ConfigurationError: no node image is set, or its registry does not have it.
+        ConfigurationError: no node image is set, or its registry does not have it; a key is set that is none, or there
+            is nothing to verify with.
         RegistryError: the registry could not say.
     """
     async with _registry(settings) as registry:
-        yield context(settings, cluster, nodes, leadership, crash, registry, await _pinned(settings, registry))
+        made = context(settings, cluster, nodes, leadership, crash, registry, await _pinned(settings, registry))
+        yield replace(made, trust=_trust(settings, registry))
 
 
 @asynccontextmanager
@@ -124,9 +132,21 @@ async def _pinned(settings: Settings, registry: Registry) -> str:
     return digest
 
 
-@asynccontextmanager
-async def _registry(settings: Settings) -> AsyncIterator[Registry]:
-    from upgrader.images.registry import RegistryClient  # noqa: PLC0415 - most commands ask no registry
+def _trust(settings: Settings, registry: "RegistryClient") -> Trust | None:
+    """Who verifies driver images; None where no key is set, and then every image says so."""
+    if not settings.image_key:
+        return None
+    from upgrader.images import trust  # noqa: PLC0415 - only a controller with a key needs it
 
-    async with RegistryClient(insecure=settings.insecure_registries) as client:
+    return trust.Verifier(
+        key=trust.public_key(Path(settings.image_key)), cosign=trust.find(settings.cosign), registry=registry
+    )
+
+
+@asynccontextmanager
+async def _registry(settings: Settings) -> AsyncIterator["RegistryClient"]:
+    from upgrader.images.registry import RegistryClient  # noqa: PLC0415 - most commands ask no registry
+    from upgrader.images.registry_login import auth_file, logins  # noqa: PLC0415
+
+    async with RegistryClient(insecure=settings.insecure_registries, logins=logins(auth_file())) as client:
         yield client

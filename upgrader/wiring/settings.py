@@ -38,6 +38,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     signing: str = ""  # secret with cosign.key and cosign.password, for build pods
     push_auth: str = ""  # secret with .dockerconfigjson, for build pods
     image_key: str = ""  # file with the public key that driver images must be signed with
+    cosign: str = "cosign"  # the program that verifies them, by path or on PATH
     insecure_registries: tuple[str, ...] = ()  # host:port of registries spoken to by plain HTTP
     active_seconds: float = 1.0  # pause between two looks while something is under way
     idle_seconds: float = 15.0  # and while nothing is
@@ -178,6 +179,7 @@ VARIABLES: Mapping[str, Callable[[str], dict[str, Any]]] = {
     f"{PREFIX}SIGNING_SECRET": _one("signing", _name),
     f"{PREFIX}REGISTRY_SECRET": _one("push_auth", _name),
     f"{PREFIX}IMAGE_KEY": _one("image_key", str),
+    f"{PREFIX}COSIGN": _one("cosign", str),
     f"{PREFIX}INSECURE_REGISTRIES": _one("insecure_registries", _hosts),
     f"{PREFIX}ACTIVE_SECONDS": _one("active_seconds", _seconds),
     f"{PREFIX}IDLE_SECONDS": _one("idle_seconds", _seconds),

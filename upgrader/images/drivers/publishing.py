@@ -21,6 +21,7 @@ from upgrader.images.drivers.shelf import Shelf
 from upgrader.images.layout import Layout
 from upgrader.images.reference import parse
 from upgrader.images.registry import RegistryClient
+from upgrader.images.registry_login import auth_file, logins
 from upgrader.process.places import Progress
 
 
@@ -71,7 +72,7 @@ class Publisher:
     async def _publish(self, identity: Identity, digest: str) -> tuple[str, tuple[Verdict, ...]]:
         name = image_name(self._repository, identity)
         layout = self._shelf.layout(digest)
-        async with RegistryClient(insecure=self._insecure) as registry:
+        async with RegistryClient(insecure=self._insecure, logins=logins(auth_file())) as registry:
             there = await registry.digest(name)
             pinned = parse(name).pinned(digest)
             if there != pinned:

@@ -29,6 +29,7 @@ from upgrader.images.drivers.shelf import Remembered, Shelf
 from upgrader.images.layout import Layout
 from upgrader.images.modules.signing import SigningKey, fingerprint, open_key
 from upgrader.images.registry import RegistryClient
+from upgrader.images.registry_login import auth_file, logins
 from upgrader.process.places import Progress, cache_root
 
 
@@ -185,12 +186,12 @@ class Site:
 
 
 async def _push(layout: Layout, image: str, insecure: Collection[str]) -> str:
-    async with RegistryClient(insecure=insecure) as registry:
+    async with RegistryClient(insecure=insecure, logins=logins(auth_file())) as registry:
         return await registry.push(layout, image)
 
 
 async def _pull(image: str, folder: Path, insecure: Collection[str]) -> Layout | None:
-    async with RegistryClient(insecure=insecure) as registry:
+    async with RegistryClient(insecure=insecure, logins=logins(auth_file())) as registry:
         return await registry.pull(image, folder)
 
 

@@ -81,19 +81,19 @@ class Cosign:
             return None
 
 
-def find() -> Cosign:
-    """The cosign on PATH, as in the controller's image.
+def find(program: str = "cosign") -> Cosign:
+    """A cosign by its path, or the one on PATH, as in the controller's image.
 
     Raises:
         ConfigurationError: there is none.
     """
-    program = shutil.which("cosign")
-    if program is None:
+    found = shutil.which(program)
+    if found is None:
         raise ConfigurationError(
-            "cosign is missing: images can be neither signed nor verified",
-            resolution="Use the controller's image, or `make binaries` and the path that it prints.",
+            f"{program} is missing: images can be neither signed nor verified",
+            resolution="Use the controller's image, or set UPGRADER_COSIGN to the path that `make binaries` prints.",
         )
-    return Cosign(Path(program))
+    return Cosign(Path(found))
 
 
 def _files(place: Path) -> list[str | Path]:

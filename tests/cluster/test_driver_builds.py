@@ -1,0 +1,144 @@
+"""A driver image built in the cluster: in a pod without any way out, signed, verified by the controller, pulled."""
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import deploying
+from tests.support.trusting import PASSWORD, key_pair
+from upgrader.api.kubernetes import ObjectMeta, Wire
+from upgrader.api.resources import DRIVER_IMAGES, JOBS, PODS, ResourceKind
+from upgrader.api.v1alpha1 import DriverImage
+from upgrader.core.driver_builds import CheckName
+from upgrader.core.driver_matrix import Cell
+from upgrader.core.image_names import packages_name
+from upgrader.core.phases import DriverImagePhase
+from upgrader.demo import waiting
+from upgrader.demo.controller import Controller
+from upgrader.devcluster import Cluster, cosign
+from upgrader.images.drivers.site import Settings, Site
+from upgrader.images.publish import push_builder
+from upgrader.kube.client import KubeCluster
+from upgrader.kube.install import install_kinds
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+
+KERNEL = "6.1.0-50-cloud-amd64"
+DRIVER = "1"
+NODE = "build-a"
+
+
+class Secret(Wire, frozen=True, kw_only=True):
+    metadata: ObjectMeta
+
+
+SECRETS = ResourceKind(group="", version="v1", kind="Secret", plural="secrets", namespaced=True, type=Secret)
+
+
+@pytest.fixture(scope="module")
+def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
+    return start_cluster("builds", boxes=1)
+
+
+@pytest.fixture(scope="module")
+def packed(cluster: Cluster) -> tuple[str, str]:
+    """The packages of the cell in the cluster's registry, and the build key that they make."""
+    site = Site(Settings(), print)
+    catalog = site.catalog()
+    identity = site.identity(catalog, driver=DRIVER, kernel=KERNEL, recipe="fakebridge")
+    definition = site.cells(catalog).definition(Cell(identity=identity))
+    repository = f"{cluster.registry}/drivers"
+    site.pack(definition, packages_name(repository, identity), insecure=[cluster.registry])
+    return repository, definition.key
+
+
+@pytest.fixture
+async def api(cluster: Cluster) -> AsyncIterator[KubeCluster]:
+    async with await KubeCluster.connect(str(cluster.kubeconfig)) as connected:
+        await install_kinds(connected)
+        await deploying.deploy(connected)
+        yield connected
+
+
+async def test_an_image_is_built_signed_verified_and_pulled(
+    cluster: Cluster, packed: tuple[str, str], api: KubeCluster, tmp_path: Path
+) -> None:
+    repository, build_key = packed
+    program = cosign(print)
+    key, public = key_pair(tmp_path / "keys", program)
+    await api.create(SECRETS, secret(key.path, public))
+    push = functools.partial(push_builder, cluster.registry, cosign=program, progress=print)
+    builder = await asyncio.to_thread(push)
+    controller = Controller(cluster, tmp_path, builder)
+    controller.start(
+        IMAGE_REPOSITORY=repository,
+        BUILDER_IMAGE=builder,
+        BUILD_CPU="1",
+        BUILD_MEMORY="3Gi",
+        SIGNING_SECRET="signing",  # noqa: S106 - its name
+        IMAGE_KEY=str(public),
+        COSIGN=str(program),
+    )
+    try:
+        await api.create(DRIVER_IMAGES, wanted())
+        image = await _ended(api)
+    finally:
+        controller.stop()
+    assert image.status.phase is DriverImagePhase.READY, await _why(api, image)
+    assert (image.status.build_key, image.status.message) == (build_key, "verified and pinned by its digest")
+    checks = {one.check: one.passed for one in image.status.checks}
+    assert checks == dict.fromkeys(
+        (CheckName.CONTENTS, CheckName.IMAGE_SIGNATURE, CheckName.PROVENANCE, CheckName.SBOM), True
+    )
+    await _pulled(api, image)
+
+
+def secret(key: Path, public: Path) -> dict[str, Any]:
+    texts = {"cosign.key": key.read_text(), "cosign.pub": public.read_text(), "cosign.password": PASSWORD}
+    return {"metadata": {"name": "signing", "namespace": deploying.SYSTEM}, "stringData": texts}
+
+
+def wanted() -> dict[str, Any]:
+    spec = {"vendor": "sim", "recipe": "fakebridge", "version": DRIVER, "kernel": KERNEL, "os": "bookworm"}
+    return {"metadata": {"name": "fakebridge"}, "spec": spec}
+
+
+async def _ended(api: KubeCluster) -> DriverImage:
+    found: list[DriverImage] = []
+
+    async def ended() -> bool:
+        image = await api.get(DRIVER_IMAGES, "fakebridge")
+        assert image is not None
+        found[:] = [image]
+        over = {DriverImagePhase.READY, DriverImagePhase.UNBUILDABLE, DriverImagePhase.UNUSABLE}
+        return image.status.phase in over or image.status.attempts > 1
+
+    await waiting.poll(ended, 900, "the image was built, or not")
+    return found[0]
+
+
+async def _why(api: KubeCluster, image: DriverImage) -> str:
+    pods = await api.list(PODS, deploying.SYSTEM)
+    jobs = await api.list(JOBS, deploying.SYSTEM)
+    return f"{image.status}\n{[one.status for one in jobs]}\n{[one.status for one in pods]}"
+
+
+async def _pulled(api: KubeCluster, image: DriverImage) -> None:
+    """The kubelet pulls it by its digest, and it is what it says."""
+    command = ["/bin/sh", "-c", "grep -q fakebridge /driver/manifest.json && test -s /driver/load-order"]
+    container = {"name": "look", "image": image.status.digest, "command": command}
+    spec = {"restartPolicy": "Never", "containers": [container]}
+    await api.create(PODS, {"metadata": {"name": "look", "namespace": "default"}, "spec": spec})
+
+    async def over() -> bool:
+        pod = await api.get(PODS, "look", "default")
+        return pod is not None and pod.status.phase in {"Succeeded", "Failed"}
+
+    await waiting.poll(over, 120, "the pod has looked into the image")
+    pod = await api.get(PODS, "look", "default")
+    assert pod is not None
+    assert pod.status.phase == "Succeeded"
