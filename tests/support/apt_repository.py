@@ -1,4 +1,4 @@
-"""Debian archives in a folder, signed by a throw-away key: what real apt is run against, and ways for it to be wrong."""
+"""Debian archives in a folder, signed by a throw-away key: what real apt is run against, ways to be wrong."""
 
 import contextlib
 import hashlib
@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
 
-from tests.support.freeze_index import FROZEN
+from tests.support.freeze_index import COMPONENTS, FROZEN
 from upgrader.images.debian.archives import DEBIAN, SECURITY, Archives
 from upgrader.process import run
 
@@ -23,7 +23,9 @@ class Key:
     def __init__(self, home: Path, *, made: datetime | None = None, days: int = 0) -> None:
         self._home = home
         self._then = [f"--faked-system-time={made:%Y%m%dT%H%M%S}"] if made else []
-        self._gpg("--quick-generate-key", "throw-away <nobody@example.org>", "ed25519", "sign", f"{days}d" if days else "0")
+        self._gpg(
+            "--quick-generate-key", "throw-away <nobody@example.org>", "ed25519", "sign", f"{days}d" if days else "0"
+        )
         self.keyring = home / "keyring.gpg"
         self.keyring.write_bytes(self._gpg("--export"))
 
@@ -99,7 +101,7 @@ def frozen() -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for path in sorted(FROZEN.glob("*.packages")):
         suite, component, _ = path.name.split(".")
-        found.setdefault(suite, {})[component] = path.read_text(encoding="utf-8")
+        found.setdefault(suite, dict.fromkeys(COMPONENTS, ""))[component] = path.read_text(encoding="utf-8")
     return found
 
 

@@ -21,7 +21,7 @@ SUITES = (
     "trixie-backports",
 )
 COMPONENTS = ("main", "contrib", "non-free", "non-free-firmware")
-_FIELDS = "Package Source Version Architecture Pre-Depends Depends Filename Size SHA256".split()
+_FIELDS = ["Package", "Source", "Version", "Architecture", "Pre-Depends", "Depends", "Filename", "Size", "SHA256"]
 _RELEASES = (
     r"6\.1\.0-47-(cloud-|rt-)?amd64",
     r"6\.1\.0-(48|50|53|56)-amd64",  # of -48 there is an image only
@@ -30,8 +30,9 @@ _RELEASES = (
     r"6\.12\.115\+deb13(\.1)?-amd64",  # the name is a beginning of the other
     r"7\.2\.12\+deb13-amd64",  # the image is in several packages
 )
-_COMMON = r"6\.1\.0-47-common-rt|(6\.1\.0-(47|50|53|56)|6\.12\.(94|107)\+deb13|6\.12\.115\+deb13(\.1)?|7\.2\.12\+deb13)-common"
-_KBUILD = r"6\.1|6\.12\.(94|107)\+deb13|6\.12\.115\+deb13(\.1)?|7\.2\.12\+deb13"
+_TRIXIE = r"6\.12\.(94|107|115)\+deb13|6\.12\.115\+deb13\.1|7\.2\.12\+deb13"
+_COMMON = rf"6\.1\.0-47-common-rt|(6\.1\.0-(47|50|53|56)|{_TRIXIE})-common"
+_KBUILD = rf"6\.1|{_TRIXIE}"
 _WANTED = re.compile(
     rf"linux-(headers|image|base|binary|modules)-({'|'.join(_RELEASES)})(-unsigned)?"
     rf"|linux-headers-({_COMMON})|linux-kbuild-({_KBUILD})|linux-compiler-gcc-12-x86"
@@ -43,7 +44,11 @@ _WANTED = re.compile(
 def main() -> None:
     """Write the index anew, a file per suite and component that has something."""
     apt = Apt(cache_root() / "apt", archives(), SUITES, COMPONENTS)
-    apt.update()
+    with apt.updated():
+        _write(apt)
+
+
+def _write(apt: Apt) -> None:
     for index in apt.indices():
         found = sorted(stanzas(index, lambda name: _WANTED.fullmatch(name) is not None), key=lambda one: one["Package"])
         texts = ["".join(f"{name}: {one[name]}\n" for name in _FIELDS if name in one) for one in found]

@@ -1,4 +1,4 @@
-"""A registry that speaks the distribution API over HTTP, as far as pushing and resolving need; and ways to be wrong."""
+"""A registry that speaks the distribution API over HTTP as far as push, pull and resolving go, and can be wrong."""
 
 import hashlib
 import json
@@ -47,6 +47,9 @@ class ImageRegistry:
     async def _blob(self, request: web.Request, name: str, what: str) -> web.Response:
         if request.method == "HEAD":
             return web.Response(status=200 if what in self.blobs else 404)
+        if request.method == "GET":
+            unknown = web.json_response({"errors": [{"code": "BLOB_UNKNOWN"}]}, status=404)
+            return web.Response(body=self.blobs[what]) if what in self.blobs else unknown
         if request.method == "POST":
             return web.Response(status=202, headers={"Location": f"/v2/{name}/blobs/uploads/1?state=x"})
         body = await request.read()

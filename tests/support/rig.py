@@ -12,7 +12,7 @@ import msgspec
 from tests.support.cluster import FakeCluster, FakeNodes
 from tests.support.fleet import RESOURCE, Fleet
 from tests.support.speaking import Speaking
-from tests.support.world import FakeCrashPoints, FakeLeadership, FakeRegistry, Skewed
+from tests.support.world import FakeCrashPoints, FakeLeadership, FakeRegistry, FakeTrust, Skewed
 from upgrader.api import names
 from upgrader.api.resources import (
     CHECKPOINT_REQUESTS,
@@ -31,7 +31,7 @@ from upgrader.reconcile import images, plans, stacks
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.observe import target_of
 from upgrader.reconcile.sightings import Sightings
-from upgrader.stack.settings import StackSettings
+from upgrader.stack.settings import BuildSettings, StackSettings
 
 STACK = "pool-a"
 
@@ -51,6 +51,8 @@ class Rig:
         self.skew = timedelta()
         """How far the controller's clock is ahead of the world's."""
         self.node_image = "registry/upgrader@sha256:" + "0" * 64
+        self.builds = BuildSettings()
+        self.trust: FakeTrust | None = None
 
     def restart(self, node_image: str | None = None) -> None:
         """What a new process of the controller remembers: nothing."""
@@ -68,6 +70,8 @@ class Rig:
             crash=self.crash,
             ways=ways(self.cluster),
             stack=StackSettings(node_image=self.node_image),
+            builds=self.builds,
+            trust=self.trust,
         )
 
     # ---- setting up

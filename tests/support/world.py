@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+from upgrader.core.driver_builds import CheckName, Identity, Verdict
 from upgrader.core.errors import LostLeadershipError, RegistryError
 
 START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
@@ -67,6 +68,22 @@ class FakeRegistry:
         if not self.reachable:
             raise RegistryError(f"no answer about {image}", details="the test took the registry away")
         return self.digests.get(image)
+
+
+class FakeTrust:
+    """Says of each image what a test wants; a good verdict where it wants nothing."""
+
+    def __init__(self) -> None:
+        self.reachable = True
+        self.verdicts: dict[str, tuple[Verdict, ...]] = {}
+        self.asked: list[tuple[str, Identity]] = []
+
+    async def verify(self, image: str, identity: Identity) -> tuple[Verdict, ...]:
+        self.asked.append((image, identity))
+        if not self.reachable:
+            raise RegistryError(f"no answer about {image}")
+        good = Verdict(check=CheckName.IMAGE_SIGNATURE, passed=True, reason="signed by the key")
+        return self.verdicts.get(image, (good,))
 
 
 class FakeLeadership:

@@ -59,6 +59,12 @@ DECIDED_ONCE = (
     "(!has(self.plan) || self.plan == oldSelf.plan) && has(self.takesOver) == has(oldSelf.takesOver) && "
     "(!has(self.takesOver) || self.takesOver == oldSelf.takesOver)"
 )
+IDENTITY_STAYS = (
+    "self.vendor == oldSelf.vendor && self.version == oldSelf.version && self.kernel == oldSelf.kernel && "
+    "(!has(oldSelf.recipe) || (has(self.recipe) && self.recipe == oldSelf.recipe)) && "
+    "(!has(oldSelf.flavour) || (has(self.flavour) && self.flavour == oldSelf.flavour)) && "
+    "(!has(oldSelf.os) || (has(self.os) && self.os == oldSelf.os)) && self.arch == oldSelf.arch"
+)
 FORCE_GROWS = "!has(oldSelf.force) || (has(self.force) && oldSelf.force.all(one, one in self.force))"
 
 
@@ -179,12 +185,19 @@ KINDS: tuple[CustomKind, ...] = (
         rules=(
             Rule(
                 "spec",
-                "self.vendor == oldSelf.vendor && self.version == oldSelf.version && self.kernel == oldSelf.kernel",
-                "vendor, version and kernel say which image this is and never change: make another DriverImage",
+                "has(self.image) || (has(self.recipe) && has(self.os))",
+                "name an image that you bring, or recipe and os, by which it is found or built",
+            ),
+            Rule(
+                "spec",
+                IDENTITY_STAYS,
+                "the identity says which image this is and never changes: make another DriverImage",
             ),
             Rule(
                 "",
-                "!has(oldSelf.status) || !has(oldSelf.status.digest) || self.spec.image == oldSelf.spec.image",
+                "!has(oldSelf.status) || !has(oldSelf.status.digest) || "
+                "(has(self.spec.image) == has(oldSelf.spec.image) && "
+                "(!has(self.spec.image) || self.spec.image == oldSelf.spec.image))",
                 "image is pinned by its digest and never changes: make another DriverImage",
             ),
         ),

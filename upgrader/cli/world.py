@@ -1,15 +1,17 @@
 """Reading the cluster for one command: a stack as it is or as it should be, and the forecast of what that leads to."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from upgrader.api import names
 from upgrader.api.explicit import explicit
 from upgrader.api.kubernetes import ObjectMeta
-from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
+from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, NODE_UPGRADES, NODES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import GpuStack, UpgradePlan
 from upgrader.cli.editing import Spec, read_manifest, spec_of, with_changes
 from upgrader.core import rollout
@@ -25,7 +27,6 @@ from upgrader.reconcile import asking, observe, plan_view, revisions
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.durations import durations_of
 from upgrader.reconcile.strategies import strategy_of
-from upgrader.wiring import compose
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -121,14 +122,13 @@ async def target_of(context: Context, stack: GpuStack) -> Target:
 
 async def look(context: Context, stack: GpuStack, target: Target, *, method: str = "") -> Snapshot:
     """The world as it is now, for one stack; `method` is how jobs are asked that do not say."""
-    nodes = await compose.look(context.cluster)
-    version = await context.cluster.version()
-    seen = await observe.read_snapshot(
-        context.cluster, nodes, stack, target, context.clock.now(), api_server_version=version, method=method
+    cluster = context.cluster
+    # Side by side, nodes too: a command has no cache of them, and the lists are most of the time that it takes.
+    nodes, version, around = await asyncio.gather(cluster.list(NODES), cluster.version(), observe.read_around(cluster))
+    seen = msgspec.structs.replace(
+        around, nodes={one.metadata.name: one for one in nodes}, api_server_version=version, method=method
     )
-    if seen is None:
-        raise AssertionError("nodes that were just listed are in step")
-    return seen
+    return observe.snapshot_of(seen, stack.spec, target.resource_name, context.clock.now(), stack=stack.metadata.name)
 
 
 async def foresee(

@@ -81,8 +81,11 @@ class DriverImagePhase(StrEnum):
     """Where a driver image is."""
 
     PENDING = "Pending"
+    BUILDING = "Building"
+    VERIFYING = "Verifying"
     READY = "Ready"
     RETRYING = "Retrying"
+    UNBUILDABLE = "Unbuildable"
     UNUSABLE = "Unusable"
 
 
@@ -115,6 +118,16 @@ def _request(
 
 def _plan(phase: PlanPhase, *to: PlanPhase, act: str = "") -> Transition:
     return Transition(machine="UpgradePlan", phase=phase, to=to, act=act)
+
+
+def _image(
+    phase: DriverImagePhase,
+    *to: DriverImagePhase,
+    seconds: int | None = None,
+    act: str = "",
+    out: DriverImagePhase | None = None,
+) -> Transition:
+    return Transition(machine="DriverImage", phase=phase, to=to, seconds=seconds, act=act, out=out)
 
 
 _N, _R, _P, _D = NodePhase, RequestPhase, PlanPhase, DriverImagePhase
@@ -163,24 +176,13 @@ TRANSITIONS: tuple[Transition, ...] = (
     _plan(_P.ABORTED),
     _plan(_P.SUPERSEDED),
     _plan(_P.FAILED),
-    Transition(
-        machine="DriverImage",
-        phase=_D.PENDING,
-        to=(_D.READY, _D.RETRYING, _D.UNUSABLE),
-        seconds=60,
-        act="resolve",
-        out=_D.RETRYING,
-    ),
-    Transition(
-        machine="DriverImage",
-        phase=_D.RETRYING,
-        to=(_D.READY, _D.UNUSABLE),
-        seconds=600,
-        act="resolve",
-        out=_D.UNUSABLE,
-    ),
-    Transition(machine="DriverImage", phase=_D.READY, to=()),
-    Transition(machine="DriverImage", phase=_D.UNUSABLE, to=(_D.READY,), seconds=None),
+    _image(_D.PENDING, _D.BUILDING, _D.VERIFYING, _D.RETRYING, _D.UNUSABLE),
+    _image(_D.BUILDING, _D.VERIFYING, _D.RETRYING, _D.UNBUILDABLE, seconds=7200, act="build Job", out=_D.RETRYING),
+    _image(_D.VERIFYING, _D.READY, _D.RETRYING, _D.UNUSABLE, seconds=600, out=_D.RETRYING),
+    _image(_D.RETRYING, _D.PENDING, _D.BUILDING, _D.VERIFYING, _D.UNUSABLE, seconds=600, out=_D.UNUSABLE),
+    _image(_D.READY),
+    _image(_D.UNBUILDABLE, _D.PENDING, _D.BUILDING, _D.VERIFYING),
+    _image(_D.UNUSABLE, _D.VERIFYING),
 )
 
 

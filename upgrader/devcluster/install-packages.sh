@@ -8,7 +8,9 @@ packages=(
   buildah                    # builds the images
   containerd                 # in every box, with runc
   containernetworking-plugins
+  debian-archive-keyring     # what packages of kernels and drivers are verified with
   gcc                        # the first process of a boot check, linked statically with libc6-dev
+  gpg                        # signs the small archive that the tests make
   iproute2
   iptables                   # used by the CNI plugins
   libc6-dev

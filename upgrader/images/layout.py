@@ -28,9 +28,10 @@ class _Index(Struct, frozen=True, kw_only=True):
     manifests: tuple[Descriptor, ...]
 
 
-class _Manifest(Struct, frozen=True, kw_only=True):
+class _Manifest(Struct, frozen=True, kw_only=True, rename="camel"):
     config: Descriptor
     layers: tuple[Descriptor, ...]
+    media_type: str = ""
 
 
 class Layout:
@@ -105,6 +106,15 @@ def blobs(manifest: bytes) -> tuple[Descriptor, ...]:
     """
     decoded = msgspec.json.decode(manifest, type=_Manifest)
     return (*decoded.layers, decoded.config)
+
+
+def media_type(manifest: bytes) -> str:
+    """What a manifest says that it is; OCI's own need not say it.
+
+    Raises:
+        ValueError: it is no manifest of one image.
+    """
+    return msgspec.json.decode(manifest, type=_Manifest).media_type or MANIFEST
 
 
 def _path(folder: Path, blob: Descriptor) -> Path:

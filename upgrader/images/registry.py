@@ -16,7 +16,7 @@ from msgspec import Struct
 from yarl import URL
 
 from upgrader.core.errors import ConfigurationError, RegistryError
-from upgrader.images.layout import Descriptor, Layout, LayoutWriter, blobs
+from upgrader.images.layout import Descriptor, Layout, LayoutWriter, blobs, media_type
 from upgrader.images.reference import Reference, parse
 from upgrader.images.registry_http import (
     MANIFESTS,
@@ -114,7 +114,7 @@ class RegistryClient(RegistryHttp):
         if manifest is None:
             return None
         try:
-            wanted = blobs(manifest.data)
+            wanted, kind = blobs(manifest.data), media_type(manifest.data)
         except ValueError as error:
             raise ConfigurationError(
                 f"{reference} is not one image", details=f"its manifest is {manifest.media_type}: {error}"
@@ -123,7 +123,7 @@ class RegistryClient(RegistryHttp):
         for blob in wanted:
             if not layout.has(blob):
                 await self._pull_blob(layout.path(blob), blob, reference)
-        return layout.finish(layout.put(manifest.media_type, manifest.data))
+        return layout.finish(layout.put(kind, manifest.data))
 
     async def _pull_blob(self, path: Path, blob: Descriptor, reference: Reference) -> None:
         beside = path.with_name(f".{path.name}.{os.getpid()}")

@@ -1,5 +1,6 @@
 """What every reconciler is given: its ports and a few settings, and the one way to write a status."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -8,8 +9,8 @@ from typing import Any, TypeVar
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import ResourceKind
 from upgrader.core.forecast import BatchForecast
-from upgrader.reconcile.ports import Clock, Cluster, CrashPoints, Leadership, Nodes, Registry, Way
-from upgrader.stack.settings import StackSettings
+from upgrader.reconcile.ports import Clock, Cluster, CrashPoints, Leadership, Nodes, Registry, Trust, Way
+from upgrader.stack.settings import BuildSettings, StackSettings
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -27,6 +28,11 @@ class Context:
     ways: Mapping[str, Way]
     """Ways of asking by the name that jobs declare: file, api."""
     stack: StackSettings
+    builds: BuildSettings = field(default_factory=BuildSettings)
+    trust: Trust | None = None
+    """Who verifies images; None where no key is set."""
+    building: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a DriverImage takes a step: builds are counted and begun by one at a time."""
     active_seconds: float = 1.0
     """Pause between two steps of a plan that has a batch under way."""
     idle_seconds: float = 15.0

@@ -1,62 +1,121 @@
-"""One step of a DriverImage that people bring themselves: its reference becomes a digest and a key, once."""
+"""One step of a DriverImage: found in its registry, or built by a Job; verified; pinned by its digest, once."""
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
-from upgrader.api.resources import DRIVER_IMAGES
+from upgrader.api.resources import DRIVER_IMAGES, JOBS
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.core import timing
-from upgrader.core.errors import RegistryError
-from upgrader.core.phases import DriverImagePhase, row
+from upgrader.core.driver_builds import FailureClass, Verdict
+from upgrader.core.errors import ConflictError
+from upgrader.core.image_walk import LOOK_SECONDS, ImageAct, ImageDecision, ImageView, decide
+from upgrader.core.phases import DriverImagePhase
 from upgrader.core.revisions import image_key
 from upgrader.reconcile.context import Context, record
-
-RETRY_SECONDS = 10.0
+from upgrader.reconcile.image_view import identity_of, read_view
+from upgrader.stack.build_jobs import build_job, build_job_name
 
 
 async def step(context: Context, name: str) -> float | None:
-    """Resolve the image; seconds until it is tried again, None when there is nothing left to do.
+    """Bring the image one step on; seconds until it is looked at again, None when there is nothing left to do.
 
     A registry that does not answer never makes an image unusable: only its "no such image" does, for long enough.
     """
-    image = await context.cluster.get(DRIVER_IMAGES, name)
-    if image is None or image.status.phase is DriverImagePhase.READY:
-        return None
-    status = await _resolve(context, image)
-    context.crash.reached(("DriverImage", image.status.phase.value, "after-act"))
-    phase = DriverImagePhase(status["phase"])
-    if phase is not image.status.phase or status["message"] != image.status.message:
-        await record(context, DRIVER_IMAGES, image.metadata, status, left=image.status.phase, entered=phase)
-    return None if phase is DriverImagePhase.READY else RETRY_SECONDS
+    # One at a time: whether another build may start goes by those that have.
+    async with context.building:
+        image = await context.cluster.get(DRIVER_IMAGES, name)
+        if image is None or image.status.phase is DriverImagePhase.READY:
+            return None
+        view = await read_view(context, image)
+        decision = decide(view)
+        await _act(context, image, decision)
+        phase = image.status.phase
+        context.crash.reached(("DriverImage", phase.value, "after-act"))
+        status = _status(image, view, decision)
+        if _news(image, status):
+            await record(context, DRIVER_IMAGES, image.metadata, status, left=phase, entered=decision.phase)
+        if decision.phase is DriverImagePhase.READY:
+            return None
+        return LOOK_SECONDS if decision.phase is phase else context.active_seconds
 
 
-async def _resolve(context: Context, image: DriverImage) -> dict[str, Any]:
-    now = context.clock.now()
-    try:
-        digest = await context.registry.digest(image.spec.image)
-    except RegistryError as error:
-        known = image.status.phase is DriverImagePhase.UNUSABLE  # nothing new was learnt
-        return {
-            "phase": (DriverImagePhase.UNUSABLE if known else DriverImagePhase.RETRYING).value,
-            "message": f"the registry did not answer, trying again: {error.brief}",
-            "checkedAt": timing.show(now),
-        }
-    if digest is not None:
-        key = image_key(vendor=image.spec.vendor, version=image.spec.version, kernel=image.spec.kernel, digest=digest)
-        return {
-            "phase": DriverImagePhase.READY.value,
-            "message": "pinned by its digest",
-            "digest": digest,
-            "key": key,
-            "checkedAt": timing.show(now),
-        }
-    waited = (now - timing.parse(image.metadata.creation_timestamp)).total_seconds()
-    phase = (
-        DriverImagePhase.UNUSABLE
-        if waited > (row(DriverImagePhase.RETRYING).seconds or 0)
-        else DriverImagePhase.RETRYING
-    )
-    return {
-        "phase": phase.value,
-        "message": f"{image.spec.image} is not in its registry; push it or correct spec.image",
-        "checkedAt": timing.show(now),
+async def _act(context: Context, image: DriverImage, decision: ImageDecision) -> None:
+    settings = context.builds
+    match decision.act:
+        case ImageAct.NONE:
+            return
+        case ImageAct.CREATE_JOB:
+            context.leadership.check()
+            try:
+                await context.cluster.create(JOBS, build_job(image, identity_of(image), settings))
+            except ConflictError:
+                return  # made before a restart; its name says that it is this attempt's
+        case ImageAct.DELETE_JOB:
+            job = await context.cluster.get(JOBS, build_job_name(image), settings.namespace)
+            if job is not None:
+                context.leadership.check()
+                await context.cluster.delete(JOBS, job.metadata)
+
+
+def _status(image: DriverImage, view: ImageView, decision: ImageDecision) -> dict[str, Any]:
+    """Whatever the decision leaves out is taken away, but for what is known for good."""
+    before = image.status
+    digest = decision.digest or before.digest or ""
+    status: dict[str, Any] = {
+        "phase": decision.phase.value,
+        "message": decision.message or before.message,
+        "checkedAt": timing.show(view.now),
+        "deadline": _shown(decision.deadline),
+        "retryAt": _shown(decision.retry_at),
+        "attempts": decision.attempts or None,
     }
+    if decision.phase is not before.phase:
+        status["checks"] = [_check(one) for one in decision.checks] or None
+        status["failure"] = _failure(decision)
+    if decision.digest:
+        status["digest"] = decision.digest
+    if decision.build_key:
+        status["buildKey"] = decision.build_key
+    if decision.phase in {DriverImagePhase.READY, DriverImagePhase.UNUSABLE} and digest:
+        status["key"] = image_key(
+            vendor=image.spec.vendor, version=image.spec.version, kernel=image.spec.kernel, digest=digest
+        )
+    status |= _made_with(before.phase, view, decision, digest)
+    return status
+
+
+def _made_with(
+    before: DriverImagePhase, view: ImageView, decision: ImageDecision, digest: str
+) -> Mapping[str, str | None]:
+    """What has to change before something that failed for good is tried again."""
+    if decision.phase is DriverImagePhase.BUILDING and before is not DriverImagePhase.BUILDING:
+        return {"madeWith": view.inputs}
+    if decision.phase is DriverImagePhase.UNUSABLE and before is DriverImagePhase.VERIFYING:
+        return {"madeWith": digest, "digest": None, "key": None}
+    return {}
+
+
+def _check(verdict: Verdict) -> dict[str, Any]:
+    passed = {} if verdict.passed is None else {"passed": verdict.passed}
+    return {"check": verdict.check.value, **passed, "reason": verdict.reason}
+
+
+def _failure(decision: ImageDecision) -> dict[str, Any] | None:
+    failure = decision.failure
+    if failure is None:
+        return None
+    kind: FailureClass = failure.kind
+    return {"class": kind.value, "firstError": failure.first_error, "symbol": failure.symbol}
+
+
+def _news(image: DriverImage, status: Mapping[str, Any]) -> bool:
+    """Whether there is more to write than that it was looked at."""
+    before = image.status
+    return (status["phase"], status["message"]) != (before.phase.value, before.message) or (
+        status["retryAt"] != before.retry_at and before.phase is not DriverImagePhase.RETRYING
+    )
+
+
+def _shown(moment: datetime | None) -> str | None:
+    return timing.show(moment) if moment is not None else None

@@ -48,6 +48,7 @@ __all__ = [
     "in_pool",
     "member_facts",
     "node_facts",
+    "read_around",
     "read_snapshot",
     "replicated",
     "snapshot_of",
@@ -133,7 +134,7 @@ def disruption_budget(budget: PodDisruptionBudget) -> DisruptionBudget:
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """What one reading of the world found, for all stacks alike."""
 
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, Node] = msgspec.field(default_factory=dict)
     pods: Sequence[Pod] = ()
     works: Sequence[Work] = ()  # owners of pods, and what owns those
     budgets: Sequence[PodDisruptionBudget] = ()
@@ -220,11 +221,17 @@ async def read_snapshot(
     known = nodes.snapshot()
     if known is None:
         return None
-    seen = await _read(cluster, known, api_server_version, method)
+    seen = await read_around(cluster)
+    seen = msgspec.structs.replace(seen, nodes=known, api_server_version=api_server_version, method=method)
     return snapshot_of(seen, stack.spec, target.resource_name, now, stack=stack.metadata.name)
 
 
-async def _read(cluster: Cluster, known: Mapping[str, Node], api_server_version: str, method: str) -> Reading:
+async def read_around(cluster: Cluster) -> Reading:
+    """All but the nodes themselves.
+
+    Raises:
+        ClusterError: the API server refused, or could not be reached.
+    """
     # Side by side: the API server answers one while another is decoded.
     (pods, works, budgets), (images, namespaces, plans, binding) = await asyncio.gather(
         asyncio.gather(cluster.list(PODS), read_works(cluster), cluster.list(PDBS)),
@@ -236,15 +243,12 @@ async def _read(cluster: Cluster, known: Mapping[str, Node], api_server_version:
         ),
     )
     return Reading(
-        nodes=known,
         pods=pods,
         works=works,
         budgets=budgets,
         images=images,
         namespaces=namespaces,
         plans=plans,
-        api_server_version=api_server_version,
-        method=method,
         shaping=binding is not None,
     )
 

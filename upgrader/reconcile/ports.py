@@ -12,6 +12,7 @@ from upgrader.api.kubernetes import Node, ObjectMeta, Pod
 from upgrader.api.resources import ResourceKind
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core.acknowledgement import Answer
+from upgrader.core.driver_builds import Identity, Verdict
 from upgrader.core.replies import Ran, Reply
 
 T = TypeVar("T")
@@ -132,6 +133,14 @@ class Registry(Protocol):
 
     async def digest(self, image: str) -> str | None:
         """`name@sha256:...` of the image; None when the registry says that it is absent; RegistryError otherwise."""
+        ...
+
+
+class Trust(Protocol):
+    """What a consumer thinks of an image."""
+
+    async def verify(self, image: str, identity: Identity) -> tuple[Verdict, ...]:
+        """Verdicts on `name@sha256:...`; RegistryError when it cannot be looked at now, which is no verdict."""
         ...
 
 

@@ -14,3 +14,24 @@ class StackSettings(Struct, frozen=True, kw_only=True):
     namespace: str = "gpu-upgrader-system"
     service_account: str = "gpu-upgrader-node"
     priority_class: str = "system-node-critical"
+
+
+class BuildSettings(Struct, frozen=True, kw_only=True):
+    """Where and how driver images are built in the cluster; without a builder image none are.
+
+    `repository` is `registry/path`, where images are looked for, packages are read and images are pushed. The secrets
+    are in `namespace`: `push_auth` of type kubernetes.io/dockerconfigjson, `signing` with the keys cosign.key
+    and cosign.password. `at_once` bounds the builds of a cluster.
+    """
+
+    repository: str = ""
+    builder_image: str = ""
+    namespace: str = "gpu-upgrader-system"
+    service_account: str = "gpu-upgrader-node"
+    signing: str = ""
+    push_auth: str = ""
+    insecure_registries: tuple[str, ...] = ()
+    node_selector: tuple[tuple[str, str], ...] = ()
+    cpu: str = "2"
+    memory: str = "4Gi"
+    at_once: int = 2

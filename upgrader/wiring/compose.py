@@ -1,18 +1,15 @@
 """Adapters behind ports. That they fit is proven by mypy right here: nothing else passes one to the other."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from types import MappingProxyType
 
-from upgrader.api.kubernetes import Node
-from upgrader.api.resources import NODES
 from upgrader.checkpoint.ways import ways
 from upgrader.core.errors import ConfigurationError
 from upgrader.kube.client import KubeCluster
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.ports import Cluster, CrashPoints, Leadership, Nodes, Registry
-from upgrader.stack.settings import StackSettings
+from upgrader.stack.settings import BuildSettings, StackSettings
 from upgrader.wiring.settings import Settings
 
 PINNED = "@sha256:"
@@ -45,22 +42,6 @@ class NoLook:
 
     def snapshot(self) -> None:
         """See ports.Nodes: nothing is decided."""
-
-
-class OneLook:
-    """All nodes as they were listed once."""
-
-    def __init__(self, nodes: Mapping[str, Node]) -> None:
-        self._nodes = MappingProxyType(dict(nodes))
-
-    def snapshot(self) -> Mapping[str, Node]:
-        """See ports.Nodes."""
-        return self._nodes
-
-
-async def look(cluster: Cluster) -> Nodes:
-    """List the nodes once."""
-    return OneLook({node.metadata.name: node for node in await cluster.list(NODES)})
 
 
 @asynccontextmanager
@@ -103,9 +84,25 @@ def context(
         crash=crash,
         ways=ways(cluster),
         stack=StackSettings(node_image=node_image, namespace=settings.namespace),
+        builds=_builds(settings),
         active_seconds=settings.active_seconds,
         idle_seconds=settings.idle_seconds,
         notice_seconds=settings.notice_seconds,
+    )
+
+
+def _builds(settings: Settings) -> BuildSettings:
+    return BuildSettings(
+        repository=settings.image_repository,
+        builder_image=settings.builder_image,
+        namespace=settings.namespace,
+        signing=settings.signing,
+        push_auth=settings.push_auth,
+        insecure_registries=settings.insecure_registries,
+        node_selector=settings.build_nodes,
+        cpu=settings.build_cpu,
+        memory=settings.build_memory,
+        at_once=settings.build_at_once,
     )
 
 

@@ -18,6 +18,9 @@ PREFIX = "UPGRADER_"
 SHORTEST_LEASE = int(REQUEST_SECONDS) + 2
 
 _NAMESPACE = re.compile(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+_REPOSITORY = re.compile(r"^[A-Za-z0-9.-]+(:\d{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+$")
+_OBJECT = re.compile(r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$")
+_QUANTITY = re.compile(r"^[0-9]+(\.[0-9]+)?(m|[kMGT]i?)?$")
 _ADDRESS = re.compile(r"^(?P<host>[^\s:]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})$")
 
 
@@ -26,6 +29,15 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     namespace: str = "gpu-upgrader-system"
     node_image: str = ""  # image of prepare, visit and validation pods; a controller needs it
+    image_repository: str = ""  # registry/path of driver images: looked for, and pushed, there
+    builder_image: str = ""  # image of build pods; without it nothing is built in the cluster
+    build_at_once: int = 2  # most builds under way
+    build_cpu: str = "2"  # of a build pod, as Kubernetes writes it
+    build_memory: str = "4Gi"
+    build_nodes: tuple[tuple[str, str], ...] = ()  # node selector of build pods
+    signing: str = ""  # secret with cosign.key and cosign.password, for build pods
+    push_auth: str = ""  # secret with .dockerconfigjson, for build pods
+    image_key: str = ""  # file with the public key that driver images must be signed with
     insecure_registries: tuple[str, ...] = ()  # host:port of registries spoken to by plain HTTP
     active_seconds: float = 1.0  # pause between two looks while something is under way
     idle_seconds: float = 15.0  # and while nothing is
@@ -55,6 +67,8 @@ def read(environment: Mapping[str, str]) -> Settings:
             values |= parse(text)
         except ValueError as error:
             faults.append(f"{variable}={text}: {error}")
+    if values.get("builder_image") and not values.get("image_repository"):
+        faults.append(f"{PREFIX}BUILDER_IMAGE is set: {PREFIX}IMAGE_REPOSITORY must say where images go")
     if faults:
         raise ConfigurationError(
             "the settings cannot be used",
@@ -78,6 +92,39 @@ def _image(text: str) -> str:
     if any(char.isspace() for char in text):
         raise ValueError("not an image reference")
     return text
+
+
+def _repository(text: str) -> str:
+    if not _REPOSITORY.match(text):
+        raise ValueError("not registry/path, as registry.example/drivers")
+    return text
+
+
+def _name(text: str) -> str:
+    if not _OBJECT.match(text):
+        raise ValueError("not the name of a secret")
+    return text
+
+
+def _quantity(text: str) -> str:
+    if not _QUANTITY.match(text):
+        raise ValueError("not a quantity, as 500m, 2 or 4Gi")
+    return text
+
+
+def _builds(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= 64:
+        raise ValueError("not between 1 and 64")
+    return value
+
+
+def _labels(text: str) -> tuple[tuple[str, str], ...]:
+    pairs = [part.strip().partition("=") for part in text.split(",") if part.strip()]
+    odd = [key for key, equals, _ in pairs if not key or not equals]
+    if odd:
+        raise ValueError(f"{odd[0]} is no label=value")
+    return tuple((key, value) for key, _, value in pairs)
 
 
 def _hosts(text: str) -> tuple[str, ...]:
@@ -122,6 +169,15 @@ def _choice(kind: type[LogFormat] | type[LogLevel]) -> Callable[[str], Any]:
 VARIABLES: Mapping[str, Callable[[str], dict[str, Any]]] = {
     f"{PREFIX}NAMESPACE": _one("namespace", _namespace),
     f"{PREFIX}NODE_IMAGE": _one("node_image", _image),
+    f"{PREFIX}IMAGE_REPOSITORY": _one("image_repository", _repository),
+    f"{PREFIX}BUILDER_IMAGE": _one("builder_image", _image),
+    f"{PREFIX}BUILD_AT_ONCE": _one("build_at_once", _builds),
+    f"{PREFIX}BUILD_CPU": _one("build_cpu", _quantity),
+    f"{PREFIX}BUILD_MEMORY": _one("build_memory", _quantity),
+    f"{PREFIX}BUILD_NODES": _one("build_nodes", _labels),
+    f"{PREFIX}SIGNING_SECRET": _one("signing", _name),
+    f"{PREFIX}REGISTRY_SECRET": _one("push_auth", _name),
+    f"{PREFIX}IMAGE_KEY": _one("image_key", str),
     f"{PREFIX}INSECURE_REGISTRIES": _one("insecure_registries", _hosts),
     f"{PREFIX}ACTIVE_SECONDS": _one("active_seconds", _seconds),
     f"{PREFIX}IDLE_SECONDS": _one("idle_seconds", _seconds),

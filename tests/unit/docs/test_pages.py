@@ -13,6 +13,7 @@ from upgrader.cli.editing import spec_of
 from upgrader.cli.main import program
 from upgrader.controller import crash
 from upgrader.core import remaining, resolution, wanted, works
+from upgrader.images.debian import archives
 from upgrader.wiring import settings
 
 MARKS = (ROOT / "docs/marks.md").read_text()
@@ -67,7 +68,8 @@ def test_every_option_of_the_command_line_is_documented():
 
 def test_every_setting_is_listed_and_nothing_else():
     listed = set(re.findall(r"`(UPGRADER_[A-Z_]+)`", CLI))
-    assert listed == set(settings.VARIABLES) | {crash.CRASH_FILE, crash.FREEZE_AT, crash.FREEZE_FILE}
+    ours = set(settings.VARIABLES) | {archives.MIRROR, archives.KEYRING, archives.FROZEN}
+    assert listed == ours | {crash.CRASH_FILE, crash.FREEZE_AT, crash.FREEZE_FILE}
 
 
 @pytest.mark.parametrize("where", MANIFESTS)

@@ -1,4 +1,5 @@
 import asyncio
+import json
 
 import pytest
 from aiohttp import web
@@ -164,6 +165,89 @@ async def test_a_registry_that_takes_nothing_is_an_error(registry, layout, refus
     async with client(registry) as pushing:
         with pytest.raises(RegistryError, match="answered 507"):
             await pushing.push(layout, f"{registry.host}/up/node:1")
+
+
+async def pushed(registry, layout, name="up/node:1"):
+    async with client(registry) as pushing:
+        return await pushing.push(layout, f"{registry.host}/{name}")
+
+
+async def pull(registry, folder, image="up/node:1"):
+    async with client(registry) as pulling:
+        return await pulling.pull(f"{registry.host}/{image}", folder)
+
+
+async def test_what_was_pushed_comes_back_whole_by_tag_and_by_digest(registry, layout, tmp_path):
+    pinned = await pushed(registry, layout)
+    for number, image in enumerate(["up/node:1", pinned.partition("/")[2]]):
+        got = await pull(registry, tmp_path / str(number), image)
+        assert got.whole()
+        assert (got.image, got.blobs) == (layout.image, layout.blobs)
+        assert [got.path(one).read_bytes() for one in got.blobs] == [layout.path(one).read_bytes() for one in got.blobs]
+
+
+async def test_an_image_that_is_not_there_is_none_and_leaves_nothing(registry, tmp_path):
+    assert await pull(registry, tmp_path / "none") is None
+    assert not (tmp_path / "none").exists()
+
+
+async def test_layers_that_are_here_are_not_asked_for_again(registry, layout, tmp_path):
+    await pushed(registry, layout)
+    got = await pull(registry, tmp_path / "got")
+    got.path(got.blobs[0]).write_bytes(b"changed since")
+    registry.seen.clear()
+    assert (await pull(registry, tmp_path / "got")).whole()
+    assert registry.seen == ["GET /v2/up/node/manifests/1", f"GET /v2/up/node/blobs/{got.blobs[0].digest}"]
+
+
+@pytest.mark.parametrize("status", [401, 429, 500])
+@pytest.mark.parametrize("kind", ["manifests", "blobs"])
+async def test_every_other_answer_to_a_pull_is_doubt(registry, layout, tmp_path, kind, status):
+    await pushed(registry, layout)
+    registry.answer = lambda request: web.Response(status=status) if f"/{kind}/" in request.path else None
+    with pytest.raises(RegistryError, match=f"answered {status}"):
+        await pull(registry, tmp_path / "got")
+    assert not (tmp_path / "got/index.json").exists()
+
+
+async def test_a_layer_that_the_registry_lost_is_doubt_and_not_absence(registry, layout, tmp_path):
+    await pushed(registry, layout)
+    del registry.blobs[layout.blobs[0].digest]
+    with pytest.raises(RegistryError):
+        await pull(registry, tmp_path / "got")
+
+
+async def test_a_layer_that_is_another_is_refused_and_not_kept(registry, layout, tmp_path):
+    await pushed(registry, layout)
+    registry.blobs[layout.blobs[0].digest] = b"other"
+    with pytest.raises(RegistryError, match="sent something else") as refused:
+        await pull(registry, tmp_path / "got")
+    assert layout.blobs[0].digest in refused.value.details
+    assert digest_of(b"other") in refused.value.details
+    assert [path.name for path in tmp_path.joinpath("got").rglob("*") if path.is_file()] == []
+
+
+async def test_a_manifest_that_is_not_that_of_the_digest_is_refused(registry, layout, tmp_path):
+    await pushed(registry, layout)
+    registry.manifests["up/node", digest_of(BODY)] = layout.path(layout.image).read_bytes()
+    with pytest.raises(RegistryError, match="sent something else"):
+        await pull(registry, tmp_path / "got", f"up/node@{digest_of(BODY)}")
+
+
+@pytest.mark.parametrize(
+    "digest", ["sha256:../../../../../tmp/x", "md5:00", "sha256:" + "0" * 63, f"sha256:{'0' * 64}\n"]
+)
+async def test_a_digest_that_would_be_another_path_is_refused(registry, tmp_path, digest):
+    blob = {"mediaType": "layer", "digest": digest, "size": 1}
+    registry.manifests["up/node", "1"] = json.dumps({"config": blob, "layers": []}).encode()
+    with pytest.raises(ConfigurationError, match="is not one image"):
+        await pull(registry, tmp_path / "got")
+
+
+async def test_an_index_of_several_images_is_not_one(registry, tmp_path):
+    registry.manifests["up/node", "1"] = b'{"manifests": []}'
+    with pytest.raises(ConfigurationError, match="is not one image"):
+        await pull(registry, tmp_path / "got")
 
 
 def test_a_layout_knows_its_size_and_whether_it_is_whole(layout):

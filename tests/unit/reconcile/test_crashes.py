@@ -4,12 +4,18 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from tests.support.building import build_ends, build_jobs
 from tests.support.rig import Rig, running
 from tests.support.world import Killed
 from upgrader.api.resources import DRIVER_IMAGES, PODS, UPGRADE_PLANS
+from upgrader.core.build_results import BuildResult, CellState
+from upgrader.core.driver_builds import Failure, FailureClass, Identity
+from upgrader.core.image_names import image_name, packages_name
 from upgrader.core.phases import PlanPhase, RequestPhase, crash_points
+from upgrader.stack.settings import BuildSettings
 
 Point = tuple[str, str, str]
+BUILDS = {"Building", "Unbuildable"}
 
 
 class KillAtEach:
@@ -93,6 +99,26 @@ async def _images(rig: Rig) -> None:
     await _until(rig, lambda: _phase_of(rig, "sim-3.0-6.1.0-47-amd64") == "Ready")
 
 
+async def _builds(rig: Rig) -> None:
+    """One build fails for good; with other packages the next is in service."""
+    wanted = Identity(vendor="sim", recipe="fakebridge", driver="1", kernel="6.1.0-50-amd64", os="bookworm")
+    rig.builds = BuildSettings(repository="registry/drivers", builder_image="registry/builder@sha256:" + "d" * 64)
+    rig.registry.push(packages_name("registry/drivers", wanted), "ee")
+    spec = {"vendor": "sim", "recipe": "fakebridge", "version": "1", "kernel": wanted.kernel, "os": "bookworm"}
+    rig.cluster.store.put(DRIVER_IMAGES, {"metadata": {"name": "built"}, "spec": spec})
+    rig.crash = KillAtEach()
+    await _until(rig, lambda: len(build_jobs(rig)) == 1)
+    failure = Failure(kind=FailureClass.COMPILE, first_error="too few arguments")
+    build_ends(rig, BuildResult(identity=wanted, state=CellState.RED, failure=failure), code=1)
+    await _until(rig, lambda: _phase_of(rig, "built") == "Unbuildable")
+    rig.registry.push(packages_name("registry/drivers", wanted), "ff")
+    await _until(rig, lambda: len(build_jobs(rig)) == 2)
+    pinned = rig.registry.push(image_name("registry/drivers", wanted), "ab")
+    build_ends(rig, BuildResult(identity=wanted, state=CellState.GREEN, digest=pinned))
+    await _until(rig, lambda: _phase_of(rig, "built") == "Ready")
+    assert len(build_jobs(rig)) == 2
+
+
 def _phase_of(rig: Rig, image: str) -> str:
     found = rig.cluster.store.find(DRIVER_IMAGES, image)
     return found.get("status", {}).get("phase", "") if found else ""
@@ -112,7 +138,8 @@ SCENARIOS: dict[str, tuple[Callable[[Rig], Awaitable[None]], Callable[[Point], b
         _pause_and_abort,
         lambda one: one[:2] in {("UpgradePlan", "Paused"), ("UpgradePlan", "Aborting")},
     ),
-    "an image that comes late": (_images, lambda one: one[0] == "DriverImage"),
+    "an image that comes late": (_images, lambda one: one[0] == "DriverImage" and one[1] not in BUILDS),
+    "an image that is built": (_builds, lambda one: one[0] == "DriverImage" and one[1] in BUILDS),
 }
 
 

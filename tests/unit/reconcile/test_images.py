@@ -1,56 +1,207 @@
-"""A driver image that people bring: from its name to a digest, whatever the registry says meanwhile."""
+"""A driver image from its name to a digest: brought by people or built by a Job, whatever registries say meanwhile."""
 
+import msgspec
 import pytest
 
+from tests.support.building import build_ends, build_jobs
 from tests.support.rig import Rig
+from tests.support.world import FakeCrashPoints, FakeTrust, Killed
 from upgrader.api.resources import DRIVER_IMAGES
 from upgrader.api.v1alpha1 import DriverImage
+from upgrader.core.build_results import BuildResult, CellState
+from upgrader.core.driver_builds import CheckName, Failure, FailureClass, Identity, Verdict
+from upgrader.core.image_names import image_name, packages_name
+from upgrader.core.image_walk import FIRST_RETRY_SECONDS, LOOK_SECONDS
 from upgrader.core.phases import DriverImagePhase, row
 from upgrader.reconcile import images
+from upgrader.stack.settings import BuildSettings
 
 REFERENCE = "registry/sim-driver:1"
+REPOSITORY = "registry/drivers"
+IDENTITY = Identity(vendor="sim", recipe="fakebridge", driver="1", kernel="6.1.0-50-amd64", os="bookworm")
+NAMED = image_name(REPOSITORY, IDENTITY)
+BUILDS = BuildSettings(repository=REPOSITORY, builder_image="registry/builder@sha256:" + "d" * 64, at_once=1)
 D = DriverImagePhase
+
+
+def brought(rig: Rig) -> None:
+    spec = {"vendor": "sim", "version": "1", "kernel": "6.1", "image": REFERENCE}
+    rig.cluster.store.put(DRIVER_IMAGES, {"metadata": {"name": "one"}, "spec": spec})
+
+
+def wanted(rig: Rig, name: str = "one", kernel: str = IDENTITY.kernel) -> None:
+    spec = {"vendor": "sim", "recipe": "fakebridge", "version": "1", "kernel": kernel, "os": "bookworm"}
+    rig.cluster.store.put(DRIVER_IMAGES, {"metadata": {"name": name}, "spec": spec})
 
 
 @pytest.fixture
 def rig() -> Rig:
     made = Rig()
-    spec = {"vendor": "sim", "version": "1", "kernel": "6.1", "image": REFERENCE}
-    made.cluster.store.put(DRIVER_IMAGES, {"metadata": {"name": "one"}, "spec": spec})
+    made.builds = BUILDS
+    made.registry.push(packages_name(REPOSITORY, IDENTITY), "ee")
     return made
 
 
-async def look(rig: Rig) -> tuple[D, str]:
+def image(rig: Rig, name: str = "one") -> DriverImage:
+    return next(one for one in rig.all(DRIVER_IMAGES, DriverImage) if one.metadata.name == name)
+
+
+async def look(rig: Rig, name: str = "one") -> tuple[D, str]:
     """One step; where the image is afterwards, and why."""
-    (before,) = rig.all(DRIVER_IMAGES, DriverImage)
-    await images.step(rig.context, "one")
-    (after,) = rig.all(DRIVER_IMAGES, DriverImage)
+    before = image(rig, name)
+    await images.step(rig.context, name)
+    after = image(rig, name)
     assert after.status.phase is before.status.phase or after.status.phase in row(before.status.phase).to
     return after.status.phase, after.status.message
 
 
-async def test_it_is_pinned_once_it_is_there(rig: Rig) -> None:
+async def test_a_brought_image_is_pinned_once_it_is_there(rig: Rig) -> None:
+    brought(rig)
     assert (await look(rig))[0] is D.RETRYING
     pinned = rig.registry.push(REFERENCE, "ab")
-    assert await look(rig) == (D.READY, "pinned by its digest")
+    assert (await look(rig))[0] is D.RETRYING
+    rig.cluster.clock.advance(LOOK_SECONDS)
+    assert (await look(rig))[0] is D.VERIFYING
+    said = "pinned by its digest; not verified, as no key is set (UPGRADER_IMAGE_KEY)"
+    assert await look(rig) == (D.READY, said)
     rig.registry.push(REFERENCE, "cd")
     await look(rig)
-    (image,) = rig.all(DRIVER_IMAGES, DriverImage)
-    assert image.status.digest == pinned
+    assert image(rig).status.digest == pinned
     assert await images.step(rig.context, "one") is None
 
 
 async def test_only_a_registry_that_says_no_makes_it_unusable_and_it_can_still_come(rig: Rig) -> None:
-    seconds = row(D.RETRYING).seconds or 0
+    brought(rig)
     rig.registry.reachable = False
-    rig.cluster.clock.advance(seconds + 1)
+    rig.cluster.clock.advance((row(D.RETRYING).seconds or 0) + 1)
     assert (await look(rig))[0] is D.RETRYING
     rig.registry.reachable = True
+    rig.cluster.clock.advance(LOOK_SECONDS)
     said = f"{REFERENCE} is not in its registry; push it or correct spec.image"
     assert await look(rig) == (D.UNUSABLE, said)
     rig.registry.reachable = False
-    phase, message = await look(rig)
-    assert (phase, message.startswith("the registry did not answer")) == (D.UNUSABLE, True)
+    assert await look(rig) == (D.UNUSABLE, said)
     rig.registry.reachable = True
     rig.registry.push(REFERENCE, "ab")
-    assert (await look(rig))[0] is D.READY
+    assert (await look(rig))[0] is D.VERIFYING
+
+
+async def test_an_image_that_nobody_has_is_built_by_one_job_and_verified(rig: Rig) -> None:
+    wanted(rig)
+    rig.trust = FakeTrust()
+    assert await look(rig) == (D.BUILDING, "build 1 begins")
+    assert build_jobs(rig) == []  # intent first
+    for _ in range(3):
+        await look(rig)
+    assert len(build_jobs(rig)) == 1
+    pinned = rig.registry.push(NAMED, "ab")
+    result = BuildResult(identity=IDENTITY, state=CellState.GREEN, build_key="c" * 64, digest=pinned)
+    build_ends(rig, result)
+    assert await look(rig) == (D.VERIFYING, "built and pushed, to be verified")
+    assert await look(rig) == (D.READY, "verified and pinned by its digest")
+    status = image(rig).status
+    assert (status.digest, status.build_key, len(status.key or "")) == (pinned, "c" * 64, 16)
+    assert [(one.check, one.passed) for one in status.checks] == [(CheckName.IMAGE_SIGNATURE, True)]
+    assert rig.trust.asked == [(pinned, IDENTITY)]
+
+
+async def test_an_image_that_is_there_already_is_not_built(rig: Rig) -> None:
+    wanted(rig)
+    rig.registry.push(NAMED, "ab")
+    assert [(await look(rig))[0] for _ in range(2)] == [D.VERIFYING, D.READY]
+    assert build_jobs(rig) == []
+
+
+async def test_a_silent_registry_builds_nothing(rig: Rig) -> None:
+    wanted(rig)
+    rig.registry.reachable = False
+    assert await look(rig) == (D.RETRYING, f"the registry did not answer: no answer about {NAMED}")
+    assert build_jobs(rig) == []
+
+
+async def test_builds_wait_for_one_another(rig: Rig) -> None:
+    wanted(rig)
+    other = msgspec.structs.replace(IDENTITY, kernel="6.1.0-47-amd64")
+    wanted(rig, "two", other.kernel)
+    rig.registry.push(packages_name(REPOSITORY, other), "ef")
+    assert (await look(rig))[0] is D.BUILDING
+    assert await look(rig, "two") == (D.PENDING, "waits until another build has ended")
+
+
+async def test_what_does_not_compile_stays_so_until_its_packages_change(rig: Rig) -> None:
+    wanted(rig)
+    await look(rig)
+    await look(rig)
+    failure = Failure(kind=FailureClass.COMPILE, first_error="too few arguments", symbol="pci_resize_resource")
+    build_ends(rig, BuildResult(identity=IDENTITY, state=CellState.RED, failure=failure), code=1)
+    assert await look(rig) == (D.UNBUILDABLE, "compile: too few arguments")
+    found = image(rig).status.failure
+    assert found is not None
+    assert (found.sort, found.first_error, found.symbol) == (
+        FailureClass.COMPILE,
+        "too few arguments",
+        "pci_resize_resource",
+    )
+    rig.cluster.clock.advance(86400)
+    assert (await look(rig))[0] is D.UNBUILDABLE
+    rig.registry.push(packages_name(REPOSITORY, IDENTITY), "ff")
+    assert await look(rig) == (D.BUILDING, "build 2 begins")
+
+
+async def test_a_builder_that_died_is_tried_again_later_and_longer(rig: Rig) -> None:
+    wanted(rig)
+    await look(rig)
+    await look(rig)
+    build_ends(rig, None, code=137)
+    phase, message = await look(rig)
+    assert (phase, message) == (
+        D.RETRYING,
+        f"the build Job ended without a result: exit code 137: ; built again in {FIRST_RETRY_SECONDS} s",
+    )
+    rig.cluster.clock.advance(FIRST_RETRY_SECONDS)
+    assert await look(rig) == (D.BUILDING, "build 2 begins")
+    await look(rig)
+    assert len({job["metadata"]["name"] for job in build_jobs(rig)}) == 2
+
+
+async def test_a_build_that_does_not_end_is_ended(rig: Rig) -> None:
+    wanted(rig)
+    await look(rig)
+    await look(rig)
+    rig.cluster.clock.advance(row(D.BUILDING).seconds or 0)
+    assert (await look(rig))[0] is D.RETRYING
+    assert build_jobs(rig) == []
+
+
+async def test_an_image_that_is_not_what_it_should_be_is_never_ready(rig: Rig) -> None:
+    wanted(rig)
+    rig.trust = FakeTrust()
+    pinned = rig.registry.push(NAMED, "ab")
+    bad = Verdict(check=CheckName.PROVENANCE, passed=False, reason="the input linux-headers is missing")
+    rig.trust.verdicts[pinned] = (bad,)
+    await look(rig)
+    said = "the image is not what was asked for: provenance: the input linux-headers is missing"
+    assert await look(rig) == (D.UNUSABLE, said)
+    assert (image(rig).status.digest, image(rig).status.key) == (None, None)
+    assert await look(rig) == (D.UNUSABLE, said)
+    rig.registry.push(NAMED, "cd")
+    assert [(await look(rig))[0] for _ in range(2)] == [D.VERIFYING, D.READY]
+
+
+@pytest.mark.parametrize("stage", ["after-act", "after-record", "after-intent"])
+@pytest.mark.parametrize("phase", ["Pending", "Building", "Verifying"])
+async def test_a_controller_killed_anywhere_builds_once(rig: Rig, phase: str, stage: str) -> None:
+    wanted(rig)
+    rig.crash = FakeCrashPoints(("DriverImage", phase, stage))
+    built = False
+    for _ in range(12):
+        try:
+            await images.step(rig.context, "one")
+        except Killed:
+            rig.restart()
+        if build_jobs(rig) and not built:
+            built = True
+            pinned = rig.registry.push(NAMED, "ab")
+            build_ends(rig, BuildResult(identity=IDENTITY, state=CellState.GREEN, build_key="c" * 64, digest=pinned))
+    assert image(rig).status.phase is D.READY
+    assert len(build_jobs(rig)) == 1

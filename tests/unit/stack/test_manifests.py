@@ -12,6 +12,10 @@ from tests.support.golden import assert_golden
 from tests.support.repository import ROOT
 from tests.support.visits import UID, state, upgrade
 from upgrader.api import names
+from upgrader.api.kubernetes import ObjectMeta
+from upgrader.api.v1alpha1 import DriverImage
+from upgrader.api.v1alpha1.driver_image import DriverImageSpec, DriverImageStatus
+from upgrader.core.driver_builds import Identity
 from upgrader.core.fleet import ImageFacts
 from upgrader.core.orders import (
     ORDER_VARIABLE,
@@ -21,10 +25,11 @@ from upgrader.core.orders import (
     ValidateOrder,
     VisitOrder,
 )
-from upgrader.core.phases import NodePhase, row
+from upgrader.core.phases import DriverImagePhase, NodePhase, row
 from upgrader.node.outcome import EXIT_CODES
 from upgrader.stack import errand_pods, manifests
-from upgrader.stack.settings import StackSettings
+from upgrader.stack.build_jobs import build_job
+from upgrader.stack.settings import BuildSettings, StackSettings
 
 GOLDEN = ROOT / "tests" / "unit" / "stack" / "golden"
 
@@ -41,11 +46,44 @@ PLUGIN = "registry.example/plugin@sha256:" + "b" * 64
 FRESH = {"kubeletVersion": "1.34.4"}
 SAME_KUBELET = state("570.10", "1.34.4", "b")
 
+IDENTITY = Identity(
+    vendor="nvidia",
+    recipe="nvidia-open",
+    driver="550.163.01",
+    flavour="open",
+    kernel="6.12.94+deb13-amd64",
+    os="trixie",
+)
+DRIVER_IMAGE = DriverImage(
+    metadata=ObjectMeta(name="open-550", uid="0f" * 16),
+    spec=DriverImageSpec(
+        vendor="nvidia",
+        recipe="nvidia-open",
+        version="550.163.01",
+        flavour="open",
+        kernel="6.12.94+deb13-amd64",
+        os="trixie",
+    ),
+    status=DriverImageStatus(phase=DriverImagePhase.BUILDING, attempts=1),
+)
+BUILDS = BuildSettings(
+    repository="registry.example/drivers", builder_image="registry.example/builder@sha256:" + "d" * 64
+)
+SIGNED_BUILDS = msgspec.structs.replace(
+    BUILDS,
+    signing="signing",
+    push_auth="push",
+    insecure_registries=("registry.example",),
+    node_selector=(("role", "build"),),
+)
+
 RENDERED = {
     "driver-daemonset": lambda: manifests.driver_daemonset("pool-a", IMAGE, SETTINGS),
     "plugin-daemonset": lambda: manifests.plugin_daemonset("pool-a", "b" * 16, PLUGIN, "nvidia.com/gpu", SETTINGS),
     "prepare-pod": lambda: manifests.prepare_pod(upgrade(), SETTINGS),
     "prepare-pod-of-a-new-node": lambda: manifests.prepare_pod(upgrade(source=FRESH, target=SAME_KUBELET), SETTINGS),
+    "build-job": lambda: build_job(DRIVER_IMAGE, IDENTITY, BUILDS),
+    "build-job-signed": lambda: build_job(DRIVER_IMAGE, IDENTITY, SIGNED_BUILDS),
     "visit-job": lambda: manifests.visit_job(upgrade(), reverting=False, settings=SETTINGS),
     "visit-job-back": lambda: manifests.visit_job(upgrade(), reverting=True, settings=SETTINGS),
     "validation-pod": lambda: manifests.validation_pod(upgrade(), reverting=False, boot_id="boot-7", settings=SETTINGS),
@@ -217,7 +255,7 @@ def test_both_ways_of_one_visit_and_visits_of_one_node_have_names_of_their_own()
     assert len(found) == 4
 
 
-@pytest.mark.parametrize("name", [name for name in RENDERED if "daemonset" not in name])
+@pytest.mark.parametrize("name", [name for name in RENDERED if "daemonset" not in name and "build" not in name])
 def test_what_a_visit_made_is_found_again(name):
     manifest = RENDERED[name]()
     template = manifest["spec"].get("template", manifest)

@@ -34,8 +34,5 @@ async def test_without_an_image_there_is_no_controller():
         await made("")
 
 
-async def test_nodes_are_listed_once():
-    cluster = FakeCluster()
-    nodes = await compose.look(cluster)
-    assert dict(nodes.snapshot()) == {}
+def test_a_command_has_no_cache_of_nodes():
     assert compose.NoLook().snapshot() is None

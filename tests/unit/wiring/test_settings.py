@@ -17,6 +17,15 @@ def test_every_variable():
     values = {
         "UPGRADER_NAMESPACE": "elsewhere",
         "UPGRADER_NODE_IMAGE": "registry.example/upgrader:1",
+        "UPGRADER_IMAGE_REPOSITORY": "registry:80/drivers",
+        "UPGRADER_BUILDER_IMAGE": "registry.example/upgrader-builder:1",
+        "UPGRADER_BUILD_AT_ONCE": "3",
+        "UPGRADER_BUILD_CPU": "500m",
+        "UPGRADER_BUILD_MEMORY": "1.5Gi",
+        "UPGRADER_BUILD_NODES": "role=build, disk=fast",
+        "UPGRADER_SIGNING_SECRET": "signing",
+        "UPGRADER_REGISTRY_SECRET": "push",
+        "UPGRADER_IMAGE_KEY": "/keys/cosign.pub",
         "UPGRADER_INSECURE_REGISTRIES": "10.0.0.1:5000, registry:80",
         "UPGRADER_ACTIVE_SECONDS": "0.2",
         "UPGRADER_IDLE_SECONDS": "2",
@@ -32,6 +41,15 @@ def test_every_variable():
     assert read(values) == Settings(
         namespace="elsewhere",
         node_image="registry.example/upgrader:1",
+        image_repository="registry:80/drivers",
+        builder_image="registry.example/upgrader-builder:1",
+        build_at_once=3,
+        build_cpu="500m",
+        build_memory="1.5Gi",
+        build_nodes=(("role", "build"), ("disk", "fast")),
+        signing="signing",
+        push_auth="push",
+        image_key="/keys/cosign.pub",
         insecure_registries=("10.0.0.1:5000", "registry:80"),
         active_seconds=0.2,
         idle_seconds=2.0,
@@ -52,6 +70,12 @@ def test_every_variable():
         ("NAMESPACE", "Not A Name"),
         ("NODE_IMAGE", "two words"),
         ("INSECURE_REGISTRIES", "http://registry"),
+        ("IMAGE_REPOSITORY", "registry"),
+        ("IMAGE_REPOSITORY", "registry/Drivers:1"),
+        ("BUILD_AT_ONCE", "0"),
+        ("BUILD_CPU", "all"),
+        ("BUILD_NODES", "gpu"),
+        ("SIGNING_SECRET", "A Secret"),
         ("ACTIVE_SECONDS", "0"),
         ("IDLE_SECONDS", "soon"),
         ("LEASE_SECONDS", "5"),
@@ -66,6 +90,12 @@ def test_a_fault_names_the_variable(variable, text):
     with pytest.raises(ConfigurationError) as caught:
         read({f"UPGRADER_{variable}": text})
     assert f"UPGRADER_{variable}={text}: " in caught.value.details
+
+
+def test_a_builder_needs_a_place_for_its_images():
+    with pytest.raises(ConfigurationError) as caught:
+        read({"UPGRADER_BUILDER_IMAGE": "registry/builder:1"})
+    assert caught.value.details == "UPGRADER_BUILDER_IMAGE is set: UPGRADER_IMAGE_REPOSITORY must say where images go"
 
 
 def test_all_faults_are_told_at_once():

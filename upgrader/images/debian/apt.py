@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec import Struct
@@ -45,15 +46,17 @@ class Apt:
     def __init__(
         self, folder: Path, archives: Archives, suites: Sequence[str], components: Sequence[str], *, arch: str = "amd64"
     ) -> None:
-        facts = [sorted(archives.bases.items()), suites, components, arch]  # apt deletes the lists of other sources
+        # a folder of its own for each, as apt deletes the lists of other sources
+        facts = [sorted(archives.bases.items()), str(archives.keyring), suites, components, arch]
         self.folder = folder.absolute() / digits(facts, 16)
         self.archives = archives
         self.suites = tuple(dict.fromkeys(names.suite(one) for one in suites))
         self.components = tuple(dict.fromkeys(names.component(one) for one in components))
         self.arch = names.arch(arch)
 
-    def update(self) -> None:
-        """Bring the lists up to date and have them verified; one process at a time.
+    @contextmanager
+    def updated(self) -> Iterator[None]:
+        """Bring the lists up to date and have them verified; inside nobody else changes them.
 
         Raises:
             UntrustedArchiveError: a suite is not signed by the keyring, expired, or not what was signed.
@@ -63,15 +66,21 @@ class Apt:
         with locked(self.folder / ".lock"):
             settings = prepare(self.folder, self.archives, self.arch)
             self._write_sources()
-            words = ["apt-get", f"--config-file={settings}", "--quiet", "--error-on=any", "update"]
+            words = ["apt-get", f"--config-file={settings}", "--quiet", "update"]
             try:
                 finished = run(words, timeout=UPDATE_SECONDS, env=ENGLISH, check=False)
             except ProgramTimeoutError as error:
                 raise complaints.too_slow(error) from error
             complaints.judge_update(finished, self.suites)
+            yield
+
+    def update(self) -> None:
+        """As `updated`, for one who knows that nobody else is at it."""
+        with self.updated():
+            return
 
     def indices(self) -> Iterator[Index]:
-        """The lists that the last `update` has verified. An empty one is not kept by apt."""
+        """The lists that were verified, inside `updated`. An empty one is not kept by apt."""
         for path in sorted((self.folder / "state/lists").iterdir()):
             found = _LIST.fullmatch(path.name)
             if found and found["suite"] in self.suites and found["component"] in self.components:

@@ -18,7 +18,8 @@ from upgrader.images.debian.errors import (
 from upgrader.process import Finished, ProgramTimeoutError
 
 _FULL = os.strerror(errno.ENOSPC)
-_GONE = re.compile(r"404 |File not found")
+_GONE = re.compile(r"\s(404|410)\s|File not found")
+_SOME = "an archive"
 _NO_COMPONENT = re.compile(r"doesn't have the component '([^']*)'")
 _RECEIVED = re.compile(r"Hashes of received file:.*?SHA256:([0-9a-f]{64})", re.DOTALL)
 _WANTED = re.compile(r"Hashes of expected file:.*?SHA256:([0-9a-f]{64})", re.DOTALL)
@@ -51,18 +52,18 @@ def judge_update(finished: Finished, suites: Sequence[str]) -> None:
         return
     if _FULL in said:
         raise DiskFullError("apt's own folder", "package lists")
-    named = ", ".join(suite for suite in suites if re.search(rf"[ /]{re.escape(suite)}[ /]", said)) or "an archive"
+    lines = _without_echoes(said.splitlines(), suites)
     for pattern, why in _DISTRUST:
-        if re.search(pattern, said):
+        if matching := [line for line in lines if re.search(pattern, line)]:
             raise UntrustedArchiveError(
-                f"{named} {why}; nothing of it was read",
+                f"{_named(suites, matching) or _named(suites, complained) or _SOME} {why}; nothing of it was read",
                 details=_whole(complained),
                 resolution="A mirror in the middle of an update heals; new keys come with debian-archive-keyring.",
             )
-    if "does not have a Release file" in said:
-        raise ConfigurationError(f"the archive has no suite {named}", details=_whole(complained))
+    if absent := [line for line in complained if "does not have a Release file" in line]:
+        raise ConfigurationError(f"the archive has no suite {_named(suites, absent)}", details=_whole(complained))
     raise UnreachableArchiveError(
-        f"{named} cannot be read",
+        f"{_named(suites, complained) or _SOME} cannot be read",
         details=_whole(complained),
         resolution="It is asked again; nothing is decided without it.",
     )
@@ -95,6 +96,25 @@ def judge_download(finished: Finished, name: str, target: Path) -> None:
 def too_slow(error: ProgramTimeoutError) -> ArchiveError:
     """An archive that took too long."""
     return UnreachableArchiveError("the archive took too long", details=str(error), resolution="It is asked again.")
+
+
+def _without_echoes(lines: Sequence[str], suites: Sequence[str]) -> list[str]:
+    """Without apt's calling a suite unsigned whose signed index it just failed to fetch (503, proxy, time-out)."""
+    failed = [line for line in lines if line.startswith("E: Failed to fetch") and not _distrusts(line)]
+    unread = _named(suites, failed).split(", ")
+    return [line for line in lines if "is not signed" not in line or _named(suites, [line]) not in unread]
+
+
+def _distrusts(line: str) -> bool:
+    return any(re.search(pattern, line) for pattern, _why in _DISTRUST)
+
+
+def _named(suites: Sequence[str], lines: Sequence[str]) -> str:
+    """The suites that these lines are about."""
+    marks = [
+        (suite, re.compile(rf"/dists/{re.escape(suite)}/|\s{re.escape(suite)} (?:In)?Release")) for suite in suites
+    ]
+    return ", ".join(suite for suite, mark in marks if any(mark.search(line) for line in lines))
 
 
 def _whole(lines: Sequence[str]) -> str:

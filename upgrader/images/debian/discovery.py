@@ -37,6 +37,9 @@ def discover(
 ) -> Discovery:
     """What the archives have now: all kernels of the suites, and every version of `packages` (drivers, libraries).
 
+    One suite that cannot be read or trusted fails all of it: where one distribution must not hold up another, ask for
+    each on its own.
+
     Args:
         suites: bookworm, bookworm-security, ...; a kernel's parts are looked for in all that are named alike.
         components: main, contrib, non-free, ...
@@ -52,12 +55,12 @@ def discover(
     """
     apt = Apt(folder or cache_root() / "apt", source or archives(), suites, components, arch=arch)
     further = frozenset(names.package(one) for one in packages)
-    apt.update()
-    return read(apt, further)
+    with apt.updated():
+        return read(apt, further)
 
 
 def read(apt: Apt, further: Collection[str]) -> Discovery:
-    """What the lists say that `apt` has verified last."""
+    """What the lists of an `apt` say, inside its `updated`."""
     found: dict[tuple[str, str, str], Described] = {}
     for index in apt.indices():
         for fields in stanzas(index, _wanted(further)):

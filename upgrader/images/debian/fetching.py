@@ -42,4 +42,6 @@ class Fetcher:
             finished = run([*words, f"SHA256:{names.sha256(sha256)}"], timeout=self._seconds, env=ENGLISH, check=False)
         except ProgramTimeoutError as error:
             raise complaints.too_slow(error) from error
+        finally:
+            target.with_name(f"{target.name}.FAILED").unlink(missing_ok=True)  # apt's copy of what had another digest
         complaints.judge_download(finished, path.rpartition("/")[2], target)

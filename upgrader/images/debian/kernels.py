@@ -21,7 +21,7 @@ PARTS = (
 """How the names of packages begin that kernels are made of."""
 
 _HEADERS, _IMAGE = PARTS[:2]
-_FLAVOURS = r"(?:cloud-|rt-)?{arch}"
+_FLAVOUR = r"(?:cloud-|rt-)?"
 _COMPILER = re.compile(r"(gcc-[0-9]+)(?:-for-host)?")
 _DEPENDENCY = re.compile(
     r"(?P<name>[a-z0-9][a-z0-9+.-]+)(?::[a-z]+)?(?:\s*\((?P<operator><<|<=|=|>=|>>)\s*(?P<version>[^)\s]+)\))?"
@@ -70,14 +70,17 @@ def kernels(described: Iterable[Described], arch: str) -> tuple[tuple[Kernel, ..
     for os, offered in by_os.items():
         for release in _releases(offered, arch):
             found = _Search(offered).kernel(release, os, arch)
-            (whole if isinstance(found, Kernel) else lacking).append(found)  # type: ignore[arg-type]
+            if isinstance(found, Kernel):
+                whole.append(found)
+            else:
+                lacking.append(found)
     return tuple(sorted(whole)), tuple(sorted(lacking))
 
 
 def _releases(offered: dict[str, list[Described]], arch: str) -> Iterator[str]:
     """Every release that has headers or an image; linux-headers-amd64 and linux-headers-6.12-amd64 only point."""
-    flavour = re.escape(arch)
-    pattern = re.compile(rf"(?:{_HEADERS}|{_IMAGE})([0-9]+\.[0-9]+[.-][0-9][a-z0-9+.-]*?-(?:cloud-|rt-)?{flavour})")
+    number = r"[0-9]+\.[0-9]+[.-][0-9][a-z0-9+.-]*?"
+    pattern = re.compile(rf"(?:{_HEADERS}|{_IMAGE})({number}-{_FLAVOUR}{re.escape(arch)})")
     found = (pattern.fullmatch(name) for name in offered)
     return iter(sorted({one[1] for one in found if one}))
 
@@ -96,7 +99,7 @@ class _Search:
         if headers is None or not compiler or not image or self._missing:
             missing = self._missing or ["a compiler that it names"]
             return Incomplete(release=release, os=os, missing=tuple(dict.fromkeys(missing)))
-        flavour = re.search(rf"(?:cloud-|rt-)?{re.escape(arch)}$", release)
+        flavour = re.search(rf"{_FLAVOUR}{re.escape(arch)}$", release)
         return Kernel(
             release=names.release(release),
             os=os,
@@ -125,12 +128,12 @@ class _Search:
     def _image(self, release: str, headers: Described | None) -> tuple[Package, ...]:
         """The kernel of the headers' very version; the signed one before the unsigned."""
         exact = ("=", headers.package.version) if headers else ("", "")
-        for suffix in ("", "-unsigned"):
-            wanted = Dependency(name=_IMAGE + release + suffix, operator=exact[0], version=exact[1])
-            image = self._best(wanted, newest=True, must=suffix != "")
-            if image is not None:
+        for name in (_IMAGE + release, f"{_IMAGE}{release}-unsigned"):
+            wanted = Dependency(name=name, operator=exact[0], version=exact[1])
+            if (image := self._best(wanted, newest=True, must=False)) is not None:
                 parts = [self._best(one) for one in image.depends if one.name.startswith(PARTS) and release in one.name]
                 return (image.package, *(one.package for one in parts if one))
+        self._missing.append(_IMAGE + release)
         return ()
 
     def _best(self, wanted: Dependency, *, newest: bool = False, must: bool = True) -> Described | None:

@@ -46,9 +46,6 @@ Acquire::PDiffs "false";
 Acquire::GzipIndexes "true";
 Acquire::IndexTargets::deb::Packages::KeepCompressedAs "xz";
 Acquire::Languages "none";
-Acquire::Retries "3";
-Acquire::http::Timeout "30";
-Acquire::https::Timeout "30";
 pkgCacheFile::Generate "false";
 """
 

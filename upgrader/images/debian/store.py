@@ -124,11 +124,7 @@ class PackageStore:
             original = beside.readlink()
             beside.unlink()
             shutil.copyfile(original, beside)
-        try:
-            self._enter(package, beside, target)
-        except HashMismatchError:
-            beside.unlink(missing_ok=True)
-            raise
+        self._enter(package, beside, target)
 
     def _partial(self, package: Package) -> Path:
         place = self.folder / "partial" / package.sha256
@@ -138,6 +134,7 @@ class PackageStore:
     def _enter(self, package: Package, beside: Path, target: Path) -> None:
         got = _digest(beside)
         if got != package.sha256:
+            beside.unlink()
             raise HashMismatchError(str(package), wanted=package.sha256, got=got)
         beside.chmod(0o444)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -89,7 +89,7 @@ class Kernel(Struct, frozen=True, kw_only=True, order=True):
     @property
     def packages(self) -> tuple[Package, ...]:
         """All of it, for the store."""
-        return (*self.headers, *self.image)
+        return tuple(dict.fromkeys((*self.headers, *self.image)))
 
 
 class Incomplete(Struct, frozen=True, kw_only=True, order=True):
@@ -141,9 +141,10 @@ class Discovery(Struct, frozen=True, kw_only=True):
         return tuple(sorted(found, key=versions.sort_key))
 
     def driver_source(self, wanted: tuple[str, ...], driver: str, os: str = "") -> tuple[Package, ...]:
-        """One package per name of `wanted` whose upstream version is `driver`: the newest revision.
+        """One package per name of `wanted` in the version `driver`: an upstream version (550.163.01) or a whole one.
 
-        Those of the distribution `os` are taken before those of another.
+        Of several revisions those of the distribution `os` come first, then those that are no backport, then the
+        newest.
 
         Raises:
             MissingPackageError: one of them is not in that version; the versions that it has are named.
@@ -152,11 +153,13 @@ class Discovery(Struct, frozen=True, kw_only=True):
         return tuple(self._of_driver(names.package(name), driver, os) for name in wanted)
 
     def _of_driver(self, name: str, driver: str, os: str) -> Package:
-        found = [one for one in self.packages if one.name == name and versions.upstream(one.version) == driver]
+        found = [
+            one for one in self.packages if one.name == name and driver in {one.version, versions.upstream(one.version)}
+        ]
         if not found:
             others = ", ".join(self.drivers(name)) or "none at all"
             raise MissingPackageError(f"no archive has {name} {driver}", name=name, details=f"versions there: {others}")
-        return max(found, key=lambda one: (_belongs(one, os), versions.sort_key(one.version)))
+        return max(found, key=lambda one: _preference(one, os))
 
     def save(self, path: Path) -> None:
         """Write it as JSON; a reader sees the old file or the new one."""
@@ -179,8 +182,10 @@ class Discovery(Struct, frozen=True, kw_only=True):
             ) from error
 
 
-def _belongs(package: Package, os: str) -> bool:
-    return any(code_name(suite) == os for suite in package.suites)
+def _preference(package: Package, os: str) -> tuple[bool, bool, object]:
+    ours = any(code_name(suite) == os for suite in package.suites)
+    backport = all(suite.endswith("-backports") for suite in package.suites)
+    return ours, not backport, versions.sort_key(package.version)
 
 
 def code_name(suite: str) -> str:

@@ -4,7 +4,6 @@ import re
 
 _PARTS = re.compile(r"([^0-9]*)([0-9]*)")
 _END = 0
-_NOTHING = (_END, 0)
 _OPERATORS = {"<<": (-1,), "<=": (-1, 0), "=": (0,), ">=": (0, 1), ">>": (1,)}
 
 Order = tuple[tuple[int, ...], ...]
@@ -34,13 +33,12 @@ def satisfies(version: str, operator: str, wanted: str) -> bool:
 
 
 def _order(text: str) -> Order:
-    """Parts without digits and numbers in turn; a tilde sorts before the end, then come letters, then the rest."""
-    parts: list[tuple[int, ...]] = [
-        (*(_letter(one) for one in letters), _END, int(number or 0)) for letters, number in _PARTS.findall(text)
-    ]
-    while parts and parts[-1] == _NOTHING:
-        parts.pop()
-    return (*parts, _NOTHING)
+    """Parts without digits and numbers in turn, up to an empty one of both that stands for the end.
+
+    A tilde sorts before the end, then come letters, then the rest. Nothing at all is the same as 0.
+    """
+    found = _PARTS.findall(text or "0")
+    return tuple((*(_letter(one) for one in letters), _END, int(number or 0)) for letters, number in found)
 
 
 def _letter(letter: str) -> int:

@@ -29,5 +29,5 @@ def found(tmp_path_factory, key):
     repository.publish_frozen()
     components = ("main", "contrib", "non-free", "non-free-firmware")
     apt = Apt(tmp_path_factory.mktemp("apt"), repository.archives, tuple(frozen()), components)
-    apt.update()
-    return read(apt, {"nvidia-kernel-dkms", "nvidia-open-kernel-dkms", "libnvidia-ml1", "firmware-nvidia-gsp"})
+    with apt.updated():
+        return read(apt, {"nvidia-kernel-dkms", "nvidia-open-kernel-dkms", "libnvidia-ml1", "firmware-nvidia-gsp"})

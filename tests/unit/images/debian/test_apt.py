@@ -2,8 +2,10 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from tests.support.apt_repository import DAY, throw_away_key
+from tests.support.file_server import serving
 from upgrader.core.driver_builds import FailureClass
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.apt import Apt, Index
@@ -18,6 +20,14 @@ def apt(tmp_path, repository):
     return Apt(tmp_path / "apt", repository.archives, ("trixie",), ("main",))
 
 
+@pytest.fixture
+def no_retries(tmp_path, monkeypatch):
+    """A setting of the machine that stays."""
+    settings = tmp_path / "machine.conf"
+    settings.write_text('Acquire::Retries "0";')
+    monkeypatch.setenv("APT_CONFIG", str(settings))
+
+
 def refusal(apt):
     with pytest.raises(UntrustedArchiveError) as refused:
         apt.update()
@@ -27,11 +37,11 @@ def refusal(apt):
 
 def test_signed_lists_are_there_to_be_read(apt, repository):
     repository.publish("trixie", LISTS)
-    apt.update()
-    (index,) = apt.indices()
-    assert index == Index(suite="trixie", component="main", path=index.path)
-    assert list(stanzas(index, lambda name: name == "other")) == [{"Package": "other", "Version": "2"}]
-    assert set(apt.signed()) == {"trixie"}
+    with apt.updated():
+        (index,) = apt.indices()
+        assert index == Index(suite="trixie", component="main", path=index.path)
+        assert list(stanzas(index, lambda name: name == "other")) == [{"Package": "other", "Version": "2"}]
+        assert set(apt.signed()) == {"trixie"}
 
 
 def test_both_archives_are_asked_for_their_suites(tmp_path, repository):
@@ -54,13 +64,18 @@ def test_a_key_that_has_expired_is_refused(tmp_path, repository):
         assert "trixie is not signed" in refusal(Apt(tmp_path / "apt", trusting, ("trixie",), ("main",))).brief
 
 
-def test_without_a_signature_it_is_refused(apt, repository):
+@pytest.mark.parametrize("scheme", ["file", "http"])
+def test_without_a_signature_it_is_refused(tmp_path, repository, scheme):
     repository.publish("trixie", LISTS)
     signed = repository.suite("trixie") / "InRelease"
     plain = signed.read_text().split("\n\n", 1)[1].split("-----BEGIN PGP SIGNATURE")[0]
     signed.unlink()
     signed.with_name("Release").write_text(plain)
-    assert refusal(apt).brief == "trixie is not signed by a key of the keyring; nothing of it was read"
+    with serving(repository.folder) as address:
+        bases = repository.archives.bases if scheme == "file" else {"debian": f"{address}/debian/"}
+        asked = msgspec.structs.replace(repository.archives, bases=bases)
+        refused = refusal(Apt(tmp_path / "apt", asked, ("trixie",), ("main",)))
+    assert refused.brief == "trixie is not signed by a key of the keyring; nothing of it was read"
 
 
 def test_a_changed_release_file_is_refused(apt, repository):
@@ -117,16 +132,45 @@ def test_a_suite_that_is_not_there_is_a_wrong_setting(apt, repository):
         apt.update()
 
 
+@pytest.mark.parametrize(
+    ("status", "error", "says"),
+    [
+        (404, ConfigurationError, "the archive has no suite trixie"),
+        (403, UnreachableArchiveError, "trixie cannot be read"),
+        (503, UnreachableArchiveError, "trixie cannot be read"),
+    ],
+)
+def test_only_what_the_archive_says_itself_is_absence(tmp_path, repository, no_retries, status, error, says):
+    async def answer(_request):
+        return web.Response(status=status)
+
+    with serving(repository.folder, answer=answer) as address:
+        bases = {"debian": f"{address}/debian/"}
+        apt = Apt(tmp_path / "apt", msgspec.structs.replace(repository.archives, bases=bases), ("trixie",), ("main",))
+        with pytest.raises(error, match=says):
+            apt.update()
+
+
 def test_a_component_that_is_not_there_is_a_wrong_setting(tmp_path, repository):
     repository.publish("trixie", LISTS)
     with pytest.raises(ConfigurationError, match="no component 'non-free'"):
         Apt(tmp_path / "apt", repository.archives, ("trixie",), ("main", "non-free")).update()
 
 
-def test_an_archive_that_does_not_answer_is_doubt(tmp_path, repository):
+def test_an_archive_that_does_not_answer_is_doubt(tmp_path, repository, no_retries):
     silent = msgspec.structs.replace(repository.archives, bases={"debian": "http://127.0.0.1:9/debian/"})
     with pytest.raises(UnreachableArchiveError, match="trixie cannot be read"):
         Apt(tmp_path / "apt", silent, ("trixie",), ("main",)).update()
+
+
+def test_one_that_no_longer_answers_is_doubt_too(tmp_path, repository, no_retries):
+    repository.publish("trixie", LISTS)
+    with serving(repository.folder) as address:
+        bases = {"debian": f"{address}/debian/"}
+        apt = Apt(tmp_path / "apt", msgspec.structs.replace(repository.archives, bases=bases), ("trixie",), ("main",))
+        apt.update()
+    with pytest.raises(UnreachableArchiveError, match="trixie cannot be read"):
+        apt.update()
 
 
 def test_the_machines_exceptions_from_checking_do_not_hold_here(apt, repository, tmp_path, monkeypatch):

@@ -1,0 +1,41 @@
+"""What a build pod says last: whole where it fits, and never more than a kubelet reads."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upgrader.core.build_results import MESSAGE_BYTES, BuildResult, CellState, read_message, termination_message
+from upgrader.core.driver_builds import CheckName, Failure, FailureClass, Identity, Verdict
+
+IDENTITY = Identity(vendor="sim", recipe="fakebridge", driver="1", kernel="6.1.0-50-amd64", os="bookworm")
+TEXTS = st.text(max_size=6000)
+
+
+def red(first_error: str, symbol: str, reasons: list[str]) -> BuildResult:
+    """A failed build with as many checks as there are reasons."""
+    checks = tuple(
+        Verdict(check=CheckName.CRC, passed=number % 2 == 0, reason=reason, symbols=(symbol,) * 9)
+        for number, reason in enumerate(reasons)
+    )
+    failure = Failure(kind=FailureClass.CRC, first_error=first_error, symbol=symbol)
+    return BuildResult(identity=IDENTITY, state=CellState.RED, build_key="a" * 64, checks=checks, failure=failure)
+
+
+def test_what_fits_is_handed_on_whole():
+    result = red("disagrees about version", "module_layout", ["equal", "differs"])
+    assert read_message(termination_message(result).decode()) == result
+
+
+@given(TEXTS, TEXTS, st.lists(TEXTS, max_size=12))
+def test_it_is_never_longer_than_a_kubelet_reads_and_says_what_failed(error, symbol, reasons):
+    result = red(error, symbol, reasons)
+    said = termination_message(result)
+    assert len(said) <= MESSAGE_BYTES
+    read = read_message(said.decode())
+    assert read is not None
+    assert (read.identity, read.state, read.build_key) == (IDENTITY, CellState.RED, "a" * 64)
+    assert read.failure is not None
+    assert read.failure.kind is FailureClass.CRC
+
+
+def test_other_words_are_no_result():
+    assert [read_message(text) for text in ("", "panic: out of memory", "{}", '{"state": "green"}')] == [None] * 4

@@ -1,0 +1,71 @@
+import pytest
+
+from upgrader.core.errors import ConfigurationError
+from upgrader.images.debian.archives import FROZEN, KEYRING, MIRROR, Archives, archives
+
+
+@pytest.fixture
+def keyring(tmp_path):
+    (tmp_path / "keys.gpg").write_bytes(b"")
+    return tmp_path / "keys.gpg"
+
+
+@pytest.mark.parametrize(
+    ("mirror", "base"),
+    [
+        ("https://mirror.example.org/", "https://mirror.example.org/debian/"),
+        ("http://mirror.example.org/of/debian", "http://mirror.example.org/of/debian/debian/"),
+        ("file:/srv/mirror", "file:/srv/mirror/debian/"),
+        ("/srv/mirror/", "file:/srv/mirror/debian/"),
+    ],
+)
+def test_a_mirror_is_an_address_or_a_folder(keyring, mirror, base):
+    found = archives({MIRROR: mirror, KEYRING: str(keyring), FROZEN: "1"})
+    assert found.base("debian") == base
+    assert found.base("debian-security") == base.removesuffix("debian/") + "debian-security/"
+    assert (found.keyring, found.frozen) == (keyring, True)
+
+
+def test_a_suite_lies_in_one_archive(keyring):
+    found = archives({MIRROR: "/srv", KEYRING: str(keyring)})
+    suites = ("bookworm", "bookworm-backports", "bookworm-security", "sid")
+    assert [found.of(suite) for suite in suites] == ["debian", "debian", "debian-security", "debian"]
+    assert found.lines(("trixie", "trixie-security"), ("main", "contrib")) == [
+        f"deb [signed-by={keyring}] file:/srv/debian/ trixie main contrib",
+        f"deb [signed-by={keyring}] file:/srv/debian-security/ trixie-security main contrib",
+    ]
+
+
+@pytest.mark.parametrize("mirror", ["ftp://x", "https://a b", 'https://a"b', "https://a [trusted=yes]", "mirror"])
+def test_what_is_no_address_is_refused(keyring, mirror):
+    with pytest.raises(ConfigurationError, match="is no address of an archive"):
+        archives({MIRROR: mirror, KEYRING: str(keyring)})
+
+
+@pytest.mark.parametrize("suite", ["../x", "trixie main", "-x", "trixie]"])
+def test_a_suite_is_checked_before_it_stands_in_a_source(keyring, suite):
+    with pytest.raises(ConfigurationError, match="is not a suite"):
+        archives({MIRROR: "/srv", KEYRING: str(keyring)}).lines((suite,), ("main",))
+
+
+def test_without_the_keys_there_is_no_archive(tmp_path):
+    with pytest.raises(ConfigurationError, match="there is no keyring"):
+        archives({MIRROR: "/srv", KEYRING: str(tmp_path / "none")})
+
+
+def test_an_archive_that_the_machine_does_not_have(keyring):
+    with pytest.raises(ConfigurationError, match="knows of no archive debian-security"):
+        Archives(bases={"debian": "file:/srv/debian/"}, keyring=keyring).lines(("trixie-security",), ("main",))
+
+
+def test_the_machines_own_archives(keyring, tmp_path, monkeypatch):
+    """apt-get's answer as apt 2.6 and 3.0 give it, with an archive of somebody else between."""
+    said = "Other\\thttp://other.example.org/\\nDebian-Security\\thttp://m.example.org/s/\\nDebian\\thttp://m.example.org/d/\\n"
+    (tmp_path / "apt-get").write_text(f"#!/bin/sh\nprintf '{said}'\n")
+    (tmp_path / "apt-get").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    found = archives({KEYRING: str(keyring)})
+    assert found.bases == {"debian": "http://m.example.org/d/", "debian-security": "http://m.example.org/s/"}
+    (tmp_path / "apt-get").write_text("#!/bin/sh\n")
+    with pytest.raises(ConfigurationError, match="apt on this machine knows of no Debian archive"):
+        archives({KEYRING: str(keyring)})

@@ -1,0 +1,62 @@
+"""What a build says when it ends: to people, to machines, and as the termination message of a build pod."""
+
+from enum import StrEnum
+
+import msgspec
+from msgspec import Struct
+
+from upgrader.core.driver_builds import Failure, Identity, Verdict
+
+MESSAGE_BYTES = 4096
+"""A kubelet reads no more of a termination message."""
+
+_SHORT = 160
+
+
+class CellState(StrEnum):
+    """How a cell of the matrix ended: built, not buildable, or there already."""
+
+    GREEN = "green"
+    RED = "red"
+    UNCHANGED = "unchanged"
+
+
+class BuildResult(Struct, frozen=True, kw_only=True):
+    """One cell's end. `digest` is `sha256:...` or `name@sha256:...` of the image; empty where there is none."""
+
+    identity: Identity
+    state: CellState
+    build_key: str = ""
+    digest: str = ""
+    seconds: float = 0.0
+    checks: tuple[Verdict, ...] = ()
+    failure: Failure | None = None
+
+
+def termination_message(result: BuildResult) -> bytes:
+    """The result as JSON that a kubelet hands on whole: reasons are cut first, then checks that passed are left out."""
+    whole = msgspec.json.encode(result)
+    if len(whole) <= MESSAGE_BYTES:
+        return whole
+    checks = tuple(
+        msgspec.structs.replace(one, reason=_cut(one.reason), symbols=one.symbols[:3]) for one in result.checks
+    )
+    failure = result.failure
+    if failure is not None:
+        failure = msgspec.structs.replace(failure, first_error=_cut(failure.first_error), symbol=_cut(failure.symbol))
+    brief = msgspec.structs.replace(result, checks=checks, failure=failure)
+    if len(msgspec.json.encode(brief)) > MESSAGE_BYTES:
+        brief = msgspec.structs.replace(brief, checks=tuple(one for one in checks if not one.passed)[:3])
+    return msgspec.json.encode(brief)
+
+
+def read_message(text: str) -> BuildResult | None:
+    """The result in a termination message; None where there is none in it."""
+    try:
+        return msgspec.json.decode(text, type=BuildResult)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"

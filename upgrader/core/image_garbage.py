@@ -1,0 +1,100 @@
+"""Which driver images may be deleted: none that a node, a visit or a plan could still ask for. Pure.
+
+An image is kept while its kernel runs on any node, is about to run on one, or ran there before: that is what a node
+comes back with after a reboot, and what a rollback needs. All of a kernel's images are kept, whatever their driver.
+What nobody needs is marked first and deleted when it has been so for the whole grace period, so that one odd look at a
+cluster deletes nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class StoredImage(Struct, frozen=True, kw_only=True, order=True):
+    """An image in a store: the kernel that it is for, and its pinned name (`name@sha256:...`)."""
+
+    kernel: str
+    image: str
+
+    @property
+    def digest(self) -> str:
+        """`sha256:...`: the same bytes elsewhere are the same image."""
+        return self.image.rpartition("@")[2]
+
+
+class Uses(Struct, frozen=True, kw_only=True):
+    """What clusters show that is needed: kernels, and digests (`sha256:...`) that an object names.
+
+    `wanted` are kernels of the matrix: what an archive offers may be booted tomorrow.
+    """
+
+    running: frozenset[str] = frozenset()
+    pending: frozenset[str] = frozenset()
+    previous: frozenset[str] = frozenset()
+    wanted: frozenset[str] = frozenset()
+    named: frozenset[str] = frozenset()
+
+    def union(self, other: "Uses") -> "Uses":
+        """What either needs."""
+        return Uses(**{name: getattr(self, name) | getattr(other, name) for name in self.__struct_fields__})
+
+
+class Fate(StrEnum):
+    """What becomes of an image."""
+
+    KEPT = "kept"
+    MARKED = "marked"
+    DELETED = "deleted"
+
+
+class ImageFate(Struct, frozen=True, kw_only=True):
+    """An image, what becomes of it, and why. `unused_since` is set where nobody needs it."""
+
+    image: StoredImage
+    fate: Fate
+    reason: str
+    unused_since: datetime | None = None
+
+
+def sweep(
+    images: Sequence[StoredImage], uses: Uses, marks: Mapping[str, datetime], now: datetime, grace: timedelta
+) -> tuple[ImageFate, ...]:
+    """The fate of each image; `marks` says since when a digest has been unused, by earlier sweeps.
+
+    Without any running kernel nothing is deleted: a fleet without nodes is a fleet that was not seen.
+    """
+    return tuple(_fate(image, uses, marks, now, grace) for image in sorted(images))
+
+
+def _fate(image: StoredImage, uses: Uses, marks: Mapping[str, datetime], now: datetime, grace: timedelta) -> ImageFate:
+    if why := _needed(image, uses):
+        return ImageFate(image=image, fate=Fate.KEPT, reason=why)
+    since = min(marks.get(image.digest, now), now)
+    if not uses.running:
+        return ImageFate(
+            image=image, fate=Fate.KEPT, reason="no node was seen, so nothing is known", unused_since=since
+        )
+    if now - since >= grace and image.digest in marks:
+        said = f"no node runs, ran or is to run {image.kernel}, since {since:%Y-%m-%d}"
+        return ImageFate(image=image, fate=Fate.DELETED, reason=said, unused_since=since)
+    until = since + grace
+    said = f"nobody needs {image.kernel}; deleted from {until:%Y-%m-%d} on if that stays so"
+    return ImageFate(image=image, fate=Fate.MARKED, reason=said, unused_since=since)
+
+
+def _needed(image: StoredImage, uses: Uses) -> str:
+    """Why an image is kept; empty where nothing needs it."""
+    if image.digest in uses.named:
+        return "an object of a cluster names it"
+    if image.kernel in uses.running:
+        return f"nodes run {image.kernel}"
+    if image.kernel in uses.pending:
+        return f"nodes are to run {image.kernel}"
+    if image.kernel in uses.previous:
+        return f"nodes ran {image.kernel} before"
+    if image.kernel in uses.wanted:
+        return f"the matrix has {image.kernel}"
+    return ""

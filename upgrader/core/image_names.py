@@ -1,0 +1,17 @@
+"""Names in a registry: of an image for an identity, and of the packages that it is built from."""
+
+from upgrader.core.driver_builds import Identity, digits
+
+PACKAGES = "packages"
+_TAG_LIMIT = 128
+
+
+def image_name(repository: str, identity: Identity) -> str:
+    """`repository/RECIPE:TAG`; `repository` is `registry/path`."""
+    return f"{repository}/{identity.recipe}:{identity.tag}"
+
+
+def packages_name(repository: str, identity: Identity) -> str:
+    """`repository/packages:TAG`: the archive's packages for this identity, as `upgrader images pack` pushes them."""
+    tag = f"{identity.recipe}__{identity.tag}"
+    return f"{repository}/{PACKAGES}:{tag if len(tag) <= _TAG_LIMIT else digits([tag], 64)}"

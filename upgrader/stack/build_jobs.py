@@ -1,0 +1,129 @@
+"""The Job that builds one driver image in the cluster. Pure.
+
+Its pod has no rights in the cluster and needs no way out of it: packages come from the registry that the image goes to.
+"""
+
+from upgrader.api import names
+from upgrader.api.resources import DRIVER_IMAGES
+from upgrader.api.v1alpha1 import DriverImage
+from upgrader.core.driver_builds import Identity
+from upgrader.core.image_names import packages_name
+from upgrader.core.naming import object_name
+from upgrader.core.phases import DriverImagePhase, row
+from upgrader.stack.parts import PULL, Manifest, mount, scratch
+from upgrader.stack.settings import BuildSettings
+
+BUILD = "build"
+"""Value of names.LABEL_COMPONENT, and the container's name."""
+
+MARGIN_SECONDS = 120
+"""The Job is ended this long before its phase is, so that it says itself what it waited for."""
+
+KEEP_SECONDS = 86400
+"""A Job that has ended stays for its logs; its result is in the status by then."""
+
+_AUTH, _KEY, _WORK = "/auth", "/signing", "/var/lib/upgrader"
+
+
+def build_job_name(image: DriverImage) -> str:
+    """Name of the Job of this attempt; the next attempt's is another."""
+    return object_name(
+        f"build-{image.spec.version}-{image.spec.kernel}", image.metadata.uid, str(image.status.attempts)
+    )
+
+
+def build_job(image: DriverImage, identity: Identity, settings: BuildSettings) -> Manifest:
+    """Builds, verifies, boots, signs and pushes; its result is the termination message (core/build_results.py)."""
+    labels = {names.LABEL_COMPONENT: BUILD}
+    seconds = (row(DriverImagePhase.BUILDING).seconds or 0) - MARGIN_SECONDS
+    owner = {
+        "apiVersion": DRIVER_IMAGES.api_version,
+        "kind": DRIVER_IMAGES.kind,
+        "name": image.metadata.name,
+        "uid": image.metadata.uid,
+        "controller": True,
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": build_job_name(image),
+            "namespace": settings.namespace,
+            "labels": labels,
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": seconds,
+            "ttlSecondsAfterFinished": KEEP_SECONDS,
+            "template": {"metadata": {"labels": labels}, "spec": _pod(identity, settings)},
+        },
+    }
+
+
+def _pod(identity: Identity, settings: BuildSettings) -> Manifest:
+    volumes = [scratch("work")]
+    mounts = [mount("work", _WORK)]
+    if settings.push_auth:
+        volumes.append({"name": "auth", "secret": {"secretName": settings.push_auth}})
+        mounts.append(mount("auth", _AUTH, readOnly=True))
+    if settings.signing:
+        volumes.append({"name": "signing", "secret": {"secretName": settings.signing, "defaultMode": 0o400}})
+        mounts.append(mount("signing", _KEY, readOnly=True))
+    limits = {"cpu": settings.cpu, "memory": settings.memory}
+    container = {
+        "name": BUILD,
+        "image": settings.builder_image,
+        "imagePullPolicy": PULL,
+        "args": _words(identity, settings),
+        "env": _environment(settings),
+        "resources": {"requests": limits, "limits": limits},
+        # buildah makes mounts and a root of its own; it needs neither the node's devices nor its network
+        "securityContext": {"privileged": True},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": mounts,
+    }
+    return {
+        "containers": [container],
+        "volumes": volumes,
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "serviceAccountName": settings.service_account,
+        "nodeSelector": dict(settings.node_selector),
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _NOT_WHERE_JOBS_RUN}},
+    }
+
+
+_NOT_WHERE_JOBS_RUN = {
+    "nodeSelectorTerms": [{"matchExpressions": [{"key": names.LABEL_DRIVER, "operator": "DoesNotExist"}]}]
+}
+"""A node with a driver of ours has GPUs, and its processors belong to the jobs on them."""
+
+
+def _words(identity: Identity, settings: BuildSettings) -> list[str]:
+    words = ["build", "--recipe", identity.recipe, "--driver", identity.driver, "--kernel", identity.kernel]
+    words += ["--os", identity.os, "--arch", identity.arch, "--push", settings.repository]
+    words += ["--packages", packages_name(settings.repository, identity)]
+    words += ["--termination-message", "/dev/termination-log"]
+    if identity.flavour:
+        words += ["--flavour", identity.flavour]
+    if settings.signing:
+        words += ["--key", f"{_KEY}/cosign.key"]
+    return words
+
+
+def _environment(settings: BuildSettings) -> list[Manifest]:
+    found = {"XDG_CACHE_HOME": f"{_WORK}/cache", "TMPDIR": _WORK}
+    if settings.insecure_registries:
+        found["UPGRADER_INSECURE_REGISTRIES"] = ",".join(settings.insecure_registries)
+    if settings.push_auth:
+        found["REGISTRY_AUTH_FILE"] = f"{_AUTH}/.dockerconfigjson"
+    entries: list[Manifest] = [{"name": name, "value": value} for name, value in found.items()]
+    if settings.signing:
+        entries.append(
+            {
+                "name": "COSIGN_PASSWORD",
+                "valueFrom": {"secretKeyRef": {"name": settings.signing, "key": "cosign.password"}},
+            }
+        )
+    return entries
