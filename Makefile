@@ -26,7 +26,7 @@ $(STAMP): requirements-dev.lock pyproject.toml
 packages: ## Debian packages the embedded cluster needs: installed when root, listed otherwise
 	bash upgrader/devcluster/install-packages.sh
 
-binaries: setup packages ## Kubernetes' programs for the embedded cluster: built once, with progress (about 11 minutes)
+binaries: setup packages ## Kubernetes' programs for the embedded cluster: built once, with progress (about 13 minutes)
 	$(BIN)/upgrader dev binaries
 
 lock: ## the two lock files anew, with hashes and without any index

@@ -12,8 +12,8 @@ from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.fleet import ImageFacts
 from upgrader.core.orders import OrderResult, VisitOrder
 from upgrader.core.revisions import image_key, plugin_key
-from upgrader.devcluster import BoxNode, Cluster, kubelet
-from upgrader.images.publish import Product, push_product
+from upgrader.devcluster import BoxNode, Cluster, cosign, kubelet
+from upgrader.images.publish import Product, Programs, push_product
 from upgrader.stack import manifests
 from upgrader.stack.settings import StackSettings
 
@@ -44,7 +44,10 @@ class Workbench:
             drivers=("1.0.0", "2.0.0"),
             kernel=self.kernel,
             kubelets=("1.34.4", "1.35.4", BROKEN),
-            kubelet_binary=lambda version: broken_kubelet(folder) if version == BROKEN else kubelet(version, print),
+            programs=Programs(
+                kubelet=lambda version: broken_kubelet(folder) if version == BROKEN else kubelet(version, print),
+                cosign=lambda: cosign(print),
+            ),
             progress=print,
         )
         self.settings = StackSettings(node_image=self.product.node)

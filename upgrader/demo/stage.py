@@ -18,8 +18,8 @@ from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS
 from upgrader.core.errors import DevClusterError
 from upgrader.demo import manifests
 from upgrader.demo.controller import Controller
-from upgrader.devcluster import Cluster, kubelet
-from upgrader.images.publish import Product, push_kubelet, push_product
+from upgrader.devcluster import Cluster, cosign, kubelet
+from upgrader.images.publish import Product, Programs, push_kubelet, push_product
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 
@@ -95,7 +95,7 @@ async def set_up(cluster: Cluster, drivers: tuple[str, ...], kubelets: tuple[str
         drivers=drivers,
         kernel=kernel,
         kubelets=kubelets,
-        kubelet_binary=lambda version: kubelet(version, progress),
+        programs=Programs(kubelet=lambda version: kubelet(version, progress), cosign=lambda: cosign(progress)),
         progress=progress,
     )
     stage = Stage(cluster=cluster, images=images, kernel=kernel, folder=Path(tempfile.mkdtemp(prefix="upgrader-")))

@@ -82,12 +82,25 @@ class Images:
 
     def node(self) -> Layout:
         """Prepare, visit, validate, device plugin."""
-        return self._app("node", python.subset(self._lock(), NODE_PACKAGES), NODE_PARTS)
+        packages = self._packages("node", python.subset(self._lock(), NODE_PACKAGES))
+        return self._app("node", ("packages", packages), NODE_PARTS)
 
-    def upgrader(self) -> Layout:
-        """The controller, and all commands."""
+    def upgrader(self, cosign: Path) -> Layout:
+        """The controller, and all commands; with cosign, a static program, by which it verifies driver images."""
         package = sorted(path.name for path in (self._root / "upgrader").iterdir() if path.name != "__pycache__")
-        return self._app("upgrader", python.locked(self._lock()), package)
+        packages = self._packages("upgrader", python.locked(self._lock()))
+        return self._app("upgrader", ("cosign", self._with_cosign(cosign, packages)), package)
+
+    def _with_cosign(self, program: Path, packages: Layout) -> Layout:
+        with program.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+
+        def fill(context: Path) -> None:
+            shutil.copy(program, context / "cosign")
+            (context / "cosign").chmod(0o755)
+
+        recipe = self._root / "Containerfiles/cosign"
+        return self._image("cosign", recipe, [digest], fill, parent=("packages", packages))
 
     def trainer(self) -> Layout:
         """The trainer of the demo and the tests."""
@@ -140,8 +153,8 @@ class Images:
 
         return self._image(f"kubelet-{version}", recipe, [digest, _busybox().read_bytes()], fill)
 
-    def _app(self, name: str, requirements: str, parts_of_package: Sequence[str]) -> Layout:
-        """Parts of this package over the locked packages that they need, compiled."""
+    def _app(self, name: str, parent: tuple[str, Layout], parts_of_package: Sequence[str]) -> Layout:
+        """Parts of this package over an image with the locked packages that they need, compiled."""
         package = self._root / "upgrader"
 
         def fill(context: Path) -> None:
@@ -152,7 +165,6 @@ class Images:
         parts: list[bytes | str] = [str(PYTHON)]
         for part in parts_of_package:
             parts += [part, *store.contents(package / part)]
-        parent = ("packages", self._packages(name, requirements))
         return self._image(name, self._root / "Containerfiles" / name, parts, fill, parent=parent)
 
     def _packages(self, name: str, requirements: str) -> Layout:

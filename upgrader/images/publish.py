@@ -26,21 +26,28 @@ class Product(Struct, frozen=True, kw_only=True):
     kubelets: Mapping[str, str]
 
 
+class Programs(Struct, frozen=True, kw_only=True):
+    """Where the static programs are that images are made of: the kubelet of a version, cosign. Both are found late."""
+
+    kubelet: Callable[[str], Path]
+    cosign: Callable[[], Path]
+
+
 def push_product(
     registry: str,
     *,
     drivers: Sequence[str],
     kernel: str,
     kubelets: Sequence[str],
-    kubelet_binary: Callable[[str], Path],
+    programs: Programs,
     progress: Progress,
     plugins: Sequence[str] = ("1", "2"),
     images: Images | None = None,
 ) -> Product:
     """Build what is not built yet, and push what `registry` (host:port, spoken to without TLS) does not have.
 
-    `drivers` are versions of the simulated driver, each for `kernel`; `kubelets` are versions, and `kubelet_binary`
-    gives the file of each; `plugins` are releases of the simulated device plugin.
+    `drivers` are versions of the simulated driver, each for `kernel`; `kubelets` are versions; `plugins` are
+    releases of the simulated device plugin.
 
     Raises:
         ConfigurationError: something needed to build is not there.
@@ -50,11 +57,11 @@ def push_product(
     with images or Images(progress) as made:
         layouts = {
             "node": made.node(),
-            "controller": made.upgrader(),
+            "controller": made.upgrader(programs.cosign()),
             "trainer": made.trainer(),
             **{f"driver:{_tag(version, kernel)}": made.driver(version, kernel) for version in drivers},
             **{f"plugin:{version}": made.plugin(version) for version in plugins},
-            **{f"kubelet:{version}": made.kubelet(version, kubelet_binary(version)) for version in kubelets},
+            **{f"kubelet:{version}": made.kubelet(version, programs.kubelet(version)) for version in kubelets},
         }
     pushed = asyncio.run(_push_all(registry, layouts, progress))
     return Product(

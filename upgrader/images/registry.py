@@ -8,8 +8,10 @@ https://github.com/opencontainers/distribution-spec/blob/main/spec.md
 
 import hashlib
 import os
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -31,6 +33,7 @@ __all__ = ["MANIFESTS", "Manifest", "RegistryClient"]
 
 _CHUNK = 1 << 20
 _PAGE = 1000
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
@@ -39,6 +42,10 @@ class Manifest(Struct, frozen=True, kw_only=True):
     data: bytes
     media_type: str
     digest: str
+
+
+class _Versioned(Struct, frozen=True, kw_only=True, rename="camel"):
+    schema_version: Literal[2]
 
 
 class _Tags(Struct, frozen=True, kw_only=True):
@@ -58,8 +65,9 @@ class RegistryClient(RegistryHttp):
         reference = parse(image)
         url = self.url(reference, f"manifests/{reference.wanted}")
         async with self.request("HEAD", url, reference) as answer:
-            if answer.status == 200 and (digest := answer.headers.get("Docker-Content-Digest")):
-                return reference.pinned(digest)
+            said = answer.headers.get("Docker-Content-Digest", "")
+            if answer.status == 200 and _DIGEST.fullmatch(said) and reference.digest in {"", said}:
+                return reference.pinned(said)
         # A registry need not send the digest, and HEAD has no body that could say what a 404 is about.
         found = await self.manifest(image)
         return None if found is None else reference.pinned(found.digest)
@@ -82,6 +90,12 @@ class RegistryClient(RegistryHttp):
         got = "sha256:" + hashlib.sha256(body).hexdigest()
         if reference.digest and got != reference.digest:
             raise ChangedContentsError(reference, reference.digest, got)
+        if not _is_manifest(body):
+            raise RegistryError(
+                f"the registry {reference.registry} answers with something that is no manifest",
+                details=f"asked for {reference}: {kind}",
+                resolution="Is a proxy or a log-in page in between?",
+            )
         return Manifest(data=body, media_type=kind, digest=got)
 
     async def push(self, layout: Layout, image: str) -> str:
@@ -246,3 +260,12 @@ class RegistryClient(RegistryHttp):
         async with self.request("PUT", url, reference, data=data, headers=headers) as answer:
             if answer.status != 201:
                 raise unexpected(answer, f"given a layer of {reference}")
+
+
+def _is_manifest(body: bytes) -> bool:
+    """Whether it says of itself that it is one; types in headers are set wrongly by too many registries."""
+    try:
+        msgspec.json.decode(body, type=_Versioned)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return True

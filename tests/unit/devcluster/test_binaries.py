@@ -8,7 +8,14 @@ import pytest
 
 from upgrader.core.errors import DevClusterError
 from upgrader.devcluster import binaries, versions
-from upgrader.devcluster.versions import ETCD_SERVER, KUBE_APISERVER, KUBELETS, KWOK_CONTROLLER, OCI_REGISTRY
+from upgrader.devcluster.versions import (
+    COSIGN_TOOL,
+    ETCD_SERVER,
+    KUBE_APISERVER,
+    KUBELETS,
+    KWOK_CONTROLLER,
+    OCI_REGISTRY,
+)
 
 BUILDS = """#!/bin/sh
 # writes what it was asked for into the file after -o
@@ -137,6 +144,12 @@ def test_a_kubelet_is_always_our_own(go, told):
     assert binaries.kubelet("1.34.4", told.append) != found
 
 
+def test_cosign_is_always_our_own(go, told):
+    found = says(go.parent / "cosign", "GitVersion: v3.1.3")
+
+    assert binaries.cosign(told.append) != found
+
+
 def test_a_kubelet_that_nobody_pinned(told):
     with pytest.raises(DevClusterError, match=r"kubelet 1\.20\.0 cannot be had") as raised:
         binaries.kubelet("1.20.0", told.append)
@@ -145,7 +158,7 @@ def test_a_kubelet_that_nobody_pinned(told):
 
 
 @pytest.mark.parametrize(
-    "tool", [KUBE_APISERVER, ETCD_SERVER, KWOK_CONTROLLER, OCI_REGISTRY, *map(versions.kubelet, KUBELETS)]
+    "tool", [KUBE_APISERVER, ETCD_SERVER, KWOK_CONTROLLER, OCI_REGISTRY, COSIGN_TOOL, *map(versions.kubelet, KUBELETS)]
 )
 def test_each_program_is_a_tool_of_its_module_at_its_version(tool):
     text = (Path(binaries.__file__).parent / "gomod" / tool.module / "go.mod").read_text()

@@ -3,11 +3,11 @@ import json
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 
-from tests.support.image_registry import ImageRegistry, digest_of, write_layout
+from tests.support.image_registry import ImageRegistry, digest_of, serving, write_layout
 from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.images.layout import Layout
+from upgrader.images.reference import parse
 from upgrader.images.registry import RegistryClient
 
 BODY = b'{"schemaVersion": 2}'
@@ -17,22 +17,6 @@ BODY = b'{"schemaVersion": 2}'
 async def registry(request):
     async with serving(ImageRegistry(headers=request.param)) as served:
         yield served
-
-
-class serving:  # noqa: N801 - reads as what it does
-    def __init__(self, registry):
-        self.registry = registry
-
-    async def __aenter__(self):
-        app = web.Application(client_max_size=1 << 28)
-        app.router.add_route("*", "/{path:.*}", self.registry.handle)
-        self.server = TestServer(app)
-        await self.server.start_server()
-        self.registry.host = f"{self.server.host}:{self.server.port}"
-        return self.registry
-
-    async def __aexit__(self, *_):
-        await self.server.close()
 
 
 def client(registry, **more):
@@ -67,13 +51,16 @@ async def test_absent_is_what_the_registry_itself_says(registry):
         lambda: web.Response(status=500),
         lambda: web.Response(status=401),
         lambda: web.Response(status=403),
-        lambda: web.Response(status=429),
+        lambda: web.Response(status=404),
+        lambda: web.Response(status=429, headers={"Retry-After": "1"}),
+        lambda: web.Response(status=503),
+        lambda: web.Response(status=200, text="<html>log in, please</html>", headers={"Docker-Content-Digest": "x"}),
     ],
-    ids=["page of a proxy", "another code", "500", "401", "403", "429"],
+    ids=["page of a proxy", "another code", "500", "401", "403", "404 without a body", "429", "503", "a portal"],
 )
 async def test_every_other_answer_is_doubt_and_never_absent(registry, answer):
     registry.answer = lambda _request: answer()
-    with pytest.raises(RegistryError, match="answered"):
+    with pytest.raises(RegistryError, match="answer"):
         await ask(registry)
 
 
@@ -265,3 +252,121 @@ def test_what_is_no_layout_says_so(tmp_path, index):
         (tmp_path / "index.json").write_text(index)
     with pytest.raises(ConfigurationError, match="holds no OCI layout"):
         Layout(tmp_path)
+
+
+async def test_a_tag_that_answers_with_anothers_digest_is_not_believed(registry):
+    """HEAD of a digest with another one in the header: the contents decide."""
+    registry.manifests["app", digest_of(BODY)] = BODY
+    other = {"Docker-Content-Digest": "sha256:" + "0" * 64}
+    registry.answer = lambda request: web.Response(headers=other) if request.method == "HEAD" else None
+    assert await ask(registry, f"app@{digest_of(BODY)}") == f"{registry.host}/app@{digest_of(BODY)}"
+
+
+async def test_addresses_with_secrets_in_them_are_not_shown(registry, layout):
+    """Upload addresses carry signed queries."""
+
+    def answer(request):
+        if request.method == "POST":
+            return web.Response(status=202, headers={"Location": f"/v2/x/{request.path[-8:]}?signature=s3cr3t"})
+        return web.Response(status=500) if request.method == "PUT" else None
+
+    registry.answer = answer
+    async with client(registry) as pushing:
+        with pytest.raises(RegistryError, match="answered 500") as raised:
+            await pushing.push(layout, f"{registry.host}/up/node:1")
+    assert "s3cr3t" not in str(raised.value)
+
+
+async def test_deleting_says_whether_there_was_anything(registry):
+    registry.manifests["app", "1"] = registry.manifests["app", digest_of(BODY)] = BODY
+    image = f"{registry.host}/app@{digest_of(BODY)}"
+    async with client(registry) as asking:
+        assert await asking.delete(image) is True
+        assert await asking.digest(f"{registry.host}/app:1") is None
+        assert await asking.delete(image) is False
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda: web.Response(status=405), "deletes nothing"),
+        (lambda: web.Response(status=404), "answered 404"),
+        (lambda: web.Response(status=401), "answered 401"),
+        (lambda: web.Response(status=500), "answered 500"),
+        (lambda: web.Response(status=200, text="a portal"), "answered 200"),
+    ],
+    ids=["405", "404 of a proxy", "401", "500", "200"],
+)
+async def test_a_registry_that_does_not_delete_says_why(registry, answer, said):
+    registry.answer = lambda _request: answer()
+    async with client(registry) as asking:
+        with pytest.raises(RegistryError, match=said):
+            await asking.delete(f"{registry.host}/app@{digest_of(BODY)}")
+
+
+async def test_nothing_is_deleted_by_tag(registry):
+    async with client(registry) as asking:
+        with pytest.raises(ConfigurationError, match="by its digest or not at all"):
+            await asking.delete(f"{registry.host}/app:1")
+    assert registry.seen == []
+
+
+@pytest.mark.parametrize("tags", [(), ("1",), ("1", "2", "3", "4", "5")])
+async def test_all_tags_over_all_pages(registry, tags):
+    for tag in tags:
+        registry.manifests["app", tag] = BODY
+    async with client(registry) as asking:
+        assert await asking.tags(f"{registry.host}/app") == tags
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda: web.Response(status=404, text="<html>"),
+        lambda: web.Response(status=500),
+        lambda: web.Response(status=429),
+        lambda: web.Response(text="<html>a portal"),
+    ],
+    ids=["404 of a proxy", "500", "429", "no list"],
+)
+async def test_tags_that_are_not_known_are_not_none(registry, answer):
+    registry.answer = lambda _request: answer()
+    async with client(registry) as asking:
+        with pytest.raises(RegistryError):
+            await asking.tags(f"{registry.host}/app")
+
+
+async def test_a_list_does_not_lead_to_another_host(registry):
+    """Which would get our login."""
+    async with serving(ImageRegistry()) as other:
+        headers = {"Link": f'<http://{other.host}/v2/app/tags/list>; rel="next"'}
+        registry.answer = lambda _request: web.json_response({"tags": ["1"]}, headers=headers)
+        async with client(registry) as asking:
+            with pytest.raises(RegistryError, match="sent us on"):
+                await asking.tags(f"{registry.host}/app")
+        assert other.seen == []
+
+
+async def test_a_list_without_an_end_ends(registry):
+    registry.answer = lambda _request: web.json_response(
+        {"tags": ["1"]}, headers={"Link": '</v2/app/tags/list>; rel="next"'}
+    )
+    async with client(registry) as asking:
+        with pytest.raises(RegistryError, match="answered 200"):
+            await asking.tags(f"{registry.host}/app")
+
+
+async def test_a_null_for_tags_is_none(registry):
+    registry.answer = lambda _request: web.json_response({"tags": None})
+    async with client(registry) as asking:
+        assert await asking.tags(f"{registry.host}/app") == ()
+
+
+async def test_a_blob_that_is_longer_than_it_says_is_not_read_to_its_end(registry, layout):
+    layer = layout.blobs[0]
+    registry.blobs[layer.digest] = b"x" * (layer.size + 1)
+    async with client(registry) as asking:
+        with pytest.raises(RegistryError, match="something else"):
+            await asking.blob(layer, parse(f"{registry.host}/up/node:1"), limit=1 << 20)
+        with pytest.raises(RegistryError, match="10 are the most"):
+            await asking.blob(layer, parse(f"{registry.host}/up/node:1"), limit=10)

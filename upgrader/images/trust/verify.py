@@ -51,12 +51,12 @@ class Verifier:
         self._cosign = cosign
         self._registry = registry
 
-    async def verify(self, image: str, expected: Identity, *, layers: bool = False) -> tuple[Verdict, ...]:
+    async def verify(self, image: str, identity: Identity, *, layers: bool = False) -> tuple[Verdict, ...]:
         """The verdicts of CHECKS on `name@sha256:...`, or `name:tag@sha256:...` where the tag has to be at the digest.
 
         Args:
             image: by digest.
-            expected: whose image it has to be.
+            identity: whose image it has to be.
             layers: whether every layer is fetched and compared with its digest. Whoever pulls the image does that
                 again, so a controller leaves it out; a person who wants to know what lies in the registry asks for it.
 
@@ -84,7 +84,7 @@ class Verifier:
         return (
             _verdict(CheckName.CONTENTS, "", "the image is what its digest says"),
             await self._signature(found, sha256),
-            *await self._documents(found, Expected(sha256=sha256, label=contents.build_key, identity=expected)),
+            *await self._documents(found, Expected(sha256=sha256, label=contents.build_key, identity=identity)),
         )
 
     async def _signature(self, found: tuple[Found, ...], sha256: str) -> Verdict:
@@ -122,10 +122,10 @@ class Verifier:
 
 
 async def verify_image(
-    image: str, expected: Identity, *, key: PublicKey, cosign: Cosign, registry: RegistryClient, layers: bool = False
+    image: str, identity: Identity, *, key: PublicKey, cosign: Cosign, registry: RegistryClient, layers: bool = False
 ) -> tuple[Verdict, ...]:
     """`Verifier.verify` for one image."""
-    return await Verifier(key=key, cosign=cosign, registry=registry).verify(image, expected, layers=layers)
+    return await Verifier(key=key, cosign=cosign, registry=registry).verify(image, identity, layers=layers)
 
 
 def _verdict(check: CheckName, wrong: str, holds: str = "") -> Verdict:

@@ -1,0 +1,64 @@
+"""Which of several signed documents together say all that they have to; the sentences: tests/images/test_trust.py."""
+
+import pytest
+
+from tests.support.trusting import IDENTITY, INPUTS, facts
+from upgrader.core.driver_builds import Input
+from upgrader.images.trust.judging import ABSENT, Expected, Troubles, judge
+from upgrader.images.trust.sbom import sbom
+from upgrader.images.trust.statements import provenance
+
+DIGITS = "d" * 64
+DIGEST = f"sha256:{DIGITS}"
+WHOLE = facts(DIGEST)
+EXPECTED = Expected(sha256=DIGITS, label=WHOLE.key, identity=IDENTITY)
+LESS = facts(DIGEST, inputs=INPUTS[1:])
+MORE = facts(DIGEST, inputs=(*INPUTS, Input(kind="option", name="evil", version="1", sha256="e" * 64)))
+ELSEWHERE = facts("sha256:" + "e" * 64)
+
+
+def test_both_whole():
+    assert judge([provenance(WHOLE)], [sbom(WHOLE)], EXPECTED) == Troubles()
+
+
+def test_one_good_pair_among_others_is_enough():
+    said = judge(
+        [provenance(LESS), provenance(WHOLE), provenance(ELSEWHERE)], [sbom(MORE), sbom(WHOLE), b"x"], EXPECTED
+    )
+    assert said == Troubles()
+
+
+def test_none_of_either():
+    assert judge([], [], EXPECTED) == Troubles(provenance=ABSENT, sbom=ABSENT)
+
+
+def test_one_without_the_other():
+    assert judge([provenance(WHOLE)], [], EXPECTED) == Troubles(sbom=ABSENT)
+    assert judge([], [sbom(WHOLE)], EXPECTED) == Troubles(provenance=ABSENT)
+
+
+def test_an_input_too_many_is_named_by_the_document_without_it():
+    said = judge([provenance(WHOLE)], [sbom(MORE)], EXPECTED)
+    assert said == Troubles(
+        provenance="it leaves out what the SBOM has: option evil 1",
+        sbom="its inputs do not give the image's build key; the provenance does not have: option evil 1",
+    )
+
+
+def test_an_input_of_another_digest_is_another_input():
+    swapped = facts(DIGEST, inputs=(*INPUTS[:-1], Input(kind="option", name="strip", version="-g", sha256="0" * 64)))
+    said = judge([provenance(WHOLE)], [sbom(swapped)], EXPECTED)
+    assert said.sbom == "it leaves out what the provenance has: option strip -g"
+
+
+def test_documents_about_another_image():
+    said = judge([provenance(ELSEWHERE)], [sbom(ELSEWHERE)], EXPECTED)
+    about = f"it is about sha256:{'e' * 64}"
+    assert said == Troubles(provenance=about, sbom=about)
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_statement_about_none_or_several(count):
+    payload = sbom(WHOLE).replace(b'"subject":[', b'"subject":[' + b'{"name":"x","digest":{"sha256":"ab"}},' * count)
+    said = judge([provenance(WHOLE)], [payload], EXPECTED)
+    assert said.sbom == ("" if count == 0 else f"it is about sha256:ab, sha256:ab, {DIGEST}")
