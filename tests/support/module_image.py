@@ -25,11 +25,12 @@ for need in $(sed -n 's/^needs=//p' "$1"); do
   mkdir -p "$SYS/module/$need/holders/$name"
 done
 mkdir -p "$SYS/module/$name/holders"; echo 0 > "$SYS/module/$name/refcnt"
-sed -n 's/^srcversion=//p' "$1" > "$SYS/module/$name/srcversion"; sed -n 's/^version=//p' "$1" > "$SYS/module/$name/version"
+for fact in srcversion version; do sed -n "s/^$fact=//p" "$1" > "$SYS/module/$name/$fact"; done
 echo "insmod $name" >> "$SYS/done"
 """
 _RMMOD = """#!/bin/sh
-[ "$(cat "$SYS/module/$1/refcnt")" = 0 ] || { echo "rmmod: can't unload module '$1': Resource temporarily unavailable" >&2; exit 1; }
+busy="rmmod: can't unload module '$1': Resource temporarily unavailable"
+[ "$(cat "$SYS/module/$1/refcnt")" = 0 ] || { echo "$busy" >&2; exit 1; }
 rm -r "$SYS/module/$1"
 for held in "$SYS"/module/*/holders/"$1"; do
   [ -d "$held" ] || continue
@@ -57,8 +58,12 @@ class ModuleImage:
         if not self.proc.exists():
             self._lay_node()
         self.env = {
-            **{"DRIVER": str(self.driver), "RUN": str(self.run_folder), "PROC": str(self.proc), "SYS": str(self.sys)},
-            **{"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "HOST_ROOT": str(self.host)},
+            "DRIVER": str(self.driver),
+            "RUN": str(self.run_folder),
+            "PROC": str(self.proc),
+            "SYS": str(self.sys),
+            "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+            "HOST_ROOT": str(self.host),
         }
 
     def _lay_image(self, modules, in_tree):
@@ -76,7 +81,12 @@ class ModuleImage:
             sums.append(f"{hashlib.sha256(text.encode()).hexdigest()}  {name}.ko")
         (self.driver / "load-order").write_text("\n".join(order) + "\n")
         (self.driver / "modules.sha256").write_text("\n".join(sums) + "\n")
-        manifest = {"vendor": self.vendor, "version": self.version, "kernel": KERNEL, "buildKey": "0123456789abcdef" * 4}
+        manifest = {
+            "vendor": self.vendor,
+            "version": self.version,
+            "kernel": KERNEL,
+            "buildKey": "0123456789abcdef" * 4,
+        }
         (self.driver / "manifest.json").write_text(json.dumps(manifest, indent=1))
 
     def _lay_node(self):

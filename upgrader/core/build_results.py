@@ -14,15 +14,20 @@ _SHORT = 160
 
 
 class CellState(StrEnum):
-    """How a cell of the matrix ended: built, not buildable, or there already."""
+    """How a cell of the matrix ended: built, not buildable, or there already; MISSING where nobody has tried yet."""
 
     GREEN = "green"
     RED = "red"
     UNCHANGED = "unchanged"
+    MISSING = "missing"
 
 
 class BuildResult(Struct, frozen=True, kw_only=True):
-    """One cell's end. `digest` is `sha256:...` or `name@sha256:...` of the image; empty where there is none."""
+    """One cell's end.
+
+    `digest` is `sha256:...` of the image, or `name@sha256:...` where it was pushed; empty where there is none.
+    `alternatives` are recipes and drivers that are known to build for the kernel of a red cell.
+    """
 
     identity: Identity
     state: CellState
@@ -31,6 +36,7 @@ class BuildResult(Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     checks: tuple[Verdict, ...] = ()
     failure: Failure | None = None
+    alternatives: tuple[str, ...] = ()
 
 
 def termination_message(result: BuildResult) -> bytes:

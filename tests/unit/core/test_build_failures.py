@@ -37,9 +37,7 @@ REAL = {
         kind=FailureClass.HEADERS_MISSING,
         first_error="Makefile:1: /usr/src/linux-headers-6.1.0-50-common/Makefile: No such file or directory",
     ),
-    "no-gcc-fakebridge": Failure(
-        kind=FailureClass.TOOLCHAIN_MISSING, first_error="/bin/sh: 1: gcc-12: not found"
-    ),
+    "no-gcc-fakebridge": Failure(kind=FailureClass.TOOLCHAIN_MISSING, first_error="/bin/sh: 1: gcc-12: not found"),
     "little-memory": Failure(
         kind=FailureClass.TRANSIENT, first_error="virtual memory exhausted: Cannot allocate memory"
     ),

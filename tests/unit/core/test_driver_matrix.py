@@ -5,17 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from upgrader.core.build_results import BuildResult, CellState
 from upgrader.core.driver_builds import Failure, FailureClass, Identity, Verdict
-from upgrader.core.driver_matrix import (
-    Cell,
-    CellResult,
-    CellState,
-    KernelFacts,
-    Matrix,
-    RecipeFacts,
-    alternatives,
-    cells,
-)
+from upgrader.core.driver_matrix import Cell, KernelFacts, Matrix, RecipeFacts, alternatives, cells
 from upgrader.core.driver_report import report
 
 KERNELS = [
@@ -127,13 +119,13 @@ def test_what_else_builds_for_the_kernel_is_of_the_same_vendor_and_the_very_kern
 
 
 def test_the_report_has_the_fields_that_programs_read():
-    red = CellResult(
+    red = BuildResult(
         identity=identity("nvidia-open", "535.261.03"),
         state=CellState.RED,
         failure=Failure(kind=FailureClass.COMPILE, first_error="too few arguments", symbol="pci_resize_resource"),
         build_key="ab",
         seconds=34.04,
-        verdicts=(Verdict(check="vermagic", passed=True, reason=""), Verdict(check="sbom", passed=True, reason="")),
+        checks=(Verdict(check="vermagic", passed=True, reason=""), Verdict(check="sbom", passed=True, reason="")),
         alternatives=("nvidia 535.309.01",),
     )
     made = report([red], [], 61.26)

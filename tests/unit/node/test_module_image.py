@@ -34,9 +34,7 @@ def record(image):
 def test_load_puts_the_modules_in_their_order_and_records_it(nvidia):
     nvidia.load()
     assert nvidia.done == ["modprobe drm", "insmod nvidia", "insmod nvidia_modeset", "insmod nvidia_uvm"]
-    assert record(nvidia) == Loaded(
-        vendor="nvidia", version="535.261.03", kernel=KERNEL, boot_id="boot-1", devices=0
-    )
+    assert record(nvidia) == Loaded(vendor="nvidia", version="535.261.03", kernel=KERNEL, boot_id="boot-1", devices=0)
     assert not (nvidia.state / "lock").exists()
     assert nvidia.program("probe").code == 0
 
@@ -196,7 +194,7 @@ def test_libraries_and_firmware_come_to_the_node_per_build_and_current_leads_to_
     nvidia.load()
     place = nvidia.host / "var/lib/gpu-upgrader/drivers/nvidia"
     assert (place / "current/usr/bin/nvidia-smi").read_text() == "tool"
-    assert os.readlink(place / "current") == "535.261.03-0123456789abcdef"
+    assert (place / "current").readlink() == Path("535.261.03-0123456789abcdef")
     path = (nvidia.sys / "module/firmware_class/parameters/path").read_text()
     assert path == "/var/lib/gpu-upgrader/drivers/nvidia/535.261.03-0123456789abcdef/lib/firmware"
 

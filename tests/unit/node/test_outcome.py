@@ -1,8 +1,6 @@
 import re
-from pathlib import Path
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 

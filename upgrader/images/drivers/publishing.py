@@ -9,9 +9,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from upgrader.core.build_results import BuildResult
 from upgrader.core.driver_builds import Identity, Verdict
-from upgrader.core.driver_matrix import CellResult
 from upgrader.core.errors import ProcessError, RegistryError
+from upgrader.core.image_names import image_name
 from upgrader.images import trust
 from upgrader.images.drivers.assembly import unpack_driver
 from upgrader.images.drivers.manifest import read_manifest
@@ -31,10 +32,10 @@ class Trust(Struct, frozen=True, kw_only=True):
 
 
 class Publisher:
-    """Pushes to one repository. Whatever is there already in the same form is left alone.
+    """Pushes to `repository/RECIPE:TAG`. Whatever is there already in the same form is left alone.
 
     Args:
-        repository: registry/name, without a tag.
+        repository: registry/path.
         shelf: where the images are.
         insecure: registries that are spoken to without TLS.
         keys: without, images are pushed unsigned, and no controller takes them.
@@ -55,7 +56,7 @@ class Publisher:
         self._keys = keys
         self._progress = progress
 
-    def publish(self, result: CellResult) -> CellResult:
+    def publish(self, result: BuildResult) -> BuildResult:
         """The cell with its image's name in the registry, or red: nothing that a registry does not say is guessed."""
         try:
             image, verdicts = asyncio.run(self._publish(result.identity, result.digest))
@@ -64,15 +65,15 @@ class Publisher:
         refused = [f"{one.check}: {one.reason}" for one in verdicts if one.passed is False]
         if refused:
             return unpushed(result, "; ".join(refused))
-        return msgspec.structs.replace(result, image=image, verdicts=(*result.verdicts, *verdicts))
+        return msgspec.structs.replace(result, digest=image, checks=(*result.checks, *verdicts))
 
     async def _publish(self, identity: Identity, digest: str) -> tuple[str, tuple[Verdict, ...]]:
-        name = f"{self._repository}:{identity.tag}"
+        name = image_name(self._repository, identity)
         layout = self._shelf.layout(digest)
         async with RegistryClient(insecure=self._insecure) as registry:
             there = await registry.digest(name)
-            pinned = f"{self._repository}@{digest}"
-            if there != pinned:
+            pinned = there or ""
+            if not pinned.endswith(f"@{digest}"):
                 self._progress(f"{identity}: pushing {layout.size / 1e6:.1f} MB")
                 pinned = await registry.push(layout, name)
             if self._keys is None:

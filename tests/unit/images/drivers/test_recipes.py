@@ -6,6 +6,8 @@ from tests.support.repository import ROOT
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.drivers.recipes import read_matrix, read_recipe, read_recipes
 
+GOOD = 'vendor = "v"\nversion = "1"\nmake = []\nmodules = [{name = "m"}]\n'
+
 
 def test_the_recipes_of_this_checkout_can_be_used():
     found = read_recipes(ROOT / "driver-images")
@@ -37,10 +39,9 @@ def test_no_archive_is_named_in_any_recipe():
     [
         ("vendor = ", "Invalid value"),
         ('vendor = "v"', "missing required field"),
-        ('vendor = "v"\nversion = "1"\nmake = []\nmodules = [{name = "m"}]\ncolour = 1', "unknown field `colour`"),
+        (GOOD + "colour = 1", "unknown field `colour`"),
         (
-            'vendor = "v"\nversion = "1"\nmake = []\nmodules = [{name = "m"}]\n'
-            'patches = [{file = "a.patch", kernels = ".*"}]',
+            GOOD + 'patches = [{file = "a.patch", kernels = ".*"}]',
             "patches that are not there: a.patch",
         ),
     ],

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from tests.support.driver_builds import identity, layout, record
+from upgrader.core.build_results import BuildResult, CellState
 from upgrader.core.driver_builds import Failure, FailureClass
-from upgrader.core.driver_matrix import CellResult, CellState
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.drivers.shelf import REF_NAME, Remembered, Shelf
 
@@ -101,7 +101,7 @@ def test_a_folder_that_is_something_else_is_refused(shelf):
 
 def red(kind):
     failure = Failure(kind=kind, first_error="too few arguments", symbol="f")
-    return CellResult(identity=identity(), state=CellState.RED, failure=failure, build_key="c" * 64)
+    return BuildResult(identity=identity(), state=CellState.RED, failure=failure, build_key="c" * 64)
 
 
 @pytest.mark.parametrize("kind", list(FailureClass))
