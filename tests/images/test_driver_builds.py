@@ -1,15 +1,13 @@
 """Real driver images from the distribution's packages: compiled, checked, booted, kept; the same again, and killed."""
 
-import os
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.programs import soon
+from tests.support.programs import soon, started
 from tests.support.repository import ROOT
 from upgrader.core.build_results import CellState
 from upgrader.core.driver_builds import CheckName, FailureClass
@@ -104,11 +102,10 @@ def test_a_builder_that_is_killed_leaves_nothing_behind_that_runs_or_looks_built
     recipe.write_text(recipe.read_text().replace("make = [", 'make = ["-f", "slow.mk", '))
     words = ["build", "--driver", "1.0", "--kernel", kernels[0], "--store", f"oci:{tmp_path / 'store'}"]
     command = [sys.executable, "-m", "upgrader", *words, "--recipes", str(slow)]
-    with (tmp_path / "log").open("w") as log:
-        builder = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
-    sleeping = soon(lambda: _sleepers(builder.pid), seconds=120)
-    os.kill(builder.pid, signal.SIGKILL)
-    builder.wait()
+    with started(command, log=tmp_path / "log", env={"PYTHONPATH": str(ROOT)}) as builder:
+        sleeping = soon(lambda: _sleepers(builder.pid), seconds=120)
+        builder.signal(signal.SIGKILL)
+        builder.wait()
     soon(lambda: not any(Path(f"/proc/{pid}").exists() for pid in sleeping))
     assert Shelf(tmp_path / "store").records() == ()
     bench = Bench(tmp_path / "store", catalog)

@@ -226,13 +226,13 @@ async def test_a_manifest_that_is_not_that_of_the_digest_is_refused(registry, la
 )
 async def test_a_digest_that_would_be_another_path_is_refused(registry, tmp_path, digest):
     blob = {"mediaType": "layer", "digest": digest, "size": 1}
-    registry.manifests["up/node", "1"] = json.dumps({"config": blob, "layers": []}).encode()
+    registry.manifests["up/node", "1"] = json.dumps({"schemaVersion": 2, "config": blob, "layers": []}).encode()
     with pytest.raises(ConfigurationError, match="is not one image"):
         await pull(registry, tmp_path / "got")
 
 
 async def test_an_index_of_several_images_is_not_one(registry, tmp_path):
-    registry.manifests["up/node", "1"] = b'{"manifests": []}'
+    registry.manifests["up/node", "1"] = b'{"schemaVersion": 2, "manifests": []}'
     with pytest.raises(ConfigurationError, match="is not one image"):
         await pull(registry, tmp_path / "got")
 

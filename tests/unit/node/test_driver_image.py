@@ -1,4 +1,4 @@
-"""The programs of driver-images/sim, with the system's shell and, where there is one, with busybox's as in the image."""
+"""The programs of driver-images/sim, with the system's shell and, where there is one, busybox's as in the image."""
 
 import json
 import os
