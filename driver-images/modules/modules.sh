@@ -21,7 +21,7 @@ all_loaded() { ours | while read -r name _; do loaded "$name" || exit 1; done; }
 # HOST: in-tree modules by the node's own modprobe, which knows its compression and options; then ours by their files.
 load_all() {
   for name in $(sed -n 's/^in-tree //p' "$order"); do
-    PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot "$1" modprobe "$name" ||
+    PATH="$PATH:/usr/sbin:/usr/bin:/sbin:/bin" chroot "$1" modprobe "$name" ||
       fail $MISSING "the node cannot load $name of its own kernel"
   done
   taken=

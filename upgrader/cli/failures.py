@@ -1,6 +1,6 @@
 """A driver image that cannot be had, as an error for people."""
 
-from upgrader.core.driver_matrix import CellResult, CellState
+from upgrader.core.build_results import BuildResult, CellState
 from upgrader.core.errors import UpgraderError
 
 
@@ -8,7 +8,7 @@ class NoImageError(UpgraderError):
     """There is no image for a driver on a kernel, and why."""
 
 
-def refuse_red(result: CellResult) -> None:
+def refuse_red(result: BuildResult) -> None:
     """Raise where a cell has no image.
 
     Raises:

@@ -44,7 +44,7 @@ def build(
         show(reported(result), output)
     refuse_red(result)
     if output == "table":
-        click.echo(result.image or result.digest)
+        click.echo(result.digest)
     return exits.DONE
 
 

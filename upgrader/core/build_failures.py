@@ -10,6 +10,9 @@ LINES_KEPT = 200
 _ERROR = re.compile(r"^(?P<place>[^\s:]+:\d+(?::\d+)?): (?:fatal )?error: (?P<text>.+)$")
 _LINKER = re.compile(r"^ERROR: modpost: (?P<text>.+)$")
 _MAKE = re.compile(r"^(?:make(?:\[\d+\])?: \*\*\* .+|.+: \*\*\* .+)$")
+_SOURCE = re.compile(r"^\s*\d*\s*\|")
+"""A line of the source itself, which the compiler shows below its message."""
+
 _QUOTED = re.compile(r"""['"‘“](?:struct |union |enum )?(?P<symbol>[A-Za-z_]\w*)['"’”]""")
 _CONFTEST = re.compile(r"(?:^|/)conftest/[^:\s]+:\d+|conftest failed!|sanity check\. Bailing out", re.IGNORECASE)
 _TEST = re.compile(r"#error (?:\")?(?P<symbol>[a-z_]\w*)\(\)")
@@ -44,7 +47,7 @@ _MARKS: _Marks = (
 
 def classify(log: str) -> Failure:
     """The failure that a log tells of; where nothing in it is known, its last complaint as COMPILE."""
-    lines = [line.rstrip() for line in log.splitlines() if line.strip()]
+    lines = [line.rstrip() for line in log.splitlines() if line.strip() and not _SOURCE.match(line)]
     for kind, mark in _MARKS:
         for line in lines:
             if mark.search(line):

@@ -1,8 +1,11 @@
-"""What a build pod says last: the result of its cell, as a termination message."""
+"""What a build says when it ends: to people, to machines, and as the termination message of a build pod."""
+
+from enum import StrEnum
 
 import msgspec
+from msgspec import Struct
 
-from upgrader.core.driver_matrix import CellResult
+from upgrader.core.driver_builds import Failure, Identity, Verdict
 
 MESSAGE_BYTES = 4096
 """A kubelet reads no more of a termination message."""
@@ -10,29 +13,53 @@ MESSAGE_BYTES = 4096
 _SHORT = 160
 
 
-def termination_message(result: CellResult) -> bytes:
+class CellState(StrEnum):
+    """How a cell of the matrix ended: built, not buildable, or there already; MISSING where nobody has tried yet."""
+
+    GREEN = "green"
+    RED = "red"
+    UNCHANGED = "unchanged"
+    MISSING = "missing"
+
+
+class BuildResult(Struct, frozen=True, kw_only=True):
+    """One cell's end.
+
+    `digest` is `sha256:...` of the image, or `name@sha256:...` where it was pushed; empty where there is none.
+    `alternatives` are recipes and drivers that are known to build for the kernel of a red cell.
+    """
+
+    identity: Identity
+    state: CellState
+    build_key: str = ""
+    digest: str = ""
+    seconds: float = 0.0
+    checks: tuple[Verdict, ...] = ()
+    failure: Failure | None = None
+    alternatives: tuple[str, ...] = ()
+
+
+def termination_message(result: BuildResult) -> bytes:
     """The result as JSON that a kubelet hands on whole: reasons are cut first, then checks that passed are left out."""
     whole = msgspec.json.encode(result)
     if len(whole) <= MESSAGE_BYTES:
         return whole
-    verdicts = tuple(
-        msgspec.structs.replace(one, reason=_cut(one.reason), symbols=tuple(map(_cut, one.symbols[:3])))
-        for one in result.verdicts
+    checks = tuple(
+        msgspec.structs.replace(one, reason=_cut(one.reason), symbols=one.symbols[:3]) for one in result.checks
     )
     failure = result.failure
     if failure is not None:
         failure = msgspec.structs.replace(failure, first_error=_cut(failure.first_error), symbol=_cut(failure.symbol))
-    brief = msgspec.structs.replace(result, verdicts=verdicts, failure=failure, alternatives=())
+    brief = msgspec.structs.replace(result, checks=checks, failure=failure)
     if len(msgspec.json.encode(brief)) > MESSAGE_BYTES:
-        bad = [one for one in verdicts if not one.passed][:1]
-        brief = msgspec.structs.replace(brief, verdicts=tuple(msgspec.structs.replace(one, symbols=()) for one in bad))
+        brief = msgspec.structs.replace(brief, checks=tuple(one for one in checks if not one.passed)[:3])
     return msgspec.json.encode(brief)
 
 
-def read_message(text: str) -> CellResult | None:
+def read_message(text: str) -> BuildResult | None:
     """The result in a termination message; None where there is none in it."""
     try:
-        return msgspec.json.decode(text, type=CellResult)
+        return msgspec.json.decode(text, type=BuildResult)
     except msgspec.MsgspecError:
         return None
 

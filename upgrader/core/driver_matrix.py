@@ -1,12 +1,11 @@
-"""Which cells (driver x kernel) are wanted, from matrix.toml and what the archives have; and what became of them."""
+"""Which cells (driver x kernel) are wanted, from matrix.toml and what the archives have."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
 from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
-from upgrader.core.driver_builds import Failure, Identity, Verdict
+from upgrader.core.driver_builds import Identity
 
 NEWEST = "newest"
 
@@ -85,34 +84,6 @@ class Unmatched(Struct, frozen=True, kw_only=True):
 
     wanted: Wanted
     selector: str
-
-
-class CellState(StrEnum):
-    """What became of a cell. Unchanged: there before, and nothing that it is made of has changed."""
-
-    GREEN = "green"
-    RED = "red"
-    UNCHANGED = "unchanged"
-    MISSING = "missing"
-    """Not built, and nothing is known against it."""
-
-
-class CellResult(Struct, frozen=True, kw_only=True):
-    """A cell and what became of it.
-
-    `alternatives` are drivers that are known to build for the kernel of a red one; `image` is `name@sha256:...` where
-    it was pushed.
-    """
-
-    identity: Identity
-    state: CellState
-    failure: Failure | None = None
-    digest: str = ""
-    build_key: str = ""
-    seconds: float = 0.0
-    verdicts: tuple[Verdict, ...] = ()
-    alternatives: tuple[str, ...] = ()
-    image: str = ""
 
 
 def cells(

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
+from upgrader.core.build_results import BuildResult, CellState
 from upgrader.core.driver_builds import CheckName
-from upgrader.core.driver_matrix import CellResult, CellState, Unmatched
+from upgrader.core.driver_matrix import Unmatched
 
 _CHECKS = (CheckName.VERMAGIC, CheckName.CRC, CheckName.SIGNATURE, CheckName.BOOT)
 
@@ -44,23 +45,23 @@ class Report(Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-def report(results: Sequence[CellResult], unmatched: Sequence[Unmatched], seconds: float) -> Report:
+def report(results: Sequence[BuildResult], unmatched: Sequence[Unmatched], seconds: float) -> Report:
     """The report of a round that took so many seconds."""
     lost = (f"{one.selector} of {one.wanted.recipe} for {one.wanted.os}" for one in unmatched)
     return Report(cells=tuple(reported(one) for one in results), unmatched=tuple(lost), seconds=round(seconds, 1))
 
 
-def _failure(result: CellResult) -> ReportedFailure | None:
+def _failure(result: BuildResult) -> ReportedFailure | None:
     failure = result.failure
     if failure is None:
         return None
     return ReportedFailure(kind=failure.kind.value, symbol=failure.symbol, first_error=failure.first_error)
 
 
-def reported(result: CellResult) -> ReportedCell:
+def reported(result: BuildResult) -> ReportedCell:
     """One cell of a report."""
     identity = result.identity
-    passed = {one.check: one.passed for one in result.verdicts}
+    passed = {one.check: one.passed for one in result.checks}
     return ReportedCell(
         vendor=identity.vendor,
         driver=identity.driver,
@@ -70,9 +71,9 @@ def reported(result: CellResult) -> ReportedCell:
         state=result.state,
         failure=_failure(result),
         alternatives=result.alternatives,
-        digest=result.digest,
+        digest=result.digest.rpartition("@")[2],
         build_key=result.build_key,
         seconds=round(result.seconds, 1),
         checks={one.value: passed.get(one) for one in _CHECKS},
-        image=result.image,
+        image=result.digest if "@" in result.digest else "",
     )

@@ -6,8 +6,8 @@ from enum import StrEnum
 import msgspec
 from msgspec import Struct
 
+from upgrader.core.build_results import BuildResult, CellState
 from upgrader.core.driver_builds import Failure, FailureClass, Verdict
-from upgrader.core.driver_matrix import CellResult, CellState
 from upgrader.core.phases import DriverImagePhase, row
 
 _D = DriverImagePhase
@@ -37,7 +37,7 @@ class JobSeen(Struct, frozen=True, kw_only=True):
     """The build Job as it is now; `trouble` is what keeps it from running, or how it ended without a result."""
 
     state: JobState = JobState.ABSENT
-    result: CellResult | None = None
+    result: BuildResult | None = None
     trouble: str = ""
 
 
@@ -170,9 +170,9 @@ def _build(view: ImageView) -> ImageDecision:
     return msgspec.structs.replace(stays, message=job.trouble or f"build {view.attempts} is under way")
 
 
-def _ended(view: ImageView, result: CellResult) -> ImageDecision:
-    if result.state is not CellState.RED and result.image:
-        return _to_verify(view, result.image, "built and pushed, to be verified", result)
+def _ended(view: ImageView, result: BuildResult) -> ImageDecision:
+    if result.state is not CellState.RED and result.digest:
+        return _to_verify(view, result.digest, "built and pushed, to be verified", result)
     failure = result.failure or Failure(kind=FailureClass.TRANSIENT, first_error="the build gave no reason")
     said = f"{failure.kind}: {failure.first_error}"
     if not failure.final:
@@ -181,7 +181,7 @@ def _ended(view: ImageView, result: CellResult) -> ImageDecision:
         phase=_D.UNBUILDABLE,
         message=said,
         build_key=result.build_key,
-        checks=result.verdicts,
+        checks=result.checks,
         failure=failure,
         attempts=view.attempts,
     )
@@ -208,13 +208,13 @@ def _verify(view: ImageView) -> ImageDecision:
     )
 
 
-def _to_verify(view: ImageView, digest: str, message: str, result: CellResult | None = None) -> ImageDecision:
+def _to_verify(view: ImageView, digest: str, message: str, result: BuildResult | None = None) -> ImageDecision:
     return ImageDecision(
         phase=_D.VERIFYING,
         message=message,
         digest=digest,
         build_key=result.build_key if result is not None else "",
-        checks=result.verdicts if result is not None else (),
+        checks=result.checks if result is not None else (),
         deadline=_until(view, _D.VERIFYING),
         attempts=view.attempts,
     )

@@ -3,22 +3,21 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upgrader.core.build_results import MESSAGE_BYTES, read_message, termination_message
+from upgrader.core.build_results import MESSAGE_BYTES, BuildResult, CellState, read_message, termination_message
 from upgrader.core.driver_builds import CheckName, Failure, FailureClass, Identity, Verdict
-from upgrader.core.driver_matrix import CellResult, CellState
 
 IDENTITY = Identity(vendor="sim", recipe="fakebridge", driver="1", kernel="6.1.0-50-amd64", os="bookworm")
 TEXTS = st.text(max_size=6000)
 
 
-def red(first_error: str, symbol: str, reasons: list[str]) -> CellResult:
+def red(first_error: str, symbol: str, reasons: list[str]) -> BuildResult:
     """A failed build with as many checks as there are reasons."""
     checks = tuple(
         Verdict(check=CheckName.CRC, passed=number % 2 == 0, reason=reason, symbols=(symbol,) * 9)
         for number, reason in enumerate(reasons)
     )
     failure = Failure(kind=FailureClass.CRC, first_error=first_error, symbol=symbol)
-    return CellResult(identity=IDENTITY, state=CellState.RED, build_key="a" * 64, verdicts=checks, failure=failure)
+    return BuildResult(identity=IDENTITY, state=CellState.RED, build_key="a" * 64, checks=checks, failure=failure)
 
 
 def test_what_fits_is_handed_on_whole():

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from upgrader.core.build_results import BuildResult, CellState
 from upgrader.core.driver_builds import CheckName, Failure, FailureClass, Identity, Verdict
-from upgrader.core.driver_matrix import CellResult, CellState
 from upgrader.core.image_walk import (
     FIRST_RETRY_SECONDS,
     LONGEST_RETRY_SECONDS,
@@ -37,15 +37,15 @@ BUILT = ImageView(
     packages_name="registry/drivers/packages:1",
     inputs="builder packages",
 )
-GREEN = CellResult(identity=IDENTITY, state=CellState.GREEN, build_key="c" * 64, image=PINNED)
+GREEN = BuildResult(identity=IDENTITY, state=CellState.GREEN, build_key="c" * 64, digest=PINNED)
 
 
 def but(view: ImageView = BUILT, **changes: object) -> ImageView:
     return msgspec.structs.replace(view, **changes)
 
 
-def red(kind: FailureClass) -> CellResult:
-    return CellResult(
+def red(kind: FailureClass) -> BuildResult:
+    return BuildResult(
         identity=IDENTITY, state=CellState.RED, failure=Failure(kind=kind, first_error="too few arguments", symbol="x")
     )
 

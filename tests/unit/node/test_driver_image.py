@@ -1,4 +1,4 @@
-"""The scripts of driver-images/sim and shared, with the system's shell and, where it is there, with busybox's."""
+"""The programs of driver-images/sim, with the system's shell and, where there is one, busybox's as in the image."""
 
 import json
 import os

@@ -8,8 +8,8 @@ from tests.support.building import build_ends, build_jobs
 from tests.support.rig import Rig, running
 from tests.support.world import Killed
 from upgrader.api.resources import DRIVER_IMAGES, PODS, UPGRADE_PLANS
+from upgrader.core.build_results import BuildResult, CellState
 from upgrader.core.driver_builds import Failure, FailureClass, Identity
-from upgrader.core.driver_matrix import CellResult, CellState
 from upgrader.core.image_names import image_name, packages_name
 from upgrader.core.phases import PlanPhase, RequestPhase, crash_points
 from upgrader.stack.settings import BuildSettings
@@ -109,12 +109,12 @@ async def _builds(rig: Rig) -> None:
     rig.crash = KillAtEach()
     await _until(rig, lambda: len(build_jobs(rig)) == 1)
     failure = Failure(kind=FailureClass.COMPILE, first_error="too few arguments")
-    build_ends(rig, CellResult(identity=wanted, state=CellState.RED, failure=failure), code=1)
+    build_ends(rig, BuildResult(identity=wanted, state=CellState.RED, failure=failure), code=1)
     await _until(rig, lambda: _phase_of(rig, "built") == "Unbuildable")
     rig.registry.push(packages_name("registry/drivers", wanted), "ff")
     await _until(rig, lambda: len(build_jobs(rig)) == 2)
     pinned = rig.registry.push(image_name("registry/drivers", wanted), "ab")
-    build_ends(rig, CellResult(identity=wanted, state=CellState.GREEN, image=pinned))
+    build_ends(rig, BuildResult(identity=wanted, state=CellState.GREEN, digest=pinned))
     await _until(rig, lambda: _phase_of(rig, "built") == "Ready")
     assert len(build_jobs(rig)) == 2
 

@@ -8,8 +8,8 @@ from tests.support.rig import Rig
 from tests.support.world import FakeCrashPoints, FakeTrust, Killed
 from upgrader.api.resources import DRIVER_IMAGES
 from upgrader.api.v1alpha1 import DriverImage
+from upgrader.core.build_results import BuildResult, CellState
 from upgrader.core.driver_builds import CheckName, Failure, FailureClass, Identity, Verdict
-from upgrader.core.driver_matrix import CellResult, CellState
 from upgrader.core.image_names import image_name, packages_name
 from upgrader.core.image_walk import FIRST_RETRY_SECONDS, LOOK_SECONDS
 from upgrader.core.phases import DriverImagePhase, row
@@ -95,7 +95,7 @@ async def test_an_image_that_nobody_has_is_built_by_one_job_and_verified(rig: Ri
         await look(rig)
     assert len(build_jobs(rig)) == 1
     pinned = rig.registry.push(NAMED, "ab")
-    result = CellResult(identity=IDENTITY, state=CellState.GREEN, build_key="c" * 64, image=pinned)
+    result = BuildResult(identity=IDENTITY, state=CellState.GREEN, build_key="c" * 64, digest=pinned)
     build_ends(rig, result)
     assert await look(rig) == (D.VERIFYING, "built and pushed, to be verified")
     assert await look(rig) == (D.READY, "verified and pinned by its digest")
@@ -133,7 +133,7 @@ async def test_what_does_not_compile_stays_so_until_its_packages_change(rig: Rig
     await look(rig)
     await look(rig)
     failure = Failure(kind=FailureClass.COMPILE, first_error="too few arguments", symbol="pci_resize_resource")
-    build_ends(rig, CellResult(identity=IDENTITY, state=CellState.RED, failure=failure), code=1)
+    build_ends(rig, BuildResult(identity=IDENTITY, state=CellState.RED, failure=failure), code=1)
     assert await look(rig) == (D.UNBUILDABLE, "compile: too few arguments")
     found = image(rig).status.failure
     assert found is not None
@@ -202,6 +202,6 @@ async def test_a_controller_killed_anywhere_builds_once(rig: Rig, phase: str, st
         if build_jobs(rig) and not built:
             built = True
             pinned = rig.registry.push(NAMED, "ab")
-            build_ends(rig, CellResult(identity=IDENTITY, state=CellState.GREEN, build_key="c" * 64, image=pinned))
+            build_ends(rig, BuildResult(identity=IDENTITY, state=CellState.GREEN, build_key="c" * 64, digest=pinned))
     assert image(rig).status.phase is D.READY
     assert len(build_jobs(rig)) == 1

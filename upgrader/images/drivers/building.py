@@ -10,8 +10,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from upgrader.core.build_results import BuildResult, CellState
 from upgrader.core.driver_builds import CheckName, Failure, FailureClass, Verdict
-from upgrader.core.driver_matrix import CellResult, CellState
 from upgrader.images import boot
 from upgrader.images.debian.errors import ArchiveError
 from upgrader.images.debian.store import PackageStore
@@ -72,7 +72,7 @@ class Workshop:
         self._trees = Trees(places.cache / "trees", packages, progress)
         self._compiler = Compiler(self._trees, packages, budget)
 
-    def build(self, definition: Definition, recipe: RecipeFolder) -> CellResult:
+    def build(self, definition: Definition, recipe: RecipeFolder) -> BuildResult:
         """The image of a definition: the one that is there, or a new one, or why there is none.
 
         Raises:
@@ -93,11 +93,11 @@ class Workshop:
             self._remembered.keep(result)
         return result
 
-    def known(self, definition: Definition) -> CellResult | None:
+    def known(self, definition: Definition) -> BuildResult | None:
         """What became of this very definition before; None where it is to be built."""
         return self._shelf.result(definition.key) or self._remembered.find(definition.key)
 
-    def _new(self, definition: Definition, recipe: RecipeFolder, work: Path) -> CellResult:
+    def _new(self, definition: Definition, recipe: RecipeFolder, work: Path) -> BuildResult:
         started = time.monotonic()
         try:
             made = self._make(definition, recipe, work)
@@ -120,13 +120,13 @@ class Workshop:
         )
         self._shelf.keep(layout, record)
         self._say(definition, f"built in {seconds:.0f} s, {layout.size / 1e6:.1f} MB compressed")
-        return CellResult(
+        return BuildResult(
             identity=definition.identity,
             state=CellState.GREEN,
             digest=record.digest,
             build_key=record.build_key,
             seconds=seconds,
-            verdicts=verdicts,
+            checks=verdicts,
         )
 
     def _make(
@@ -180,11 +180,11 @@ class Workshop:
             verdict, _ = boot.boot_modules(boot.find_kernel(tree, kernel.release), modules)
         return verdict
 
-    def _red(self, definition: Definition, broken: Broken, seconds: float) -> CellResult:
+    def _red(self, definition: Definition, broken: Broken, seconds: float) -> BuildResult:
         failure = broken.failure
         write_whole(self._places.logs / f"{definition.key}.log", f"{broken.log}\n".encode())
         self._say(definition, f"{failure.kind}: {failure.first_error}")
-        return CellResult(
+        return BuildResult(
             identity=definition.identity,
             state=CellState.RED,
             failure=failure,

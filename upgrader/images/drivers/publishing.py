@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from upgrader.core.build_results import BuildResult
 from upgrader.core.driver_builds import Identity, Verdict
-from upgrader.core.driver_matrix import CellResult
 from upgrader.core.errors import ProcessError, RegistryError
 from upgrader.core.image_names import image_name
 from upgrader.images import trust
@@ -19,7 +19,6 @@ from upgrader.images.drivers.manifest import read_manifest
 from upgrader.images.drivers.rounds import unpushed
 from upgrader.images.drivers.shelf import Shelf
 from upgrader.images.layout import Layout
-from upgrader.images.reference import parse
 from upgrader.images.registry import RegistryClient
 from upgrader.images.registry_login import auth_file, logins
 from upgrader.process.places import Progress
@@ -34,10 +33,10 @@ class Trust(Struct, frozen=True, kw_only=True):
 
 
 class Publisher:
-    """Pushes to one repository. Whatever is there already in the same form is left alone.
+    """Pushes to `repository/RECIPE:TAG`. Whatever is there already in the same form is left alone.
 
     Args:
-        repository: registry/path; each recipe has a name below it.
+        repository: registry/path.
         shelf: where the images are.
         insecure: registries that are spoken to without TLS.
         keys: without, images are pushed unsigned, and no controller takes them.
@@ -58,7 +57,7 @@ class Publisher:
         self._keys = keys
         self._progress = progress
 
-    def publish(self, result: CellResult) -> CellResult:
+    def publish(self, result: BuildResult) -> BuildResult:
         """The cell with its image's name in the registry, or red: nothing that a registry does not say is guessed."""
         try:
             image, verdicts = asyncio.run(self._publish(result.identity, result.digest))
@@ -67,15 +66,15 @@ class Publisher:
         refused = [f"{one.check}: {one.reason}" for one in verdicts if one.passed is False]
         if refused:
             return unpushed(result, "; ".join(refused))
-        return msgspec.structs.replace(result, image=image, verdicts=(*result.verdicts, *verdicts))
+        return msgspec.structs.replace(result, digest=image, checks=(*result.checks, *verdicts))
 
     async def _publish(self, identity: Identity, digest: str) -> tuple[str, tuple[Verdict, ...]]:
         name = image_name(self._repository, identity)
         layout = self._shelf.layout(digest)
         async with RegistryClient(insecure=self._insecure, logins=logins(auth_file())) as registry:
             there = await registry.digest(name)
-            pinned = parse(name).pinned(digest)
-            if there != pinned:
+            pinned = there or ""
+            if not pinned.endswith(f"@{digest}"):
                 self._progress(f"{identity}: pushing {layout.size / 1e6:.1f} MB")
                 pinned = await registry.push(layout, name)
             if self._keys is None:

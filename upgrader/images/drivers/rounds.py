@@ -7,8 +7,9 @@ from typing import Protocol
 
 import msgspec
 
+from upgrader.core.build_results import BuildResult, CellState
 from upgrader.core.driver_builds import Failure, FailureClass
-from upgrader.core.driver_matrix import Cell, CellResult, CellState, alternatives
+from upgrader.core.driver_matrix import Cell, alternatives
 from upgrader.core.errors import UpgraderError
 from upgrader.images.debian.errors import ArchiveError
 from upgrader.images.drivers.building import Workshop
@@ -16,7 +17,7 @@ from upgrader.images.drivers.definition import Definition
 from upgrader.images.drivers.recipes import RecipeFolder
 from upgrader.images.drivers.shelf import Shelf
 
-Publish = Callable[[CellResult], CellResult]
+Publish = Callable[[BuildResult], BuildResult]
 """Pushes the image of a cell that has one; a cell whose image cannot be pushed comes back red."""
 
 
@@ -50,14 +51,14 @@ class Round:
         self._publish = publish
         self._parallel = parallel
 
-    def run(self, wanted: Sequence[Cell]) -> tuple[CellResult, ...]:
+    def run(self, wanted: Sequence[Cell]) -> tuple[BuildResult, ...]:
         """The results in the order of the cells.
 
         Raises:
             UpgraderError: something is wrong with this machine or its settings, and would be with every cell. The cells
                 that were begun are given up; what they have finished stays.
         """
-        results: dict[int, CellResult] = {}
+        results: dict[int, BuildResult] = {}
         pending: queue.SimpleQueue[int] = queue.SimpleQueue()
         ended: queue.SimpleQueue[UpgraderError | Exception | None] = queue.SimpleQueue()
         for number in range(len(wanted)):
@@ -82,19 +83,19 @@ class Round:
                 raise error
         return self._with_alternatives([results[number] for number in range(len(wanted))])
 
-    def one(self, cell: Cell) -> CellResult:
+    def one(self, cell: Cell) -> BuildResult:
         """One cell, from its inputs to where it is published."""
         try:
             definition = self._cells.definition(cell)
         except ArchiveError as error:
-            return CellResult(identity=cell.identity, state=CellState.RED, failure=error.failure())
+            return BuildResult(identity=cell.identity, state=CellState.RED, failure=error.failure())
         recipe = self._cells.recipes[cell.identity.recipe]
         result = self._workshop.known(definition) or self._workshop.build(definition, recipe)
         if self._publish is None or not result.digest:
             return result
         return self._publish(result)
 
-    def _with_alternatives(self, results: Sequence[CellResult]) -> tuple[CellResult, ...]:
+    def _with_alternatives(self, results: Sequence[BuildResult]) -> tuple[BuildResult, ...]:
         green = [one.identity for one in results if one.digest] + [one.identity for one in self._shelf.records()]
         return tuple(
             msgspec.structs.replace(one, alternatives=alternatives(one.identity, green))
@@ -104,7 +105,7 @@ class Round:
         )
 
 
-def unpushed(result: CellResult, why: str) -> CellResult:
+def unpushed(result: BuildResult, why: str) -> BuildResult:
     """A cell whose image is built and could not be published."""
     failure = Failure(kind=FailureClass.PUSH, first_error=why.partition("\n")[0])
     return msgspec.structs.replace(result, state=CellState.RED, failure=failure)

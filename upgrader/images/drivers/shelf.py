@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from upgrader.core.build_results import BuildResult, CellState
 from upgrader.core.driver_builds import Identity, Verdict
-from upgrader.core.driver_matrix import CellResult, CellState
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.layout import Descriptor, Layout
 from upgrader.images.trust import BUILD_KEY
@@ -58,17 +58,17 @@ class Shelf:
             return None
         return record if any(one.digest == record.digest for one in self._index().manifests) else None
 
-    def result(self, key: str) -> CellResult | None:
+    def result(self, key: str) -> BuildResult | None:
         """A record as the result of a cell."""
         record = self.record(key)
         if record is None:
             return None
-        return CellResult(
+        return BuildResult(
             identity=record.identity,
             state=CellState.UNCHANGED,
             digest=record.digest,
             build_key=record.build_key,
-            verdicts=record.verdicts,
+            checks=record.verdicts,
         )
 
     def records(self) -> tuple[Record, ...]:
@@ -161,14 +161,14 @@ class Remembered:
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "upgrader/failures"
 
-    def find(self, key: str) -> CellResult | None:
+    def find(self, key: str) -> BuildResult | None:
         """How building this ended, where it did and trying again is of no use."""
         try:
-            return msgspec.json.decode((self._folder / f"{key}.json").read_bytes(), type=CellResult)
+            return msgspec.json.decode((self._folder / f"{key}.json").read_bytes(), type=BuildResult)
         except FileNotFoundError:
             return None
 
-    def keep(self, result: CellResult) -> None:
+    def keep(self, result: BuildResult) -> None:
         """Remember a red cell; one that is only transient is not."""
         if result.failure is not None and result.failure.final:
             write_whole(self._folder / f"{result.build_key}.json", msgspec.json.encode(result))

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from upgrader.core.build_results import BuildResult, CellState
 from upgrader.core.driver_builds import Identity
-from upgrader.core.driver_matrix import Cell, CellResult, CellState, Matrix
+from upgrader.core.driver_matrix import Cell, Matrix
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.archives import archives
 from upgrader.images.debian.discovery import News
@@ -172,17 +173,17 @@ class Site:
             )
             yield Round(cells, workshop, self.shelf, publish=publish, parallel=parallel or cores)
 
-    def state(self, cells: Cells, wanted: Sequence[Cell]) -> tuple[CellResult, ...]:
+    def state(self, cells: Cells, wanted: Sequence[Cell]) -> tuple[BuildResult, ...]:
         """What is known of cells without building any."""
         return tuple(self._known(cells, cell) for cell in wanted)
 
-    def _known(self, cells: Cells, cell: Cell) -> CellResult:
+    def _known(self, cells: Cells, cell: Cell) -> BuildResult:
         try:
             key = cells.definition(cell).key
         except ArchiveError as error:
-            return CellResult(identity=cell.identity, state=CellState.RED, failure=error.failure())
+            return BuildResult(identity=cell.identity, state=CellState.RED, failure=error.failure())
         known = self.shelf.result(key) or self.remembered.find(key)
-        return known or CellResult(identity=cell.identity, state=CellState.MISSING, build_key=key)
+        return known or BuildResult(identity=cell.identity, state=CellState.MISSING, build_key=key)
 
 
 async def _push(layout: Layout, image: str, insecure: Collection[str]) -> str:
