@@ -28,7 +28,7 @@ from upgrader.kube.install import install_kinds
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 KERNEL = "6.1.0-50-cloud-amd64"
-DRIVER = "1"
+DRIVER = "1.0"
 NODE = "build-a"
 
 
