@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from upgrader.cli import exits
-from upgrader.cli.images_options import FILE, FOLDER, open_cosign, open_site, tell
+from upgrader.cli.images_options import FILE, open_cosign, open_site, tell
 from upgrader.cli.wire import output_option, show
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ _STORE = "oci:"
 @click.option("--module-certificate", type=FILE, help="X.509 certificate (PEM) that the modules have to be signed by.")
 @click.option("--boot", "boots", is_flag=True, help="Start its kernel in a virtual machine and load its modules.")
 @click.option("--insecure-registry", multiple=True, metavar="HOST:PORT", help="Spoken to without TLS; repeatable.")
-@click.option("--recipes", type=FOLDER, help="Folder of matrix and recipes instead of driver-images/.")
 @output_option
 def verify(
     *,
@@ -38,7 +37,6 @@ def verify(
     module_certificate: Path | None,
     boots: bool,
     insecure_registry: tuple[str, ...],
-    recipes: Path | None,
     output: str,
     **identity: str,
 ) -> int:
@@ -50,7 +48,7 @@ def verify(
     from upgrader.images.drivers.examining import Looks, examine_store  # noqa: PLC0415
 
     given = {name: value for name, value in identity.items() if value}
-    site = open_site({"recipes": recipes})
+    site = open_site({})
     looks = Looks(kernels=site.kernels(), certificate=module_certificate, boots=boots)
     if image.startswith(_STORE):
         folder, _, digest = image.removeprefix(_STORE).partition("@")
