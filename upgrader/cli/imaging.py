@@ -7,6 +7,7 @@ import click
 
 from upgrader.cli import exits
 from upgrader.cli.images_options import build_options, cell_options, open_publisher, open_site, store_options, tell
+from upgrader.cli.sweeping import gc
 from upgrader.cli.verifying import verify
 from upgrader.cli.wire import output_option, show
 
@@ -142,6 +143,7 @@ def list_images(output: str, given: dict[str, Any]) -> int:
 
 
 images.add_command(verify)
+images.add_command(gc)
 
 
 def _report(results: Any, unmatched: Any, seconds: float, output: str, out: Path | None) -> int:  # noqa: ANN401
