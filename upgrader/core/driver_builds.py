@@ -116,7 +116,7 @@ def build_key(identity: Identity, inputs: Sequence[Input]) -> str:
 
 def escaped(text: str) -> str:
     """`text` in characters that a tag may hold: every other byte as `_` and two hex digits. Injective."""
-    letters = (chr(byte) for byte in text.encode())
+    letters = (chr(byte) for byte in text.encode(errors="surrogatepass"))
     return "".join(one if _PLAIN.fullmatch(one) and ord(one) < ESCAPED_BELOW else f"_{ord(one):02x}" for one in letters)
 
 
