@@ -1,6 +1,5 @@
 """`upgrader images gc`: driver images that no cluster needs are marked, and later deleted."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -73,6 +72,8 @@ def gc(session: Session, /, *, output: str, given: dict[str, Any], **said: Any) 
 
 def _sweep(session: Session, site: "Site", wish: Wish, file: Path) -> "Swept":
     """Images are listed first and clusters looked at last; marks are kept before anything is deleted."""
+    import asyncio  # noqa: PLC0415
+
     from upgrader.core.image_garbage import marks_after, sweep  # noqa: PLC0415
     from upgrader.images.drivers.sweeping import carry_out, read_marks, write_marks  # noqa: PLC0415
 

@@ -1,6 +1,5 @@
 """`upgrader images verify`: a person's check of one driver image."""
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +44,8 @@ def verify(
     Signature, SBOM and provenance by the key; layers by their digests; the manifest inside by the label; modules by
     their digests and by their kernel's symbols, where its packages are on this machine.
     """
+    import asyncio  # noqa: PLC0415
+
     from upgrader.images.drivers.examining import Looks, examine_store  # noqa: PLC0415
 
     given = {name: value for name, value in identity.items() if value}
