@@ -60,7 +60,7 @@ verify: setup ## fails when something generated is not current
 unit: setup ## units, properties, contract: the minute between two edits
 	$(PYTEST) -n 2 --dist loadfile tests/unit tests/property tests/contract -m "not cluster and not e2e"
 
-images: binaries ## driver images of real kernels: built, checked, booted, signed (fetches 0.4 GB of packages once)
+images: binaries ## driver images of real kernels: built, checked, booted, signed (packages are fetched once)
 	$(PYTEST) -p no:xdist tests/images -m images
 
 e2e: binaries ## embedded cluster: API server, kwok, box nodes, crash points
