@@ -76,7 +76,7 @@ nightly: binaries torch ## what takes too long for every day: more examples, tor
 	UPGRADER_TEST_PROFILE=nightly $(PYTEST) -n 2 --dist loadfile tests/property --timeout=3600
 	$(BIN)/upgrader images build --changed --report build/nightly-report.json
 	$(PYTEST) -p no:xdist tests/nightly
-	UPGRADER_TEST_PROFILE=nightly $(PYTEST) -p no:xdist tests/cluster/test_driver_builds.py -m cluster --timeout=3600
+	UPGRADER_TEST_PROFILE=nightly $(PYTEST) -p no:xdist tests/cluster/test_driver_builds.py -m cluster
 
 demo: binaries ## a rolling upgrade under three training jobs on real kubelets
 	$(BIN)/upgrader demo --report build/demo-report.json
