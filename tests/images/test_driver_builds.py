@@ -24,12 +24,6 @@ PASSED = (CheckName.CONTENTS, CheckName.VERMAGIC, CheckName.CRC, CheckName.VERSI
 
 
 @pytest.fixture(scope="session")
-def catalog():
-    """What the archives have, asked once for all tests."""
-    return Site(Settings(), print).look()[0]
-
-
-@pytest.fixture(scope="session")
 def kernels(catalog):
     """Releases of bookworm's own series, oldest first."""
     own = [one.release for one in catalog.discovery.kernels if one.os == "bookworm" and one.flavour == "amd64"]

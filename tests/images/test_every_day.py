@@ -23,11 +23,6 @@ CHECKS = {
 
 
 @pytest.fixture(scope="module")
-def catalog():
-    return Site(Settings(), print).look()[0]
-
-
-@pytest.fixture(scope="module")
 def build(catalog, tmp_path_factory):
     """Builds both into a store, at once: results in the order of fakebridge, nvidia."""
     sites = {name: Site(Settings(store=tmp_path_factory.mktemp(name) / "store"), print) for name in ("one", "two")}
