@@ -6,7 +6,6 @@ These are facts about real kernels and real drivers: which of them fit, and in w
 import errno
 import json
 import sys
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,7 +13,6 @@ import pytest
 from tests.support.repository import ROOT
 from upgrader.core.build_results import CellState
 from upgrader.core.driver_builds import CheckName
-from upgrader.core.driver_matrix import Cell
 from upgrader.core.driver_report import Report, ReportedCell
 from upgrader.images.boot import ENFORCE_SIGNATURES, boot_modules, find_kernel
 from upgrader.images.drivers.assembly import take_modules
@@ -198,12 +196,3 @@ def answers(checked):
     verdict, boot = checked
     assert verdict.passed is False
     return {load.file: load.errno for load in boot.loads if load.file.startswith("nvidia")}
-
-
-def test_a_driver_built_anew_is_byte_for_byte_the_one_that_was_built(cells, site, catalog, tmp_path):
-    known = cells[PROPRIETARY, "535.309.01", OLD]
-    fresh = Site(Settings(store=Path(tmp_path / "store")), print)
-    identity = site.identity(catalog, driver="535.309.01", kernel=OLD, recipe="nvidia")
-    with fresh.round(fresh.cells(catalog)) as builds:
-        (built,) = builds.run([Cell(identity=identity)])
-    assert (built.build_key, built.digest) == (known.build_key, known.digest)
