@@ -31,6 +31,7 @@ from upgrader.images.drivers.shelf import Record
 from upgrader.images.drivers.site import Settings, Site
 from upgrader.images.drivers.trees import Trees, make_root, unpack
 from upgrader.images.modules import verify_modules
+from upgrader.process import run
 from upgrader.process.places import cache_root
 
 RECIPE, DRIVER = "nvidia-open", "535.261.03"
@@ -153,7 +154,7 @@ def _known(report: Report, work: Path) -> None:
     wanted = cells.wanted()[0]
     if len(wanted) < KNOWN:
         raise AssertionError(f"the archives have kernels for {len(wanted)} cells only")
-    for number, cell in enumerate(wanted[:KNOWN]):
+    for number, cell in enumerate(wanted):
         image = layout(work / f"image-{number}", str(number).encode())
         key = cells.definition(cell).key
         site.shelf.keep(
@@ -170,6 +171,9 @@ def _known(report: Report, work: Path) -> None:
             raise AssertionError("something was built")
 
     report.add(f"a round over {KNOWN} cells that are known", _seconds(again), "s", goal="below 1")
+    words = ["images", "build", "--as-known", "--store", f"oci:{store}", "--recipes", str(recipes), "--output", "json"]
+    finished = run([sys.executable, "-m", "upgrader", *words], timeout=60, cwd=ROOT)
+    report.add(f"upgrader images build --as-known, {len(wanted)} cells that are known", finished.seconds, "s")
 
 
 def _wide(catalog: Catalog, folder: Path) -> Path:
