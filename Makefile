@@ -13,7 +13,7 @@ COMPILE := $(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages binaries lock format lint unit e2e test demo bench generate golden verify image torch nightly
+.PHONY: help setup packages binaries lock format lint unit images e2e test demo bench generate golden verify image torch nightly
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,18 +60,23 @@ verify: setup ## fails when something generated is not current
 unit: setup ## units, properties, contract: the minute between two edits
 	$(PYTEST) -n 2 --dist loadfile tests/unit tests/property tests/contract -m "not cluster and not e2e"
 
+images: binaries ## driver images of real kernels: built, checked, booted, signed (packages are fetched once)
+	$(PYTEST) -p no:xdist tests/images -m images
+
 e2e: binaries ## embedded cluster: API server, kwok, box nodes, crash points
 	$(PYTEST) -n 2 --dist loadfile tests/contract tests/cluster -m "cluster" --timeout=900
 	$(PYTEST) -n 2 --dist loadfile tests/e2e -m "e2e" --timeout=900
 
-test: lint verify unit e2e ## everything; what CI runs
+test: lint verify unit images e2e ## everything; what CI runs
 
 torch: setup ## torch's CPU build in build/torch (150 MB to fetch, 650 MB there), from the distribution's archive
 	bash tests/nightly/torch.sh build/torch
 
-nightly: setup torch ## what takes too long for every day: laws on 1,000 examples and more, torch under torchrun
+nightly: binaries torch ## what takes too long for every day: more examples, torch, every driver image of the matrix (40 minutes)
 	UPGRADER_TEST_PROFILE=nightly $(PYTEST) -n 2 --dist loadfile tests/property --timeout=3600
-	$(PYTEST) tests/nightly
+	$(BIN)/upgrader images build --changed --report build/nightly-report.json
+	$(PYTEST) -p no:xdist tests/nightly
+	UPGRADER_TEST_PROFILE=nightly $(PYTEST) -p no:xdist tests/cluster/test_driver_builds.py -m cluster
 
 demo: binaries ## a rolling upgrade under three training jobs on real kubelets
 	$(BIN)/upgrader demo --report build/demo-report.json

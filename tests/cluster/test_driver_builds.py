@@ -1,7 +1,11 @@
-"""A driver image built in the cluster: in a pod without any way out, signed, verified by the controller, pulled."""
+"""A driver image built in the cluster: in a pod without any way out, signed, verified by the controller, pulled.
+
+The small module every day; all of NVIDIA's with the profile of the nightly tests.
+"""
 
 import asyncio
 import functools
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -25,10 +29,14 @@ from upgrader.images.publish import push_builder
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+NIGHTLY = os.environ.get("UPGRADER_TEST_PROFILE") == "nightly"
+SECONDS = 3600 if NIGHTLY else 900
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(SECONDS + 300)]
 
-KERNEL = "6.1.0-50-cloud-amd64"
-DRIVER = "1.0"
+RECIPE = "nvidia" if NIGHTLY else "fakebridge"
+KERNEL = "6.1.0-50-amd64" if NIGHTLY else "6.1.0-50-cloud-amd64"
+DRIVER = "535.309.01" if NIGHTLY else "1.0"
+KIND = {"vendor": "nvidia", "flavour": "proprietary"} if NIGHTLY else {"vendor": "sim"}
 NODE = "build-a"
 
 
@@ -49,7 +57,7 @@ def packed(cluster: Cluster) -> tuple[str, str]:
     """The packages of the cell in the cluster's registry, and the build key that they make."""
     site = Site(Settings(), print)
     catalog = site.catalog()
-    identity = site.identity(catalog, driver=DRIVER, kernel=KERNEL, recipe="fakebridge")
+    identity = site.identity(catalog, driver=DRIVER, kernel=KERNEL, recipe=RECIPE)
     definition = site.cells(catalog).definition(Cell(identity=identity))
     repository = f"{cluster.registry}/drivers"
     site.pack(definition, packages_name(repository, identity), insecure=[cluster.registry])
@@ -103,21 +111,21 @@ def secret(key: Path, public: Path) -> dict[str, Any]:
 
 
 def wanted() -> dict[str, Any]:
-    spec = {"vendor": "sim", "recipe": "fakebridge", "version": DRIVER, "kernel": KERNEL, "os": "bookworm"}
-    return {"metadata": {"name": "fakebridge"}, "spec": spec}
+    spec = {**KIND, "recipe": RECIPE, "version": DRIVER, "kernel": KERNEL, "os": "bookworm"}
+    return {"metadata": {"name": "wanted"}, "spec": spec}
 
 
 async def _ended(api: KubeCluster) -> DriverImage:
     found: list[DriverImage] = []
 
     async def ended() -> bool:
-        image = await api.get(DRIVER_IMAGES, "fakebridge")
+        image = await api.get(DRIVER_IMAGES, "wanted")
         assert image is not None
         found[:] = [image]
         over = {DriverImagePhase.READY, DriverImagePhase.UNBUILDABLE, DriverImagePhase.UNUSABLE}
         return image.status.phase in over or image.status.attempts > 1
 
-    await waiting.poll(ended, 900, "the image was built, or not")
+    await waiting.poll(ended, SECONDS, "the image was built, or not")
     return found[0]
 
 
@@ -129,7 +137,7 @@ async def _why(api: KubeCluster, image: DriverImage) -> str:
 
 async def _pulled(api: KubeCluster, image: DriverImage) -> None:
     """The kubelet pulls it by its digest, and it is what it says."""
-    command = ["/bin/sh", "-c", "grep -q fakebridge /driver/manifest.json && test -s /driver/load-order"]
+    command = ["/bin/sh", "-c", f"grep -q {RECIPE} /driver/manifest.json && test -s /driver/load-order"]
     container = {"name": "look", "image": image.status.digest, "command": command}
     spec = {"restartPolicy": "Never", "containers": [container]}
     await api.create(PODS, {"metadata": {"name": "look", "namespace": "default"}, "spec": spec})

@@ -1,11 +1,18 @@
-"""A real cosign and a real registry, once for all tests of this folder."""
+"""A real cosign, a real registry and what the archives have, once for all tests of this folder."""
 
 import pytest
 
 from tests.support.real_registry import real_registry
 from tests.support.trusting import key_pair
 from upgrader import devcluster
+from upgrader.images.drivers.site import Settings, Site
 from upgrader.images.trust import Cosign, public_key
+
+
+@pytest.fixture(scope="session")
+def catalog():
+    """What the archives have, asked once for all tests."""
+    return Site(Settings(), print).look()[0]
 
 
 @pytest.fixture(scope="session")

@@ -84,14 +84,16 @@ def status(output: str) -> int:
     help="Image with Python 3.11 and busybox, instead of one from this machine's own archive: "
     "the folder of an OCI layout, or a name that buildah can pull.",
 )
-def image(out: Path, base_image: str) -> int:
-    """Build the controller's image."""
+@click.option("--builder", is_flag=True, help="The image of build pods instead (for UPGRADER_BUILDER_IMAGE).")
+def image(out: Path, base_image: str, *, builder: bool) -> int:
+    """Build the controller's image, or that of the pods that build driver images."""
     from upgrader import devcluster  # noqa: PLC0415
     from upgrader.images.archive import write_archive  # noqa: PLC0415
     from upgrader.images.product import Images  # noqa: PLC0415
 
     with Images(_tell, base_image=base_image) as images:
-        layout = images.upgrader(devcluster.cosign(_tell))
+        cosign = devcluster.cosign(_tell)
+        layout = images.builder(cosign) if builder else images.upgrader(cosign)
         write_archive(layout, out)
     click.echo(layout.image.digest)
     click.echo(f"{out}: {layout.size / 1e6:.0f} MB", err=True)

@@ -162,11 +162,12 @@ class Remembered:
         self._folder = folder / "upgrader/failures"
 
     def find(self, key: str) -> BuildResult | None:
-        """How building this ended, where it did and trying again is of no use."""
+        """How building this ended, where it did and trying again is of no use; it took no time now."""
         try:
-            return msgspec.json.decode((self._folder / f"{key}.json").read_bytes(), type=BuildResult)
+            ended = msgspec.json.decode((self._folder / f"{key}.json").read_bytes(), type=BuildResult)
         except FileNotFoundError:
             return None
+        return msgspec.structs.replace(ended, seconds=0.0)
 
     def keep(self, result: BuildResult) -> None:
         """Remember a red cell; one that is only transient is not."""
