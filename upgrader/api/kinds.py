@@ -190,6 +190,11 @@ KINDS: tuple[CustomKind, ...] = (
             ),
             Rule(
                 "spec",
+                "!has(self.recipe) || self.vendor != 'nvidia' || has(self.flavour)",
+                "NVIDIA's recipes have a flavour, open or proprietary: name it, or the image is not found",
+            ),
+            Rule(
+                "spec",
                 IDENTITY_STAYS,
                 "the identity says which image this is and never changes: make another DriverImage",
             ),

@@ -55,7 +55,7 @@ class Input(Struct, frozen=True, kw_only=True, order=True):
 
 
 class FailureClass(StrEnum):
-    """Why a cell has no image. Only TRANSIENT is tried again by itself; the others stand until an input changes."""
+    """Why a cell has no image. TRANSIENT and PUSH pass by themselves; the others stand until an input changes."""
 
     UNSUPPORTED = "unsupported"
     HEADERS_MISSING = "headers-missing"
@@ -79,8 +79,8 @@ class Failure(Struct, frozen=True, kw_only=True):
 
     @property
     def final(self) -> bool:
-        """Whether the same inputs would end the same way."""
-        return self.kind is not FailureClass.TRANSIENT
+        """Whether the same inputs would end the same way; what a registry did not take, it may take another time."""
+        return self.kind not in {FailureClass.TRANSIENT, FailureClass.PUSH}
 
 
 class CheckName(StrEnum):

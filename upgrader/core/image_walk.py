@@ -7,12 +7,17 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.core.build_results import BuildResult, CellState
-from upgrader.core.driver_builds import Failure, FailureClass, Verdict
+from upgrader.core.driver_builds import Failure, FailureClass, Identity, Verdict
 from upgrader.core.phases import DriverImagePhase, row
 
 _D = DriverImagePhase
 LOOK_SECONDS = 10
-"""Until a registry is asked again, where nothing else is waited for."""
+"""Until a registry is asked again, where nothing else is waited for; doubled each time that it says nothing."""
+LONGEST_LOOK_SECONDS = 300
+REFUSED_SECONDS = 300
+"""Until an image that was refused is verified again: a signature, or the right key, may have come late."""
+ABSENT_SECONDS = 600
+"""How long after it was named an image may be absent before it is said to be unusable."""
 FIRST_RETRY_SECONDS = 30
 LONGEST_RETRY_SECONDS = 3600
 """Between two builds that failed for a reason that passes."""
@@ -44,20 +49,25 @@ class JobSeen(Struct, frozen=True, kw_only=True):
 class ImageView(Struct, frozen=True, kw_only=True):
     """All that is looked at; which of it was looked at goes by the phase.
 
-    `image` is what the registry says of `reference`. `brought` means that a person named it, so that it is never built;
-    `since` is when they did. `inputs` are the digests of what a build would be made with now, `made_with` those of the
-    last one, or the digest that was refused. `slots` is how many more builds may start. `verdicts` is None where no key
-    is set to verify with; `silent` says why it could not be verified now.
+    `identity` is what the image has to be, `image` what the registry says of `reference`. `brought` means that a person
+    named it, so that it is never built; `since` is when they did. `inputs` are the digests of what a build would be
+    made with now, `made_with` those of the last one, or the digest that was refused. `slots` is how many more builds
+    may start. `verdicts` is None where no key is set to verify with; `silent` says why it could not be verified now.
+    `unverified` means that there is a key, and the image in service was never verified with any. `pause` is how long
+    the last one was, in seconds.
     """
 
     phase: DriverImagePhase
     now: datetime
     since: datetime
+    identity: Identity
     reference: str
     brought: bool = False
     deadline: datetime | None = None
     retry_at: datetime | None = None
+    pause: float = 0.0
     attempts: int = 0
+    unverified: bool = False
     image: Answer = Answer()
     builder: bool = False
     packages: Answer = Answer()
@@ -106,16 +116,19 @@ def decide(view: ImageView) -> ImageDecision:
         case _D.VERIFYING:
             return _verify(view)
         case _D.RETRYING:
-            waits = view.retry_at is not None and view.now < view.retry_at
-            return _stays(view) if waits else _look(view)
+            return _stays(view) if _waits(view) else _look(view)
         case _D.UNBUILDABLE:
             changed = view.inputs and view.made_with and view.inputs != view.made_with
-            return _look(view) if changed else _stays(view)
+            return _look(view) if changed or view.image.digest else _stays(view)
         case _D.UNUSABLE:
-            changed = view.image.digest and view.image.digest != view.made_with
-            return _look(view) if changed else _stays(view)
+            other = view.image.digest and view.image.digest != view.made_with
+            return _look(view) if other or not _waits(view) else _stays(view)
         case _D.READY:
-            return _stays(view)
+            return _to_verify(view, "", "a key was set: it is verified now") if view.unverified else _stays(view)
+
+
+def _waits(view: ImageView) -> bool:
+    return view.retry_at is not None and view.now < view.retry_at
 
 
 def _stays(view: ImageView) -> ImageDecision:
@@ -131,8 +144,8 @@ def _look(view: ImageView) -> ImageDecision:
         return _to_verify(view, view.image.digest, "found in the registry, to be verified")
     if view.brought:
         said = f"{view.reference} is not in its registry; push it or correct spec.image"
-        late = view.now - view.since > timedelta(seconds=row(_D.RETRYING).seconds or 0)
-        return ImageDecision(phase=_D.UNUSABLE, message=said) if late else _again(view, said)
+        late = view.now - view.since > timedelta(seconds=ABSENT_SECONDS)
+        return _refused(view, said, LOOK_SECONDS) if late else _again(view, said)
     return _may_build(view)
 
 
@@ -171,6 +184,8 @@ def _build(view: ImageView) -> ImageDecision:
 
 
 def _ended(view: ImageView, result: BuildResult) -> ImageDecision:
+    if result.identity != view.identity:
+        return _later(view, f"the build was of {result.identity}, not of {view.identity}")
     if result.state is not CellState.RED and result.digest:
         return _to_verify(view, result.digest, "built and pushed, to be verified", result)
     failure = result.failure or Failure(kind=FailureClass.TRANSIENT, first_error="the build gave no reason")
@@ -199,13 +214,15 @@ def _verify(view: ImageView) -> ImageDecision:
     if not bad:
         return ImageDecision(phase=_D.READY, message="verified and pinned by its digest", checks=view.verdicts)
     first = f"{bad[0].check}: {bad[0].reason}"
-    return ImageDecision(
-        phase=_D.UNUSABLE,
-        message=f"the image is not what was asked for: {first}",
-        checks=view.verdicts,
-        failure=Failure(kind=FailureClass.SIGNATURE, first_error=first),
-        attempts=view.attempts,
-    )
+    refused = _refused(view, f"the image is not what was asked for: {first}", REFUSED_SECONDS)
+    failure = Failure(kind=FailureClass.SIGNATURE, first_error=first)
+    return msgspec.structs.replace(refused, checks=view.verdicts, failure=failure)
+
+
+def _refused(view: ImageView, message: str, seconds: int) -> ImageDecision:
+    """Not used as it is; looked at again after a while, and at once where another image is found."""
+    retry_at = view.now + timedelta(seconds=seconds)
+    return ImageDecision(phase=_D.UNUSABLE, message=message, retry_at=retry_at, attempts=view.attempts)
 
 
 def _to_verify(view: ImageView, digest: str, message: str, result: BuildResult | None = None) -> ImageDecision:
@@ -220,11 +237,14 @@ def _to_verify(view: ImageView, digest: str, message: str, result: BuildResult |
     )
 
 
-def _again(view: ImageView, why: str, seconds: int = LOOK_SECONDS) -> ImageDecision:
-    """Asked again soon. A registry that does not answer never makes an image unusable, nor usable again."""
-    phase = view.phase if view.phase in {_D.UNBUILDABLE, _D.UNUSABLE} else _D.RETRYING
-    retry_at = view.now + timedelta(seconds=seconds)
-    return ImageDecision(phase=phase, message=why, retry_at=retry_at, attempts=view.attempts)
+def _again(view: ImageView, why: str, seconds: float = 0.0) -> ImageDecision:
+    """Asked again after a pause. A registry that does not answer never makes an image unusable, nor usable again."""
+    if view.phase in {_D.UNBUILDABLE, _D.UNUSABLE}:
+        return _stays(view)
+    before = view.pause if view.phase is _D.RETRYING else 0.0
+    pause = seconds or min(LONGEST_LOOK_SECONDS, max(LOOK_SECONDS, 2 * before))
+    retry_at = view.now + timedelta(seconds=pause)
+    return ImageDecision(phase=_D.RETRYING, message=why, retry_at=retry_at, attempts=view.attempts)
 
 
 def _later(view: ImageView, why: str) -> ImageDecision:

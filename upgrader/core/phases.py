@@ -179,10 +179,10 @@ TRANSITIONS: tuple[Transition, ...] = (
     _image(_D.PENDING, _D.BUILDING, _D.VERIFYING, _D.RETRYING, _D.UNUSABLE),
     _image(_D.BUILDING, _D.VERIFYING, _D.RETRYING, _D.UNBUILDABLE, seconds=7200, act="build Job", out=_D.RETRYING),
     _image(_D.VERIFYING, _D.READY, _D.RETRYING, _D.UNUSABLE, seconds=600, out=_D.RETRYING),
-    _image(_D.RETRYING, _D.PENDING, _D.BUILDING, _D.VERIFYING, _D.UNUSABLE, seconds=600, out=_D.UNUSABLE),
-    _image(_D.READY),
+    _image(_D.RETRYING, _D.PENDING, _D.BUILDING, _D.VERIFYING, _D.UNUSABLE),
+    _image(_D.READY, _D.VERIFYING),
     _image(_D.UNBUILDABLE, _D.PENDING, _D.BUILDING, _D.VERIFYING),
-    _image(_D.UNUSABLE, _D.VERIFYING),
+    _image(_D.UNUSABLE, _D.PENDING, _D.BUILDING, _D.VERIFYING),
 )
 
 

@@ -27,6 +27,8 @@ class Gates:
     """The budget: started batches of all plans count, as their plans' statuses have them."""
     lanes: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Turns to write a checkpoint, as the statuses of all conversations have them."""
+    builds: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Builds of driver images, as the statuses of all of them have them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +47,6 @@ class Context:
     builds: BuildSettings = field(default_factory=BuildSettings)
     trust: Trust | None = None
     """Who verifies images; None where no key is set."""
-    building: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a DriverImage takes a step: builds are counted and begun by one at a time."""
     gates: Gates = field(default_factory=Gates)
     active_seconds: float = 1.0
     """Pause between two steps of a plan that has a batch under way."""

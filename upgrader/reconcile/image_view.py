@@ -8,8 +8,8 @@ from upgrader.api.resources import DRIVER_IMAGES, JOBS, PODS
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.core import timing
 from upgrader.core.build_results import read_message
-from upgrader.core.driver_builds import Identity
-from upgrader.core.errors import ProcessError, RegistryError
+from upgrader.core.driver_builds import CheckName, Identity
+from upgrader.core.errors import ConfigurationError, ProcessError, RegistryError
 from upgrader.core.image_names import image_name, packages_name
 from upgrader.core.image_walk import Answer, ImageView, JobSeen, JobState
 from upgrader.core.phases import DriverImagePhase
@@ -44,11 +44,14 @@ async def read_view(context: Context, image: DriverImage) -> ImageView:
         phase=status.phase,
         now=context.clock.now(),
         since=timing.parse(image.metadata.creation_timestamp),
+        identity=identity,
         reference=image.spec.image or named,
         brought=brought,
         deadline=timing.parse(status.deadline) if status.deadline else None,
         retry_at=timing.parse(status.retry_at) if status.retry_at else None,
+        pause=_pause(image),
         attempts=status.attempts,
+        unverified=context.trust is not None and not _verified(image),
         builder=bool(settings.builder_image),
         packages_name=packages_name(settings.repository, identity),
         made_with=status.made_with or "",
@@ -64,6 +67,17 @@ async def read_view(context: Context, image: DriverImage) -> ImageView:
             return view
 
 
+def _pause(image: DriverImage) -> float:
+    status = image.status
+    if not status.retry_at or not status.checked_at:
+        return 0.0
+    return (timing.parse(status.retry_at) - timing.parse(status.checked_at)).total_seconds()
+
+
+def _verified(image: DriverImage) -> bool:
+    return any(one.check is CheckName.IMAGE_SIGNATURE and one.passed for one in image.status.checks)
+
+
 async def _with_registry(context: Context, view: ImageView) -> ImageView:
     image = await _digest(context, view.reference) if view.reference else Answer()
     view = msgspec.structs.replace(view, image=image)
@@ -71,15 +85,19 @@ async def _with_registry(context: Context, view: ImageView) -> ImageView:
         return view
     packages = await _digest(context, view.packages_name)
     inputs = f"{context.builds.builder_image} {packages.digest}" if packages.digest else ""
+    return msgspec.structs.replace(view, packages=packages, inputs=inputs, slots=await free_slots(context))
+
+
+async def free_slots(context: Context) -> int:
+    """How many more builds may begin now."""
     under_way = [one for one in await context.cluster.list(DRIVER_IMAGES) if one.status.phase is _P.BUILDING]
-    slots = context.builds.at_once - len(under_way)
-    return msgspec.structs.replace(view, packages=packages, inputs=inputs, slots=slots)
+    return context.builds.at_once - len(under_way)
 
 
 async def _digest(context: Context, name: str) -> Answer:
     try:
         return Answer(digest=await context.registry.digest(name) or "")
-    except RegistryError as error:
+    except (RegistryError, ConfigurationError) as error:  # the latter: no name of an image, or several under one
         return Answer(silent=error.brief)
 
 
@@ -88,7 +106,7 @@ async def _with_verdicts(context: Context, image: DriverImage, view: ImageView) 
         return view
     try:
         verdicts = await context.trust.verify(image.status.digest or "", identity_of(image))
-    except (RegistryError, ProcessError) as error:
+    except (RegistryError, ProcessError, ConfigurationError) as error:
         return msgspec.structs.replace(view, silent=error.brief)
     return msgspec.structs.replace(view, verdicts=verdicts)
 

@@ -4,40 +4,60 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from upgrader.api.resources import DRIVER_IMAGES, JOBS
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.core import timing
 from upgrader.core.driver_builds import FailureClass, Verdict
-from upgrader.core.errors import ConflictError
+from upgrader.core.errors import ClusterError, ConflictError
 from upgrader.core.image_walk import LOOK_SECONDS, ImageAct, ImageDecision, ImageView, decide
 from upgrader.core.phases import DriverImagePhase
 from upgrader.core.revisions import image_key
 from upgrader.reconcile.context import Context, record
-from upgrader.reconcile.image_view import identity_of, read_view
+from upgrader.reconcile.image_view import free_slots, identity_of, read_view
 from upgrader.stack.build_jobs import build_job, build_job_name
 
 
 async def step(context: Context, name: str) -> float | None:
     """Bring the image one step on; seconds until it is looked at again, None when there is nothing left to do.
 
-    A registry that does not answer never makes an image unusable: only its "no such image" does, for long enough.
+    A registry that does not answer never makes an image unusable: only its "no such image" does, for long enough, and
+    an image that does not pass every check.
     """
-    # One at a time: whether another build may start goes by those that have.
-    async with context.building:
-        image = await context.cluster.get(DRIVER_IMAGES, name)
-        if image is None or image.status.phase is DriverImagePhase.READY:
-            return None
-        view = await read_view(context, image)
-        decision = decide(view)
+    image = await context.cluster.get(DRIVER_IMAGES, name)
+    if image is None:
+        return None
+    view = await read_view(context, image)
+    decision = decide(view)
+    if not begins(image, decision):
+        return await _do(context, image, view, decision)
+    # Builds are counted and begun by one at a time; registries are asked outside, where nobody waits for them.
+    async with context.gates.builds:
+        counted = msgspec.structs.replace(view, slots=await free_slots(context))
+        return await _do(context, image, counted, decide(counted))
+
+
+def begins(image: DriverImage, decision: ImageDecision) -> bool:
+    """Whether a build would begin."""
+    return decision.phase is DriverImagePhase.BUILDING and image.status.phase is not DriverImagePhase.BUILDING
+
+
+async def _do(context: Context, image: DriverImage, view: ImageView, decision: ImageDecision) -> float | None:
+    phase, refusal = image.status.phase, ""
+    try:
         await _act(context, image, decision)
-        phase = image.status.phase
-        context.crash.reached(("DriverImage", phase.value, "after-act"))
-        status = _status(image, view, decision)
-        if _news(image, status):
-            await record(context, DRIVER_IMAGES, image.metadata, status, left=phase, entered=decision.phase)
-        if decision.phase is DriverImagePhase.READY:
-            return None
-        return LOOK_SECONDS if decision.phase is phase else context.active_seconds
+    except ClusterError as error:
+        if not error.refused:
+            raise
+        refusal = f"the build Job is refused: {error.brief}"
+    context.crash.reached(("DriverImage", phase.value, "after-act"))
+    status = _status(image, view, msgspec.structs.replace(decision, message=refusal) if refusal else decision)
+    if _news(image, status):
+        await record(context, DRIVER_IMAGES, image.metadata, status, left=phase, entered=decision.phase)
+    if decision.phase is DriverImagePhase.READY:
+        return None
+    return LOOK_SECONDS if decision.phase is phase else context.active_seconds
 
 
 async def _act(context: Context, image: DriverImage, decision: ImageDecision) -> None:
@@ -73,26 +93,30 @@ def _status(image: DriverImage, view: ImageView, decision: ImageDecision) -> dic
     if decision.phase is not before.phase:
         status["checks"] = [_check(one) for one in decision.checks] or None
         status["failure"] = _failure(decision)
-    if decision.digest:
-        status["digest"] = decision.digest
     if decision.build_key:
         status["buildKey"] = decision.build_key
-    if decision.phase in {DriverImagePhase.READY, DriverImagePhase.UNUSABLE} and digest:
-        status["key"] = image_key(
-            vendor=image.spec.vendor, version=image.spec.version, kernel=image.spec.kernel, digest=digest
-        )
-    status |= _made_with(before.phase, view, decision, digest)
-    return status
+    return status | _pinned(image, decision.phase, digest) | _made_with(before.phase, view, decision, digest)
+
+
+def _pinned(image: DriverImage, phase: DriverImagePhase, digest: str) -> dict[str, str | None]:
+    """The digest while it is looked at and in service; the key in service only."""
+    spec = image.spec
+    if phase not in {DriverImagePhase.VERIFYING, DriverImagePhase.READY} or not digest:
+        return {"digest": None, "key": None}
+    if phase is DriverImagePhase.VERIFYING:
+        return {"digest": digest, "key": None}
+    key = image_key(vendor=spec.vendor, version=spec.version, kernel=spec.kernel, digest=digest)
+    return {"digest": digest, "key": key}
 
 
 def _made_with(
     before: DriverImagePhase, view: ImageView, decision: ImageDecision, digest: str
-) -> Mapping[str, str | None]:
+) -> dict[str, str | None]:
     """What has to change before something that failed for good is tried again."""
     if decision.phase is DriverImagePhase.BUILDING and before is not DriverImagePhase.BUILDING:
         return {"madeWith": view.inputs}
     if decision.phase is DriverImagePhase.UNUSABLE and before is DriverImagePhase.VERIFYING:
-        return {"madeWith": digest, "digest": None, "key": None}
+        return {"madeWith": digest}
     return {}
 
 
@@ -112,9 +136,8 @@ def _failure(decision: ImageDecision) -> dict[str, Any] | None:
 def _news(image: DriverImage, status: Mapping[str, Any]) -> bool:
     """Whether there is more to write than that it was looked at."""
     before = image.status
-    return (status["phase"], status["message"]) != (before.phase.value, before.message) or (
-        status["retryAt"] != before.retry_at and before.phase is not DriverImagePhase.RETRYING
-    )
+    now = (status["phase"], status["message"], status["retryAt"])
+    return now != (before.phase.value, before.message, before.retry_at)
 
 
 def _shown(moment: datetime | None) -> str | None:

@@ -94,10 +94,20 @@ def _pod(identity: Identity, settings: BuildSettings) -> Manifest:
     }
 
 
+_GPU_LABELS = ("feature.node.kubernetes.io/pci-10de.present", "nvidia.com/gpu.present")
+"""Of node and GPU feature discovery."""
+
 _NOT_WHERE_JOBS_RUN = {
-    "nodeSelectorTerms": [{"matchExpressions": [{"key": names.LABEL_DRIVER, "operator": "DoesNotExist"}]}]
+    "nodeSelectorTerms": [
+        {
+            "matchExpressions": [
+                {"key": names.LABEL_DRIVER, "operator": "DoesNotExist"},
+                *({"key": one, "operator": "NotIn", "values": ["true"]} for one in _GPU_LABELS),
+            ]
+        }
+    ]
 }
-"""A node with a driver of ours has GPUs, and its processors belong to the jobs on them."""
+"""A node with GPUs, by a driver of ours or by what was discovered on it: its processors belong to the jobs there."""
 
 
 def _words(identity: Identity, settings: BuildSettings) -> list[str]:

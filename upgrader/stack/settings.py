@@ -20,8 +20,8 @@ class BuildSettings(Struct, frozen=True, kw_only=True):
     """Where and how driver images are built in the cluster; without a builder image none are.
 
     `repository` is `registry/path`, where images are looked for, packages are read and images are pushed. The secrets
-    are in `namespace`: `push_auth` of type kubernetes.io/dockerconfigjson, `signing` with the keys cosign.key
-    and cosign.password. `at_once` bounds the builds of a cluster.
+    are in `namespace`: `push_auth` of type kubernetes.io/dockerconfigjson, `signing` with the keys cosign.key,
+    cosign.pub and cosign.password. `at_once` bounds the builds of a cluster.
     """
 
     repository: str = ""

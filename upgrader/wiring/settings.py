@@ -35,7 +35,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     build_cpu: str = "2"  # of a build pod, as Kubernetes writes it
     build_memory: str = "4Gi"
     build_nodes: tuple[tuple[str, str], ...] = ()  # node selector of build pods
-    signing: str = ""  # secret with cosign.key and cosign.password, for build pods
+    signing: str = ""  # secret with cosign.key, cosign.pub and cosign.password, for build pods
     push_auth: str = ""  # secret with .dockerconfigjson, for build pods
     image_key: str = ""  # file with the public key that driver images must be signed with
     cosign: str = "cosign"  # the program that verifies them, by path or on PATH
@@ -92,6 +92,12 @@ def _namespace(text: str) -> str:
 def _image(text: str) -> str:
     if any(char.isspace() for char in text):
         raise ValueError("not an image reference")
+    return text
+
+
+def _pinned(text: str) -> str:
+    if "@sha256:" not in _image(text):
+        raise ValueError("not pinned: write name@sha256:<digest>, since what failed is built again by another builder")
     return text
 
 
@@ -171,7 +177,7 @@ VARIABLES: Mapping[str, Callable[[str], dict[str, Any]]] = {
     f"{PREFIX}NAMESPACE": _one("namespace", _namespace),
     f"{PREFIX}NODE_IMAGE": _one("node_image", _image),
     f"{PREFIX}IMAGE_REPOSITORY": _one("image_repository", _repository),
-    f"{PREFIX}BUILDER_IMAGE": _one("builder_image", _image),
+    f"{PREFIX}BUILDER_IMAGE": _one("builder_image", _pinned),
     f"{PREFIX}BUILD_AT_ONCE": _one("build_at_once", _builds),
     f"{PREFIX}BUILD_CPU": _one("build_cpu", _quantity),
     f"{PREFIX}BUILD_MEMORY": _one("build_memory", _quantity),

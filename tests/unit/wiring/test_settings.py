@@ -18,7 +18,7 @@ def test_every_variable():
         "UPGRADER_NAMESPACE": "elsewhere",
         "UPGRADER_NODE_IMAGE": "registry.example/upgrader:1",
         "UPGRADER_IMAGE_REPOSITORY": "registry:80/drivers",
-        "UPGRADER_BUILDER_IMAGE": "registry.example/upgrader-builder:1",
+        "UPGRADER_BUILDER_IMAGE": "registry.example/upgrader-builder@sha256:" + "b" * 64,
         "UPGRADER_BUILD_AT_ONCE": "3",
         "UPGRADER_BUILD_CPU": "500m",
         "UPGRADER_BUILD_MEMORY": "1.5Gi",
@@ -43,7 +43,7 @@ def test_every_variable():
         namespace="elsewhere",
         node_image="registry.example/upgrader:1",
         image_repository="registry:80/drivers",
-        builder_image="registry.example/upgrader-builder:1",
+        builder_image="registry.example/upgrader-builder@sha256:" + "b" * 64,
         build_at_once=3,
         build_cpu="500m",
         build_memory="1.5Gi",
@@ -74,6 +74,7 @@ def test_every_variable():
         ("INSECURE_REGISTRIES", "http://registry"),
         ("IMAGE_REPOSITORY", "registry"),
         ("IMAGE_REPOSITORY", "registry/Drivers:1"),
+        ("BUILDER_IMAGE", "registry/builder:1"),
         ("BUILD_AT_ONCE", "0"),
         ("BUILD_CPU", "all"),
         ("BUILD_NODES", "gpu"),
@@ -96,7 +97,7 @@ def test_a_fault_names_the_variable(variable, text):
 
 def test_a_builder_needs_a_place_for_its_images():
     with pytest.raises(ConfigurationError) as caught:
-        read({"UPGRADER_BUILDER_IMAGE": "registry/builder:1"})
+        read({"UPGRADER_BUILDER_IMAGE": "registry/builder@sha256:" + "b" * 64})
     assert caught.value.details == "UPGRADER_BUILDER_IMAGE is set: UPGRADER_IMAGE_REPOSITORY must say where images go"
 
 

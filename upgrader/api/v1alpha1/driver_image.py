@@ -54,7 +54,7 @@ class DriverImageStatus(Resource, frozen=True, kw_only=True):
     key: Annotated[str | None, described("Image key, as on the node's label.")] = None
     build_key: Annotated[str | None, described("Build key: digest of all that went into the image.")] = None
     message: Annotated[str, described("Where the image is, as a sentence.")] = ""
-    checked_at: Annotated[Timestamp | None, described("When the registry was asked last.")] = None
+    checked_at: Annotated[Timestamp | None, described("When what stands here was found.")] = None
     deadline: Annotated[Timestamp | None, described("Until when the phase may last.")] = None
     retry_at: Annotated[Timestamp | None, described("When it is tried again.")] = None
     attempts: Annotated[int, described("Builds so far.")] = 0

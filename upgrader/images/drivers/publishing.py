@@ -10,15 +10,16 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.core.build_results import BuildResult
-from upgrader.core.driver_builds import Identity, Verdict
+from upgrader.core.driver_builds import FailureClass, Identity, Verdict
 from upgrader.core.errors import ProcessError, RegistryError
 from upgrader.core.image_names import image_name
 from upgrader.images import trust
 from upgrader.images.drivers.assembly import unpack_driver
 from upgrader.images.drivers.manifest import read_manifest
-from upgrader.images.drivers.rounds import unpushed
+from upgrader.images.drivers.rounds import unpublished
 from upgrader.images.drivers.shelf import Shelf
 from upgrader.images.layout import Layout
+from upgrader.images.reference import parse
 from upgrader.images.registry import RegistryClient
 from upgrader.images.registry_login import auth_file, logins
 from upgrader.process.places import Progress
@@ -62,24 +63,25 @@ class Publisher:
         try:
             image, verdicts = asyncio.run(self._publish(result.identity, result.digest))
         except (RegistryError, ProcessError) as error:
-            return unpushed(result, str(error))
+            return unpublished(result, str(error), FailureClass.PUSH)
         refused = [f"{one.check}: {one.reason}" for one in verdicts if one.passed is False]
         if refused:
-            return unpushed(result, "; ".join(refused))
+            return unpublished(result, "; ".join(refused), FailureClass.SIGNATURE)
         return msgspec.structs.replace(result, digest=image, checks=(*result.checks, *verdicts))
 
     async def _publish(self, identity: Identity, digest: str) -> tuple[str, tuple[Verdict, ...]]:
         name = image_name(self._repository, identity)
         layout = self._shelf.layout(digest)
         async with RegistryClient(insecure=self._insecure, logins=logins(auth_file())) as registry:
-            there = await registry.digest(name)
-            pinned = there or ""
-            if not pinned.endswith(f"@{digest}"):
+            pinned = parse(name).pinned(digest)
+            if await registry.digest(pinned) is None:
                 self._progress(f"{identity}: pushing {layout.size / 1e6:.1f} MB")
-                pinned = await registry.push(layout, name)
-            if self._keys is None:
-                return pinned, ()
-            return pinned, await self._signed(pinned, identity, layout, registry, self._keys)
+                await registry.push(layout, pinned)
+            verdicts = await self._signed(pinned, identity, layout, registry, self._keys) if self._keys else ()
+            # The tag comes last: who looks for the image finds one that is signed, or none.
+            if all(one.passed is not False for one in verdicts) and await registry.digest(name) != pinned:
+                await registry.push(layout, name)
+            return pinned, verdicts
 
     async def _signed(
         self, image: str, identity: Identity, layout: Layout, registry: RegistryClient, keys: Trust

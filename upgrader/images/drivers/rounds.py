@@ -105,7 +105,7 @@ class Round:
         )
 
 
-def unpushed(result: BuildResult, why: str) -> BuildResult:
+def unpublished(result: BuildResult, why: str, kind: FailureClass) -> BuildResult:
     """A cell whose image is built and could not be published."""
-    failure = Failure(kind=FailureClass.PUSH, first_error=why.partition("\n")[0])
+    failure = Failure(kind=kind, first_error=why.partition("\n")[0])
     return msgspec.structs.replace(result, state=CellState.RED, failure=failure)
