@@ -51,6 +51,8 @@ class FakeRegistry:
     def __init__(self, **digests: str) -> None:
         self.digests: dict[str, str] = dict(digests)
         self.reachable = True
+        self.odd: Exception | None = None
+        """What every question raises."""
         self.asked: list[str] = []
 
     def push(self, image: str, digest: str) -> str:
@@ -65,6 +67,8 @@ class FakeRegistry:
 
     async def digest(self, image: str) -> str | None:
         self.asked.append(image)
+        if self.odd is not None:
+            raise self.odd
         if not self.reachable:
             raise RegistryError(f"no answer about {image}", details="the test took the registry away")
         return self.digests.get(image)

@@ -145,7 +145,7 @@ def _look(view: ImageView) -> ImageDecision:
     if view.brought:
         said = f"{view.reference} is not in its registry; push it or correct spec.image"
         late = view.now - view.since > timedelta(seconds=ABSENT_SECONDS)
-        return _refused(view, said, LOOK_SECONDS) if late else _again(view, said)
+        return ImageDecision(phase=_D.UNUSABLE, message=said, attempts=view.attempts) if late else _again(view, said)
     return _may_build(view)
 
 
@@ -214,15 +214,14 @@ def _verify(view: ImageView) -> ImageDecision:
     if not bad:
         return ImageDecision(phase=_D.READY, message="verified and pinned by its digest", checks=view.verdicts)
     first = f"{bad[0].check}: {bad[0].reason}"
-    refused = _refused(view, f"the image is not what was asked for: {first}", REFUSED_SECONDS)
-    failure = Failure(kind=FailureClass.SIGNATURE, first_error=first)
-    return msgspec.structs.replace(refused, checks=view.verdicts, failure=failure)
-
-
-def _refused(view: ImageView, message: str, seconds: int) -> ImageDecision:
-    """Not used as it is; looked at again after a while, and at once where another image is found."""
-    retry_at = view.now + timedelta(seconds=seconds)
-    return ImageDecision(phase=_D.UNUSABLE, message=message, retry_at=retry_at, attempts=view.attempts)
+    return ImageDecision(
+        phase=_D.UNUSABLE,
+        message=f"the image is not what was asked for: {first}",
+        checks=view.verdicts,
+        failure=Failure(kind=FailureClass.SIGNATURE, first_error=first),
+        retry_at=view.now + timedelta(seconds=REFUSED_SECONDS),
+        attempts=view.attempts,
+    )
 
 
 def _to_verify(view: ImageView, digest: str, message: str, result: BuildResult | None = None) -> ImageDecision:

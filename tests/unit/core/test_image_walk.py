@@ -13,6 +13,7 @@ from upgrader.core.image_walk import (
     FIRST_RETRY_SECONDS,
     LONGEST_RETRY_SECONDS,
     LOOK_SECONDS,
+    REFUSED_SECONDS,
     Answer,
     ImageAct,
     ImageDecision,
@@ -31,6 +32,7 @@ BUILT = ImageView(
     phase=D.PENDING,
     now=NOW,
     since=NOW,
+    identity=IDENTITY,
     reference="registry/drivers/open:1",
     builder=True,
     packages=Answer(digest="sha256:" + "b" * 64),
@@ -191,6 +193,7 @@ def test_an_image_that_does_not_pass_every_check_is_not_used(verdict: Verdict) -
         message=f"the image is not what was asked for: {first}",
         checks=(good, verdict),
         failure=Failure(kind=FailureClass.SIGNATURE, first_error=first),
+        retry_at=after(REFUSED_SECONDS),
         attempts=1,
     )
 
@@ -211,9 +214,57 @@ def test_what_failed_for_good_is_tried_again_when_what_it_is_made_with_has_chang
     failed = but(phase=D.UNBUILDABLE, attempts=3, made_with="builder packages")
     assert decide(failed) == ImageDecision(phase=D.UNBUILDABLE, message="", attempts=3)
     assert decide(but(failed, inputs="builder other packages")).phase is D.BUILDING
-    refused = but(phase=D.UNUSABLE, made_with=PINNED, image=Answer(digest=PINNED))
-    assert decide(refused).phase is D.UNUSABLE
-    assert decide(but(refused, image=Answer(digest=PINNED.replace("a", "b")))).phase is D.VERIFYING
+
+
+def test_an_image_that_somebody_built_elsewhere_ends_unbuildable() -> None:
+    failed = but(phase=D.UNBUILDABLE, attempts=3, made_with="builder packages", image=Answer(digest=PINNED))
+    assert decide(failed).phase is D.VERIFYING
+
+
+REFUSED = but(phase=D.UNUSABLE, made_with=PINNED, image=Answer(digest=PINNED), retry_at=after(REFUSED_SECONDS))
+
+
+def test_what_was_refused_is_verified_again_for_another_image_at_once_and_for_the_same_after_a_while() -> None:
+    assert decide(REFUSED).phase is D.UNUSABLE
+    assert decide(but(REFUSED, image=Answer(digest=PINNED.replace("a", "b")))).phase is D.VERIFYING
+    assert decide(but(REFUSED, now=after(REFUSED_SECONDS))).phase is D.VERIFYING
+
+
+def test_a_refused_image_that_was_taken_away_is_built() -> None:
+    assert decide(but(REFUSED, now=after(REFUSED_SECONDS), image=Answer())).phase is D.BUILDING
+
+
+def test_a_registry_that_stays_silent_is_asked_ever_less_often() -> None:
+    view, pauses = but(image=Answer(silent="away")), []
+    for _ in range(8):
+        found = decide(view)
+        assert found.retry_at is not None
+        pauses.append((found.retry_at - view.now).total_seconds())
+        view = but(view, phase=found.phase, retry_at=found.retry_at, now=found.retry_at, pause=pauses[-1])
+    assert pauses == [10, 20, 40, 80, 160, 300, 300, 300]
+
+
+@pytest.mark.parametrize("phase", [D.UNBUILDABLE, D.UNUSABLE])
+def test_a_silent_registry_changes_nothing_of_a_failure(phase: DriverImagePhase) -> None:
+    view = but(phase=phase, image=Answer(silent="away"), inputs="others", made_with="these", attempts=1)
+    assert decide(view) == ImageDecision(phase=phase, message="", attempts=1)
+
+
+def test_an_image_in_service_is_verified_when_a_key_is_set() -> None:
+    in_service = but(phase=D.READY, attempts=1)
+    assert decide(in_service) == ImageDecision(phase=D.READY, message="", attempts=1)
+    assert decide(but(in_service, unverified=True)) == ImageDecision(
+        phase=D.VERIFYING, message="a key was set: it is verified now", deadline=after(600), attempts=1
+    )
+
+
+def test_a_build_of_something_else_is_none() -> None:
+    other = msgspec.structs.replace(GREEN, identity=msgspec.structs.replace(IDENTITY, driver="2"))
+    found = decide(but(BUILDING, job=JobSeen(state=JobState.ENDED, result=other)))
+    assert (found.phase, found.message) == (
+        D.RETRYING,
+        "the build was of fakebridge 2 for 6.1.0-50-amd64, not of fakebridge 1 for 6.1.0-50-amd64; built again in 60 s",
+    )
 
 
 ANSWERS = st.sampled_from([Answer(), Answer(digest=PINNED), Answer(silent="away")])
@@ -227,11 +278,14 @@ VIEWS = st.builds(
     phase=st.sampled_from(D),
     now=st.integers(0, 20_000).map(after),
     since=st.just(NOW),
+    identity=st.just(IDENTITY),
     reference=st.just("registry/drivers/open:1"),
     brought=st.booleans(),
     deadline=st.none() | st.integers(0, 20_000).map(after),
     retry_at=st.none() | st.integers(0, 20_000).map(after),
     attempts=st.integers(1, 40),
+    pause=st.sampled_from([0.0, 10.0, 300.0]),
+    unverified=st.booleans(),
     image=ANSWERS,
     builder=st.booleans(),
     packages=ANSWERS,

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.building import build_ends, build_jobs
 from tests.support.rig import Rig, running
-from tests.support.world import Killed
+from tests.support.world import FakeTrust, Killed
 from upgrader.api.resources import DRIVER_IMAGES, PODS, UPGRADE_PLANS
 from upgrader.core.build_results import BuildResult, CellState
 from upgrader.core.driver_builds import Failure, FailureClass, Identity
@@ -96,6 +96,9 @@ async def _images(rig: Rig) -> None:
     rig.registry.digests.pop("registry/sim-driver:3.0-6.1.0-47-amd64")
     await _until(rig, lambda: _phase_of(rig, "sim-3.0-6.1.0-47-amd64") == "Unusable", stride=15)
     rig.registry.push("registry/sim-driver:3.0-6.1.0-47-amd64", "30")
+    await _until(rig, lambda: _phase_of(rig, "sim-3.0-6.1.0-47-amd64") == "Ready")
+    rig.trust = FakeTrust()
+    await _until(rig, lambda: ("DriverImage", "Ready", "after-record") in rig.crash.hit)
     await _until(rig, lambda: _phase_of(rig, "sim-3.0-6.1.0-47-amd64") == "Ready")
 
 

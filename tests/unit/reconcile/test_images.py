@@ -10,8 +10,9 @@ from upgrader.api.resources import DRIVER_IMAGES
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.core.build_results import BuildResult, CellState
 from upgrader.core.driver_builds import CheckName, Failure, FailureClass, Identity, Verdict
+from upgrader.core.errors import ClusterError, ConfigurationError
 from upgrader.core.image_names import image_name, packages_name
-from upgrader.core.image_walk import FIRST_RETRY_SECONDS, LOOK_SECONDS
+from upgrader.core.image_walk import ABSENT_SECONDS, FIRST_RETRY_SECONDS, LOOK_SECONDS, REFUSED_SECONDS
 from upgrader.core.phases import DriverImagePhase, row
 from upgrader.reconcile import images
 from upgrader.stack.settings import BuildSettings
@@ -73,7 +74,7 @@ async def test_a_brought_image_is_pinned_once_it_is_there(rig: Rig) -> None:
 async def test_only_a_registry_that_says_no_makes_it_unusable_and_it_can_still_come(rig: Rig) -> None:
     brought(rig)
     rig.registry.reachable = False
-    rig.cluster.clock.advance((row(D.RETRYING).seconds or 0) + 1)
+    rig.cluster.clock.advance(ABSENT_SECONDS + 1)
     assert (await look(rig))[0] is D.RETRYING
     rig.registry.reachable = True
     rig.cluster.clock.advance(LOOK_SECONDS)
@@ -186,6 +187,58 @@ async def test_an_image_that_is_not_what_it_should_be_is_never_ready(rig: Rig) -
     assert await look(rig) == (D.UNUSABLE, said)
     rig.registry.push(NAMED, "cd")
     assert [(await look(rig))[0] for _ in range(2)] == [D.VERIFYING, D.READY]
+
+
+async def test_an_image_that_is_signed_late_is_taken(rig: Rig) -> None:
+    wanted(rig)
+    rig.trust = FakeTrust()
+    pinned = rig.registry.push(NAMED, "ab")
+    rig.trust.verdicts[pinned] = (Verdict(check=CheckName.IMAGE_SIGNATURE, passed=False, reason="not signed"),)
+    assert [(await look(rig))[0] for _ in range(2)] == [D.VERIFYING, D.UNUSABLE]
+    del rig.trust.verdicts[pinned]
+    rig.cluster.clock.advance(REFUSED_SECONDS)
+    assert [(await look(rig))[0] for _ in range(2)] == [D.VERIFYING, D.READY]
+
+
+async def test_images_in_service_are_verified_once_a_key_is_set(rig: Rig) -> None:
+    wanted(rig)
+    pinned = rig.registry.push(NAMED, "ab")
+    assert [(await look(rig))[0] for _ in range(2)] == [D.VERIFYING, D.READY]
+    rig.trust = FakeTrust()
+    assert [(await look(rig))[0] for _ in range(3)] == [D.VERIFYING, D.READY, D.READY]
+    assert rig.trust.asked == [(pinned, IDENTITY)]
+
+
+async def test_a_job_that_the_api_server_refuses_is_told(rig: Rig) -> None:
+    wanted(rig)
+    await look(rig)
+    rig.cluster.fail_at(1, ClusterError("exceeded quota: builds"))
+    assert await look(rig) == (D.BUILDING, "the build Job is refused: exceeded quota: builds")
+    assert (await look(rig))[0] is D.BUILDING
+    assert len(build_jobs(rig)) == 1
+
+
+async def test_a_name_that_is_none_is_told(rig: Rig) -> None:
+    brought(rig)
+    rig.registry.odd = ConfigurationError("'registry/Sim:1' is no image reference")
+    phase, message = await look(rig)
+    assert (phase, message) == (D.RETRYING, "the registry did not answer: 'registry/Sim:1' is no image reference")
+
+
+async def test_nothing_is_written_while_nothing_is_new(rig: Rig) -> None:
+    wanted(rig)
+    await look(rig)
+    await look(rig)
+    failure = Failure(kind=FailureClass.COMPILE, first_error="too few arguments")
+    build_ends(rig, BuildResult(identity=IDENTITY, state=CellState.RED, failure=failure), code=1)
+    await look(rig)
+    rig.registry.push(packages_name(REPOSITORY, IDENTITY), "ff")
+    rig.registry.reachable = False
+    before = image(rig).metadata.resource_version
+    for _ in range(10):
+        rig.cluster.clock.advance(1)
+        assert await look(rig) == (D.UNBUILDABLE, "compile: too few arguments")
+    assert image(rig).metadata.resource_version == before
 
 
 @pytest.mark.parametrize("stage", ["after-act", "after-record", "after-intent"])
