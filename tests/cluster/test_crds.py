@@ -17,6 +17,8 @@ VALID = (m.gpu_stack(), m.upgrade_plan(), m.node_upgrade(), m.checkpoint_request
 MANAGED = changed(m.gpu_stack(), "spec.kubelet", {"manage": True, "version": "1.35.4", "artifact": "r/kubelet:1"})
 ABORTING = changed(m.upgrade_plan(), "spec.run", "Abort")
 
+IDENTITY = {"vendor": "nvidia", "recipe": "nvidia-open", "flavour": "open", "os": "bookworm"}
+NVIDIA = m.driver_image() | {"spec": {**IDENTITY, "version": "535.261.03", "kernel": "6.1.0-50-amd64"}}
 PINNED = m.driver_image() | {"status": {"phase": "Ready", "digest": "r/driver@sha256:" + "0" * 64}}
 FORCE = {"step": "Draining", "by": "ann", "at": "2026-11-21T09:00:00Z", "reason": "agreed with its owner"}
 FORCED = changed(m.node_upgrade(), "spec.force", [FORCE])
@@ -41,6 +43,9 @@ REFUSED = [
     (m.checkpoint_request(), "spec.requestId", m.checkpoint_request(), "spec.requestId", 99),
     (m.driver_image(), "spec", m.driver_image(), "spec.version", "580.1"),
     (m.driver_image(), "spec", m.driver_image(), "spec.kernel", "6.12"),
+    (m.driver_image(), "spec", None, "spec.image", None),
+    (NVIDIA, "spec", None, "spec.flavour", None),
+    (NVIDIA, "spec", NVIDIA, "spec.os", "trixie"),
     (PINNED, "", PINNED, "spec.image", "r/driver:another"),
 ]
 

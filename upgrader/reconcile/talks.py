@@ -39,7 +39,6 @@ _BY_CLOSURE = frozenset({_R.ASKING, _R.PARKED, _R.EXPIRED})
 _STOPPED = frozenset({_R.STOPPING, _R.STOPPED, _R.RESTARTING})
 """Phases in which a gang may be stopped by us."""
 
-
 ORDER_SETTLES = timedelta(seconds=10)
 """From taking an order to what is to be seen of it: a controller that took one has acted on it by then."""
 
@@ -318,7 +317,9 @@ def _status(context: Context, talk: Talk, decision: GangDecision, ask_until: str
     }
     match decision.phase:
         case _R.PARKED:
-            status["acks"] = [msgspec.to_builtins(_ack(answer)) for answer in talk.view.answers]
+            status["acks"] = [
+                msgspec.to_builtins(Ack(**msgspec.structs.asdict(answer))) for answer in talk.view.answers
+            ]
             status["acknowledgedStep"] = decision.step
         case _R.STOPPING:
             status["stoppedAt"] = timing.show(now)
@@ -344,10 +345,14 @@ def _status(context: Context, talk: Talk, decision: GangDecision, ask_until: str
 
 def _idle(talk: Talk, phase: RequestPhase, now: datetime) -> dict[str, Any]:
     """What the loss of a gang is counted by: since when it does not train, and until when."""
-    before, answers = talk.request.status, talk.view.answers
-    if phase is _R.PARKED and answers and all(one.parked for one in answers):
+    before, parked = talk.request.status, [one.parked for one in talk.view.answers]
+    if phase is _R.PARKED and parked and all(parked):
         return {"parkedAt": timing.show(now)}
-    if phase is _R.EXPIRED and before.parked_at is not None:
+    # A gang of which one member stands still stands still, whatever the others say.
+    stood = before.parked_at is not None or (talk.view.phase is _R.ASKING and any(parked))
+    if phase is _R.WITHDRAWN and stood and before.parked_at is None:
+        return {"parkedAt": timing.show(now), "endedAt": timing.show(now)}
+    if phase is _R.EXPIRED and stood:
         kept = (now - talk.view.asked_since).total_seconds()
         return {"parkedAt": None, "parkedSeconds": before.parked_seconds + max(0, round(kept))}
     return {"endedAt": timing.show(now)} if ends(phase) else {}
@@ -359,10 +364,6 @@ def _since(request: CheckpointRequest) -> datetime:
     if phase in _BY_CLOSURE or deadline is None or seconds is None:
         return timing.parse(request.spec.asked_at)
     return timing.after(timing.parse(deadline), -seconds)
-
-
-def _ack(answer: Answer) -> Ack:
-    return Ack(**msgspec.structs.asdict(answer))
 
 
 def _deadline(phase: RequestPhase, now: datetime, ask_until: str | None) -> str | None:

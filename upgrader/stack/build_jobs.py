@@ -89,7 +89,7 @@ def _pod(identity: Identity, settings: BuildSettings) -> Manifest:
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "serviceAccountName": settings.service_account,
-        "nodeSelector": dict(settings.node_selector),
+        **({"nodeSelector": dict(settings.node_selector)} if settings.node_selector else {}),
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _NOT_WHERE_JOBS_RUN}},
     }
 

@@ -10,7 +10,8 @@ from tests.support.visits import upgrade
 from tests.support.world import START
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest, UpgradePlan
-from upgrader.core.conversation import GangClosure
+from upgrader.core.acknowledgement import Answer
+from upgrader.core.conversation_facts import GangClosure
 from upgrader.core.phases import NodePhase, RequestPhase
 from upgrader.core.steering import Placement
 from upgrader.core.timing import show
@@ -134,3 +135,20 @@ async def test_a_conversation_says_when_it_ended():
         show(START),
         "2026-11-21T09:00:30Z",
     )
+
+
+async def test_a_gang_of_which_one_member_parked_stood_still() -> None:
+    rig = Rig()
+    conversation(rig, "gang", seconds=60)
+    context = rig.context
+    request = await context.cluster.get(CHECKPOINT_REQUESTS, "gang", "default")
+    talk = await talks.read_talk(context, request, "nvidia.com/gpu")
+    answer = Answer(pod_uid=request.spec.members[0].uid, request_id=request.spec.request_id, step=7, parked=True)
+    half = msgspec.structs.replace(talk, view=msgspec.structs.replace(talk.view, answers=(answer,)))
+    rig.cluster.clock.advance(30)
+    place = Placement(left_behind=(), closure="c")
+    closed = GangClosure(nodes=(NodePhase.FAILED,))
+    await talks.advance(rig.context, half, closed, where=lambda: place, ask_until=None)
+    status = rig.requests()[0].status
+    now = "2026-11-21T09:00:30Z"
+    assert (status.phase, status.parked_at, status.ended_at) == (RequestPhase.WITHDRAWN, now, now)

@@ -1,7 +1,7 @@
 """The loop of the controller over virtual time: one plan, its batches, closures, visits and conversations.
 
-Every decision is the product's: core.forecast, core.rollout, core.visit, core.conversation. What stands here is what
-reconcile does around them: who is looked at when, what is recorded, what is asked before a gang is.
+Every decision is the product's: core.forecast, core.rollout, core.visit, core.conversation. This is what reconcile does
+around them: who is looked at when, what is recorded, what is asked before a gang is.
 """
 
 from datetime import datetime, timedelta
@@ -55,8 +55,7 @@ class Controller:
         self.batches: list[Batch] = []
         self.visits: list[Visit] = []
         self.talks: list[Talk] = []
-        self.first: Forecast | None = None
-        """The forecast before anything was started."""
+        self.first: Forecast | None = None  # before anything was started
         self.left = frozenset({stack.target(stack.OLD).revision})
         """Revisions that the plan leaves behind."""
         self.soak_until: datetime | None = None
