@@ -64,14 +64,13 @@ def classify(log: str) -> Failure:
 
 
 def ended(log: str, code: int) -> Failure:
-    """The failure of a build whose programs have ended with `code`, as the shell has it: killed by a signal from 129 on.
+    """The failure of a build that has ended with `code`, as the shell has it: from 129 on it was killed by a signal.
 
-    make ends with 1 or 2 whatever its compilers did, so that a signal came from outside: it says nothing of the driver.
+    make ends with 1 or 2 whatever its compilers did: a signal came from outside and says nothing about the driver.
     """
     if code > _SIGNALLED:
-        return Failure(
-            kind=FailureClass.TRANSIENT, first_error=f"it was ended from outside, by signal {code - _SIGNALLED}"
-        )
+        said = f"it was ended from outside, by signal {code - _SIGNALLED}"
+        return Failure(kind=FailureClass.TRANSIENT, first_error=said)
     return classify(log)
 
 
