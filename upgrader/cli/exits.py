@@ -17,6 +17,8 @@ EXITS: Mapping[int, str] = {
     errors.BlockedError.exit_code: "a workload blocks what was asked for, or another approval is needed",
     errors.DeadlineError.exit_code: "a deadline passed: the plan's own, or how long was to be followed",
     errors.RolloutFailedError.exit_code: "a canary or the rollout failed, or it was aborted",
+    errors.UnverifiedError.exit_code: "an image was looked at and is not what it should be; the checks are named",
+    errors.RegistryError.exit_code: "a registry gave no answer that can be used: nothing is known of its images",
     USAGE: "wrong usage",
     INTERRUPTED: "interrupted; what was applied goes on in the controller",
 }

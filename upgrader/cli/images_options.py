@@ -10,6 +10,7 @@ import click
 if TYPE_CHECKING:
     from upgrader.images.drivers.publishing import Publisher
     from upgrader.images.drivers.site import Site
+    from upgrader.images.trust import Cosign
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -136,8 +137,28 @@ def open_publisher(site: "Site", given: Mapping[str, Any]) -> "Publisher | None"
 
     keys = None
     if key is not None and public is not None:
-        keys = Trust(key=trust.signing_key(key), public=trust.public_key(public), cosign=trust.find())
+        keys = Trust(key=trust.signing_key(key), public=trust.public_key(public), cosign=open_cosign())
     return Publisher(repository, site.shelf, insecure=given.get("insecure_registry") or (), keys=keys, progress=tell)
+
+
+def open_cosign() -> "Cosign":
+    """The cosign of UPGRADER_COSIGN, else of PATH, else the one that is built for clusters here.
+
+    Raises:
+        ConfigurationError: UPGRADER_COSIGN names none.
+        DevClusterError: it cannot be built.
+    """
+    import os  # noqa: PLC0415
+    import shutil  # noqa: PLC0415
+
+    from upgrader.images import trust  # noqa: PLC0415
+
+    named = os.environ.get("UPGRADER_COSIGN", "")
+    if named or shutil.which("cosign"):
+        return trust.find(named or "cosign")
+    from upgrader import devcluster  # noqa: PLC0415
+
+    return trust.Cosign(devcluster.cosign(tell))
 
 
 def tell(line: str) -> None:

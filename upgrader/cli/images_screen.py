@@ -1,5 +1,6 @@
 """Cells of the matrix and kept images as tables."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
@@ -8,6 +9,7 @@ from rich.text import Text
 from upgrader.cli.render import columns, counted
 from upgrader.core.driver_builds import Verdict
 from upgrader.core.driver_report import Report, ReportedCell
+from upgrader.images.drivers.sweeping import Swept
 
 _COLOURS = {"green": "green", "red": "red", "unchanged": "cyan", "missing": "yellow"}
 _WORDS = {True: "yes", False: "NO", None: "–"}
@@ -33,6 +35,22 @@ def verdicts(found: Sequence[Verdict]) -> RenderableType:
         style = "red" if one.passed is False else "green" if one.passed else ""
         table.add_row(one.check.value, Text(_WORDS[one.passed], style=style), one.reason)
     return table
+
+
+def swept(found: Swept) -> RenderableType:
+    """Every image, what becomes of it and why."""
+    table = columns("Kernel", "Image", "Fate", "Unused since", "Why")
+    words = {"deleted": "would be deleted"} if found.dry_run else {}
+    for one in found.images:
+        style = {"deleted": "red", "marked": "yellow"}.get(one.fate, "")
+        since = f"{one.unused_since:%Y-%m-%d}" if one.unused_since else "–"
+        name = f"{one.image.partition('@')[0].rpartition('/')[2]} {one.image.rpartition('@')[2][7:19]}"
+        table.add_row(one.kernel, name, Text(words.get(one.fate, one.fate), style=style), since, one.reason)
+    counts = Counter(words.get(one.fate, one.fate) for one in found.images)
+    said = ", ".join(f"{number} {fate}" for fate, number in sorted(counts.items()))
+    left = [Text(f"left alone: {one}", style="yellow") for one in found.foreign]
+    dry = [Text("Nothing was changed, marks included: --yes does it.")] if found.dry_run else []
+    return Group(table, *left, Text(f"{counted(len(found.images), 'image')}: {said or 'none'}", style="bold"), *dry)
 
 
 def _reason(cell: ReportedCell) -> list[Text]:

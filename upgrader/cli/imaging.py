@@ -7,6 +7,8 @@ import click
 
 from upgrader.cli import exits
 from upgrader.cli.images_options import build_options, cell_options, open_publisher, open_site, store_options, tell
+from upgrader.cli.sweeping import gc
+from upgrader.cli.verifying import verify
 from upgrader.cli.wire import output_option, show
 
 
@@ -138,6 +140,10 @@ def list_images(output: str, given: dict[str, Any]) -> int:
     site = open_site(given)
     found = [site.shelf.result(one.build_key) for one in site.shelf.records()]
     return _report([one for one in found if one is not None], (), 0.0, output, None)
+
+
+images.add_command(verify)
+images.add_command(gc)
 
 
 def _report(results: Any, unmatched: Any, seconds: float, output: str, out: Path | None) -> int:  # noqa: ANN401

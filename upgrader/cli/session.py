@@ -23,6 +23,10 @@ class Session:
         self.context = context
         self.namespace = namespace
 
+    def of_context(self, name: str) -> "Session":
+        """The same for another cluster of the kubeconfig."""
+        return Session(kubeconfig=self.kubeconfig, context=name, namespace=self.namespace)
+
     def settings(self) -> "Settings":
         """Settings from the environment, and from our options where those say otherwise."""
         import os  # noqa: PLC0415 - as all imports of commands: only what is needed

@@ -32,9 +32,9 @@ class Identity(Struct, frozen=True, kw_only=True, order=True):
 
     @property
     def tag(self) -> str:
-        """A registry tag; two identities never have the same."""
+        """A registry tag; two identities of one recipe never have the same."""
         facts = (self.driver, self.flavour, self.kernel, self.os, self.arch)
-        tag = "__".join(escaped(one) for one in facts)
+        tag = opening("__".join(escaped(one) for one in facts))
         return tag if len(tag) <= _TAG_LIMIT else digits([("identity", list(facts))], 64)
 
     def __str__(self) -> str:
@@ -95,6 +95,7 @@ class CheckName(StrEnum):
     IMAGE_SIGNATURE = "image-signature"
     SBOM = "sbom"
     PROVENANCE = "provenance"
+    MANIFEST = "manifest"
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -115,8 +116,13 @@ def build_key(identity: Identity, inputs: Sequence[Input]) -> str:
 
 def escaped(text: str) -> str:
     """`text` in characters that a tag may hold: every other byte as `_` and two hex digits. Injective."""
-    letters = (chr(byte) for byte in text.encode())
+    letters = (chr(byte) for byte in text.encode(errors="surrogatepass"))
     return "".join(one if _PLAIN.fullmatch(one) and ord(one) < ESCAPED_BELOW else f"_{ord(one):02x}" for one in letters)
+
+
+def opening(text: str) -> str:
+    """Escaped text that a tag may begin with: neither by a dot nor by a hyphen. Injective."""
+    return f"_{ord(text[0]):02x}{text[1:]}" if text[:1] in {".", "-"} else text
 
 
 def digits(facts: object, count: int) -> str:

@@ -118,8 +118,16 @@ class LostLeadershipError(UpgraderError):
     """Our lease may have passed to another controller: nothing more is written, the successor goes on."""
 
 
+class UnverifiedError(UpgraderError):
+    """An image was looked at, and is not what it should be."""
+
+    exit_code = 7
+
+
 class RegistryError(UpgraderError):
-    """A registry could not answer; this never means that an image is absent."""
+    """A registry could not answer; this never means that an image is absent, or wrong."""
+
+    exit_code = 8
 
 
 class ProcessError(UpgraderError):

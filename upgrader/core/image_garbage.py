@@ -69,6 +69,14 @@ def sweep(
     return tuple(_fate(image, uses, marks, now, grace) for image in sorted(images))
 
 
+def marks_after(fates: Sequence[ImageFate]) -> dict[str, datetime]:
+    """What the next sweep has to know: since when each image that nobody needs has been so, by digest.
+
+    An image that is needed again loses its mark, and one that is no longer there too.
+    """
+    return {one.image.digest: one.unused_since for one in fates if one.unused_since is not None}
+
+
 def _fate(image: StoredImage, uses: Uses, marks: Mapping[str, datetime], now: datetime, grace: timedelta) -> ImageFate:
     if why := _needed(image, uses):
         return ImageFate(image=image, fate=Fate.KEPT, reason=why)

@@ -1,6 +1,6 @@
 """Names in a registry: of an image for an identity, and of the packages that it is built from."""
 
-from upgrader.core.driver_builds import Identity, digits
+from upgrader.core.driver_builds import Identity, digits, escaped, opening
 
 PACKAGES = "packages"
 _TAG_LIMIT = 128
@@ -13,5 +13,5 @@ def image_name(repository: str, identity: Identity) -> str:
 
 def packages_name(repository: str, identity: Identity) -> str:
     """`repository/packages:TAG`: the archive's packages for this identity, as `upgrader images pack` pushes them."""
-    tag = f"{identity.recipe}__{identity.tag}"
+    tag = opening(f"{escaped(identity.recipe)}__{identity.tag}")
     return f"{repository}/{PACKAGES}:{tag if len(tag) <= _TAG_LIMIT else digits([tag], 64)}"

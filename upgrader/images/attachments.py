@@ -132,6 +132,36 @@ async def attach(
     return entry
 
 
+async def detach(registry: RegistryClient, image: str) -> int:
+    """Delete all that hangs on `name@sha256:...`, and the list of it where clients keep one. How many it were.
+
+    A list is written by whoever likes: what it names and does not hang on this image is left alone.
+
+    Raises:
+        RegistryError: the registry does not delete, or does not answer.
+        ConfigurationError: `image` has no digest.
+    """
+    reference = _pinned(image)
+    count = 0
+    for one in await attachments(registry, image):
+        found = await registry.manifest(reference.pinned(one.digest))
+        if found is not None and _subject(found.data) == reference.digest:
+            count += await registry.delete(reference.pinned(one.digest))
+    kept = await registry.digest(_list_tag(reference))
+    if kept is not None:
+        await registry.delete(kept)
+    return count
+
+
+def _subject(manifest: bytes) -> str:
+    """The digest of what a manifest hangs on; empty for none."""
+    try:
+        subject = msgspec.json.decode(manifest, type=_Layers).subject
+    except msgspec.DecodeError:
+        return ""
+    return subject.digest if subject is not None else ""
+
+
 async def _list(registry: RegistryClient, reference: Reference, entry: Attachment) -> None:
     kept = await registry.manifest(_list_tag(reference))
     others = () if kept is None else _listed(kept.data, reference)

@@ -98,6 +98,18 @@ class LayoutWriter:
         return Layout(self.folder)
 
 
+def images(folder: Path) -> tuple[Descriptor, ...]:
+    """All images that the layout in a folder lists.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    try:
+        return msgspec.json.decode((folder / "index.json").read_bytes(), type=_Index).manifests
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{folder} holds no OCI layout", details=str(error)) from error
+
+
 def blobs(manifest: bytes) -> tuple[Descriptor, ...]:
     """What an image's manifest lists: its layers, then its configuration.
 

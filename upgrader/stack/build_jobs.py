@@ -109,7 +109,8 @@ def _words(identity: Identity, settings: BuildSettings) -> list[str]:
         words += ["--insecure-registry", one]
     if settings.signing:
         words += ["--key", f"{_KEY}/cosign.key", "--public-key", f"{_KEY}/cosign.pub"]
-    return words
+    # the kubelet would put values of the pod's environment, a password among them, in the place of $(NAME)
+    return [one.replace("$", "$$") for one in words]
 
 
 def _environment(settings: BuildSettings) -> list[Manifest]:

@@ -15,6 +15,7 @@ from tests.support.terminal import upgrader
 from tests.unit.cli.conftest import NEXT, QUICK
 from upgrader.api.resources import GPU_STACKS, JOBS, NAMESPACES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import UpgradePlan
+from upgrader.core.errors import RegistryError
 from upgrader.core.saved import consented_loss, load
 from upgrader.reconcile.strategies import strategy_of
 
@@ -110,7 +111,7 @@ class TestPlan:
     def test_a_registry_that_does_not_answer_is_no_missing_image(self, rig):
         rig.registry.reachable = False
         ended = upgrader(rig, *plan_words())
-        assert ended.exit_code == 1
+        assert ended.exit_code == RegistryError.exit_code
         assert "UPGRADER_INSECURE_REGISTRIES" in ended.stderr
 
 

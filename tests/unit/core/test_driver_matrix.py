@@ -26,7 +26,7 @@ RECIPES = {
         flavour="open",
         drivers={"bookworm": ["535.216.03", "535.261.03"], "trixie": ["550.163.01"]},
     ),
-    "fakebridge": RecipeFacts(vendor="fakebridge", flavour="", drivers={"bookworm": ["1.0"]}),
+    "fakebridge": RecipeFacts(vendor="sim", flavour="", drivers={"bookworm": ["1.0"]}),
 }
 
 
@@ -113,7 +113,7 @@ def test_what_else_builds_for_the_kernel_is_of_the_same_vendor_and_the_very_kern
         identity("nvidia", "535.309.01"),
         identity("nvidia-open", "550.163.01"),
         identity("nvidia", "535.261.03", kernel="6.1.0-50-amd64"),
-        identity("fakebridge", "1.0", vendor="fakebridge"),
+        identity("fakebridge", "1.0", vendor="sim"),
     ]
     assert alternatives(red, [*green, *green]) == ("nvidia 535.309.01", "nvidia-open 550.163.01")
 

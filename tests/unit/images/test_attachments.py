@@ -118,3 +118,28 @@ async def test_a_manifest_of_another_form_is_not_read(client, registry, image, m
     registry.manifests["app", digest_of(body)] = body
     made = hanging.Attachment(media_type="x", digest=digest_of(body), size=len(body))
     assert await hanging.read(client, image, made) is None
+
+
+async def test_all_that_hangs_on_an_image_is_deleted_with_the_list_of_it(client, registry, image):
+    before = await client.tags(image.partition("@")[0])
+    for data in (b"one", b"two"):
+        await hanging.attach(client, image, data, KIND, {})
+    assert await hanging.detach(client, image) == 2
+    assert await hanging.attachments(client, image) == ()
+    assert await client.tags(image.partition("@")[0]) == before
+    assert not any(b'"subject"' in body for body in registry.manifests.values())
+    assert await hanging.detach(client, image) == 0
+
+
+async def test_what_a_list_names_and_hangs_elsewhere_is_left_alone(client, registry, image):
+    """Whoever can write a tag could otherwise have us delete any image of the repository."""
+    other = b'{"schemaVersion": 2, "layers": [], "other": 1}'
+    registry.manifests["app", digest_of(other)] = other
+    entry = {"mediaType": "m", "digest": digest_of(other), "size": len(other), "artifactType": KIND}
+    listed = json.dumps({"schemaVersion": 2, "mediaType": hanging.INDEX, "manifests": [entry]}).encode()
+    registry.lists_attachments = False
+    registry.manifests["app", digest_of(IMAGE).replace(":", "-")] = registry.manifests["app", digest_of(listed)] = (
+        listed
+    )
+    assert await hanging.detach(client, image) == 0
+    assert registry.manifests["app", digest_of(other)] == other

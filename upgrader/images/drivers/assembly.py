@@ -15,6 +15,7 @@ from upgrader.images.drivers.definition import Definition
 from upgrader.images.drivers.manifest import DriverManifest, checksums, describe, encoded, load_order, shipped
 from upgrader.images.drivers.recipes import RecipeFolder
 from upgrader.images.drivers.trees import make_root, unpack
+from upgrader.images.labels import identity_labels
 from upgrader.images.layout import Layout
 from upgrader.images.product import busybox_tree
 from upgrader.images.trust import BUILD_KEY
@@ -142,10 +143,8 @@ def _fill(
 
 def _labels(manifest: DriverManifest, definition: Definition) -> list[tuple[str, str]]:
     """What a registry shows of the image without anybody unpacking it."""
-    own = [(name, getattr(definition.identity, name)) for name in definition.identity.__struct_fields__]
-    ours = [(f"gpu-upgrader.io/{name}", value) for name, value in own if value]
     return [
-        *ours,
+        *identity_labels(definition.identity).items(),
         (BUILD_KEY, manifest.build_key),
         ("org.opencontainers.image.version", manifest.version),
         ("org.opencontainers.image.title", str(definition.identity)),

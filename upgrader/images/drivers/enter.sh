@@ -22,4 +22,4 @@ exec setpriv --no-new-privs prlimit --as="$memory" --core=0 chroot --userspec=65
   /usr/bin/env -i PATH=/usr/bin HOME=/tmp LC_ALL=C.UTF-8 SOURCE_DATE_EPOCH=0 \
   KBUILD_BUILD_TIMESTAMP=@0 KBUILD_BUILD_USER=upgrader KBUILD_BUILD_HOST=upgrader KBUILD_BUILD_VERSION=1 \
   MAKEFLAGS="-j --jobserver-auth=8,9" \
-  /bin/sh -c 'cd /build && exec "$@" 8<>/tmp/tokens 9<>/tmp/tokens 2>&1' sh "$@"
+  /bin/sh -c 'cd /build && echo entered && exec "$@" 8<>/tmp/tokens 9<>/tmp/tokens 2>&1' sh "$@"

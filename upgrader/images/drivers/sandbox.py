@@ -10,12 +10,16 @@ from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from upgrader.core.errors import ConfigurationError
 from upgrader.process import Finished, run
 
 BUILD_USER = 65534
+ENTERED = b"entered\n"
+"""Said by enter.sh when all is in place, right before the program."""
+
 _DIE_WITH_US = ("setpriv", "--pdeathsig", "KILL")
 """However we end, nobody goes on compiling: the first process of the sandbox dies with us, and all others with it."""
 
@@ -35,7 +39,8 @@ class Sandbox(Struct, frozen=True, kw_only=True):
 
         Raises:
             ProgramTimeoutError: it did not end within `timeout` seconds.
-            ConfigurationError: a path that overlayfs cannot be given.
+            ConfigurationError: a path that overlayfs cannot be given, or this machine makes no such root: that says
+                nothing about the driver.
         """
         layers = [str(path.absolute()) for path in self.layers]
         if any(sign in path for path in layers for sign in ":,\\"):
@@ -51,7 +56,14 @@ class Sandbox(Struct, frozen=True, kw_only=True):
                 self.build,
                 self.tokens,
             ]
-            return run([*command, str(self.memory_mib << 20), *words], timeout=timeout, check=False)
+            finished = run([*command, str(self.memory_mib << 20), *words], timeout=timeout, check=False)
+        if not finished.stdout.startswith(ENTERED):
+            raise ConfigurationError(
+                "nothing can be compiled on this machine: no root of its own could be made",
+                details=(finished.stderr + finished.stdout).decode(errors="replace").strip(),
+                resolution="Namespaces, overlayfs and the programs unshare, mount, setpriv, prlimit and sh are needed.",
+            )
+        return msgspec.structs.replace(finished, stdout=finished.stdout.removeprefix(ENTERED))
 
     def own(self) -> None:
         """Give the folder that is built in to the build user."""

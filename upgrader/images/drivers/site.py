@@ -24,9 +24,11 @@ from upgrader.images.drivers.building import Places, Workshop
 from upgrader.images.drivers.bundles import Bundled, bundle, open_bundle
 from upgrader.images.drivers.catalog import Catalog, Cells, load, look
 from upgrader.images.drivers.definition import Definition, identity_of
+from upgrader.images.drivers.inspecting import KernelTrees
 from upgrader.images.drivers.recipes import RecipeFolder, read_matrix, read_recipes, recipes_root
 from upgrader.images.drivers.rounds import Definitions, Publish, Round
 from upgrader.images.drivers.shelf import Remembered, Shelf
+from upgrader.images.drivers.trees import Trees
 from upgrader.images.layout import Layout
 from upgrader.images.modules.signing import SigningKey, fingerprint, open_key
 from upgrader.images.registry import RegistryClient
@@ -101,6 +103,11 @@ class Site:
     def catalog(self) -> Catalog:
         """What the archives had when they were last asked; they are asked where nothing is known."""
         return load(self._state) or self.look()[0]
+
+    def kernels(self) -> KernelTrees:
+        """Kernels of which the packages are here; nobody is asked for others."""
+        packages = PackageStore(self._cache / "packages")
+        return KernelTrees(load(self._state), Trees(self._state / "trees", packages, self._progress))
 
     def cells(self, catalog: Catalog) -> Cells:
         """The cells over a catalog."""

@@ -5,11 +5,10 @@ registry did not answer, or because cosign could not be run: those are errors, a
 """
 
 import msgspec
-from msgspec import Struct
 
 from upgrader.core.driver_builds import CheckName, Identity, Verdict
 from upgrader.core.errors import ConfigurationError
-from upgrader.images.layout import Descriptor
+from upgrader.images.labels import CONFIG_LIMIT, Parts, decode_labels
 from upgrader.images.reference import Reference, parse
 from upgrader.images.registry import RegistryClient
 from upgrader.images.registry_http import ChangedContentsError
@@ -21,20 +20,6 @@ from upgrader.images.trust.values import BUILD_KEY, PublicKey
 
 CHECKS = (CheckName.CONTENTS, CheckName.IMAGE_SIGNATURE, CheckName.PROVENANCE, CheckName.SBOM)
 NOT_SIGNED = "not signed"
-CONFIG_LIMIT = 4 << 20
-
-
-class _Config(Struct, frozen=True, kw_only=True):
-    labels: dict[str, str] | None = msgspec.field(default=None, name="Labels")
-
-
-class _Image(Struct, frozen=True, kw_only=True):
-    config: _Config = _Config()
-
-
-class _Parts(Struct, frozen=True, kw_only=True):
-    config: Descriptor
-    layers: tuple[Descriptor, ...]
 
 
 class Verifier:
@@ -154,10 +139,10 @@ class _Contents:
         if wrong := await self._tag_moved():
             return wrong
         try:
-            parts = msgspec.json.decode(manifest.data, type=_Parts)
+            parts = msgspec.json.decode(manifest.data, type=Parts)
             config = await self._registry.blob(parts.config, self._reference, limit=CONFIG_LIMIT)
-            labels = msgspec.json.decode(config, type=_Image).config.labels or {}
-        except msgspec.DecodeError as error:
+            labels = decode_labels(config)
+        except ValueError as error:
             return f"its manifest ({manifest.media_type}) is not that of one image: {error}"
         self.build_key = labels.get(BUILD_KEY, "")
         for layer in parts.layers if layers else ():

@@ -12,7 +12,7 @@ GOOD = 'vendor = "v"\nversion = "1"\nmake = []\nmodules = [{name = "m"}]\n'
 def test_the_recipes_of_this_checkout_can_be_used():
     found = read_recipes(ROOT / "driver-images")
     assert {name: (one.recipe.vendor, one.recipe.flavour) for name, one in found.items()} == {
-        "fakebridge": ("fakebridge", ""),
+        "fakebridge": ("sim", ""),
         "nvidia": ("nvidia", "proprietary"),
         "nvidia-open": ("nvidia", "open"),
     }

@@ -1,0 +1,104 @@
+"""`upgrader images verify`: a person's check of one driver image."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from upgrader.cli import exits
+from upgrader.cli.images_options import FILE, open_cosign, open_site, tell
+from upgrader.cli.wire import output_option, show
+
+if TYPE_CHECKING:
+    from upgrader.images.drivers.examining import Examined, Looks
+
+_STORE = "oci:"
+
+
+@click.command()
+@click.argument("image")
+@click.option("--public-key", type=FILE, help="cosign.pub of whoever signs; needed for an image in a registry.")
+@click.option("--recipe", default="", metavar="R", help="Whose image it has to be; by its labels where not given.")
+@click.option("--driver", default="", metavar="V", help="As --recipe.")
+@click.option("--kernel", default="", metavar="K", help="As --recipe.")
+@click.option("--flavour", default="", metavar="F", help="As --recipe.")
+@click.option("--vendor", default="", metavar="NAME", help="As --recipe.")
+@click.option("--os", default="", metavar="NAME", help="As --recipe.")
+@click.option("--arch", default="", metavar="NAME", help="As --recipe.")
+@click.option("--module-certificate", type=FILE, help="X.509 certificate (PEM) that the modules have to be signed by.")
+@click.option("--boot", "boots", is_flag=True, help="Start its kernel in a virtual machine and load its modules.")
+@click.option("--insecure-registry", multiple=True, metavar="HOST:PORT", help="Spoken to without TLS; repeatable.")
+@output_option
+def verify(
+    *,
+    image: str,
+    public_key: Path | None,
+    module_certificate: Path | None,
+    boots: bool,
+    insecure_registry: tuple[str, ...],
+    output: str,
+    **identity: str,
+) -> int:
+    """Check IMAGE, registry/name:tag, registry/name@sha256:... or oci:DIR[@sha256:...], and name what is wrong.
+
+    Signature, SBOM and provenance by the key; layers by their digests; the manifest inside by the label; modules by
+    their digests and by their kernel's symbols, where its packages are on this machine.
+    """
+    import asyncio  # noqa: PLC0415
+
+    from upgrader.images.drivers.examining import Looks, examine_store  # noqa: PLC0415
+
+    given = {name: value for name, value in identity.items() if value}
+    site = open_site({})
+    looks = Looks(kernels=site.kernels(), certificate=module_certificate, boots=boots)
+    if image.startswith(_STORE):
+        folder, _, digest = image.removeprefix(_STORE).partition("@")
+        found = examine_store(Path(folder), digest, given, looks)
+    else:
+        if public_key is None:
+            raise click.UsageError("--public-key is needed: who may have signed an image in a registry?")
+        found = asyncio.run(_of_registry(image, given, looks, public_key, insecure_registry))
+    _say(found, output)
+    return exits.DONE
+
+
+async def _of_registry(
+    image: str, given: dict[str, str], looks: "Looks", public_key: Path, insecure: tuple[str, ...]
+) -> "Examined":
+    from upgrader.images import trust  # noqa: PLC0415
+    from upgrader.images.drivers.examining import examine  # noqa: PLC0415
+    from upgrader.images.registry import RegistryClient  # noqa: PLC0415
+    from upgrader.images.registry_login import auth_file, logins  # noqa: PLC0415
+
+    key, cosign = trust.public_key(public_key), open_cosign()
+    async with RegistryClient(insecure=insecure, logins=logins(auth_file())) as registry:
+        return await examine(image, given, looks, key=key, cosign=cosign, registry=registry)
+
+
+def _say(found: "Examined", output: str) -> None:
+    """The verdicts on standard output, whose image it was taken for beside it; an error where one failed."""
+    from upgrader.cli import images_screen, render  # noqa: PLC0415
+    from upgrader.core.errors import UnverifiedError  # noqa: PLC0415
+
+    if output == "table":
+        by = f"; {', '.join(found.by_label)} by its own labels" if found.by_label else ""
+        tell(f"{found.image}: taken for {found.identity}{by}")
+        render.show(images_screen.verdicts(found.verdicts))
+    else:
+        show(_wire(found), output)
+    if found.failed:
+        lines = [f"{one.check}: {one.reason}" for one in found.failed]
+        raise UnverifiedError(
+            f"{found.image} is not what it should be: {', '.join(one.check for one in found.failed)}",
+            details="\n".join(lines),
+        )
+
+
+def _wire(found: "Examined") -> dict[str, Any]:
+    return {
+        "image": found.image,
+        "identity": found.identity,
+        "byLabel": found.by_label,
+        "verified": not found.failed,
+        "checks": found.verdicts,
+    }
