@@ -1,5 +1,6 @@
 """Real driver images from the distribution's packages: compiled, checked, booted, kept; the same again, and killed."""
 
+import re
 import shutil
 import signal
 import sys
@@ -94,7 +95,7 @@ def test_a_builder_that_is_killed_leaves_nothing_behind_that_runs_or_looks_built
     shutil.copytree(ROOT / "driver-images", slow)
     recipe = slow / "fakebridge/recipe.toml"
     (slow / "fakebridge/slow.mk").write_text("modules:\n\tsleep 1000\n")
-    recipe.write_text(recipe.read_text().replace("make = [", 'make = ["-f", "slow.mk", '))
+    recipe.write_text(re.sub("make = .*", 'make = ["-f", "slow.mk"]', recipe.read_text()))
     words = ["build", "--driver", "1.0", "--kernel", kernels[0], "--store", f"oci:{tmp_path / 'store'}"]
     command = [sys.executable, "-m", "upgrader", *words, "--recipes", str(slow)]
     with started(command, log=tmp_path / "log", env={"PYTHONPATH": str(ROOT)}) as builder:

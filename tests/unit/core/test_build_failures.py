@@ -23,9 +23,8 @@ REAL = {
     ),
     "conftest": Failure(
         kind=FailureClass.CONFTEST,
-        first_error="/tmp/23233/build/nvidia/NVIDIA-Linux-x86_64-530.30.02-no-compat32/kernel/conftest/"
-        "functions.h:83:2: "
-        "error: #error wait_on_bit_lock() conftest failed!",
+        first_error="/tmp/23233/build/nvidia/NVIDIA-Linux-x86_64-530.30.02-no-compat32/kernel/conftest/functions.h"
+        ":83:2: error: #error wait_on_bit_lock() conftest failed!",
         symbol="wait_on_bit_lock",
     ),
     "rt": Failure(

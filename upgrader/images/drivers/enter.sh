@@ -18,7 +18,8 @@ done
 ln -s /proc/self/fd "$root/dev/fd"
 : > "$root/tmp/tokens"
 mount --bind "$tokens" "$root/tmp/tokens"
-exec setpriv --no-new-privs prlimit --as="$memory" --core=0 chroot --userspec=65534:65534 "$root" \
+# Not exec: the first process of the namespace stays ours. One that changes its user would no longer die with us.
+setpriv --no-new-privs prlimit --as="$memory" --core=0 chroot --userspec=65534:65534 "$root" \
   /usr/bin/env -i PATH=/usr/bin HOME=/tmp LC_ALL=C.UTF-8 SOURCE_DATE_EPOCH=0 \
   KBUILD_BUILD_TIMESTAMP=@0 KBUILD_BUILD_USER=upgrader KBUILD_BUILD_HOST=upgrader KBUILD_BUILD_VERSION=1 \
   MAKEFLAGS="-j --jobserver-auth=8,9" \

@@ -46,16 +46,8 @@ class Sandbox(Struct, frozen=True, kw_only=True):
         if any(sign in path for path in layers for sign in ":,\\"):
             raise ConfigurationError(f"a path in {layers} cannot be mounted", resolution="Use a folder without `:,\\`.")
         with _script() as script, tempfile.TemporaryDirectory(prefix="upgrader-root-") as root:
-            command: list[str | Path] = [
-                "unshare",
-                *_NAMESPACES,
-                "sh",
-                script,
-                root,
-                ":".join(layers),
-                self.build,
-                self.tokens,
-            ]
+            command: list[str | Path] = [*_DIE_WITH_US, "unshare", *_NAMESPACES, "sh", script, root]
+            command += [":".join(layers), self.build, self.tokens]
             finished = run([*command, str(self.memory_mib << 20), *words], timeout=timeout, check=False)
         if not finished.stdout.startswith(ENTERED):
             raise ConfigurationError(
