@@ -7,6 +7,7 @@ from upgrader.core.driver_builds import Failure, FailureClass
 LINES_KEPT = 200
 """Of a log, its last; a compiler's first error is among them, since make stops soon after it."""
 
+_SIGNALLED = 128
 _ERROR = re.compile(r"^(?P<place>[^\s:]+:\d+(?::\d+)?): (?:fatal )?error: (?P<text>.+)$")
 _LINKER = re.compile(r"^ERROR: modpost: (?P<text>.+)$")
 _MAKE = re.compile(r"^(?:make(?:\[\d+\])?: \*\*\* .+|.+: \*\*\* .+)$")
@@ -60,6 +61,17 @@ def classify(log: str) -> Failure:
             return Failure(kind=kind, first_error=line.strip(), symbol=_symbol(text))
     complaint = next((line for line in lines if _MAKE.match(line)), lines[-1] if lines else "it said nothing")
     return Failure(kind=FailureClass.COMPILE, first_error=complaint.strip())
+
+
+def ended(log: str, code: int) -> Failure:
+    """The failure of a build that has ended with `code`, as the shell has it: from 129 on it was killed by a signal.
+
+    make ends with 1 or 2 whatever its compilers did: a signal came from outside and says nothing about the driver.
+    """
+    if code > _SIGNALLED:
+        said = f"it was ended from outside, by signal {code - _SIGNALLED}"
+        return Failure(kind=FailureClass.TRANSIENT, first_error=said)
+    return classify(log)
 
 
 def overdue(seconds: float) -> Failure:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upgrader.core.build_failures import LINES_KEPT, classify, last_lines, overdue
+from upgrader.core.build_failures import LINES_KEPT, classify, ended, last_lines, overdue
 from upgrader.core.driver_builds import Failure, FailureClass
 
 LOGS = Path(__file__).parent / "build_logs"
@@ -102,3 +102,10 @@ def test_whatever_it_says_the_error_is_one_line_of_it(log):
 def test_the_end_of_a_log_is_kept(lines):
     kept = last_lines("\n".join(lines)).splitlines()
     assert kept == lines[-LINES_KEPT:]
+
+
+def test_a_build_that_was_killed_says_nothing_about_the_driver():
+    log = "x.c:1:2: error: too few arguments to function 'f'\nmake: *** [Makefile:1: x.o] Error 1"
+    assert ended(log, 2) == classify(log)
+    killed = Failure(kind=FailureClass.TRANSIENT, first_error="it was ended from outside, by signal 9")
+    assert ended("  LD [M]  /build/nvidia.ko", 137) == killed

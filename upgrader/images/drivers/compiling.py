@@ -143,7 +143,7 @@ def _make(sandbox: Sandbox, definition: Definition, recipe: RecipeFolder) -> Bro
     if finished.code == 0:
         return None
     said = finished.text or finished.stderr.decode(errors="replace")
-    return Broken(failure=build_failures.classify(said), log=build_failures.last_lines(said))
+    return Broken(failure=build_failures.ended(said, finished.code), log=build_failures.last_lines(said))
 
 
 def _collect(definition: Definition, build: Path) -> tuple[Path, ...]:
