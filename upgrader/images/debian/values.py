@@ -85,6 +85,7 @@ class Kernel(Struct, frozen=True, kw_only=True, order=True):
         names.release(self.release)
         names.suite(self.os)
         names.package(self.compiler)
+        names.arch(self.arch)
 
     @property
     def packages(self) -> tuple[Package, ...]:

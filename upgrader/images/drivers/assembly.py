@@ -9,7 +9,7 @@ from pathlib import Path
 from upgrader.core.driver_builds import Input, Verdict, digits
 from upgrader.core.errors import ConfigurationError
 from upgrader.images import store
-from upgrader.images.buildah import open_storage
+from upgrader.images.buildah import buildah_version, open_storage
 from upgrader.images.debian.store import PackageStore
 from upgrader.images.drivers.definition import Definition
 from upgrader.images.drivers.manifest import DriverManifest, checksums, describe, encoded, load_order, shipped
@@ -23,6 +23,9 @@ from upgrader.process import run
 
 PROGRAMS = ("modules", "shared")
 """Folders of driver-images/ that every image with modules gets its programs from."""
+
+ASSEMBLER = "buildah"
+"""Name of the input that the assembling program is: another version may write another layer."""
 
 COMMANDS = (
     *("cat", "chmod", "chroot", "cp", "cut", "date", "dmesg", "find", "grep", "head", "insmod", "ln", "ls", "mkdir"),
@@ -41,6 +44,16 @@ def programs_input(root: Path) -> Input:
     """The programs as a part of a build key; `root` is driver-images/."""
     facts = [part.hex() for name in PROGRAMS for part in store.contents(root / name)]
     return Input(kind="recipe", name="programs", version="", sha256=digits(facts, 64))
+
+
+def assembler_input() -> Input:
+    """The program that makes the image of its tree, as a part of a build key.
+
+    Raises:
+        ProcessError: it is not there.
+    """
+    version = buildah_version()
+    return Input(kind="option", name=ASSEMBLER, version=version, sha256=digits(version, 64))
 
 
 def lay_files(definition: Definition, packages: PackageStore, target: Path, work: Path) -> None:

@@ -17,7 +17,7 @@ def recipe(tmp_path):
 
 
 def test_the_inputs_are_all_that_the_image_is_made_of(recipe):
-    found = {(one.kind, one.name, one.version) for one in definition(recipe, modules=["nvidia"], signer="ab").inputs}
+    found = {(one.kind, one.name, one.version) for one in definition(recipe, modules=["nvidia"], signer="ab" * 32).inputs}
     assert found == {
         ("package", f"linux-headers-{made.RELEASE}", "1.0-1"),
         ("package", "linux-kbuild-6.12", "1.0-1"),
@@ -30,7 +30,8 @@ def test_the_inputs_are_all_that_the_image_is_made_of(recipe):
         ("base-image", "toolchain-trixie-gcc-14", ""),
         ("option", "modules", "nvidia"),
         ("option", "assembly", "1"),
-        ("option", "module-signer", "ab"),
+        ("option", "module-signer", "ab" * 32),
+        ("option", "buildah", "1.39.3"),
     }
 
 
@@ -50,7 +51,8 @@ CHANGES = {
     "compiler": {"toolchain": made.toolchain(packages=(package("gcc-14", "14.3.0-1"), package("make")))},
     "programs": {"programs": msgspec.structs.replace(PROGRAMS, sha256="2" * 64)},
     "modules": {"modules": ["nvidia"]},
-    "signer": {"signer": "ab"},
+    "signer": {"signer": "ab" * 32},
+    "assembler": {"assembler": msgspec.structs.replace(made.ASSEMBLER, sha256="3" * 64)},
 }
 
 
