@@ -69,8 +69,7 @@ def definition(recipe: RecipeFolder, **changes):
         "kernel": kernel(),
         "discovery": DISCOVERY,
         "toolchain": toolchain(),
-        "programs": PROGRAMS,
-        "assembler": ASSEMBLER,
+        "builder": (PROGRAMS, ASSEMBLER),
     }
     return define(recipe, **{**facts, **changes})
 

@@ -59,8 +59,7 @@ class Bundled:
         self._definition = definition
         self.recipes = recipes
         self._signer = signer
-        self._programs = programs_input(root)
-        self._assembler = assembler_input()
+        self._builder = (programs_input(root), assembler_input())
 
     @property
     def cell(self) -> Cell:
@@ -105,8 +104,7 @@ class Bundled:
                 kernel=said.kernel,
                 discovery=Discovery(packages=(*said.source, *said.user_space)),
                 toolchain=said.toolchain,
-                programs=self._programs,
-                assembler=self._assembler,
+                builder=self._builder,
                 modules=said.modules,
                 signer=said.signer,
             )

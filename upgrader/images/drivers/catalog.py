@@ -194,8 +194,7 @@ class Cells:
             kernel=kernel,
             discovery=self.catalog.discovery,
             toolchain=self.catalog.toolchain(kernel),
-            programs=self._programs,
-            assembler=self._assembler,
+            builder=(self._programs, self._assembler),
             modules=modules,
             signer=self._signer,
         )

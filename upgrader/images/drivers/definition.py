@@ -73,12 +73,11 @@ def define(
     kernel: Kernel,
     discovery: Discovery,
     toolchain: Toolchain,
-    programs: Input,
-    assembler: Input,
+    builder: Sequence[Input],
     modules: Sequence[str] = (),
     signer: str = "",
 ) -> Definition:
-    """Pin all inputs of one image.
+    """Pin all inputs of one image; `builder` are those of the machine that makes it: its programs and buildah.
 
     Raises:
         MissingPackageError: a package is in no archive in the driver's version; the versions that are there are named.
@@ -103,7 +102,7 @@ def define(
         toolchain=toolchain,
         source=source,
         user_space=beside,
-        inputs=tuple(sorted([*own, recipe.input, programs, assembler, *toolchain.inputs, *options])),
+        inputs=tuple(sorted([*own, recipe.input, *builder, *toolchain.inputs, *options])),
         signer=signer,
     )
 

@@ -28,7 +28,7 @@ def recipe(root):
 
 @pytest.fixture
 def honest(root, recipe):
-    return definition(recipe, programs=programs_input(root), assembler=assembler_input())
+    return definition(recipe, builder=(programs_input(root), assembler_input()))
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_what_was_packed_with_the_same_recipe_is_built(opened, honest):
 
 
 def test_buildah_is_of_the_machine_that_assembles(opened, honest, root, recipe):
-    elsewhere = definition(recipe, programs=programs_input(root))
+    elsewhere = definition(recipe, builder=(programs_input(root), made.ASSEMBLER))
     assert (opened(elsewhere), opened(elsewhere).key == elsewhere.key) == (honest, False)
 
 
@@ -69,14 +69,16 @@ def test_a_forged_bundle_is_refused(opened, honest, name):
 
 
 def test_another_recipe_of_the_same_name_is_refused(opened, root, recipe, honest):
-    other = definition(folder(root.parent / "else/nvidia-open", text="# other"), programs=programs_input(root))
+    other = definition(
+        folder(root.parent / "else/nvidia-open", text="# other"), builder=(programs_input(root), made.ASSEMBLER)
+    )
     assert other.identity == honest.identity
     with pytest.raises(ConfigurationError, match="recipe asks for: inputs"):
         opened(other)
 
 
 def test_modules_are_signed_by_whom_the_bundle_says_or_not_built(opened, root, recipe):
-    facts = {"programs": programs_input(root), "assembler": assembler_input()}
+    facts = {"builder": (programs_input(root), assembler_input())}
     signed, unsigned = definition(recipe, signer="a" * 64, **facts), definition(recipe, **facts)
     assert opened(signed, signer="a" * 64) == signed
     for found, signer in [(signed, ""), (signed, "b" * 64), (unsigned, "a" * 64)]:
