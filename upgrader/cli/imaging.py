@@ -54,7 +54,7 @@ def build(
     publisher = open_publisher(site, given)
     judge = open_judge(given["public_key"]) if packages else None
     found, cell = cells.find(site, cells.Wish(**wish), packages, given["insecure_registry"], judge)
-    with site.round(found, publish=publisher.publish if publisher else None) as builds:
+    with site.round(found, publisher=publisher) as builds:
         (result,) = builds.run([cell])
     if message is not None:
         message.write_bytes(termination_message(result))
@@ -122,10 +122,11 @@ def build_matrix(*, changed: bool, parallel: int | None, out: Path | None, outpu
     publisher = open_publisher(site, given)
     cells = site.cells(site.look()[0] if changed else site.catalog())
     wanted, unmatched = cells.wanted()
-    with site.round(cells, publish=publisher.publish if publisher else None, parallel=parallel or 0) as builds:
+    with site.round(cells, publisher=publisher, parallel=parallel or 0) as builds:
         results = builds.run(wanted)
     code = _report(results, unmatched, time.monotonic() - started, output, out)
-    return code if all(one.failure is None or one.failure.final for one in results) else 1
+    # an image that was built and is not where it belongs is no answer, however its push has failed
+    return code if all(one.failure is None or (one.failure.final and not one.digest) for one in results) else 1
 
 
 @images.command()

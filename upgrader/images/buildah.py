@@ -88,7 +88,7 @@ def buildah_version() -> str:
         ProcessError: buildah is not there.
     """
     words = run(["buildah", "--version"], timeout=60).text.split()
-    return words[2] if len(words) > 2 else " ".join(words)  # noqa: PLR2004 - "buildah version 1.39.3 (...)"
+    return words[2] if len(words) > 2 else " ".join(words)
 
 
 def open_storage(folder: Path) -> Storage:

@@ -17,6 +17,7 @@ from upgrader.images.drivers.recipes import RecipeFolder
 from upgrader.images.drivers.trees import make_root, unpack
 from upgrader.images.labels import identity_labels
 from upgrader.images.layout import Layout
+from upgrader.images.modes import fix_modes
 from upgrader.images.product import busybox_tree
 from upgrader.images.trust import BUILD_KEY
 from upgrader.process import run
@@ -151,6 +152,7 @@ def _fill(
     (driver / "manifest.json").write_bytes(encoded(manifest))
     (driver / "load-order").write_text(load_order(manifest), encoding="ascii")
     (driver / "modules.sha256").write_text(checksums(manifest), encoding="ascii")
+    fix_modes(tree)
     return manifest
 
 

@@ -27,7 +27,7 @@ from upgrader.images.drivers.catalog import Catalog, Cells, load, look
 from upgrader.images.drivers.definition import Definition, identity_of
 from upgrader.images.drivers.inspecting import KernelTrees
 from upgrader.images.drivers.recipes import RecipeFolder, read_matrix, read_recipes, recipes_root
-from upgrader.images.drivers.rounds import Definitions, Publish, Round
+from upgrader.images.drivers.rounds import Definitions, Publishing, Round
 from upgrader.images.drivers.shelf import Remembered, Shelf
 from upgrader.images.drivers.trees import Trees
 from upgrader.images.modules.signing import SigningKey, fingerprint, open_key
@@ -176,8 +176,12 @@ class Site:
             return Bundled(found, self.recipes, self.root, signer=self.signed_by)
 
     @contextmanager
-    def round(self, cells: Definitions, *, publish: Publish | None = None, parallel: int = 0) -> Iterator[Round]:
-        """Builds cells, for as long as the context lasts."""
+    def round(self, cells: Definitions, *, publisher: Publishing | None = None, parallel: int = 0) -> Iterator[Round]:
+        """Builds cells, for as long as the context lasts. What would be wrong with every cell is asked first.
+
+        Raises:
+            ConfigurationError: a recipe or the key cannot be read, or nothing can be compiled on this machine.
+        """
         cores = self._settings.cores or os.cpu_count() or 1
         memory = self._settings.memory_mib or memory_available_mib()
         with Budget(self._state / f"budget-{os.getpid()}", cores=cores, memory_mib=memory) as budget:
@@ -189,7 +193,15 @@ class Site:
                 progress=self._progress,
                 signer=self.signer,
             )
-            yield Round(cells, workshop, self.shelf, publish=publish, parallel=parallel or cores)
+            workshop.check()
+            yield Round(
+                cells,
+                workshop,
+                self.shelf,
+                progress=self._progress,
+                publisher=publisher,
+                parallel=parallel or cores,
+            )
 
     def state(self, cells: Cells, wanted: Sequence[Cell]) -> tuple[BuildResult, ...]:
         """What is known of cells without building any."""
