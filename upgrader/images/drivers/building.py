@@ -68,7 +68,7 @@ class Workshop:
         self._places = places
         self._packages = packages
         self._shelf = shelf
-        self._remembered = Remembered(shelf.folder)
+        self._remembered = Remembered(shelf.folder, progress)
         self._progress = progress
         self._signer = signer
         self._budget = budget

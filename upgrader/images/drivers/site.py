@@ -65,8 +65,8 @@ class Site:
         self._cache = settings.cache or cache_root()
         self._state = self._cache / "driver-builds"
         self.root = settings.recipes or recipes_root()
-        self.shelf = Shelf(settings.store or self._cache / "driver-images")
-        self.remembered = Remembered(self.shelf.folder)
+        self.shelf = Shelf(settings.store or self._cache / "driver-images", progress)
+        self.remembered = Remembered(self.shelf.folder, progress)
 
     @cached_property
     def recipes(self) -> Mapping[str, RecipeFolder]:
