@@ -114,6 +114,8 @@ def build_matrix(*, changed: bool, parallel: int | None, out: Path | None, outpu
     """Build every wanted cell that is missing or changed; one that cannot be built stops no other."""
     import time  # noqa: PLC0415
 
+    from upgrader.core.build_results import settled  # noqa: PLC0415
+
     started = time.monotonic()
     if given["public_key"] and not given["key"]:
         raise click.UsageError("--key and --public-key belong together: what is signed is verified again")
@@ -125,8 +127,7 @@ def build_matrix(*, changed: bool, parallel: int | None, out: Path | None, outpu
     with site.round(cells, publisher=publisher, parallel=parallel or 0) as builds:
         results = builds.run(wanted)
     code = _report(results, unmatched, time.monotonic() - started, output, out)
-    # an image that was built and is not where it belongs is no answer, however its push has failed
-    return code if all(one.failure is None or (one.failure.final and not one.digest) for one in results) else 1
+    return code if all(map(settled, results)) else 1
 
 
 @images.command()

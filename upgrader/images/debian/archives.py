@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -65,11 +65,6 @@ class Archives(Struct, frozen=True, kw_only=True):
         if archive not in self.bases:
             raise ConfigurationError(f"apt on this machine knows of no archive {archive}", resolution=_NO_ARCHIVE)
         return self.bases[archive]
-
-    def lines(self, suites: Iterable[str], components: Sequence[str]) -> list[str]:
-        """One-line apt sources, for mmdebstrap and for an apt of one's own."""
-        wanted = " ".join(names.component(one) for one in components)
-        return [f"deb [signed-by={self.keyring}] {self.base(self.of(one))} {one} {wanted}" for one in suites]
 
 
 def archives(environment: Mapping[str, str] = os.environ) -> Archives:
