@@ -30,7 +30,7 @@ def test_a_kernel_of_another_distribution_is_not_taken_for_it():
     both = msgspec.structs.replace(DISCOVERY, kernels=(kernel(), kernel(os="sid")))
     found = msgspec.structs.replace(CATALOG, discovery=both)
     assert [found.kernel(RELEASE, os).os for os in ("trixie", "sid", "")] == ["trixie", "sid", "trixie"]
-    with pytest.raises(MissingPackageError, match="no archive of bookworm has the kernel .*; trixie has it"):
+    with pytest.raises(MissingPackageError, match=r"no archive of bookworm has the kernel .*; trixie has it"):
         found.kernel(RELEASE, "bookworm")
     with pytest.raises(MissingPackageError, match=r"no archive has the kernel 6\.1\.0-1-amd64"):
         found.kernel("6.1.0-1-amd64", "trixie")
