@@ -12,6 +12,7 @@ from upgrader.images import store
 from upgrader.images.buildah import buildah_version, open_storage
 from upgrader.images.debian.store import PackageStore
 from upgrader.images.drivers.definition import Definition
+from upgrader.images.drivers.extraction import extract
 from upgrader.images.drivers.manifest import DriverManifest, checksums, describe, encoded, load_order, shipped
 from upgrader.images.drivers.recipes import RecipeFolder
 from upgrader.images.drivers.trees import make_root, unpack
@@ -167,16 +168,21 @@ def _labels(manifest: DriverManifest, definition: Definition) -> list[tuple[str,
 
 
 def unpack_driver(layout: Layout, target: Path) -> None:
-    """/driver of an image, as it is shipped, into a folder that does not exist yet.
+    """/driver of an image, as it is shipped, into a folder that does not exist yet. Nothing is written outside of it.
 
     Raises:
-        ProcessError: a layer cannot be read, or has none of it.
+        ProcessError: a layer cannot be read, has none of it, or goes through a link that leads out.
     """
     target.mkdir(parents=True)
     for layer in layout.blobs[:-1]:
-        words: list[str | Path] = ["tar", "--extract", "--no-same-owner", *_compression(layer.media_type)]
-        words += ["--file", layout.path(layer), "--directory", target, "--wildcards", "driver/*"]
-        run(words, timeout=_SECONDS)
+        words: list[str | Path] = [
+            *_compression(layer.media_type),
+            "--file",
+            layout.path(layer),
+            "--wildcards",
+            "driver/*",
+        ]
+        extract(words, target, timeout=_SECONDS)
 
 
 def take_modules(layout: Layout, target: Path) -> tuple[Path, ...]:
