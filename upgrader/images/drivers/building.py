@@ -214,11 +214,10 @@ class Workshop:
 def refused_boot(verdict: Verdict, seen: Boot) -> Broken | None:
     """Why an image is not taken by its boot check; None where it passed.
 
-    A machine that was only overdue, or ended without a word, may have been starved: no answer is no refusal. A kernel
-    that panics has answered.
+    A machine that was only overdue, or ended without a word, may have been starved: no answer is no refusal.
     """
     broken = _first_failed((verdict,))
-    if broken is None or seen.finished or "Kernel panic" in seen.console:
+    if broken is None or not seen.undecided:
         return broken
     failure = msgspec.structs.replace(broken.failure, kind=FailureClass.TRANSIENT)
     return msgspec.structs.replace(broken, failure=failure)
