@@ -9,24 +9,36 @@ from upgrader.images.boot.values import Boot
 from upgrader.images.debian.store import PackageStore
 from upgrader.images.drivers.budget import Budget
 from upgrader.images.drivers.building import Places, Workshop, refused_boot
+from upgrader.images.drivers.sandbox import SandboxError
 from upgrader.images.drivers.shelf import Shelf
 
 
-def test_a_package_that_a_mirror_has_lost_is_asked_for_again(tmp_path):
-    recipe = folder(tmp_path / "nvidia-open")
-    wanted = definition(recipe)
+@pytest.fixture
+def shop(tmp_path):
     with Budget(tmp_path / "budget", cores=1, memory_mib=1000) as budget:
-        shop = Workshop(
+        yield Workshop(
             places=Places(cache=tmp_path / "cache", logs=tmp_path / "logs"),
             packages=PackageStore(tmp_path / "packages"),
             shelf=Shelf(tmp_path / "shelf"),
             budget=budget,
             progress=lambda _line: None,
         )
-        red = shop.build(wanted, recipe)
-        assert (red.state, red.failure.kind) == (CellState.RED, FailureClass.TRANSIENT)
-        assert red.failure.first_error.startswith("gcc-14 14.2.0-19 is not in ")
-        assert shop.known(wanted) is None
+
+
+def test_a_package_that_a_mirror_has_lost_is_asked_for_again(tmp_path, shop):
+    recipe = folder(tmp_path / "nvidia-open")
+    wanted = definition(recipe)
+    red = shop.build(wanted, recipe)
+    assert (red.state, red.failure.kind) == (CellState.RED, FailureClass.TRANSIENT)
+    assert red.failure.first_error.startswith("gcc-14 14.2.0-19 is not in ")
+    assert shop.known(wanted) is None
+
+
+def test_a_machine_that_nothing_can_be_compiled_on_is_said_before_any_cell(tmp_path, shop):
+    shop.check()  # nothing was unpacked yet
+    (tmp_path / "cache/trees/toolchain-trixie:gcc").mkdir(parents=True)
+    with pytest.raises(SandboxError, match="cannot be mounted"):
+        shop.check()
 
 
 def seen(*, undecided):
