@@ -207,7 +207,7 @@ def read_marks(path: Path) -> Marks:
         raise ConfigurationError(
             f"{path} cannot be read as marks of unused images",
             details=str(error),
-            resolution="Delete it: each image then has its whole grace period before it, and what ran before is forgotten.",
+            resolution="Delete it: each image has its whole grace period again, and what ran before is forgotten.",
         ) from error
 
 
