@@ -24,8 +24,10 @@ from upgrader.core.phases import DriverImagePhase
 from upgrader.demo import waiting
 from upgrader.demo.controller import Controller
 from upgrader.devcluster import Cluster, cosign
+from upgrader.images.drivers.carrying import Signer
 from upgrader.images.drivers.site import Settings, Site
 from upgrader.images.publish import push_builder
+from upgrader.images.trust import Cosign, SigningKey
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 
@@ -53,14 +55,20 @@ def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
 
 
 @pytest.fixture(scope="module")
-def packed(cluster: Cluster) -> tuple[str, str]:
-    """The packages of the cell in the cluster's registry, and the build key that they make."""
+def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[SigningKey, Path]:
+    return key_pair(tmp_path_factory.mktemp("keys"), cosign(print))
+
+
+@pytest.fixture(scope="module")
+def packed(cluster: Cluster, keys: tuple[SigningKey, Path]) -> tuple[str, str]:
+    """The packages of the cell in the cluster's registry, signed, and the build key that they make."""
     site = Site(Settings(), print)
     catalog = site.catalog()
     identity = site.identity(catalog, driver=DRIVER, kernel=KERNEL, recipe=RECIPE)
     definition = site.cells(catalog).definition(Cell(identity=identity))
     repository = f"{cluster.registry}/drivers"
-    site.pack(definition, packages_name(repository, identity), insecure=[cluster.registry])
+    signer = Signer(key=keys[0], cosign=Cosign(cosign(print)))
+    site.pack(definition, packages_name(repository, identity), insecure=[cluster.registry], signer=signer)
     return repository, definition.key
 
 
@@ -73,11 +81,11 @@ async def api(cluster: Cluster) -> AsyncIterator[KubeCluster]:
 
 
 async def test_an_image_is_built_signed_verified_and_pulled(
-    cluster: Cluster, packed: tuple[str, str], api: KubeCluster, tmp_path: Path
+    cluster: Cluster, packed: tuple[str, str], keys: tuple[SigningKey, Path], api: KubeCluster, tmp_path: Path
 ) -> None:
     repository, build_key = packed
     program = cosign(print)
-    key, public = key_pair(tmp_path / "keys", program)
+    key, public = keys
     await api.create(SECRETS, secret(key.path, public))
     push = functools.partial(push_builder, cluster.registry, cosign=program, progress=print)
     builder = await asyncio.to_thread(push)

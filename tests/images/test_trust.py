@@ -170,6 +170,40 @@ def forged(found, one_image, another):
     return type(found.bundle)(data=json.dumps(made).encode(), predicate_type=found.bundle.predicate_type)
 
 
+def _changed(change):
+    def make(data):
+        made = json.loads(data)
+        change(made, made["dsseEnvelope"], made["verificationMaterial"])
+        return json.dumps(made).encode()
+
+    return make
+
+
+FOREIGN = {
+    "a field of another version": _changed(lambda whole, _envelope, _by: whole.update(more=1)),
+    "an entry of a log": _changed(lambda _whole, _envelope, by: by.update(tlogEntries=["x"])),
+    "a certificate": _changed(lambda _whole, _envelope, by: by.update(certificate={"rawBytes": "AAAA"})),
+    "a certificate alone": _changed(
+        lambda _whole, _envelope, by: by.update(certificate={"rawBytes": "AAAA"}) or by.pop("publicKey")
+    ),
+    "no base64": _changed(lambda _whole, envelope, _by: envelope["signatures"][0].update(sig="!")),
+    "no signature": _changed(lambda _whole, envelope, _by: envelope.update(signatures=[])),
+    "a signature of nothing": _changed(lambda _whole, envelope, _by: envelope["signatures"][0].update(sig="AAAA")),
+    "no text": _changed(lambda _whole, envelope, _by: envelope.update(payload="gICA")),
+}
+
+
+@pytest.mark.parametrize("foreign", FOREIGN.values(), ids=FOREIGN.keys())
+async def test_something_foreign_or_broken_beside_it_does_not_keep_a_signed_image_from_being_verified(
+    signed, registry, verdicts, foreign
+):
+    for one in await evidence.look(registry, signed):
+        made = evidence.Bundle(data=foreign(one.bundle.data), predicate_type=one.bundle.predicate_type)
+        await evidence.put(registry, signed, made)
+    assert len(await attachments(registry, signed)) == 6
+    assert await verdicts(signed) == GOOD
+
+
 @pytest.mark.parametrize("data", [b"", b"no JSON", b"{}", b'{"mediaType": "x", "dsseEnvelope": 5}'])
 async def test_what_is_no_bundle_is_somebody_elses(signed, registry, verdicts, data):
     bundle = evidence.Bundle(data=data, predicate_type=statements.SIGNATURE)

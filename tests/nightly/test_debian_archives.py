@@ -8,6 +8,7 @@ from upgrader.images.debian.archives import archives
 from upgrader.images.debian.discovery import News, discover, news
 from upgrader.images.debian.fetching import Fetcher
 from upgrader.images.debian.store import PackageStore
+from upgrader.images.drivers.catalog import Catalog, load
 from upgrader.process import run
 
 SUITES = (
@@ -49,9 +50,10 @@ def test_there_are_drivers_in_several_versions(live):
 
 
 def test_a_second_look_finds_the_same(live, tmp_path):
-    live.save(tmp_path / "found.json")
-    before = live.load(tmp_path / "found.json")
-    assert news(before, live) == News()
+    Catalog(discovery=live, toolchains=()).save(tmp_path)
+    before = load(tmp_path)
+    assert before is not None
+    assert news(before.discovery, live) == News()
 
 
 def test_the_headers_of_the_newest_kernel_are_fetched_and_are_packages(live, tmp_path):

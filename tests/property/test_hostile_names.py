@@ -21,7 +21,7 @@ from upgrader.cli.imaging import build
 from upgrader.core.driver_builds import Identity, build_key
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.image_names import image_name, packages_name
-from upgrader.images.debian import names
+from upgrader.images.debian.apt import Apt
 from upgrader.images.debian.archives import Archives
 from upgrader.images.debian.names import HostileNameError
 from upgrader.images.drivers.shelf import Shelf
@@ -179,16 +179,16 @@ def test_a_kernel_of_an_archive_is_a_name_or_refused(release):
 
 @examples(200)
 @given(TEXT, TEXT)
-def test_apt_gets_one_line_of_as_many_words_as_were_meant(tmp_path_factory, suite, component):
-    keyring = tmp_path_factory.getbasetemp() / "keyring"
-    keyring.touch()
+def test_apt_gets_one_suite_and_one_component_as_they_were_meant(tmp_path_factory, suite, component):
+    folder = tmp_path_factory.getbasetemp()
+    (folder / "keyring").touch()
     archives = Archives(
-        bases={"debian": "https://a.example/d/", "debian-security": "https://a.example/s/"}, keyring=keyring
+        bases={"debian": "https://a.example/d/", "debian-security": "https://a.example/s/"}, keyring=folder / "keyring"
     )
     try:
-        (line,) = archives.lines([suite], [component])
+        apt = Apt(folder / "apt", archives, [suite], [component])
     except HostileNameError:
         return
-    assert line.split()[3:] == [suite, component]
-    assert "\n" not in line
-    assert names.suite(suite) == suite
+    assert (apt.suites, apt.components) == ((suite,), (component,))
+    assert (len(suite.split()), len(component.split())) == (1, 1)
+    assert apt.folder.parent == folder / "apt"

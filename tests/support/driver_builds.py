@@ -53,6 +53,7 @@ RECIPE = Recipe(
 )
 PACKAGES = tuple(package(name, "550.163.01-2") for name in RECIPE.packages)
 DISCOVERY = Discovery(kernels=(kernel(),), packages=PACKAGES, indices={"trixie": "0" * 64})
+ASSEMBLER = Input(kind="option", name="buildah", version="1.39.3", sha256="4" * 64)
 PROGRAMS = Input(kind="recipe", name="programs", version="", sha256="1" * 64)
 
 
@@ -68,7 +69,7 @@ def definition(recipe: RecipeFolder, **changes):
         "kernel": kernel(),
         "discovery": DISCOVERY,
         "toolchain": toolchain(),
-        "programs": PROGRAMS,
+        "builder": (PROGRAMS, ASSEMBLER),
     }
     return define(recipe, **{**facts, **changes})
 

@@ -115,7 +115,7 @@ class World:
         """Marks that say that everything has been unused for so long."""
         now = self.rigs["main"].context.clock.now()
         old = {image.rpartition("@")[2]: now - timedelta(days=days) for image in self.images.values()}
-        self.marks.write_bytes(msgspec.json.encode(old))
+        self.marks.write_bytes(msgspec.json.encode({"unused": old}))
 
     async def there(self):
         """The images that are still in the registry."""

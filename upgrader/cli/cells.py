@@ -7,6 +7,7 @@ from msgspec import Struct
 from upgrader.core.driver_matrix import Cell
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.drivers.bundles import Bundled
+from upgrader.images.drivers.carrying import Judge
 from upgrader.images.drivers.catalog import Cells
 from upgrader.images.drivers.rounds import Definitions
 from upgrader.images.drivers.site import Site
@@ -22,11 +23,13 @@ class Wish(Struct, frozen=True, kw_only=True):
     modules: tuple[str, ...] = ()
 
 
-def find(site: Site, wish: Wish, bundle: str | None, insecure: Collection[str]) -> tuple[Definitions, Cell]:
+def find(
+    site: Site, wish: Wish, bundle: str | None, insecure: Collection[str], judge: Judge | None
+) -> tuple[Definitions, Cell]:
     """The cell, from the archives or from `bundle`, a name in a registry. Errors as of the two below."""
     if bundle is None:
         return of_archive(site, wish)
-    return of_bundle(site, wish, bundle, insecure)
+    return of_bundle(site, wish, bundle, insecure, judge)
 
 
 def of_archive(site: Site, wish: Wish) -> tuple[Cells, Cell]:
@@ -41,14 +44,17 @@ def of_archive(site: Site, wish: Wish) -> tuple[Cells, Cell]:
     return site.cells(catalog), Cell(identity=identity, modules=wish.modules)
 
 
-def of_bundle(site: Site, wish: Wish, image: str, insecure: Collection[str]) -> tuple[Bundled, Cell]:
+def of_bundle(
+    site: Site, wish: Wish, image: str, insecure: Collection[str], judge: Judge | None
+) -> tuple[Bundled, Cell]:
     """The cell of a bundle, if that is the one that was named.
 
     Raises:
         ConfigurationError: it is of something else, or no bundle.
+        UnverifiedError: it is not signed by whom `judge` wants.
         RegistryError: the registry does not give it.
     """
-    bundled = site.bundled(image, insecure=insecure)
+    bundled = site.bundled(image, insecure=insecure, judge=judge)
     found = bundled.cell.identity
     named = [("driver", wish.driver), ("kernel", wish.kernel), ("recipe", wish.recipe), ("os", wish.os)]
     odd = [

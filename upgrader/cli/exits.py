@@ -19,6 +19,7 @@ EXITS: Mapping[int, str] = {
     errors.RolloutFailedError.exit_code: "a canary or the rollout failed, or it was aborted",
     errors.UnverifiedError.exit_code: "an image was looked at and is not what it should be; the checks are named",
     errors.RegistryError.exit_code: "a registry gave no answer that can be used: nothing is known of its images",
+    errors.UncheckedError.exit_code: "an image is not verified: nothing wrong was found, and not all was looked at",
     USAGE: "wrong usage",
     INTERRUPTED: "interrupted; what was applied goes on in the controller",
 }

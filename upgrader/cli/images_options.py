@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from upgrader.images.drivers.carrying import Judge, Signer
     from upgrader.images.drivers.publishing import Publisher
     from upgrader.images.drivers.site import Site
     from upgrader.images.trust import Cosign
@@ -110,12 +111,13 @@ def open_site(given: Mapping[str, Any]) -> "Site":
     from upgrader.images.drivers.site import Settings, Site  # noqa: PLC0415
 
     key, certificate = given.get("module_key"), given.get("module_certificate")
-    if (key is None) is not (certificate is None):
+    if key is not None and certificate is None:
         raise click.UsageError("--module-key and --module-certificate belong together")
     settings = Settings(
         store=given.get("store"),
         recipes=given.get("recipes"),
         module_key=(key, certificate) if key and certificate else None,
+        module_certificate=certificate,
         cores=given.get("cores") or 0,
         memory_mib=given.get("memory") or 0,
     )
@@ -126,7 +128,7 @@ def open_publisher(site: "Site", given: Mapping[str, Any]) -> "Publisher | None"
     """Who pushes; None where nobody is asked to."""
     repository = given.get("repository")
     key, public = given.get("key"), given.get("public_key")
-    if (key is None) is not (public is None):
+    if key is not None and public is None:
         raise click.UsageError("--key and --public-key belong together: what is signed is verified again")
     if repository is None:
         if key is not None:
@@ -139,6 +141,26 @@ def open_publisher(site: "Site", given: Mapping[str, Any]) -> "Publisher | None"
     if key is not None and public is not None:
         keys = Trust(key=trust.signing_key(key), public=trust.public_key(public), cosign=open_cosign())
     return Publisher(repository, site.shelf, insecure=given.get("insecure_registry") or (), keys=keys, progress=tell)
+
+
+def open_judge(public: Path | None) -> "Judge | None":
+    """Whose bundles of packages are built from; None where nobody said, which is told when one is pulled."""
+    if public is None:
+        return None
+    from upgrader.images import trust  # noqa: PLC0415
+    from upgrader.images.drivers.carrying import Judge  # noqa: PLC0415
+
+    return Judge(public=trust.public_key(public), cosign=open_cosign())
+
+
+def open_signer(key: Path | None) -> "Signer | None":
+    """Who signs a bundle of packages; None where nobody does."""
+    if key is None:
+        return None
+    from upgrader.images import trust  # noqa: PLC0415
+    from upgrader.images.drivers.carrying import Signer  # noqa: PLC0415
+
+    return Signer(key=trust.signing_key(key), cosign=open_cosign())
 
 
 def open_cosign() -> "Cosign":

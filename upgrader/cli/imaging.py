@@ -6,7 +6,17 @@ from typing import Any
 import click
 
 from upgrader.cli import exits
-from upgrader.cli.images_options import build_options, cell_options, open_publisher, open_site, store_options, tell
+from upgrader.cli.images_options import (
+    FILE,
+    build_options,
+    cell_options,
+    open_judge,
+    open_publisher,
+    open_signer,
+    open_site,
+    store_options,
+    tell,
+)
 from upgrader.cli.sweeping import gc
 from upgrader.cli.verifying import verify
 from upgrader.cli.wire import output_option, show
@@ -35,10 +45,16 @@ def build(
     from upgrader.core.build_results import termination_message  # noqa: PLC0415
     from upgrader.core.driver_report import reported  # noqa: PLC0415
 
+    if given["public_key"] and not (given["key"] or packages):
+        raise click.UsageError(
+            "--public-key verifies what --key signs, or the packages of --packages: give one of them"
+        )
+    _refuse_half_key(given)
     site = open_site(given)
     publisher = open_publisher(site, given)
-    found, cell = cells.find(site, cells.Wish(**wish), packages, given["insecure_registry"])
-    with site.round(found, publish=publisher.publish if publisher else None) as builds:
+    judge = open_judge(given["public_key"]) if packages else None
+    found, cell = cells.find(site, cells.Wish(**wish), packages, given["insecure_registry"], judge)
+    with site.round(found, publisher=publisher) as builds:
         (result,) = builds.run([cell])
     if message is not None:
         message.write_bytes(termination_message(result))
@@ -98,37 +114,50 @@ def build_matrix(*, changed: bool, parallel: int | None, out: Path | None, outpu
     """Build every wanted cell that is missing or changed; one that cannot be built stops no other."""
     import time  # noqa: PLC0415
 
+    from upgrader.core.build_results import settled  # noqa: PLC0415
+
     started = time.monotonic()
+    if given["public_key"] and not given["key"]:
+        raise click.UsageError("--key and --public-key belong together: what is signed is verified again")
+    _refuse_half_key(given)
     site = open_site(given)
     publisher = open_publisher(site, given)
     cells = site.cells(site.look()[0] if changed else site.catalog())
     wanted, unmatched = cells.wanted()
-    with site.round(cells, publish=publisher.publish if publisher else None, parallel=parallel or 0) as builds:
+    with site.round(cells, publisher=publisher, parallel=parallel or 0) as builds:
         results = builds.run(wanted)
     code = _report(results, unmatched, time.monotonic() - started, output, out)
-    return code if all(one.failure is None or one.failure.final for one in results) else 1
+    return code if all(map(settled, results)) else 1
 
 
 @images.command()
 @cell_options
 @click.option("--push", "repository", required=True, metavar="REPO", help="registry/path that gets the packages.")
 @click.option("--insecure-registry", multiple=True, metavar="HOST:PORT", help="Spoken to without TLS; repeatable.")
+@click.option("--key", type=FILE, help="cosign.key that the packages are signed with; its password in COSIGN_PASSWORD.")
+@click.option("--module-certificate", type=FILE, help="X.509 certificate (PEM) of whoever will sign the modules.")
 @store_options
 def pack(
     *,
     wish: dict[str, Any],
     repository: str,
     insecure_registry: tuple[str, ...],
+    key: Path | None,
+    module_certificate: Path | None,
     given: dict[str, Any],
 ) -> int:
-    """Push all packages that an image is built from, so that the cluster builds it without any archive."""
+    """Push all packages that an image is built from, so that the cluster builds it without any archive.
+
+    Builders that have a public key take only packages that are signed with --key.
+    """
     from upgrader.cli import cells  # noqa: PLC0415
     from upgrader.core.image_names import packages_name  # noqa: PLC0415
 
-    site = open_site(given)
+    signer = open_signer(key)
+    site = open_site({**given, "module_certificate": module_certificate})
     found, cell = cells.of_archive(site, cells.Wish(**wish))
     name = packages_name(repository, cell.identity)
-    click.echo(site.pack(found.definition(cell), name, insecure=insecure_registry))
+    click.echo(site.pack(found.definition(cell), name, insecure=insecure_registry, signer=signer))
     return exits.DONE
 
 
@@ -144,6 +173,12 @@ def list_images(output: str, given: dict[str, Any]) -> int:
 
 images.add_command(verify)
 images.add_command(gc)
+
+
+def _refuse_half_key(given: dict[str, Any]) -> None:
+    """Who builds signs, and a certificate alone signs nothing."""
+    if (given["module_key"] is None) is not (given["module_certificate"] is None):
+        raise click.UsageError("--module-key and --module-certificate belong together")
 
 
 def _report(results: Any, unmatched: Any, seconds: float, output: str, out: Path | None) -> int:  # noqa: ANN401

@@ -27,6 +27,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     repository: str | None
     contexts: tuple[str, ...]
     grace: int
+    remember: int
     marks: Path | None
     yes: bool
     insecure_registry: tuple[str, ...]
@@ -39,7 +40,17 @@ class Wish(Struct, frozen=True, kw_only=True):
     "--grace", type=click.IntRange(0), default=14, show_default=True, metavar="DAYS", help="Unused for so long."
 )
 @click.option(
-    "--marks", type=click.Path(dir_okay=False, path_type=Path), help="File that says since when; or the cache."
+    "--remember",
+    type=click.IntRange(0),
+    default=90,
+    show_default=True,
+    metavar="DAYS",
+    help="A kernel that a node was seen to run within so long is kept as one that ran before.",
+)
+@click.option(
+    "--marks",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File that says since when, and what ran before; or the cache.",
 )
 @click.option("--yes", is_flag=True, help="Mark and delete; without it, only show.")
 @click.option("--insecure-registry", multiple=True, metavar="HOST:PORT", help="Spoken to without TLS; repeatable.")
@@ -74,7 +85,7 @@ def _sweep(session: Session, site: "Site", wish: Wish, file: Path) -> "Swept":
     """Images are listed first and clusters looked at last; marks are kept before anything is deleted."""
     import asyncio  # noqa: PLC0415
 
-    from upgrader.core.image_garbage import marks_after, sweep  # noqa: PLC0415
+    from upgrader.core.image_garbage import marks_after, remembering, sweep  # noqa: PLC0415
     from upgrader.images.drivers.sweeping import carry_out, read_marks, write_marks  # noqa: PLC0415
 
     async def listed() -> "Listing":
@@ -87,9 +98,11 @@ def _sweep(session: Session, site: "Site", wish: Wish, file: Path) -> "Swept":
 
     listing, marks = asyncio.run(listed()), read_marks(file)
     uses, now = _uses(session, site, wish)
-    fates = sweep(listing.images, uses, marks, now, timedelta(days=wish.grace))
+    window = timedelta(days=wish.remember)
+    needed = remembering(uses, marks, now, window)
+    fates = sweep(listing.images, needed, marks.unused, now, timedelta(days=wish.grace))
     if wish.yes:
-        write_marks(file, marks_after(fates))
+        write_marks(file, marks_after(fates, uses, marks, now, window))
     return asyncio.run(carried_out())
 
 

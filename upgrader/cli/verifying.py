@@ -10,6 +10,9 @@ from upgrader.cli.images_options import FILE, open_cosign, open_site, tell
 from upgrader.cli.wire import output_option, show
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from upgrader.core.driver_builds import Verdict
     from upgrader.images.drivers.examining import Examined, Looks
 
 _STORE = "oci:"
@@ -58,7 +61,7 @@ def verify(
         if public_key is None:
             raise click.UsageError("--public-key is needed: who may have signed an image in a registry?")
         found = asyncio.run(_of_registry(image, given, looks, public_key, insecure_registry))
-    _say(found, output)
+    _say(found, looks, output)
     return exits.DONE
 
 
@@ -75,30 +78,39 @@ async def _of_registry(
         return await examine(image, given, looks, key=key, cosign=cosign, registry=registry)
 
 
-def _say(found: "Examined", output: str) -> None:
-    """The verdicts on standard output, whose image it was taken for beside it; an error where one failed."""
+def _say(found: "Examined", looks: "Looks", output: str) -> None:
+    """The verdicts on standard output, whose image it was taken for beside it; an error where it is not verified."""
     from upgrader.cli import images_screen, render  # noqa: PLC0415
-    from upgrader.core.errors import UnverifiedError  # noqa: PLC0415
+    from upgrader.core.errors import UncheckedError, UnverifiedError  # noqa: PLC0415
 
+    unchecked = [one for one in found.verdicts if one.passed is None and one.check not in looks.left_out]
     if output == "table":
         by = f"; {', '.join(found.by_label)} by its own labels" if found.by_label else ""
         tell(f"{found.image}: taken for {found.identity}{by}")
         render.show(images_screen.verdicts(found.verdicts))
     else:
-        show(_wire(found), output)
+        show(_wire(found, verified=not found.failed and not unchecked), output)
     if found.failed:
-        lines = [f"{one.check}: {one.reason}" for one in found.failed]
         raise UnverifiedError(
             f"{found.image} is not what it should be: {', '.join(one.check for one in found.failed)}",
-            details="\n".join(lines),
+            details=_reasons(found.failed),
+        )
+    if unchecked:
+        raise UncheckedError(
+            f"{found.image} is not verified: nobody looked at {', '.join(one.check for one in unchecked)}",
+            details=_reasons(unchecked),
         )
 
 
-def _wire(found: "Examined") -> dict[str, Any]:
+def _reasons(verdicts: "Sequence[Verdict]") -> str:
+    return "\n".join(f"{one.check}: {one.reason}" for one in verdicts)
+
+
+def _wire(found: "Examined", *, verified: bool) -> dict[str, Any]:
     return {
         "image": found.image,
         "identity": found.identity,
         "byLabel": found.by_label,
-        "verified": not found.failed,
+        "verified": verified,
         "checks": found.verdicts,
     }

@@ -14,6 +14,9 @@ _MAKE = re.compile(r"^(?:make(?:\[\d+\])?: \*\*\* .+|.+: \*\*\* .+)$")
 _SOURCE = re.compile(r"^\s*\d*\s*\|")
 """A line of the source itself, which the compiler shows below its message."""
 
+_REMARK = re.compile(r"^(?:[^\s:]+:\d+(?::\d+)?: (?:warning|note|error): |WARNING: )")
+"""What the compiler says of the source, in words that the source may have chosen; its own trouble is a fatal error."""
+
 _QUOTED = re.compile(r"""['"‘“](?:struct |union |enum )?(?P<symbol>[A-Za-z_]\w*)['"’”]""")
 _CONFTEST = re.compile(r"(?:^|/)conftest/[^:\s]+:\d+|conftest failed!|sanity check\. Bailing out", re.IGNORECASE)
 _TEST = re.compile(r"#error (?:\")?(?P<symbol>[a-z_]\w*)\(\)")
@@ -49,8 +52,9 @@ _MARKS: _Marks = (
 def classify(log: str) -> Failure:
     """The failure that a log tells of; where nothing in it is known, its last complaint as COMPILE."""
     lines = [line.rstrip() for line in log.splitlines() if line.strip() and not _SOURCE.match(line)]
+    own = [line for line in lines if not _REMARK.match(line)]
     for kind, mark in _MARKS:
-        for line in lines:
+        for line in own:
             if mark.search(line):
                 return Failure(kind=kind, first_error=line.strip())
     for line in lines:

@@ -39,6 +39,11 @@ class BuildResult(Struct, frozen=True, kw_only=True):
     alternatives: tuple[str, ...] = ()
 
 
+def settled(result: BuildResult) -> bool:
+    """Whether building again tomorrow is of no use; never so for an image that was built and could not be published."""
+    return result.failure is None or (result.failure.final and not result.digest)
+
+
 def termination_message(result: BuildResult) -> bytes:
     """The result as JSON that a kubelet hands on whole: reasons are cut first, then checks that passed are left out."""
     whole = msgspec.json.encode(result)

@@ -130,6 +130,12 @@ class RegistryError(UpgraderError):
     exit_code = 8
 
 
+class UncheckedError(UpgraderError):
+    """Nothing wrong was found in an image, but checks that count were not made: it is not verified."""
+
+    exit_code = 9
+
+
 class ProcessError(UpgraderError):
     """A program ended with an error, or did not end in its time."""
 

@@ -2,6 +2,8 @@
 
 An image is kept while its kernel runs on any node, is about to run on one, or ran there before: that is what a node
 comes back with after a reboot, and what a rollback needs. All of a kernel's images are kept, whatever their driver.
+Objects tell of the kernels that visits installed; a node that was rebooted into a new one by somebody else leaves no
+trace of the old one, so what each sweep saw running is remembered with when, and counts as before for a window.
 What nobody needs is marked first and deleted when it has been so for the whole grace period, so that one odd look at a
 cluster deletes nothing.
 """
@@ -10,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+import msgspec
 from msgspec import Struct
 
 
@@ -42,6 +45,17 @@ class Uses(Struct, frozen=True, kw_only=True):
         return Uses(**{name: getattr(self, name) | getattr(other, name) for name in self.__struct_fields__})
 
 
+class Marks(Struct, frozen=True, kw_only=True):
+    """What one sweep leaves for the next.
+
+    `unused`: since when a digest has been needed by nobody; `seen`: when a node was last seen to run a kernel, in any
+    of the clusters.
+    """
+
+    unused: dict[str, datetime] = {}
+    seen: dict[str, datetime] = {}
+
+
 class Fate(StrEnum):
     """What becomes of an image."""
 
@@ -69,12 +83,23 @@ def sweep(
     return tuple(_fate(image, uses, marks, now, grace) for image in sorted(images))
 
 
-def marks_after(fates: Sequence[ImageFate]) -> dict[str, datetime]:
-    """What the next sweep has to know: since when each image that nobody needs has been so, by digest.
+def remembering(uses: Uses, marks: Marks, now: datetime, window: timedelta) -> Uses:
+    """What is needed, with the kernels that an earlier sweep saw running within the window as previous ones."""
+    recent = {kernel for kernel, at in marks.seen.items() if now - at < window}
+    return msgspec.structs.replace(uses, previous=uses.previous | recent)
 
-    An image that is needed again loses its mark, and one that is no longer there too.
+
+def marks_after(fates: Sequence[ImageFate], uses: Uses, marks: Marks, now: datetime, window: timedelta) -> Marks:
+    """What the next sweep has to know.
+
+    An image that is needed again loses its mark, and one that is no longer there too; a kernel is forgotten when it was
+    last seen before the window.
     """
-    return {one.image.digest: one.unused_since for one in fates if one.unused_since is not None}
+    recent = {kernel: at for kernel, at in marks.seen.items() if now - at < window}
+    return Marks(
+        unused={one.image.digest: one.unused_since for one in fates if one.unused_since is not None},
+        seen={**recent, **dict.fromkeys(uses.running, now)},
+    )
 
 
 def _fate(image: StoredImage, uses: Uses, marks: Mapping[str, datetime], now: datetime, grace: timedelta) -> ImageFate:

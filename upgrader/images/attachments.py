@@ -78,7 +78,7 @@ async def attachments(registry: RegistryClient, image: str) -> tuple[Attachment,
 
 
 async def read(registry: RegistryClient, image: str, attachment: Attachment) -> bytes | None:
-    """The one blob of an attachment; None where it is not on this image, is of another form, or is no longer there.
+    """The one blob of an attachment; None where it is not on this image, of another form, above LIMIT or gone.
 
     Raises:
         RegistryError: the registry does not answer, or with contents that are not those of the digest.
@@ -92,6 +92,8 @@ async def read(registry: RegistryClient, image: str, attachment: Attachment) -> 
     except msgspec.DecodeError:
         return None
     if inside.subject is None or inside.subject.digest != reference.digest or len(inside.layers) != 1:
+        return None
+    if inside.layers[0].size > LIMIT:
         return None
     return await registry.blob(inside.layers[0], reference, limit=LIMIT)
 

@@ -81,6 +81,16 @@ class Storage(Struct, frozen=True, kw_only=True):
         run(self.command("push", "--quiet", pulled.text, f"oci:{layout}:image"), timeout=BUILD_SECONDS)
 
 
+def buildah_version() -> str:
+    """Its version, as 1.39.3.
+
+    Raises:
+        ProcessError: buildah is not there.
+    """
+    words = run(["buildah", "--version"], timeout=60).text.split()
+    return words[2] if len(words) > 2 else " ".join(words)
+
+
 def open_storage(folder: Path) -> Storage:
     """A new storage in a folder, with the faster driver that works there.
 

@@ -17,6 +17,7 @@ from upgrader.core.errors import ConfigurationError
 from upgrader.images import base, python, store
 from upgrader.images.buildah import open_storage
 from upgrader.images.layout import Layout
+from upgrader.images.modes import fix_modes
 from upgrader.images.store import Store
 from upgrader.process.places import Progress, cache_root
 
@@ -311,6 +312,7 @@ def busybox_tree(root: Path, *, busybox: Path, commands: Iterable[str]) -> Path:
     (root / "tmp").mkdir()
     for command in commands:
         (programs / command).symlink_to("busybox")
+    fix_modes(root)
     return root
 
 

@@ -15,7 +15,6 @@ from typing import Literal
 
 import msgspec
 from msgspec import Struct
-from yarl import URL
 
 from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.images.layout import Descriptor, Layout, LayoutWriter, blobs, media_type
@@ -27,6 +26,7 @@ from upgrader.images.registry_http import (
     RegistryHttp,
     says_absent,
     unexpected,
+    upload_place,
 )
 
 __all__ = ["MANIFESTS", "Manifest", "RegistryClient"]
@@ -254,7 +254,7 @@ class RegistryClient(RegistryHttp):
         async with self.request("POST", self.url(reference, "blobs/uploads/"), reference) as answer:
             if answer.status != 202:
                 raise unexpected(answer, f"asked to take a layer of {reference}")
-            place = answer.url.join(URL(answer.headers["Location"]))
+            place = upload_place(answer.url, answer.headers.get("Location", ""), reference)
         url = str(place.update_query(digest=blob.digest))
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(blob.size)}
         async with self.request("PUT", url, reference, data=data, headers=headers) as answer:

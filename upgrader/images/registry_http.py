@@ -94,13 +94,16 @@ class RegistryHttp:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """An answer, whole within `seconds`; one that asks who we are is asked again with what it wants.
 
+        Who we are is said to the registry alone, wherever it sends us on to.
+
         Raises:
             RegistryError: there is no answer; also when it breaks off while the caller reads it.
         """
         limit = seconds or (self._seconds if data is None else TRANSFER_SECONDS)
         once = not isinstance(data, bytes | None)  # a file is read up to its end by the first attempt
         answer = await self._send(method, url, reference, data=data, headers=headers, seconds=limit)
-        if answer.status == 401 and not once and await self._authenticate(answer, reference):
+        asked = answer.status == 401 and self._is_own(answer.url, reference)
+        if asked and not once and await self._authenticate(answer, reference):
             answer.release()
             answer = await self._send(method, url, reference, data=data, headers=headers, seconds=limit)
         try:
@@ -148,13 +151,17 @@ class RegistryHttp:
         headers: dict[str, str] | None,
         seconds: float,
     ) -> aiohttp.ClientResponse:
-        said = self._said.get(reference.name)
+        said = self._said.get(reference.name) if self._is_own(URL(url), reference) else None
         sent = {**(headers or {}), **({"Authorization": said} if said else {})}
         timeout = aiohttp.ClientTimeout(total=seconds)
         try:
             return await self._open().request(method, url, data=data, headers=sent, timeout=timeout)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise _silent(reference, f"{method} {shown(url)}", error) from error
+
+    def _is_own(self, url: URL, reference: Reference) -> bool:
+        """Whether an address is of the registry itself: same scheme, host and port."""
+        return url.origin() == URL(self.url(reference, "")).origin()
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -226,6 +233,30 @@ def _codes(body: bytes) -> set[str]:
 def shown(url: str) -> str:
     """An address without what may be a secret in it: upload addresses and redirections carry signed queries."""
     return str(URL(url).with_user(None).with_password(None).with_query(None))
+
+
+def upload_place(asked: URL, said: str, reference: Reference) -> URL:
+    """Where a registry that was `asked` to take a blob wants it; `said` is its header Location.
+
+    Raises:
+        RegistryError: it is no address, or one without TLS where the registry itself has TLS.
+    """
+    try:
+        place = asked.join(URL(said)) if said else URL()
+    except ValueError:
+        place = URL()
+    if place.scheme not in {"http", "https"} or not place.host:
+        raise RegistryError(
+            f"the registry {reference.registry} does not say where to put a layer",
+            details=f"asked to take a layer of {reference}: its header Location is no address",
+        )
+    if asked.scheme == "https" and place.scheme != "https":
+        raise RegistryError(
+            f"the registry {reference.registry} wants a layer in clear text",
+            details=f"asked to take a layer of {reference}, it says {shown(str(place))}",
+            resolution="A registry behind a proxy that speaks TLS has to be told its own address; see its settings.",
+        )
+    return place
 
 
 def _silent(reference: Reference, when: str, error: Exception) -> RegistryError:

@@ -10,6 +10,8 @@ from upgrader.images.layout import Layout
 from upgrader.process.places import Progress, locked
 
 _DIGITS = 16
+_RUN = 0o100
+"""All that git keeps of a mode."""
 
 
 def key(parts: Iterable[bytes | str]) -> str:
@@ -23,11 +25,15 @@ def key(parts: Iterable[bytes | str]) -> str:
 
 
 def contents(folder: Path) -> list[bytes]:
-    """Names, modes and contents of one file or of all below a folder, for `key`; not what Python leaves there."""
+    """Names, contents and whether they can be run of one file or of all below a folder, for `key`.
+
+    Not what Python leaves there, nor what a umask has made of the other bits: a checkout is the same under any.
+    """
     found = folder.rglob("*") if folder.is_dir() else [folder]
     parts: list[bytes] = []
     for path in sorted(path for path in found if path.is_file() and "__pycache__" not in path.parts):
-        parts += [str(path.relative_to(folder)).encode(), oct(path.stat().st_mode & 0o777).encode(), path.read_bytes()]
+        run = b"x" if path.stat().st_mode & _RUN else b""
+        parts += [str(path.relative_to(folder)).encode(), run, path.read_bytes()]
     return parts
 
 

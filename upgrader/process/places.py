@@ -47,9 +47,12 @@ def last_lines(log: Path, count: int = 8) -> str:
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Write a file so that a reader sees the old one or the new one, never a part."""
+    """Write a file so that a reader sees the old one or the new one, never a part; not even after a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_bytes(data)
+    with beside.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
     beside.chmod(mode)
     beside.replace(path)

@@ -1,7 +1,7 @@
 """`upgrader images gc`: what is deleted where, what is not, and that doubt deletes nothing."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from aiohttp import web
@@ -14,6 +14,7 @@ from tests.support.rig import Rig
 from upgrader.api.resources import DRIVER_IMAGES
 from upgrader.core.driver_builds import digits
 from upgrader.core.errors import ConfigurationError, RegistryError
+from upgrader.core.image_garbage import Marks
 from upgrader.images.attachments import attachments
 from upgrader.images.drivers.shelf import Shelf
 from upgrader.images.drivers.sweeping import read_marks, write_marks
@@ -32,7 +33,7 @@ async def test_what_no_kernel_needs_is_marked_and_after_the_grace_period_deleted
     kept = {image: "kept" for image in world.images.values() if image not in old}
     assert await world.fates("--yes") == {**kept, **dict.fromkeys(old, "marked")}
     assert await world.there() == set(world.images.values())
-    assert set(json.loads(world.marks.read_bytes())) == {image.rpartition("@")[2] for image in old}
+    assert set(json.loads(world.marks.read_bytes())["unused"]) == {image.rpartition("@")[2] for image in old}
     assert await world.fates("--yes") == {**kept, **dict.fromkeys(old, "marked")}
     world.age()
     assert await world.fates("--yes") == {**kept, **dict.fromkeys(old, "deleted")}
@@ -43,7 +44,7 @@ async def test_what_no_kernel_needs_is_marked_and_after_the_grace_period_deleted
         left = [tag for tag in await client.tags(f"{world.repository}/nvidia-open") if tag.startswith("sha256-")]
     assert not any(world.images[OLD].rpartition(":")[2] in tag for tag in left)
     assert await world.fates("--yes") == kept
-    assert json.loads(world.marks.read_bytes()) == {}
+    assert json.loads(world.marks.read_bytes())["unused"] == {}
 
 
 async def test_a_dry_run_changes_nothing_not_even_marks(world):
@@ -69,6 +70,30 @@ async def test_every_cluster_that_is_named_counts(world):
     both = ("--context", "main", "--context", "other")
     assert set((await world.fates("--yes", *both)).values()) == {"kept"}
     assert await world.there() == set(world.images.values())
+
+
+async def test_the_kernel_before_a_reboot_that_nobody_asked_for_is_remembered(world):
+    """The node leaves no object that names the kernel it ran: what the sweep saw is all that tells."""
+    both = {world.images[OLD], world.images[f"packages {OLD}"]}
+    world.rigs["main"] = cluster(OLD)
+    await world.fates("--yes")
+    world.rigs["main"] = cluster(RUNNING)
+    assert set((await world.fates("--yes", "--grace", "0")).values()) == {"kept"}
+    seen = json.loads(world.marks.read_bytes())["seen"]
+    assert set(seen) == {OLD, RUNNING}
+    world.marks.write_bytes(json.dumps({"seen": {**seen, OLD: "2020-01-01T00:00:00Z"}}).encode())
+    fates = await world.fates("--yes")
+    assert {image for image, fate in fates.items() if fate == "marked"} == both
+    assert set(json.loads(world.marks.read_bytes())["seen"]) == {RUNNING}
+
+
+async def test_how_long_a_kernel_is_remembered_is_what_was_said(world):
+    world.age()
+    marks = json.loads(world.marks.read_bytes())
+    week_ago = world.rigs["main"].context.clock.now() - timedelta(days=7)
+    world.marks.write_bytes(json.dumps({**marks, "seen": {OLD: week_ago.isoformat()}}).encode())
+    assert set((await world.fates("--remember", "8")).values()) == {"kept"}
+    assert "deleted" in (await world.fates("--remember", "7")).values()
 
 
 async def test_what_an_object_names_stays(world):
@@ -175,9 +200,10 @@ async def test_a_store_or_a_registry_and_not_both(world, tmp_path):
 
 
 def test_marks_are_moments_in_utc(tmp_path):
-    marks = {"sha256:" + "a" * 64: datetime(2026, 11, 21, tzinfo=UTC)}
+    moment = datetime(2026, 11, 21, tzinfo=UTC)
+    marks = Marks(unused={"sha256:" + "a" * 64: moment}, seen={RUNNING: moment})
     write_marks(tmp_path / "a/marks", marks)
     assert read_marks(tmp_path / "a/marks") == marks
-    assert read_marks(tmp_path / "none") == {}
+    assert read_marks(tmp_path / "none") == Marks()
     with pytest.raises(ConfigurationError, match="cannot be read as marks"):
         read_marks(tmp_path)

@@ -74,6 +74,15 @@ def test_a_line_of_the_source_is_no_cause():
     assert classify(shown + log) == classify(log)
 
 
+@pytest.mark.parametrize("words", ["out of memory", "Input/output error", "No space left on device", "Killed"])
+@pytest.mark.parametrize("sort", ["warning", "note", "error"])
+def test_what_the_compiler_says_of_the_source_is_no_trouble_of_the_machine(words, sort):
+    log = (LOGS / "too-few-arguments").read_text()
+    said = f"/build/nvidia/nv.c:12:3: {sort}: '{words}' [-Wformat]\nWARNING: modpost: x: {words}\n"
+    found = classify(said + log) if sort != "error" else classify(log + said)
+    assert found == REAL["too-few-arguments"]
+
+
 def test_a_full_disk_explains_the_errors_that_follow_from_it():
     both = (LOGS / "too-few-arguments").read_text() + (LOGS / "disk-full").read_text()
     assert classify(both).kind is FailureClass.TRANSIENT

@@ -3,7 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upgrader.core.build_results import MESSAGE_BYTES, BuildResult, CellState, read_message, termination_message
+from upgrader.core.build_results import (
+    MESSAGE_BYTES,
+    BuildResult,
+    CellState,
+    read_message,
+    settled,
+    termination_message,
+)
 from upgrader.core.driver_builds import CheckName, Failure, FailureClass, Identity, Verdict
 
 IDENTITY = Identity(vendor="sim", recipe="fakebridge", driver="1", kernel="6.1.0-50-amd64", os="bookworm")
@@ -39,3 +46,18 @@ def test_it_is_never_longer_than_a_kubelet_reads_and_says_what_failed(error, sym
 
 def test_other_words_are_no_result():
     assert [read_message(text) for text in ("", "panic: out of memory", "{}", '{"state": "green"}')] == [None] * 4
+
+
+def test_only_a_red_cell_that_would_be_red_again_is_settled():
+    """An image that was built and could not be published is not, whatever the registry or the verifier said."""
+    kinds = list(FailureClass)
+    cells = {kind: Failure(kind=kind, first_error="x") for kind in kinds}
+    alone = {kind for kind in kinds if settled(_with(cells[kind], ""))}
+    assert alone == set(kinds) - {FailureClass.TRANSIENT, FailureClass.PUSH}
+    assert not any(settled(_with(cells[kind], "sha256:" + "a" * 64)) for kind in kinds)
+    assert settled(_with(None, "sha256:" + "a" * 64))
+
+
+def _with(failure: Failure | None, digest: str) -> BuildResult:
+    state = CellState.RED if failure else CellState.GREEN
+    return BuildResult(identity=IDENTITY, state=state, failure=failure, digest=digest)

@@ -46,6 +46,15 @@ def test_contents_see_names_modes_and_bytes_and_not_what_python_leaves(tmp_path)
     assert store.key(store.contents(tmp_path)) not in {before, changed}
 
 
+def test_contents_are_the_same_under_any_umask(tmp_path):
+    keys = set()
+    for mode in (0o644, 0o664, 0o600):
+        (tmp_path / "a").write_text("1")
+        (tmp_path / "a").chmod(mode)
+        keys.add(store.key(store.contents(tmp_path)))
+    assert len(keys) == 1
+
+
 def test_an_image_is_built_once_per_contents(tmp_path):
     said, built = [], []
 

@@ -3,12 +3,14 @@ import json
 
 import pytest
 from aiohttp import web
+from yarl import URL
 
 from tests.support.image_registry import ImageRegistry, digest_of, serving, write_layout
 from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.images.layout import Layout
 from upgrader.images.reference import parse
 from upgrader.images.registry import RegistryClient
+from upgrader.images.registry_http import upload_place
 
 BODY = b'{"schemaVersion": 2}'
 
@@ -274,6 +276,22 @@ async def test_addresses_with_secrets_in_them_are_not_shown(registry, layout):
     async with client(registry) as pushing:
         with pytest.raises(RegistryError, match="answered 500") as raised:
             await pushing.push(layout, f"{registry.host}/up/node:1")
+    assert "s3cr3t" not in str(raised.value)
+
+
+@pytest.mark.parametrize("said", ["", "http://[", "ftp://example.org/x", "mailto:x"])
+async def test_a_registry_that_does_not_say_where_to_put_a_layer(registry, layout, said):
+    headers = {"Location": said} if said else {}
+    registry.answer = lambda request: web.Response(status=202, headers=headers) if request.method == "POST" else None
+    async with client(registry) as pushing:
+        with pytest.raises(RegistryError, match="does not say where to put a layer"):
+            await pushing.push(layout, f"{registry.host}/up/node:1")
+
+
+@pytest.mark.parametrize("said", ["http://example.org/up?state=s3cr3t", "http://storage.example.org/up?state=s3cr3t"])
+def test_a_layer_does_not_go_on_without_tls(said):
+    with pytest.raises(RegistryError, match="clear text") as raised:
+        upload_place(URL("https://example.org/v2/up/blobs/uploads/"), said, parse("example.org/up:1"))
     assert "s3cr3t" not in str(raised.value)
 
 

@@ -210,3 +210,33 @@ async def test_a_password_does_not_go_to_a_token_server_in_clear_text(registry):
     async with RegistryClient(logins={"registry.example": LOGIN}) as client:
         with pytest.raises(RegistryError, match="password in clear text"):
             await client._token({"realm": "http://token.example/"}, parse("registry.example/app"), LOGIN)
+
+
+@pytest.mark.parametrize("challenge", ["Basic", "Bearer"])
+async def test_another_host_that_gets_a_layer_does_not_get_the_password(registry, tmp_path, challenge):
+    """A storage that the registry sends us on to, and that asks who we are."""
+    got = []
+    layout = Layout(write_layout(tmp_path / "layout", b"layer", b"{}"))
+    async with serving(ImageRegistry()) as storage:
+
+        def ask_back(request):
+            got.append(request.headers.get("Authorization"))
+            realm = f'Bearer realm="http://{storage.host}/token"' if challenge == "Bearer" else "Basic"
+            return web.Response(status=401, headers={"WWW-Authenticate": realm})
+
+        def send_on(request):
+            if request.headers.get("Authorization") != BASIC:
+                return web.Response(status=401, headers={"WWW-Authenticate": "Basic"})
+            there = {"Location": f"http://{storage.host}/v2/up/node/blobs/uploads/1?state=x"}
+            return web.Response(status=202, headers=there) if request.method == "POST" else None
+
+        registry.answer, storage.answer = send_on, ask_back
+        async with RegistryClient(insecure=(registry.host,), logins={registry.host: LOGIN}) as client:
+            with pytest.raises(RegistryError, match="answered 401"):
+                await client.push(layout, f"{registry.host}/up/node:1")
+            with pytest.raises(RegistryError, match="answered 401"):
+                await client.put_blob(b"x", "y", parse(f"{registry.host}/up/node:1"))
+            assert (got, [one for one in storage.seen if "token" in one]) == ([None, None], [])
+            storage.answer = lambda _request: None
+            await client.push(layout, f"{registry.host}/up/node:1")
+    assert set(storage.blobs) == {blob.digest for blob in layout.blobs}

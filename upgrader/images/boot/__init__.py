@@ -6,7 +6,7 @@ from upgrader.images.boot.check import (
     boot_modules,
     find_kernel,
 )
-from upgrader.images.boot.judging import judge, loads_on
+from upgrader.images.boot.judging import judge, loads_on, undecided
 from upgrader.images.boot.values import Boot, BootKernel, Load
 
 __all__ = [
@@ -19,4 +19,5 @@ __all__ = [
     "find_kernel",
     "judge",
     "loads_on",
+    "undecided",
 ]

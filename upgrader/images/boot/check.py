@@ -4,11 +4,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from upgrader.core.driver_builds import Verdict
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.boot import machine
-from upgrader.images.boot.initramfs import pack, plan_loading
-from upgrader.images.boot.judging import judge, loads_on
+from upgrader.images.boot.initramfs import Loading, pack, plan_loading
+from upgrader.images.boot.judging import judge, loads_on, undecided
 from upgrader.images.boot.values import Boot, BootKernel
 
 BOOT_SECONDS = 120.0
@@ -56,6 +58,12 @@ def boot_modules(
         ProcessError: QEMU could not start the machine: nothing was found out about the modules.
     """
     loading, beside = plan_loading(kernel, modules), plan_loading(kernel, companions)
+    boot = _started(kernel, loading, beside, arguments, timeout)
+    boot = msgspec.structs.replace(boot, undecided=undecided(boot, loading.modules))
+    return judge(boot, loading.modules, [path.name for path in companions]), boot
+
+
+def _started(kernel: BootKernel, loading: Loading, beside: Loading, arguments: str, timeout: float) -> Boot:
     with tempfile.TemporaryDirectory(prefix="upgrader-boot-") as folder:
         work = Path(folder)
         initramfs = pack(loading, companions=beside, work=work)
@@ -71,7 +79,7 @@ def boot_modules(
         )
         said = console.read_text(errors="replace") if console.exists() else ""
     loads, finished = loads_on(said)
-    boot = Boot(
+    return Boot(
         release=kernel.release,
         accelerator=accelerator,
         loads=loads,
@@ -80,4 +88,3 @@ def boot_modules(
         console=said,
         seconds=seconds,
     )
-    return judge(boot, loading.modules, [path.name for path in companions]), boot

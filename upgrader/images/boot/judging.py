@@ -47,32 +47,55 @@ def loads_on(console: str) -> tuple[tuple[Load, ...], bool]:
 def judge(boot: Boot, shipped: Sequence[Module], companions: Sequence[str] = ()) -> Verdict:
     """Whether the kernel took every shipped module.
 
-    A module that answers as one that finds nothing to work with passes; one that imports from it cannot be tried, as it
-    has not stayed. All else that was loaded, in-tree modules and `companions` (file names), must have been taken.
+    A module that answers as one that finds nothing to work with passes; one that imports from it and is refused for
+    that (ENOENT: unknown symbol) cannot be tried, as it has not stayed. Any other refusal counts: the kernel looks at
+    format and signature first. All else that was loaded, in-tree modules and `companions` (file names), must have been
+    taken.
     """
+    told, refused, unanswered = _answers(boot, shipped)
+    unanswered += [f"{file} was not loaded" for file in companions if file not in {one.file for one in boot.loads}]
+    if refused or unanswered or not boot.finished:
+        return _failed(boot, [*refused, *unanswered])
+    reason = f"{'; '.join(told)} ({boot.release}, {boot.accelerator}, {boot.seconds:.1f} s)"
+    return Verdict(check=CheckName.BOOT, passed=True, reason=reason)
+
+
+def undecided(boot: Boot, shipped: Sequence[Module]) -> bool:
+    """Whether a boot says nothing against the modules: it was cut short, not by the kernel, which had refused none.
+
+    That is a machine that was overdue, or one that ended early without a panic. Another try may end otherwise.
+    """
+    _, refused, _ = _answers(boot, shipped)
+    return not boot.finished and not refused and not _panic(boot)
+
+
+def _answers(boot: Boot, shipped: Sequence[Module]) -> tuple[list[str], list[str], list[str]]:
+    """What is told of modules that are in order, of those that the kernel refused, and of those without an answer."""
     answers = {load.file: load for load in boot.loads}
     absent: set[str] = set()
-    wrong: list[str] = []
     told: list[str] = []
+    refused: list[str] = []
+    unanswered: list[str] = []
     for module in shipped:
         load = answers.pop(module.file, None)
-        if load is not None and _unequipped(module.name, load):
+        missed = absent & set(module.depends)
+        if load is None or load.errno is None:
+            unanswered.append(_refusal(module.file, load))
+        elif _unequipped(module.name, load):
             absent.add(module.name)
             told.append(f"{module.file}: {_named(load.errno)}, {UNEQUIPPED[module.name][1]}")
-        elif absent & set(module.depends):
+        elif missed and load.errno == errno.ENOENT:
             absent.add(module.name)
-            told.append(f"{module.file} could not be tried without {', '.join(sorted(absent & set(module.depends)))}")
-        elif load is None or load.errno != 0:
-            wrong.append(_refusal(module.file, load))
+            told.append(f"{module.file} could not be tried without {', '.join(sorted(missed))}")
+        elif load.errno != 0:
+            refused.append(_refusal(module.file, load))
         else:
             told.append(f"{module.file} loaded")
     taken = {0, errno.EEXIST}  # exists: built into this kernel, or loaded by another one
-    wrong += [_refusal(one.file, one) for one in answers.values() if one.errno not in taken]
-    wrong += [f"{file} was not loaded" for file in companions if file not in {one.file for one in boot.loads}]
-    if wrong or not boot.finished:
-        return _failed(boot, wrong)
-    reason = f"{'; '.join(told)} ({boot.release}, {boot.accelerator}, {boot.seconds:.1f} s)"
-    return Verdict(check=CheckName.BOOT, passed=True, reason=reason)
+    for one in answers.values():
+        if one.errno not in taken:
+            (unanswered if one.errno is None else refused).append(_refusal(one.file, one))
+    return told, refused, unanswered
 
 
 def _unequipped(name: str, load: Load) -> bool:
@@ -100,8 +123,12 @@ def _failed(boot: Boot, wrong: Sequence[str]) -> Verdict:
 def _ending(boot: Boot) -> str:
     if boot.overdue:
         return f"it did not end within {boot.seconds:.0f} s ({boot.accelerator})"
+    return _panic(boot) or "the machine ended before its list did"
+
+
+def _panic(boot: Boot) -> str:
     panic = next((line for line in boot.console.splitlines() if "Kernel panic" in line), "")
-    return _TIME.sub("", panic.strip()) or "the machine ended before its list did"
+    return _TIME.sub("", panic.strip())
 
 
 def _named(code: int | None) -> str:

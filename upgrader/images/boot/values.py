@@ -27,7 +27,8 @@ class Load(Struct, frozen=True, kw_only=True):
 class Boot(Struct, frozen=True, kw_only=True):
     """A machine that was started and has ended. `console` is all that it printed on its serial port.
 
-    `finished`: it got through its list. `overdue`: it was ended from outside after `seconds`.
+    `finished`: it got through its list. `overdue`: it was ended from outside after `seconds`. `undecided`: it failed
+    and yet says nothing against the modules (see `judging.undecided`): overdue, or ended early without a panic.
     """
 
     release: str
@@ -37,3 +38,4 @@ class Boot(Struct, frozen=True, kw_only=True):
     overdue: bool
     console: str
     seconds: float
+    undecided: bool = False

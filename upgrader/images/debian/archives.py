@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -44,6 +44,11 @@ class Archives(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for base in self.bases.values():
+            if "@" in base.partition("://")[2].partition("/")[0]:
+                raise ConfigurationError(  # without the address: it is the secret
+                    "the address of an archive has a user or a password in it, which command lines and files would show",
+                    resolution="Put them into a file in /etc/apt/auth.conf.d (apt_auth.conf(5)), and leave them out here.",
+                )
             if not _ADDRESS.fullmatch(base) or not base.endswith("/"):
                 raise ConfigurationError(f"{base!r} is no address of an archive", resolution=_NO_ARCHIVE)
         if not self.keyring.is_absolute() or not self.keyring.is_file():
@@ -65,11 +70,6 @@ class Archives(Struct, frozen=True, kw_only=True):
         if archive not in self.bases:
             raise ConfigurationError(f"apt on this machine knows of no archive {archive}", resolution=_NO_ARCHIVE)
         return self.bases[archive]
-
-    def lines(self, suites: Iterable[str], components: Sequence[str]) -> list[str]:
-        """One-line apt sources, for mmdebstrap and for an apt of one's own."""
-        wanted = " ".join(names.component(one) for one in components)
-        return [f"deb [signed-by={self.keyring}] {self.base(self.of(one))} {one} {wanted}" for one in suites]
 
 
 def archives(environment: Mapping[str, str] = os.environ) -> Archives:

@@ -25,45 +25,50 @@ class HostileNameError(ConfigurationError):
 
 def package(text: str) -> str:
     """The name of a binary package, as linux-headers-6.12.107+deb13-amd64."""
-    return _checked(text, _PACKAGE, "the name of a Debian package")
+    return matching(text, _PACKAGE, "the name of a Debian package")
 
 
 def version(text: str) -> str:
     """A package's version, as 535.261.03-1~deb12u1."""
-    return _checked(text, _VERSION, "a Debian version")
+    return matching(text, _VERSION, "a Debian version")
 
 
 def release(text: str) -> str:
     """A kernel's release as `uname -r` gives it, as 6.1.0-50-amd64."""
-    return _checked(text, _RELEASE, "the release of a Debian kernel", _RELEASE_LONGEST)
+    return matching(text, _RELEASE, "the release of a Debian kernel", _RELEASE_LONGEST)
 
 
 def suite(text: str) -> str:
     """A suite, as bookworm-security."""
-    return _checked(text, _SUITE, "a suite of a Debian archive")
+    return matching(text, _SUITE, "a suite of a Debian archive")
 
 
 def component(text: str) -> str:
     """A component, as non-free-firmware."""
-    return _checked(text, _SUITE, "a component of a Debian archive")
+    return matching(text, _SUITE, "a component of a Debian archive")
 
 
 def arch(text: str) -> str:
     """An architecture, as amd64; or all."""
-    return _checked(text, _ARCH, "a Debian architecture")
+    return matching(text, _ARCH, "a Debian architecture")
 
 
 def path(text: str) -> str:
     """Where a package lies below its archive's base, as pool/main/l/linux/linux-kbuild-6.1_6.1.176-1_amd64.deb."""
-    return _checked(text, _PATH, "a path of a Debian archive", 4 * _LONGEST)
+    return matching(text, _PATH, "a path of a Debian archive", 4 * _LONGEST)
 
 
 def sha256(text: str) -> str:
     """64 hex digits."""
-    return _checked(text, _SHA256, "a SHA-256 in hex digits")
+    return matching(text, _SHA256, "a SHA-256 in hex digits")
 
 
-def _checked(text: str, pattern: re.Pattern[str], what: str, longest: int = _LONGEST) -> str:
+def matching(text: str, pattern: re.Pattern[str], what: str, longest: int = _LONGEST) -> str:
+    """`text`, where all of it matches.
+
+    Raises:
+        HostileNameError: it does not, or is too long.
+    """
     if len(text) > longest or not pattern.fullmatch(text):
         raise HostileNameError(
             f"{text[:longest]!r} is not {what}",

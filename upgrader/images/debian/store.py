@@ -81,11 +81,6 @@ class PackageStore:
                 self._enter(package, beside, target)
         return target
 
-    def lay_out(self, packages: Iterable[Package], folder: Path) -> tuple[Path, ...]:
-        """Fetch packages, and put each into `folder` under its own file name, as hard links where that is possible."""
-        folder.mkdir(parents=True, exist_ok=True)
-        return tuple(self.place(package, folder / package.file) for package in packages)
-
     def place(self, package: Package, name: Path) -> Path:
         """Fetch a package and put it at `name`, as a hard link where that is possible. It is not to be written to."""
         path = self.fetch(package)

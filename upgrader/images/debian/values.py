@@ -1,15 +1,10 @@
 """What is known of archives: packages, kernels, and a whole discovery that can be saved, loaded and compared."""
 
-from pathlib import Path
-
-import msgspec
 from msgspec import Struct
 
 from upgrader.core.driver_builds import Input
-from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian import names, versions
 from upgrader.images.debian.errors import MissingPackageError
-from upgrader.process.places import write_whole
 
 _SHOWN = 8
 
@@ -85,6 +80,7 @@ class Kernel(Struct, frozen=True, kw_only=True, order=True):
         names.release(self.release)
         names.suite(self.os)
         names.package(self.compiler)
+        names.arch(self.arch)
 
     @property
     def packages(self) -> tuple[Package, ...]:
@@ -160,26 +156,6 @@ class Discovery(Struct, frozen=True, kw_only=True):
             others = ", ".join(self.drivers(name)) or "none at all"
             raise MissingPackageError(f"no archive has {name} {driver}", name=name, details=f"versions there: {others}")
         return max(found, key=lambda one: _preference(one, os))
-
-    def save(self, path: Path) -> None:
-        """Write it as JSON; a reader sees the old file or the new one."""
-        write_whole(path, msgspec.json.format(msgspec.json.encode(self)) + b"\n")
-
-    @staticmethod
-    def load(path: Path) -> "Discovery":
-        """What `save` has written.
-
-        Raises:
-            ConfigurationError: the file is not that, or has hostile names in it.
-        """
-        try:
-            return msgspec.json.decode(path.read_bytes(), type=Discovery)
-        except (OSError, msgspec.DecodeError) as error:
-            raise ConfigurationError(
-                f"{path} is no saved discovery",
-                details=str(error),
-                resolution="Make it with `upgrader images discover`.",
-            ) from error
 
 
 def _preference(package: Package, os: str) -> tuple[bool, bool, object]:

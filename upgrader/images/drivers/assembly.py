@@ -9,20 +9,25 @@ from pathlib import Path
 from upgrader.core.driver_builds import Input, Verdict, digits
 from upgrader.core.errors import ConfigurationError
 from upgrader.images import store
-from upgrader.images.buildah import open_storage
+from upgrader.images.buildah import buildah_version, open_storage
 from upgrader.images.debian.store import PackageStore
 from upgrader.images.drivers.definition import Definition
+from upgrader.images.drivers.extraction import extract
 from upgrader.images.drivers.manifest import DriverManifest, checksums, describe, encoded, load_order, shipped
 from upgrader.images.drivers.recipes import RecipeFolder
 from upgrader.images.drivers.trees import make_root, unpack
 from upgrader.images.labels import identity_labels
 from upgrader.images.layout import Layout
+from upgrader.images.modes import fix_modes
 from upgrader.images.product import busybox_tree
 from upgrader.images.trust import BUILD_KEY
 from upgrader.process import run
 
 PROGRAMS = ("modules", "shared")
 """Folders of driver-images/ that every image with modules gets its programs from."""
+
+ASSEMBLER = "buildah"
+"""Name of the input that the assembling program is: another version may write another layer."""
 
 COMMANDS = (
     *("cat", "chmod", "chroot", "cp", "cut", "date", "dmesg", "find", "grep", "head", "insmod", "ln", "ls", "mkdir"),
@@ -41,6 +46,16 @@ def programs_input(root: Path) -> Input:
     """The programs as a part of a build key; `root` is driver-images/."""
     facts = [part.hex() for name in PROGRAMS for part in store.contents(root / name)]
     return Input(kind="recipe", name="programs", version="", sha256=digits(facts, 64))
+
+
+def assembler_input() -> Input:
+    """The program that makes the image of its tree, as a part of a build key.
+
+    Raises:
+        ProcessError: it is not there.
+    """
+    version = buildah_version()
+    return Input(kind="option", name=ASSEMBLER, version=version, sha256=digits(version, 64))
 
 
 def lay_files(definition: Definition, packages: PackageStore, target: Path, work: Path) -> None:
@@ -138,6 +153,7 @@ def _fill(
     (driver / "manifest.json").write_bytes(encoded(manifest))
     (driver / "load-order").write_text(load_order(manifest), encoding="ascii")
     (driver / "modules.sha256").write_text(checksums(manifest), encoding="ascii")
+    fix_modes(tree)
     return manifest
 
 
@@ -152,16 +168,21 @@ def _labels(manifest: DriverManifest, definition: Definition) -> list[tuple[str,
 
 
 def unpack_driver(layout: Layout, target: Path) -> None:
-    """/driver of an image, as it is shipped, into a folder that does not exist yet.
+    """/driver of an image, as it is shipped, into a folder that does not exist yet. Nothing is written outside of it.
 
     Raises:
-        ProcessError: a layer cannot be read, or has none of it.
+        ProcessError: a layer cannot be read, has none of it, or goes through a link that leads out.
     """
     target.mkdir(parents=True)
     for layer in layout.blobs[:-1]:
-        words: list[str | Path] = ["tar", "--extract", "--no-same-owner", *_compression(layer.media_type)]
-        words += ["--file", layout.path(layer), "--directory", target, "--wildcards", "driver/*"]
-        run(words, timeout=_SECONDS)
+        words: list[str | Path] = [
+            *_compression(layer.media_type),
+            "--file",
+            layout.path(layer),
+            "--wildcards",
+            "driver/*",
+        ]
+        extract(words, target, timeout=_SECONDS)
 
 
 def take_modules(layout: Layout, target: Path) -> tuple[Path, ...]:

@@ -8,11 +8,13 @@ import shutil
 import time
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from upgrader.core.build_results import BuildResult, CellState
 from upgrader.core.driver_builds import CheckName, Failure, FailureClass, Verdict
 from upgrader.images import boot
+from upgrader.images.boot.values import Boot
 from upgrader.images.debian.errors import ArchiveError
 from upgrader.images.debian.store import PackageStore
 from upgrader.images.drivers.assembly import assemble, lay_files, take_modules
@@ -20,6 +22,7 @@ from upgrader.images.drivers.budget import Budget
 from upgrader.images.drivers.compiling import Broken, Compiler
 from upgrader.images.drivers.definition import Definition
 from upgrader.images.drivers.recipes import RecipeFolder
+from upgrader.images.drivers.sandbox import check_sandbox
 from upgrader.images.drivers.shelf import Record, Remembered, Shelf
 from upgrader.images.drivers.trees import Trees
 from upgrader.images.layout import Layout
@@ -65,18 +68,30 @@ class Workshop:
         self._places = places
         self._packages = packages
         self._shelf = shelf
-        self._remembered = Remembered(shelf.folder)
+        self._remembered = Remembered(shelf.folder, progress)
         self._progress = progress
         self._signer = signer
         self._budget = budget
         self._trees = Trees(places.cache / "trees", packages, progress)
         self._compiler = Compiler(self._trees, packages, budget)
 
+    def check(self) -> None:
+        """Whether anything can be compiled here; asked once, before a round.
+
+        Where no toolchain was unpacked yet there is nothing to enter, and each cell finds out by itself.
+
+        Raises:
+            SandboxError: nothing can.
+        """
+        for root in sorted((self._places.cache / "trees").glob("toolchain-*"))[:1]:
+            check_sandbox(root, self._budget.tokens)
+
     def build(self, definition: Definition, recipe: RecipeFolder) -> BuildResult:
         """The image of a definition: the one that is there, or a new one, or why there is none.
 
         Raises:
-            ConfigurationError: recipe, key or machine cannot be used; that is no fault of the cell.
+            ConfigurationError: recipe, source, key or machine cannot be used as they are; it is not remembered.
+            OSError: what became of it cannot be written down.
         """
         key = definition.key
         work = self._places.cache / "work" / key
@@ -102,7 +117,8 @@ class Workshop:
         try:
             made = self._make(definition, recipe, work)
         except ArchiveError as error:
-            made = Broken(failure=error.failure(), log=str(error))
+            # The signed index has named it: one mirror, or a proxy, without it says nothing about driver and kernel.
+            made = Broken(failure=Failure(kind=FailureClass.TRANSIENT, first_error=error.brief), log=str(error))
         except ProgramFailedError as error:
             made = Broken(failure=Failure(kind=FailureClass.TRANSIENT, first_error=error.brief), log=str(error))
         except OSError as error:
@@ -154,8 +170,8 @@ class Workshop:
             base=compiled.base,
             layout=work / "layout",
         )
-        booted = self.boot(definition, layout, work / "shipped")
-        broken = _first_failed((booted,))
+        booted, seen = self.boot(definition, layout, work / "shipped")
+        broken = refused_boot(booted, seen)
         return broken if broken is not None else (layout, (*verdicts, booted))
 
     def _verified(
@@ -170,15 +186,14 @@ class Workshop:
             certificate=self._signer.certificate if self._signer else None,
         )
 
-    def boot(self, definition: Definition, layout: Layout, work: Path) -> Verdict:
+    def boot(self, definition: Definition, layout: Layout, work: Path) -> tuple[Verdict, Boot]:
         """Boot the very kernel and give it the modules that are in the image."""
         kernel = definition.kernel
         self._say(definition, "booting its kernel")
         tree = self._trees.tree(f"kernel-{kernel.release}", kernel.image)
         modules = take_modules(layout, work)
         with self._budget.share(_BOOT_MIB):  # emulation takes a whole core
-            verdict, _ = boot.boot_modules(boot.find_kernel(tree, kernel.release), modules)
-        return verdict
+            return boot.boot_modules(boot.find_kernel(tree, kernel.release), modules)
 
     def _red(self, definition: Definition, broken: Broken, seconds: float) -> BuildResult:
         failure = broken.failure
@@ -194,6 +209,18 @@ class Workshop:
 
     def _say(self, definition: Definition, line: str) -> None:
         self._progress(f"{definition.identity}: {line}")
+
+
+def refused_boot(verdict: Verdict, seen: Boot) -> Broken | None:
+    """Why an image is not taken by its boot check; None where it passed.
+
+    A machine that was only overdue, or ended without a word, may have been starved: no answer is no refusal.
+    """
+    broken = _first_failed((verdict,))
+    if broken is None or not seen.undecided:
+        return broken
+    failure = msgspec.structs.replace(broken.failure, kind=FailureClass.TRANSIENT)
+    return msgspec.structs.replace(broken, failure=failure)
 
 
 def _first_failed(verdicts: tuple[Verdict, ...]) -> Broken | None:

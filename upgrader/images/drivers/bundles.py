@@ -6,9 +6,11 @@ from pathlib import Path
 from upgrader.core.driver_matrix import Cell
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.carrying import pack, unpack
+from upgrader.images.debian.errors import ArchiveError
 from upgrader.images.debian.store import PackageStore
-from upgrader.images.drivers.assembly import programs_input
-from upgrader.images.drivers.definition import Definition, decode, encode
+from upgrader.images.debian.values import Discovery
+from upgrader.images.drivers.assembly import ASSEMBLER, assembler_input, programs_input
+from upgrader.images.drivers.definition import Definition, decode, define, encode
 from upgrader.images.drivers.recipes import RecipeFolder
 from upgrader.images.layout import Layout
 
@@ -42,18 +44,22 @@ def open_bundle(layout: Layout, store: PackageStore) -> Definition:
 
 
 class Bundled:
-    """The one cell of a bundle, for a Round.
+    """The one cell of a bundle, for a Round. Nothing that the bundle says of itself is taken as it stands.
 
     Args:
         definition: of the bundle.
         recipes: that are here.
         root: driver-images/.
+        signer: fingerprint of the certificate that modules are signed with here; empty where they are not signed.
     """
 
-    def __init__(self, definition: Definition, recipes: Mapping[str, RecipeFolder], root: Path) -> None:
+    def __init__(
+        self, definition: Definition, recipes: Mapping[str, RecipeFolder], root: Path, *, signer: str = ""
+    ) -> None:
         self._definition = definition
         self.recipes = recipes
-        self._programs = programs_input(root)
+        self._signer = signer
+        self._builder = (programs_input(root), assembler_input())
 
     @property
     def cell(self) -> Cell:
@@ -61,21 +67,61 @@ class Bundled:
         return Cell(identity=self._definition.identity)
 
     def definition(self, cell: Cell) -> Definition:
-        """The definition, if it is of this cell and of the recipes that are here: else its key would tell a lie.
+        """The definition as this builder makes it of the bundle's packages, if the bundle says the same.
 
         Raises:
-            ConfigurationError: with what differs.
+            ConfigurationError: with what differs: its build key would tell a lie.
         """
-        definition = self._definition
-        if definition.identity != cell.identity:
-            raise ConfigurationError(f"the packages are of {definition.identity}, not of {cell.identity}")
-        recipe = self.recipes.get(definition.identity.recipe)
-        if recipe is None or not {recipe.input, self._programs} <= set(definition.inputs):
+        said = self._definition
+        if said.identity != cell.identity:
+            raise ConfigurationError(f"the packages are of {said.identity}, not of {cell.identity}")
+        if said.signer != self._signer:
             raise ConfigurationError(
-                f"the packages of {cell.identity} were packed with another recipe than this builder has",
-                resolution="Run `upgrader images pack` of the release that the builder image is of.",
+                f"the packages of {cell.identity} are for modules signed by {said.signer or 'nobody'}, "
+                f"and this builder signs them as {self._signer or 'nobody'}",
+                resolution="Run `upgrader images pack` with the --module-certificate of the builder, or with none.",
             )
-        return definition
+        own = self._defined(said)
+        odd = [name for name in Definition.__struct_fields__ if _fact(own, name) != _fact(said, name)]
+        if odd:
+            differing = sorted(set(own.inputs) ^ set(said.inputs))
+            raise ConfigurationError(
+                f"the packages of {cell.identity} are not what this builder's recipe asks for: {', '.join(odd)}",
+                details="\n".join(f"{one.kind} {one.name} {one.version}: {one.sha256}" for one in differing),
+                resolution=_AGAIN,
+            )
+        return own
+
+    def _defined(self, said: Definition) -> Definition:
+        """What `define` makes where the archives have nothing but the bundle's packages."""
+        recipe = self.recipes.get(said.identity.recipe)
+        if recipe is None:
+            raise ConfigurationError(f"this builder has no recipe {said.identity.recipe}", resolution=_AGAIN)
+        try:
+            return define(
+                recipe,
+                driver=said.identity.driver,
+                kernel=said.kernel,
+                discovery=Discovery(packages=(*said.source, *said.user_space)),
+                toolchain=said.toolchain,
+                builder=self._builder,
+                modules=said.modules,
+                signer=said.signer,
+            )
+        except ArchiveError as error:
+            raise ConfigurationError(
+                f"the packages of {said.identity} are not all that this builder's recipe asks for",
+                details=str(error),
+                resolution=_AGAIN,
+            ) from error
+
+
+def _fact(definition: Definition, name: str) -> object:
+    """What has to be the same here and where the bundle was packed; buildah is of the machine that assembles."""
+    if name != "inputs":
+        return getattr(definition, name)
+    return tuple(sorted(one for one in definition.inputs if (one.kind, one.name) != ("option", ASSEMBLER)))
 
 
 _PACK = "Make it by `upgrader images pack`."
+_AGAIN = "Run `upgrader images pack` of the release that the builder image is of."

@@ -1,12 +1,13 @@
 """What the archives have, as far as the recipes ask for it: kernels, drivers and toolchains. Kept between two looks."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.driver_builds import Identity
+from upgrader.core.driver_builds import Identity, Input
 from upgrader.core.driver_matrix import Cell, KernelFacts, Matrix, RecipeFacts, Unmatched, cells
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.apt import Apt
@@ -17,7 +18,7 @@ from upgrader.images.debian.store import PackageStore
 from upgrader.images.debian.values import Discovery, Kernel, code_name
 from upgrader.images.debian.versions import sort_key, upstream
 from upgrader.images.drivers import toolchain
-from upgrader.images.drivers.assembly import programs_input
+from upgrader.images.drivers.assembly import assembler_input, programs_input
 from upgrader.images.drivers.definition import Definition, define
 from upgrader.images.drivers.recipes import RecipeFolder
 from upgrader.images.drivers.toolchain import Toolchain
@@ -41,7 +42,12 @@ class Catalog(Struct, frozen=True, kw_only=True):
             MissingPackageError: no archive has it.
         """
         same = [one for one in self.discovery.kernels if one.release == release and os in {"", one.os}]
-        return same[0] if same else self.discovery.kernel(release)
+        if same:
+            return same[0]
+        other = self.discovery.kernel(release)
+        raise MissingPackageError(
+            f"no archive of {os} has the kernel {release}; {other.os} has it", name=f"linux-headers-{release}"
+        )
 
     def toolchain(self, kernel: Kernel) -> Toolchain:
         """The toolchain of a kernel.
@@ -143,6 +149,11 @@ class Cells:
         self._signer = signer
         self._programs = programs_input(root)
 
+    @cached_property
+    def _assembler(self) -> Input:
+        """Asked for late: who only lists cells needs no buildah."""
+        return assembler_input()
+
     def wanted(self) -> tuple[tuple[Cell, ...], tuple[Unmatched, ...]]:
         """The cells of the matrix, and the selectors that select nothing.
 
@@ -183,7 +194,7 @@ class Cells:
             kernel=kernel,
             discovery=self.catalog.discovery,
             toolchain=self.catalog.toolchain(kernel),
-            programs=self._programs,
+            builder=(self._programs, self._assembler),
             modules=modules,
             signer=self._signer,
         )

@@ -3,6 +3,7 @@
 It can be written to a file and built elsewhere, from nothing but a package store and a checkout.
 """
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -11,6 +12,7 @@ from msgspec import Struct
 from upgrader.core.driver_builds import Identity, Input, build_key, digits
 from upgrader.core.driver_recipes import Recipe
 from upgrader.core.errors import ConfigurationError
+from upgrader.images.debian import names
 from upgrader.images.debian.values import Discovery, Kernel, Package
 from upgrader.images.drivers.recipes import RecipeFolder
 from upgrader.images.drivers.toolchain import Toolchain
@@ -18,11 +20,18 @@ from upgrader.images.drivers.toolchain import Toolchain
 ASSEMBLY = "1"
 """Changed when the same inputs are made into another image."""
 
+_WORD = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}|")
+
 
 class Definition(Struct, frozen=True, kw_only=True):
     """One image before it is built. `modules` are in load order; `signer` is the SHA-256 of the key that signs them.
 
     `source` is empty where the source lies in the recipe's folder; `key` is over the identity and `inputs`.
+
+    Raises:
+        HostileNameError: a name that becomes a folder, a file or a word of a command line is none.
+        ConfigurationError: identity, kernel and toolchain are not of one another.
     """
 
     identity: Identity
@@ -33,6 +42,18 @@ class Definition(Struct, frozen=True, kw_only=True):
     user_space: tuple[Package, ...]
     inputs: tuple[Input, ...]
     signer: str = ""
+
+    def __post_init__(self) -> None:
+        one = self.identity
+        for word in (one.recipe, one.vendor, *([one.flavour] if one.flavour else []), *self.modules):
+            names.matching(word, _WORD, "the name of a recipe, a vendor, a flavour or a module")
+        names.matching(self.signer, _FINGERPRINT, "the fingerprint of a certificate")
+        names.version(one.driver)
+        kernel, chain = self.kernel, self.toolchain
+        if (one.kernel, one.os, one.arch) != (kernel.release, kernel.os, kernel.arch):
+            raise ConfigurationError(f"{one} is not of the kernel {kernel.release} of {kernel.os}")
+        if (chain.os, chain.compiler) != (kernel.os, kernel.compiler):
+            raise ConfigurationError(f"{kernel.release} was compiled with {kernel.compiler}, not {chain.compiler}")
 
     @property
     def key(self) -> str:
@@ -52,11 +73,11 @@ def define(
     kernel: Kernel,
     discovery: Discovery,
     toolchain: Toolchain,
-    programs: Input,
+    builder: Sequence[Input],
     modules: Sequence[str] = (),
     signer: str = "",
 ) -> Definition:
-    """Pin all inputs of one image.
+    """Pin all inputs of one image; `builder` are those of the machine that makes it: its programs and buildah.
 
     Raises:
         MissingPackageError: a package is in no archive in the driver's version; the versions that are there are named.
@@ -81,7 +102,7 @@ def define(
         toolchain=toolchain,
         source=source,
         user_space=beside,
-        inputs=tuple(sorted([*own, recipe.input, programs, *toolchain.inputs, *options])),
+        inputs=tuple(sorted([*own, recipe.input, *builder, *toolchain.inputs, *options])),
         signer=signer,
     )
 

@@ -48,6 +48,12 @@ class Looks(Struct, frozen=True, kw_only=True):
     certificate: Path | None = None
     boots: bool = False
 
+    @property
+    def left_out(self) -> frozenset[CheckName]:
+        """The checks that nobody asked for, and without which an image is verified."""
+        asked = {CheckName.SIGNATURE: self.certificate is not None, CheckName.BOOT: self.boots}
+        return frozenset(check for check, wanted in asked.items() if not wanted)
+
     def into(self, layout: Layout, identity: Identity, labels: Mapping[str, str], work: Path) -> tuple[Verdict, ...]:
         """The verdicts on what is inside."""
         expected = Expected(identity=identity, build_key=labels.get(trust.BUILD_KEY, ""))

@@ -9,18 +9,21 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.build_results import BuildResult
+from upgrader.core.build_results import BuildResult, CellState
 from upgrader.core.driver_builds import FailureClass, Identity, Verdict
 from upgrader.core.errors import ProcessError, RegistryError
 from upgrader.core.image_names import image_name
 from upgrader.images import trust
 from upgrader.images.drivers.assembly import unpack_driver
+from upgrader.images.drivers.definition import Definition
 from upgrader.images.drivers.manifest import read_manifest
 from upgrader.images.drivers.rounds import unpublished
 from upgrader.images.drivers.shelf import Shelf
+from upgrader.images.labels import registry_labels
 from upgrader.images.layout import Layout
 from upgrader.images.reference import parse
 from upgrader.images.registry import RegistryClient
+from upgrader.images.registry_http import ChangedContentsError
 from upgrader.images.registry_login import auth_file, logins
 from upgrader.process.places import Progress
 
@@ -68,6 +71,43 @@ class Publisher:
         if refused:
             return unpublished(result, "; ".join(refused), FailureClass.SIGNATURE)
         return msgspec.structs.replace(result, digest=image, checks=(*result.checks, *verdicts))
+
+    def find(self, definition: Definition) -> BuildResult | None:
+        """The image at the cell's tag, if it is of this build key and the key vouches for it; None where it is not.
+
+        Raises:
+            RegistryError, ProcessError: registry or cosign do not answer, so nothing is known.
+        """
+        return asyncio.run(self._find(definition))
+
+    async def _find(self, definition: Definition) -> BuildResult | None:
+        identity = definition.identity
+        async with RegistryClient(insecure=self._insecure, logins=logins(auth_file())) as registry:
+            pinned = await registry.digest(image_name(self._repository, identity))
+            if pinned is None:
+                return None
+            try:
+                labels = await registry_labels(registry, pinned) or {}
+            except (ValueError, ChangedContentsError) as error:
+                self._progress(f"{identity}: what {pinned} has there is no image of ours: {error}")
+                return None
+            if labels.get(trust.BUILD_KEY) != definition.key:
+                return None
+            verdicts: tuple[Verdict, ...] = ()
+            if self._keys is not None:
+                verifier = trust.Verifier(key=self._keys.public, cosign=self._keys.cosign, registry=registry)
+                verdicts = await verifier.verify(pinned, identity)
+            if not all(one.passed for one in verdicts):
+                refused = "; ".join(f"{one.check}: {one.reason}" for one in verdicts if not one.passed)
+                self._progress(f"{identity}: built again, as {pinned} does not verify: {refused}")
+                return None
+            return BuildResult(
+                identity=identity,
+                state=CellState.UNCHANGED,
+                digest=pinned,
+                build_key=definition.key,
+                checks=verdicts,
+            )
 
     async def _publish(self, identity: Identity, digest: str) -> tuple[str, tuple[Verdict, ...]]:
         name = image_name(self._repository, identity)

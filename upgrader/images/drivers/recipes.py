@@ -17,8 +17,6 @@ from upgrader.images.product import checkout
 
 FILE = "recipe.toml"
 MATRIX = "matrix.toml"
-SCRIPTS = "driver"
-"""The folder beside the recipes with the programs of every driver image."""
 
 _Decoded = TypeVar("_Decoded")
 

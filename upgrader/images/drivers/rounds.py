@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -10,15 +10,13 @@ import msgspec
 from upgrader.core.build_results import BuildResult, CellState
 from upgrader.core.driver_builds import Failure, FailureClass
 from upgrader.core.driver_matrix import Cell, alternatives
-from upgrader.core.errors import UpgraderError
+from upgrader.core.errors import ConfigurationError, UpgraderError
 from upgrader.images.debian.errors import ArchiveError
-from upgrader.images.drivers.building import Workshop
 from upgrader.images.drivers.definition import Definition
 from upgrader.images.drivers.recipes import RecipeFolder
+from upgrader.images.drivers.sandbox import SandboxError
 from upgrader.images.drivers.shelf import Shelf
-
-Publish = Callable[[BuildResult], BuildResult]
-"""Pushes the image of a cell that has one; a cell whose image cannot be pushed comes back red."""
+from upgrader.process.places import Progress
 
 
 class Definitions(Protocol):
@@ -31,6 +29,30 @@ class Definitions(Protocol):
         ...
 
 
+class Publishing(Protocol):
+    """The registry that images go to."""
+
+    def find(self, definition: Definition) -> BuildResult | None:
+        """The image of this very definition in the registry; None where it is not there; red where nobody says."""
+        ...
+
+    def publish(self, result: BuildResult) -> BuildResult:
+        """Push the image of a cell that has one; a cell whose image cannot be pushed comes back red."""
+        ...
+
+
+class Building(Protocol):
+    """Where cells are built."""
+
+    def known(self, definition: Definition) -> BuildResult | None:
+        """What became of this very definition before; None where it is to be built."""
+        ...
+
+    def build(self, definition: Definition, recipe: RecipeFolder) -> BuildResult:
+        """The image of a definition, or why there is none."""
+        ...
+
+
 class Round:
     """Goes over cells.
 
@@ -38,29 +60,38 @@ class Round:
         cells: what the cells are made of.
         workshop: builds them.
         shelf: where images are, also those of other rounds.
-        publish: called for every cell with an image.
+        publisher: asked before a cell is built, and given every cell with an image.
+        progress: told what is wrong with a cell, whole.
         parallel: how many cells at once; cores and memory are the workshop's budget.
     """
 
     def __init__(
-        self, cells: Definitions, workshop: Workshop, shelf: Shelf, *, publish: Publish | None = None, parallel: int = 2
+        self,
+        cells: Definitions,
+        workshop: Building,
+        shelf: Shelf,
+        *,
+        progress: Progress,
+        publisher: Publishing | None = None,
+        parallel: int = 2,
     ) -> None:
         self._cells = cells
         self._workshop = workshop
         self._shelf = shelf
-        self._publish = publish
+        self._publisher = publisher
+        self._progress = progress
         self._parallel = parallel
 
     def run(self, wanted: Sequence[Cell]) -> tuple[BuildResult, ...]:
         """The results in the order of the cells.
 
         Raises:
-            UpgraderError: something is wrong with this machine or its settings, and would be with every cell. The cells
-                that were begun are given up; what they have finished stays.
+            ConfigurationError: the shelf cannot be read, and no cell could be kept. Later errors are of one cell each.
         """
+        self._shelf.records()
         results: dict[int, BuildResult] = {}
         pending: queue.SimpleQueue[int] = queue.SimpleQueue()
-        ended: queue.SimpleQueue[UpgraderError | Exception | None] = queue.SimpleQueue()
+        ended: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
         for number in range(len(wanted)):
             pending.put(number)
 
@@ -72,7 +103,7 @@ class Round:
             except queue.Empty:
                 ended.put(None)
             except Exception as error:  # noqa: BLE001 - carried to the caller, who raises it
-                ended.put(error)
+                ended.put(error)  # and a fault of ours: what a cell may bring, `one` has made a red cell of
 
         # As daemons they keep nobody from ending: what they have started dies with us, and nothing is half kept.
         threads = [threading.Thread(target=work, daemon=True) for _ in range(min(self._parallel, len(wanted)))]
@@ -84,16 +115,44 @@ class Round:
         return self._with_alternatives([results[number] for number in range(len(wanted))])
 
     def one(self, cell: Cell) -> BuildResult:
-        """One cell, from its inputs to where it is published."""
+        """One cell, from its inputs to where it is published; whatever is wrong with it is its own."""
         try:
-            definition = self._cells.definition(cell)
+            return self._one(cell)
         except ArchiveError as error:
-            return BuildResult(identity=cell.identity, state=CellState.RED, failure=error.failure())
-        recipe = self._cells.recipes[cell.identity.recipe]
-        result = self._workshop.known(definition) or self._workshop.build(definition, recipe)
-        if self._publish is None or not result.digest:
+            failure = error.failure()
+            said = str(error)
+        except (UpgraderError, OSError) as error:
+            # A recipe or source that cannot be used as it is makes no such driver, until one of them changes. All else
+            # (a full disk, a program that ended, a sandbox that is no more) says nothing about the cell.
+            unusable = isinstance(error, ConfigurationError) and not isinstance(error, SandboxError)
+            kind = FailureClass.UNSUPPORTED if unusable else FailureClass.TRANSIENT
+            said = str(error)
+            failure = Failure(kind=kind, first_error=said.partition("\n")[0])
+        self._progress(f"{cell.identity}: {failure.kind}: {said}")
+        return BuildResult(identity=cell.identity, state=CellState.RED, failure=failure)
+
+    def _one(self, cell: Cell) -> BuildResult:
+        definition = self._cells.definition(cell)
+        known = self._workshop.known(definition)
+        if known is None and (found := self._found(definition)) is not None:
+            return found
+        result = known or self._workshop.build(definition, self._cells.recipes[cell.identity.recipe])
+        if self._publisher is None or not result.digest:
             return result
-        return self._publish(result)
+        try:
+            return self._publisher.publish(result)
+        except (UpgraderError, OSError) as error:
+            return unpublished(result, str(error), FailureClass.PUSH)
+
+    def _found(self, definition: Definition) -> BuildResult | None:
+        """What another builder has published; where the registry does not say, nothing is built on a guess."""
+        if self._publisher is None:
+            return None
+        try:
+            return self._publisher.find(definition)
+        except (UpgraderError, OSError) as error:
+            asked = BuildResult(identity=definition.identity, state=CellState.RED, build_key=definition.key)
+            return unpublished(asked, str(error), FailureClass.PUSH)
 
     def _with_alternatives(self, results: Sequence[BuildResult]) -> tuple[BuildResult, ...]:
         green = [one.identity for one in results if one.digest] + [one.identity for one in self._shelf.records()]

@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -18,9 +19,10 @@ from upgrader.core.driver_builds import Identity, Verdict
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.layout import Descriptor, Layout
 from upgrader.images.trust import BUILD_KEY
-from upgrader.process.places import locked, write_whole
+from upgrader.process.places import Progress, locked, write_whole
 
 REF_NAME = "org.opencontainers.image.ref.name"
+_Kind = TypeVar("_Kind")
 _VERSION = b'{"imageLayoutVersion":"1.0.0"}'
 
 
@@ -43,20 +45,51 @@ class _Index(Struct, frozen=True, kw_only=True, rename="camel"):
     schema_version: int = 2
 
 
-class Shelf:
-    """Images in a folder. Whoever writes holds a lock; blobs come before the index that names them."""
+def _decoded(path: Path, kind: type[_Kind], progress: Progress) -> _Kind | None:
+    """A file of ours; one that cannot be read counts as absent, since the next build writes it anew."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        progress(f"{path} cannot be read and counts as absent: {error}")
+        return None
 
-    def __init__(self, folder: Path) -> None:
+
+class Shelf:
+    """Images in a folder. Whoever writes holds a lock; blobs come before the index that names them.
+
+    Args:
+        folder: of the layout.
+        progress: told of what lies there and cannot be used.
+    """
+
+    def __init__(self, folder: Path, progress: Progress = lambda _line: None) -> None:
         self.folder = folder
+        self._progress = progress
         self._records = folder / "upgrader/records"
 
     def record(self, key: str) -> Record | None:
         """What was built under a build key; None where nothing was, or it is no longer whole."""
-        try:
-            record = msgspec.json.decode((self._records / f"{key}.json").read_bytes(), type=Record)
-        except FileNotFoundError:
+        record = _decoded(self._records / f"{key}.json", Record, self._progress)
+        if record is None or all(one.digest != record.digest for one in self._index().manifests):
             return None
-        return record if any(one.digest == record.digest for one in self._index().manifests) else None
+        if lacking := self._lacking(record.digest):
+            self._progress(f"{record.identity}: taken for not built, as {lacking}")
+            return None
+        return record
+
+    def _lacking(self, digest: str) -> str:
+        """Which blob of an image is not there with its size; empty where all are. Contents are read by who takes it."""
+        try:
+            layout = Layout(self.folder, digest)
+        except ConfigurationError as error:
+            return str(error)
+        for blob in (layout.image, *layout.blobs):
+            path = layout.path(blob)
+            if not path.is_file() or path.stat().st_size != blob.size:
+                return f"{path} is missing or cut off"
+        return ""
 
     def result(self, key: str) -> BuildResult | None:
         """A record as the result of a cell."""
@@ -143,8 +176,8 @@ def _untagged(entry: _Entry, tag: str) -> _Entry:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """A blob that is there is the same one: its name is its digest. A hard link where that is possible."""
-    if target.exists():
+    """A blob of its name and size is the same one: its name is its digest. A hard link where that is possible."""
+    if target.exists() and target.stat().st_size == source.stat().st_size:
         return
     beside = target.with_name(f".{target.name}.{os.getpid()}")
     beside.unlink(missing_ok=True)
@@ -158,22 +191,16 @@ def _copy(source: Path, target: Path) -> None:
 class Remembered:
     """Cells that could not be built, by build key: the same inputs would end the same way."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, progress: Progress = lambda _line: None) -> None:
         self._folder = folder / "upgrader/failures"
+        self._progress = progress
 
     def find(self, key: str) -> BuildResult | None:
         """How building this ended, where it did and trying again is of no use; it took no time now."""
-        try:
-            ended = msgspec.json.decode((self._folder / f"{key}.json").read_bytes(), type=BuildResult)
-        except FileNotFoundError:
-            return None
-        return msgspec.structs.replace(ended, seconds=0.0)
+        ended = _decoded(self._folder / f"{key}.json", BuildResult, self._progress)
+        return None if ended is None else msgspec.structs.replace(ended, seconds=0.0)
 
     def keep(self, result: BuildResult) -> None:
         """Remember a red cell; one that is only transient is not."""
         if result.failure is not None and result.failure.final:
             write_whole(self._folder / f"{result.build_key}.json", msgspec.json.encode(result))
-
-    def forget(self, key: str) -> None:
-        """Have it tried again."""
-        (self._folder / f"{key}.json").unlink(missing_ok=True)

@@ -22,17 +22,15 @@ from upgrader.images.debian.store import PackageStore
 from upgrader.images.drivers.budget import Budget, memory_available_mib
 from upgrader.images.drivers.building import Places, Workshop
 from upgrader.images.drivers.bundles import Bundled, bundle, open_bundle
+from upgrader.images.drivers.carrying import Judge, Signer, pull_bundle, push_bundle
 from upgrader.images.drivers.catalog import Catalog, Cells, load, look
 from upgrader.images.drivers.definition import Definition, identity_of
 from upgrader.images.drivers.inspecting import KernelTrees
 from upgrader.images.drivers.recipes import RecipeFolder, read_matrix, read_recipes, recipes_root
-from upgrader.images.drivers.rounds import Definitions, Publish, Round
+from upgrader.images.drivers.rounds import Definitions, Publishing, Round
 from upgrader.images.drivers.shelf import Remembered, Shelf
 from upgrader.images.drivers.trees import Trees
-from upgrader.images.layout import Layout
 from upgrader.images.modules.signing import SigningKey, fingerprint, open_key
-from upgrader.images.registry import RegistryClient
-from upgrader.images.registry_login import auth_file, logins
 from upgrader.process.places import Progress, cache_root
 
 
@@ -44,6 +42,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         cache: packages, unpacked trees, apt's state.
         recipes: driver-images/ of the checkout where it is None.
         module_key: private key and certificate that modules are signed with, PEM.
+        module_certificate: of whoever signs them elsewhere, for definitions that are only packed here.
         cores: that all builds together use; 0 for all.
         memory_mib: that all builds together use; 0 for four fifths of what is free.
     """
@@ -52,6 +51,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     cache: Path | None = None
     recipes: Path | None = None
     module_key: tuple[Path, Path] | None = None
+    module_certificate: Path | None = None
     cores: int = 0
     memory_mib: int = 0
 
@@ -65,8 +65,8 @@ class Site:
         self._cache = settings.cache or cache_root()
         self._state = self._cache / "driver-builds"
         self.root = settings.recipes or recipes_root()
-        self.shelf = Shelf(settings.store or self._cache / "driver-images")
-        self.remembered = Remembered(self.shelf.folder)
+        self.shelf = Shelf(settings.store or self._cache / "driver-images", progress)
+        self.remembered = Remembered(self.shelf.folder, progress)
 
     @cached_property
     def recipes(self) -> Mapping[str, RecipeFolder]:
@@ -88,6 +88,12 @@ class Site:
         """Who signs modules."""
         pair = self._settings.module_key
         return open_key(*pair) if pair else None
+
+    @cached_property
+    def signed_by(self) -> str:
+        """Fingerprint of the certificate that modules are, or will be, signed with; empty where there is none."""
+        certificate = self.signer.certificate if self.signer else self._settings.module_certificate
+        return fingerprint(certificate) if certificate else ""
 
     def look(self) -> tuple[Catalog, News]:
         """Ask the archives anew."""
@@ -111,8 +117,7 @@ class Site:
 
     def cells(self, catalog: Catalog) -> Cells:
         """The cells over a catalog."""
-        signer = fingerprint(self.signer.certificate) if self.signer else ""
-        return Cells(catalog, self.matrix, self.recipes, self.root, signer=signer)
+        return Cells(catalog, self.matrix, self.recipes, self.root, signer=self.signed_by)
 
     def identity(self, catalog: Catalog, *, driver: str, kernel: str, os: str = "", recipe: str = "") -> Identity:
         """The image that a person means.
@@ -137,36 +142,46 @@ class Site:
             f"no {recipe or 'recipe'} has a driver {driver} for {found.os}", details="\n".join(offered)
         )
 
-    def pack(self, definition: Definition, image: str, *, insecure: Collection[str]) -> str:
+    def pack(
+        self, definition: Definition, image: str, *, insecure: Collection[str], signer: Signer | None = None
+    ) -> str:
         """Push a definition with all its packages, for builders without an archive; `name@sha256:...`.
 
         Raises:
             ArchiveError: a package cannot be had.
             RegistryError: the registry does not take it.
+            ProcessError: cosign fails.
         """
+        self._state.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="upgrader-packages-", dir=self._state) as place:
             layout = bundle(definition, self.packages, Path(place) / "layout")
             self._progress(f"{definition.identity}: pushing {layout.size / 1e6:.1f} MB of packages")
-            return asyncio.run(_push(layout, image, insecure))
+            return asyncio.run(push_bundle(layout, definition, image, signer=signer, insecure=insecure))
 
-    def bundled(self, image: str, *, insecure: Collection[str]) -> Bundled:
-        """What `pack` has pushed; its packages are in the store then.
+    def bundled(self, image: str, *, insecure: Collection[str], judge: Judge | None = None) -> Bundled:
+        """What `pack` has pushed, if it is signed by whom `judge` wants; its packages are in the store then.
 
         Raises:
+            UnverifiedError: it is not.
             RegistryError: it does not come, whole.
+            ProcessError: cosign does not answer.
             ConfigurationError: it is not there, or no such thing.
             ArchiveError: a package is not what its digest says, or the disk is full.
         """
         self._state.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="upgrader-packages-", dir=self._state) as place:
-            layout = asyncio.run(_pull(image, Path(place) / "layout", insecure))
-            if layout is None:
-                raise ConfigurationError(f"{image} is not in its registry", resolution="Run `upgrader images pack`.")
-            return Bundled(open_bundle(layout, self.packages), self.recipes, self.root)
+            folder = Path(place) / "layout"
+            pulling = pull_bundle(image, folder, judge=judge, insecure=insecure, progress=self._progress)
+            found = open_bundle(asyncio.run(pulling), self.packages)
+            return Bundled(found, self.recipes, self.root, signer=self.signed_by)
 
     @contextmanager
-    def round(self, cells: Definitions, *, publish: Publish | None = None, parallel: int = 0) -> Iterator[Round]:
-        """Builds cells, for as long as the context lasts."""
+    def round(self, cells: Definitions, *, publisher: Publishing | None = None, parallel: int = 0) -> Iterator[Round]:
+        """Builds cells, for as long as the context lasts. What would be wrong with every cell is asked first.
+
+        Raises:
+            ConfigurationError: a recipe or the key cannot be read, or nothing can be compiled on this machine.
+        """
         cores = self._settings.cores or os.cpu_count() or 1
         memory = self._settings.memory_mib or memory_available_mib()
         with Budget(self._state / f"budget-{os.getpid()}", cores=cores, memory_mib=memory) as budget:
@@ -178,7 +193,15 @@ class Site:
                 progress=self._progress,
                 signer=self.signer,
             )
-            yield Round(cells, workshop, self.shelf, publish=publish, parallel=parallel or cores)
+            workshop.check()
+            yield Round(
+                cells,
+                workshop,
+                self.shelf,
+                progress=self._progress,
+                publisher=publisher,
+                parallel=parallel or cores,
+            )
 
     def state(self, cells: Cells, wanted: Sequence[Cell]) -> tuple[BuildResult, ...]:
         """What is known of cells without building any."""
@@ -191,16 +214,6 @@ class Site:
             return BuildResult(identity=cell.identity, state=CellState.RED, failure=error.failure())
         known = self.shelf.result(key) or self.remembered.find(key)
         return known or BuildResult(identity=cell.identity, state=CellState.MISSING, build_key=key)
-
-
-async def _push(layout: Layout, image: str, insecure: Collection[str]) -> str:
-    async with RegistryClient(insecure=insecure, logins=logins(auth_file())) as registry:
-        return await registry.push(layout, image)
-
-
-async def _pull(image: str, folder: Path, insecure: Collection[str]) -> Layout | None:
-    async with RegistryClient(insecure=insecure, logins=logins(auth_file())) as registry:
-        return await registry.pull(image, folder)
 
 
 class _Archive:

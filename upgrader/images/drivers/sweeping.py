@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.core.errors import ConfigurationError
-from upgrader.core.image_garbage import Fate, ImageFate, StoredImage
+from upgrader.core.image_garbage import Fate, ImageFate, Marks, StoredImage
 from upgrader.core.image_names import PACKAGES
 from upgrader.images.attachments import detach
 from upgrader.images.drivers.bundles import DEFINITION
@@ -193,24 +193,24 @@ async def carry_out(place: Place, listing: Listing, fates: Collection[ImageFate]
     return Swept(dry_run=dry_run, images=tuple(swept), foreign=listing.foreign)
 
 
-def read_marks(path: Path) -> dict[str, datetime]:
-    """Since when each digest has been unused; nothing where no sweep has been.
+def read_marks(path: Path) -> Marks:
+    """What the last sweep left; nothing where none has been.
 
     Raises:
         ConfigurationError: the file is something else.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, datetime])
+        return msgspec.json.decode(path.read_bytes(), type=Marks)
     except FileNotFoundError:
-        return {}
+        return Marks()
     except (OSError, ValueError) as error:
         raise ConfigurationError(
             f"{path} cannot be read as marks of unused images",
             details=str(error),
-            resolution="Delete it: every image then has its whole grace period before it.",
+            resolution="Delete it: each image has its whole grace period again, and what ran before is forgotten.",
         ) from error
 
 
-def write_marks(path: Path, marks: Mapping[str, datetime]) -> None:
+def write_marks(path: Path, marks: Marks) -> None:
     """Keep them for the next sweep."""
     write_whole(path, msgspec.json.format(msgspec.json.encode(marks)) + b"\n")

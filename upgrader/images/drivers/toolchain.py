@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.core.driver_builds import Input, digits
+from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian import names, versions
 from upgrader.images.debian.apt import Apt
 from upgrader.images.debian.discovery import described
@@ -32,11 +33,22 @@ _LINE = re.compile(r"'[^']+' (?P<name>[a-z0-9+.-]+)_\S+ \d+ SHA256:(?P<sha256>[0
 
 
 class Toolchain(Struct, frozen=True, kw_only=True):
-    """A compiler of a distribution with all that it needs, pinned; the programs of the image come from it too."""
+    """A compiler of a distribution with all that it needs, pinned; the programs of the image come from it too.
+
+    Raises:
+        HostileNameError: system or compiler are no names.
+        ConfigurationError: the compiler itself is not among the packages.
+    """
 
     os: str
     compiler: str
     packages: tuple[Package, ...]
+
+    def __post_init__(self) -> None:
+        names.suite(self.os)
+        names.package(self.compiler)
+        if self.compiler not in {one.name for one in self.packages}:
+            raise ConfigurationError(f"the toolchain {self.compiler} of {self.os} has no package {self.compiler}")
 
     @property
     def inputs(self) -> tuple[Input, ...]:

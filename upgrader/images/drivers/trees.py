@@ -7,6 +7,7 @@ from pathlib import Path
 from upgrader.core.driver_builds import digits
 from upgrader.images.debian.store import PackageStore
 from upgrader.images.debian.values import Package
+from upgrader.images.drivers.extraction import extract
 from upgrader.process import run
 from upgrader.process.places import Progress, locked
 
@@ -61,8 +62,7 @@ def unpack(package: Path, root: Path) -> None:
     """Unpack a package over what is there; links to folders stay links, which dpkg-deb --extract would not leave so.
 
     Raises:
-        ProcessError: it is no package, or the disk is full.
+        ProcessError: it is no package, the disk is full, or it goes through a link that leads out of the root.
     """
     files = run(["dpkg-deb", "--fsys-tarfile", package], timeout=_SECONDS).stdout
-    words = ["tar", "--extract", "--keep-directory-symlink", "--no-same-owner", "--preserve-permissions"]
-    run([*words, "--directory", root], timeout=_SECONDS, stdin=files)
+    extract(["--preserve-permissions"], root, timeout=_SECONDS, stdin=files)

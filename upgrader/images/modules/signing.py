@@ -61,12 +61,15 @@ def open_key(key: Path, certificate: Path, hash_algorithm: str = "sha256") -> Si
 
 
 def fingerprint(certificate: Path) -> str:
-    """SHA-256 of a certificate's public key (PEM, as openssl prints it), in hex digits.
+    """SHA-256 of a certificate's DER, in hex digits: the issuer and serial number in it stand in every signature.
 
     Raises:
         ConfigurationError: it is no certificate.
     """
-    return hashlib.sha256(_public_key(certificate).encode()).hexdigest()
+    shown = _openssl("x509", "-in", certificate, "-outform", "DER")
+    if shown.code != 0:
+        raise ConfigurationError(f"{certificate} is no X.509 certificate in PEM", details=_said(shown))
+    return hashlib.sha256(shown.stdout).hexdigest()
 
 
 def _public_key(certificate: Path) -> str:

@@ -1,13 +1,13 @@
 """Bundles on an image in a registry: hung there as cosign does it, found there, and what each says unverified."""
 
 import base64
-import binascii
 
 import msgspec
 from msgspec import Struct
 
 from upgrader.images.attachments import Attachment, attach, attachments, read
 from upgrader.images.registry import RegistryClient
+from upgrader.images.registry_http import ChangedContentsError
 from upgrader.images.trust.statements import Said, subject_of
 from upgrader.images.trust.values import Bundle
 
@@ -23,9 +23,14 @@ class _Material(Struct, frozen=True, kw_only=True, rename="camel"):
     public_key: _PublicKey
 
 
+class _Signature(Struct, frozen=True, kw_only=True):
+    sig: str
+
+
 class _Envelope(Struct, frozen=True, kw_only=True, rename="camel"):
     payload: str
     payload_type: str
+    signatures: tuple[_Signature, ...] = ()
 
 
 class _Bundle(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -69,7 +74,10 @@ async def look(registry: RegistryClient, image: str) -> tuple[Found, ...]:
         # the list may leave the type out, the annotations may say anything: the bundle itself counts
         if attachment.artifact_type not in {MEDIA_TYPE, ""}:
             continue
-        data = await read(registry, image, attachment)
+        try:
+            data = await read(registry, image, attachment)
+        except ChangedContentsError:  # whoever may push can hang broken things there, and signs nothing by it
+            continue
         one = None if data is None else parse_bundle(data)
         if one is not None:
             found.append(one)
@@ -77,14 +85,20 @@ async def look(registry: RegistryClient, image: str) -> tuple[Found, ...]:
 
 
 def parse_bundle(data: bytes) -> Found | None:
-    """A bundle; None where it is none that a key has signed."""
+    """A bundle; None where it is none that a key has signed.
+
+    It is written anew from what is known here: whatever else it holds (certificates, entries of logs, other versions'
+    fields) counts for nothing, and could only keep cosign from reading the rest.
+    """
     try:
         made = msgspec.json.decode(data, type=_Bundle)
         payload = base64.b64decode(made.dsse_envelope.payload, validate=True)
+        for one in made.dsse_envelope.signatures:
+            base64.b64decode(one.sig, validate=True)
         predicate_type, _ = subject_of(payload)
-    except (msgspec.DecodeError, binascii.Error, Said):
+    except (ValueError, RecursionError, Said):  # of msgspec, binascii and UTF-8 too
         return None
     if made.media_type != MEDIA_TYPE or made.dsse_envelope.payload_type != PAYLOAD_TYPE:
         return None
-    bundle = Bundle(data=data, predicate_type=predicate_type)
+    bundle = Bundle(data=msgspec.json.encode(made), predicate_type=predicate_type)
     return Found(bundle=bundle, payload=payload, hint=made.verification_material.public_key.hint)

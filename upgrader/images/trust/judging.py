@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
 from msgspec import Struct
 
 from upgrader.core.driver_builds import Identity, Input, build_key
@@ -10,10 +11,15 @@ from upgrader.images.trust.statements import Said, read_provenance, subject_of
 from upgrader.images.trust.values import named
 
 ABSENT = "there is none"
+_MAY_BE_ANYTHING = ("recipe", "flavour", "os")
 
 
 class Expected(Struct, frozen=True, kw_only=True):
-    """What is known of the image itself: the digits of its digest, the build key on its label, who it is to be."""
+    """What is known of the image itself: the digits of its digest, the build key on its label, who it is to be.
+
+    Of an image that somebody brought nobody says the recipe, its flavour or the OS: what is empty there may be
+    anything, and is what the signed provenance says.
+    """
 
     sha256: str
     label: str
@@ -45,11 +51,12 @@ def _troubles(provenance: bytes, sbom: bytes, expected: Expected) -> Troubles:
     """Each document is held against the image and against the other: what one names, the other has to name."""
     identity, made_of, wrong_provenance = _provenance(provenance, expected)
     listed, wrong_sbom = _sbom(sbom, expected)
-    if identity is not None and identity != expected.identity:
-        wrong_provenance = wrong_provenance or f"it is about {_differences(identity, expected.identity)}"
+    if identity is not None and (other := _differences(identity, expected.identity)):
+        wrong_provenance = wrong_provenance or f"it is about {other}"
+    whose = msgspec.structs.replace(expected, identity=identity or expected.identity)
     return Troubles(
-        provenance=wrong_provenance or _incomplete(made_of, listed, "the SBOM", expected),
-        sbom=wrong_sbom or _incomplete(listed, made_of, "the provenance", expected),
+        provenance=wrong_provenance or _incomplete(made_of, listed, "the SBOM", whose),
+        sbom=wrong_sbom or _incomplete(listed, made_of, "the provenance", whose),
     )
 
 
@@ -92,7 +99,8 @@ def _incomplete(inputs: Sequence[Input], others: Sequence[Input], where: str, ex
 
 
 def _differences(found: Identity, wanted: Identity) -> str:
-    names = (name for name in found.__struct_fields__ if getattr(found, name) != getattr(wanted, name))
+    compared = (name for name in found.__struct_fields__ if name not in _MAY_BE_ANYTHING or getattr(wanted, name))
+    names = (name for name in compared if getattr(found, name) != getattr(wanted, name))
     return ", ".join(f"{name} {getattr(found, name)!r} and not {getattr(wanted, name)!r}" for name in names)
 
 

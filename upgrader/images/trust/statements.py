@@ -98,7 +98,7 @@ def _statement(payload: bytes) -> Any:  # noqa: ANN401 - the library's messages 
     made = Statement([], "", {})
     try:
         json_format.Parse(payload, made.pb)
-    except json_format.ParseError as error:
+    except (json_format.ParseError, UnicodeDecodeError, RecursionError) as error:
         raise Said(f"it is no in-toto statement: {error}") from error
     if made.pb.type != STATEMENT_TYPE_URI:
         raise Said(f"it is a statement of another version: {made.pb.type!r}")

@@ -122,6 +122,7 @@ def test_a_boot_check_starts_the_kernel_and_judges_its_answers(kernel, given, ma
     log = machine(TAKEN)
     verdict, boot = boot_modules(kernel, given(x=()), arguments="module.sig_enforce=1")
     assert verdict.passed, verdict
+    assert boot.undecided is False
     assert boot.console.splitlines()[-1] == "[    1.0] boot-check: end"
     words = log.read_text().splitlines()[-1]
     assert f"-kernel {kernel.image}" in words
@@ -132,7 +133,7 @@ def test_a_boot_check_starts_the_kernel_and_judges_its_answers(kernel, given, ma
 def test_a_machine_that_hangs_is_ended_and_fails_with_its_console_kept(kernel, given, machine):
     machine(_says("boot-check: loading x.ko", "waiting for ever") + "sleep 600")
     verdict, boot = boot_modules(kernel, given(x=()), timeout=0.5)
-    assert (verdict.passed, boot.overdue) == (False, True)
+    assert (verdict.passed, boot.overdue, boot.undecided) == (False, True, True)
     assert "did not end within" in verdict.reason
     assert "x.ko: the kernel did not answer" in verdict.reason
     assert "waiting for ever" in boot.console

@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.kernel_modules import Sample
 from upgrader.core.driver_builds import CheckName, Verdict
-from upgrader.images.boot import Boot, Load, judge, loads_on
+from upgrader.images.boot import Boot, Load, judge, loads_on, undecided
 from upgrader.images.modules import read_module
 
 NO_GPU = Load(file="nvidia.ko", errno=errno.ENODEV, said=("NVRM: No NVIDIA GPU found.", "nvlink unregistered"))
@@ -77,6 +77,41 @@ def test_nvidia_without_a_gpu_passes_and_who_needs_it_cannot_be_tried(shipped):
         reason="nvidia.ko: ENODEV (No such device), No NVIDIA GPU found; modeset.ko could not be tried without nvidia;"
         " drmpart.ko could not be tried without modeset (6.1.0-50-amd64, emulated, 4.2 s)",
     )
+
+
+@pytest.mark.parametrize(
+    ("load", "reason"),
+    [
+        (Load(file="uvm.ko", errno=errno.ENOEXEC), "uvm.ko: ENOEXEC (Exec format error)"),
+        (Load(file="uvm.ko", errno=errno.EKEYREJECTED), "uvm.ko: EKEYREJECTED (Key was rejected by service)"),
+        (Load(file="uvm.ko", errno=None), "uvm.ko: the kernel did not answer"),
+        (Load(file="drm.ko", errno=0), "uvm.ko was not reached"),
+    ],
+)
+def test_who_needs_an_unequipped_module_is_excused_for_its_symbols_and_for_nothing_else(shipped, load, reason):
+    verdict = judge(_boot(NO_GPU, load), shipped(nvidia=(), uvm=("nvidia",)))
+    assert verdict == _verdict(passed=False, reason=f"6.1.0-50-amd64: {reason}")
+
+
+REFUSED = Load(file="b.ko", errno=errno.ENOEXEC)
+
+
+@pytest.mark.parametrize(
+    ("boot", "expected"),
+    [
+        (_boot(finished=False, overdue=True), True),
+        (_boot(Load(file="a.ko", errno=None), finished=False), True),
+        (_boot(Load(file="a.ko", errno=0), finished=False), True),
+        (_boot(NO_GPU, Load(file="uvm.ko", errno=errno.ENOENT), finished=False, overdue=True), True),
+        (_boot(REFUSED, Load(file="a.ko", errno=None), finished=False, overdue=True), False),
+        (_boot(Load(file="drm.ko", errno=errno.EKEYREJECTED), finished=False, overdue=True), False),
+        (_boot(Load(file="a.ko", errno=None), finished=False, console="Kernel panic - not syncing"), False),
+        (_boot(REFUSED), False),
+        (_boot(Load(file="a.ko", errno=0)), False),
+    ],
+)
+def test_a_boot_that_was_cut_short_says_nothing_against_modules_that_were_not_refused(shipped, boot, expected):
+    assert undecided(boot, shipped(nvidia=(), uvm=("nvidia",), a=(), b=())) is expected
 
 
 def test_peermem_without_the_network_driver_that_it_serves_passes(shipped):

@@ -3,7 +3,6 @@ import pytest
 from tests.support.apt_repository import Repository
 from tests.support.packages import kernel, package
 from upgrader.core.driver_builds import Failure, FailureClass
-from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.discovery import News, carried, discover, news
 from upgrader.images.debian.errors import MissingPackageError, UntrustedArchiveError
 from upgrader.images.debian.names import HostileNameError
@@ -99,20 +98,6 @@ def test_a_kernel_that_nothing_can_be_built_for_is_a_cell_without_headers(found,
 def test_a_hostile_release_is_refused_before_anything_is_looked_up(found, release):
     with pytest.raises(HostileNameError):
         found.kernel(release)
-
-
-def test_discoveries_are_saved_and_loaded_whole(found, tmp_path):
-    found.save(tmp_path / "found.json")
-    assert Discovery.load(tmp_path / "found.json") == found
-
-
-@pytest.mark.parametrize("change", [("linux-kbuild-6.1_", "../../x_"), ('"size"', '"sice"'), ("{", "")])
-def test_a_saved_file_that_was_changed_by_hand_is_refused(found, tmp_path, change):
-    found.save(tmp_path / "found.json")
-    text = (tmp_path / "found.json").read_text()
-    (tmp_path / "found.json").write_text(text.replace(*change))
-    with pytest.raises(ConfigurationError):
-        Discovery.load(tmp_path / "found.json")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,9 @@ def recipe(tmp_path):
 
 
 def test_the_inputs_are_all_that_the_image_is_made_of(recipe):
-    found = {(one.kind, one.name, one.version) for one in definition(recipe, modules=["nvidia"], signer="ab").inputs}
+    found = {
+        (one.kind, one.name, one.version) for one in definition(recipe, modules=["nvidia"], signer="ab" * 32).inputs
+    }
     assert found == {
         ("package", f"linux-headers-{made.RELEASE}", "1.0-1"),
         ("package", "linux-kbuild-6.12", "1.0-1"),
@@ -30,7 +32,8 @@ def test_the_inputs_are_all_that_the_image_is_made_of(recipe):
         ("base-image", "toolchain-trixie-gcc-14", ""),
         ("option", "modules", "nvidia"),
         ("option", "assembly", "1"),
-        ("option", "module-signer", "ab"),
+        ("option", "module-signer", "ab" * 32),
+        ("option", "buildah", "1.39.3"),
     }
 
 
@@ -48,9 +51,10 @@ CHANGES = {
     "release": {"kernel": kernel(release="6.12.107+deb13-amd64")},
     "toolchain": {"toolchain": made.toolchain(packages=(package("gcc-14", "14.2.0-19"), package("make", "2")))},
     "compiler": {"toolchain": made.toolchain(packages=(package("gcc-14", "14.3.0-1"), package("make")))},
-    "programs": {"programs": msgspec.structs.replace(PROGRAMS, sha256="2" * 64)},
+    "programs": {"builder": (msgspec.structs.replace(PROGRAMS, sha256="2" * 64), made.ASSEMBLER)},
     "modules": {"modules": ["nvidia"]},
-    "signer": {"signer": "ab"},
+    "signer": {"signer": "ab" * 32},
+    "assembler": {"builder": (PROGRAMS, msgspec.structs.replace(made.ASSEMBLER, sha256="3" * 64))},
 }
 
 

@@ -108,19 +108,48 @@ def red(kind):
 def test_only_a_failure_that_would_come_again_is_remembered(tmp_path, kind):
     remembered = Remembered(tmp_path)
     remembered.keep(red(kind))
-    kept = None if kind is FailureClass.TRANSIENT else msgspec.structs.replace(red(kind), seconds=0.0)
+    passes = kind in {FailureClass.TRANSIENT, FailureClass.PUSH}
+    kept = None if passes else msgspec.structs.replace(red(kind), seconds=0.0)
     assert Remembered(tmp_path).find("c" * 64) == kept
-
-
-def test_what_is_forgotten_is_tried_again(tmp_path):
-    remembered = Remembered(tmp_path)
-    remembered.keep(red(FailureClass.COMPILE))
-    remembered.forget("c" * 64)
-    remembered.forget("c" * 64)
-    assert remembered.find("c" * 64) is None
 
 
 def test_green_cells_are_no_failures(tmp_path):
     green = msgspec.structs.replace(red(FailureClass.COMPILE), state=CellState.GREEN, failure=None)
     Remembered(tmp_path).keep(green)
     assert Remembered(tmp_path).find("c" * 64) is None
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"identity": 1}', b"\xff"])
+def test_a_half_file_is_no_file_and_that_is_said(tmp_path, damage):
+    said = []
+    image = layout(tmp_path / "one")
+    shelf, remembered = Shelf(tmp_path / "shelf", said.append), Remembered(tmp_path / "shelf", said.append)
+    shelf.keep(image, record(image))
+    remembered.keep(red(FailureClass.COMPILE))
+    for place in ("records", "failures"):
+        (path,) = (tmp_path / "shelf/upgrader" / place).iterdir()
+        path.write_bytes(damage)
+    assert (shelf.record("a" * 64), shelf.records(), remembered.find("c" * 64)) == (None, (), None)
+    assert [line.partition(": ")[0].rpartition("/")[2] for line in said] == [
+        *(["a" * 64 + ".json cannot be read and counts as absent"] * 2),
+        "c" * 64 + ".json cannot be read and counts as absent",
+    ]
+    shelf.keep(image, record(image))
+    assert shelf.record("a" * 64) == record(image)
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut off"])
+def test_an_image_that_lost_a_blob_is_built_again_and_kept_whole(tmp_path, damage):
+    said = []
+    image = layout(tmp_path / "one")
+    shelf = Shelf(tmp_path / "shelf", said.append)
+    shelf.keep(image, record(image))
+    blob = shelf.layout(image.image.digest).path(image.blobs[0])
+    blob.unlink()
+    if damage == "cut off":
+        blob.write_bytes(b"x")
+    assert shelf.record("a" * 64) is None
+    assert said == [f"{identity()}: taken for not built, as {blob} is missing or cut off"]
+    shelf.keep(image, record(image))
+    assert shelf.layout(image.image.digest).whole()
+    assert shelf.record("a" * 64) == record(image)

@@ -1,3 +1,5 @@
+import hashlib
+
 import pytest
 
 from tests.support.kernel_modules import Sample
@@ -5,7 +7,7 @@ from tests.support.signing_keys import make_key
 from upgrader.core.driver_builds import CheckName, Verdict
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.modules import ModuleUnreadableError, SigningKey, open_key, read_module, sign
-from upgrader.images.modules.signing import PASSPHRASE, check_signatures
+from upgrader.images.modules.signing import PASSPHRASE, check_signatures, fingerprint
 from upgrader.images.modules.trailer import with_signature
 from upgrader.process import run
 
@@ -125,3 +127,16 @@ def test_what_cannot_be_read_is_not_signed_over(keys, tmp_path):
     with pytest.raises(ModuleUnreadableError, match="cut off"):
         sign(path, open_key(*keys["ours"]))
     assert path.read_bytes() == b"\x00" * 4 + b"~Module signature appended~\n"
+
+
+def test_a_fingerprint_is_of_the_whole_certificate_and_not_of_its_key_alone(keys, tmp_path):
+    """A signature names issuer and serial number: a renewed certificate of the same key gives other bytes."""
+    key, certificate = keys["ours"]
+    renewed = tmp_path / "renewed.pem"
+    words = ["openssl", "req", "-x509", "-new", "-key", key, "-subj", "/CN=renewed", "-days", "3", "-out", renewed]
+    run(words, timeout=60)
+    der = run(["openssl", "x509", "-in", certificate, "-outform", "DER"], timeout=60).stdout
+    assert fingerprint(certificate) == hashlib.sha256(der).hexdigest()
+    assert fingerprint(renewed) != fingerprint(certificate)
+    with pytest.raises(ConfigurationError, match=r"no X\.509 certificate"):
+        fingerprint(key)

@@ -1,5 +1,6 @@
 """Which of several signed documents together say all that they have to; the sentences: tests/images/test_trust.py."""
 
+import msgspec
 import pytest
 
 from tests.support.trusting import IDENTITY, INPUTS, facts
@@ -62,3 +63,35 @@ def test_a_statement_about_none_or_several(count):
     payload = sbom(WHOLE).replace(b'"subject":[', b'"subject":[' + b'{"name":"x","digest":{"sha256":"ab"}},' * count)
     said = judge([provenance(WHOLE)], [payload], EXPECTED)
     assert said.sbom == ("" if count == 0 else f"it is about sha256:ab, sha256:ab, {DIGEST}")
+
+
+BROUGHT = msgspec.structs.replace(EXPECTED, identity=msgspec.structs.replace(IDENTITY, recipe="", flavour="", os=""))
+
+
+def test_an_image_that_somebody_brought_is_of_the_recipe_that_its_provenance_says():
+    assert judge([provenance(WHOLE)], [sbom(WHOLE)], BROUGHT) == Troubles()
+
+
+@pytest.mark.parametrize("name", ["vendor", "driver", "kernel", "arch"])
+@pytest.mark.parametrize("expected", [EXPECTED, BROUGHT])
+@pytest.mark.parametrize("wanted", ["other", ""])
+def test_for_whom_an_image_is_always_counts(name, expected, wanted):
+    other = msgspec.structs.replace(expected.identity, **{name: wanted})
+    said = judge([provenance(WHOLE)], [sbom(WHOLE)], msgspec.structs.replace(expected, identity=other))
+    assert said == Troubles(provenance=f"it is about {name} {getattr(IDENTITY, name)!r} and not {wanted!r}")
+
+
+@pytest.mark.parametrize("name", ["recipe", "flavour", "os"])
+def test_what_is_said_of_a_recipe_counts(name):
+    other = msgspec.structs.replace(BROUGHT.identity, **{name: "other"})
+    said = judge([provenance(WHOLE)], [sbom(WHOLE)], msgspec.structs.replace(BROUGHT, identity=other))
+    assert said == Troubles(provenance=f"it is about {name} {getattr(IDENTITY, name)!r} and not 'other'")
+
+
+def test_the_build_key_of_a_brought_image_is_that_of_its_provenance():
+    lied = facts(DIGEST, identity=msgspec.structs.replace(IDENTITY, os="trixie"))
+    said = judge([provenance(lied)], [sbom(WHOLE)], BROUGHT)
+    assert said.provenance == f"it is of build key {lied.key}"
+    assert said.sbom == "its inputs do not give the image's build key"
+    mixed = provenance(lied).replace(lied.key.encode(), WHOLE.key.encode())
+    assert judge([mixed], [sbom(WHOLE)], BROUGHT).provenance == "its inputs do not give the image's build key"
