@@ -46,8 +46,8 @@ class Archives(Struct, frozen=True, kw_only=True):
         for base in self.bases.values():
             if "@" in base.partition("://")[2].partition("/")[0]:
                 raise ConfigurationError(  # without the address: it is the secret
-                    "the address of an archive has a user or a password in it, which command lines and files would show",
-                    resolution="Put them into a file in /etc/apt/auth.conf.d (apt_auth.conf(5)), and leave them out here.",
+                    "the address of an archive has a user or password in it, which command lines would show",
+                    resolution="Put them into a file in /etc/apt/auth.conf.d (apt_auth.conf(5)), not here.",
                 )
             if not _ADDRESS.fullmatch(base) or not base.endswith("/"):
                 raise ConfigurationError(f"{base!r} is no address of an archive", resolution=_NO_ARCHIVE)
