@@ -94,7 +94,8 @@ class World:
 
     def bundle(self, release):
         recipe = folder(self.tmp_path / "nvidia-open")
-        made = msgspec.structs.replace(definition(recipe), identity=identity_for(release))
+        own = {"kernel": kernel(release, "bookworm"), "toolchain": toolchain("bookworm")}
+        made = msgspec.structs.replace(definition(recipe), identity=identity_for(release), **own)
         layout = LayoutWriter(self.tmp_path / f"bundle-{release}")
         layers = [layout.put(DEFINITION, encode(made))]
         config = layout.put("application/x-config", b"[]")
