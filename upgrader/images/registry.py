@@ -20,6 +20,7 @@ from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.images.layout import Descriptor, Layout, LayoutWriter, blobs, media_type
 from upgrader.images.reference import Reference, parse
 from upgrader.images.registry_http import (
+    MANIFEST_LIMIT,
     MANIFESTS,
     TRANSFER_SECONDS,
     ChangedContentsError,
@@ -27,6 +28,7 @@ from upgrader.images.registry_http import (
     says_absent,
     unexpected,
     upload_place,
+    whole,
 )
 
 __all__ = ["MANIFESTS", "Manifest", "RegistryClient"]
@@ -86,7 +88,8 @@ class RegistryClient(RegistryHttp):
                 return None
             if answer.status != 200:
                 raise unexpected(answer, f"asked for {reference}")
-            body, kind = await answer.read(), answer.content_type
+            body = await whole(answer, MANIFEST_LIMIT, f"asked for {reference}")
+            kind = answer.content_type
         got = "sha256:" + hashlib.sha256(body).hexdigest()
         if reference.digest and got != reference.digest:
             raise ChangedContentsError(reference, reference.digest, got)
