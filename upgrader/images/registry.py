@@ -149,6 +149,12 @@ class RegistryClient(RegistryHttp):
                 async for chunk in self.chunks(blob, reference):
                     file.write(chunk)
             beside.replace(path)
+        except OSError as error:  # not of the network: those are RegistryErrors by now
+            raise ConfigurationError(
+                f"a layer of {reference} cannot be written",
+                details=f"{blob.size} bytes to {path}: {error.strerror or error}",
+                resolution="Make room there, or use another folder; what is whole is kept.",
+            ) from error
         finally:
             beside.unlink(missing_ok=True)
 
