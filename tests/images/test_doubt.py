@@ -9,7 +9,7 @@ from tests.support.image_registry import ImageRegistry, serving
 from tests.support.trusting import IDENTITY, driver_layout, facts
 from upgrader.core.errors import RegistryError
 from upgrader.images.registry import RegistryClient
-from upgrader.images.trust import publish, verify_image
+from upgrader.images.trust import Verifier, publish
 
 pytestmark = pytest.mark.images
 
@@ -28,7 +28,8 @@ async def served(request, tmp_path, signing, cosign):
 async def verified(served, verifying, cosign, **more):
     registry, image = served
     async with RegistryClient(insecure=(registry.host,), **more) as client:
-        return await verify_image(image, IDENTITY, key=verifying, cosign=cosign, registry=client, layers=True)
+        verifier = Verifier(key=verifying, cosign=cosign, registry=client)
+        return await verifier.verify(image, IDENTITY, layers=True)
 
 
 def failing(registry, position, answer):

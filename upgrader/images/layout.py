@@ -81,9 +81,17 @@ class LayoutWriter:
         return _intact(self.path(blob), blob)
 
     def put(self, media_type: str, data: bytes) -> Descriptor:
-        """Write a blob from memory."""
+        """Write a blob from memory.
+
+        Raises:
+            ConfigurationError: the disk is full, or the folder cannot be written to.
+        """
         blob = Descriptor(media_type=media_type, digest=f"sha256:{hashlib.sha256(data).hexdigest()}", size=len(data))
-        self.path(blob).write_bytes(data)
+        try:
+            self.path(blob).write_bytes(data)
+        except OSError as error:
+            said = f"{blob.size} bytes: {error.strerror or error}"
+            raise ConfigurationError(f"{self.path(blob)} cannot be written", details=said) from error
         return blob
 
     def finish(self, image: Descriptor) -> Layout:

@@ -20,6 +20,7 @@ from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.images.layout import Descriptor, Layout, LayoutWriter, blobs, media_type
 from upgrader.images.reference import Reference, parse
 from upgrader.images.registry_http import (
+    MANIFEST_LIMIT,
     MANIFESTS,
     TRANSFER_SECONDS,
     ChangedContentsError,
@@ -27,6 +28,7 @@ from upgrader.images.registry_http import (
     says_absent,
     unexpected,
     upload_place,
+    whole,
 )
 
 __all__ = ["MANIFESTS", "Manifest", "RegistryClient"]
@@ -86,7 +88,8 @@ class RegistryClient(RegistryHttp):
                 return None
             if answer.status != 200:
                 raise unexpected(answer, f"asked for {reference}")
-            body, kind = await answer.read(), answer.content_type
+            body = await whole(answer, MANIFEST_LIMIT, f"asked for {reference}")
+            kind = answer.content_type
         got = "sha256:" + hashlib.sha256(body).hexdigest()
         if reference.digest and got != reference.digest:
             raise ChangedContentsError(reference, reference.digest, got)
@@ -146,6 +149,12 @@ class RegistryClient(RegistryHttp):
                 async for chunk in self.chunks(blob, reference):
                     file.write(chunk)
             beside.replace(path)
+        except OSError as error:  # not of the network: those are RegistryErrors by now
+            raise ConfigurationError(
+                f"a layer of {reference} cannot be written",
+                details=f"{blob.size} bytes to {path}: {error.strerror or error}",
+                resolution="Make room there, or use another folder; what is whole is kept.",
+            ) from error
         finally:
             beside.unlink(missing_ok=True)
 

@@ -26,6 +26,13 @@ MANIFESTS = (
 )
 SECONDS = 15.0
 TRANSFER_SECONDS = 600.0
+MANIFEST_LIMIT = 4 << 20
+"""Most bytes of a manifest, as registries themselves have it."""
+
+LIST_LIMIT = 32 << 20
+"""Most bytes of one page of a list."""
+
+_CHUNK = 1 << 20
 _ABSENT = {"MANIFEST_UNKNOWN", "NAME_UNKNOWN", "BLOB_UNKNOWN"}
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 _CLIENT = "gpu-upgrader"
@@ -132,7 +139,7 @@ class RegistryHttp:
                     return None
                 if answer.status != 200:
                     raise unexpected(answer, f"asked for {path} of {reference.name}")
-                pages.append(await answer.read())
+                pages.append(await whole(answer, LIST_LIMIT, f"asked for {path} of {reference.name}"))
                 following = answer.links["next"]["url"] if "next" in answer.links else None
             if following is None:
                 return pages
@@ -215,6 +222,23 @@ class RegistryHttp:
             return self._open().post(realm, data=form)
         headers = {"Authorization": login.basic} if login is not None and login.user else {}
         return self._open().get(realm, params=query, headers=headers)
+
+
+async def whole(answer: aiohttp.ClientResponse, limit: int, when: str) -> bytes:
+    """The body of an answer.
+
+    Raises:
+        RegistryError: it is larger than `limit` bytes.
+    """
+    body = b""
+    async for chunk in answer.content.iter_chunked(_CHUNK):
+        body += chunk
+        if len(body) > limit:
+            raise RegistryError(
+                f"the registry {answer.url.host} sends more than {limit >> 20} MiB where that is the most",
+                details=f"{when}: {shown(str(answer.url))}",
+            )
+    return body
 
 
 async def says_absent(answer: aiohttp.ClientResponse) -> bool:

@@ -7,10 +7,10 @@ from yarl import URL
 
 from tests.support.image_registry import ImageRegistry, digest_of, serving, write_layout
 from upgrader.core.errors import ConfigurationError, RegistryError
-from upgrader.images.layout import Layout
+from upgrader.images.layout import Layout, LayoutWriter
 from upgrader.images.reference import parse
 from upgrader.images.registry import RegistryClient
-from upgrader.images.registry_http import upload_place
+from upgrader.images.registry_http import LIST_LIMIT, MANIFEST_LIMIT, upload_place
 
 BODY = b'{"schemaVersion": 2}'
 
@@ -327,6 +327,36 @@ async def test_nothing_is_deleted_by_tag(registry):
         with pytest.raises(ConfigurationError, match="by its digest or not at all"):
             await asking.delete(f"{registry.host}/app:1")
     assert registry.seen == []
+
+
+async def test_a_layer_that_cannot_be_written_says_where(registry, layout, tmp_path):
+    await pushed(registry, layout)
+    blob = tmp_path / "got/blobs/sha256" / layout.blobs[0].digest.partition(":")[2]
+    (blob / "in the way").mkdir(parents=True)
+    with pytest.raises(ConfigurationError, match="cannot be written") as raised:
+        await pull(registry, tmp_path / "got")
+    assert str(blob) in raised.value.details
+    assert not (tmp_path / "got/index.json").exists()
+
+
+def test_a_part_of_a_layout_that_cannot_be_written_says_where(tmp_path):
+    writing = LayoutWriter(tmp_path)
+    (tmp_path / "blobs/sha256" / digest_of(b"x").partition(":")[2]).mkdir()
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        writing.put("layer", b"x")
+
+
+async def test_a_manifest_or_a_list_without_an_end_is_not_kept_in_memory(registry):
+    registry.manifests["app", "1"] = BODY[:-1] + b" " * (MANIFEST_LIMIT - len(BODY)) + b"}"
+    image = f"{registry.host}/app:1"
+    async with client(registry) as asking:
+        assert len((await asking.manifest(image)).data) == MANIFEST_LIMIT
+        registry.manifests["app", "1"] += b" "
+        with pytest.raises(RegistryError, match="more than 4 MiB"):
+            await asking.manifest(image)
+        registry.answer = lambda _request: web.Response(body=b" " * (LIST_LIMIT + 1))
+        with pytest.raises(RegistryError, match="more than 32 MiB"):
+            await asking.tags(f"{registry.host}/app")
 
 
 @pytest.mark.parametrize("tags", [(), ("1",), ("1", "2", "3", "4", "5")])

@@ -24,6 +24,7 @@ DISTRIBUTION_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 DEBIAN, SECURITY = "debian", "debian-security"
 _LABELS = {"Debian": DEBIAN, "Debian-Security": SECURITY}
 _ADDRESS = re.compile(r"(?:https?|file|mirror|mirror\+file):[^\s\"\[\]]+")
+_LOGIN = re.compile(r"(?:https?|mirror):/*[^/]*@")
 _NO_ARCHIVE = (
     f"Run `apt-get update`, or set {MIRROR} to an address or a folder below which {DEBIAN}/ and {SECURITY}/ lie."
 )
@@ -44,10 +45,10 @@ class Archives(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for base in self.bases.values():
-            if "@" in base.partition("://")[2].partition("/")[0]:
-                raise ConfigurationError(  # without the address: it is the secret
-                    "the address of an archive has a user or password in it, which command lines would show",
-                    resolution="Put them into a file in /etc/apt/auth.conf.d (apt_auth.conf(5)), not here.",
+            if _LOGIN.search(base):
+                raise ConfigurationError(  # which does not show it
+                    "the address of an archive holds a user or password: command lines and files would show it",
+                    resolution="Write them into a file in /etc/apt/auth.conf.d (see apt_auth.conf), not here.",
                 )
             if not _ADDRESS.fullmatch(base) or not base.endswith("/"):
                 raise ConfigurationError(f"{base!r} is no address of an archive", resolution=_NO_ARCHIVE)

@@ -1,6 +1,6 @@
 """Signatures, SBOM and provenance of driver images, made by cosign, spdx-tools and in-toto-attestation.
 
-`publish` signs what was pushed; `verify_image` is what a consumer asks before it lets a node near an image.
+`publish` signs what was pushed; `Verifier` is what a consumer asks before it lets a node near an image.
 docs/driver-image-trust.md says what is trusted, and what is not.
 """
 
@@ -8,7 +8,7 @@ from upgrader.images.trust.cosign import Cosign, find
 from upgrader.images.trust.keys import parse_public_key, public_key, signing_key
 from upgrader.images.trust.publish import publish, sign
 from upgrader.images.trust.values import BUILD_KEY, BUILDER, Bundle, ImageFacts, PublicKey, ShippedFile, SigningKey
-from upgrader.images.trust.verify import CHECKS, NOT_SIGNED, Verifier, verify_image
+from upgrader.images.trust.verify import CHECKS, NOT_SIGNED, Verifier
 
 __all__ = [
     "BUILDER",
@@ -28,5 +28,4 @@ __all__ = [
     "publish",
     "sign",
     "signing_key",
-    "verify_image",
 ]

@@ -25,7 +25,7 @@ async def publish(image: str, facts: ImageFacts, *, key: SigningKey, cosign: Cos
     """Sign an image that was pushed as `name@sha256:...`.
 
     Signing again adds to what is there, and one set of three that verifies is enough: whoever was interrupted signs
-    again, whoever wants to know first calls `verify_image`.
+    again, whoever wants to know first asks a `Verifier`.
 
     Raises:
         ConfigurationError: as `sign`; also when `facts` are about another digest.

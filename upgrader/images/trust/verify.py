@@ -106,13 +106,6 @@ class Verifier:
         return tuple(good), tuple(dict.fromkeys(refusals))
 
 
-async def verify_image(
-    image: str, identity: Identity, *, key: PublicKey, cosign: Cosign, registry: RegistryClient, layers: bool = False
-) -> tuple[Verdict, ...]:
-    """`Verifier.verify` for one image."""
-    return await Verifier(key=key, cosign=cosign, registry=registry).verify(image, identity, layers=layers)
-
-
 def _verdict(check: CheckName, wrong: str, holds: str = "") -> Verdict:
     return Verdict(check=check, passed=not wrong, reason=wrong or holds)
 

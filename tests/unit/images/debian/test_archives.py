@@ -1,3 +1,5 @@
+import traceback
+
 import pytest
 
 from upgrader.core.errors import ConfigurationError
@@ -36,6 +38,19 @@ def test_a_suite_lies_in_one_archive(keyring):
 def test_what_is_no_address_is_refused(keyring, mirror):
     with pytest.raises(ConfigurationError, match="is no address of an archive"):
         archives({MIRROR: mirror, KEYRING: str(keyring)})
+
+
+@pytest.mark.parametrize(
+    "mirror", ["https://me:s3cr3t@example.org", "mirror:http://s3cr3t@example.org/x", "http:s3cr3t@x"]
+)
+def test_a_password_is_for_apts_own_file_and_not_for_command_lines(keyring, mirror):
+    with pytest.raises(ConfigurationError, match=r"auth\.conf\.d") as raised:
+        archives({MIRROR: mirror, KEYRING: str(keyring)})
+    assert "s3cr3t" not in "".join(traceback.format_exception(raised.value))
+
+
+def test_a_folder_may_have_an_at_sign_in_it(keyring):
+    assert archives({MIRROR: "/srv/me@here", KEYRING: str(keyring)}).base("debian") == "file:/srv/me@here/debian/"
 
 
 @pytest.mark.parametrize("suite", ["../x", "trixie main", "-x", "trixie]"])
