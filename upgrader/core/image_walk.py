@@ -116,18 +116,19 @@ def decide(view: ImageView) -> ImageDecision:
         case _D.VERIFYING:
             return _verify(view)
         case _D.RETRYING:
-            return _stays(view) if _waits(view) else _look(view)
+            return _stays(view) if waits(view) else _look(view)
         case _D.UNBUILDABLE:
             changed = view.inputs and view.made_with and view.inputs != view.made_with
             return _look(view) if changed or view.image.digest else _stays(view)
         case _D.UNUSABLE:
             other = view.image.digest and view.image.digest != view.made_with
-            return _look(view) if other or not _waits(view) else _stays(view)
+            return _look(view) if other or not waits(view) else _stays(view)
         case _D.READY:
             return _to_verify(view, "", "a key was set: it is verified now") if view.unverified else _stays(view)
 
 
-def _waits(view: ImageView) -> bool:
+def waits(view: ImageView) -> bool:
+    """Whether a pause is not over yet."""
     return view.retry_at is not None and view.now < view.retry_at
 
 

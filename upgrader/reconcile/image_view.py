@@ -11,7 +11,7 @@ from upgrader.core.build_results import read_message
 from upgrader.core.driver_builds import CheckName, Identity
 from upgrader.core.errors import ConfigurationError, ProcessError, RegistryError
 from upgrader.core.image_names import image_name, packages_name
-from upgrader.core.image_walk import Answer, ImageView, JobSeen, JobState
+from upgrader.core.image_walk import Answer, ImageView, JobSeen, JobState, waits
 from upgrader.core.phases import DriverImagePhase
 from upgrader.reconcile.context import Context
 from upgrader.stack.build_jobs import BUILD, build_job_name
@@ -57,6 +57,8 @@ async def read_view(context: Context, image: DriverImage) -> ImageView:
         made_with=status.made_with or "",
     )
     match status.phase:
+        case _P.RETRYING if waits(view):
+            return view
         case _P.PENDING | _P.RETRYING | _P.UNUSABLE | _P.UNBUILDABLE:
             return await _with_registry(context, view)
         case _P.BUILDING:
@@ -85,7 +87,7 @@ async def _with_registry(context: Context, view: ImageView) -> ImageView:
         return view
     packages = await _digest(context, view.packages_name)
     inputs = f"{context.builds.builder_image} {packages.digest}" if packages.digest else ""
-    return msgspec.structs.replace(view, packages=packages, inputs=inputs, slots=await free_slots(context))
+    return msgspec.structs.replace(view, packages=packages, inputs=inputs)
 
 
 async def free_slots(context: Context) -> int:

@@ -9,7 +9,7 @@ import msgspec
 from upgrader.api.resources import DRIVER_IMAGES, JOBS
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.core import timing
-from upgrader.core.driver_builds import FailureClass, Verdict
+from upgrader.core.driver_builds import Verdict
 from upgrader.core.errors import ClusterError, ConflictError
 from upgrader.core.image_walk import LOOK_SECONDS, ImageAct, ImageDecision, ImageView, decide
 from upgrader.core.phases import DriverImagePhase
@@ -30,7 +30,7 @@ async def step(context: Context, name: str) -> float | None:
         return None
     view = await read_view(context, image)
     decision = decide(view)
-    if not begins(image, decision):
+    if not _begins(image, decision):
         return await _do(context, image, view, decision)
     # Builds are counted and begun by one at a time; registries are asked outside, where nobody waits for them.
     async with context.gates.builds:
@@ -38,7 +38,7 @@ async def step(context: Context, name: str) -> float | None:
         return await _do(context, image, counted, decide(counted))
 
 
-def begins(image: DriverImage, decision: ImageDecision) -> bool:
+def _begins(image: DriverImage, decision: ImageDecision) -> bool:
     """Whether a build would begin."""
     return decision.phase is DriverImagePhase.BUILDING and image.status.phase is not DriverImagePhase.BUILDING
 
@@ -129,8 +129,7 @@ def _failure(decision: ImageDecision) -> dict[str, Any] | None:
     failure = decision.failure
     if failure is None:
         return None
-    kind: FailureClass = failure.kind
-    return {"class": kind.value, "firstError": failure.first_error, "symbol": failure.symbol}
+    return {"class": failure.kind.value, "firstError": failure.first_error, "symbol": failure.symbol}
 
 
 def _news(image: DriverImage, status: Mapping[str, Any]) -> bool:

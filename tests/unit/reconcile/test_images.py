@@ -120,6 +120,19 @@ async def test_a_silent_registry_builds_nothing(rig: Rig) -> None:
     assert build_jobs(rig) == []
 
 
+async def test_a_silent_registry_is_not_asked_again_before_its_pause_is_over(rig: Rig) -> None:
+    wanted(rig)
+    rig.registry.reachable = False
+    await look(rig)
+    asked = len(rig.registry.asked)
+    rig.cluster.clock.advance(LOOK_SECONDS - 1)
+    assert (await look(rig))[0] is D.RETRYING
+    assert len(rig.registry.asked) == asked
+    rig.cluster.clock.advance(1)
+    await look(rig)
+    assert len(rig.registry.asked) > asked
+
+
 async def test_builds_wait_for_one_another(rig: Rig) -> None:
     wanted(rig)
     other = msgspec.structs.replace(IDENTITY, kernel="6.1.0-47-amd64")
