@@ -11,8 +11,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-ESCAPED_BELOW = 0x80
-_TAG_LIMIT = 128
+TAG_LIMIT = 128
 _PLAIN = re.compile(r"[A-Za-z0-9.-]")
 
 
@@ -35,7 +34,7 @@ class Identity(Struct, frozen=True, kw_only=True, order=True):
         """A registry tag; two identities of one recipe never have the same."""
         facts = (self.driver, self.flavour, self.kernel, self.os, self.arch)
         tag = opening("__".join(escaped(one) for one in facts))
-        return tag if len(tag) <= _TAG_LIMIT else digits([("identity", list(facts))], 64)
+        return tag if len(tag) <= TAG_LIMIT else digits([("identity", list(facts))], 64)
 
     def __str__(self) -> str:
         return f"{self.recipe} {self.driver} for {self.kernel}"
@@ -117,7 +116,7 @@ def build_key(identity: Identity, inputs: Sequence[Input]) -> str:
 def escaped(text: str) -> str:
     """`text` in characters that a tag may hold: every other byte as `_` and two hex digits. Injective."""
     letters = (chr(byte) for byte in text.encode(errors="surrogatepass"))
-    return "".join(one if _PLAIN.fullmatch(one) and ord(one) < ESCAPED_BELOW else f"_{ord(one):02x}" for one in letters)
+    return "".join(one if _PLAIN.fullmatch(one) else f"_{ord(one):02x}" for one in letters)
 
 
 def opening(text: str) -> str:

@@ -1,9 +1,8 @@
 """Names in a registry: of an image for an identity, and of the packages that it is built from."""
 
-from upgrader.core.driver_builds import Identity, digits, escaped, opening
+from upgrader.core.driver_builds import TAG_LIMIT, Identity, digits, escaped, opening
 
 PACKAGES = "packages"
-_TAG_LIMIT = 128
 
 
 def image_name(repository: str, identity: Identity) -> str:
@@ -14,4 +13,4 @@ def image_name(repository: str, identity: Identity) -> str:
 def packages_name(repository: str, identity: Identity) -> str:
     """`repository/packages:TAG`: the archive's packages for this identity, as `upgrader images pack` pushes them."""
     tag = opening(f"{escaped(identity.recipe)}__{identity.tag}")
-    return f"{repository}/{PACKAGES}:{tag if len(tag) <= _TAG_LIMIT else digits([tag], 64)}"
+    return f"{repository}/{PACKAGES}:{tag if len(tag) <= TAG_LIMIT else digits([tag], 64)}"

@@ -1,12 +1,12 @@
 """The product's images in a registry, ready to be named in stacks, pods and jobs."""
 
 import asyncio
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
+from upgrader.core.driver_builds import escaped
 from upgrader.images.layout import Layout
 from upgrader.images.product import Images
 from upgrader.images.registry import RegistryClient
@@ -114,6 +114,5 @@ async def _push_all(registry: str, layouts: Mapping[str, Layout], progress: Prog
 
 
 def _tag(version: str, kernel: str) -> str:
-    """A tag for a driver on a kernel; kernel names hold characters that tags must not, so these are escaped."""
-    letters = (chr(byte) for byte in f"{version}-{kernel}".encode())
-    return "".join(one if re.fullmatch(r"[A-Za-z0-9.-]", one) else f"_{ord(one):02x}" for one in letters)
+    """A tag for a driver on a kernel."""
+    return escaped(f"{version}-{kernel}")

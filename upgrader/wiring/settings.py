@@ -83,10 +83,13 @@ def _one(field: str, parse: Callable[[str], Any]) -> Callable[[str], dict[str, A
     return lambda text: {field: parse(text)}
 
 
-def _namespace(text: str) -> str:
-    if not _NAMESPACE.match(text):
-        raise ValueError("not the name of a namespace")
-    return text
+def _like(pattern: re.Pattern[str], fault: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if not pattern.match(text):
+            raise ValueError(fault)
+        return text
+
+    return parse
 
 
 def _image(text: str) -> str:
@@ -98,24 +101,6 @@ def _image(text: str) -> str:
 def _pinned(text: str) -> str:
     if "@sha256:" not in _image(text):
         raise ValueError("not pinned: write name@sha256:<digest>, since what failed is built again by another builder")
-    return text
-
-
-def _repository(text: str) -> str:
-    if not _REPOSITORY.match(text):
-        raise ValueError("not registry/path, as registry.example/drivers")
-    return text
-
-
-def _name(text: str) -> str:
-    if not _OBJECT.match(text):
-        raise ValueError("not the name of a secret")
-    return text
-
-
-def _quantity(text: str) -> str:
-    if not _QUANTITY.match(text):
-        raise ValueError("not a quantity, as 500m, 2 or 4Gi")
     return text
 
 
@@ -173,6 +158,11 @@ def _choice(kind: type[LogFormat] | type[LogLevel]) -> Callable[[str], Any]:
     return parse
 
 
+_namespace = _like(_NAMESPACE, "not the name of a namespace")
+_repository = _like(_REPOSITORY, "not registry/path, as registry.example/drivers")
+_secret = _like(_OBJECT, "not the name of a secret")
+_quantity = _like(_QUANTITY, "not a quantity, as 500m, 2 or 4Gi")
+
 VARIABLES: Mapping[str, Callable[[str], dict[str, Any]]] = {
     f"{PREFIX}NAMESPACE": _one("namespace", _namespace),
     f"{PREFIX}NODE_IMAGE": _one("node_image", _image),
@@ -182,8 +172,8 @@ VARIABLES: Mapping[str, Callable[[str], dict[str, Any]]] = {
     f"{PREFIX}BUILD_CPU": _one("build_cpu", _quantity),
     f"{PREFIX}BUILD_MEMORY": _one("build_memory", _quantity),
     f"{PREFIX}BUILD_NODES": _one("build_nodes", _labels),
-    f"{PREFIX}SIGNING_SECRET": _one("signing", _name),
-    f"{PREFIX}REGISTRY_SECRET": _one("push_auth", _name),
+    f"{PREFIX}SIGNING_SECRET": _one("signing", _secret),
+    f"{PREFIX}REGISTRY_SECRET": _one("push_auth", _secret),
     f"{PREFIX}IMAGE_KEY": _one("image_key", str),
     f"{PREFIX}COSIGN": _one("cosign", str),
     f"{PREFIX}INSECURE_REGISTRIES": _one("insecure_registries", _hosts),

@@ -1,26 +1,8 @@
 """Whether KVM is used: asked of a machine that is a script, once."""
 
-import os
-
 import pytest
 
 from upgrader.images.boot import machine
-
-
-@pytest.fixture
-def qemu(tmp_path, monkeypatch):
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-
-    def does(script):
-        find = 'for word; do case $word in file:*) console=${word#file:};; esac; done; echo . >> "$0.log"'
-        (programs / "qemu-system-x86_64").write_text(f"#!/bin/sh\n{find}\n{script}\n")
-        (programs / "qemu-system-x86_64").chmod(0o755)
-        return programs / "qemu-system-x86_64.log"
-
-    return does
 
 
 @pytest.mark.parametrize(
@@ -34,7 +16,7 @@ def qemu(tmp_path, monkeypatch):
     ids=["the kernel speaks", "only the firmware speaks", "silence", "abort"],
 )
 def test_kvm_is_used_where_a_kernel_speaks_and_asked_once(qemu, tmp_path, script, found):
-    log, device = qemu(script), tmp_path / "kvm"
+    log, device = qemu(script, said="."), tmp_path / "kvm"
     assert machine.accelerator(tmp_path / "vmlinuz", device=device) == machine.EMULATED
     device.write_text("")
     assert machine.accelerator(tmp_path / "vmlinuz", device=device) == found
