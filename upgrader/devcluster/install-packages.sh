@@ -10,7 +10,8 @@ packages=(
   containernetworking-plugins
   debian-archive-keyring     # what packages of kernels and drivers are verified with
   gcc                        # the first process of a boot check, linked statically with libc6-dev
-  gpg                        # signs the small archive that the tests make
+  gpg                        # signs the small archive that the tests make, by its agent
+  gpg-agent
   iproute2
   iptables                   # used by the CNI plugins
   libc6-dev
@@ -20,6 +21,7 @@ packages=(
   qemu-system-x86            # boot checks of driver images
   runc
   util-linux                 # unshare, nsenter
+  zstd                       # tar's, for the layers of images
 )
 
 missing=()
