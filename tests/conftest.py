@@ -14,19 +14,38 @@ EXISTING_CLUSTER = "UPGRADER_TEST_KUBECONFIG"
 """Kubeconfig of a cluster for tests that is there already: used by tests of the API only, never torn down."""
 
 
+STARTED = pytest.StashKey[list]()
+"""The clusters of this session, for a test that fails on one."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    """What the clusters look like goes with a failure: where a test fails on another machine, nothing else is kept."""
+    report = yield
+    if report.failed:
+        from tests.support import diagnosis  # noqa: PLC0415 - units need none of it
+
+        for cluster in item.session.stash.get(STARTED, []):
+            report.sections.append((f"cluster {cluster.name}", diagnosis.report(cluster)))
+    return report
+
+
 @pytest.fixture(scope="session")
-def start_cluster():
+def start_cluster(request):
     """Start an embedded cluster by `start_cluster("purpose", boxes=…, kwok=…)`; it ends with the session."""
     from upgrader.devcluster import ClusterSpec, down, up  # noqa: PLC0415 - units need none of it
 
     started = []
+    running = request.session.stash.setdefault(STARTED, [])
 
     def start(purpose, **spec):
         name = f"t{os.getpid()}-{purpose}"
         started.append(name)
-        return up(ClusterSpec(name=name, **spec), print)
+        running.append(up(ClusterSpec(name=name, **spec), print))
+        return running[-1]
 
     yield start
+    running.clear()
     for name in reversed(started):
         down(name)
 

@@ -1,8 +1,12 @@
 """The controller as pods from its image, under its own service account, as deploy/ ships it."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 
 from tests.e2e.conftest import Pool, other, settled
+from tests.support import diagnosis
 from upgrader.api.resources import DAEMONSETS, PODS
 from upgrader.core.phases import PlanPhase
 from upgrader.demo import stage as stages
@@ -13,8 +17,9 @@ pytestmark = [pytest.mark.e2e]
 DEPLOYMENT = "/apis/apps/v1/namespaces/gpu-upgrader-system/deployments/gpu-upgrader-controller"
 
 
-async def test_a_rollout_by_the_controller_in_a_pod(pool: Pool) -> None:
-    before = await settled(pool)
+@asynccontextmanager
+async def controllers_in_pods(pool: Pool) -> AsyncIterator[None]:
+    """Two of them instead of the one beside the cluster; what they looked like goes with a failure."""
     pool.controller.stop()
     api = pool.made.cluster.api
     stages.deploy_controller(pool.made, ACTIVE_SECONDS="0.5", IDLE_SECONDS="3")
@@ -24,6 +29,19 @@ async def test_a_rollout_by_the_controller_in_a_pod(pool: Pool) -> None:
             seconds=180,
             what="two controllers are ready, one leads",
         )
+        yield
+    except Exception as error:
+        error.add_note(diagnosis.report(pool.made.cluster))
+        raise
+    finally:
+        api.delete(DEPLOYMENT)
+        await waiting.poll(lambda: _no_controllers(pool), 90, "the controllers' pods end")
+        pool.controller.start()
+
+
+async def test_a_rollout_by_the_controller_in_a_pod(pool: Pool) -> None:
+    before = await settled(pool)
+    async with controllers_in_pods(pool):
         await pool.train("inside")
         plan = await pool.apply(other(before))
         assert (await pool.over(plan)).status.phase is PlanPhase.COMPLETED
@@ -31,10 +49,6 @@ async def test_a_rollout_by_the_controller_in_a_pod(pool: Pool) -> None:
         assert (pool.story("inside").steps_lost, pool.story("inside").interruptions) == (0, 1)
         await pool.nothing_left()
         assert len(await pool.kube.list(DAEMONSETS, "gpu-upgrader-system")) >= 2
-    finally:
-        api.delete(DEPLOYMENT)
-        await waiting.poll(lambda: _no_controllers(pool), 90, "the controllers' pods end")
-        pool.controller.start()
 
 
 async def _no_controllers(pool: Pool) -> bool:
