@@ -27,7 +27,7 @@ from upgrader.images.drivers.catalog import Catalog, Cells, load, look
 from upgrader.images.drivers.definition import Definition, identity_of
 from upgrader.images.drivers.inspecting import KernelTrees
 from upgrader.images.drivers.recipes import RecipeFolder, read_matrix, read_recipes, recipes_root
-from upgrader.images.drivers.rounds import Definitions, Publishing, Round
+from upgrader.images.drivers.rounds import Definitions, Publishing, Round, red, with_alternatives
 from upgrader.images.drivers.shelf import Remembered, Shelf
 from upgrader.images.drivers.trees import Trees
 from upgrader.images.modules.signing import SigningKey, fingerprint, open_key
@@ -204,14 +204,20 @@ class Site:
             )
 
     def state(self, cells: Cells, wanted: Sequence[Cell]) -> tuple[BuildResult, ...]:
-        """What is known of cells without building any."""
-        return tuple(self._known(cells, cell) for cell in wanted)
+        """What is known of cells without building any; one that cannot be defined is red and stops no other.
+
+        Raises:
+            ConfigurationError: the store cannot be read.
+            ProcessError: buildah, whose version is in every build key, is not there.
+        """
+        kept = self.shelf.records()
+        return with_alternatives((self._known(cells, cell) for cell in wanted), kept)
 
     def _known(self, cells: Cells, cell: Cell) -> BuildResult:
         try:
             key = cells.definition(cell).key
-        except ArchiveError as error:
-            return BuildResult(identity=cell.identity, state=CellState.RED, failure=error.failure())
+        except (ArchiveError, ConfigurationError) as error:
+            return red(cell, error, self._progress)
         known = self.shelf.result(key) or self.remembered.find(key)
         return known or BuildResult(identity=cell.identity, state=CellState.MISSING, build_key=key)
 
