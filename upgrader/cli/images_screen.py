@@ -49,7 +49,7 @@ def swept(found: Swept) -> RenderableType:
     counts = Counter(words.get(one.fate, one.fate) for one in found.images)
     said = ", ".join(f"{number} {fate}" for fate, number in sorted(counts.items()))
     left = [Text(f"left alone: {one}", style="yellow") for one in found.foreign]
-    dry = [Text("Nothing was changed, marks included: --yes does it.")] if found.dry_run else []
+    dry = [Text("No image was marked or deleted: --yes does it.")] if found.dry_run else []
     return Group(table, *left, Text(f"{counted(len(found.images), 'image')}: {said or 'none'}", style="bold"), *dry)
 
 

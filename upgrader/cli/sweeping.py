@@ -52,7 +52,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     type=click.Path(dir_okay=False, path_type=Path),
     help="File that says since when, and what ran before; or the cache.",
 )
-@click.option("--yes", is_flag=True, help="Mark and delete; without it, only show.")
+@click.option("--yes", is_flag=True, help="Mark and delete; without it, show, and remember what is needed.")
 @click.option("--insecure-registry", multiple=True, metavar="HOST:PORT", help="Spoken to without TLS; repeatable.")
 @store_options
 @output_option
@@ -82,10 +82,13 @@ def gc(session: Session, /, *, output: str, given: dict[str, Any], **said: Any) 
 
 
 def _sweep(session: Session, site: "Site", wish: Wish, file: Path) -> "Swept":
-    """Images are listed first and clusters looked at last; marks are kept before anything is deleted."""
+    """Images are listed first and clusters looked at last; marks are kept before anything is deleted.
+
+    A dry run keeps what it saw running, and takes marks away, as that only saves images; it marks none.
+    """
     import asyncio  # noqa: PLC0415
 
-    from upgrader.core.image_garbage import marks_after, remembering, sweep  # noqa: PLC0415
+    from upgrader.core.image_garbage import marks_after, marks_looked, remembering, sweep  # noqa: PLC0415
     from upgrader.images.drivers.sweeping import carry_out, read_marks, write_marks  # noqa: PLC0415
 
     async def listed() -> "Listing":
@@ -101,8 +104,8 @@ def _sweep(session: Session, site: "Site", wish: Wish, file: Path) -> "Swept":
     window = timedelta(days=wish.remember)
     needed = remembering(uses, marks, now, window)
     fates = sweep(listing.images, needed, marks.unused, now, timedelta(days=wish.grace))
-    if wish.yes:
-        write_marks(file, marks_after(fates, uses, marks, now, window))
+    after = marks_after(fates, uses, marks, now, window) if wish.yes else marks_looked(fates, uses, marks, now)
+    write_marks(file, after)
     return asyncio.run(carried_out())
 
 

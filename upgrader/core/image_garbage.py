@@ -102,6 +102,19 @@ def marks_after(fates: Sequence[ImageFate], uses: Uses, marks: Marks, now: datet
     )
 
 
+def marks_looked(fates: Sequence[ImageFate], uses: Uses, marks: Marks, now: datetime) -> Marks:
+    """What a look that deletes nothing leaves for the next sweep: only what keeps images.
+
+    Nobody's grace period begins by a look. But an image that is needed now was not unused for all of it, and a kernel
+    that a node runs now is one that it ran before.
+    """
+    needed = {one.image.digest for one in fates if one.unused_since is None}
+    return Marks(
+        unused={digest: since for digest, since in marks.unused.items() if digest not in needed},
+        seen={**marks.seen, **dict.fromkeys(uses.running, now)},
+    )
+
+
 def _fate(image: StoredImage, uses: Uses, marks: Mapping[str, datetime], now: datetime, grace: timedelta) -> ImageFate:
     if why := _needed(image, uses):
         return ImageFate(image=image, fate=Fate.KEPT, reason=why)
