@@ -53,9 +53,10 @@ def build(
     site = open_site(given)
     publisher = open_publisher(site, given)
     judge = open_judge(given["public_key"]) if packages else None
-    found, cell = cells.find(site, cells.Wish(**wish), packages, given["insecure_registry"], judge)
-    with site.round(found, publisher=publisher) as builds:
-        (result,) = builds.run([cell])
+    with site.packages.in_use(tell):  # also between unpacking a bundle and building of it
+        found, cell = cells.find(site, cells.Wish(**wish), packages, given["insecure_registry"], judge)
+        with site.round(found, publisher=publisher) as builds:
+            (result,) = builds.run([cell])
     if message is not None:
         message.write_bytes(termination_message(result))
     if output != "table":

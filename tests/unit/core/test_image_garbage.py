@@ -113,7 +113,8 @@ def test_a_look_only_ever_saves_images(images, seen, later, unused, before, reme
     remember, grace = timedelta(days=90 if remembers else 0), timedelta(days=2)
     marks = Marks(unused=unused, seen=before)
     fates = sweep(images, remembering(seen, marks, NOW, remember), unused, NOW, grace)
-    after = marks_looked(fates, seen, marks, NOW)
+    unused_now = {one.image.digest: one.unused_since for one in fates if one.unused_since is not None}
+    after = marks_looked(unused_now, seen, marks, NOW)
 
     def deleted(known: Marks) -> set[str]:
         now = NOW + timedelta(days=1)

@@ -23,6 +23,9 @@ from upgrader.images.product import busybox_tree
 from upgrader.images.trust import BUILD_KEY
 from upgrader.process import run
 
+MANIFEST = "driver/manifest.json"
+"""Where an image says what it is."""
+
 PROGRAMS = ("modules", "shared")
 """Folders of driver-images/ that every image with modules gets its programs from."""
 
@@ -169,8 +172,10 @@ def _labels(manifest: DriverManifest, definition: Definition) -> list[tuple[str,
     ]
 
 
-def unpack_driver(layout: Layout, target: Path) -> None:
+def unpack_driver(layout: Layout, target: Path, only: str = "driver/*") -> None:
     """/driver of an image, as it is shipped, into a folder that does not exist yet. Nothing is written outside of it.
+
+    `only` may name one file, where no more is wanted.
 
     Images of ours have one layer, and nothing in it is taken away again. Where a layer says that files of an earlier
     one are gone, a node would run other files than are found here: such an image is refused, not guessed at.
@@ -188,7 +193,7 @@ def unpack_driver(layout: Layout, target: Path) -> None:
                 details=f"{layer.digest} has the whiteout {whiteout}",
                 resolution="Build it with `upgrader build`, or squash its layers into one.",
             )
-        extract([*archive, "--wildcards", "driver/*"], target, timeout=_SECONDS)
+        extract([*archive, "--wildcards", only], target, timeout=_SECONDS)
 
 
 def _whiteout(archive: Sequence[str | Path]) -> str | None:

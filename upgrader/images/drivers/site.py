@@ -97,14 +97,15 @@ class Site:
 
     def look(self) -> tuple[Catalog, News]:
         """Ask the archives anew."""
-        return look(
-            self.matrix,
-            self.recipes,
-            source=archives(),
-            packages=self.packages,
-            folder=self._state,
-            progress=self._progress,
-        )
+        with self.packages.in_use(self._progress):
+            return look(
+                self.matrix,
+                self.recipes,
+                source=archives(),
+                packages=self.packages,
+                folder=self._state,
+                progress=self._progress,
+            )
 
     def catalog(self) -> Catalog:
         """What the archives had when they were last asked; they are asked where nothing is known."""
@@ -152,9 +153,8 @@ class Site:
             RegistryError: the registry does not take it.
             ProcessError: cosign fails.
         """
-        self._state.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="upgrader-packages-", dir=self._state) as place:
-            layout = bundle(definition, self.packages, Path(place) / "layout")
+        with self._packing() as place:
+            layout = bundle(definition, self.packages, place / "layout")
             self._progress(f"{definition.identity}: pushing {layout.size / 1e6:.1f} MB of packages")
             return asyncio.run(push_bundle(layout, definition, image, signer=signer, insecure=insecure))
 
@@ -168,12 +168,21 @@ class Site:
             ConfigurationError: it is not there, or no such thing.
             ArchiveError: a package is not what its digest says, or the disk is full.
         """
-        self._state.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="upgrader-packages-", dir=self._state) as place:
-            folder = Path(place) / "layout"
+        with self._packing() as place:
+            folder = place / "layout"
             pulling = pull_bundle(image, folder, judge=judge, insecure=insecure, progress=self._progress)
             found = open_bundle(asyncio.run(pulling), self.packages)
             return Bundled(found, self.recipes, self.root, signer=self.signed_by)
+
+    @contextmanager
+    def _packing(self) -> Iterator[Path]:
+        """A folder for a layout of packages, which nobody sweeps meanwhile."""
+        self._state.mkdir(parents=True, exist_ok=True)
+        with (
+            self.packages.in_use(self._progress),
+            tempfile.TemporaryDirectory(prefix="upgrader-packages-", dir=self._state) as place,
+        ):
+            yield Path(place)
 
     @contextmanager
     def round(self, cells: Definitions, *, publisher: Publishing | None = None, parallel: int = 0) -> Iterator[Round]:
@@ -184,7 +193,10 @@ class Site:
         """
         cores = self._settings.cores or os.cpu_count() or 1
         memory = self._settings.memory_mib or memory_available_mib()
-        with Budget(self._state / f"budget-{os.getpid()}", cores=cores, memory_mib=memory) as budget:
+        with (
+            self.packages.in_use(self._progress),
+            Budget(self._state / f"budget-{os.getpid()}", cores=cores, memory_mib=memory) as budget,
+        ):
             workshop = Workshop(
                 places=Places(cache=self._state, logs=self.shelf.folder / "upgrader/logs"),
                 packages=self.packages,
