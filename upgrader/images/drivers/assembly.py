@@ -153,8 +153,13 @@ def _fill(
         shutil.copyfile(module, driver / place / module.name)
     if files.is_dir():
         shutil.copytree(files, driver / "files", symlinks=True)
-    described = [shipped(module, f"{place}/{module.name}") for module in modules]
-    manifest = describe(definition, recipe.recipe.in_tree, described, verdicts)
+    manifest = describe(
+        definition.identity,
+        definition.inputs,
+        in_tree=recipe.recipe.in_tree,
+        modules=[shipped(module, f"{place}/{module.name}") for module in modules],
+        verdicts=verdicts,
+    )
     (driver / "manifest.json").write_bytes(encoded(manifest))
     (driver / "load-order").write_text(load_order(manifest), encoding="ascii")
     (driver / "modules.sha256").write_text(checksums(manifest), encoding="ascii")
