@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from tests.support import driver_builds as made
 from tests.support.image_registry import ImageRegistry, serving
 from tests.support.signing_keys import make_key
+from upgrader.cli import exits
 from upgrader.cli.main import program
 from upgrader.core.build_results import BuildResult, CellState, Refusal, read_message
 from upgrader.core.driver_builds import Failure, FailureClass
@@ -134,6 +135,14 @@ async def test_a_module_key_that_cannot_be_used_is_told_before_anything_is_fetch
     _, said = await bench.build("--module-key", str(key), "--module-certificate", str(certificate))
     assert said == refused(FailureClass.TRANSIENT, f"{certificate} is the certificate of another key than {key}")
     assert bench.registry.seen == []
+
+
+async def test_a_module_key_that_is_not_there_is_told_in_the_log(bench, tmp_path):
+    """As where a build pod's Secret is missing, or lacks a file: the kubelet hands the log's end on."""
+    key, certificate = tmp_path / "tls.key", tmp_path / "tls.crt"
+    ended = await bench.run("--module-key", str(key), "--module-certificate", str(certificate))
+    assert (ended.exit_code, bench.registry.seen) == (exits.USAGE, [])
+    assert "tls.key' does not exist" in ended.stderr
 
 
 @pytest.mark.parametrize("packed", ["by nobody", "by another"])
