@@ -117,6 +117,12 @@ def test_a_kernel_name_shows_in_the_box_and_in_its_node_from_the_first_look(dev_
     assert node.wait_ready().kernel == node.enter("uname", "-r").text
 
 
+def test_a_kubelet_keeps_its_images_however_full_the_machines_disk_is(dev_cluster):
+    told = dev_cluster.api.get("/api/v1/nodes/gpu-a/proxy/configz")["kubeletconfig"]
+
+    assert told["imageGCHighThresholdPercent"] == 100
+
+
 def test_a_hung_kubelet_is_silent_until_it_goes_on(dev_cluster):
     node = dev_cluster.box_node("gpu-a")
     before = node.wait_ready()
