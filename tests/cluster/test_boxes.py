@@ -4,6 +4,7 @@ import msgspec
 import pytest
 import tenacity
 
+from tests.support import diagnosis
 from upgrader.devcluster import kubelet
 from upgrader.process import ProgramFailedError
 
@@ -132,6 +133,18 @@ def test_a_hung_kubelet_is_silent_until_it_goes_on(dev_cluster):
     node.resume("kubelet")
 
     assert node.wait_ready().boot_id == before.boot_id
+
+
+def test_a_failed_test_is_told_which_pods_are_not_well_and_what_their_node_does(dev_cluster, run_pod):
+    run_pod("fails", "gpu-a", "exit 3")
+
+    said = diagnosis.report(dev_cluster)
+
+    assert "default/fails on gpu-a: Failed" in said
+    assert "'exitCode': 3" in said
+    assert "--- gpu-a: processes" in said
+    assert "containerd -c /var/lib/box/" in said
+    assert "--- gpu-b: processes" not in said
 
 
 def test_an_error_inside_says_what_and_where(dev_cluster):
