@@ -6,7 +6,7 @@ from enum import StrEnum
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.build_results import BuildResult, CellState
+from upgrader.core.build_results import BuildResult, CellState, Refusal
 from upgrader.core.driver_builds import Failure, FailureClass, Identity, Verdict
 from upgrader.core.phases import DriverImagePhase, row
 
@@ -42,7 +42,7 @@ class JobSeen(Struct, frozen=True, kw_only=True):
     """The build Job as it is now; `trouble` is what keeps it from running, or how it ended without a result."""
 
     state: JobState = JobState.ABSENT
-    result: BuildResult | None = None
+    result: BuildResult | Refusal | None = None
     trouble: str = ""
 
 
@@ -173,7 +173,7 @@ def _may_build(view: ImageView) -> ImageDecision:
 def _build(view: ImageView) -> ImageDecision:
     job, stays = view.job, _stays(view)
     if job.state is JobState.ENDED and job.result is not None:
-        return _ended(view, job.result)
+        return _refused(view, job.result) if isinstance(job.result, Refusal) else _ended(view, job.result)
     if job.state is JobState.ENDED:
         return _later(view, f"the build Job ended without a result: {job.trouble or 'it said nothing'}")
     if view.deadline is not None and view.now >= view.deadline:
@@ -201,6 +201,14 @@ def _ended(view: ImageView, result: BuildResult) -> ImageDecision:
         failure=failure,
         attempts=view.attempts,
     )
+
+
+def _refused(view: ImageView, refusal: Refusal) -> ImageDecision:
+    failure = refusal.failure
+    said = f"no build was begun: {failure.kind}: {failure.first_error}"
+    if not refusal.final:
+        return _later(view, said)
+    return ImageDecision(phase=_D.UNBUILDABLE, message=said, failure=failure, attempts=view.attempts)
 
 
 def _verify(view: ImageView) -> ImageDecision:

@@ -86,8 +86,9 @@ async def _with_registry(context: Context, view: ImageView) -> ImageView:
     if view.brought or not view.builder:
         return view
     packages = await _digest(context, view.packages_name)
-    inputs = f"{context.builds.builder_image} {packages.digest}" if packages.digest else ""
-    return msgspec.structs.replace(view, packages=packages, inputs=inputs)
+    settings = context.builds
+    made_of = (settings.builder_image, packages.digest, *([settings.module_signing] if settings.module_signing else []))
+    return msgspec.structs.replace(view, packages=packages, inputs=" ".join(made_of) if packages.digest else "")
 
 
 async def free_slots(context: Context) -> int:

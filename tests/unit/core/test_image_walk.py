@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upgrader.core.build_results import BuildResult, CellState
+from upgrader.core.build_results import BuildResult, CellState, Refusal
 from upgrader.core.driver_builds import CheckName, Failure, FailureClass, Identity, Verdict
 from upgrader.core.image_walk import (
     FIRST_RETRY_SECONDS,
@@ -50,6 +50,10 @@ def red(kind: FailureClass) -> BuildResult:
     return BuildResult(
         identity=IDENTITY, state=CellState.RED, failure=Failure(kind=kind, first_error="too few arguments", symbol="x")
     )
+
+
+def refusal(kind: FailureClass) -> Refusal:
+    return Refusal(failure=Failure(kind=kind, first_error="the bundle is of another"))
 
 
 def after(seconds: int) -> datetime:
@@ -153,6 +157,27 @@ BUILDING = but(phase=D.BUILDING, attempts=2, deadline=after(100))
                 retry_at=after(2 * FIRST_RETRY_SECONDS),
                 attempts=2,
             ),
+        ),
+        (
+            but(BUILDING, job=JobSeen(state=JobState.ENDED, result=refusal(FailureClass.UNSUPPORTED))),
+            ImageDecision(
+                phase=D.UNBUILDABLE,
+                message="no build was begun: unsupported: the bundle is of another",
+                failure=Failure(kind=FailureClass.UNSUPPORTED, first_error="the bundle is of another"),
+                attempts=2,
+            ),
+        ),
+        *(
+            (
+                but(BUILDING, job=JobSeen(state=JobState.ENDED, result=refusal(kind))),
+                ImageDecision(
+                    phase=D.RETRYING,
+                    message=f"no build was begun: {kind}: the bundle is of another; built again in 60 s",
+                    retry_at=after(60),
+                    attempts=2,
+                ),
+            )
+            for kind in (FailureClass.SIGNATURE, FailureClass.TRANSIENT)
         ),
         (
             but(BUILDING, job=JobSeen(state=JobState.ENDED, trouble="OOMKilled")),
@@ -271,7 +296,9 @@ ANSWERS = st.sampled_from([Answer(), Answer(digest=PINNED), Answer(silent="away"
 JOBS = st.builds(
     JobSeen,
     state=st.sampled_from(JobState),
-    result=st.sampled_from([None, GREEN, red(FailureClass.CRC), red(FailureClass.TRANSIENT)]),
+    result=st.sampled_from(
+        [None, GREEN, red(FailureClass.CRC), red(FailureClass.TRANSIENT), *map(refusal, FailureClass)]
+    ),
 )
 VIEWS = st.builds(
     ImageView,

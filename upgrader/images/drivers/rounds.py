@@ -10,11 +10,10 @@ import msgspec
 from upgrader.core.build_results import BuildResult, CellState
 from upgrader.core.driver_builds import Failure, FailureClass
 from upgrader.core.driver_matrix import Cell, alternatives
-from upgrader.core.errors import ConfigurationError, UpgraderError
-from upgrader.images.debian.errors import ArchiveError
+from upgrader.core.errors import UpgraderError
 from upgrader.images.drivers.definition import Definition
+from upgrader.images.drivers.failures import of_cell
 from upgrader.images.drivers.recipes import RecipeFolder
-from upgrader.images.drivers.sandbox import SandboxError
 from upgrader.images.drivers.shelf import Shelf
 from upgrader.process.places import Progress
 
@@ -118,18 +117,10 @@ class Round:
         """One cell, from its inputs to where it is published; whatever is wrong with it is its own."""
         try:
             return self._one(cell)
-        except ArchiveError as error:
-            failure = error.failure()
-            said = str(error)
         except (UpgraderError, OSError) as error:
-            # A recipe or source that cannot be used as it is makes no such driver, until one of them changes. All else
-            # (a full disk, a program that ended, a sandbox that is no more) says nothing about the cell.
-            unusable = isinstance(error, ConfigurationError) and not isinstance(error, SandboxError)
-            kind = FailureClass.UNSUPPORTED if unusable else FailureClass.TRANSIENT
-            said = str(error)
-            failure = Failure(kind=kind, first_error=said.partition("\n")[0])
-        self._progress(f"{cell.identity}: {failure.kind}: {said}")
-        return BuildResult(identity=cell.identity, state=CellState.RED, failure=failure)
+            failure = of_cell(error)
+            self._progress(f"{cell.identity}: {failure.kind}: {error}")
+            return BuildResult(identity=cell.identity, state=CellState.RED, failure=failure)
 
     def _one(self, cell: Cell) -> BuildResult:
         definition = self._cells.definition(cell)
