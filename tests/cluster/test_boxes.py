@@ -4,6 +4,7 @@ import msgspec
 import pytest
 import tenacity
 
+from tests.support import diagnosis
 from upgrader.devcluster import kubelet
 from upgrader.process import ProgramFailedError
 
@@ -117,6 +118,12 @@ def test_a_kernel_name_shows_in_the_box_and_in_its_node_from_the_first_look(dev_
     assert node.wait_ready().kernel == node.enter("uname", "-r").text
 
 
+def test_a_kubelet_keeps_its_images_however_full_the_machines_disk_is(dev_cluster):
+    told = dev_cluster.api.get("/api/v1/nodes/gpu-a/proxy/configz")["kubeletconfig"]
+
+    assert told["imageGCHighThresholdPercent"] == 100
+
+
 def test_a_hung_kubelet_is_silent_until_it_goes_on(dev_cluster):
     node = dev_cluster.box_node("gpu-a")
     before = node.wait_ready()
@@ -126,6 +133,18 @@ def test_a_hung_kubelet_is_silent_until_it_goes_on(dev_cluster):
     node.resume("kubelet")
 
     assert node.wait_ready().boot_id == before.boot_id
+
+
+def test_a_failed_test_is_told_which_pods_are_not_well_and_what_their_node_does(dev_cluster, run_pod):
+    run_pod("fails", "gpu-a", "exit 3")
+
+    said = diagnosis.report(dev_cluster)
+
+    assert "default/fails on gpu-a: Failed" in said
+    assert "'exitCode': 3" in said
+    assert "--- gpu-a: processes" in said
+    assert "containerd -c /var/lib/box/" in said
+    assert "--- gpu-b: processes" not in said
 
 
 def test_an_error_inside_says_what_and_where(dev_cluster):

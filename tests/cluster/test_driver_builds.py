@@ -1,4 +1,4 @@
-"""A driver image built in the cluster: in a pod without any way out, signed, verified by the controller, pulled.
+"""A driver image built in the cluster: in a pod without any way out, its modules and itself signed, verified, pulled.
 
 The small module every day; all of NVIDIA's with the profile of the nightly tests.
 """
@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
-from tests.support import deploying
+from tests.support import deploying, pod_network
+from tests.support.repository import ROOT
+from tests.support.signing_keys import make_key
 from tests.support.trusting import PASSWORD, key_pair
-from upgrader.api.kubernetes import ObjectMeta, Wire
+from upgrader.api import names
+from upgrader.api.kubernetes import ObjectMeta, Pod, Wire
 from upgrader.api.resources import DRIVER_IMAGES, JOBS, PODS, ResourceKind
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.core.driver_builds import CheckName
@@ -24,12 +27,16 @@ from upgrader.core.phases import DriverImagePhase
 from upgrader.demo import waiting
 from upgrader.demo.controller import Controller
 from upgrader.devcluster import Cluster, cosign
+from upgrader.images.drivers.assembly import take_modules
 from upgrader.images.drivers.carrying import Signer
 from upgrader.images.drivers.site import Settings, Site
+from upgrader.images.modules.signing import check_signatures
 from upgrader.images.publish import push_builder
+from upgrader.images.registry import RegistryClient
 from upgrader.images.trust import Cosign, SigningKey
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
+from upgrader.stack.build_jobs import BUILD
 
 NIGHTLY = os.environ.get("UPGRADER_TEST_PROFILE") == "nightly"
 SECONDS = 3600 if NIGHTLY else 900
@@ -39,7 +46,6 @@ RECIPE = "nvidia" if NIGHTLY else "fakebridge"
 KERNEL = "6.1.0-50-amd64" if NIGHTLY else "6.1.0-50-cloud-amd64"
 DRIVER = "535.309.01" if NIGHTLY else "1.0"
 KIND = {"vendor": "nvidia", "flavour": "proprietary"} if NIGHTLY else {"vendor": "sim"}
-NODE = "build-a"
 
 
 class Secret(Wire, frozen=True, kw_only=True):
@@ -60,9 +66,14 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[SigningKey, Path]:
 
 
 @pytest.fixture(scope="module")
-def packed(cluster: Cluster, keys: tuple[SigningKey, Path]) -> tuple[str, str]:
+def module_key(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return make_key(tmp_path_factory.mktemp("modules"), passphrase=PASSWORD)
+
+
+@pytest.fixture(scope="module")
+def packed(cluster: Cluster, keys: tuple[SigningKey, Path], module_key: tuple[Path, Path]) -> tuple[str, str]:
     """The packages of the cell in the cluster's registry, signed, and the build key that they make."""
-    site = Site(Settings(), print)
+    site = Site(Settings(module_certificate=module_key[1]), print)
     catalog = site.catalog()
     identity = site.identity(catalog, driver=DRIVER, kernel=KERNEL, recipe=RECIPE)
     definition = site.cells(catalog).definition(Cell(identity=identity))
@@ -81,12 +92,19 @@ async def api(cluster: Cluster) -> AsyncIterator[KubeCluster]:
 
 
 async def test_an_image_is_built_signed_verified_and_pulled(
-    cluster: Cluster, packed: tuple[str, str], keys: tuple[SigningKey, Path], api: KubeCluster, tmp_path: Path
+    cluster: Cluster,
+    packed: tuple[str, str],
+    keys: tuple[SigningKey, Path],
+    module_key: tuple[Path, Path],
+    api: KubeCluster,
+    tmp_path: Path,
 ) -> None:
     repository, build_key = packed
     program = cosign(print)
     key, public = keys
-    await api.create(SECRETS, secret(key.path, public))
+    await api.create(SECRETS, secret("signing", **_signing(key.path, public)))
+    await api.create(SECRETS, secret("modules", **_module_signing(*module_key)))
+    await deploying.apply(api, _policy(cluster))
     push = functools.partial(push_builder, cluster.registry, cosign=program, progress=print)
     builder = await asyncio.to_thread(push)
     controller = Controller(cluster, tmp_path, builder)
@@ -96,11 +114,13 @@ async def test_an_image_is_built_signed_verified_and_pulled(
         BUILD_CPU="1",
         BUILD_MEMORY="3Gi",
         SIGNING_SECRET="signing",  # noqa: S106 - its name
+        MODULE_SIGNING_SECRET="modules",  # noqa: S106 - its name
         IMAGE_KEY=str(public),
         COSIGN=str(program),
     )
     try:
         await api.create(DRIVER_IMAGES, wanted())
+        await asyncio.to_thread(_has_no_way_out, cluster, await _building(api))
         image = await _ended(api)
     finally:
         controller.stop()
@@ -110,12 +130,27 @@ async def test_an_image_is_built_signed_verified_and_pulled(
     assert checks == dict.fromkeys(
         (CheckName.CONTENTS, CheckName.IMAGE_SIGNATURE, CheckName.PROVENANCE, CheckName.SBOM), True
     )
+    await _modules_are_signed(cluster, image, module_key[1], tmp_path)
     await _pulled(api, image)
 
 
-def secret(key: Path, public: Path) -> dict[str, Any]:
-    texts = {"cosign.key": key.read_text(), "cosign.pub": public.read_text(), "cosign.password": PASSWORD}
-    return {"metadata": {"name": "signing", "namespace": deploying.SYSTEM}, "stringData": texts}
+def secret(name: str, **texts: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": deploying.SYSTEM}, "stringData": texts}
+
+
+def _signing(key: Path, public: Path) -> dict[str, str]:
+    return {"cosign.key": key.read_text(), "cosign.pub": public.read_text(), "cosign.password": PASSWORD}
+
+
+def _module_signing(key: Path, certificate: Path) -> dict[str, str]:
+    return {"tls.key": key.read_text(), "tls.crt": certificate.read_text(), "passphrase": PASSWORD}
+
+
+def _policy(cluster: Cluster) -> str:
+    """Shipped for networks that enforce it. The one here does not: what is shown here are the routes."""
+    host, _, port = cluster.registry.partition(":")
+    text = (ROOT / "deploy/build-network.yaml").read_text()
+    return text.replace("REGISTRY_CIDR", f"{host}/32").replace("REGISTRY_PORT", port)
 
 
 def wanted() -> dict[str, Any]:
@@ -135,6 +170,45 @@ async def _ended(api: KubeCluster) -> DriverImage:
 
     await waiting.poll(ended, SECONDS, "the image was built, or not")
     return found[0]
+
+
+async def _building(api: KubeCluster) -> Pod:
+    """The build pod, while its program runs."""
+    found: list[Pod] = []
+
+    async def runs() -> bool:
+        found[:] = await api.list(PODS, deploying.SYSTEM, labels=f"{names.LABEL_COMPONENT}={BUILD}")
+        return any(one.status.phase not in {"", "Pending"} for one in found)
+
+    await waiting.poll(runs, SECONDS, "the build pod runs")
+    return found[0]
+
+
+def _has_no_way_out(cluster: Cluster, pod: Pod) -> None:
+    """It reaches the registry, and has no route to anything that is not the cluster's; nothing names another place."""
+    (node,) = cluster.box_nodes()
+    uid = pod.metadata.uid
+    outside = [f"{one}:9" for one in (pod_network.NOBODY, *pod_network.addresses_elsewhere(cluster))]
+    assert pod_network.connects(node, uid, cluster.registry, *outside) == {
+        cluster.registry: "answers",
+        **dict.fromkeys(outside, "ENETUNREACH"),
+    }
+    assert pod_network.strange_routes(cluster, node) == []
+    named = pod_network.environment(node, uid, "--packages")
+    assert "COSIGN_PASSWORD" in named
+    assert {one for one in named if one.startswith("UPGRADER_DEBIAN") or one.lower().endswith("_proxy")} == set()
+
+
+async def _modules_are_signed(cluster: Cluster, image: DriverImage, certificate: Path, folder: Path) -> None:
+    """In the image that the pod has pushed, each by the given key and by no other."""
+    async with RegistryClient(insecure=[cluster.registry]) as registry:
+        layout = await registry.pull(image.status.digest or "", folder / "pushed")
+    assert layout is not None
+    modules = take_modules(layout, folder / "modules")
+    signed = check_signatures(modules, certificate)
+    assert (signed.passed, signed.reason) == (True, f"{len(modules)} modules signed by the key of {certificate.name}")
+    _, stranger = make_key(folder, "stranger")
+    assert check_signatures(modules, stranger).passed is False
 
 
 async def _why(api: KubeCluster, image: DriverImage) -> str:

@@ -113,7 +113,9 @@ def expanded(argument):
 @example(msgspec.structs.replace(usual(), kernel="$(COSIGN_PASSWORD)"))
 @example(msgspec.structs.replace(usual(), kernel="$$(COSIGN_PASSWORD)", driver="--push=evil"))
 def test_a_build_pods_program_reads_the_very_names_that_were_meant(identity):
-    settings = BuildSettings(repository=REPOSITORY, builder_image="b", signing="s", insecure_registries=("r:1",))
+    settings = BuildSettings(
+        repository=REPOSITORY, builder_image="b", signing="s", module_signing="m", insecure_registries=("r:1",)
+    )
     image = DriverImage(
         metadata=ObjectMeta(name="a", uid="u"), spec=DriverImageSpec(vendor="nvidia", version="1", kernel="k")
     )

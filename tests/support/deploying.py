@@ -28,7 +28,7 @@ async def apply(api: KubeCluster, text: str) -> None:
             group=group,
             version=version,
             kind=document["kind"],
-            plural=f"{document['kind'].lower()}s",
+            plural=f"{document['kind'].lower()}s".replace("ys", "ies"),
             namespaced=document["kind"] not in CLUSTER_WIDE,
             type=Anything,
         )

@@ -43,7 +43,7 @@ def _node(cluster: Cluster, name: str) -> Iterator[str]:
         yield from [one[:400] for one in lines if one.startswith(("E", "W")) or "level=err" in one][-LOG_LINES:]
     yield f"--- {name}: processes"
     try:
-        yield cluster.box_node(name).enter("ps", "-eo", "pid,ppid,stat,etimes,wchan:24,args", "--cols", "160").stdout
+        yield cluster.box_node(name).enter("ps", "-eo", "pid,ppid,stat,etimes,wchan:24,args", "--cols", "160").text
     except UpgraderError as error:
         yield f"not known: {error}"
 

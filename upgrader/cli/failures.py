@@ -1,6 +1,11 @@
 """A driver image that cannot be had, as an error for people."""
 
-from upgrader.core.build_results import BuildResult, CellState
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from upgrader.core.build_results import BuildResult, CellState, Refusal, termination_message
+from upgrader.core.driver_builds import Failure
 from upgrader.core.errors import UpgraderError
 
 
@@ -26,3 +31,19 @@ def refuse_red(result: BuildResult) -> None:
         details=failure.first_error,
         resolution=" ".join(part for part in (again, ways) if part),
     )
+
+
+@contextmanager
+def leaving_word(message: Path | None, filed: Callable[[UpgraderError | OSError], Failure]) -> Iterator[None]:
+    """Leave why no build was begun where a kubelet reads it; the error goes on to people as it is.
+
+    Args:
+        message: file of the termination message, if there is to be one.
+        filed: the class that an error has.
+    """
+    try:
+        yield
+    except (UpgraderError, OSError) as error:
+        if message is not None:
+            message.write_bytes(termination_message(Refusal(failure=filed(error))))
+        raise

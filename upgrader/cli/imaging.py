@@ -1,5 +1,6 @@
 """`upgrader build | images`: driver images, from the archive to the registry."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -41,21 +42,26 @@ def build(
     It is compiled, checked against the kernel's symbols, and loaded into that kernel in a virtual machine.
     """
     from upgrader.cli import cells  # noqa: PLC0415
-    from upgrader.cli.failures import refuse_red  # noqa: PLC0415
+    from upgrader.cli.failures import leaving_word, refuse_red  # noqa: PLC0415
     from upgrader.core.build_results import termination_message  # noqa: PLC0415
     from upgrader.core.driver_report import reported  # noqa: PLC0415
+    from upgrader.images.drivers import failures  # noqa: PLC0415
 
     if given["public_key"] and not (given["key"] or packages):
         raise click.UsageError(
             "--public-key verifies what --key signs, or the packages of --packages: give one of them"
         )
     _refuse_half_key(given)
-    site = open_site(given)
-    publisher = open_publisher(site, given)
-    judge = open_judge(given["public_key"]) if packages else None
-    with site.packages.in_use(tell):  # also between unpacking a bundle and building of it
-        found, cell = cells.find(site, cells.Wish(**wish), packages, given["insecure_registry"], judge)
-        with site.round(found, publisher=publisher) as builds:
+    with ExitStack() as using:
+        with leaving_word(message, failures.of_machine):
+            site = open_site(given)
+            site.check_key()
+            publisher = open_publisher(site, given)
+            judge = open_judge(given["public_key"]) if packages else None
+            using.enter_context(site.packages.in_use(tell))  # also between unpacking a bundle and building of it
+        with leaving_word(message, failures.of_cell):
+            found, cell = cells.find(site, cells.Wish(**wish), packages, given["insecure_registry"], judge)
+        with leaving_word(message, failures.of_machine), site.round(found, publisher=publisher) as builds:
             (result,) = builds.run([cell])
     if message is not None:
         message.write_bytes(termination_message(result))

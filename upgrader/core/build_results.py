@@ -1,11 +1,12 @@
 """What a build says when it ends: to people, to machines, and as the termination message of a build pod."""
 
 from enum import StrEnum
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.driver_builds import Failure, Identity, Verdict
+from upgrader.core.driver_builds import Failure, FailureClass, Identity, Verdict
 
 MESSAGE_BYTES = 4096
 """A kubelet reads no more of a termination message."""
@@ -39,34 +40,58 @@ class BuildResult(Struct, frozen=True, kw_only=True):
     alternatives: tuple[str, ...] = ()
 
 
+class Refusal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why a build did not begin. It names no image: the bundle of packages that would say which was not taken."""
+
+    failure: Failure
+
+    @property
+    def final(self) -> bool:
+        """Whether the same bundle would be refused again; a signature, or the right key, may come after it."""
+        return self.failure.final and self.failure.kind is not FailureClass.SIGNATURE
+
+
 def settled(result: BuildResult) -> bool:
     """Whether building again tomorrow is of no use; never so for an image that was built and could not be published."""
     return result.failure is None or (result.failure.final and not result.digest)
 
 
-def termination_message(result: BuildResult) -> bytes:
+def termination_message(result: BuildResult | Refusal) -> bytes:
     """The result as JSON that a kubelet hands on whole: reasons are cut first, then checks that passed are left out."""
     whole = msgspec.json.encode(result)
     if len(whole) <= MESSAGE_BYTES:
         return whole
+    if isinstance(result, Refusal):
+        return msgspec.json.encode(Refusal(failure=_brief(result.failure)))
     checks = tuple(
         msgspec.structs.replace(one, reason=_cut(one.reason), symbols=one.symbols[:3]) for one in result.checks
     )
     failure = result.failure
     if failure is not None:
-        failure = msgspec.structs.replace(failure, first_error=_cut(failure.first_error), symbol=_cut(failure.symbol))
+        failure = _brief(failure)
     brief = msgspec.structs.replace(result, checks=checks, failure=failure)
     if len(msgspec.json.encode(brief)) > MESSAGE_BYTES:
         brief = msgspec.structs.replace(brief, checks=tuple(one for one in checks if not one.passed)[:3])
     return msgspec.json.encode(brief)
 
 
-def read_message(text: str) -> BuildResult | None:
-    """The result in a termination message; None where there is none in it."""
+def read_message(text: str) -> BuildResult | Refusal | None:
+    """What `termination_message` has made; None where there is nothing of that in it."""
+    return _read(text, BuildResult) or _read(text, Refusal)
+
+
+_Said = TypeVar("_Said", BuildResult, Refusal)
+
+
+def _read(text: str, kind: type[_Said]) -> _Said | None:
     try:
-        return msgspec.json.decode(text, type=BuildResult)
+        return msgspec.json.decode(text, type=kind)
     except msgspec.MsgspecError:
         return None
+
+
+def _brief(failure: Failure) -> Failure:
+    return msgspec.structs.replace(failure, first_error=_cut(failure.first_error), symbol=_cut(failure.symbol))
 
 
 def _cut(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.build_results import BuildResult, CellState
+from upgrader.core.build_results import BuildResult, CellState, Refusal
 from upgrader.core.driver_builds import CheckName, Failure, FailureClass, Identity, Verdict
 from upgrader.core.phases import DriverImagePhase, row
 
@@ -47,7 +47,7 @@ class JobSeen(Struct, frozen=True, kw_only=True):
     """The build Job as it is now; `trouble` is what keeps it from running, or how it ended without a result."""
 
     state: JobState = JobState.ABSENT
-    result: BuildResult | None = None
+    result: BuildResult | Refusal | None = None
     trouble: str = ""
 
 
@@ -58,7 +58,7 @@ class ImageView(Struct, frozen=True, kw_only=True):
     named it, so that it is never built; `since` is when they did. `inputs` are the digests of what a build would be
     made with now, `made_with` those of the last one, or the digest that was refused. `slots` is how many more builds
     may start. `verdicts` is None where no key is set to verify with; `silent` says why it could not be verified now.
-    `other_builder` means that the last build was by another builder than the one that is set.
+    `other_means` means that the last build was by another builder, or for another key of modules, than are set.
     `unverified` means that there is a key, and the image in service was never verified with any. `pause` is how long
     the last one was, in seconds.
     """
@@ -84,7 +84,7 @@ class ImageView(Struct, frozen=True, kw_only=True):
     silent: str = ""
     inputs: str = ""
     made_with: str = ""
-    other_builder: bool = False
+    other_means: bool = False
 
 
 class ImageAct(StrEnum):
@@ -162,8 +162,8 @@ def waits(view: ImageView) -> bool:
 
 
 def renewed(view: ImageView) -> bool:
-    """Whether a build that failed for good counts no more: a person brings the image, or there is another builder."""
-    return view.brought or view.other_builder
+    """Whether a build that failed for good counts no more: a person brings the image, or it was made otherwise."""
+    return view.brought or view.other_means
 
 
 def _unbuildable(view: ImageView) -> ImageDecision:
@@ -226,7 +226,7 @@ def _may_build(view: ImageView) -> ImageDecision:
 def _build(view: ImageView) -> ImageDecision:
     job, stays = view.job, _stays(view)
     if job.state is JobState.ENDED and job.result is not None:
-        return _ended(view, job.result)
+        return _refused(view, job.result) if isinstance(job.result, Refusal) else _ended(view, job.result)
     if job.state is JobState.ENDED:
         return _later(view, f"the build Job ended without a result: {job.trouble or 'it said nothing'}")
     if view.deadline is not None and view.now >= view.deadline:
@@ -246,15 +246,26 @@ def _ended(view: ImageView, result: BuildResult) -> ImageDecision:
     said = f"{failure.kind}: {failure.first_error}"
     if not failure.final:
         return _later(view, said)
+    return msgspec.structs.replace(_failed(view, said, failure), build_key=result.build_key, checks=result.checks)
+
+
+def _failed(view: ImageView, said: str, failure: Failure) -> ImageDecision:
+    """For good: it is looked for again, and built only of something else."""
     return ImageDecision(
         phase=_D.UNBUILDABLE,
         message=said,
-        build_key=result.build_key,
-        checks=result.checks,
         failure=failure,
         retry_at=view.now + timedelta(seconds=LOOK_SECONDS),
         attempts=view.attempts,
     )
+
+
+def _refused(view: ImageView, refusal: Refusal) -> ImageDecision:
+    failure = refusal.failure
+    said = f"no build was begun: {failure.kind}: {failure.first_error}"
+    if not refusal.final:
+        return _later(view, said)
+    return _failed(view, said, failure)
 
 
 def _verify(view: ImageView) -> ImageDecision:

@@ -78,6 +78,9 @@ def kubelet(*, fast: bool) -> bytes:
         "resolvConf": "",  # no DNS: look-ups in pods fail at once instead of timing out
         "volumePluginDir": f"{HOME}/volume-plugins",  # the usual one is outside the node's own disk
         "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "50Mi"},
+        # The disk is the machine's, and others fill it: a kubelet that made room on it threw the sandboxes' image away
+        # (containerd 1.6 does not say that it is needed), and no pod started on that node any more.
+        "imageGCHighThresholdPercent": 100,
     }
     if fast:
         settings |= {

@@ -15,6 +15,7 @@ from upgrader.core.image_walk import Answer, ImageView, JobSeen, JobState, renew
 from upgrader.core.phases import DriverImagePhase
 from upgrader.reconcile.context import Context
 from upgrader.stack.build_jobs import BUILD, build_job_name
+from upgrader.stack.settings import BuildSettings
 
 _P = DriverImagePhase
 _SHOWN = 300
@@ -55,7 +56,7 @@ async def read_view(context: Context, image: DriverImage) -> ImageView:
         builder=bool(settings.builder_image),
         packages_name=packages_name(settings.repository, identity),
         made_with=status.made_with or "",
-        other_builder=_other_builder(status.made_with or "", settings.builder_image),
+        other_means=_other_means(status.made_with or "", settings),
     )
     match status.phase:
         case _P.RETRYING if waits(view):
@@ -79,9 +80,12 @@ def _pause(image: DriverImage) -> float:
     return (timing.parse(status.retry_at) - timing.parse(status.checked_at)).total_seconds()
 
 
-def _other_builder(made_with: str, builder: str) -> bool:
-    """Whether a build was by another builder; where none is set, nothing can be built anew."""
-    return bool(made_with and builder) and made_with.partition(" ")[0] != builder
+def _other_means(made_with: str, settings: BuildSettings) -> bool:
+    """Whether a build was with other settings than there are now; without a builder nothing can be built anew."""
+    if not made_with or not settings.builder_image:
+        return False
+    builder, _, rest = made_with.partition(" ")
+    return (builder, rest.partition(" ")[2]) != (settings.builder_image, settings.module_signing)
 
 
 def _verified(image: DriverImage) -> bool:
@@ -94,8 +98,9 @@ async def _with_registry(context: Context, view: ImageView) -> ImageView:
     if view.brought or not view.builder:
         return view
     packages = await _digest(context, view.packages_name)
-    inputs = f"{context.builds.builder_image} {packages.digest}" if packages.digest else ""
-    return msgspec.structs.replace(view, packages=packages, inputs=inputs)
+    settings = context.builds
+    made_of = (settings.builder_image, packages.digest, *([settings.module_signing] if settings.module_signing else []))
+    return msgspec.structs.replace(view, packages=packages, inputs=" ".join(made_of) if packages.digest else "")
 
 
 async def free_slots(context: Context) -> int:

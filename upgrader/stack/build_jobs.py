@@ -22,7 +22,7 @@ MARGIN_SECONDS = 120
 KEEP_SECONDS = 86400
 """A Job that has ended stays for its logs; its result is in the status by then."""
 
-_AUTH, _KEY, _WORK = "/auth", "/signing", "/var/lib/upgrader"
+_AUTH, _KEY, _MODULE_KEY, _WORK = "/auth", "/signing", "/module-signing", "/var/lib/upgrader"
 
 
 def build_job_name(image: DriverImage) -> str:
@@ -70,6 +70,11 @@ def _pod(identity: Identity, settings: BuildSettings) -> Manifest:
     if settings.signing:
         volumes.append({"name": "signing", "secret": {"secretName": settings.signing, "defaultMode": 0o400}})
         mounts.append(mount("signing", _KEY, readOnly=True))
+    if settings.module_signing:
+        # optional: where there is no such Secret the build says so at once; a kubelet would wait for it without a word
+        secret = {"secretName": settings.module_signing, "defaultMode": 0o400, "optional": True}
+        volumes.append({"name": "module-signing", "secret": secret})
+        mounts.append(mount("module-signing", _MODULE_KEY, readOnly=True))
     limits = {"cpu": settings.cpu, "memory": settings.memory}
     container = {
         "name": BUILD,
@@ -119,6 +124,8 @@ def _words(identity: Identity, settings: BuildSettings) -> list[str]:
         words += ["--insecure-registry", one]
     if settings.signing:
         words += ["--key", f"{_KEY}/cosign.key", "--public-key", f"{_KEY}/cosign.pub"]
+    if settings.module_signing:
+        words += ["--module-key", f"{_MODULE_KEY}/tls.key", "--module-certificate", f"{_MODULE_KEY}/tls.crt"]
     # the kubelet would put values of the pod's environment, a password among them, in the place of $(NAME)
     return [one.replace("$", "$$") for one in words]
 
@@ -129,10 +136,13 @@ def _environment(settings: BuildSettings) -> list[Manifest]:
         found["REGISTRY_AUTH_FILE"] = f"{_AUTH}/.dockerconfigjson"
     entries: list[Manifest] = [{"name": name, "value": value} for name, value in found.items()]
     if settings.signing:
+        entries.append(_of_secret("COSIGN_PASSWORD", settings.signing, "cosign.password"))
+    if settings.module_signing:
         entries.append(
-            {
-                "name": "COSIGN_PASSWORD",
-                "valueFrom": {"secretKeyRef": {"name": settings.signing, "key": "cosign.password"}},
-            }
+            _of_secret("UPGRADER_MODULE_KEY_PASSPHRASE", settings.module_signing, "passphrase", optional=True)
         )
     return entries
+
+
+def _of_secret(variable: str, secret: str, key: str, **more: bool) -> Manifest:
+    return {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key, **more}}}

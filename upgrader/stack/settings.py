@@ -21,7 +21,8 @@ class BuildSettings(Struct, frozen=True, kw_only=True):
 
     `repository` is `registry/path`, where images are looked for, packages are read and images are pushed. The secrets
     are in `namespace`: `push_auth` of type kubernetes.io/dockerconfigjson, `signing` with the keys cosign.key,
-    cosign.pub and cosign.password. `at_once` bounds the builds of a cluster.
+    cosign.pub and cosign.password, `module_signing` of type kubernetes.io/tls, with the key and the certificate that
+    modules are signed with, and maybe `passphrase`. `at_once` bounds the builds of a cluster.
     """
 
     repository: str = ""
@@ -29,6 +30,7 @@ class BuildSettings(Struct, frozen=True, kw_only=True):
     namespace: str = "gpu-upgrader-system"
     service_account: str = "gpu-upgrader-node"
     signing: str = ""
+    module_signing: str = ""
     push_auth: str = ""
     insecure_registries: tuple[str, ...] = ()
     node_selector: tuple[tuple[str, str], ...] = ()

@@ -105,6 +105,7 @@ def _builds(settings: Settings) -> BuildSettings:
         builder_image=settings.builder_image,
         namespace=settings.namespace,
         signing=settings.signing,
+        module_signing=settings.module_signing,
         push_auth=settings.push_auth,
         insecure_registries=settings.insecure_registries,
         node_selector=settings.build_nodes,

@@ -36,6 +36,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     build_memory: str = "4Gi"
     build_nodes: tuple[tuple[str, str], ...] = ()  # node selector of build pods
     signing: str = ""  # secret with cosign.key, cosign.pub and cosign.password, for build pods
+    module_signing: str = ""  # secret with tls.key, tls.crt and maybe passphrase, for modules built by build pods
     push_auth: str = ""  # secret with .dockerconfigjson, for build pods
     image_key: str = ""  # file with the public key that driver images must be signed with
     cosign: str = "cosign"  # the program that verifies them, by path or on PATH
@@ -173,6 +174,7 @@ VARIABLES: Mapping[str, Callable[[str], dict[str, Any]]] = {
     f"{PREFIX}BUILD_MEMORY": _one("build_memory", _quantity),
     f"{PREFIX}BUILD_NODES": _one("build_nodes", _labels),
     f"{PREFIX}SIGNING_SECRET": _one("signing", _secret),
+    f"{PREFIX}MODULE_SIGNING_SECRET": _one("module_signing", _secret),
     f"{PREFIX}REGISTRY_SECRET": _one("push_auth", _secret),
     f"{PREFIX}IMAGE_KEY": _one("image_key", str),
     f"{PREFIX}COSIGN": _one("cosign", str),

@@ -7,6 +7,7 @@ from upgrader.core.build_results import (
     MESSAGE_BYTES,
     BuildResult,
     CellState,
+    Refusal,
     read_message,
     settled,
     termination_message,
@@ -42,6 +43,23 @@ def test_it_is_never_longer_than_a_kubelet_reads_and_says_what_failed(error, sym
     assert (read.identity, read.state, read.build_key) == (IDENTITY, CellState.RED, "a" * 64)
     assert read.failure is not None
     assert read.failure.kind is FailureClass.CRC
+
+
+@given(st.sampled_from(FailureClass), TEXTS, TEXTS)
+def test_why_no_build_was_begun_fits_as_well(kind, error, symbol):
+    refusal = Refusal(failure=Failure(kind=kind, first_error=error, symbol=symbol))
+    said = termination_message(refusal)
+    assert len(said) <= MESSAGE_BYTES
+    read = read_message(said.decode())
+    assert isinstance(read, Refusal)
+    assert read.failure.kind is kind
+    assert len(error) > 160 or read.failure.first_error == error
+
+
+def test_a_refusal_that_may_pass_is_no_end():
+    """A signature, or the right key, may come under the same digest."""
+    ends = {kind for kind in FailureClass if Refusal(failure=Failure(kind=kind, first_error="x")).final}
+    assert ends == set(FailureClass) - {FailureClass.TRANSIENT, FailureClass.PUSH, FailureClass.SIGNATURE}
 
 
 def test_other_words_are_no_result():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upgrader.core.build_results import BuildResult, CellState
+from upgrader.core.build_results import BuildResult, CellState, Refusal
 from upgrader.core.driver_builds import CheckName, Failure, FailureClass, Identity, Verdict
 from upgrader.core.image_walk import (
     FIRST_RETRY_SECONDS,
@@ -52,6 +52,10 @@ def red(kind: FailureClass) -> BuildResult:
     return BuildResult(
         identity=IDENTITY, state=CellState.RED, failure=Failure(kind=kind, first_error="too few arguments", symbol="x")
     )
+
+
+def refusal(kind: FailureClass) -> Refusal:
+    return Refusal(failure=Failure(kind=kind, first_error="the bundle is of another"))
 
 
 def after(seconds: int) -> datetime:
@@ -156,6 +160,28 @@ BUILDING = but(phase=D.BUILDING, attempts=2, deadline=after(100))
                 retry_at=after(2 * FIRST_RETRY_SECONDS),
                 attempts=2,
             ),
+        ),
+        (
+            but(BUILDING, job=JobSeen(state=JobState.ENDED, result=refusal(FailureClass.UNSUPPORTED))),
+            ImageDecision(
+                phase=D.UNBUILDABLE,
+                message="no build was begun: unsupported: the bundle is of another",
+                failure=Failure(kind=FailureClass.UNSUPPORTED, first_error="the bundle is of another"),
+                retry_at=after(LOOK_SECONDS),
+                attempts=2,
+            ),
+        ),
+        *(
+            (
+                but(BUILDING, job=JobSeen(state=JobState.ENDED, result=refusal(kind))),
+                ImageDecision(
+                    phase=D.RETRYING,
+                    message=f"no build was begun: {kind}: the bundle is of another; built again in 60 s",
+                    retry_at=after(60),
+                    attempts=2,
+                ),
+            )
+            for kind in (FailureClass.SIGNATURE, FailureClass.TRANSIENT)
         ),
         (
             but(BUILDING, job=JobSeen(state=JobState.ENDED, trouble="OOMKilled")),
@@ -274,16 +300,16 @@ FAILED = but(phase=D.UNBUILDABLE, attempts=3, made_with="builder packages", retr
 @pytest.mark.parametrize(
     ("changes", "phase"),
     [
-        ({"other_builder": True}, D.BUILDING),
-        ({"other_builder": True, "slots": 0}, D.PENDING),
-        ({"other_builder": True, "packages": Answer()}, D.PENDING),
-        ({"other_builder": True, "image": Answer(silent="away")}, D.RETRYING),
+        ({"other_means": True}, D.BUILDING),
+        ({"other_means": True, "slots": 0}, D.PENDING),
+        ({"other_means": True, "packages": Answer()}, D.PENDING),
+        ({"other_means": True, "image": Answer(silent="away")}, D.RETRYING),
         ({"brought": True}, D.RETRYING),
         ({"brought": True, "image": Answer(digest=PINNED)}, D.VERIFYING),
         ({"brought": True, "since": NOW - timedelta(seconds=601)}, D.UNUSABLE),
     ],
 )
-def test_a_failed_build_counts_no_more_for_another_builder_or_where_a_person_brings_it(
+def test_a_failed_build_counts_no_more_for_another_means_or_where_a_person_brings_it(
     changes: dict[str, object], phase: D
 ) -> None:
     assert decide(but(FAILED, **changes)).phase is phase
@@ -343,7 +369,9 @@ ANSWERS = st.sampled_from([Answer(), Answer(digest=PINNED), Answer(silent="away"
 JOBS = st.builds(
     JobSeen,
     state=st.sampled_from(JobState),
-    result=st.sampled_from([None, GREEN, red(FailureClass.CRC), red(FailureClass.TRANSIENT)]),
+    result=st.sampled_from(
+        [None, GREEN, red(FailureClass.CRC), red(FailureClass.TRANSIENT), *map(refusal, FailureClass)]
+    ),
 )
 VIEWS = st.builds(
     ImageView,
@@ -365,7 +393,7 @@ VIEWS = st.builds(
     job=JOBS,
     verdicts=st.none() | st.sampled_from([(), (BAD,)]),
     silent=st.sampled_from(["", "away"]),
-    other_builder=st.booleans(),
+    other_means=st.booleans(),
     inputs=st.sampled_from(["", "one", "two"]),
     made_with=st.sampled_from(["", "one", PINNED]),
 )

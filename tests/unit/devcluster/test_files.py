@@ -49,6 +49,7 @@ def test_a_fast_clusters_kubelet_reports_every_second(fast):
 
     assert read.get("nodeStatusUpdateFrequency") == ("1s" if fast else None)
     assert read["failCgroupV1"] is False
+    assert read["imageGCHighThresholdPercent"] == 100
 
 
 def test_the_sandbox_image_is_what_its_manifest_says(tmp_path):

@@ -9,7 +9,7 @@ from tests.support.world import FakeCrashPoints, FakeTrust, Killed
 from upgrader.api.resources import DRIVER_IMAGES
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.core import timing
-from upgrader.core.build_results import BuildResult, CellState
+from upgrader.core.build_results import BuildResult, CellState, Refusal
 from upgrader.core.driver_builds import CheckName, Failure, FailureClass, Identity, Verdict
 from upgrader.core.errors import ClusterError, ConfigurationError
 from upgrader.core.image_names import image_name, packages_name
@@ -162,6 +162,55 @@ async def test_what_does_not_compile_stays_so_until_its_packages_change(rig: Rig
     rig.registry.push(packages_name(REPOSITORY, IDENTITY), "ff")
     rig.cluster.clock.advance(2 * LOOK_SECONDS)
     assert await look(rig) == (D.BUILDING, "build 2 begins")
+
+
+async def test_a_bundle_that_is_refused_for_good_is_told_and_waits_for_another(rig: Rig) -> None:
+    wanted(rig)
+    await look(rig)
+    await look(rig)
+    failure = Failure(kind=FailureClass.UNSUPPORTED, first_error="the bundle is of driver 2, not 1")
+    build_ends(rig, Refusal(failure=failure), code=1)
+    said = "no build was begun: unsupported: the bundle is of driver 2, not 1"
+    assert await look(rig) == (D.UNBUILDABLE, said)
+    found = image(rig).status.failure
+    assert found is not None
+    assert (found.sort, found.first_error) == (failure.kind, failure.first_error)
+    rig.cluster.clock.advance(86400)
+    assert await look(rig) == (D.UNBUILDABLE, said)
+    rig.registry.push(packages_name(REPOSITORY, IDENTITY), "ff")
+    rig.cluster.clock.advance(2 * LOOK_SECONDS)
+    assert await look(rig) == (D.BUILDING, "build 2 begins")
+
+
+async def test_a_bundle_that_is_signed_late_is_built_from(rig: Rig) -> None:
+    """Its digest stays the same: only time says that the signature may be there by now."""
+    wanted(rig)
+    await look(rig)
+    await look(rig)
+    failure = Failure(kind=FailureClass.SIGNATURE, first_error="not signed by the key")
+    build_ends(rig, Refusal(failure=failure), code=7)
+    said = f"no build was begun: signature: not signed by the key; built again in {FIRST_RETRY_SECONDS} s"
+    assert await look(rig) == (D.RETRYING, said)
+    rig.cluster.clock.advance(FIRST_RETRY_SECONDS)
+    assert await look(rig) == (D.BUILDING, "build 2 begins")
+
+
+async def test_a_cell_that_was_packed_for_another_signer_is_built_once_its_secret_is_named(rig: Rig) -> None:
+    wanted(rig)
+    await look(rig)
+    await look(rig)
+    failure = Failure(kind=FailureClass.UNSUPPORTED, first_error="for modules signed by another")
+    build_ends(rig, BuildResult(identity=IDENTITY, state=CellState.RED, failure=failure), code=1)
+    assert await look(rig) == (D.UNBUILDABLE, "unsupported: for modules signed by another")
+    assert (await look(rig))[0] is D.UNBUILDABLE
+    rig.builds = msgspec.structs.replace(rig.builds, module_signing="modules")
+    rig.restart()
+    assert await look(rig) == (D.BUILDING, "build 2 begins")
+    await look(rig)
+    (volume,) = [
+        one for one in build_jobs(rig)[-1]["spec"]["template"]["spec"]["volumes"] if one["name"] == "module-signing"
+    ]
+    assert volume["secret"]["secretName"] == "modules"
 
 
 async def test_a_builder_that_died_is_tried_again_later_and_longer(rig: Rig) -> None:

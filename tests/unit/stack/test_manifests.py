@@ -72,6 +72,7 @@ BUILDS = BuildSettings(
 SIGNED_BUILDS = msgspec.structs.replace(
     BUILDS,
     signing="signing",
+    module_signing="module-signing",
     push_auth="push",
     insecure_registries=("registry.example",),
     node_selector=(("role", "build"),),

@@ -59,7 +59,11 @@ class DriverImageStatus(Resource, frozen=True, kw_only=True):
     retry_at: Annotated[Timestamp | None, described("When it is tried again.")] = None
     attempts: Annotated[int, described("Builds so far.")] = 0
     made_with: Annotated[
-        str | None, described("Digests of builder and packages of the last build, or the digest that was refused.")
+        str | None,
+        described(
+            "Digests of builder and packages of the last build and the Secret that signed its modules, "
+            "or the digest that was refused."
+        ),
     ] = None
     checks: Annotated[list[ImageCheck], described("Verdict of each check.")] = []
     failure: Annotated[ImageFailure | None, described("Why there is no image.")] = None

@@ -16,6 +16,10 @@ from upgrader.images.trust import evidence, statements
 from upgrader.process.places import Progress
 
 
+class NoBundleError(ConfigurationError):
+    """The registry itself says that it has no such bundle: one that is pushed is built from."""
+
+
 class Signer(Struct, frozen=True, kw_only=True):
     """Who packs."""
 
@@ -65,12 +69,13 @@ async def pull_bundle(
     Raises:
         UnverifiedError: the key has not signed this digest.
         RegistryError, ProcessError: registry or cosign do not answer, so nothing is known.
-        ConfigurationError: it is not there, or not one image.
+        NoBundleError: it is not there.
+        ConfigurationError: it is not one image.
     """
     async with RegistryClient(insecure=insecure, logins=logins(auth_file())) as registry:
         pinned = await registry.digest(image)
         if pinned is None:
-            raise ConfigurationError(f"{image} is not in its registry", resolution="Run `upgrader images pack`.")
+            raise NoBundleError(f"{image} is not in its registry", resolution="Run `upgrader images pack`.")
         if judge is None:
             progress(f"{image}: not verified; --public-key says whose packages are built from")
         elif wrong := await _refusal(registry, pinned, judge):
@@ -81,7 +86,7 @@ async def pull_bundle(
             )
         layout = await registry.pull(pinned, folder)
         if layout is None:
-            raise ConfigurationError(f"{pinned} is not in its registry", resolution="Run `upgrader images pack`.")
+            raise NoBundleError(f"{pinned} is not in its registry", resolution="Run `upgrader images pack`.")
         return layout
 
 

@@ -10,11 +10,10 @@ import msgspec
 from upgrader.core.build_results import BuildResult, CellState
 from upgrader.core.driver_builds import Failure, FailureClass
 from upgrader.core.driver_matrix import Cell, alternatives
-from upgrader.core.errors import ConfigurationError, UpgraderError
-from upgrader.images.debian.errors import ArchiveError
+from upgrader.core.errors import UpgraderError
 from upgrader.images.drivers.definition import Definition
+from upgrader.images.drivers.failures import of_cell
 from upgrader.images.drivers.recipes import RecipeFolder
-from upgrader.images.drivers.sandbox import SandboxError
 from upgrader.images.drivers.shelf import Record, Shelf
 from upgrader.process.places import Progress
 
@@ -147,14 +146,7 @@ class Round:
 
 def red(cell: Cell, error: UpgraderError | OSError, progress: Progress) -> BuildResult:
     """A cell that ended with an error, which is told whole."""
-    if isinstance(error, ArchiveError):
-        failure = error.failure()
-    else:
-        # A recipe or source that cannot be used as it is makes no such driver, until one of them changes. All else
-        # (a full disk, a program that ended, a sandbox that is no more) says nothing about the cell.
-        unusable = isinstance(error, ConfigurationError) and not isinstance(error, SandboxError)
-        kind = FailureClass.UNSUPPORTED if unusable else FailureClass.TRANSIENT
-        failure = Failure(kind=kind, first_error=str(error).partition("\n")[0])
+    failure = of_cell(error)
     progress(f"{cell.identity}: {failure.kind}: {error}")
     return BuildResult(identity=cell.identity, state=CellState.RED, failure=failure)
 

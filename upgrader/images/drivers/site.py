@@ -89,6 +89,15 @@ class Site:
         pair = self._settings.module_key
         return open_key(*pair) if pair else None
 
+    def check_key(self) -> None:
+        """Whether modules can be signed, where they are to be; asked before anything is fetched for them.
+
+        Raises:
+            ConfigurationError: the key or its certificate cannot be used.
+        """
+        if self.signed_by:
+            self._progress(f"modules are signed by the key of the certificate {self.signed_by}")
+
     @cached_property
     def signed_by(self) -> str:
         """Fingerprint of the certificate that modules are, or will be, signed with; empty where there is none."""

@@ -1,0 +1,69 @@
+"""What a pod on a box of the embedded cluster reaches, seen from its own network namespace."""
+
+import ipaddress
+import json
+
+from upgrader.devcluster import Cluster
+from upgrader.devcluster.box_node import BoxNode
+from upgrader.process import run
+
+NOBODY = "192.0.2.1"
+"""Of TEST-NET-1 (RFC 5737), as an address that only the way out leads to."""
+
+_CONNECT = """
+import errno, json, socket, sys
+found = {}
+for name in sys.argv[1:]:
+    host, _, port = name.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+        found[name] = "answers"
+    except OSError as error:
+        found[name] = errno.errorcode.get(error.errno, repr(error))
+print(json.dumps(found))
+"""
+
+
+def processes(node: BoxNode, uid: str) -> list[int]:
+    """Pids, as the box has them, of a pod's processes; the sandbox's own is among them."""
+    found = node.enter("sh", "-c", 'grep -ls "pod$0" /proc/[0-9]*/cgroup || true', uid).text
+    return sorted(int(line.split("/")[2]) for line in found.split())
+
+
+def connects(node: BoxNode, uid: str, *addresses: str) -> dict[str, str]:
+    """Of each `host:port`: `answers`, or the name of the error that a connection from the pod ends with."""
+    into = ("nsenter", f"--target={processes(node, uid)[0]}", "--net")
+    found: dict[str, str] = json.loads(node.enter(*into, "python3", "-I", "-c", _CONNECT, *addresses).text)
+    return found
+
+
+def environment(node: BoxNode, uid: str, word: str) -> set[str]:
+    """Names of the variables of the pod's first process with this word on its command line."""
+    for pid in processes(node, uid):
+        words, variables = (
+            node.enter("cat", f"/proc/{pid}/{file}", check=False).stdout.decode().split("\0")
+            for file in ("cmdline", "environ")
+        )
+        if word in words:
+            return {one.partition("=")[0] for one in variables if one}
+    raise AssertionError(f"no process of {uid} has the word {word}")
+
+
+def strange_routes(cluster: Cluster, node: BoxNode) -> list[str]:
+    """Where the box, which pods go out by, has a route to that does not lie in the cluster's own addresses."""
+    own = ipaddress.ip_network(f"10.{cluster.addresses.octet}.0.0/16")
+    fourth, sixth = (_destinations(node.enter("ip", family, "-json", "route").text) for family in ("-4", "-6"))
+    strange = [one for one in fourth if one == "default" or not ipaddress.ip_network(one).subnet_of(own)]
+    return strange + [one for one in sixth if one == "default" or not ipaddress.ip_network(one).is_link_local]
+
+
+def addresses_elsewhere(cluster: Cluster) -> list[str]:
+    """Addresses of this machine that are not in the cluster; loopback is not among them. Something is behind each."""
+    own = ipaddress.ip_network(f"10.{cluster.addresses.octet}.0.0/16")
+    listed = json.loads(run(["ip", "-4", "-json", "address", "show", "scope", "global"], timeout=10).text)
+    found = {one["local"] for link in listed for one in link.get("addr_info", ())}
+    return sorted(one for one in found if ipaddress.ip_address(one) not in own)
+
+
+def _destinations(listed: str) -> list[str]:
+    return [one["dst"] for one in json.loads(listed or "[]")]
