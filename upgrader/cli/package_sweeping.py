@@ -35,9 +35,9 @@ def sweep_packages(
     from upgrader.images.drivers import package_sweeping  # noqa: PLC0415
     from upgrader.images.drivers.sweeping import read_marks, write_marks  # noqa: PLC0415
 
-    site.catalog()  # asked for here where there is none: that is a use of the packages of its own
+    asked = site.catalog()  # out here, as asking an archive is a use of the packages
     with nullcontext() if dry_run else site.packages.alone():
-        catalog = site.catalog()
+        catalog = site.last_catalog() or asked
         known, names = package_sweeping.known(catalog, site.shelf)
         packages, marks = package_sweeping.stored(site.packages, names), read_marks(marks_file)
         uses, now = needs(session, site.cells(catalog), contexts)

@@ -118,12 +118,16 @@ class Site:
 
     def catalog(self) -> Catalog:
         """What the archives had when they were last asked; they are asked where nothing is known."""
-        return load(self._state) or self.look()[0]
+        return self.last_catalog() or self.look()[0]
+
+    def last_catalog(self) -> Catalog | None:
+        """As `catalog`, and nobody is asked; None where nobody ever was."""
+        return load(self._state)
 
     def kernels(self) -> KernelTrees:
         """Kernels of which the packages are here; nobody is asked for others."""
         packages = PackageStore(self._cache / "packages")
-        return KernelTrees(load(self._state), Trees(self._state / "trees", packages, self._progress))
+        return KernelTrees(self.last_catalog(), Trees(self._state / "trees", packages, self._progress))
 
     def cells(self, catalog: Catalog) -> Cells:
         """The cells over a catalog."""
