@@ -21,7 +21,6 @@ from upgrader.core.image_walk import (
     JobSeen,
     JobState,
     decide,
-    verification,
     waits,
 )
 from upgrader.core.phases import DriverImagePhase, row
@@ -313,39 +312,6 @@ def test_a_failed_build_counts_no_more_for_another_means_or_where_a_person_bring
     changes: dict[str, object], phase: D
 ) -> None:
     assert decide(but(FAILED, **changes)).phase is phase
-
-
-NO_SIGNATURE: dict[CheckName, bool | None] = {
-    CheckName.IMAGE_SIGNATURE: False,
-    CheckName.SBOM: None,
-    CheckName.CONTENTS: True,
-}
-
-
-@pytest.mark.parametrize(
-    ("phase", "checks", "status", "reason"),
-    [
-        (D.READY, {CheckName.IMAGE_SIGNATURE: True}, "True", "Signed"),
-        (D.READY, {}, "False", "NoKey"),
-        (D.READY, {CheckName.CRC: True}, "False", "NoKey"),
-        (D.UNUSABLE, NO_SIGNATURE, "False", "Refused"),
-        (D.UNUSABLE, {}, "Unknown", "ImageUnusable"),
-        (D.PENDING, {}, "Unknown", "ImagePending"),
-        (D.VERIFYING, {CheckName.CRC: True}, "Unknown", "ImageVerifying"),
-        (D.UNBUILDABLE, {CheckName.CRC: False}, "Unknown", "ImageUnbuildable"),
-    ],
-)
-def test_whether_somebody_vouches_for_the_image(
-    phase: D, checks: dict[CheckName, bool | None], status: str, reason: str
-) -> None:
-    found = verification(phase, checks)
-    assert (found.status, found.reason) == (status, reason)
-    assert found.message
-
-
-def test_the_checks_that_did_not_pass_are_named() -> None:
-    said = "these checks of the image did not pass: image-signature, sbom"
-    assert verification(D.UNUSABLE, NO_SIGNATURE).message == said
 
 
 def test_an_image_in_service_is_verified_when_a_key_is_set() -> None:
