@@ -1,6 +1,7 @@
 """uninstall: whatever is under way, nothing stays stopped or marked."""
 
 import asyncio
+import json
 
 import pytest
 import yaml
@@ -221,3 +222,28 @@ def test_it_asks(rig):
     before = left(rig)
     ended = upgrader(rig, "uninstall", answer="n\n")
     assert (ended.exit_code, left(rig)) == (1, before)
+
+
+FEATURE = "feature.node.kubernetes.io/kernel-version.full"
+
+
+@pytest.mark.parametrize(("value", "stays"), [("6.1.0", False), ("changed", True)])
+def test_feature_labels_of_a_stack_that_went_while_no_controller_ran_are_removed(rig, value, stays):
+    record = json.dumps({"stack": "gone", "bootId": "boot-1", "labels": {FEATURE: "6.1.0"}})
+    marked = {"labels": {FEATURE: value, "zone": "a"}, "annotations": {names.ANNOTATION_NODE_FEATURES: record}}
+    name = rig.nodes()[0]["metadata"]["name"]
+    rig.cluster.store.change(NODES, name, {"metadata": marked})
+    ended = upgrader(rig, "uninstall", "--auto-approve")
+    assert ended.exit_code == 0, ended.output
+    kept = rig.cluster.store.find(NODES, name)["metadata"]
+    assert names.ANNOTATION_NODE_FEATURES not in kept.get("annotations", {})
+    assert (FEATURE in kept["labels"], kept["labels"]["zone"]) == (stays, "a")
+
+
+def test_feature_labels_of_a_stack_go_with_it(rig):
+    rig.stack(rig.spec("1.0") | {"nodeFeatures": "Auto"})
+    at(rig, lambda: all(FEATURE in node["metadata"]["labels"] for node in rig.nodes()))
+    ended = upgrader(rig, "uninstall", "--auto-approve")
+    assert ended.exit_code == 0, ended.output
+    assert [name for node in rig.nodes() for name in node["metadata"]["labels"] if name == FEATURE] == []
+    assert marks(rig) == []

@@ -96,7 +96,7 @@ SPOILED = {
     "no boot id": (lambda m: m.drop("proc/sys/kernel/random/boot_id"), "/proc/sys/kernel/random/boot_id"),
     "no os-release": (lambda m: m.drop("usr/lib/os-release"), "/etc/os-release"),
     "an os-release that is a folder": (
-        lambda m: (m.drop("usr/lib/os-release"), os.mkdir(m.host / "usr/lib/os-release")),
+        lambda m: (m.drop("usr/lib/os-release"), (m.host / "usr/lib/os-release").mkdir()),
         "/etc/os-release",
     ),
     "an uptime that is none": (lambda m: m.uptime.write_text("soon"), "uptime"),
