@@ -69,7 +69,7 @@ class Labeller:
             text = node.metadata.annotations.get(names.ANNOTATION_NODE_FEATURES)
             return done(node.metadata.labels, json.loads(text) if text else None)
 
-        await eventually(look, SECONDS)
+        await eventually(look, seconds=SECONDS)
 
     async def node(self):
         return await self.admin.get(NODES, self.bench.node.name)
@@ -165,4 +165,4 @@ async def test_when_it_is_no_longer_asked_for_nothing_of_it_stays(labeller):
     async def gone():
         return not await labeller.admin.list(DAEMONSETS, labeller.bench.settings.namespace, labels=selector)
 
-    await eventually(gone, SECONDS)
+    await eventually(gone, seconds=SECONDS)
