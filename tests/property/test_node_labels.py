@@ -9,9 +9,18 @@ from hypothesis import strategies as st
 from tests.support.facts import NEW, node, target
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.drift import DriftReason, node_drift
-from upgrader.core.node_features import PREFIX, FeatureRecord, FeatureReport, feature_labels, label_value
+from upgrader.core.node_features import (
+    ANNOTATION_NFD,
+    PREFIX,
+    FeatureRecord,
+    FeatureReport,
+    feature_labels,
+    kept_by_nfd,
+    label_value,
+)
 from upgrader.core.node_labels import LabelView, decide
 
+KERNEL = f"{PREFIX}kernel-version.full"
 LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 """What the API server takes as a label's value, beside its length (k8s.io/apimachinery, validation)."""
 
@@ -107,6 +116,91 @@ def test_when_we_leave_nothing_of_ours_stays(view):
         assert [k for k, v in view.record.labels.items() if gone.labels.get(k) == v and k not in kept] == []
 
 
+class Shared:
+    """A Node that NFD and a stack of ours both look at, each by whole passes; NFD's are one patch, as its master's."""
+
+    def __init__(self):
+        self.labels, self.marks, self.record = {}, {}, None
+        self.boot, self.kernel = 0, "6.1.0"
+        self.nfd, self.auto = False, True
+
+    def nfds_pass(self):
+        """Whether it wrote. Labels that it kept and does not make any more are taken away."""
+        if not self.nfd:
+            return False
+        made = {KERNEL: label_value(self.kernel), f"{PREFIX}cpu-x": "true"}
+        before = (dict(self.labels), dict(self.marks))
+        kept = [f"{PREFIX}{name}" for name in self.marks.get(ANNOTATION_NFD, "").split(",") if name]
+        self.labels = {k: v for k, v in self.labels.items() if k not in kept} | made
+        self.marks[ANNOTATION_NFD] = ",".join(sorted(name.removeprefix(PREFIX) for name in made))
+        return before != (self.labels, self.marks)
+
+    def our_pass(self):
+        """Whether we wrote."""
+        report = FeatureReport(boot_id=str(self.boot), uptime=1, kernel=self.kernel, os_id="debian", os_version="13")
+        view = LabelView(
+            stack="a",
+            boot_id=report.boot_id,
+            kernel=self.kernel,
+            labels=self.labels,
+            wanted=self.auto,
+            record=self.record,
+            nfd=kept_by_nfd(self.marks),
+            report=report,
+        )
+        decision = decide(view)
+        changed = after(view, decision)
+        self.labels, self.record = dict(changed.labels), changed.record
+        return decision.writes
+
+    def pruned(self):
+        """NFD is removed with its prune job."""
+        self.nfd = False
+        for name in self.marks.pop(ANNOTATION_NFD, "").split(","):
+            self.labels.pop(f"{PREFIX}{name}", None)
+
+    def happen(self, what):
+        match what:
+            case "NFD looks":
+                self.nfds_pass()
+            case "we look":
+                self.our_pass()
+            case "NFD is installed":
+                self.nfd = True
+            case "NFD is removed":
+                self.pruned()
+            case "it reboots":
+                self.boot, self.kernel = self.boot + 1, f"6.1.{self.boot}+deb13"
+            case "switched on":
+                self.auto = True
+            case "switched off":
+                self.auto = False
+            case "a person edits":
+                self.labels[KERNEL] = "mine"
+
+
+EVENTS = (
+    *("NFD looks", "we look", "NFD is installed", "NFD is removed"),
+    *("it reboots", "switched on", "switched off", "a person edits"),
+)
+
+
+@given(events=st.lists(st.sampled_from(EVENTS), max_size=20), ours_first=st.booleans())
+def test_whatever_happened_both_come_to_rest_after_one_look_each(events, ours_first):
+    node = Shared()
+    for event in events:
+        node.happen(event)
+    looks = [node.our_pass, node.nfds_pass] if ours_first else [node.nfds_pass, node.our_pass]
+    for look in (*looks, node.our_pass):
+        look()
+    assert [look() for look in looks * 2] == [False] * 4
+    assert node.record is None or (node.auto and not node.nfd)
+    if node.nfd:
+        assert node.labels[KERNEL] == label_value(node.kernel)
+    elif not node.auto:
+        assert node.labels.get(KERNEL) in {None, "mine"}
+
+
 def disagreements(kernel, label):
     found = node_drift(node("a", NEW, kernel=kernel, kernel_label=label), target(), Catalogue(()))
     return [one for one in found.findings if one.reason is DriftReason.KERNEL_LABEL_DISAGREES]
@@ -125,6 +219,3 @@ def test_a_label_of_another_kernel_always_does(kernel, other):
     label = label_value(other)
     if label not in {"", kernel, label_value(kernel)}:
         assert len(disagreements(kernel, label)) == 1
-
-
-KERNEL = f"{PREFIX}kernel-version.full"

@@ -32,40 +32,6 @@ def node_features_daemonset(stack: GpuStack, settings: StackSettings) -> Manifes
     may write the status of its own pods only. It goes with its stack.
     """
     labels = {names.LABEL_COMPONENT: NODE_FEATURES, names.LABEL_STACK: stack.metadata.name}
-    container = {
-        "image": settings.node_image,
-        "imagePullPolicy": PULL,
-        "resources": {"requests": {"cpu": "1m", "memory": "16Mi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
-    }
-    read = {
-        "name": "read",
-        **container,
-        "command": [*NODE_PROGRAM, "node-labels"],
-        "volumeMounts": [mount(name, f"{HOST_ROOT}{path}", readOnly=True) for name, path in NODE_FILES.items()],
-    }
-    spec = {
-        "nodeSelector": stack.spec.node_selector,
-        "serviceAccountName": settings.service_account,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "tolerations": EVERYWHERE,
-        "priorityClassName": settings.priority_class,
-        "terminationGracePeriodSeconds": 1,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _NOBODY,
-            "runAsGroup": _NOBODY,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "initContainers": [read],
-        "containers": [{"name": "rest", **container, "command": ["sleep", "infinity"]}],
-        "volumes": [{"name": name, "hostPath": {"path": path, "type": "File"}} for name, path in NODE_FILES.items()],
-    }
     return _marked(
         {
             "apiVersion": "apps/v1",
@@ -80,10 +46,50 @@ def node_features_daemonset(stack: GpuStack, settings: StackSettings) -> Manifes
             "spec": {
                 "selector": {"matchLabels": labels},
                 "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": AT_ONCE}},
-                "template": {"metadata": {"labels": labels}, "spec": spec},
+                "template": {"metadata": {"labels": labels}, "spec": _pod(stack.spec.node_selector, settings)},
             },
         }
     )
+
+
+def _pod(node_selector: dict[str, str], settings: StackSettings) -> Manifest:
+    read = {
+        **_container("read", [*NODE_PROGRAM, "node-labels"], settings),
+        "volumeMounts": [mount(name, f"{HOST_ROOT}{path}", readOnly=True) for name, path in NODE_FILES.items()],
+    }
+    return {
+        "nodeSelector": node_selector,
+        "serviceAccountName": settings.service_account,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "tolerations": EVERYWHERE,
+        "priorityClassName": settings.priority_class,
+        "terminationGracePeriodSeconds": 1,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _NOBODY,
+            "runAsGroup": _NOBODY,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "initContainers": [read],
+        "containers": [_container("rest", ["sleep", "infinity"], settings)],
+        "volumes": [{"name": name, "hostPath": {"path": path, "type": "File"}} for name, path in NODE_FILES.items()],
+    }
+
+
+def _container(name: str, command: list[str], settings: StackSettings) -> Manifest:
+    return {
+        "name": name,
+        "image": settings.node_image,
+        "imagePullPolicy": PULL,
+        "command": command,
+        "resources": {"requests": {"cpu": "1m", "memory": "16Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+    }
 
 
 def _marked(manifest: Manifest) -> Manifest:
