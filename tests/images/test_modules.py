@@ -44,8 +44,8 @@ BORROWER = _with("if (lent(1) != 1) return -EIO;", "extern int lent(int a);", 0x
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory):
-    return newest_and_oldest(tmp_path_factory.mktemp("kernels"))
+def kernels(catalog):
+    return newest_and_oldest(catalog)
 
 
 @pytest.fixture(scope="module")

@@ -143,6 +143,10 @@ def test_trixie_has_the_same_pair(cells):
     red = cells[OPEN, "550.163.01", "6.12.107+deb13-amd64"]
     assert (has_image(green), green.failure, green.checks) == (True, None, PASSED)
     assert (red.state, red.failure.kind, red.failure.symbol) == (CellState.RED, "compile", "pci_resize_resource")
+    assert red.alternatives == ("nvidia 550.163.01",)
+    for kernel in (green.kernel, red.kernel):
+        way_out = cells[PROPRIETARY, "550.163.01", kernel]
+        assert (has_image(way_out), way_out.failure, way_out.checks) == (True, None, PASSED)
 
 
 def test_no_two_cells_share_a_key_or_an_image(report):

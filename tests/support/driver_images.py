@@ -13,10 +13,10 @@ from tests.support.driver_builds import kernel, package
 from tests.support.image_registry import digest_of
 from tests.support.kernel_modules import Sample, headers
 from tests.support.trusting import IDENTITY, INPUTS
-from upgrader.core.driver_builds import CheckName, Identity, build_key
+from upgrader.core.driver_builds import CheckName, Identity, Verdict, build_key
 from upgrader.images.debian.values import Discovery
 from upgrader.images.drivers.catalog import Catalog
-from upgrader.images.drivers.manifest import DriverManifest, checksums, encoded, load_order, shipped
+from upgrader.images.drivers.manifest import DriverManifest, checksums, describe, encoded, load_order, shipped
 from upgrader.images.labels import identity_labels
 from upgrader.images.layout import MANIFEST, Layout, LayoutWriter
 from upgrader.images.trust import BUILD_KEY
@@ -29,20 +29,9 @@ Files = dict[str, bytes]
 
 def manifest(modules: Path, identity: Identity = IDENTITY, place: str = PLACE, inputs=INPUTS) -> DriverManifest:
     """Of the modules in a folder."""
-    return DriverManifest(
-        vendor=identity.vendor,
-        version=identity.driver,
-        kernel=identity.kernel,
-        recipe=identity.recipe,
-        flavour=identity.flavour,
-        os=identity.os,
-        arch=identity.arch,
-        build_key=build_key(identity, inputs),
-        in_tree=(),
-        modules=tuple(shipped(path, f"{place}/{path.name}") for path in sorted(modules.glob("*.ko"))),
-        inputs=tuple(inputs),
-        checks={CheckName.CRC: True},
-    )
+    found = [shipped(path, f"{place}/{path.name}") for path in sorted(modules.glob("*.ko"))]
+    checked = Verdict(check=CheckName.CRC, passed=True, reason="all symbols have the kernel's CRCs")
+    return describe(identity, inputs, modules=found, verdicts=[checked])
 
 
 def driver_files(folder: Path, identity: Identity = IDENTITY, **sample) -> Files:

@@ -1,39 +1,41 @@
 """Real kernels of the distribution's archive: headers to compile a module against, an image to boot."""
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from upgrader.images import base
 from upgrader.images.boot import BootKernel, find_kernel
-from upgrader.images.debian.archives import archives
-from upgrader.images.debian.discovery import discover
-from upgrader.images.debian.fetching import Fetcher
-from upgrader.images.debian.store import PackageStore
-from upgrader.images.debian.values import Kernel, Package
-from upgrader.process import run
+from upgrader.images.debian.values import Kernel
+from upgrader.images.drivers import toolchain
+from upgrader.images.drivers.budget import Budget
+from upgrader.images.drivers.catalog import Catalog
+from upgrader.images.drivers.sandbox import Sandbox
+from upgrader.images.drivers.site import Settings, Site
+from upgrader.images.drivers.toolchain import Toolchain
+from upgrader.images.drivers.trees import Trees
 from upgrader.process.places import cache_root
 
 FLAVOUR = "cloud-amd64"
 """A third of the size of the general one, and boots as well."""
 
-_COMPILE = """
-mount -t overlay overlay -o "lowerdir=$0/usr/lib:/usr/lib" /usr/lib
-mount --bind "$0/usr/src" /usr/src
-make -s -C "/usr/src/linux-headers-$1" "M=$2" KBUILD_MODPOST_WARN=1 modules
-"""
+OS = "bookworm"
+MEMORY_MIB = 1024
 
 
 class RealKernel(NamedTuple):
-    """One kernel, unpacked below `tree`."""
+    """One kernel with the toolchain that it was built with; both are unpacked where all builds have them."""
 
-    release: str
-    tree: Path
+    kernel: Kernel
+    chain: Toolchain
+    trees: Trees
+
+    @property
+    def release(self) -> str:
+        return self.kernel.release
 
     @property
     def headers(self) -> Path:
-        return self.tree / "usr/src" / f"linux-headers-{self.release}"
+        return self._headers / "usr/src" / f"linux-headers-{self.release}"
 
     @property
     def sign_file(self) -> Path:
@@ -41,37 +43,43 @@ class RealKernel(NamedTuple):
         return self.headers / "scripts/sign-file"
 
     def boot(self) -> BootKernel:
-        return find_kernel(self.tree, self.release)
+        return find_kernel(self.trees.tree(f"kernel-{self.release}", self.kernel.image), self.release)
 
     def compile(self, folder: Path, **sources: str) -> dict[str, Path]:
-        """Modules of C sources by name, compiled as the kernel's documentation says, in a mount namespace."""
+        """Modules of C sources by name, compiled where drivers are, as the kernel's documentation says."""
         folder.mkdir()
+        folder.chmod(0o755)
         for name, source in sources.items():
             (folder / f"{name}.c").write_text(source)
         (folder / "Kbuild").write_text("".join(f"obj-m += {name}.o\n" for name in sources))
-        run(["unshare", "--mount", "sh", "-ec", _COMPILE, self.tree, self.release, folder], timeout=300)
-        for name in sources:
-            run(["strip", "--strip-debug", folder / f"{name}.ko"], timeout=60)
+        headers = f"/usr/src/linux-headers-{self.release}"
+        self._run(folder, "make", "-s", "-C", headers, "M=/build", "KBUILD_MODPOST_WARN=1", "modules")
+        self._run(folder, "strip", "--strip-debug", *(f"{name}.ko" for name in sources))
         return {name: folder / f"{name}.ko" for name in sources}
 
+    @property
+    def _headers(self) -> Path:
+        return self.trees.tree(f"headers-{self.release}", self.kernel.headers)
 
-def newest_and_oldest(folder: Path) -> tuple[RealKernel, RealKernel]:
-    """The newest kernel of this release's own series, to boot, and the oldest that is still there, to build for."""
-    found = discover([base.suite(), f"{base.suite()}-security"], ["main"])
-    kernels = sorted((one for one in found.kernels if one.flavour == FLAVOUR), key=_version)
-    series = [one for one in kernels if _version(one)[:2] == _version(kernels[0])[:2]]  # without backports
-    old, new = series[0], series[-1]
-    return _unpacked(folder / "new", new, [*new.headers, *new.image]), _unpacked(folder / "old", old, old.headers)
+    def _run(self, folder: Path, *words: str) -> None:
+        base = self.trees.tree(
+            f"toolchain-{self.chain.os}-{self.chain.compiler}", self.chain.packages, toolchain.finish
+        )
+        with Budget(folder.parent, cores=2, memory_mib=MEMORY_MIB) as budget, budget.share(MEMORY_MIB):
+            sandbox = Sandbox(layers=(self._headers, base), build=folder, tokens=budget.tokens, memory_mib=MEMORY_MIB)
+            sandbox.own()
+            ended = sandbox.run(words, timeout=300)
+        assert ended.code == 0, ended.text
+
+
+def newest_and_oldest(catalog: Catalog) -> tuple[RealKernel, RealKernel]:
+    """The newest kernel of the release's own series, to boot, and the oldest that is still there, to build for."""
+    found = (one for one in catalog.discovery.kernels if (one.os, one.flavour) == (OS, FLAVOUR))
+    kernels = sorted(found, key=_version)
+    old, *_, new = [one for one in kernels if _version(one)[:2] == _version(kernels[0])[:2]]  # newer ones come beside
+    trees = Trees(cache_root() / "driver-builds/trees", Site(Settings(), print).packages, print)
+    return RealKernel(new, catalog.toolchain(new), trees), RealKernel(old, catalog.toolchain(old), trees)
 
 
 def _version(kernel: Kernel) -> list[int]:
     return [int(one) for one in re.findall(r"\d+", kernel.release)]
-
-
-def _unpacked(tree: Path, kernel: Kernel, packages: Sequence[Package]) -> RealKernel:
-    cache = cache_root()
-    store = PackageStore(cache / "packages", Fetcher(cache / "apt/fetching", archives()))
-    tree.mkdir()
-    for package in store.fetch_all(packages):
-        run(["dpkg-deb", "--extract", package, tree], timeout=300)
-    return RealKernel(kernel.release, tree)

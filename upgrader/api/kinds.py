@@ -178,6 +178,7 @@ KINDS: tuple[CustomKind, ...] = (
             Column("Driver", ".spec.version"),
             Column("Kernel", ".spec.kernel"),
             Column("Phase", ".status.phase"),
+            Column("Verified", '.status.conditions[?(@.type=="Verified")].status'),
             Column("Digest", ".status.digest"),
             Column("Message", ".status.message", wide=True),
             _AGE,

@@ -12,9 +12,9 @@ from upgrader.api import names
 from upgrader.api.crd import definition
 from upgrader.api.kinds import KINDS
 from upgrader.api.kubernetes import Node
-from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODES, ResourceKind
+from upgrader.api.resources import DAEMONSETS, DRIVER_IMAGES, GPU_STACKS, NODES, ResourceKind
 from upgrader.api.reviews import WHO_AM_I
-from upgrader.api.v1alpha1 import GpuStack
+from upgrader.api.v1alpha1 import DriverImage, GpuStack
 from upgrader.cli import access, policies
 from upgrader.core import checkup, steering, timing
 from upgrader.core.advice import Advice, Severity
@@ -22,6 +22,7 @@ from upgrader.core.checkup import LeaseFacts
 from upgrader.core.errors import ClusterError, ConfigurationError, RegistryError, UnreachableError
 from upgrader.core.other_operators import DaemonSetFacts, other_operators
 from upgrader.core.owners import OWNERS
+from upgrader.core.phases import DriverImagePhase
 from upgrader.kube.lease import CONTROLLER, LEASES
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
@@ -147,11 +148,19 @@ async def _images(context: Context) -> list[Advice]:
     found = []
     for stack in await context.cluster.list(GPU_STACKS):
         target = observe.target_of(stack.spec, stack.metadata.name)
-        images = filter(None, (target.plugin_image, target.kubelet_artifact))
-        found += [await _image(context, image) for image in images]
+        named = filter(None, (target.plugin_image, target.kubelet_artifact))
+        found += [await _image(context, image) for image in named]
+    images = await context.cluster.list(DRIVER_IMAGES)
+    doubtful = sorted(one.metadata.name for one in images if _in_service_unverified(one))
+    found += [checkup.unverified(doubtful)] if doubtful else []
     message = "it is here" if shutil.which("buildah") else "it is not here; only machines that build images need it"
     found.append(Advice(subject="buildah", check="Buildah", severity=Severity.OK, message=message))
     return found
+
+
+def _in_service_unverified(image: DriverImage) -> bool:
+    verified = next((one.status for one in image.status.conditions if one.type == "Verified"), "")
+    return image.status.phase is DriverImagePhase.READY and verified == "False"
 
 
 async def _image(context: Context, image: str) -> Advice:

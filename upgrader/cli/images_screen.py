@@ -9,6 +9,7 @@ from rich.text import Text
 from upgrader.cli.render import columns, counted
 from upgrader.core.driver_builds import Verdict
 from upgrader.core.driver_report import Report, ReportedCell
+from upgrader.images.drivers.package_sweeping import SweptPackages
 from upgrader.images.drivers.sweeping import Swept
 
 _COLOURS = {"green": "green", "red": "red", "unchanged": "cyan", "missing": "yellow"}
@@ -37,8 +38,12 @@ def verdicts(found: Sequence[Verdict]) -> RenderableType:
     return table
 
 
-def swept(found: Swept) -> RenderableType:
-    """Every image, what becomes of it and why."""
+def swept(found: Swept | SweptPackages) -> RenderableType:
+    """What becomes of images or packages, and why."""
+    return _swept_images(found) if isinstance(found, Swept) else _swept_packages(found)
+
+
+def _swept_images(found: Swept) -> RenderableType:
     table = columns("Kernel", "Image", "Fate", "Unused since", "Why")
     words = {"deleted": "would be deleted"} if found.dry_run else {}
     for one in found.images:
@@ -49,8 +54,27 @@ def swept(found: Swept) -> RenderableType:
     counts = Counter(words.get(one.fate, one.fate) for one in found.images)
     said = ", ".join(f"{number} {fate}" for fate, number in sorted(counts.items()))
     left = [Text(f"left alone: {one}", style="yellow") for one in found.foreign]
-    dry = [Text("Nothing was changed, marks included: --yes does it.")] if found.dry_run else []
+    dry = [Text("No image was marked or deleted: --yes does it.")] if found.dry_run else []
     return Group(table, *left, Text(f"{counted(len(found.images), 'image')}: {said or 'none'}", style="bold"), *dry)
+
+
+def _swept_packages(found: SweptPackages) -> RenderableType:
+    """Only those that are not kept: there are hundreds; and how much room all of them take."""
+    table = columns("Package", "SHA-256", "MB", "Fate", "Unused since", "Why")
+    words = {"deleted": "would be deleted"} if found.dry_run else {}
+    for one in found.packages:
+        if one.fate == "kept":
+            continue
+        style = {"deleted": "red", "marked": "yellow"}[one.fate]
+        fate = Text(words.get(one.fate, one.fate), style=style)
+        since = f"{one.unused_since:%Y-%m-%d}" if one.unused_since else "–"
+        table.add_row(one.name or "–", one.sha256[:12], f"{one.size / 1e6:.1f}", fate, since, one.reason)
+    counts = Counter(one.fate for one in found.packages)
+    said = ", ".join(
+        f"{counts[fate]} {words.get(fate, fate)} ({size / 1e6:.1f} MB)" for fate, size in found.bytes.items()
+    )
+    dry = [Text("No package was marked or deleted: --yes does it.")] if found.dry_run else []
+    return Group(table, Text(f"{counted(len(found.packages), 'package')}: {said}", style="bold"), *dry)
 
 
 def _reason(cell: ReportedCell) -> list[Text]:

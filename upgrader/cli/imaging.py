@@ -1,7 +1,8 @@
 """`upgrader build | images`: driver images, from the archive to the registry."""
 
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +21,9 @@ from upgrader.cli.images_options import (
 from upgrader.cli.sweeping import gc
 from upgrader.cli.verifying import verify
 from upgrader.cli.wire import output_option, show
+
+if TYPE_CHECKING:
+    from upgrader.core.build_results import BuildResult
 
 
 @click.command()
@@ -40,26 +44,16 @@ def build(
 
     It is compiled, checked against the kernel's symbols, and loaded into that kernel in a virtual machine.
     """
-    from upgrader.cli import cells  # noqa: PLC0415
-    from upgrader.cli.failures import leaving_word, refuse_red  # noqa: PLC0415
+    from upgrader.cli.failures import refuse_red  # noqa: PLC0415
     from upgrader.core.build_results import termination_message  # noqa: PLC0415
     from upgrader.core.driver_report import reported  # noqa: PLC0415
-    from upgrader.images.drivers import failures  # noqa: PLC0415
 
     if given["public_key"] and not (given["key"] or packages):
         raise click.UsageError(
             "--public-key verifies what --key signs, or the packages of --packages: give one of them"
         )
     _refuse_half_key(given)
-    with leaving_word(message, failures.of_machine):
-        site = open_site(given)
-        site.check_key()
-        publisher = open_publisher(site, given)
-        judge = open_judge(given["public_key"]) if packages else None
-    with leaving_word(message, failures.of_cell):
-        found, cell = cells.find(site, cells.Wish(**wish), packages, given["insecure_registry"], judge)
-    with leaving_word(message, failures.of_machine), site.round(found, publisher=publisher) as builds:
-        (result,) = builds.run([cell])
+    result = _built(wish, packages, message, given)
     if message is not None:
         message.write_bytes(termination_message(result))
     if output != "table":
@@ -68,6 +62,25 @@ def build(
     if output == "table":
         click.echo(result.digest)
     return exits.DONE
+
+
+def _built(wish: dict[str, Any], packages: str | None, message: Path | None, given: dict[str, Any]) -> "BuildResult":
+    from upgrader.cli import cells  # noqa: PLC0415
+    from upgrader.cli.failures import leaving_word  # noqa: PLC0415
+    from upgrader.images.drivers import failures  # noqa: PLC0415
+
+    with ExitStack() as using:
+        with leaving_word(message, failures.of_machine):
+            site = open_site(given)
+            site.check_key()
+            publisher = open_publisher(site, given)
+            judge = open_judge(given["public_key"]) if packages else None
+            using.enter_context(site.packages.in_use(tell))  # also between unpacking a bundle and building of it
+        with leaving_word(message, failures.of_cell):
+            found, cell = cells.find(site, cells.Wish(**wish), packages, given["insecure_registry"], judge)
+        with leaving_word(message, failures.of_machine), site.round(found, publisher=publisher) as builds:
+            (result,) = builds.run([cell])
+    return result
 
 
 @click.group()

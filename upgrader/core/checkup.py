@@ -9,6 +9,7 @@ from msgspec import Struct
 from upgrader.core.advice import Advice, Severity
 from upgrader.core.skew import minor_of
 
+_SHOWN = 3
 SKEW_SECONDS = 5
 """More than this is worth a word: a second is what the API server's clock can be read to."""
 
@@ -40,6 +41,18 @@ def policy(name: str, *, installed: bool) -> Advice:
     """One of our optional admission policies; it is well with it and without it."""
     said = "it is installed" if installed else "it is not installed; it is optional"
     return _advice(f"policy {name}", "AdmissionPolicy", Severity.OK, said, "")
+
+
+def unverified(names: Sequence[str]) -> Advice:
+    """DriverImages in service that nobody vouches for."""
+    shown = ", ".join([*names[:_SHOWN], *(["…"] if len(names) > _SHOWN else [])])
+    return _advice(
+        "driver images",
+        "Verified",
+        Severity.WARNING,
+        f"pinned and not verified, as no key is set: {shown}",
+        "Set UPGRADER_IMAGE_KEY for the controller; each of them is verified then.",
+    )
 
 
 def clock(server: datetime, before: datetime, after: datetime) -> Advice:

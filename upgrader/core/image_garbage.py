@@ -92,47 +92,62 @@ def remembering(uses: Uses, marks: Marks, now: datetime, window: timedelta) -> U
     return msgspec.structs.replace(uses, previous=uses.previous | recent)
 
 
-def marks_after(fates: Sequence[ImageFate], uses: Uses, marks: Marks, now: datetime, window: timedelta) -> Marks:
-    """What the next sweep has to know.
+def marks_after(unused: Mapping[str, datetime], uses: Uses, marks: Marks, now: datetime, window: timedelta) -> Marks:
+    """What the next sweep has to know; `unused` is since when each digest is that nobody needs now.
 
     An image that is needed again loses its mark, and one that is no longer there too; a kernel is forgotten when it was
     last seen before the window.
     """
     recent = {kernel: at for kernel, at in marks.seen.items() if now - at < window}
-    return Marks(
-        unused={one.image.digest: one.unused_since for one in fates if one.unused_since is not None},
-        seen={**recent, **dict.fromkeys(uses.running, now)},
-    )
+    return Marks(unused=dict(unused), seen={**recent, **dict.fromkeys(uses.running, now)})
+
+
+def marks_looked(unused: Mapping[str, datetime], uses: Uses, marks: Marks, now: datetime) -> Marks:
+    """What a look that deletes nothing leaves for the next sweep: only what keeps images.
+
+    Nobody's grace period begins by a look. But an image that is needed now was not unused for all of it, and a kernel
+    that a node runs now is one that it ran before.
+    """
+    still = {digest: since for digest, since in marks.unused.items() if digest in unused}
+    return Marks(unused=still, seen={**marks.seen, **dict.fromkeys(uses.running, now)})
+
+
+def aged(digest: str, marks: Mapping[str, datetime], now: datetime, grace: timedelta) -> tuple[Fate, datetime]:
+    """What becomes of something that nobody needs now, and since when that has been so."""
+    since = min(marks.get(digest, now), now)
+    outlived = digest in marks and now - since >= grace
+    return (Fate.DELETED if outlived else Fate.MARKED), since
 
 
 def _fate(image: StoredImage, uses: Uses, marks: Mapping[str, datetime], now: datetime, grace: timedelta) -> ImageFate:
     if why := _needed(image, uses):
         return ImageFate(image=image, fate=Fate.KEPT, reason=why)
-    since = min(marks.get(image.digest, now), now)
+    fate, since = aged(image.digest, marks, now, grace)
     if not uses.running:
         return ImageFate(
             image=image, fate=Fate.KEPT, reason="no node was seen, so nothing is known", unused_since=since
         )
-    if now - since >= grace and image.digest in marks:
-        said = f"no node runs, ran or is to run {image.kernel}, since {since:%Y-%m-%d}"
-        return ImageFate(image=image, fate=Fate.DELETED, reason=said, unused_since=since)
-    until = since + grace
-    said = f"nobody needs {image.kernel}; deleted from {until:%Y-%m-%d} on if that stays so"
-    return ImageFate(image=image, fate=Fate.MARKED, reason=said, unused_since=since)
+    said = f"no node runs, ran or is to run {image.kernel}, since {since:%Y-%m-%d}"
+    if fate is Fate.MARKED:
+        said = f"nobody needs {image.kernel}; deleted from {since + grace:%Y-%m-%d} on if that stays so"
+    return ImageFate(image=image, fate=fate, reason=said, unused_since=since)
 
 
 def _needed(image: StoredImage, uses: Uses) -> str:
     """Why an image is kept; empty where nothing needs it."""
-    if image.digest in uses.named:
-        return "an object of a cluster names it"
-    if _among(image.kernel, uses.running):
-        return f"nodes run {image.kernel}"
-    if image.kernel in uses.pending:
-        return f"nodes are to run {image.kernel}"
-    if _among(image.kernel, uses.previous):
-        return f"nodes ran {image.kernel} before"
-    if image.kernel in uses.wanted:
-        return f"the matrix has {image.kernel}"
+    return "an object of a cluster names it" if image.digest in uses.named else why_kernel(image.kernel, uses)
+
+
+def why_kernel(release: str, uses: Uses) -> str:
+    """Why what is for a kernel is kept; empty where nothing needs it."""
+    if _among(release, uses.running):
+        return f"nodes run {release}"
+    if release in uses.pending:
+        return f"nodes are to run {release}"
+    if _among(release, uses.previous):
+        return f"nodes ran {release} before"
+    if release in uses.wanted:
+        return f"the matrix has {release}"
     return ""
 
 

@@ -1,18 +1,23 @@
 """The walk of a DriverImage: looked for, built by a Job where nobody brings it, verified, in service. Pure."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from upgrader.core.build_results import BuildResult, CellState, Refusal
-from upgrader.core.driver_builds import Failure, FailureClass, Identity, Verdict
+from upgrader.core.driver_builds import CheckName, Failure, FailureClass, Identity, Verdict
 from upgrader.core.phases import DriverImagePhase, row
 
 _D = DriverImagePhase
 LOOK_SECONDS = 10
-"""Until a registry is asked again, where nothing else is waited for; doubled each time that it says nothing."""
+"""Until a registry is asked again, where nothing else is waited for; doubled each time that it says nothing.
+
+Doubled too while an image that cannot be built waits for other packages, which only the registry tells of.
+"""
 LONGEST_LOOK_SECONDS = 300
 REFUSED_SECONDS = 300
 """Until an image that was refused is verified again: a signature, or the right key, may have come late."""
@@ -53,6 +58,7 @@ class ImageView(Struct, frozen=True, kw_only=True):
     named it, so that it is never built; `since` is when they did. `inputs` are the digests of what a build would be
     made with now, `made_with` those of the last one, or the digest that was refused. `slots` is how many more builds
     may start. `verdicts` is None where no key is set to verify with; `silent` says why it could not be verified now.
+    `other_means` means that the last build was by another builder, or for another key of modules, than are set.
     `unverified` means that there is a key, and the image in service was never verified with any. `pause` is how long
     the last one was, in seconds.
     """
@@ -78,6 +84,7 @@ class ImageView(Struct, frozen=True, kw_only=True):
     silent: str = ""
     inputs: str = ""
     made_with: str = ""
+    other_means: bool = False
 
 
 class ImageAct(StrEnum):
@@ -118,8 +125,7 @@ def decide(view: ImageView) -> ImageDecision:
         case _D.RETRYING:
             return _stays(view) if waits(view) else _look(view)
         case _D.UNBUILDABLE:
-            changed = view.inputs and view.made_with and view.inputs != view.made_with
-            return _look(view) if changed or view.image.digest else _stays(view)
+            return _unbuildable(view)
         case _D.UNUSABLE:
             other = view.image.digest and view.image.digest != view.made_with
             return _look(view) if other or not waits(view) else _stays(view)
@@ -127,9 +133,56 @@ def decide(view: ImageView) -> ImageDecision:
             return _to_verify(view, "", "a key was set: it is verified now") if view.unverified else _stays(view)
 
 
+class Verification(NamedTuple):
+    """Whether somebody vouches for the image: True, False or Unknown; why as one word, and as a sentence."""
+
+    status: str
+    reason: str
+    message: str
+
+
+def verification(phase: DriverImagePhase, checks: Mapping[CheckName, bool | None]) -> Verification:
+    """What is known of an image in this phase, by the checks that its consumer made of it.
+
+    An image is Ready without a key too, as it is pinned: this says that nobody has vouched for it.
+    """
+    if phase is _D.READY and checks.get(CheckName.IMAGE_SIGNATURE):
+        return Verification("True", "Signed", "signature, SBOM and provenance were verified with the key that is set")
+    if phase is _D.READY:
+        said = "the image is pinned by its digest, and nobody vouches for it: no key is set (UPGRADER_IMAGE_KEY)"
+        return Verification("False", "NoKey", said)
+    if bad := [check for check, passed in checks.items() if phase is _D.UNUSABLE and not passed]:
+        return Verification("False", "Refused", f"these checks of the image did not pass: {', '.join(sorted(bad))}")
+    return Verification("Unknown", f"Image{phase.value}", "no image is in service, so none was verified")
+
+
 def waits(view: ImageView) -> bool:
     """Whether a pause is not over yet."""
     return view.retry_at is not None and view.now < view.retry_at
+
+
+def renewed(view: ImageView) -> bool:
+    """Whether a build that failed for good counts no more: a person brings the image, or it was made otherwise."""
+    return view.brought or view.other_means
+
+
+def _unbuildable(view: ImageView) -> ImageDecision:
+    """Asked ever less often whether its packages are others now, or somebody has built it elsewhere."""
+    if renewed(view):
+        return _look(msgspec.structs.replace(view, phase=_D.PENDING))
+    changed = view.inputs and view.made_with and view.inputs != view.made_with
+    if waits(view):
+        return _stays(view)
+    return _look(view) if changed or view.image.digest else _rests(view)
+
+
+def _rests(view: ImageView) -> ImageDecision:
+    return msgspec.structs.replace(_stays(view), retry_at=view.now + timedelta(seconds=_next_pause(view)))
+
+
+def _next_pause(view: ImageView) -> float:
+    before = view.pause if view.phase in {_D.RETRYING, _D.UNBUILDABLE} else 0.0
+    return min(LONGEST_LOOK_SECONDS, max(LOOK_SECONDS, 2 * before))
 
 
 def _stays(view: ImageView) -> ImageDecision:
@@ -193,12 +246,16 @@ def _ended(view: ImageView, result: BuildResult) -> ImageDecision:
     said = f"{failure.kind}: {failure.first_error}"
     if not failure.final:
         return _later(view, said)
+    return msgspec.structs.replace(_failed(view, said, failure), build_key=result.build_key, checks=result.checks)
+
+
+def _failed(view: ImageView, said: str, failure: Failure) -> ImageDecision:
+    """For good: it is looked for again, and built only of something else."""
     return ImageDecision(
         phase=_D.UNBUILDABLE,
         message=said,
-        build_key=result.build_key,
-        checks=result.checks,
         failure=failure,
+        retry_at=view.now + timedelta(seconds=LOOK_SECONDS),
         attempts=view.attempts,
     )
 
@@ -208,7 +265,7 @@ def _refused(view: ImageView, refusal: Refusal) -> ImageDecision:
     said = f"no build was begun: {failure.kind}: {failure.first_error}"
     if not refusal.final:
         return _later(view, said)
-    return ImageDecision(phase=_D.UNBUILDABLE, message=said, failure=failure, attempts=view.attempts)
+    return _failed(view, said, failure)
 
 
 def _verify(view: ImageView) -> ImageDecision:
@@ -247,11 +304,11 @@ def _to_verify(view: ImageView, digest: str, message: str, result: BuildResult |
 
 def _again(view: ImageView, why: str, seconds: float = 0.0) -> ImageDecision:
     """Asked again after a pause. A registry that does not answer never makes an image unusable, nor usable again."""
-    if view.phase in {_D.UNBUILDABLE, _D.UNUSABLE}:
+    if view.phase is _D.UNUSABLE:
         return _stays(view)
-    before = view.pause if view.phase is _D.RETRYING else 0.0
-    pause = seconds or min(LONGEST_LOOK_SECONDS, max(LOOK_SECONDS, 2 * before))
-    retry_at = view.now + timedelta(seconds=pause)
+    if view.phase is _D.UNBUILDABLE:
+        return _rests(view)
+    retry_at = view.now + timedelta(seconds=seconds or _next_pause(view))
     return ImageDecision(phase=_D.RETRYING, message=why, retry_at=retry_at, attempts=view.attempts)
 
 

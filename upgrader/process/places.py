@@ -27,15 +27,19 @@ def _base(variable: str, usual: str) -> Path:
 
 
 @contextmanager
-def locked(path: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold the lock file `path`; `waiting` is called once when somebody else has it."""
+def locked(path: Path, waiting: Callable[[], None] = lambda: None, *, shared: bool = False) -> Iterator[None]:
+    """Hold the lock file `path`, alone or with others that share it.
+
+    `waiting` is called once when somebody else has it; what it raises is raised, and nobody waits.
+    """
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             waiting()
-            fcntl.flock(file, fcntl.LOCK_EX)
+            fcntl.flock(file, kind)
         yield
 
 

@@ -11,10 +11,11 @@ from upgrader.core.build_results import read_message
 from upgrader.core.driver_builds import CheckName, Identity
 from upgrader.core.errors import ConfigurationError, ProcessError, RegistryError
 from upgrader.core.image_names import image_name, packages_name
-from upgrader.core.image_walk import Answer, ImageView, JobSeen, JobState, waits
+from upgrader.core.image_walk import Answer, ImageView, JobSeen, JobState, renewed, waits
 from upgrader.core.phases import DriverImagePhase
 from upgrader.reconcile.context import Context
 from upgrader.stack.build_jobs import BUILD, build_job_name
+from upgrader.stack.settings import BuildSettings
 
 _P = DriverImagePhase
 _SHOWN = 300
@@ -55,9 +56,12 @@ async def read_view(context: Context, image: DriverImage) -> ImageView:
         builder=bool(settings.builder_image),
         packages_name=packages_name(settings.repository, identity),
         made_with=status.made_with or "",
+        other_means=_other_means(status.made_with or "", settings),
     )
     match status.phase:
         case _P.RETRYING if waits(view):
+            return view
+        case _P.UNBUILDABLE if waits(view) and not renewed(view):
             return view
         case _P.PENDING | _P.RETRYING | _P.UNUSABLE | _P.UNBUILDABLE:
             return await _with_registry(context, view)
@@ -74,6 +78,14 @@ def _pause(image: DriverImage) -> float:
     if not status.retry_at or not status.checked_at:
         return 0.0
     return (timing.parse(status.retry_at) - timing.parse(status.checked_at)).total_seconds()
+
+
+def _other_means(made_with: str, settings: BuildSettings) -> bool:
+    """Whether a build was with other settings than there are now; without a builder nothing can be built anew."""
+    if not made_with or not settings.builder_image:
+        return False
+    builder, _, rest = made_with.partition(" ")
+    return (builder, rest.partition(" ")[2]) != (settings.builder_image, settings.module_signing)
 
 
 def _verified(image: DriverImage) -> bool:

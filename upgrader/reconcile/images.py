@@ -8,12 +8,14 @@ import msgspec
 
 from upgrader.api.resources import DRIVER_IMAGES, JOBS
 from upgrader.api.v1alpha1 import DriverImage
+from upgrader.api.v1alpha1.driver_image import DriverImageStatus
 from upgrader.core import timing
 from upgrader.core.driver_builds import Verdict
 from upgrader.core.errors import ClusterError, ConflictError
-from upgrader.core.image_walk import LOOK_SECONDS, ImageAct, ImageDecision, ImageView, decide
+from upgrader.core.image_walk import LOOK_SECONDS, ImageAct, ImageDecision, ImageView, decide, verification
 from upgrader.core.phases import DriverImagePhase
 from upgrader.core.revisions import image_key
+from upgrader.reconcile.conditions import Told, condition
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.image_view import free_slots, identity_of, read_view
 from upgrader.stack.build_jobs import build_job, build_job_name
@@ -57,7 +59,14 @@ async def _do(context: Context, image: DriverImage, view: ImageView, decision: I
         await record(context, DRIVER_IMAGES, image.metadata, status, left=phase, entered=decision.phase)
     if decision.phase is DriverImagePhase.READY:
         return None
-    return LOOK_SECONDS if decision.phase is phase else context.active_seconds
+    return _next_look(decision, view.now) if decision.phase is phase else context.active_seconds
+
+
+def _next_look(decision: ImageDecision, now: datetime) -> float:
+    """Seconds; where a pause is all that is waited for, until it is over."""
+    if decision.phase not in {DriverImagePhase.RETRYING, DriverImagePhase.UNBUILDABLE} or decision.retry_at is None:
+        return LOOK_SECONDS
+    return max(0.0, (decision.retry_at - now).total_seconds())
 
 
 async def _act(context: Context, image: DriverImage, decision: ImageDecision) -> None:
@@ -89,6 +98,7 @@ def _status(image: DriverImage, view: ImageView, decision: ImageDecision) -> dic
         "deadline": _shown(decision.deadline),
         "retryAt": _shown(decision.retry_at),
         "attempts": decision.attempts or None,
+        "conditions": [_verified(before, decision, view.now)],
     }
     if decision.phase is not before.phase:
         status["checks"] = [_check(one) for one in decision.checks] or None
@@ -96,6 +106,16 @@ def _status(image: DriverImage, view: ImageView, decision: ImageDecision) -> dic
     if decision.build_key:
         status["buildKey"] = decision.build_key
     return status | _pinned(image, decision.phase, digest) | _made_with(before.phase, view, decision, digest)
+
+
+def _verified(before: DriverImageStatus, decision: ImageDecision, now: datetime) -> dict[str, Any]:
+    """The condition Verified: a phase that stays has the checks that it began with."""
+    checks = {one.check: one.passed for one in before.checks}
+    if decision.phase is not before.phase:
+        checks = {one.check: one.passed for one in decision.checks}
+    told = Told("Verified", *verification(decision.phase, checks))
+    found: dict[str, Any] = msgspec.to_builtins(condition(before.conditions, told, now))
+    return found
 
 
 def _pinned(image: DriverImage, phase: DriverImagePhase, digest: str) -> dict[str, str | None]:
@@ -135,8 +155,8 @@ def _failure(decision: ImageDecision) -> dict[str, Any] | None:
 def _news(image: DriverImage, status: Mapping[str, Any]) -> bool:
     """Whether there is more to write than that it was looked at."""
     before = image.status
-    now = (status["phase"], status["message"], status["retryAt"])
-    return now != (before.phase.value, before.message, before.retry_at)
+    now = (status["phase"], status["message"], status["retryAt"], status["conditions"])
+    return now != (before.phase.value, before.message, before.retry_at, msgspec.to_builtins(before.conditions))
 
 
 def _shown(moment: datetime | None) -> str | None:

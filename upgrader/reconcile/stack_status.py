@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from upgrader.api.kubernetes import Condition
 from upgrader.api.resources import GPU_STACKS
 from upgrader.api.v1alpha1 import GpuStack, NodeUpgrade
-from upgrader.core import timing, upkeep
+from upgrader.core import upkeep
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.fleet import NodeFacts
 from upgrader.core.node_labels import Standing
@@ -18,6 +17,7 @@ from upgrader.core.phases import NodePhase, PlanPhase, ends
 from upgrader.core.rollout import UNDER_WAY
 from upgrader.core.upkeep import RETRY
 from upgrader.reconcile import operands
+from upgrader.reconcile.conditions import Told, condition
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.node_features import Labelling
 from upgrader.reconcile.upkeep import latest
@@ -30,20 +30,12 @@ LONGEST = 400
 """Characters of a failure's message in the condition: its end, which says what matters and what to do."""
 
 
-class Told(NamedTuple):
-    """What a condition says."""
-
-    type: str
-    status: str
-    reason: str
-    message: str
-
-
 async def refuse(context: Context, stack: GpuStack, message: str) -> None:
     """The spec cannot be made a revision of."""
-    condition = _condition(context, stack, Told("Valid", "False", "RevisionNotMade", message))
-    if condition not in stack.status.conditions:
-        await record(context, GPU_STACKS, stack.metadata, {"conditions": [msgspec.to_builtins(condition)]})
+    told = Told("Valid", "False", "RevisionNotMade", message)
+    found = condition(stack.status.conditions, told, context.clock.now())
+    if found not in stack.status.conditions:
+        await record(context, GPU_STACKS, stack.metadata, {"conditions": [msgspec.to_builtins(found)]})
 
 
 async def write(context: Context, read: Read, labelling: Labelling) -> None:
@@ -71,7 +63,7 @@ async def write(context: Context, read: Read, labelling: Labelling) -> None:
         "drifted": len(now_drifted),
         "drift": [msgspec.to_builtins(one) for one in counts],
         "conditions": [
-            msgspec.to_builtins(_condition(context, stack, one))
+            msgspec.to_builtins(condition(stack.status.conditions, one, context.clock.now()))
             for one in (
                 Told("Valid", "True", "RevisionMade", "the revision is kept"),
                 drifted,
@@ -161,16 +153,3 @@ def _said(visit: NodeUpgrade) -> tuple[str, str]:
     reason, message = visit.status.reason or "Failed", visit.status.message
     short = message if len(message) <= LONGEST else f"…{message[-LONGEST:]}"
     return reason, f"{visit.spec.reason.value} {reason}, attempt {visit.spec.attempt}: {short}"
-
-
-def _condition(context: Context, stack: GpuStack, told: Told) -> Condition:
-    """The condition as it should be: its transition time moves only when its status does."""
-    before = next((one for one in stack.status.conditions if one.type == told.type), None)
-    if before is not None and (before.status, before.reason, before.message) == told[1:]:
-        return before
-    moved = timing.show(context.clock.now())
-    if before is not None and before.status == told.status and before.last_transition_time is not None:
-        moved = before.last_transition_time
-    return Condition(
-        type=told.type, status=told.status, reason=told.reason, message=told.message, last_transition_time=moved
-    )

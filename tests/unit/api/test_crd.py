@@ -1,5 +1,6 @@
 """CRDs from types: everything described, nothing that a structural schema may not have, refusals with a path."""
 
+import re
 from collections.abc import Iterator
 from enum import IntEnum
 from typing import Annotated, Any
@@ -36,6 +37,9 @@ def test_every_kind_of_our_group_has_a_definition():
     assert ours == set(BY_KIND)
 
 
+A_CONDITION = re.compile(r'\[\?\(@\.type=="(\w+)"\)\]')
+
+
 @EVERY_KIND
 def test_every_field_is_described(kind):
     root = schema(kind.resource.type)
@@ -58,8 +62,11 @@ def test_the_schema_is_structural(kind):
 
 @EVERY_KIND
 def test_columns_name_fields_that_exist(kind):
-    known = {path for path, _ in nodes_of(schema(kind.resource.type), "")} | {".metadata.creationTimestamp"}
-    assert [column.path for column in kind.columns if column.path not in known] == []
+    described = {path: part.get("description", "") for path, part in nodes_of(schema(kind.resource.type), "")}
+    known = {*described, ".metadata.creationTimestamp"}
+    assert [column.path for column in kind.columns if A_CONDITION.sub("[]", column.path) not in known] == []
+    conditions = [one[1] for column in kind.columns for one in A_CONDITION.finditer(column.path)]
+    assert [one for one in conditions if one not in described[".status.conditions"]] == []
 
 
 @EVERY_KIND

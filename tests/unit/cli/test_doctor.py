@@ -1,5 +1,6 @@
 """`upgrader doctor` on the fake cluster: what is read, what is asked, and what a refusal does."""
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -10,14 +11,17 @@ import yaml
 from tests.support.golden import assert_golden
 from tests.support.repository import ROOT
 from tests.support.terminal import upgrader
+from tests.support.world import FakeTrust
 from upgrader.api.crd import definition
 from upgrader.api.kinds import KINDS
-from upgrader.api.resources import DAEMONSETS, NAMESPACES, NODES, PDBS, PODS, POLICY_BINDINGS
+from upgrader.api.resources import DAEMONSETS, DRIVER_IMAGES, NAMESPACES, NODES, PDBS, PODS, POLICY_BINDINGS
+from upgrader.api.v1alpha1 import DriverImage
 from upgrader.cli import access
 from upgrader.cli.doctoring import DEFINITIONS
 from upgrader.core.errors import ClusterError
 from upgrader.core.timing import show
 from upgrader.kube.lease import CONTROLLER, LEASES
+from upgrader.reconcile import images
 
 GOLDEN = Path(__file__).parent / "golden"
 SYSTEM = "gpu-upgrader-system"
@@ -25,7 +29,7 @@ SYSTEM = "gpu-upgrader-system"
 
 @pytest.fixture
 def well(rig, monkeypatch):
-    """The rig with a controller that leads, our kinds, and an API server that allows everything."""
+    """The rig with a controller that leads and has a key, our kinds, and an API server that allows everything."""
     monkeypatch.setenv("PATH", "/nowhere")  # no buildah, wherever this test runs
     for kind in KINDS:
         rig.cluster.store.put(DEFINITIONS, definition(kind))
@@ -37,7 +41,14 @@ def well(rig, monkeypatch):
         "SelfSubjectAccessReview": lambda _: {"status": {"allowed": True}},
         "SubjectAccessReview": lambda _: {"status": {"allowed": True}},
     }
+    rig.trust = FakeTrust()
+    asyncio.run(verify_images(rig))
     return rig
+
+
+async def verify_images(rig):
+    for image in rig.all(DRIVER_IMAGES, DriverImage) * 2:
+        await images.step(rig.context, image.metadata.name)
 
 
 def uncounted(text):
@@ -50,6 +61,27 @@ def found(rig):
     """What is not well, by subject."""
     shown = json.loads(upgrader(rig, "doctor", "--output", "json").stdout)
     return {one["subject"]: one for one in shown if one["severity"] != "ok"}
+
+
+def driver_image(rig, name, phase, verified):
+    spec = {"vendor": "nvidia", "version": "1", "kernel": "6.1", "image": "registry/driver:1"}
+    conditions = [{"type": "Verified", "status": verified}] if verified else []
+    status = {"phase": phase, "conditions": conditions}
+    rig.cluster.store.put(DRIVER_IMAGES, {"metadata": {"name": name}, "spec": spec, "status": status})
+
+
+def test_driver_images_that_nobody_vouches_for_are_named(well):
+    for name, phase, verified in (
+        ("signed", "Ready", "True"),
+        ("refused", "Unusable", "False"),
+        ("not-looked-at-yet", "Ready", ""),
+    ):
+        driver_image(well, name, phase, verified)
+    assert found(well) == {}
+    for name in "dbac":
+        driver_image(well, name, "Ready", "False")
+    said = found(well)["driver images"]
+    assert (said["severity"], said["message"]) == ("warning", "pinned and not verified, as no key is set: a, b, c, …")
 
 
 def test_which_of_our_admission_policies_are_installed(well):

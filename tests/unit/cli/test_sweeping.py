@@ -47,15 +47,39 @@ async def test_what_no_kernel_needs_is_marked_and_after_the_grace_period_deleted
     assert json.loads(world.marks.read_bytes())["unused"] == {}
 
 
-async def test_a_dry_run_changes_nothing_not_even_marks(world):
+async def test_a_dry_run_marks_and_deletes_nothing(world):
     await world.gc()
-    assert not world.marks.exists()
+    assert json.loads(world.marks.read_bytes())["unused"] == {}
     world.age()
-    before, seen = world.marks.read_bytes(), dict(world.registry.manifests)
+    marked, there = json.loads(world.marks.read_bytes())["unused"], dict(world.registry.manifests)
     ended = await world.gc()
     assert "would be deleted" in ended.stdout
-    assert "Nothing was changed, marks included: --yes does it." in ended.stdout
-    assert (world.marks.read_bytes(), world.registry.manifests) == (before, seen)
+    assert "No image was marked or deleted: --yes does it." in ended.stdout
+    assert world.registry.manifests == there
+    unused = [world.images[OLD], world.images[f"packages {OLD}"]]
+    digests = {one.rpartition("@")[2] for one in unused}
+    assert set(marked) > digests
+    assert set(json.loads(world.marks.read_bytes())["unused"]) == digests
+
+
+async def test_what_a_dry_run_saw_running_is_kept_as_what_ran_before(world):
+    world.age()
+    world.rigs["main"] = cluster(OLD)
+    await world.gc("--remember", "0")
+    world.rigs["main"] = cluster(RUNNING)
+    assert set((await world.fates("--yes", "--grace", "0")).values()) == {"kept"}
+    assert await world.there() == set(world.images.values())
+
+
+async def test_an_image_that_a_dry_run_found_needed_has_its_whole_grace_period_again(world):
+    world.age()
+    both = ("--context", "main", "--context", "other")
+    spec = {"vendor": "nvidia", "version": "1", "kernel": OLD}
+    world.rigs["other"] = cluster(RUNNING)
+    world.rigs["other"].cluster.store.put(DRIVER_IMAGES, {"metadata": {"name": "a"}, "spec": spec})
+    assert set((await world.fates(*both)).values()) == {"kept"}
+    assert set((await world.fates("--yes")).values()) == {"kept", "marked"}
+    assert await world.there() == set(world.images.values())
 
 
 async def test_the_grace_period_is_what_was_said(world):
@@ -92,8 +116,8 @@ async def test_how_long_a_kernel_is_remembered_is_what_was_said(world):
     marks = json.loads(world.marks.read_bytes())
     week_ago = world.rigs["main"].context.clock.now() - timedelta(days=7)
     world.marks.write_bytes(json.dumps({**marks, "seen": {OLD: week_ago.isoformat()}}).encode())
-    assert set((await world.fates("--remember", "8")).values()) == {"kept"}
     assert "deleted" in (await world.fates("--remember", "7")).values()
+    assert set((await world.fates("--remember", "8")).values()) == {"kept"}
 
 
 async def test_what_an_object_names_stays(world):

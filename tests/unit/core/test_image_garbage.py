@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upgrader.core.image_garbage import Fate, ImageFate, StoredImage, Uses, sweep
+from upgrader.core.image_garbage import (
+    Fate,
+    ImageFate,
+    Marks,
+    StoredImage,
+    Uses,
+    marks_looked,
+    remembering,
+    sweep,
+)
 from upgrader.core.node_features import label_value
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -96,3 +105,30 @@ def test_seeing_more_never_deletes_more_that_was_kept_for_a_use(images, first, s
     ):
         if alone.fate is Fate.KEPT and first.running:
             assert both.fate is Fate.KEPT
+
+
+@given(
+    st.lists(IMAGES, max_size=8),
+    USES,
+    USES,
+    MARKS,
+    st.dictionaries(KERNELS, st.just(NOW)),
+    st.booleans(),
+)
+def test_a_look_only_ever_saves_images(images, seen, later, unused, before, remembers):
+    """Whatever a dry run saw, a sweep after it deletes nothing that it would not have deleted without it."""
+    remember, grace = timedelta(days=90 if remembers else 0), timedelta(days=2)
+    marks = Marks(unused=unused, seen=before)
+    fates = sweep(images, remembering(seen, marks, NOW, remember), unused, NOW, grace)
+    unused_now = {one.image.digest: one.unused_since for one in fates if one.unused_since is not None}
+    after = marks_looked(unused_now, seen, marks, NOW)
+
+    def deleted(known: Marks) -> set[str]:
+        now = NOW + timedelta(days=1)
+        found = sweep(images, remembering(later, known, now, remember), known.unused, now, grace)
+        return {one.image.image for one in found if one.fate is Fate.DELETED}
+
+    assert deleted(after) <= deleted(marks)
+    if remembers:
+        ran = {one.image for one in images if one.kernel in seen.running}
+        assert not deleted(after) & ran

@@ -21,6 +21,7 @@ from upgrader.core.image_walk import (
     JobSeen,
     JobState,
     decide,
+    waits,
 )
 from upgrader.core.phases import DriverImagePhase, row
 
@@ -146,6 +147,7 @@ BUILDING = but(phase=D.BUILDING, attempts=2, deadline=after(100))
                 phase=D.UNBUILDABLE,
                 message="compile: too few arguments",
                 failure=Failure(kind=FailureClass.COMPILE, first_error="too few arguments", symbol="x"),
+                retry_at=after(LOOK_SECONDS),
                 attempts=2,
             ),
         ),
@@ -164,6 +166,7 @@ BUILDING = but(phase=D.BUILDING, attempts=2, deadline=after(100))
                 phase=D.UNBUILDABLE,
                 message="no build was begun: unsupported: the bundle is of another",
                 failure=Failure(kind=FailureClass.UNSUPPORTED, first_error="the bundle is of another"),
+                retry_at=after(LOOK_SECONDS),
                 attempts=2,
             ),
         ),
@@ -237,7 +240,7 @@ def test_what_cannot_be_verified_now_waits_and_is_looked_for_again_after_its_tim
 
 def test_what_failed_for_good_is_tried_again_when_what_it_is_made_with_has_changed() -> None:
     failed = but(phase=D.UNBUILDABLE, attempts=3, made_with="builder packages")
-    assert decide(failed) == ImageDecision(phase=D.UNBUILDABLE, message="", attempts=3)
+    assert decide(failed) == ImageDecision(phase=D.UNBUILDABLE, message="", retry_at=after(LOOK_SECONDS), attempts=3)
     assert decide(but(failed, inputs="builder other packages")).phase is D.BUILDING
 
 
@@ -269,10 +272,46 @@ def test_a_registry_that_stays_silent_is_asked_ever_less_often() -> None:
     assert pauses == [10, 20, 40, 80, 160, 300, 300, 300]
 
 
-@pytest.mark.parametrize("phase", [D.UNBUILDABLE, D.UNUSABLE])
-def test_a_silent_registry_changes_nothing_of_a_failure(phase: DriverImagePhase) -> None:
+@pytest.mark.parametrize(("phase", "pause"), [(D.UNBUILDABLE, after(LOOK_SECONDS)), (D.UNUSABLE, None)])
+def test_a_silent_registry_changes_nothing_of_a_failure(phase: DriverImagePhase, pause: datetime | None) -> None:
     view = but(phase=phase, image=Answer(silent="away"), inputs="others", made_with="these", attempts=1)
-    assert decide(view) == ImageDecision(phase=phase, message="", attempts=1)
+    assert decide(view) == ImageDecision(phase=phase, message="", retry_at=pause, attempts=1)
+
+
+@pytest.mark.parametrize("answer", [Answer(), Answer(silent="away")], ids=["nothing new", "silent"])
+def test_what_cannot_be_built_is_looked_for_ever_less_often(answer: Answer) -> None:
+    failed = but(phase=D.UNBUILDABLE, made_with="builder packages", retry_at=after(10), pause=10.0)
+    view, pauses = but(failed, image=answer), []
+    for _ in range(8):
+        assert decide(view) == ImageDecision(phase=D.UNBUILDABLE, message="", retry_at=view.retry_at)
+        assert view.retry_at is not None
+        found = decide(but(view, now=view.retry_at))
+        assert found.phase is D.UNBUILDABLE
+        assert found.retry_at is not None
+        pauses.append((found.retry_at - view.retry_at).total_seconds())
+        view = but(view, now=view.retry_at, retry_at=found.retry_at, pause=pauses[-1])
+    assert pauses == [20, 40, 80, 160, 300, 300, 300, 300]
+
+
+FAILED = but(phase=D.UNBUILDABLE, attempts=3, made_with="builder packages", retry_at=after(300), pause=300.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "phase"),
+    [
+        ({"other_means": True}, D.BUILDING),
+        ({"other_means": True, "slots": 0}, D.PENDING),
+        ({"other_means": True, "packages": Answer()}, D.PENDING),
+        ({"other_means": True, "image": Answer(silent="away")}, D.RETRYING),
+        ({"brought": True}, D.RETRYING),
+        ({"brought": True, "image": Answer(digest=PINNED)}, D.VERIFYING),
+        ({"brought": True, "since": NOW - timedelta(seconds=601)}, D.UNUSABLE),
+    ],
+)
+def test_a_failed_build_counts_no_more_for_another_means_or_where_a_person_brings_it(
+    changes: dict[str, object], phase: D
+) -> None:
+    assert decide(but(FAILED, **changes)).phase is phase
 
 
 def test_an_image_in_service_is_verified_when_a_key_is_set() -> None:
@@ -320,12 +359,13 @@ VIEWS = st.builds(
     job=JOBS,
     verdicts=st.none() | st.sampled_from([(), (BAD,)]),
     silent=st.sampled_from(["", "away"]),
+    other_means=st.booleans(),
     inputs=st.sampled_from(["", "one", "two"]),
     made_with=st.sampled_from(["", "one", PINNED]),
 )
 
 
-@given(VIEWS.filter(lambda view: not (view.brought and view.phase in {D.BUILDING, D.UNBUILDABLE})))
+@given(VIEWS.filter(lambda view: not (view.brought and view.phase is D.BUILDING)))
 def test_laws_of_the_walk(view: ImageView) -> None:
     decision = decide(view)
     assert decision.phase is view.phase or decision.phase in row(view.phase).to
@@ -341,6 +381,6 @@ def test_laws_of_the_walk(view: ImageView) -> None:
     # every phase that waits by itself says until when
     if decision.phase in {D.BUILDING, D.VERIFYING} and view.phase is not decision.phase:
         assert decision.deadline is not None
-    if decision.phase is D.RETRYING and view.phase is not D.RETRYING:
+    if decision.phase in {D.RETRYING, D.UNBUILDABLE} and (view.phase is not decision.phase or not waits(view)):
         assert decision.retry_at is not None
         assert decision.retry_at <= view.now + timedelta(seconds=LONGEST_RETRY_SECONDS)

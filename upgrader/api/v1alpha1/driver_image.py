@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from upgrader.api.fields import ImageReference, Resource, Text, Timestamp, VersionText, described
+from upgrader.api.fields import Conditions, ImageReference, Resource, Text, Timestamp, VersionText, described
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.core.driver_builds import CheckName, FailureClass
 from upgrader.core.phases import DriverImagePhase
@@ -67,6 +67,9 @@ class DriverImageStatus(Resource, frozen=True, kw_only=True):
     ] = None
     checks: Annotated[list[ImageCheck], described("Verdict of each check.")] = []
     failure: Annotated[ImageFailure | None, described("Why there is no image.")] = None
+    conditions: Annotated[
+        Conditions, described("Verified: whether a key vouches for the image that is in service.")
+    ] = []
 
 
 class DriverImage(Resource, frozen=True, kw_only=True):

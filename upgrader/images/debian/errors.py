@@ -61,3 +61,12 @@ class DiskFullError(ArchiveError):
 
     def __init__(self, place: object, doing: str) -> None:
         super().__init__(f"no space left in {place} for {doing}", resolution="Free some, or give another folder.")
+
+
+class PackagesInUseError(UpgraderError):
+    """Somebody builds of the packages that were to be swept. None was deleted."""
+
+    def __init__(self, place: object) -> None:
+        super().__init__(
+            f"a build uses the packages in {place}, so none was deleted", resolution="Run it again when that has ended."
+        )

@@ -1,13 +1,15 @@
-"""Packages by their SHA-256, kept for good: archives drop old kernels, and nothing is fetched twice.
+"""Packages by their SHA-256, kept until they are swept: archives drop old kernels, and nothing is fetched twice.
 
 <folder>/sha256/ab/ab12...      a package, read-only; only what has that digest is ever there
 <folder>/partial/ab12...        what was fetched of one so far; the next attempt goes on from there
 <folder>/locks/ab12...          held while one process fetches it
+<folder>/locks/users            shared by all that build of packages, held alone by who deletes some
 """
 
 import errno
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,9 +17,11 @@ from pathlib import Path
 from typing import Protocol
 
 from upgrader.images.debian import names
-from upgrader.images.debian.errors import DiskFullError, HashMismatchError, MissingPackageError
+from upgrader.images.debian.errors import DiskFullError, HashMismatchError, MissingPackageError, PackagesInUseError
 from upgrader.images.debian.values import Package
-from upgrader.process.places import locked
+from upgrader.process.places import Progress, locked
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Source(Protocol):
@@ -36,8 +40,7 @@ class PackageStore:
 
     def path(self, package: Package) -> Path:
         """Where a package is, or would be."""
-        digest = names.sha256(package.sha256)
-        return self.folder / "sha256" / digest[:2] / digest
+        return self.file(package.sha256)
 
     def holds(self, package: Package) -> bool:
         """Whether it is there; its contents are read when it is fetched."""
@@ -80,6 +83,45 @@ class PackageStore:
                 shutil.copyfile(file, beside)
                 self._enter(package, beside, target)
         return target
+
+    @contextmanager
+    def in_use(self, progress: Progress = lambda _line: None) -> Iterator[None]:
+        """As long as this lasts, no package is deleted. Waits where some are deleted right now, and says so."""
+        said = f"waiting, as packages of {self.folder} are swept"
+        with locked(self.folder / "locks/users", lambda: progress(said), shared=True):
+            yield
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """As long as this lasts, nobody builds of what is here.
+
+        Raises:
+            PackagesInUseError: somebody does.
+        """
+
+        def refuse() -> None:
+            raise PackagesInUseError(self.folder)
+
+        with locked(self.folder / "locks/users", refuse):
+            yield
+
+    def sizes(self) -> dict[str, int]:
+        """All that is here, with what was fetched only in part: bytes by SHA-256."""
+        found: dict[str, int] = {}
+        for path in (*self.folder.glob("sha256/??/*"), *self.folder.glob("partial/*")):
+            if _DIGEST.fullmatch(path.name) and path.is_file():
+                found[path.name] = found.get(path.name, 0) + path.stat().st_size
+        return found
+
+    def file(self, sha256: str) -> Path:
+        """Where a package of this digest is, or would be."""
+        digest = names.sha256(sha256)
+        return self.folder / "sha256" / digest[:2] / digest
+
+    def remove(self, sha256: str) -> None:
+        """Delete a package, and what was fetched of it; only inside `alone`."""
+        self.file(sha256).unlink(missing_ok=True)
+        (self.folder / "partial" / sha256).unlink(missing_ok=True)
 
     def place(self, package: Package, name: Path) -> Path:
         """Fetch a package and put it at `name`, as a hard link where that is possible. It is not to be written to."""

@@ -23,6 +23,9 @@ from upgrader.images.product import busybox_tree
 from upgrader.images.trust import BUILD_KEY
 from upgrader.process import run
 
+MANIFEST = "driver/manifest.json"
+"""Where an image says what it is."""
+
 PROGRAMS = ("modules", "shared")
 """Folders of driver-images/ that every image with modules gets its programs from."""
 
@@ -39,6 +42,8 @@ COMMANDS = (
 _TRIPLETS = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 _LIBRARY = re.compile(r"lib[\w.+-]+\.so(?:\.[\d.]+)?")
 _FIRMWARE = re.compile(r"(?:usr/)?lib/(?P<rest>firmware/.+)")
+_WHITEOUT = re.compile(r"(?:^|/)\.wh\.")
+"""https://github.com/opencontainers/image-spec/blob/main/layer.md#whiteouts; the opaque one is .wh..wh..opq."""
 _SECONDS = 120.0
 
 
@@ -148,8 +153,13 @@ def _fill(
         shutil.copyfile(module, driver / place / module.name)
     if files.is_dir():
         shutil.copytree(files, driver / "files", symlinks=True)
-    described = [shipped(module, f"{place}/{module.name}") for module in modules]
-    manifest = describe(definition, recipe.recipe.in_tree, described, verdicts)
+    manifest = describe(
+        definition.identity,
+        definition.inputs,
+        in_tree=recipe.recipe.in_tree,
+        modules=[shipped(module, f"{place}/{module.name}") for module in modules],
+        verdicts=verdicts,
+    )
     (driver / "manifest.json").write_bytes(encoded(manifest))
     (driver / "load-order").write_text(load_order(manifest), encoding="ascii")
     (driver / "modules.sha256").write_text(checksums(manifest), encoding="ascii")
@@ -167,22 +177,34 @@ def _labels(manifest: DriverManifest, definition: Definition) -> list[tuple[str,
     ]
 
 
-def unpack_driver(layout: Layout, target: Path) -> None:
+def unpack_driver(layout: Layout, target: Path, only: str = "driver/*") -> None:
     """/driver of an image, as it is shipped, into a folder that does not exist yet. Nothing is written outside of it.
 
+    `only` may name one file, where no more is wanted.
+
+    Images of ours have one layer, and nothing in it is taken away again. Where a layer says that files of an earlier
+    one are gone, a node would run other files than are found here: such an image is refused, not guessed at.
+
     Raises:
+        ConfigurationError: a layer has a whiteout.
         ProcessError: a layer cannot be read, has none of it, or goes through a link that leads out.
     """
     target.mkdir(parents=True)
     for layer in layout.blobs[:-1]:
-        words: list[str | Path] = [
-            *_compression(layer.media_type),
-            "--file",
-            layout.path(layer),
-            "--wildcards",
-            "driver/*",
-        ]
-        extract(words, target, timeout=_SECONDS)
+        archive: list[str | Path] = [*_compression(layer.media_type), "--file", layout.path(layer)]
+        if (whiteout := _whiteout(archive)) is not None:
+            raise ConfigurationError(
+                "a layer of the image takes files of an earlier one away again, and such images are not taken",
+                details=f"{layer.digest} has the whiteout {whiteout}",
+                resolution="Build it with `upgrader build`, or squash its layers into one.",
+            )
+        extract([*archive, "--wildcards", only], target, timeout=_SECONDS)
+
+
+def _whiteout(archive: Sequence[str | Path]) -> str | None:
+    """The first entry that stands for a file or the contents of a folder that is gone; None where there is none."""
+    names = run(["tar", "--list", "--quoting-style=escape", *archive], timeout=_SECONDS).text.splitlines()
+    return next((name for name in names if _WHITEOUT.search(name)), None)
 
 
 def take_modules(layout: Layout, target: Path) -> tuple[Path, ...]:

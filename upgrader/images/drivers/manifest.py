@@ -7,9 +7,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.driver_builds import CheckName, Input, Verdict
+from upgrader.core.driver_builds import CheckName, Identity, Input, Verdict, build_key
 from upgrader.core.errors import ConfigurationError
-from upgrader.images.drivers.definition import Definition
 from upgrader.images.modules.reading import read_module
 
 
@@ -44,10 +43,14 @@ class DriverManifest(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def describe(
-    definition: Definition, in_tree: Sequence[str], modules: Sequence[ShippedModule], verdicts: Sequence[Verdict]
+    identity: Identity,
+    inputs: Sequence[Input],
+    *,
+    in_tree: Sequence[str] = (),
+    modules: Sequence[ShippedModule],
+    verdicts: Sequence[Verdict],
 ) -> DriverManifest:
-    """The manifest of an image that is about to be made."""
-    identity = definition.identity
+    """The manifest of an image that is about to be made of these inputs."""
     return DriverManifest(
         vendor=identity.vendor,
         version=identity.driver,
@@ -56,10 +59,10 @@ def describe(
         flavour=identity.flavour,
         os=identity.os,
         arch=identity.arch,
-        build_key=definition.key,
+        build_key=build_key(identity, inputs),
         in_tree=tuple(in_tree),
         modules=tuple(modules),
-        inputs=definition.inputs,
+        inputs=tuple(inputs),
         checks={one.check: one.passed for one in verdicts},
     )
 

@@ -14,7 +14,7 @@ from upgrader.core.driver_builds import FailureClass, Identity, Verdict
 from upgrader.core.errors import ProcessError, RegistryError
 from upgrader.core.image_names import image_name
 from upgrader.images import trust
-from upgrader.images.drivers.assembly import unpack_driver
+from upgrader.images.drivers.assembly import MANIFEST, unpack_driver
 from upgrader.images.drivers.definition import Definition
 from upgrader.images.drivers.manifest import read_manifest
 from upgrader.images.drivers.rounds import unpublished
@@ -142,7 +142,7 @@ def image_facts(identity: Identity, layout: Layout) -> trust.ImageFacts:
     with tempfile.TemporaryDirectory(prefix="upgrader-facts-") as place:
         root = Path(place) / "root"
         unpack_driver(layout, root)
-        manifest = read_manifest(root / "driver/manifest.json")
+        manifest = read_manifest(root / MANIFEST)
         files = tuple(_file(path, root) for path in sorted((root / "driver").rglob("*")) if _plain(path))
     return trust.ImageFacts(digest=layout.image.digest, identity=identity, inputs=manifest.inputs, files=files)
 

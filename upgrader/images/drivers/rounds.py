@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -14,7 +14,7 @@ from upgrader.core.errors import UpgraderError
 from upgrader.images.drivers.definition import Definition
 from upgrader.images.drivers.failures import of_cell
 from upgrader.images.drivers.recipes import RecipeFolder
-from upgrader.images.drivers.shelf import Shelf
+from upgrader.images.drivers.shelf import Record, Shelf
 from upgrader.process.places import Progress
 
 
@@ -111,16 +111,14 @@ class Round:
         for _ in threads:
             if (error := ended.get()) is not None:
                 raise error
-        return self._with_alternatives([results[number] for number in range(len(wanted))])
+        return with_alternatives([results[number] for number in range(len(wanted))], self._shelf.records())
 
     def one(self, cell: Cell) -> BuildResult:
         """One cell, from its inputs to where it is published; whatever is wrong with it is its own."""
         try:
             return self._one(cell)
         except (UpgraderError, OSError) as error:
-            failure = of_cell(error)
-            self._progress(f"{cell.identity}: {failure.kind}: {error}")
-            return BuildResult(identity=cell.identity, state=CellState.RED, failure=failure)
+            return red(cell, error, self._progress)
 
     def _one(self, cell: Cell) -> BuildResult:
         definition = self._cells.definition(cell)
@@ -145,14 +143,24 @@ class Round:
             asked = BuildResult(identity=definition.identity, state=CellState.RED, build_key=definition.key)
             return unpublished(asked, str(error), FailureClass.PUSH)
 
-    def _with_alternatives(self, results: Sequence[BuildResult]) -> tuple[BuildResult, ...]:
-        green = [one.identity for one in results if one.digest] + [one.identity for one in self._shelf.records()]
-        return tuple(
-            msgspec.structs.replace(one, alternatives=alternatives(one.identity, green))
-            if one.state is CellState.RED
-            else one
-            for one in results
-        )
+
+def red(cell: Cell, error: UpgraderError | OSError, progress: Progress) -> BuildResult:
+    """A cell that ended with an error, which is told whole."""
+    failure = of_cell(error)
+    progress(f"{cell.identity}: {failure.kind}: {error}")
+    return BuildResult(identity=cell.identity, state=CellState.RED, failure=failure)
+
+
+def with_alternatives(results: Iterable[BuildResult], kept: Iterable[Record]) -> tuple[BuildResult, ...]:
+    """The results, those of red cells with what is known to build for their kernels: other cells, and kept images."""
+    found = tuple(results)
+    green = [one.identity for one in found if one.digest] + [one.identity for one in kept]
+    return tuple(
+        msgspec.structs.replace(one, alternatives=alternatives(one.identity, green))
+        if one.state is CellState.RED
+        else one
+        for one in found
+    )
 
 
 def unpublished(result: BuildResult, why: str, kind: FailureClass) -> BuildResult:

@@ -27,7 +27,7 @@ from upgrader.images.drivers.catalog import Catalog, Cells, load, look
 from upgrader.images.drivers.definition import Definition, identity_of
 from upgrader.images.drivers.inspecting import KernelTrees
 from upgrader.images.drivers.recipes import RecipeFolder, read_matrix, read_recipes, recipes_root
-from upgrader.images.drivers.rounds import Definitions, Publishing, Round
+from upgrader.images.drivers.rounds import Definitions, Publishing, Round, red, with_alternatives
 from upgrader.images.drivers.shelf import Remembered, Shelf
 from upgrader.images.drivers.trees import Trees
 from upgrader.images.modules.signing import SigningKey, fingerprint, open_key
@@ -106,23 +106,28 @@ class Site:
 
     def look(self) -> tuple[Catalog, News]:
         """Ask the archives anew."""
-        return look(
-            self.matrix,
-            self.recipes,
-            source=archives(),
-            packages=self.packages,
-            folder=self._state,
-            progress=self._progress,
-        )
+        with self.packages.in_use(self._progress):
+            return look(
+                self.matrix,
+                self.recipes,
+                source=archives(),
+                packages=self.packages,
+                folder=self._state,
+                progress=self._progress,
+            )
 
     def catalog(self) -> Catalog:
         """What the archives had when they were last asked; they are asked where nothing is known."""
-        return load(self._state) or self.look()[0]
+        return self.last_catalog() or self.look()[0]
+
+    def last_catalog(self) -> Catalog | None:
+        """As `catalog`, and nobody is asked; None where nobody ever was."""
+        return load(self._state)
 
     def kernels(self) -> KernelTrees:
         """Kernels of which the packages are here; nobody is asked for others."""
         packages = PackageStore(self._cache / "packages")
-        return KernelTrees(load(self._state), Trees(self._state / "trees", packages, self._progress))
+        return KernelTrees(self.last_catalog(), Trees(self._state / "trees", packages, self._progress))
 
     def cells(self, catalog: Catalog) -> Cells:
         """The cells over a catalog."""
@@ -161,9 +166,8 @@ class Site:
             RegistryError: the registry does not take it.
             ProcessError: cosign fails.
         """
-        self._state.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="upgrader-packages-", dir=self._state) as place:
-            layout = bundle(definition, self.packages, Path(place) / "layout")
+        with self._packing() as place:
+            layout = bundle(definition, self.packages, place / "layout")
             self._progress(f"{definition.identity}: pushing {layout.size / 1e6:.1f} MB of packages")
             return asyncio.run(push_bundle(layout, definition, image, signer=signer, insecure=insecure))
 
@@ -177,12 +181,21 @@ class Site:
             ConfigurationError: it is not there, or no such thing.
             ArchiveError: a package is not what its digest says, or the disk is full.
         """
-        self._state.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="upgrader-packages-", dir=self._state) as place:
-            folder = Path(place) / "layout"
+        with self._packing() as place:
+            folder = place / "layout"
             pulling = pull_bundle(image, folder, judge=judge, insecure=insecure, progress=self._progress)
             found = open_bundle(asyncio.run(pulling), self.packages)
             return Bundled(found, self.recipes, self.root, signer=self.signed_by)
+
+    @contextmanager
+    def _packing(self) -> Iterator[Path]:
+        """A folder for a layout of packages, which nobody sweeps meanwhile."""
+        self._state.mkdir(parents=True, exist_ok=True)
+        with (
+            self.packages.in_use(self._progress),
+            tempfile.TemporaryDirectory(prefix="upgrader-packages-", dir=self._state) as place,
+        ):
+            yield Path(place)
 
     @contextmanager
     def round(self, cells: Definitions, *, publisher: Publishing | None = None, parallel: int = 0) -> Iterator[Round]:
@@ -193,7 +206,10 @@ class Site:
         """
         cores = self._settings.cores or os.cpu_count() or 1
         memory = self._settings.memory_mib or memory_available_mib()
-        with Budget(self._state / f"budget-{os.getpid()}", cores=cores, memory_mib=memory) as budget:
+        with (
+            self.packages.in_use(self._progress),
+            Budget(self._state / f"budget-{os.getpid()}", cores=cores, memory_mib=memory) as budget,
+        ):
             workshop = Workshop(
                 places=Places(cache=self._state, logs=self.shelf.folder / "upgrader/logs"),
                 packages=self.packages,
@@ -213,14 +229,20 @@ class Site:
             )
 
     def state(self, cells: Cells, wanted: Sequence[Cell]) -> tuple[BuildResult, ...]:
-        """What is known of cells without building any."""
-        return tuple(self._known(cells, cell) for cell in wanted)
+        """What is known of cells without building any; one that cannot be defined is red and stops no other.
+
+        Raises:
+            ConfigurationError: the store cannot be read.
+            ProcessError: buildah, whose version is in every build key, is not there.
+        """
+        kept = self.shelf.records()
+        return with_alternatives((self._known(cells, cell) for cell in wanted), kept)
 
     def _known(self, cells: Cells, cell: Cell) -> BuildResult:
         try:
             key = cells.definition(cell).key
-        except ArchiveError as error:
-            return BuildResult(identity=cell.identity, state=CellState.RED, failure=error.failure())
+        except (ArchiveError, ConfigurationError) as error:
+            return red(cell, error, self._progress)
         known = self.shelf.result(key) or self.remembered.find(key)
         return known or BuildResult(identity=cell.identity, state=CellState.MISSING, build_key=key)
 

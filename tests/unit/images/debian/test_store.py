@@ -17,6 +17,7 @@ from upgrader.images.debian.errors import (
     DiskFullError,
     HashMismatchError,
     MissingPackageError,
+    PackagesInUseError,
     UnreachableArchiveError,
 )
 from upgrader.images.debian.fetching import Fetcher
@@ -275,3 +276,46 @@ def test_a_file_is_taken_when_it_is_the_package(tmp_path):
     assert files(kept.folder) == []
     assert kept.add(KBUILD, tmp_path / "good").read_bytes() == DATA
     assert (tmp_path / "good").exists()
+
+
+# Sweeping
+
+
+def test_packages_are_deleted_by_who_is_alone_with_them(tmp_path):
+    kept = PackageStore(tmp_path)
+    refused = pytest.raises(PackagesInUseError, match="so none was deleted")
+    with kept.in_use(), PackageStore(tmp_path).in_use(), refused, kept.alone():
+        pytest.fail("somebody uses them")
+    with kept.alone():
+        assert kept.sizes() == {}
+
+
+def test_who_comes_while_packages_are_swept_waits_and_says_so(tmp_path):
+    said, entered, waiting = [], threading.Event(), threading.Event()
+
+    def build():
+        with PackageStore(tmp_path).in_use(lambda line: (said.append(line), waiting.set())):
+            entered.set()
+
+    thread = threading.Thread(target=build)
+    with PackageStore(tmp_path).alone():
+        thread.start()
+        assert waiting.wait(30)
+        assert not entered.is_set()
+    thread.join(30)
+    assert (entered.is_set(), said) == (True, [f"waiting, as packages of {tmp_path} are swept"])
+
+
+def test_what_is_there_and_what_is_deleted_of_it(tmp_path):
+    (tmp_path / "good").write_bytes(DATA)
+    kept = PackageStore(tmp_path / "packages")
+    kept.add(KBUILD, tmp_path / "good")
+    half = "f" * 64
+    for name in (half, KBUILD.sha256, "not-ours"):
+        (kept.folder / "partial" / name).write_bytes(b"half")
+    assert kept.sizes() == {KBUILD.sha256: len(DATA) + 4, half: 4}
+    kept.remove(KBUILD.sha256)
+    assert (kept.holds(KBUILD), kept.sizes()) == (False, {half: 4})
+    kept.remove(half)
+    kept.remove(half)
+    assert (kept.sizes(), (kept.folder / "partial/not-ours").exists()) == ({}, True)

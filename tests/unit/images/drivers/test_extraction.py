@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.support.driver_images import CONFIG, LAYER
-from upgrader.core.errors import ProcessError
+from upgrader.core.errors import ConfigurationError, ProcessError
 from upgrader.images.drivers.assembly import unpack_driver
 from upgrader.images.drivers.trees import make_root, unpack
 from upgrader.images.layout import MANIFEST, LayoutWriter
@@ -97,6 +97,22 @@ def test_a_link_that_leads_to_no_folder_is_refused(image, tmp_path, target):
     layout = image([("driver/x", target), ("driver/file", b"")], [("driver/x/y", b"")])
     with pytest.raises(ProcessError, match="driver/x"):
         unpack_driver(layout, tmp_path / "root")
+
+
+@pytest.mark.parametrize(
+    "name", ["driver/lib/.wh.old.ko", "driver/.wh..wh..opq", ".wh.driver", "./.wh.driver", "etc/.wh.passwd", ".wh.a\nb"]
+)
+def test_a_layer_that_takes_files_away_is_refused(image, tmp_path, name):
+    layout = image([("driver/lib/old.ko", b"")], [("driver/new", b""), (name, b"")])
+    with pytest.raises(ConfigurationError, match="takes files of an earlier one away again") as refused:
+        unpack_driver(layout, tmp_path / "root")
+    said = f"{layout.blobs[1].digest} has the whiteout {name}".replace("\n", r"\n")
+    assert refused.value.details == said
+
+
+def test_a_name_that_only_looks_like_a_whiteout_is_none(image, tmp_path):
+    unpack_driver(image([("driver/a.wh.b", b"1"), ("driver/.what", b"2")]), tmp_path / "root")
+    assert sorted(one.name for one in (tmp_path / "root/driver").iterdir()) == [".what", "a.wh.b"]
 
 
 def test_a_file_takes_the_place_of_a_link_and_not_of_what_it_leads_to(image, tmp_path, elsewhere):

@@ -77,6 +77,13 @@ def test_without_the_kernels_packages_its_symbols_are_not_guessed(look, files, t
     assert verdicts[CheckName.VERSIONS].passed
 
 
+def test_an_image_that_takes_files_of_its_own_away_again(look, files, tmp_path):
+    whole_image(tmp_path / "image", {**files, "lib/.wh.modules": b""})
+    said = failed(look(tmp_path / "image"))
+    assert list(said) == [CheckName.MANIFEST]
+    assert said[CheckName.MANIFEST].endswith("has the whiteout driver/lib/.wh.modules")
+
+
 def test_crcs_of_another_kernel_are_named(look, tmp_path):
     whole_image(tmp_path / "image", driver_files(tmp_path / "modules", layout=1))
     assert list(failed(look(tmp_path / "image"))) == [CheckName.CRC]

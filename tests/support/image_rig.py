@@ -1,0 +1,48 @@
+"""One driver image in a rig: brought or wanted, and looked at step by step."""
+
+from tests.support.rig import Rig
+from upgrader.api.resources import DRIVER_IMAGES
+from upgrader.api.v1alpha1 import DriverImage
+from upgrader.core.driver_builds import Identity
+from upgrader.core.image_names import image_name, packages_name
+from upgrader.core.phases import DriverImagePhase, row
+from upgrader.reconcile import images
+from upgrader.stack.settings import BuildSettings
+
+REFERENCE = "registry/sim-driver:1"
+REPOSITORY = "registry/drivers"
+IDENTITY = Identity(vendor="sim", recipe="fakebridge", driver="1", kernel="6.1.0-50-amd64", os="bookworm")
+NAMED = image_name(REPOSITORY, IDENTITY)
+BUILDS = BuildSettings(repository=REPOSITORY, builder_image="registry/builder@sha256:" + "d" * 64, at_once=1)
+D = DriverImagePhase
+
+
+def brought(rig: Rig) -> None:
+    spec = {"vendor": "sim", "version": "1", "kernel": "6.1", "image": REFERENCE}
+    rig.cluster.store.put(DRIVER_IMAGES, {"metadata": {"name": "one"}, "spec": spec})
+
+
+def wanted(rig: Rig, name: str = "one", kernel: str = IDENTITY.kernel) -> None:
+    spec = {"vendor": "sim", "recipe": "fakebridge", "version": "1", "kernel": kernel, "os": "bookworm"}
+    rig.cluster.store.put(DRIVER_IMAGES, {"metadata": {"name": name}, "spec": spec})
+
+
+def make() -> Rig:
+    """Images are built, and the packages of the one are packed."""
+    made = Rig()
+    made.builds = BUILDS
+    made.registry.push(packages_name(REPOSITORY, IDENTITY), "ee")
+    return made
+
+
+def image(rig: Rig, name: str = "one") -> DriverImage:
+    return next(one for one in rig.all(DRIVER_IMAGES, DriverImage) if one.metadata.name == name)
+
+
+async def look(rig: Rig, name: str = "one") -> tuple[D, str]:
+    """One step; where the image is afterwards, and why."""
+    before = image(rig, name)
+    await images.step(rig.context, name)
+    after = image(rig, name)
+    assert after.status.phase is before.status.phase or after.status.phase in row(before.status.phase).to
+    return after.status.phase, after.status.message
