@@ -29,6 +29,20 @@ from upgrader.core import timing
 from upgrader.core.orders import ORDER_VARIABLE, OrderResult, Reason
 
 
+def features_read(node: Object, **changes: object) -> Object:
+    """How a reading ends that reports what the node's object says of itself."""
+    info = node["status"]["nodeInfo"]
+    report = {
+        "bootId": info["bootID"],
+        "uptime": 10.0,
+        "kernel": info["kernelVersion"],
+        "osId": "debian",
+        "osVersion": "13",
+        "pci": ["0302_10de"],
+    }
+    return {"exitCode": 0, "message": json.dumps({**report, **changes})}
+
+
 @dataclass
 class Fleet(Training):
     """Nodes with GPUs and the jobs on them."""
@@ -36,6 +50,8 @@ class Fleet(Training):
     gpus: int = 8
     errands: Callable[[str, Object], OrderResult | None] = lambda _component, _pod: None
     """Another result than success for one of our pods, by component and pod; None: success."""
+    features: Callable[[Object], Object | None] = features_read
+    """How the container ended that reads what a node is; None: it reads still, or a pod of an earlier boot is shown."""
     ignores_sigterm: set[str] = field(default_factory=set)
     backing_off: set[str] = field(default_factory=set)
     """Jobs whose controller waits before it makes another pod."""
@@ -262,6 +278,9 @@ class Fleet(Training):
                     self._gone(pod)
             elif phase == "Pending":
                 self._start(pod)
+                self._read_features(pod)
+            elif meta.get("labels", {}).get(names.LABEL_COMPONENT) == "node-features":
+                self._read_features(pod)
             elif phase == "Running" and meta.get("labels", {}).get(names.LABEL_COMPONENT) in {
                 "prepare",
                 "visit",
@@ -282,6 +301,15 @@ class Fleet(Training):
         trainer = self._trainer(pod)
         if trainer is not None:
             trainer.step = min(trainer.step, trainer.saved)
+
+    def _read_features(self, pod: Object) -> None:
+        """Once for each boot: the kubelet runs the init containers of a pod again that it finds without its sandbox."""
+        if pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) != "node-features":
+            return
+        ended = self.features(self.store.find(NODES, pod["spec"]["nodeName"]))
+        status = {"initContainerStatuses": [{"name": "read", "state": {"terminated": ended}}]}
+        if ended is not None and pod["status"].get("initContainerStatuses") != status["initContainerStatuses"]:
+            self.store.change(PODS, pod["metadata"]["name"], {"status": status}, pod["metadata"]["namespace"])
 
     def _end_errand(self, pod: Object) -> None:
         component = pod["metadata"]["labels"][names.LABEL_COMPONENT]

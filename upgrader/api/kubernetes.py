@@ -175,10 +175,12 @@ class ContainerState(Wire, frozen=True, kw_only=True):
 
 class ContainerStatus(Wire, frozen=True, kw_only=True):
     name: str
+    image: str = ""
     container_id: str = msgspec.field(name="containerID", default="")
     ready: bool = False
     restart_count: int = 0
     state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
 
 
 class PodStatus(Wire, frozen=True, kw_only=True):

@@ -1,5 +1,7 @@
 """Every label, taint, annotation and finalizer that we set or read; a test checks that docs/marks.md lists them all."""
 
+from upgrader.core.node_features import LABELS_KERNEL
+
 GROUP = "gpu-upgrader.io"
 VERSION = "v1alpha1"
 FIELD_MANAGER = "gpu-upgrader"
@@ -18,6 +20,7 @@ OFF = "off"
 TAINT_MAINTENANCE = f"{GROUP}/maintenance"  # value: the closure
 TAINT_HARVEST = f"{GROUP}/harvest"  # value: the plan that waits for the natural end of what runs there
 ANNOTATION_VISIT = f"{GROUP}/visit"  # uid of the NodeUpgrade that holds the node
+ANNOTATION_NODE_FEATURES = f"{GROUP}/node-features"  # what our labeller wrote: core.node_features.FeatureRecord as JSON
 
 # On Namespaces, a person's: its pods are changed by the policies in deploy/admission-*.yaml, where these are installed.
 STEERING_POLICY = "gpu-upgrader-steering"  # of deploy/admission-steering.yaml and of its binding
@@ -57,12 +60,15 @@ LABEL_CLOSURE = f"{GROUP}/closure"
 LABEL_COMPONENT = f"{GROUP}/component"
 LABEL_IMAGE_KEY = f"{GROUP}/image-key"
 ANNOTATION_READABLE = f"{GROUP}/readable"  # what a hashed name stands for
+ANNOTATION_MANIFEST = f"{GROUP}/manifest"  # hash of what was applied, where it may change while it runs
 ANNOTATION_NODE_UPGRADE = f"{GROUP}/node-upgrade"  # on pods and Jobs of a visit: its name, too long for a label's value
 
 FINALIZER = f"{GROUP}/nothing-stopped-or-marked"
 
+# Read; written by visits never, and by our labeller only where nobody else does.
+LABEL_KERNEL_NFD = LABELS_KERNEL[0]
+
 # Read, never written.
-LABEL_KERNEL_NFD = "feature.node.kubernetes.io/kernel-version.full"
 LABEL_DRIVER_GFD = "nvidia.com/cuda.driver-version.full"
 LABELS_RANK = (  # place of a pod in its gang, as its owner counts
     "batch.kubernetes.io/job-completion-index",

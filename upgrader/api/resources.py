@@ -60,6 +60,7 @@ CONTROLLER_REVISIONS = _kind("apps", "v1", "ControllerRevision", k.ControllerRev
 PDBS = _kind("policy", "v1", "PodDisruptionBudget", k.PodDisruptionBudget)
 CLAIMS = _kind("", "v1", "PersistentVolumeClaim", k.PersistentVolumeClaim)
 COMMANDS = _kind("bus.volcano.sh", "v1alpha1", "Command", k.Unread)
+NODE_FEATURES = _kind("nfd.k8s-sigs.io", "v1alpha1", "NodeFeature", k.Unread)
 POLICIES = ResourceKind(
     group="admissionregistration.k8s.io",
     version="v1",

@@ -30,7 +30,7 @@ from upgrader.core import steering, switching
 from upgrader.core.errors import ConflictError, DeadlineError, NotFoundError, UnreachableError
 from upgrader.core.phases import Run, ends
 from upgrader.kube.install import CRDS
-from upgrader.reconcile import marks, owners
+from upgrader.reconcile import marks, node_features, owners
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.owners import LiveOwner
 
@@ -38,6 +38,7 @@ POLL_SECONDS = 1.0
 DELETED: tuple[ResourceKind[Any], ...] = (GPU_STACKS, UPGRADE_PLANS, CHECKPOINT_REQUESTS, NODE_UPGRADES, DRIVER_IMAGES)
 """In this order: stacks first, so that nothing new is ordered."""
 NODE_LABELS = (names.LABEL_DRIVER, names.LABEL_DEVICE_PLUGIN, names.LABEL_OPERANDS, names.LABEL_REVISION)
+NODE_ANNOTATIONS = (names.ANNOTATION_VISIT, names.ANNOTATION_NODE_FEATURES)
 
 Tell = Callable[[str], None]
 Sleep = Callable[[float], Awaitable[None]]
@@ -210,14 +211,13 @@ async def _unmark_nodes(context: Context, tell: Tell) -> None:
 
 
 def _unmark(node: Node) -> dict[str, Any] | None:
-    labels = [name for name in NODE_LABELS if name in node.metadata.labels]
-    claimed = names.ANNOTATION_VISIT in node.metadata.annotations
+    # The controller takes features back with their stack; those of a stack that went while none ran are still there.
+    labels = [*(name for name in NODE_LABELS if name in node.metadata.labels), *node_features.written(node)]
+    marked = [name for name in NODE_ANNOTATIONS if name in node.metadata.annotations]
     tainted = any(one.key in {names.TAINT_MAINTENANCE, names.TAINT_HARVEST} for one in node.spec.taints)
-    if not labels and not claimed and not tainted:
+    if not labels and not marked and not tainted:
         return None
-    patch: dict[str, Any] = {
-        "metadata": {"labels": dict.fromkeys(labels), "annotations": {names.ANNOTATION_VISIT: None}}
-    }
+    patch: dict[str, Any] = {"metadata": {"labels": dict.fromkeys(labels), "annotations": dict.fromkeys(marked)}}
     if tainted:
         patch["spec"] = {"taints": marks.foreign_taints(node) or None}
     return patch

@@ -17,6 +17,7 @@ from upgrader.cli import (
     exits,
     following,
     imaging,
+    labelling,
     operating,
     planning,
     simulating,
@@ -74,7 +75,18 @@ def program(context: click.Context, kubeconfig: str | None, context_name: str | 
         context.obj = Session(kubeconfig=kubeconfig, context=context_name, namespace=namespace)
 
 
-for module in (planning, following, steering, checkpointing, diagnosing, operating, imaging, simulating, developing):
+for module in (
+    planning,
+    following,
+    steering,
+    checkpointing,
+    diagnosing,
+    labelling,
+    operating,
+    imaging,
+    simulating,
+    developing,
+):
     for command in module.COMMANDS:
         program.add_command(command)
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.fleet import NodeFacts, Snapshot, Target
+from upgrader.core.node_features import same_kernel
 from upgrader.core.revisions import plugin_key
 
 NO_DRIVER = "none"
@@ -32,6 +33,7 @@ class DriftReason(StrEnum):
     REVISION_MISSING = "RevisionMissing"
     NO_DRIVER_IMAGE = "NoDriverImage"
     KERNEL_LABEL_DISAGREES = "KernelLabelDisagrees"
+    KERNEL_LABEL_STALE = "KernelLabelStale"
     DRIVER_LABEL_DISAGREES = "DriverLabelDisagrees"
 
 
@@ -151,8 +153,15 @@ def _operands_off(node: NodeFacts, _: Target, __: Catalogue) -> Finding | None:
 
 
 def _kernel_label(node: NodeFacts, _: Target, __: Catalogue) -> Finding | None:
-    if not node.kernel_label or node.kernel_label == node.kernel:
+    if not node.kernel_label or same_kernel(node.kernel_label, node.kernel):
         return None
+    if node.labels_boot and node.labels_boot != node.boot_id:
+        return Finding(
+            reason=DriftReason.KERNEL_LABEL_STALE,
+            message=f"The kernel label says {node.kernel_label}, read on an earlier boot; on this one the kubelet says "
+            f"{node.kernel}, and is believed.",
+            counts=False,
+        )
     return Finding(
         reason=DriftReason.KERNEL_LABEL_DISAGREES,
         message=f"The kernel label says {node.kernel_label}, the kubelet says {node.kernel}; the kubelet is believed.",

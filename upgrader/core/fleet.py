@@ -44,7 +44,8 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     ready: bool = True
     unschedulable: bool = False
     skip: bool = False
-    kernel_label: str = ""  # NFD's, empty where it is missing
+    kernel_label: str = ""  # NFD's or our labeller's, escaped; empty where it is missing
+    labels_boot: str = ""  # boot on which our labeller read it; empty where the label is somebody else's
     driver_version_label: str = ""  # GFD's, empty where it is missing
     driver_key: str = ""  # our label: key, "none" or empty
     plugin_key: str = ""

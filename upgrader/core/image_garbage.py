@@ -15,6 +15,8 @@ from enum import StrEnum
 import msgspec
 from msgspec import Struct
 
+from upgrader.core.node_features import label_value
+
 
 class StoredImage(Struct, frozen=True, kw_only=True, order=True):
     """An image in a store: the kernel that it is for, and its pinned name (`name@sha256:...`)."""
@@ -31,7 +33,8 @@ class StoredImage(Struct, frozen=True, kw_only=True, order=True):
 class Uses(Struct, frozen=True, kw_only=True):
     """What clusters show that is needed: kernels, and digests (`sha256:...`) that an object names.
 
-    `wanted` are kernels of the matrix: what an archive offers may be booted tomorrow.
+    Kernels that run, and those that ran before, may be as labels have them. `wanted` are kernels of the matrix: what an
+    archive offers may be booted tomorrow.
     """
 
     running: frozenset[str] = frozenset()
@@ -137,12 +140,17 @@ def _needed(image: StoredImage, uses: Uses) -> str:
 
 def why_kernel(release: str, uses: Uses) -> str:
     """Why what is for a kernel is kept; empty where nothing needs it."""
-    if release in uses.running:
+    if _among(release, uses.running):
         return f"nodes run {release}"
     if release in uses.pending:
         return f"nodes are to run {release}"
-    if release in uses.previous:
+    if _among(release, uses.previous):
         return f"nodes ran {release} before"
     if release in uses.wanted:
         return f"the matrix has {release}"
     return ""
+
+
+def _among(kernel: str, seen: frozenset[str]) -> bool:
+    """Whether a kernel was seen, by its name or by a label, which has it escaped."""
+    return kernel in seen or label_value(kernel) in seen

@@ -16,6 +16,7 @@ import tenacity
 
 from upgrader.core.errors import DevClusterError, UpgraderError
 from upgrader.devcluster import plan as plans
+from upgrader.devcluster.node_files import HOME
 from upgrader.devcluster.plan import NodeMounts, Plan, Ready, Stage
 from upgrader.process import run
 from upgrader.process.places import last_lines
@@ -146,6 +147,7 @@ def _mask_sysctls(kernel: str) -> None:
         file = Path("/run") / f"sysctl-{name.replace('/', '-')}"
         file.write_text(value + "\n")
         _mount("--bind", file, f"/proc/sys/{name}")
+    _mount("--bind", f"{HOME}/boot-id", "/proc/sys/kernel/random/boot_id")  # written at power-on
 
 
 def _mount_own_cgroups() -> None:

@@ -1,4 +1,4 @@
-"""`python -m upgrader.node prepare|visit|validate|device-plugin`: what our pods on a node run.
+"""`python -m upgrader.node prepare|visit|validate|device-plugin|node-labels`: what our pods on a node run.
 
 Orders come from the environment and answers go to the termination message, see docs/node-contract.md.
 """
@@ -26,9 +26,10 @@ from upgrader.core.orders import (
     VisitOrder,
 )
 from upgrader.node.clock import SystemClock
+from upgrader.node.features import read_features
 from upgrader.node.host import Host
 from upgrader.node.kubelet import HostKubelet
-from upgrader.node.outcome import EXIT_CODES, OrderFailedError, leave_message
+from upgrader.node.outcome import EXIT_CODES, LONGEST_MESSAGE, OrderFailedError, leave_message, leave_text
 from upgrader.node.prepare import prepare
 from upgrader.node.programs import SystemPrograms
 from upgrader.node.registered import is_registered
@@ -100,6 +101,19 @@ def _device_plugin(arguments: list[str]) -> int:
         registration.serve_one_kubelet()
 
 
+def _node_labels(arguments: list[str]) -> int:
+    """Leave what the node is as the termination message, or a sentence that says what keeps that from being known."""
+    if arguments:
+        raise SystemExit(f"`node-labels` takes no arguments, not {' '.join(arguments)!r}")
+    try:
+        text, code = msgspec.json.encode(read_features(Host())), 0
+    except OrderFailedError as error:
+        text, code = str(error).encode(), EXIT_CODES[error.reason]
+    sys.stdout.write(text.decode() + "\n")
+    leave_text(text[:LONGEST_MESSAGE], Path(TERMINATION_LOG))
+    return code
+
+
 def _order(command: str) -> Callable[[list[str]], int]:
     def run(arguments: list[str]) -> int:
         if arguments:
@@ -115,7 +129,7 @@ def _order(command: str) -> Callable[[list[str]], int]:
 def main(arguments: list[str]) -> int:
     """Exit code of the command."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    commands = {name: _order(name) for name in _ORDERS} | {"device-plugin": _device_plugin}
+    commands = {name: _order(name) for name in _ORDERS} | {"device-plugin": _device_plugin, "node-labels": _node_labels}
     if not arguments or arguments[0] not in commands:
         sys.stderr.write(f"usage: python -m upgrader.node {'|'.join(commands)}\n")
         return EXIT_CODES[Reason.BAD_ORDER]

@@ -55,5 +55,10 @@ def termination_message(result: OrderResult) -> bytes:
 
 def leave_message(result: OrderResult, path: Path) -> None:
     """Write the termination message where the kubelet looks for it; where no kubelet mounted such a file, nowhere."""
+    leave_text(termination_message(result), path)
+
+
+def leave_text(text: bytes, path: Path) -> None:
+    """The same of what is a message already."""
     if path.exists():
-        path.write_bytes(termination_message(result))
+        path.write_bytes(text)

@@ -20,6 +20,7 @@ from upgrader.core.declarations import Declared, nearest
 from upgrader.core.disruption import DisruptionBudget, Requirement, Selector, blocked
 from upgrader.core.fleet import Gang, ImageFacts, NodeFacts, Snapshot, Target
 from upgrader.core.gangs import gangs_of
+from upgrader.core.node_features import read_record
 from upgrader.core.owners import owner_kind
 from upgrader.core.phases import DriverImagePhase, ends
 from upgrader.core.resolution import PodMarks, Rule, UserRule, rules_of
@@ -100,6 +101,7 @@ def node_facts(node: Node, resource: str) -> NodeFacts:
         unschedulable=node.spec.unschedulable,
         skip=labels.get(names.LABEL_SKIP) == "true",
         kernel_label=labels.get(names.LABEL_KERNEL_NFD, ""),
+        labels_boot=_labels_boot(node),
         driver_version_label=labels.get(names.LABEL_DRIVER_GFD, ""),
         driver_key=labels.get(names.LABEL_DRIVER, ""),
         plugin_key=labels.get(names.LABEL_DEVICE_PLUGIN, ""),
@@ -110,6 +112,15 @@ def node_facts(node: Node, resource: str) -> NodeFacts:
         visit=node.metadata.annotations.get(names.ANNOTATION_VISIT, ""),
         labels=labels,
     )
+
+
+def _labels_boot(node: Node) -> str:
+    """The boot on which our labeller read the kernel label; empty where it is not ours, or was changed after us."""
+    text = node.metadata.annotations.get(names.ANNOTATION_NODE_FEATURES)
+    record = read_record(text) if text is not None else None
+    name = names.LABEL_KERNEL_NFD
+    ours = record is not None and record.labels.get(name, "") == node.metadata.labels.get(name)
+    return record.boot_id if record is not None and ours else ""
 
 
 def image_facts(image: DriverImage) -> ImageFacts | None:

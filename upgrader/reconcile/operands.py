@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 import structlog
 
 from upgrader.api import names
+from upgrader.api.kubernetes import DaemonSet
 from upgrader.api.resources import DAEMONSETS
 from upgrader.api.v1alpha1 import DriftCount
 from upgrader.core.drift import NodeDrift
 from upgrader.core.phases import ends
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.node_features import AUTO
+from upgrader.stack.naming import NODE_FEATURES
 
 if TYPE_CHECKING:
     from upgrader.reconcile.stacks import Read
@@ -36,6 +39,12 @@ def drift_counts(found: Sequence[NodeDrift]) -> list[DriftCount]:
     ]
 
 
+def _unasked(one: DaemonSet, read: Read) -> bool:
+    """Whether it reads features of nodes for labels that the stack no longer writes."""
+    ours = one.metadata.labels.get(names.LABEL_COMPONENT) == NODE_FEATURES
+    return ours and read.stack.spec.node_features != AUTO
+
+
 async def sweep(context: Context, read: Read) -> None:
     """Remove DaemonSets of this stack that no node, no visit under way and no present revision needs."""
     if read.running is not None:
@@ -49,7 +58,7 @@ async def sweep(context: Context, read: Read) -> None:
                 needed |= {state.driver_key, state.plugin_key}
     for one in present:
         key = one.metadata.labels.get(names.LABEL_IMAGE_KEY, "")
-        if key and key not in needed and one.status.desired_number_scheduled == 0:
+        if (key and key not in needed and one.status.desired_number_scheduled == 0) or _unasked(one, read):
             context.leadership.check()
             log.info("operand removed", name=one.metadata.name)
             await context.cluster.delete(DAEMONSETS, one.metadata)

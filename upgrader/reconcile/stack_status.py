@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,12 +12,14 @@ from upgrader.api.v1alpha1 import GpuStack, NodeUpgrade
 from upgrader.core import upkeep
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.fleet import NodeFacts
+from upgrader.core.node_labels import Standing
 from upgrader.core.phases import NodePhase, PlanPhase, ends
 from upgrader.core.rollout import UNDER_WAY
 from upgrader.core.upkeep import RETRY
 from upgrader.reconcile import operands
 from upgrader.reconcile.conditions import Told, condition
 from upgrader.reconcile.context import Context, record
+from upgrader.reconcile.node_features import Labelling
 from upgrader.reconcile.upkeep import latest
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ async def refuse(context: Context, stack: GpuStack, message: str) -> None:
         await record(context, GPU_STACKS, stack.metadata, {"conditions": [msgspec.to_builtins(found)]})
 
 
-async def write(context: Context, read: Read) -> None:
+async def write(context: Context, read: Read, labelling: Labelling) -> None:
     """Write the status where it says something new."""
     stack, now_drifted = read.stack, [one for one in read.drift if one.drifted]
     ready = sum(node.revision == read.target.revision and not node.taken for node in read.snapshot.nodes)
@@ -61,12 +64,29 @@ async def write(context: Context, read: Read) -> None:
         "drift": [msgspec.to_builtins(one) for one in counts],
         "conditions": [
             msgspec.to_builtins(condition(stack.status.conditions, one, context.clock.now()))
-            for one in (Told("Valid", "True", "RevisionMade", "the revision is kept"), drifted, _Installed(read).told())
+            for one in (
+                Told("Valid", "True", "RevisionMade", "the revision is kept"),
+                drifted,
+                _Installed(read).told(),
+                *_labelled(labelling),
+            )
         ],
     }
     present = msgspec.to_builtins(stack.status)
     if any(present.get(key) != value and (present.get(key) or value) for key, value in status.items()):
         await record(context, GPU_STACKS, stack.metadata, status)
+
+
+def _labelled(labelling: Labelling) -> Iterator[Told]:
+    """The condition NodeFeatures, of a stack that labels: True where the labels are of the nodes' present boots."""
+    if not labelling.asked:
+        return
+    counts = [f"{labelling.nodes[one]} {one.value}" for one in Standing if one in labelling.nodes]
+    said = [labelling.said[one] for one in Standing if labelling.said.get(one)]
+    message = "; ".join([f"nodes: {', '.join(counts) or 'none'}", *said])
+    still = labelling.open
+    reason = still[0] if still else next((one for one in Standing if one in labelling.nodes), Standing.LABELLED)
+    yield Told("NodeFeatures", "False" if still else "True", reason.value, message)
 
 
 def _rolled_back(read: Read) -> bool:

@@ -17,7 +17,17 @@ from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.core.fleet import Snapshot, Target
 from upgrader.core.phases import ends
 from upgrader.core.rollout import UNDER_WAY
-from upgrader.reconcile import closures, forced, harvest, history, observe, operands, stack_status, upkeep
+from upgrader.reconcile import (
+    closures,
+    forced,
+    harvest,
+    history,
+    node_features,
+    observe,
+    operands,
+    stack_status,
+    upkeep,
+)
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.revisions import ensure_revision
 from upgrader.reconcile.sightings import Sightings
@@ -91,9 +101,11 @@ async def step(context: Context, name: str, sightings: Sightings) -> float | Non
     made = await _care(context, read, sightings)
     if not made:  # what was ordered just now is not among what was read, and needs its operands
         await operands.sweep(context, read)
-    await stack_status.write(context, read)
+    labelling = await node_features.label(context, stack)
+    await stack_status.write(context, read, labelling)
     await history.prune(context, read)
-    return context.active_seconds if active or made or sightings.waiting(name) else context.idle_seconds
+    soon = active or made or labelling.more or sightings.waiting(name)
+    return context.active_seconds if soon else context.idle_seconds
 
 
 async def _read(context: Context, stack: GpuStack, target: Target) -> Read | None:
@@ -153,7 +165,7 @@ async def _leave(context: Context, name: str) -> float | None:
     if await _drive(context, visits, undo=True):
         return context.active_seconds
     await forget(context, visits)
-    return None
+    return None if await node_features.leave(context, name) else context.active_seconds
 
 
 async def _ordered(context: Context, name: str) -> list[NodeUpgrade]:

@@ -6,7 +6,7 @@ from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.naming import object_name
 
 # Values of names.LABEL_COMPONENT.
-DRIVER, DEVICE_PLUGIN = "driver", "device-plugin"
+DRIVER, DEVICE_PLUGIN, NODE_FEATURES = "driver", "device-plugin", "node-features"
 PREPARE, VISIT, VALIDATE = "prepare", "visit", "validate"
 
 

@@ -15,6 +15,7 @@ def test_every_field_is_there_also_inside():
         "driver": {"vendor": "sim", "version": "1.0"},
         "devicePlugin": {"image": "registry/plugin:1", "resourceName": "nvidia.com/gpu"},
         "kubelet": {"manage": False, "binary": "/usr/bin/kubelet"},
+        "nodeFeatures": "External",
         "gangs": [],
         "historyLimit": 10,
     }

@@ -1,7 +1,9 @@
 """uninstall: whatever is under way, nothing stays stopped or marked."""
 
 import asyncio
+import json
 
+import msgspec
 import pytest
 import yaml
 
@@ -9,6 +11,7 @@ from tests.support.repository import ROOT
 from tests.support.terminal import upgrader
 from upgrader.api import names
 from upgrader.api.kinds import KINDS
+from upgrader.api.kubernetes import Node
 from upgrader.api.resources import (
     CHECKPOINT_REQUESTS,
     CONTROLLER_REVISIONS,
@@ -21,7 +24,7 @@ from upgrader.api.resources import (
     POLICY_BINDINGS,
     UPGRADE_PLANS,
 )
-from upgrader.cli import policies
+from upgrader.cli import leaving, policies
 from upgrader.core.errors import ClusterError
 from upgrader.core.phases import NodePhase, RequestPhase
 from upgrader.kube.install import CRDS
@@ -221,3 +224,24 @@ def test_it_asks(rig):
     before = left(rig)
     ended = upgrader(rig, "uninstall", answer="n\n")
     assert (ended.exit_code, left(rig)) == (1, before)
+
+
+FEATURE = "feature.node.kubernetes.io/kernel-version.full"
+
+
+@pytest.mark.parametrize(("value", "taken"), [("6.1.0", {FEATURE: None}), ("changed", {})])
+def test_feature_labels_of_a_stack_that_went_while_no_controller_ran_are_removed(value, taken):
+    record = json.dumps({"stack": "gone", "bootId": "boot-1", "labels": {FEATURE: "6.1.0"}})
+    marked = {"labels": {FEATURE: value, "zone": "a"}, "annotations": {names.ANNOTATION_NODE_FEATURES: record}}
+    node = msgspec.convert({"metadata": {"name": "a", **marked}}, Node)
+    left = {"metadata": {"labels": taken, "annotations": {names.ANNOTATION_NODE_FEATURES: None}}}
+    assert leaving._unmark(node) == left
+
+
+def test_feature_labels_of_a_stack_go_with_it(rig):
+    rig.stack(rig.spec("1.0") | {"nodeFeatures": "Auto"})
+    at(rig, lambda: all(FEATURE in node["metadata"]["labels"] for node in rig.nodes()))
+    ended = upgrader(rig, "uninstall", "--auto-approve")
+    assert ended.exit_code == 0, ended.output
+    assert [name for node in rig.nodes() for name in node["metadata"]["labels"] if name == FEATURE] == []
+    assert marks(rig) == []

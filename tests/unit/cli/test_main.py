@@ -1,7 +1,9 @@
 """The program as a whole: quick to start, distinct exit codes, errors in our words."""
 
+import json
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from tests.support.terminal import upgrader
 from upgrader.cli import exits
 from upgrader.cli.main import program
 from upgrader.core.errors import ConfigurationError, UpgraderError
+from upgrader.core.node_features import label_value
 from upgrader.process.run import run
 
 HEAVY = {"kopf", "kubernetes", "rich", "aiohttp", "structlog", "yaml", "grpc", "asyncio"}
@@ -71,3 +74,15 @@ def test_no_colour_in_a_pipe_and_none_with_no_color():
     ended = upgrader(Rig(), "status")
     assert "\x1b" not in ended.stdout
     assert ended.stdout == "There is no GpuStack and no UpgradePlan in this cluster.\n"
+
+
+FULL = "feature.node.kubernetes.io/kernel-version.full"
+
+
+def test_the_labels_of_this_machine_are_shown_without_a_cluster():
+    kernel = label_value(Path("/proc/sys/kernel/osrelease").read_text().strip())
+    words = [sys.executable, "-m", "upgrader", "--kubeconfig", "/nowhere", "node-labels"]
+    lines = run(words, timeout=30).stdout.decode().splitlines()
+    assert f"{FULL}={kernel}" in lines
+    shown = json.loads(run([*words, "--output", "json"], timeout=30).stdout)
+    assert [f"{name}={value}" for name, value in shown.items()] == lines

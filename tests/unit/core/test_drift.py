@@ -115,6 +115,29 @@ TABLE = {
             )
         ],
     ),
+    "a kernel label of an earlier boot is stale, and counts for nothing": (
+        node("a", NEW, kernel_label=NEXT_KERNEL, labels_boot="boot-1", boot_id="boot-2"),
+        target(),
+        [
+            Finding(
+                reason=R.KERNEL_LABEL_STALE,
+                message=f"The kernel label says {NEXT_KERNEL}, read on an earlier boot; on this one the kubelet says "
+                f"{KERNEL}, and is believed.",
+                counts=False,
+            )
+        ],
+    ),
+    "a kernel label of this boot that disagrees is not stale": (
+        node("a", NEW, kernel_label=NEXT_KERNEL, labels_boot="boot-2", boot_id="boot-2"),
+        target(),
+        [
+            Finding(
+                reason=R.KERNEL_LABEL_DISAGREES,
+                message=f"The kernel label says {NEXT_KERNEL}, the kubelet says {KERNEL}; the kubelet is believed.",
+                counts=False,
+            )
+        ],
+    ),
     "labels that agree say nothing": (node("a", NEW, kernel_label=KERNEL, driver_version_label=NEW), target(), []),
     "a driver version label that disagrees is shown and counts for nothing": (
         node("a", NEW, driver_version_label=OLD),

@@ -16,6 +16,7 @@ from upgrader.core.image_garbage import (
     remembering,
     sweep,
 )
+from upgrader.core.node_features import label_value
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 GRACE = timedelta(days=14)
@@ -88,6 +89,12 @@ def test_an_image_of_a_running_pending_or_previous_kernel_is_never_deleted(image
             assert one.image.digest not in uses.named
             assert marks[one.image.digest] <= NOW - GRACE
             assert uses.running
+
+
+@given(st.lists(IMAGES, max_size=8), USES, MARKS, st.sampled_from(["running", "previous"]))
+def test_a_kernel_that_only_a_label_names_is_kept_although_a_label_has_it_escaped(images, uses, marks, field):
+    escaped = Uses(**{field: frozenset(label_value(one.kernel) for one in images)})
+    assert {one.fate for one in sweep(images, uses.union(escaped), marks, NOW, GRACE)} <= {Fate.KEPT}
 
 
 @given(st.lists(IMAGES, max_size=8), USES, USES, MARKS)

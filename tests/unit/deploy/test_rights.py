@@ -17,7 +17,7 @@ from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.kinds import KINDS
 from upgrader.api.kubernetes import Pod
-from upgrader.api.resources import JOBS, NODE_UPGRADES, NODES, PDBS, PODS, UPGRADE_PLANS
+from upgrader.api.resources import JOBS, NODE_FEATURES, NODE_UPGRADES, NODES, PDBS, PODS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.api.v1alpha1.checkpoint_request import OwnerRef
 from upgrader.core.errors import ConflictError
@@ -199,14 +199,26 @@ async def restarted(context: Context, live: LiveOwner, *_: object, request: Chec
     await owners.restart(context, live, request.metadata.name, Placement())
 
 
+async def labelled() -> set[Use]:
+    """A stack labels its nodes beside node-feature-discovery, and leaves them again."""
+    rig = Rig()
+    rig.cluster.installed |= {(NODE_FEATURES.group, NODE_FEATURES.plural): (NODE_FEATURES.version,)}
+    rig.fleet.node("gpu-0")
+    for mode in ("Auto", "External"):
+        rig.stack(rig.spec("1.0") | {"nodeFeatures": mode})
+        for _ in range(5):
+            await rig.second()
+    return rig.cluster.uses
+
+
 @pytest.fixture(scope="module")
 def uses() -> set[Use]:
     """What the controller does in a rollout, in one that is undone, with somebody else's pod in the way, for a node
     that cannot be installed at first, for one that is deleted, to owners of each kind, to what is past, and by a
-    person's order.
+    person's order; and to labels of nodes.
     """
     asked = (rollout("Go"), rollout("AbortAndUndo"), spoken_to_by_http())
-    runs = (*asked, repaired(), bereft(), switched(), aged(), ordered())
+    runs = (*asked, repaired(), bereft(), switched(), aged(), ordered(), labelled())
     return set().union(*(asyncio.run(one) for one in runs))
 
 

@@ -1,6 +1,8 @@
 """What a cluster needs of driver images."""
 
 from tests.support.rig import Rig, running
+from upgrader.api import names
+from upgrader.api.resources import NODES
 from upgrader.core.image_garbage import Uses
 from upgrader.reconcile.image_uses import read_uses
 
@@ -19,3 +21,13 @@ async def test_kernels_of_nodes_images_and_visits() -> None:
         previous=frozenset({"6.1.0-47-amd64"}),
         named=frozenset(installed),
     )
+
+
+async def test_a_kernel_label_counts_where_it_stands_for_another_kernel_than_the_kubelet_says() -> None:
+    rig = Rig()
+    labels = {"same": "6.12.94_deb13-amd64", "other": "6.12.95_deb13-amd64"}
+    for name, label in labels.items():
+        rig.fleet.node(name, kernel="6.12.94+deb13-amd64")
+        rig.cluster.store.change(NODES, name, {"metadata": {"labels": {names.LABEL_KERNEL_NFD: label}}})
+    found = await read_uses(rig.cluster)
+    assert found == Uses(running=frozenset({"6.12.94+deb13-amd64", "6.12.95_deb13-amd64"}))

@@ -1,5 +1,7 @@
 """What is seen in objects: total functions, without I/O."""
 
+import json
+
 import msgspec
 import pytest
 
@@ -66,6 +68,15 @@ def test_only_ready_images_with_key_and_digest_count():
 
 
 OUR_TAINT = {"key": "gpu-upgrader.io/maintenance", "effect": "NoSchedule"}
+FULL = "feature.node.kubernetes.io/kernel-version.full"
+
+
+def recorded(kernel):
+    """What our labeller leaves on a Node."""
+    text = json.dumps({"stack": "pool-a", "bootId": "boot-1", "labels": {FULL: kernel}})
+    return {"gpu-upgrader.io/node-features": text}
+
+
 NODE_TABLE = {
     "a node that says little": (node(), facts()),
     "everything that we read": (
@@ -108,6 +119,18 @@ NODE_TABLE = {
                 "gpu-upgrader.io/revision": "0123456789",
             },
         ),
+    ),
+    "our kernel label carries the boot on which it was read": (
+        node(labels={FULL: "6.1.0"}, annotations=recorded("6.1.0")),
+        facts(kernel_label="6.1.0", labels_boot="boot-1", labels={FULL: "6.1.0"}),
+    ),
+    "one that somebody changed after us does not": (
+        node(labels={FULL: "6.1.1"}, annotations=recorded("6.1.0")),
+        facts(kernel_label="6.1.1", labels={FULL: "6.1.1"}),
+    ),
+    "nor does one whose record cannot be read": (
+        node(labels={FULL: "6.1.0"}, annotations={"gpu-upgrader.io/node-features": "?"}),
+        facts(kernel_label="6.1.0", labels={FULL: "6.1.0"}),
     ),
     "our taint without a value is still ours": (
         node(spec={"taints": [OUR_TAINT]}),

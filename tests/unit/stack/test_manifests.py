@@ -13,8 +13,9 @@ from tests.support.repository import ROOT
 from tests.support.visits import UID, state, upgrade
 from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta
-from upgrader.api.v1alpha1 import DriverImage
+from upgrader.api.v1alpha1 import DriverImage, GpuStack, GpuStackSpec
 from upgrader.api.v1alpha1.driver_image import DriverImageSpec, DriverImageStatus
+from upgrader.api.v1alpha1.gpu_stack import DevicePluginSpec, DriverSpec
 from upgrader.core.driver_builds import Identity
 from upgrader.core.fleet import ImageFacts
 from upgrader.core.orders import (
@@ -78,7 +79,18 @@ SIGNED_BUILDS = msgspec.structs.replace(
     node_selector=(("role", "build"),),
 )
 
+STACK = GpuStack(
+    metadata=ObjectMeta(name="pool-a", uid="0e" * 16),
+    spec=GpuStackSpec(
+        node_selector={"pool": "a"},
+        driver=DriverSpec(vendor="sim", version="570.10"),
+        device_plugin=DevicePluginSpec(image=PLUGIN),
+        node_features="Auto",
+    ),
+)
+
 RENDERED = {
+    "node-features-daemonset": lambda: manifests.node_features_daemonset(STACK, SETTINGS),
     "driver-daemonset": lambda: manifests.driver_daemonset("pool-a", IMAGE, SETTINGS),
     "plugin-daemonset": lambda: manifests.plugin_daemonset("pool-a", "b" * 16, PLUGIN, "nvidia.com/gpu", SETTINGS),
     "prepare-pod": lambda: manifests.prepare_pod(upgrade(), SETTINGS),
@@ -263,3 +275,36 @@ def test_what_a_visit_made_is_found_again(name):
     for meta in (manifest["metadata"], template["metadata"]):
         assert meta["annotations"][names.ANNOTATION_NODE_UPGRADE] == "node-1-visit"
         assert meta["labels"][names.LABEL_COMPONENT] in {"prepare", "visit", "validate"}
+
+
+def features(**changes):
+    return manifests.node_features_daemonset(msgspec.structs.replace(STACK, **changes), SETTINGS)
+
+
+def test_what_reads_features_may_do_nothing_but_read():
+    spec = features()["spec"]["template"]["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert {"hostNetwork", "hostPID", "hostIPC"} & spec.keys() == set()
+    for one in (*spec["initContainers"], *spec["containers"]):
+        assert one["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        }
+        assert all(mounted["readOnly"] for mounted in one.get("volumeMounts", []))
+    assert {one["hostPath"]["type"] for one in spec["volumes"]} == {"File"}
+
+
+def test_what_reads_features_is_told_apart_by_its_content():
+    mark = names.ANNOTATION_MANIFEST
+    other = msgspec.structs.replace(STACK.spec, node_selector={"pool": "b"})
+    marks = [one["metadata"]["annotations"][mark] for one in (features(), features(), features(spec=other))]
+    assert marks[0] == marks[1] != marks[2]
+
+
+@given(name=st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", fullmatch=True))
+def test_what_reads_features_has_a_name_whatever_its_stack_is_called(name):
+    made = features(metadata=ObjectMeta(name=name, uid="u"))["metadata"]["name"]
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", made)
+    assert len(made) <= 52

@@ -60,6 +60,13 @@ class GpuStackSpec(Resource, frozen=True, kw_only=True):
     driver: Annotated[DriverSpec, described("Driver of the pool.")]
     device_plugin: Annotated[DevicePluginSpec, described("Device plugin of the pool.")]
     kubelet: Annotated[KubeletSpec, described("Kubelet of the pool.")] = KubeletSpec()
+    node_features: Annotated[
+        Literal["Auto", "External"],
+        described(
+            "Who puts node-feature-discovery's labels on the nodes of the pool. `External`: whoever does, or nobody; "
+            "we do not touch them. `Auto`: we do, wherever node-feature-discovery does not run."
+        ),
+    ] = "External"
     history_limit: Annotated[
         int,
         Meta(
@@ -94,7 +101,7 @@ class GpuStackStatus(Resource, frozen=True, kw_only=True):
     ready: Annotated[int, described("Nodes on the update revision, in service.")] = 0
     drifted: Annotated[int, described("Nodes with at least one reason for drift.")] = 0
     drift: Annotated[list[DriftCount], described("Drift by reason.")] = []
-    conditions: Annotated[Conditions, described("Valid, Drifted, Installed.")] = []
+    conditions: Annotated[Conditions, described("Valid, Drifted, Installed; NodeFeatures where we label.")] = []
 
 
 class GpuStack(Resource, frozen=True, kw_only=True):

@@ -1,0 +1,168 @@
+"""Feature labels on a real kubelet: a pod without rights reads, its kubelet reports, the controller writes."""
+
+import json
+import uuid
+
+import msgspec
+import pytest
+
+from tests.support.deploying import apply, as_controller
+from tests.support.repository import ROOT
+from tests.support.waiting import eventually
+from tests.support.world import FakeClock, FakeCrashPoints, FakeLeadership, FakeRegistry
+from upgrader.api import names
+from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODES
+from upgrader.api.v1alpha1 import GpuStack
+from upgrader.core.node_features import LABELS_KERNEL, LABELS_SYSTEM
+from upgrader.core.node_labels import Standing
+from upgrader.kube.client import KubeCluster
+from upgrader.kube.install import install_kinds
+from upgrader.reconcile import node_features
+from upgrader.reconcile.context import Context
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+KERNEL = "6.12.94+deb13-amd64"
+KEPT = "nfd.node.kubernetes.io/feature-labels"
+SECONDS = 120
+WRITER = "system:serviceaccount:gpu-upgrader-system:gpu-upgrader"
+
+
+class Live:
+    """All nodes as a list of a moment ago has them."""
+
+    def __init__(self):
+        self.nodes = {}
+
+    def snapshot(self):
+        return self.nodes
+
+
+class Labeller:
+    """The controller's step for labels, by its own service account."""
+
+    def __init__(self, bench, admin, cluster):
+        self.bench, self.admin, self.live = bench, admin, Live()
+        self.context = Context(
+            cluster=cluster,
+            nodes=self.live,
+            registry=FakeRegistry(),
+            clock=FakeClock(),
+            leadership=FakeLeadership(),
+            crash=FakeCrashPoints(),
+            ways={},
+            stack=bench.settings,
+        )
+
+    async def step(self, mode):
+        """One step, with what it found."""
+        self.live.nodes = {one.metadata.name: one for one in await self.context.cluster.list(NODES)}
+        spec = msgspec.structs.replace(self.stack.spec, node_features=mode)
+        return await node_features.label(self.context, msgspec.structs.replace(self.stack, spec=spec))
+
+    async def until(self, mode, done):
+        """Steps until something holds of the node's labels and record."""
+
+        async def look():
+            await self.step(mode)
+            node = await self.node()
+            text = node.metadata.annotations.get(names.ANNOTATION_NODE_FEATURES)
+            return done(node.metadata.labels, json.loads(text) if text else None)
+
+        await eventually(look, seconds=SECONDS)
+
+    async def node(self):
+        return await self.admin.get(NODES, self.bench.node.name)
+
+    def writes(self):
+        """Everything that the controller's account wrote, by the API server's audit log: verb and resource."""
+        lines = map(json.loads, self.bench.cluster.audit_log.read_text().splitlines())
+        ours = (one for one in lines if one["user"]["username"] == WRITER and one["responseStatus"]["code"] < 400)
+        return [(one["verb"], one["objectRef"]["resource"]) for one in ours]
+
+    async def mark(self, annotations):
+        node = await self.node()
+        await self.admin.merge(NODES, node.metadata, {"metadata": {"annotations": annotations}})
+
+
+@pytest.fixture
+async def labeller(workbench, tmp_path):
+    """A stack on the box, which came up with a kernel's name that is no label value."""
+    bench = workbench
+    bench.node.set_kernel(KERNEL)
+    bench.node.power_off()
+    bench.node.power_on()
+    bench.node.wait_ready()
+    kubeconfig = str(bench.cluster.kubeconfig)
+    async with await KubeCluster.connect(kubeconfig) as admin:
+        await install_kinds(admin)
+        await apply(admin, (ROOT / "deploy" / "rbac.yaml").read_text())
+        async with await KubeCluster.connect(await as_controller(admin, kubeconfig, tmp_path)) as cluster:
+            made = Labeller(bench, admin, cluster)
+            body = {
+                "apiVersion": GPU_STACKS.api_version,
+                "kind": "GpuStack",
+                "metadata": {"name": f"t{uuid.uuid4().hex[:8]}"},
+                "spec": {
+                    "nodeSelector": {"kubernetes.io/hostname": bench.node.name},
+                    "driver": {"vendor": "sim", "version": "1.0.0"},
+                    "devicePlugin": {"image": next(iter(bench.product.plugins.values()))},
+                    "nodeFeatures": "Auto",
+                },
+            }
+            made.stack = await admin.create(GPU_STACKS, body)
+            assert isinstance(made.stack, GpuStack)
+            yield made
+            await made.until("External", lambda labels, record: record is None)
+            await admin.delete(GPU_STACKS, made.stack.metadata)
+    bench.node.set_kernel("")
+    bench.node.power_off()
+    bench.node.power_on()
+    bench.node.wait_ready()
+
+
+async def test_a_box_is_labelled_on_each_of_its_boots_by_one_writer(labeller):
+    bench, boot = labeller.bench, labeller.bench.node.state().boot_id
+    await labeller.until("Auto", lambda _, record: record is not None)
+    node = await labeller.node()
+    release = bench.node.enter("sh", "-c", ". /etc/os-release; echo $ID $VERSION_ID").text.split()
+    record = json.loads(node.metadata.annotations[names.ANNOTATION_NODE_FEATURES])
+    assert (record["stack"], record["bootId"]) == (labeller.stack.metadata.name, boot)
+    assert node.status.node_info.kernel_version == KERNEL
+    assert node.metadata.labels[LABELS_KERNEL[0]] == "6.12.94_deb13-amd64"
+    assert [node.metadata.labels[name] for name in LABELS_SYSTEM[:2]] == release[:2]
+    assert record["labels"].items() <= node.metadata.labels.items()
+
+    before = labeller.writes()
+    again = [await labeller.step("Auto") for _ in range(5)]
+    assert [(one.nodes, one.more) for one in again] == [({Standing.LABELLED: 1}, False)] * 5
+    assert labeller.writes() == before
+    assert before == [("patch", "daemonsets"), ("patch", "nodes")]
+
+    await labeller.mark({KEPT: "kernel-version.full"})
+    await labeller.until("Auto", lambda labels, record: record is None and LABELS_SYSTEM[0] not in labels)
+    assert LABELS_KERNEL[0] in (await labeller.node()).metadata.labels
+    await labeller.mark({KEPT: None})
+    kept = await labeller.node()
+    await labeller.admin.merge(NODES, kept.metadata, {"metadata": {"labels": {LABELS_KERNEL[0]: None}}})
+    await labeller.until("Auto", lambda labels, record: record is not None and LABELS_KERNEL[0] in labels)
+
+    bench.node.power_off()
+    bench.node.power_on()
+    later = bench.node.wait_ready().boot_id
+    assert later != boot
+    await labeller.until("Auto", lambda _, record: record["bootId"] == later)
+
+
+async def test_when_it_is_no_longer_asked_for_nothing_of_it_stays(labeller):
+    await labeller.until("Auto", lambda _, record: record is not None)
+    await labeller.until("External", lambda labels, record: record is None and LABELS_KERNEL[0] not in labels)
+    selector = f"{names.LABEL_STACK}={labeller.stack.metadata.name}"
+    made = await labeller.admin.list(DAEMONSETS, labeller.bench.settings.namespace, labels=selector)
+    assert [one.metadata.labels[names.LABEL_COMPONENT] for one in made] == ["node-features"]
+    await labeller.admin.delete(GPU_STACKS, labeller.stack.metadata)
+
+    async def gone():
+        return not await labeller.admin.list(DAEMONSETS, labeller.bench.settings.namespace, labels=selector)
+
+    await eventually(gone, seconds=SECONDS)

@@ -1,0 +1,26 @@
+"""`upgrader node-labels`: the labels that this machine would get as a node."""
+
+import click
+
+from upgrader.cli.wire import output_option, show
+
+
+@click.command("node-labels")
+@output_option
+def node_labels(*, output: str) -> None:
+    """Say what node-feature-discovery's labels are for this machine. Reads files, writes nothing, asks nobody."""
+    from pathlib import Path  # noqa: PLC0415 - as all that only this command needs
+
+    from upgrader.core.node_features import feature_labels  # noqa: PLC0415
+    from upgrader.node.features import read_features  # noqa: PLC0415
+    from upgrader.node.host import Host  # noqa: PLC0415
+
+    labels = feature_labels(read_features(Host(root=Path("/"))))
+    if output == "table":
+        for name, value in labels.items():
+            click.echo(f"{name}={value}")
+    else:
+        show(labels, output)
+
+
+COMMANDS = (node_labels,)

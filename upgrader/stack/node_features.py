@@ -1,0 +1,110 @@
+"""The DaemonSet that reads what its nodes are. Its pods only report; the controller writes the labels. Pure."""
+
+import hashlib
+import json
+
+from upgrader.api import names
+from upgrader.api.resources import GPU_STACKS
+from upgrader.api.v1alpha1 import GpuStack
+from upgrader.core.naming import object_name
+from upgrader.core.orders import HOST_ROOT
+from upgrader.stack.naming import NODE_FEATURES
+from upgrader.stack.parts import EVERYWHERE, NODE_PROGRAM, PULL, Manifest, mount
+from upgrader.stack.settings import StackSettings
+
+NODE_FILES = {
+    "kernel": "/proc/sys/kernel/osrelease",
+    "boot": "/proc/sys/kernel/random/boot_id",
+    "release": "/etc/os-release",
+}
+"""All of the node that the pods see beside what every container sees (/sys/bus/pci, /proc/uptime): three files."""
+
+AT_ONCE = "10%"
+"""Of the pods, when their template changes: nothing waits for them, and no label changes by it."""
+
+_NOBODY = 65534
+
+
+def node_features_daemonset(stack: GpuStack, settings: StackSettings) -> Manifest:
+    """Reads once for each start of a pod, so once for each boot, and leaves a termination message; then it rests.
+
+    It has no token and no rights, and is nobody: the kubelet carries its message into the pod's status, and a kubelet
+    may write the status of its own pods only. It goes with its stack.
+    """
+    labels = {names.LABEL_COMPONENT: NODE_FEATURES, names.LABEL_STACK: stack.metadata.name}
+    return _marked(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "metadata": {
+                "name": object_name(f"node-features-{stack.metadata.name}", stack.metadata.uid),
+                "namespace": settings.namespace,
+                "labels": labels,
+                "annotations": {},
+                "ownerReferences": [_owner(stack)],
+            },
+            "spec": {
+                "selector": {"matchLabels": labels},
+                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": AT_ONCE}},
+                "template": {"metadata": {"labels": labels}, "spec": _pod(stack.spec.node_selector, settings)},
+            },
+        }
+    )
+
+
+def _pod(node_selector: dict[str, str], settings: StackSettings) -> Manifest:
+    read = {
+        **_container("read", [*NODE_PROGRAM, "node-labels"], settings),
+        "volumeMounts": [mount(name, f"{HOST_ROOT}{path}", readOnly=True) for name, path in NODE_FILES.items()],
+    }
+    return {
+        "nodeSelector": node_selector,
+        "serviceAccountName": settings.service_account,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "tolerations": EVERYWHERE,
+        "priorityClassName": settings.priority_class,
+        "terminationGracePeriodSeconds": 1,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _NOBODY,
+            "runAsGroup": _NOBODY,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "initContainers": [read],
+        "containers": [_container("rest", ["sleep", "infinity"], settings)],
+        "volumes": [{"name": name, "hostPath": {"path": path, "type": "File"}} for name, path in NODE_FILES.items()],
+    }
+
+
+def _container(name: str, command: list[str], settings: StackSettings) -> Manifest:
+    return {
+        "name": name,
+        "image": settings.node_image,
+        "imagePullPolicy": PULL,
+        "command": command,
+        "resources": {"requests": {"cpu": "1m", "memory": "16Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+    }
+
+
+def _marked(manifest: Manifest) -> Manifest:
+    """With a hash of itself, by which a change is seen without comparing what the API server adds."""
+    text = json.dumps(manifest, sort_keys=True)
+    manifest["metadata"]["annotations"][names.ANNOTATION_MANIFEST] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return manifest
+
+
+def _owner(stack: GpuStack) -> Manifest:
+    return {
+        "apiVersion": GPU_STACKS.api_version,
+        "kind": GPU_STACKS.kind,
+        "name": stack.metadata.name,
+        "uid": stack.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
