@@ -190,8 +190,8 @@ def _has_no_way_out(cluster: Cluster, pod: Pod) -> None:
     uid = pod.metadata.uid
     outside = [f"{one}:9" for one in (pod_network.NOBODY, *pod_network.addresses_elsewhere(cluster))]
     assert pod_network.connects(node, uid, cluster.registry, *outside) == {
-        cluster.registry: "answers",
-        **dict.fromkeys(outside, "ENETUNREACH"),
+        cluster.registry: pod_network.REACHED,
+        **dict.fromkeys(outside, pod_network.SILENT),
     }
     assert pod_network.strange_routes(cluster, node) == []
     named = pod_network.environment(node, uid, "--packages")

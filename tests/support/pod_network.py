@@ -10,18 +10,24 @@ from upgrader.process import run
 NOBODY = "192.0.2.1"
 """Of TEST-NET-1 (RFC 5737), as an address that only the way out leads to."""
 
+REACHED, SILENT = "answers", "nothing"
+
 _CONNECT = """
 import errno, json, socket, sys
-found = {}
-for name in sys.argv[1:]:
+from concurrent.futures import ThreadPoolExecutor
+def ask(name):
     host, _, port = name.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=10).close()
-        found[name] = "answers"
+        return "answers"
+    except TimeoutError:
+        return "nothing"
     except OSError as error:
-        found[name] = errno.errorcode.get(error.errno, repr(error))
-print(json.dumps(found))
+        return "nothing" if error.errno == errno.ENETUNREACH else repr(error)
+with ThreadPoolExecutor(16) as threads:
+    print(json.dumps(dict(zip(sys.argv[1:], threads.map(ask, sys.argv[1:])))))
 """
+"""A kernel says only so often to one sender that there is no way: then a connection ends with its time-out."""
 
 
 def processes(node: BoxNode, uid: str) -> list[int]:
@@ -31,7 +37,7 @@ def processes(node: BoxNode, uid: str) -> list[int]:
 
 
 def connects(node: BoxNode, uid: str, *addresses: str) -> dict[str, str]:
-    """Of each `host:port`: `answers`, or the name of the error that a connection from the pod ends with."""
+    """Of each `host:port`: REACHED, SILENT, or the error of whoever was reached and refused."""
     into = ("nsenter", f"--target={processes(node, uid)[0]}", "--net")
     found: dict[str, str] = json.loads(node.enter(*into, "python3", "-I", "-c", _CONNECT, *addresses).text)
     return found

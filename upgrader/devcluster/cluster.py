@@ -1,6 +1,7 @@
 """A running cluster: where it is, its nodes, and what can be done to it."""
 
 import signal
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from upgrader.process.places import Progress, last_lines
 
 API_SERVER = "kube-apiserver"
 API_SECONDS = 180.0
+_END_SECONDS = 15.0
 
 
 class Cluster:
@@ -158,9 +160,24 @@ class Cluster:
         self._signal(signal.SIGCONT)
 
     def stop_api_server(self) -> None:
-        """End it: connections are refused until start_api_server."""
+        """End it: from then on connections are refused, until start_api_server.
+
+        Raises:
+            DevClusterError: it does not run, or does not end.
+        """
         self.control_plane.hold(API_SERVER).touch()
         self._signal(signal.SIGKILL)
+        # A process that is ending still takes connections and resets them; in the middle of wrapping one in TLS, that
+        # makes CPython 3.11 lose the socket without closing it.
+        trying = tenacity.Retrying(
+            retry=tenacity.retry_if_result(lambda refused: not refused),
+            wait=tenacity.wait_fixed(0.01),
+            stop=tenacity.stop_after_delay(_END_SECONDS),
+        )
+        try:
+            trying(self._refuses)
+        except tenacity.RetryError:
+            raise DevClusterError(f"{API_SERVER} does not end within {_END_SECONDS:g} s of SIGKILL") from None
 
     def start_api_server(self) -> None:
         """Start it again after stop_api_server, and wait until it answers."""
@@ -186,6 +203,15 @@ class Cluster:
             trying(self._answers)
         except tenacity.RetryError as error:
             raise DevClusterError(f"the API server is not ready after {seconds:g} s", details=self._said()) from error
+
+    def _refuses(self) -> bool:
+        try:
+            socket.create_connection((self.addresses.control_plane, self.addresses.api_port), timeout=1).close()
+        except ConnectionRefusedError:
+            return True
+        except OSError:  # it was reset, or nobody says anything yet
+            return False
+        return False
 
     def _answers(self) -> bool:
         if self.box.holder() is None:
