@@ -26,16 +26,16 @@ def classes(unit: Unit, nodes: Mapping[str, NodeFacts]) -> frozenset[str]:
 
 
 def canaries(units: Iterable[Unit], nodes: Mapping[str, NodeFacts], proven: Container[str] = ()) -> list[Unit]:
-    """One closure for each class that these have, in the order of classes; one may stand for several.
+    """One closure for each class that these have, idle and small ones first; one may stand for several.
 
+    In this order each has a class that none before it has, so no gang is stopped for what an idle node has proven.
     `proven`: classes of which a canary was upgraded already.
     """
     by_class: dict[str, Unit] = {}
     for unit in sorted(units, key=_preferred):
         for one in classes(unit, nodes):
             by_class.setdefault(one, unit)
-    chosen = (by_class[one] for one in sorted(by_class) if one not in proven)
-    return list({unit.closure.name: unit for unit in chosen}.values())
+    return list({unit.closure.name: unit for one, unit in by_class.items() if one not in proven}.values())
 
 
 def _preferred(unit: Unit) -> tuple[object, ...]:

@@ -7,7 +7,7 @@ from upgrader.core.canaries import canaries, classes
 from upgrader.core.closure_holds import too_late
 from upgrader.core.frame import Frame
 from upgrader.core.holds import Hold
-from upgrader.core.packing import Before, Unit, course, pack, score
+from upgrader.core.packing import Before, Unit, course, in_turn, score
 from upgrader.core.prediction import Harvest
 from upgrader.core.timeline import Course, Leg, Reaped, Timeline
 from upgrader.core.timing import show
@@ -39,7 +39,7 @@ def _round(
 ) -> tuple[list[Leg], int]:
     """Canaries, and after their soak what waits for no others; with the second at which all of it has ended."""
     strategy, rules = frame.world.strategy, frame.rules
-    watched = pack(first, rules, begin)
+    watched = in_turn(first, rules, begin)  # an idle canary that fails has stopped nobody
     begin = score(watched, rules, begin).end + (strategy.soak_seconds if watched else 0)
     if rest:
         begin = max(begin, frame.second(strategy.not_before))

@@ -127,6 +127,29 @@ def pack(units: Iterable[Unit], rules: Rules, begin: int) -> list[Batch]:
     return batches
 
 
+def in_turn(units: Iterable[Unit], rules: Rules, begin: int) -> list[Batch]:
+    """In the order given: a batch takes what comes next, until one does not fit or may not be started yet.
+
+    Each unit must fit an empty batch.
+    """
+    rest = list(units)
+    batches: list[Batch] = []
+    at = begin
+    while rest:
+        at = rules.opens(max(at, rest[0].release))
+        left, taken = dict(rules.rooms), 0
+        while taken < len(rest) and rest[taken].release <= at and _fits(rest[taken], left):
+            _take(rest[taken], left)
+            taken += 1
+        if not taken:
+            raise AssertionError(f"{rest[0].closure.name} fits no batch")
+        batch = batch_of(rest[:taken], rules)
+        rest = rest[taken:]
+        batches.append(batch)
+        at += round(batch.spread.mean)
+    return batches
+
+
 def improve(batches: Sequence[Batch], rules: Rules, begin: int) -> list[Batch]:
     """Local search from these batches on: never worse, and better where a bounded number of steps finds a way."""
     best, known = list(batches), score(batches, rules, begin)

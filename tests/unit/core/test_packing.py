@@ -3,7 +3,7 @@ import pytest
 from upgrader.core.batch import ClosureForecast
 from upgrader.core.lanes import Asked, parked, turns
 from upgrader.core.pace import Spread
-from upgrader.core.packing import Rules, Score, Unit, batch_of, course, improve, pack, resumed, score
+from upgrader.core.packing import Rules, Score, Unit, batch_of, course, improve, in_turn, pack, resumed, score
 
 
 def unit(name, gpus, mean=600.0, release=0):
@@ -33,6 +33,15 @@ def test_what_may_not_start_yet_delays_nobody():
 def test_what_fits_no_batch_is_a_fault_of_the_caller():
     with pytest.raises(AssertionError, match="big fits no batch"):
         pack([unit("big", 11)], rules(10), 0)
+
+
+def test_in_turn_nobody_is_overtaken():
+    units = [unit("a", 4), unit("b", 7), unit("c", 3), unit("d", 2, release=5000), unit("e", 1)]
+    batches = in_turn(units, rules(10), 0)
+    assert names(batches) == [["a"], ["b", "c"], ["d", "e"]]
+    assert in_turn([], rules(10), 0) == []
+    with pytest.raises(AssertionError, match="big fits no batch"):
+        in_turn([unit("big", 11)], rules(10), 0)
 
 
 def test_a_batch_that_others_can_take_is_dissolved():

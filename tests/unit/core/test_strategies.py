@@ -135,6 +135,16 @@ def test_where_no_node_of_a_class_is_idle_its_smallest_closure_is_the_canary():
     assert nodes_of(foresee_by(world, canary=True)) == [(BatchKind.CANARY, ["c"]), (BatchKind.ASKED, ["a", "b"])]
 
 
+def test_an_idle_canary_goes_before_one_that_stops_a_gang_where_both_do_not_fit():
+    models = {"a": "H100", "b": "A100", "c": "H100", "d": "H100"}
+    world = snapshot([node(name, labels={MODEL: model}) for name, model in models.items()], [gang("both", "ab")])
+    assert nodes_of(foresee_by(world, canary=True, max_unavailable="50%")) == [
+        (BatchKind.CANARY, ["c"]),
+        (BatchKind.CANARY, ["a", "b"]),
+        (BatchKind.IDLE, ["d"]),
+    ]
+
+
 def test_a_class_is_proven_by_a_canary_of_its_own_only():
     models = zip("abcd", ("H100", "A100") * 2, strict=True)
     world = snapshot([node(name, labels={MODEL: model}) for name, model in models])
