@@ -1,8 +1,10 @@
 """One driver image in a rig: brought or wanted, and looked at step by step."""
 
+from tests.support.building import build_ends
 from tests.support.rig import Rig
 from upgrader.api.resources import DRIVER_IMAGES
 from upgrader.api.v1alpha1 import DriverImage
+from upgrader.core.build_results import BuildResult, Refusal
 from upgrader.core.driver_builds import Identity
 from upgrader.core.image_names import image_name, packages_name
 from upgrader.core.phases import DriverImagePhase, row
@@ -46,3 +48,12 @@ async def look(rig: Rig, name: str = "one") -> tuple[D, str]:
     after = image(rig, name)
     assert after.status.phase is before.status.phase or after.status.phase in row(before.status.phase).to
     return after.status.phase, after.status.message
+
+
+async def built(rig: Rig, end: BuildResult | Refusal, *, code: int) -> tuple[D, str]:
+    """A wanted image whose build ends like this; where the image is then, and why."""
+    wanted(rig)
+    await look(rig)
+    await look(rig)
+    build_ends(rig, end, code=code)
+    return await look(rig)

@@ -8,12 +8,12 @@ import urllib.request
 from pathlib import Path
 
 import msgspec
-import tenacity
 from prometheus_client.parser import text_string_to_metric_families
 
 from upgrader.core.errors import DevClusterError
 from upgrader.devcluster import Cluster
 from upgrader.process import daemon
+from upgrader.process.waiting import comes_true
 
 NAMESPACE = "gpu-upgrader-system"
 ACCOUNT = "gpu-upgrader"
@@ -95,13 +95,7 @@ class Controller:
         """
         if not self.pid:
             return
-        until = tenacity.Retrying(
-            retry=tenacity.retry_if_result(bool),
-            wait=tenacity.wait_fixed(0.05),
-            stop=tenacity.stop_after_delay(seconds),
-            retry_error_callback=lambda _state: True,
-        )
-        if until(lambda: self.running):
+        if not comes_true(lambda: not self.running, seconds=seconds, every=0.05):
             raise DevClusterError(f"the controller (pid {self.pid}) does not end", details=f"See {self.log}.")
         daemon.collect(self.pid)
         self.pid = 0

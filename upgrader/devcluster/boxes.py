@@ -10,13 +10,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import tenacity
-
 from upgrader.core.errors import DevClusterError
 from upgrader.devcluster import cgroups, network
 from upgrader.devcluster.addresses import Addresses
 from upgrader.process import Finished, run
 from upgrader.process.daemon import alive, children, collect, command_line, find, send, start
+from upgrader.process.waiting import comes_true
 
 _START_SECONDS = 20.0
 _END_SECONDS = 20.0
@@ -145,12 +144,5 @@ class Box:
         return not any(alive(pid) for pid in self._dying)
 
     def _wait(self, condition: Callable[[], bool], seconds: float, otherwise: str) -> None:
-        trying = tenacity.Retrying(
-            retry=tenacity.retry_if_result(lambda held: not held),
-            wait=tenacity.wait_fixed(0.01),
-            stop=tenacity.stop_after_delay(seconds),
-        )
-        try:
-            trying(condition)
-        except tenacity.RetryError as error:
-            raise DevClusterError(f"{self.folder.name} {otherwise} after {seconds:g} s") from error
+        if not comes_true(condition, seconds=seconds, every=0.01):
+            raise DevClusterError(f"{self.folder.name} {otherwise} after {seconds:g} s")

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
-import tenacity
 
 from upgrader.core.errors import DevClusterError
 from upgrader.devcluster import kwok_node, record
@@ -22,6 +21,7 @@ from upgrader.devcluster.record import BoxRecord
 from upgrader.devcluster.spec import MOST_BOXES, BoxSpec, KwokSpec, check_fleet, check_name
 from upgrader.process.daemon import send
 from upgrader.process.places import Progress, last_lines
+from upgrader.process.waiting import comes_true
 
 API_SERVER = "kube-apiserver"
 API_SECONDS = 180.0
@@ -169,15 +169,8 @@ class Cluster:
         self._signal(signal.SIGKILL)
         # A process that is ending still takes connections and resets them; in the middle of wrapping one in TLS, that
         # makes CPython 3.11 lose the socket without closing it.
-        trying = tenacity.Retrying(
-            retry=tenacity.retry_if_result(lambda refused: not refused),
-            wait=tenacity.wait_fixed(0.01),
-            stop=tenacity.stop_after_delay(_END_SECONDS),
-        )
-        try:
-            trying(self._refuses)
-        except tenacity.RetryError:
-            raise DevClusterError(f"{API_SERVER} does not end within {_END_SECONDS:g} s of SIGKILL") from None
+        if not comes_true(self._refuses, seconds=_END_SECONDS, every=0.01):
+            raise DevClusterError(f"{API_SERVER} does not end within {_END_SECONDS:g} s of SIGKILL")
 
     def start_api_server(self) -> None:
         """Start it again after stop_api_server, and wait until it answers."""
@@ -194,15 +187,8 @@ class Cluster:
         Raises:
             DevClusterError: not within `seconds`, or the control plane has ended; with the last lines of the logs.
         """
-        trying = tenacity.Retrying(
-            retry=tenacity.retry_if_result(lambda found: not found),
-            wait=tenacity.wait_fixed(0.05),
-            stop=tenacity.stop_after_delay(seconds),
-        )
-        try:
-            trying(self._answers)
-        except tenacity.RetryError as error:
-            raise DevClusterError(f"the API server is not ready after {seconds:g} s", details=self._said()) from error
+        if not comes_true(self._answers, seconds=seconds, every=0.05):
+            raise DevClusterError(f"the API server is not ready after {seconds:g} s", details=self._said())
 
     def _refuses(self) -> bool:
         try:

@@ -34,6 +34,7 @@ from upgrader.reconcile.context import Context
 from upgrader.reconcile.revisions import read_target
 from upgrader.reconcile.talks import next_request_id
 from upgrader.stack import manifests
+from upgrader.stack.parts import owned_by
 
 log = structlog.get_logger()
 
@@ -124,7 +125,9 @@ async def create_visits(
                 plan=plan.metadata.name,
                 batch=batch.number,
             )
-            await create_once(context, NODE_UPGRADES, orders.node_upgrade(order, _owner(plan)))
+            await create_once(
+                context, NODE_UPGRADES, orders.node_upgrade(order, owned_by(UPGRADE_PLANS, plan.metadata))
+            )
 
 
 async def source_state(context: Context, stack: GpuStack, node: NodeFacts, catalogue: Catalogue) -> NodeState:
@@ -183,7 +186,7 @@ async def create_requests(
             timeout_seconds=gang.timeout_seconds or plan.spec.checkpoint.timeout_seconds,
         )
         body = orders.checkpoint_request(ask)
-        body["metadata"]["ownerReferences"] = [_owner(plan)]
+        body["metadata"]["ownerReferences"] = [owned_by(UPGRADE_PLANS, plan.metadata)]
         await create_once(context, CHECKPOINT_REQUESTS, body)
     return len(gangs)
 
@@ -200,14 +203,3 @@ async def create_once(context: Context, kind: ResourceKind[Any], body: dict[str,
     if phase is not None:
         context.crash.reached((kind.kind, phase, "after-intent"))
     return True
-
-
-def _owner(plan: UpgradePlan) -> dict[str, Any]:
-    return {
-        "apiVersion": UPGRADE_PLANS.api_version,
-        "kind": UPGRADE_PLANS.kind,
-        "name": plan.metadata.name,
-        "uid": plan.metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": False,
-    }

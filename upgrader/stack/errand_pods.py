@@ -30,7 +30,7 @@ from upgrader.stack.naming import (
     validation_name,
     visit_name,
 )
-from upgrader.stack.parts import EVERYWHERE, NODE_PROGRAM, PULL, Manifest, host_path, mount, scratch
+from upgrader.stack.parts import EVERYWHERE, NODE_PROGRAM, PULL, Manifest, host_path, mount, owned_by, scratch
 from upgrader.stack.settings import StackSettings
 
 REPORTED = (1, *range(10, 20))
@@ -207,14 +207,6 @@ def _seconds(phase: NodePhase) -> int:
 
 
 def _pod(name: str, upgrade: NodeUpgrade, component: str, spec: Manifest, settings: StackSettings) -> Manifest:
-    owner = {
-        "apiVersion": NODE_UPGRADES.api_version,
-        "kind": NODE_UPGRADES.kind,
-        "name": upgrade.metadata.name,
-        "uid": upgrade.metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": False,
-    }
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -223,7 +215,7 @@ def _pod(name: str, upgrade: NodeUpgrade, component: str, spec: Manifest, settin
             "namespace": settings.namespace,
             "labels": {names.LABEL_COMPONENT: component, names.LABEL_STACK: upgrade.spec.stack},
             "annotations": {names.ANNOTATION_NODE_UPGRADE: upgrade.metadata.name},
-            "ownerReferences": [owner],
+            "ownerReferences": [owned_by(NODE_UPGRADES, upgrade.metadata)],
         },
         "spec": {
             "nodeName": upgrade.spec.node.name,

@@ -9,7 +9,7 @@ from upgrader.api.v1alpha1 import GpuStack
 from upgrader.core.naming import object_name
 from upgrader.core.orders import HOST_ROOT
 from upgrader.stack.naming import NODE_FEATURES
-from upgrader.stack.parts import EVERYWHERE, NODE_PROGRAM, PULL, Manifest, mount
+from upgrader.stack.parts import EVERYWHERE, NODE_PROGRAM, PULL, Manifest, mount, owned_by
 from upgrader.stack.settings import StackSettings
 
 NODE_FILES = {
@@ -41,7 +41,7 @@ def node_features_daemonset(stack: GpuStack, settings: StackSettings) -> Manifes
                 "namespace": settings.namespace,
                 "labels": labels,
                 "annotations": {},
-                "ownerReferences": [_owner(stack)],
+                "ownerReferences": [owned_by(GPU_STACKS, stack.metadata)],
             },
             "spec": {
                 "selector": {"matchLabels": labels},
@@ -97,14 +97,3 @@ def _marked(manifest: Manifest) -> Manifest:
     text = json.dumps(manifest, sort_keys=True)
     manifest["metadata"]["annotations"][names.ANNOTATION_MANIFEST] = hashlib.sha256(text.encode()).hexdigest()[:16]
     return manifest
-
-
-def _owner(stack: GpuStack) -> Manifest:
-    return {
-        "apiVersion": GPU_STACKS.api_version,
-        "kind": GPU_STACKS.kind,
-        "name": stack.metadata.name,
-        "uid": stack.metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": False,
-    }

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+from upgrader.api.kubernetes import ObjectMeta
+from upgrader.api.resources import ResourceKind
+
 Manifest = dict[str, Any]
 
 EVERYWHERE = [{"operator": "Exists"}]
@@ -21,6 +24,18 @@ def host_path(name: str, path: str) -> Manifest:
 def scratch(name: str) -> Manifest:
     """A volume that goes with its pod."""
     return {"name": name, "emptyDir": {}}
+
+
+def owned_by(kind: ResourceKind[Any], meta: ObjectMeta) -> Manifest:
+    """The ownerReference of what goes with an object of ours, and is held up by nobody when that is deleted."""
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": meta.name,
+        "uid": meta.uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
 
 
 def mount(name: str, path: str, **more: Any) -> Manifest:  # noqa: ANN401 - any field of a VolumeMount

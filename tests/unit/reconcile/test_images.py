@@ -5,7 +5,7 @@ import pytest
 
 from tests.support import image_rig
 from tests.support.building import build_ends, build_jobs
-from tests.support.image_rig import IDENTITY, NAMED, REFERENCE, REPOSITORY, D, brought, image, look, wanted
+from tests.support.image_rig import IDENTITY, NAMED, REFERENCE, REPOSITORY, D, brought, built, image, look, wanted
 from tests.support.rig import Rig
 from tests.support.world import FakeCrashPoints, FakeTrust, Killed
 from upgrader.core.build_results import BuildResult, CellState, Refusal
@@ -109,12 +109,9 @@ async def test_builds_wait_for_one_another(rig: Rig) -> None:
 
 
 async def test_what_does_not_compile_stays_so_until_its_packages_change(rig: Rig) -> None:
-    wanted(rig)
-    await look(rig)
-    await look(rig)
     failure = Failure(kind=FailureClass.COMPILE, first_error="too few arguments", symbol="pci_resize_resource")
-    build_ends(rig, BuildResult(identity=IDENTITY, state=CellState.RED, failure=failure), code=1)
-    assert await look(rig) == (D.UNBUILDABLE, "compile: too few arguments")
+    ended = await built(rig, BuildResult(identity=IDENTITY, state=CellState.RED, failure=failure), code=1)
+    assert ended == (D.UNBUILDABLE, "compile: too few arguments")
     found = image(rig).status.failure
     assert found is not None
     assert (found.sort, found.first_error, found.symbol) == (
@@ -130,13 +127,10 @@ async def test_what_does_not_compile_stays_so_until_its_packages_change(rig: Rig
 
 
 async def test_a_bundle_that_is_refused_for_good_is_told_and_waits_for_another(rig: Rig) -> None:
-    wanted(rig)
-    await look(rig)
-    await look(rig)
     failure = Failure(kind=FailureClass.UNSUPPORTED, first_error="the bundle is of driver 2, not 1")
-    build_ends(rig, Refusal(failure=failure), code=1)
+    ended = await built(rig, Refusal(failure=failure), code=1)
     said = "no build was begun: unsupported: the bundle is of driver 2, not 1"
-    assert await look(rig) == (D.UNBUILDABLE, said)
+    assert ended == (D.UNBUILDABLE, said)
     found = image(rig).status.failure
     assert found is not None
     assert (found.sort, found.first_error) == (failure.kind, failure.first_error)
@@ -149,24 +143,18 @@ async def test_a_bundle_that_is_refused_for_good_is_told_and_waits_for_another(r
 
 async def test_a_bundle_that_is_signed_late_is_built_from(rig: Rig) -> None:
     """Its digest stays the same: only time says that the signature may be there by now."""
-    wanted(rig)
-    await look(rig)
-    await look(rig)
     failure = Failure(kind=FailureClass.SIGNATURE, first_error="not signed by the key")
-    build_ends(rig, Refusal(failure=failure), code=7)
+    ended = await built(rig, Refusal(failure=failure), code=7)
     said = f"no build was begun: signature: not signed by the key; built again in {FIRST_RETRY_SECONDS} s"
-    assert await look(rig) == (D.RETRYING, said)
+    assert ended == (D.RETRYING, said)
     rig.cluster.clock.advance(FIRST_RETRY_SECONDS)
     assert await look(rig) == (D.BUILDING, "build 2 begins")
 
 
 async def test_a_cell_that_was_packed_for_another_signer_is_built_once_its_secret_is_named(rig: Rig) -> None:
-    wanted(rig)
-    await look(rig)
-    await look(rig)
     failure = Failure(kind=FailureClass.UNSUPPORTED, first_error="for modules signed by another")
-    build_ends(rig, BuildResult(identity=IDENTITY, state=CellState.RED, failure=failure), code=1)
-    assert await look(rig) == (D.UNBUILDABLE, "unsupported: for modules signed by another")
+    ended = await built(rig, BuildResult(identity=IDENTITY, state=CellState.RED, failure=failure), code=1)
+    assert ended == (D.UNBUILDABLE, "unsupported: for modules signed by another")
     assert (await look(rig))[0] is D.UNBUILDABLE
     rig.builds = msgspec.structs.replace(rig.builds, module_signing="modules")
     rig.restart()

@@ -4,8 +4,7 @@ import msgspec
 import pytest
 
 from tests.support import image_rig
-from tests.support.building import build_ends
-from tests.support.image_rig import BUILDS, IDENTITY, NAMED, REFERENCE, REPOSITORY, D, image, look, wanted
+from tests.support.image_rig import BUILDS, IDENTITY, NAMED, REFERENCE, REPOSITORY, D, built, image, look, wanted
 from tests.support.rig import Rig
 from tests.support.world import FakeTrust
 from upgrader.api.resources import DRIVER_IMAGES
@@ -24,12 +23,9 @@ def rig() -> Rig:
 
 async def fail(rig: Rig) -> None:
     """A build that fails for good."""
-    wanted(rig)
-    await look(rig)
-    await look(rig)
     failure = Failure(kind=FailureClass.COMPILE, first_error="too few arguments")
-    build_ends(rig, BuildResult(identity=IDENTITY, state=CellState.RED, failure=failure), code=1)
-    assert (await look(rig))[0] is D.UNBUILDABLE
+    ended = await built(rig, BuildResult(identity=IDENTITY, state=CellState.RED, failure=failure), code=1)
+    assert ended[0] is D.UNBUILDABLE
 
 
 async def test_what_cannot_be_built_is_asked_for_ever_less_often_and_nothing_is_written_between(rig: Rig) -> None:
