@@ -49,6 +49,11 @@ class PodFiles:
     def progress(self) -> dict[str, Any]:
         return self._read("progress.json")
 
+    def answered(self, request: int) -> dict[str, Any]:
+        """The acknowledgement of this request as soon as there is one: for a park so short that its end may come first."""
+        soon(lambda: self.answer().get("requestId") == request)
+        return self.answer()
+
     def parked(self, request: int) -> dict[str, Any]:
         """The acknowledgement as soon as it says parked for this request."""
         soon(lambda: (self.answer().get("requestId"), self.answer().get("parked")) == (request, True))

@@ -122,7 +122,7 @@ park() { # until the request is withdrawn, replaced, or its time is over; seen: 
     number "$requests/park-seconds"
     [ "$seen" = yes ] || value=600 # another pod was asked, and this one's own file has not followed yet
     clock
-    ((now - since < value)) || break
+    ((now - since <= value)) || break # both are cut to whole seconds: a second too long, never one too short
     sleep "$poll"
   done
   answer "$request" "$step" "$uri" false # before the next step: nobody stops a member that trains on

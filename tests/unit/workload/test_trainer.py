@@ -80,9 +80,10 @@ def test_parking_ends_by_itself(gang):
     with gang.running(*FAST) as programs:
         gang.reached(3)
         gang.ask("7", seconds=1)
-        step = gang.parked(7)[0]["step"]
+        step = gang.answers(7)[0]["step"]
         gang.reached(step + 5)
         assert stop(programs) == [143, 143]
+    assert [line["event"] for line in gang.events(0, "park", "unpark")] == ["park", "unpark"]
     assert {line["why"] for line in gang.events(0, "unpark")} == {"expired"}
 
 
