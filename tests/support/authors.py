@@ -50,7 +50,7 @@ class PodFiles:
         return self._read("progress.json")
 
     def answered(self, request: int) -> dict[str, Any]:
-        """The acknowledgement of this request as soon as there is one: for a park so short that its end may come first."""
+        """The acknowledgement of this request, parked or not: for a park so short that its end may come first."""
         soon(lambda: self.answer().get("requestId") == request)
         return self.answer()
 
