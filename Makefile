@@ -13,7 +13,7 @@ COMPILE := $(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages binaries lock format lint unit images e2e test demo bench generate golden verify image torch nightly
+.PHONY: help setup packages binaries lock format lint unit images vm e2e e2e-vm test demo bench generate golden verify image torch nightly
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,7 +58,7 @@ verify: setup ## fails when something generated is not current
 	$(BIN)/python -m upgrader.api.generate --check .
 
 unit: setup ## units, properties, contract: the minute between two edits
-	$(PYTEST) -n 2 --dist loadfile tests/unit tests/property tests/contract -m "not cluster and not e2e"
+	$(PYTEST) -n 3 --dist worksteal tests/unit tests/property tests/contract -m "not cluster and not e2e"
 
 images: binaries ## driver images of real kernels: built, checked, booted, signed (packages are fetched once)
 	$(PYTEST) -p no:xdist tests/images -m images
@@ -67,19 +67,28 @@ e2e: binaries ## embedded cluster: API server, kwok, box nodes, crash points
 	$(PYTEST) -n 2 --dist loadfile tests/contract tests/cluster -m "cluster" --timeout=900
 	$(PYTEST) -n 2 --dist loadfile tests/e2e -m "e2e" --timeout=900
 
-test: lint verify unit images e2e ## everything; what CI runs
+vm: binaries ## virtual nodes: boots, reboots, power cuts, hangs; boxes on cgroup v2 (emulated where there is no KVM)
+	$(PYTEST) -p no:xdist tests/cluster -m vm --timeout=900
+
+e2e-vm: binaries ## the whole rollout on virtual nodes with NVIDIA's modules: build/e2e-vm-report.json (20 minutes emulated)
+	$(PYTEST) -p no:xdist tests/e2e_vm -m vm --timeout=900
+
+test: lint verify unit images vm e2e ## what CI runs: all but e2e-vm, demo and nightly
 
 torch: setup ## torch's CPU build in build/torch (150 MB to fetch, 650 MB there), from the distribution's archive
 	bash tests/nightly/torch.sh build/torch
 
-nightly: binaries torch ## what takes too long for every day: more examples, torch, every driver image of the matrix (40 minutes)
+nightly: binaries torch ## what takes too long for every day: more examples, torch, every driver image of the matrix, e2e-vm, both demos (75 minutes)
 	UPGRADER_TEST_PROFILE=nightly $(PYTEST) -n 2 --dist loadfile tests/property --timeout=3600
 	$(BIN)/upgrader images build --changed --report build/nightly-report.json
 	$(PYTEST) -p no:xdist tests/nightly
 	UPGRADER_TEST_PROFILE=nightly $(PYTEST) -p no:xdist tests/cluster/test_driver_builds.py -m cluster
+	$(MAKE) e2e-vm
+	$(MAKE) demo
+	$(MAKE) demo DEMO="--boxes 4"
 
-demo: binaries ## a rolling upgrade under three training jobs on real kubelets
-	$(BIN)/upgrader demo --report build/demo-report.json
+demo: binaries ## a rolling upgrade under a training gang on real kernels with NVIDIA's modules (DEMO="--boxes 4": without)
+	$(BIN)/upgrader demo $(DEMO) --report build/demo-report.json
 
 bench: binaries ## prints figures and ratios; asserts nothing about time
 	$(BIN)/python -m tests.bench

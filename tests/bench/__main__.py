@@ -1,6 +1,6 @@
 """`make bench`: prints figures of this run and ratios between them; nothing here passes or fails by time."""
 
-from tests.bench import driver_images, forecast, plan, simulate
+from tests.bench import driver_images, forecast, plan, resync, simulate
 from tests.bench.report import PATH, Report
 
 
@@ -11,6 +11,7 @@ def main() -> None:
         forecast.main(report)
         simulate.main(report)
         plan.main(report)
+        resync.main(report)
         driver_images.main(report)
     finally:
         report.write()

@@ -61,10 +61,10 @@ def main(report: Report, sizes: Sequence[Size] = SIZES) -> None:
 def _one(report: Report, size: Size) -> None:
     name = f"bench-{size.nodes}"
     spec = KwokSpec(count=size.nodes, prefix="fleet", labels=manifests.POOL, kernel=KERNEL, taints=(), gpus=size.gpus)
-    cluster = up(ClusterSpec(name=name, boxes=0, kwok=spec, fast=False), _say)
+    cluster = up(ClusterSpec(name=name, boxes=0, kwok=spec, fast=False), say)
     try:
         images = {
-            one: push_driver(cluster.registry, version=one, kernel=KERNEL, progress=_say) for one in ("1.0.0", "2.0.0")
+            one: push_driver(cluster.registry, version=one, kernel=KERNEL, progress=say) for one in ("1.0.0", "2.0.0")
         }
         asyncio.run(_fill(cluster, size, images))
         _measure(report, cluster, size)
@@ -82,7 +82,7 @@ async def _fill(cluster: Cluster, size: Size, images: dict[str, str]) -> None:
         for version, image in images.items():
             await kube.apply(DRIVER_IMAGES, manifests.driver_image(version, KERNEL, image))
         keys = [
-            await _ready(kube, one.metadata.name, images[one.spec.version]) for one in await kube.list(DRIVER_IMAGES)
+            await ready(kube, one.metadata.name, images[one.spec.version]) for one in await kube.list(DRIVER_IMAGES)
         ]
         body = manifests.stack("pool", driver="1.0.0", plugin=plugin, kubelet="1.34.4", artifact=plugin)
         body["spec"].pop("kubelet")
@@ -94,7 +94,7 @@ async def _fill(cluster: Cluster, size: Size, images: dict[str, str]) -> None:
             names.LABEL_REVISION: "0000000000",
         }
         for node in await kube.list(NODES):
-            await _label(kube, node.metadata.name, labels)
+            await labelled(kube, node.metadata.name, labels)
         for number in range(size.gangs):
             body = manifests.trainer(f"gang-{number}", image="trainer", members=size.members, gpus=size.gpus)
             await kube.create(JOBS, body)
@@ -106,7 +106,7 @@ async def _fill(cluster: Cluster, size: Size, images: dict[str, str]) -> None:
 
 
 @tenacity.retry(retry=tenacity.retry_if_exception_type(ConflictError), stop=tenacity.stop_after_attempt(20))
-async def _label(kube: KubeCluster, name: str, labels: dict[str, str]) -> None:
+async def labelled(kube: KubeCluster, name: str, labels: dict[str, str]) -> None:
     """Kwok's heartbeats may come between reading and writing."""
     node = await kube.get(NODES, name)
     if node is None:
@@ -114,7 +114,7 @@ async def _label(kube: KubeCluster, name: str, labels: dict[str, str]) -> None:
     await kube.merge(NODES, node.metadata, {"metadata": {"labels": labels}})
 
 
-async def _ready(kube: KubeCluster, name: str, digest: str) -> str:
+async def ready(kube: KubeCluster, name: str, digest: str) -> str:
     from upgrader.core.revisions import image_key  # noqa: PLC0415
 
     image = await kube.get(DRIVER_IMAGES, name)
@@ -131,7 +131,7 @@ def _measure(report: Report, cluster: Cluster, size: Size) -> None:
     env = {"UPGRADER_INSECURE_REGISTRIES": cluster.registry}
     plan = [*argv, "plan", "--set", "driver.version=2.0.0"]
     last = run(plan, timeout=120, env=env)
-    _say(last.stdout.decode().strip().splitlines()[-1])
+    say(last.stdout.decode().strip().splitlines()[-1])
     before = _processor_seconds()
     whole = _median(lambda: run(plan, timeout=120, env=env))
     busy = (_processor_seconds() - before) / ROUNDS
@@ -221,7 +221,7 @@ def _median(act: Callable[[], object]) -> float:
     return statistics.median(times)
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

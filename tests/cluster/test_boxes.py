@@ -2,50 +2,34 @@
 
 import msgspec
 import pytest
-import tenacity
 
 from tests.support import diagnosis
+from tests.support.plain_pods import PlainPods, until
 from upgrader.devcluster import kubelet
 from upgrader.process import ProgramFailedError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
-PODS = "/api/v1/namespaces/default/pods"
-BUSYBOX = ["/bin/busybox", "sh", "-c"]
-
 
 @pytest.fixture
-def run_pod(dev_cluster):
-    """Run a shell line in a pod on a node; gives the Pod object once it runs or has ended."""
-    made = []
-
-    def start(name, node, line, **spec):
-        container = {"name": "c", "image": "localhost/pause:1", "imagePullPolicy": "Never", "command": [*BUSYBOX, line]}
-        container |= spec.pop("container", {})
-        wanted = {"nodeName": node, "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, **spec}
-        made.append(name)
-        dev_cluster.api.create(PODS, {"metadata": {"name": name}, "spec": {**wanted, "containers": [container]}})
-        return until(
-            lambda: pod_of(dev_cluster, name), lambda pod: pod["status"]["phase"] not in {"Pending", "Unknown"}
-        )
-
-    yield start
-    for name in made:
-        dev_cluster.api.delete(f"{PODS}/{name}?gracePeriodSeconds=0")
+def pods(dev_cluster):
+    made = PlainPods(dev_cluster)
+    yield made
+    made.delete_all()
 
 
-def test_pods_reach_each_other_and_the_api_server(dev_cluster, run_pod):
-    server = run_pod("server", "gpu-b", "/bin/busybox nc -l -p 8080 -e /bin/busybox echo hello from b")
+def test_pods_reach_each_other_and_the_api_server(dev_cluster, pods):
+    server = pods.start("server", "gpu-b", "/bin/busybox nc -l -p 8080 -e /bin/busybox echo hello from b")
     address = server["status"]["podIP"]
     service = dev_cluster.addresses.kubernetes_service
 
-    run_pod(
+    pods.start(
         "asks",
         "gpu-a",
         f"/bin/busybox nc -w 5 {address} 8080 </dev/null; /bin/busybox nc -w 5 {service} 443 </dev/null && echo open",
     )
 
-    assert ended_with(dev_cluster, "asks") == (0, "hello from b\nopen\n")
+    assert pods.ended("asks") == (0, "hello from b\nopen\n")
 
 
 def test_registry_answers_host_and_box(dev_cluster):
@@ -54,8 +38,8 @@ def test_registry_answers_host_and_box(dev_cluster):
     assert said.text == "{}"
 
 
-def test_a_privileged_pod_sees_its_node_and_no_other(dev_cluster, run_pod):
-    run_pod(
+def test_a_privileged_pod_sees_its_node_and_no_other(dev_cluster, pods):
+    pods.start(
         "sees",
         "gpu-a",
         "/bin/busybox pidof kubelet | /bin/busybox wc -w; /bin/busybox hostname; /bin/busybox ls /host-bin",
@@ -68,33 +52,33 @@ def test_a_privileged_pod_sees_its_node_and_no_other(dev_cluster, run_pod):
         volumes=[{"name": "bin", "hostPath": {"path": "/var/lib/box/bin", "type": "Directory"}}],
     )
 
-    assert ended_with(dev_cluster, "sees") == (0, "1\ngpu-a\nkubelet\n")
+    assert pods.ended("sees") == (0, "1\ngpu-a\nkubelet\n")
 
 
-def test_all_boxes_share_one_directory(dev_cluster, run_pod):
+def test_all_boxes_share_one_directory(dev_cluster, pods):
     mounted = {
         "container": {"volumeMounts": [{"name": "shared", "mountPath": "/shared"}]},
         "volumes": [{"name": "shared", "hostPath": {"path": "/var/lib/shared"}}],
     }
-    run_pod("writes", "gpu-a", "echo kept > /shared/note", **mounted)
-    assert ended_with(dev_cluster, "writes")[0] == 0
+    pods.start("writes", "gpu-a", "echo kept > /shared/note", **mounted)
+    assert pods.ended("writes")[0] == 0
 
-    run_pod("reads", "gpu-b", "/bin/busybox cat /shared/note", **mounted)
+    pods.start("reads", "gpu-b", "/bin/busybox cat /shared/note", **mounted)
 
-    assert ended_with(dev_cluster, "reads") == (0, "kept\n")
+    assert pods.ended("reads") == (0, "kept\n")
     assert (dev_cluster.shared / "note").read_text() == "kept\n"
 
 
-def test_a_kubelet_is_swapped_and_back_under_a_running_pod(dev_cluster, run_pod):
+def test_a_kubelet_is_swapped_and_back_under_a_running_pod(dev_cluster, pods):
     node = dev_cluster.box_node("gpu-a")
-    before = run_pod("stays", "gpu-a", "/bin/busybox sleep 1000")["status"]["containerStatuses"]
+    before = pods.start("stays", "gpu-a", "/bin/busybox sleep 1000")["status"]["containerStatuses"]
 
     for version in ("1.35.4", "1.34.4"):
         node.replace_kubelet(kubelet(version, print))
         state = until(node.wait_ready, lambda state, version=version: state.kubelet == f"v{version}")
         assert state.ready == "True"
 
-    after = pod_of(dev_cluster, "stays")["status"]["containerStatuses"]
+    after = pods.get("stays")["status"]["containerStatuses"]
     assert [(each["containerID"], each["restartCount"]) for each in after] == [
         (each["containerID"], each["restartCount"]) for each in before
     ]
@@ -124,19 +108,20 @@ def test_a_kubelet_keeps_its_images_however_full_the_machines_disk_is(dev_cluste
     assert told["imageGCHighThresholdPercent"] == 100
 
 
-def test_a_hung_kubelet_is_silent_until_it_goes_on(dev_cluster):
+@pytest.mark.parametrize("program", ["kubelet", ""])
+def test_a_kubelet_that_hangs_alone_or_with_all_its_node_is_silent_until_it_goes_on(dev_cluster, program):
     node = dev_cluster.box_node("gpu-a")
     before = node.wait_ready()
 
-    node.pause("kubelet")
+    node.pause(program)
     node.wait_not_ready()
-    node.resume("kubelet")
+    node.resume(program)
 
     assert node.wait_ready().boot_id == before.boot_id
 
 
-def test_a_failed_test_is_told_which_pods_are_not_well_and_what_their_node_does(dev_cluster, run_pod):
-    run_pod("fails", "gpu-a", "exit 3")
+def test_a_failed_test_is_told_which_pods_are_not_well_and_what_their_node_does(dev_cluster, pods):
+    pods.start("fails", "gpu-a", "exit 3")
 
     said = diagnosis.report(dev_cluster)
 
@@ -181,19 +166,3 @@ def test_the_audit_log_has_the_writes_of_a_user_and_no_reads(dev_cluster):
     assert kubeconfig.exists()
     assert [line["verb"] for line in lines if line["user"]["username"] == user] == ["create", "patch", "delete"]
     assert not {line["verb"] for line in lines} & {"get", "list", "watch"}
-
-
-def pod_of(cluster, name):
-    return cluster.api.get(f"{PODS}/{name}")
-
-
-def ended_with(cluster, name):
-    """Exit code and output of a pod that runs to its end."""
-    pod = until(lambda: pod_of(cluster, name), lambda pod: pod["status"]["phase"] in {"Succeeded", "Failed"})
-    code = pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"]
-    return code, cluster.api.text(f"{PODS}/{name}/log")
-
-
-def until(look, wanted=bool, seconds=60):
-    retry = tenacity.retry_if_result(lambda found: not found or not wanted(found))
-    return tenacity.Retrying(retry=retry, wait=tenacity.wait_fixed(0.05), stop=tenacity.stop_after_delay(seconds))(look)

@@ -1,8 +1,10 @@
 """The generated definitions on a real API server: what is valid is stored, every rule refuses with its sentence."""
 
+import json
 import uuid
 
 import pytest
+from kubernetes.aio import config
 
 from tests.support import manifests as m
 from tests.support.manifests import changed
@@ -21,12 +23,34 @@ IDENTITY = {"vendor": "nvidia", "recipe": "nvidia-open", "flavour": "open", "os"
 NVIDIA = m.driver_image() | {"spec": {**IDENTITY, "version": "535.261.03", "kernel": "6.1.0-50-amd64"}}
 PINNED = m.driver_image() | {"status": {"phase": "Ready", "digest": "r/driver@sha256:" + "0" * 64}}
 FORCE = {"step": "Draining", "by": "ann", "at": "2026-11-21T09:00:00Z", "reason": "agreed with its owner"}
+REBOOT = {
+    "source": "6.1.0-47-amd64",
+    "target": "6.1.0-50-amd64",
+    "select": ["/sbin/choose"],
+    "restart": ["/sbin/reboot"],
+}
 FORCED = changed(m.node_upgrade(), "spec.force", [FORCE])
+
+REAL = changed(m.gpu_stack(), "spec.driver", {"vendor": "nvidia", "version": "535.261.03"})
+OTHER_FLAVOUR = {"vendor": "nvidia", "version": "535.261.03", "recipe": "nvidia-open", "flavour": "proprietary"}
 
 REFUSED = [
     # kind, path of the rule, stored before (None: refused at once), field, value
     (MANAGED, "spec.kubelet", None, "spec.kubelet.artifact", None),
     (MANAGED, "spec.kubelet", None, "spec.kubelet.version", None),
+    (m.gpu_stack(), "spec.kubelet.settings", None, "spec.kubelet", {"settings": {"cpuManagerPolicy": "static"}}),
+    (m.gpu_stack(), "spec.kubelet.settings", None, "spec.kubelet", {"settings": {"topologyManagerScope": "pod"}}),
+    (m.gpu_stack(), "spec", None, "spec.validation", {"workloadImage": "r/sample:1"}),
+    (REAL, "spec.validation", None, "spec.validation", {"runtimeClass": "nvidia"}),
+    (REAL, "spec.driver", None, "spec.driver.recipe", "sim"),
+    (m.gpu_stack(), "spec.driver", None, "spec.driver.flavour", "open"),
+    (REAL, "spec.driver", None, "spec.driver", OTHER_FLAVOUR),
+    (m.gpu_stack(), "spec", None, "spec.devicePlugin.sharing", {"migStrategy": "mixed"}),
+    (m.gpu_stack(), "spec.runtime", None, "spec.runtime", {"management": "Managed"}),
+    (m.gpu_stack(), "spec.devicePlugin", None, "spec.devicePlugin.image", None),
+    (REAL, "spec.featureDiscovery", None, "spec.featureDiscovery", {"management": "Managed"}),
+    (REAL, "spec.monitoring", None, "spec.monitoring", {"management": "Managed"}),
+    (m.gpu_stack(), "spec.reboot", None, "spec.reboot", {"kernel": "6.1.0-50-amd64", "select": ["grub-set-default"]}),
     (m.gpu_stack(), "spec.gangs", None, "spec.gangs", [{"label": "run", "regex": "a"}]),
     (m.gpu_stack(), "spec.gangs", None, "spec.gangs", [{"label": "run"}, {}]),
     (m.upgrade_plan(), "spec.stack", m.upgrade_plan(), "spec.stack", "another"),
@@ -37,6 +61,7 @@ REFUSED = [
     (m.upgrade_plan(), "spec.strategy.maxUnavailable", None, "spec.strategy.maxUnavailable", "7"),
     (m.upgrade_plan(), "spec.strategy.maxUnavailable", None, "spec.strategy.maxUnavailable", 0),
     (m.node_upgrade(), "spec", m.node_upgrade(), "spec.target.driverVersion", "580.1"),
+    (m.node_upgrade(), "spec", m.node_upgrade(), "spec.reboot", REBOOT),
     (FORCED, "spec", FORCED, "spec.force", [FORCE | {"reason": "another"}]),
     (m.checkpoint_request(), "spec.gang", m.checkpoint_request(), "spec.gang", "another"),
     (m.checkpoint_request(), "spec.owner", m.checkpoint_request(), "spec.owner.name", "another"),
@@ -53,7 +78,11 @@ INVALID = [
     (m.gpu_stack(), "spec.nodeSelector", {}, "should have at least 1 properties"),
     (m.gpu_stack(), "spec.driver", None, "Required value"),
     (m.gpu_stack(), "spec.driver.version", "two words", "should match"),
+    (m.gpu_stack(), "spec.reboot", {"kernel": "two words", "select": ["/sbin/choose"]}, "should match"),
+    (m.gpu_stack(), "spec.reboot", {"kernel": "6.1.0-50-amd64", "select": []}, "should have at least 1 items"),
     (m.gpu_stack(), "metadata.name", "n" * 64, "may not be more than 63|Too long"),
+    (m.gpu_stack(), "spec.devicePlugin.sharing", {"timeSlices": 1}, "greater than or equal to 2"),
+    (m.gpu_stack(), "spec.runtime", {"management": "Somebody"}, "Unsupported value"),
     (m.gpu_stack(), "spec.gangs", [{"label": "two words"}], "should match"),
     (m.gpu_stack(), "spec.gangs", [{"label": "run"}] * 17, "must have at most 16 items"),
     (m.upgrade_plan(), "spec.run", "Stop", "Unsupported value"),
@@ -166,6 +195,35 @@ async def test_acknowledgements_of_one_pod_are_stored_once(api):
     twice = [{"podUid": "u", "requestId": 1, "step": step} for step in (1, 2)]
     with pytest.raises(ConfigurationError, match="Duplicate"):
         await api.merge(kind, made.metadata, {"status": {"acks": twice}}, "status")
+
+
+async def test_the_columns_of_a_stack_tell_how_it_stands_with_each_operand(api, kubeconfig):
+    """As `kubectl get gpustacks` has it: the API server fills the columns, by paths that look into lists."""
+    made = await api.create(BY_KIND["GpuStack"].resource, named(m.gpu_stack()))
+    shown = {"Driver": "7/8", "Runtime": "External", "DevicePlugin": "6/8", "FeatureDiscovery": "0/8"}
+    rows = [{"operand": name, "state": "Waiting", "shown": word} for name, word in shown.items()]
+    status = {"ready": 6, "nodes": 8, "operands": rows}
+    await api.merge(BY_KIND["GpuStack"].resource, made.metadata, {"status": status}, "status")
+    client = await config.new_client_from_config(kubeconfig)
+    async with client:
+        answer = await client.call_api(
+            "GET",
+            f"{client.configuration.host}/apis/{BY_KIND['GpuStack'].resource.api_version}/gpustacks/{made.metadata.name}",
+            header_params={"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"},
+        )
+        table = json.loads(await answer.read())
+    names = [one["name"] for one in table["columnDefinitions"]]
+    found = dict(zip(names, table["rows"][0]["cells"], strict=True))
+    told = {name: found[name] for name in ("Ready", "Nodes", "Driver", "Runtime", "Plugin", "Discovery", "Monitoring")}
+    assert told == {
+        "Ready": 6,
+        "Nodes": 8,
+        "Driver": "7/8",
+        "Runtime": "External",
+        "Plugin": "6/8",
+        "Discovery": "0/8",
+        "Monitoring": None,
+    }
 
 
 @pytest.mark.parametrize(("where", "manifest"), list(documented_manifests()))

@@ -1,31 +1,20 @@
-"""What a cluster leaves behind: nothing. Processes, mounts, namespaces, links, routes, cgroups, sysctls, files.
-
-Another cluster may come and go on the machine meanwhile, so links, routes and cgroups of others are left out, and
-processes are known by an environment variable that everything started from here inherits.
-"""
+"""A cluster leaves nothing behind: see tests/support/leftovers.py for all that is looked at."""
 
 import os
-import re
 import signal
 import sys
 import uuid
 from pathlib import Path
 
 import pytest
-import tenacity
-from msgspec import Struct
 
+from tests.support.leftovers import left, machine, marked, running, until
+from upgrader.core.errors import DevClusterError
 from upgrader.devcluster import ClusterSpec, down, load, up
-from upgrader.process import run
-from upgrader.process.daemon import alive, collect, start
+from upgrader.process.daemon import collect, start
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
-PROC = Path("/proc")
-CGROUPS = Path("/sys/fs/cgroup")
-SYSCTLS = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward")
-PLACES = ("/opt", "/etc", "/usr/libexec", "/var/lib", "/var/log", "/usr/lib/cni")
-NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "uts")
 POD = {
     "metadata": {"name": "left"},
     "spec": {
@@ -34,72 +23,6 @@ POD = {
     },
 }
 PODS = "/api/v1/namespaces/default/pods"
-
-
-class Machine(Struct, frozen=True, kw_only=True):
-    """What could be left."""
-
-    mounts: frozenset[str]
-    links: frozenset[str]
-    routes: frozenset[str]
-    cgroups: frozenset[str]
-    sysctls: tuple[str, ...]
-    files: frozenset[str]
-
-
-class Running(Struct, frozen=True, kw_only=True):
-    """Processes of a cluster, and the namespaces that only they are in."""
-
-    pids: frozenset[int]
-    namespaces: frozenset[str]
-    ticks: int
-    """When it was looked, in the units of /proc/PID/stat: later processes may get the same namespace numbers again."""
-
-
-def machine() -> Machine:
-    return Machine(
-        mounts=frozenset(line.split(" - ")[0].split(maxsplit=3)[3] for line in _lines(PROC / "self" / "mountinfo")),
-        links=_of_nobody_else(entry.name for entry in Path("/sys/class/net").iterdir()),
-        routes=_of_nobody_else(run(["ip", "route", "show", "table", "all"], timeout=10).text.splitlines()),
-        cgroups=_of_nobody_else(folder for folder, _, _ in os.walk(CGROUPS)),
-        sysctls=tuple((PROC / "sys" / name).read_text() for name in SYSCTLS),
-        files=frozenset(str(path) for place in PLACES for path in Path(place).iterdir()),
-    )
-
-
-def marked(mark: str) -> set[int]:
-    """Pids of what was started from here, and of all that it started."""
-    found = {pid for pid in _pids() if pid != os.getpid() and mark.encode() in _environ(pid)}
-    parents = {pid: _parent(pid) for pid in _pids()}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
-
-
-def running(mark: str) -> Running:
-    pids = marked(mark)
-    ours = {_namespace(os.getpid(), kind) for kind in NAMESPACES}
-    theirs = {_namespace(pid, kind) for pid in pids for kind in NAMESPACES}
-    ticks = max((_started(pid) for pid in pids), default=0)
-    return Running(pids=frozenset(pids), namespaces=frozenset(theirs - ours - {""}), ticks=ticks)
-
-
-def left(before: Machine, seen: Running, mark: str) -> dict[str, object]:
-    """What is more than before, by kind; nothing when all is well."""
-    after = machine()
-    older = [pid for pid in _pids() if 0 < _started(pid) <= seen.ticks]
-    found: dict[str, object] = {
-        "mounts": after.mounts - before.mounts,
-        "links": after.links - before.links,
-        "routes": after.routes - before.routes,
-        "cgroups": after.cgroups - before.cgroups,
-        "sysctls": set(after.sysctls) - set(before.sysctls),
-        "files": after.files - before.files,
-        "marked processes": marked(mark),
-        "processes": {pid for pid in seen.pids if alive(pid)},
-        "namespaces": seen.namespaces & {_namespace(pid, kind) for pid in older for kind in NAMESPACES},
-    }
-    return {kind: what for kind, what in found.items() if what}
 
 
 @pytest.fixture
@@ -121,7 +44,7 @@ def test_down_leaves_nothing(mark, name):
     before = machine()
     cluster = up(ClusterSpec(name=name, boxes=2, kwok=2), print)
     cluster.api.create(PODS, {**POD, "spec": {**POD["spec"], "nodeName": "gpu-a"}})
-    _until(lambda: cluster.api.get(f"{PODS}/left")["status"]["phase"] == "Running")
+    until(lambda: cluster.api.get(f"{PODS}/left")["status"]["phase"] == "Running")
     cluster.box_node("gpu-b").cut()
     cluster.close()
     seen = running(mark)
@@ -130,7 +53,7 @@ def test_down_leaves_nothing(mark, name):
 
     down(name)
 
-    _until(lambda: not left(before, seen, mark), lambda: left(before, seen, mark))
+    until(lambda: not left(before, seen, mark), lambda: left(before, seen, mark))
     assert not cluster.folder.exists()
 
 
@@ -140,7 +63,10 @@ def test_power_off_leaves_the_disk_only(mark, name):
     node = cluster.box_node("gpu-a")
     pids = marked(mark)
 
+    node.pause()  # what is frozen has to end, too
     node.power_off()
+    with pytest.raises(DevClusterError, match="gpu-a is off"):
+        node.pause()
 
     off = machine()
     cable = cluster.addresses.cable(cluster.addresses.last(1))
@@ -156,14 +82,14 @@ def test_what_a_killed_up_has_started_is_found_and_removed(mark, name):
     before = machine()
     code = f"from upgrader.devcluster import *; up(ClusterSpec(name={name!r}, boxes=2), print)"
     starter = start([sys.executable, "-c", code], log=Path(os.devnull))
-    _until(lambda: len(marked(mark)) > 4)
+    until(lambda: len(marked(mark)) > 4)
     os.kill(starter, signal.SIGKILL)
     collect(starter)
     seen = running(mark)
 
     down(name)
 
-    _until(lambda: not left(before, seen, mark), lambda: left(before, seen, mark))
+    until(lambda: not left(before, seen, mark), lambda: left(before, seen, mark))
 
 
 def test_two_clusters_at_once_have_nothing_in_common(mark, name):
@@ -183,68 +109,4 @@ def test_two_clusters_at_once_have_nothing_in_common(mark, name):
     finally:
         down(other)
 
-    _until(lambda: not left(before, seen, mark), lambda: left(before, seen, mark))
-
-
-def _lines(path):
-    return path.read_text().splitlines()
-
-
-def _of_nobody_else(entries):
-    """Without what other clusters have, which come and go."""
-    there = {match[0] for folder in _clusters() if (match := re.search(r"upg\d+", folder))}
-    return frozenset(entry for entry in entries if not any(re.search(rf"{link}\b", entry) for link in there))
-
-
-def _clusters():
-    """Bridges of clusters that were not started from here."""
-    mark = os.environ["UPGRADER_TEST_MARK"].encode()
-    for pid in _pids():
-        if mark in _environ(pid):
-            continue
-        yield from re.findall(r"upg\d+-cp", (_read(PROC / str(pid) / "cgroup")).decode())
-
-
-def _pids():
-    return [int(entry.name) for entry in PROC.iterdir() if entry.name.isdecimal()]
-
-
-def _environ(pid):
-    return _read(PROC / str(pid) / "environ")
-
-
-def _parent(pid):
-    return _stat(pid, 1)
-
-
-def _started(pid):
-    return _stat(pid, 19)
-
-
-def _stat(pid, field):
-    """A number of /proc/PID/stat, counted from the state; 0 when the process is gone."""
-    stat = _read(PROC / str(pid) / "stat").decode(errors="replace")
-    return int(stat.rpartition(")")[2].split()[field]) if stat else 0
-
-
-def _read(path):
-    try:
-        return path.read_bytes()
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return b""
-
-
-def _namespace(pid, kind):
-    try:
-        return str((PROC / str(pid) / "ns" / kind).readlink())
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return ""
-
-
-def _until(condition, explain=lambda: "", seconds=30):
-    retry = tenacity.retry_if_result(lambda held: not held)
-    stop = tenacity.stop_after_delay(seconds)
-    try:
-        tenacity.Retrying(retry=retry, wait=tenacity.wait_fixed(0.1), stop=stop)(condition)
-    except tenacity.RetryError:
-        pytest.fail(f"not within {seconds} s: {explain()}")
+    until(lambda: not left(before, seen, mark), lambda: left(before, seen, mark))

@@ -20,7 +20,7 @@ from upgrader.demo import waiting
 from upgrader.demo.controller import Controller
 from upgrader.demo.journals import JobStory, read_job
 from upgrader.demo.manifests import POOL
-from upgrader.demo.play import command
+from upgrader.demo.scenes import command
 from upgrader.demo.stage import Stage
 from upgrader.devcluster import BoxSpec
 from upgrader.kube.client import KubeCluster

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.e2e.conftest import Pool, settled
-from upgrader.api.resources import DRIVER_IMAGES, NODE_UPGRADES
+from upgrader.api.resources import DRIVER_IMAGES, NODE_UPGRADES, PODS
 from upgrader.core.phases import DriverImagePhase, NodePhase
 from upgrader.demo import manifests, waiting
 from upgrader.images.publish import push_driver
@@ -34,6 +34,47 @@ async def test_a_node_with_a_new_kernel_is_brought_back_to_the_revision_it_had(p
     finally:
         await _reboot(box, pool.made.kernel)
         await waiting.poll(lambda: _brought_back(pool, pool.made.kernel), 180, "gpu-c is brought back again")
+
+
+async def test_a_node_with_a_kernel_without_an_image_waits_without_a_driver_and_is_brought_back(pool: Pool) -> None:
+    """No driver pod crash-loops there, and nobody says anything but what the image is."""
+    driver = await settled(pool)
+    (revision,) = await pool.revisions()
+    box = pool.made.cluster.box_node("gpu-c")
+    registry = pool.made.cluster.registry
+    kernel = "6.1.0-56-amd64"
+    try:
+        await _reboot(box, kernel)
+        await waiting.poll(lambda: _uncovered(pool), 120, "gpu-c has no driver any more")
+        node = (await pool.nodes())["gpu-c"]
+        assert node.metadata.labels["gpu-upgrader.io/driver"] == "none"
+        assert "gpu-upgrader.io/revision" not in node.metadata.labels
+        await waiting.poll(lambda: _no_driver_pod(pool), 60, "no driver pod is left on gpu-c")
+        image = await waiting.in_thread(push_driver, registry, version=driver, kernel=kernel, progress=print)
+        await pool.kube.apply(DRIVER_IMAGES, manifests.driver_image(driver, kernel, image))
+        await waiting.poll(lambda: _brought_back(pool, kernel), 240, "gpu-c is brought back with the image")
+        node = (await pool.nodes())["gpu-c"]
+        assert node.metadata.labels["gpu-upgrader.io/revision"] == revision
+        assert not await _uncovered(pool)
+        await pool.nothing_left()
+    finally:
+        await _reboot(box, pool.made.kernel)
+        await waiting.poll(lambda: _in_service(pool, revision), 240, "gpu-c is in service again")
+
+
+async def _uncovered(pool: Pool) -> bool:
+    return "gpu-upgrader.io/uncovered" in (await pool.nodes())["gpu-c"].metadata.annotations
+
+
+async def _no_driver_pod(pool: Pool) -> bool:
+    labels = "gpu-upgrader.io/component=driver"
+    return not [one for one in await pool.kube.list(PODS, labels=labels) if one.spec.node_name == "gpu-c"]
+
+
+async def _in_service(pool: Pool, revision: str) -> bool:
+    node = (await pool.nodes())["gpu-c"]
+    same = node.status.node_info.kernel_version == pool.made.kernel
+    return same and node.metadata.labels.get("gpu-upgrader.io/revision") == revision
 
 
 async def _reboot(box, kernel: str) -> None:

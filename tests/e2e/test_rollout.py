@@ -72,7 +72,9 @@ async def test_a_gang_that_needs_fewer_nodes_than_there_are_is_steered(pool: Poo
 async def test_parking_switched_off_loses_steps(pool: Pool) -> None:
     """Negative control: a trainer that says it is parked and trains on loses what it did after its acknowledgement."""
     before = await settled(pool)
-    await pool.train("liar", arguments=("--no-park", "--step-seconds", "0.05"))
+    # no checkpoint of its own accord: one that fell on its very last step would leave nothing lost
+    flags = ("--no-park", "--step-seconds", "0.05", "--checkpoint-every", "100000")
+    await pool.train("liar", arguments=flags)
     await pool.apply(other(before))
     await pool.steps("liar", 10)
     assert pool.story("liar").steps_lost > 0

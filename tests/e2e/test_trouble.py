@@ -9,7 +9,7 @@ from tests.e2e.conftest import VERSIONS, Pool, other, settled
 from upgrader.api.resources import CHECKPOINT_REQUESTS, UPGRADE_PLANS
 from upgrader.core.phases import PlanPhase, RequestPhase
 from upgrader.demo import waiting
-from upgrader.demo.play import command
+from upgrader.demo.scenes import command
 
 pytestmark = [pytest.mark.e2e]
 

@@ -14,12 +14,13 @@ import pytest
 from tests.e2e.conftest import GPUS, POOL_NODES, VERSIONS, Pool, other, settled
 from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS, NODE_UPGRADES, NODES, PODS, UPGRADE_PLANS
+from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core import timing
 from upgrader.core.orders import RUN_DIRECTORY
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
 from upgrader.demo import manifests, waiting
 from upgrader.demo.journals import lines
-from upgrader.demo.play import command
+from upgrader.demo.scenes import command
 
 pytestmark = [pytest.mark.e2e]
 
@@ -240,3 +241,55 @@ async def _marked(pool: Pool, node: str, mark: dict[str, Any]) -> AsyncIterator[
         yield
     finally:
         await waiting.in_thread(pool.made.cluster.api.patch, path, {section: taken})
+
+
+async def test_a_gpu_that_turns_unhealthy_in_a_visit_is_named_and_the_node_is_not_given_back_with_it(
+    pool: Pool,
+) -> None:
+    before = await settled(pool)
+    after = other(before)
+    revisions = await pool.revisions()
+    sick, *others = POOL_NODES
+    skip = {"metadata": {"labels": {names.LABEL_SKIP: "true"}}}
+    async with _marked(pool, others[0], skip), _marked(pool, others[1], skip):
+        async with asyncio.TaskGroup() as beside:
+            beside.create_task(_fall_off_the_bus(pool, sick, after))
+            plan = await pool.apply(after, watch=False)
+            visit = await _going_back(pool, plan, sick)
+        assert visit.status.reason == "NotValid"
+        (validated,) = [step for step in visit.status.steps if step.name == "Validating"]
+        assert "check devices: 1 of 8 not well: sim-gpu3: called unhealthy (XID 63)" in validated.result
+        node = (await pool.nodes())[sick]
+        assert names.TAINT_MAINTENANCE in {one.key for one in node.spec.taints}
+        # It is well again before the way back is validated: a reset, or another board.
+        await waiting.in_thread(pool.made.cluster.box_node(sick).enter, "rm", f"{RUN_DIRECTORY}/sim/unhealthy")
+        await pool.eventually(UPGRADE_PLANS, plan, lambda one: one.status.phase is PlanPhase.PAUSED, seconds=300)
+        assert await pool.revisions() == revisions
+        await command(pool.made.cluster, print, "abort", plan)
+        assert (await pool.over(plan)).status.phase is PlanPhase.ABORTED
+    await pool.install(before)
+    await pool.nothing_left()
+
+
+async def _going_back(pool: Pool, plan: str, node: str) -> NodeUpgrade:
+    """The plan's visit to a node, as soon as it goes back."""
+    found: list[NodeUpgrade] = []
+
+    async def look() -> bool:
+        found[:] = [one for name, one in (await pool.visits(plan)).items() if name == node and one.status.reverting]
+        return bool(found)
+
+    await waiting.poll(look, 240, f"{node} goes back")
+    return found[0]
+
+
+async def _fall_off_the_bus(pool: Pool, node: str, driver: str) -> None:
+    """A GPU that is not well from the moment on in which this driver is loaded."""
+    box, state = pool.made.cluster.box_node(node), f"{RUN_DIRECTORY}/sim"
+
+    async def loaded() -> bool:
+        said = await waiting.in_thread(box.enter, "cat", f"{state}/loaded.json", check=False)
+        return f'"version": "{driver}"'.encode() in said.stdout
+
+    await waiting.poll(loaded, 240, f"driver {driver} is loaded on {node}")
+    await waiting.in_thread(box.enter, "sh", "-c", f"echo sim-gpu3 63 > {state}/unhealthy")

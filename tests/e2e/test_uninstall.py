@@ -4,7 +4,7 @@ import pytest
 
 from tests.e2e.conftest import Pool, other, settled
 from upgrader.api.resources import DAEMONSETS, NODE_UPGRADES, UPGRADE_PLANS
-from upgrader.demo.play import command
+from upgrader.demo.scenes import command
 
 pytestmark = [pytest.mark.e2e]
 

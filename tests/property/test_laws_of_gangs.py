@@ -4,11 +4,13 @@ As in test_laws.py, whose beginning says why the views are mostly impossible.
 """
 
 from datetime import timedelta
+from functools import cache
 
 import msgspec
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.world import START
 from upgrader.core import conversation
 from upgrader.core.acknowledgement import Answer, Verdict
@@ -20,13 +22,14 @@ from upgrader.core.phases import NodePhase, RequestPhase, ends, row
 NOW = START
 TIMES = st.sampled_from([None, *(START + timedelta(seconds=s) for s in (-3600, -5, -1, 0, 1, 30, 90, 3600))])
 PAST = st.sampled_from([START - timedelta(seconds=s) for s in (0, 1, 3600)])
-MANY = settings(max_examples=400)
+MANY = examples(400)
 TALKING = tuple(phase for phase in RequestPhase if not ends(phase))
 
 UIDS = ("m1", "m2", "m3")
 GANG = "default/Job/train"
 
 
+@cache
 def members(uid):
     return st.builds(
         MemberFacts,
@@ -43,6 +46,7 @@ def members(uid):
     )
 
 
+@cache
 def answers(uid):
     return st.builds(
         Answer,
@@ -58,9 +62,15 @@ def answers(uid):
 def some(of):
     """Any subset of UIDS, most often the first two."""
     chosen = st.sampled_from((("m1", "m2"), ("m1", "m2"), ("m1",), UIDS, ()))
-    return chosen.flatmap(lambda uids: st.tuples(*(of(uid) for uid in uids)))
+    return chosen.flatmap(lambda uids: _each(of, uids))
 
 
+@cache
+def _each(of, uids):
+    return st.tuples(*(of(uid) for uid in uids))
+
+
+@cache
 def gangs(phases=tuple(RequestPhase), deadlines=TIMES):
     return st.builds(
         RequestView,

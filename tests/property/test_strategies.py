@@ -17,7 +17,7 @@ from upgrader.core.drift import drift
 from upgrader.core.forecast import BatchKind, HoldReason, forecast
 from upgrader.core.windows import Calendar
 
-MANY = examples(200)
+MANY = examples(120)
 
 
 def foresee(world, strategy, **known):

@@ -10,22 +10,26 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
-from tests.support.node_world import BINARY, Behaviour, NodeWorld
-from upgrader.core.orders import Driver, KubeletTarget, OrderResult, Reason, VisitOrder
+from tests.support.node_world import BINARY, CONFIG_DIR, CPU_STATE, Behaviour, NodeWorld
+from upgrader.core.orders import Driver, KubeletSettings, KubeletTarget, OrderResult, Reason, Reboot, VisitOrder
 from upgrader.node.outcome import OrderFailedError
 from upgrader.node.visit import Visit
 
-KILLABLE = tuple(f"/node/{name}.py" for name in ("visit", "records", "durable", "driver"))
+KILLABLE = tuple(f"/node/{name}.py" for name in ("visit", "records", "durable", "driver", "reboot", "kubelet_settings"))
 ORDER = VisitOrder(
     visit="v",
     unload=Driver(vendor="sim", version="1.0.0"),
     kubelet=KubeletTarget(version="1.35.4", binary=BINARY),
 )
+STATIC = KubeletSettings(binary=BINARY, values={"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"})
+NEXT = "6.1.0-50-amd64"
+REBOOT = Reboot(kernel=NEXT, select=("/sbin/choose", "--default"), restart=("/sbin/reboot",))
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # hundreds of visits sync a lot
 # Killed between the last line of a `with` and its end, a file stays open until it is collected; that is no fault.
 pytestmark = [
@@ -66,8 +70,8 @@ class Killer:
         return self._trace
 
 
-def visit(world: NodeWorld) -> OrderResult:
-    return Visit(ORDER, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock).run()
+def visit(world: NodeWorld, order: VisitOrder = ORDER) -> OrderResult:
+    return Visit(order, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock).run()
 
 
 def end(world: NodeWorld, result: OrderResult) -> tuple[object, ...]:
@@ -123,6 +127,23 @@ def test_killed_again_and_again(new, kills):
         assert end(world, visit(world)) == whole(new)
 
 
+@examples(60)
+@given(kills=st.lists(st.integers(1, 120), max_size=6))
+def test_however_often_it_is_killed_it_reboots_once_and_last(kills):
+    order = VisitOrder(visit="v", unload=ORDER.unload, reboot=REBOOT)
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        world = NodeWorld(Path(folder))
+        world.install_kernel(NEXT)
+        for at in kills:
+            try:
+                Killer(at).run(lambda: visit(world, order))
+            except Killed:
+                assert world.machine.boots == 1 or world.machine.kernel == NEXT
+        result = visit(world, order)
+        assert (result.reason, result.facts["boot id before"]) == (Reason.DONE, "boot-1")
+        assert (world.machine.kernel, world.machine.boots, world.loaded()) == (NEXT, 2, False)
+
+
 @given(kills=st.lists(st.integers(1, 200), min_size=1, max_size=4), pause=st.floats(0.1, 90))
 @examples(40)
 def test_a_kubelet_that_becomes_sick_between_two_runs_is_put_back_or_lost_but_never_called_well(kills, pause):
@@ -140,3 +161,60 @@ def test_a_kubelet_that_becomes_sick_between_two_runs_is_put_back_or_lost_but_ne
         except OrderFailedError as error:
             reason = error.reason
         assert before or reason is Reason.KUBELET_RESTORED
+
+
+def settings_end(world: NodeWorld, result: OrderResult) -> tuple[object, ...]:
+    files = (CPU_STATE, f"{CONFIG_DIR}/90-gpu-upgrader.conf")
+    there = [world.host.path(one) for one in files]
+    return (*end(world, result), [one.read_bytes() if one.exists() else None for one in there])
+
+
+def settings_whole(order: VisitOrder, new: Behaviour, old: Behaviour) -> tuple[object, ...]:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        world = NodeWorld(Path(folder), new=new, old=old)
+        world.write(KEPT, old)
+        return settings_end(world, visit(world, order))
+
+
+KEPT = "/var/lib/gpu-upgrader/kubelet/previous/kubelet"
+OLD = Behaviour(version="1.34.4")
+ONLY_NONE = Behaviour(version="1.34.4", policies=("none",))
+
+
+@examples(60)
+@given(
+    swap=st.booleans(),
+    new=st.sampled_from([WELL, SICK]),
+    old=st.sampled_from([OLD, ONLY_NONE]),
+    kills=st.lists(st.integers(1, 400), max_size=6),
+)
+def test_settings_of_the_kubelet_come_to_the_same_end_however_often_it_is_killed(swap, new, old, kills):
+    order = VisitOrder(visit="v", kubelet=ORDER.kubelet if swap else None, settings=STATIC)
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        world = NodeWorld(Path(folder), new=new, old=old)
+        world.write(KEPT, old)
+        for at in kills:
+            try:
+                Killer(at).run(lambda: visit(world, order))
+            except Killed:
+                continue
+        assert settings_end(world, visit(world, order)) == settings_whole(order, new, old)
+
+
+@examples(60)
+@given(first=st.lists(st.integers(1, 300), max_size=3), kills=st.lists(st.integers(1, 300), max_size=4))
+def test_however_far_a_change_of_settings_came_going_back_ends_with_those_of_before(first, kills):
+    order = VisitOrder(visit="v", settings=STATIC)
+    undo = VisitOrder(visit="v-revert", undoes="v", settings=msgspec.structs.replace(STATIC, values={}))
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        world = NodeWorld(Path(folder))
+        before = world.host.path(CPU_STATE).read_bytes()
+        for which, at in [*((order, one) for one in first), *((undo, one) for one in kills)]:
+            try:
+                Killer(at).run(lambda which=which: visit(world, which))
+            except Killed:
+                continue
+        assert visit(world, undo).reason is Reason.DONE
+        assert world.host.path(CPU_STATE).read_bytes() == before
+        assert not world.host.path(f"{CONFIG_DIR}/90-gpu-upgrader.conf").exists()
+        assert world.runs() == ["1.34.4"]

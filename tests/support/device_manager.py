@@ -18,6 +18,8 @@ class DeviceManager(services.RegistrationServicer):
         self.registrations: list[messages.RegisterRequest] = []
         self.devices: dict[str, dict[str, str]] = {}
         self.refusing = False
+        self.silent = False
+        """Takes registrations and never asks for devices."""
         self._watches: list[threading.Thread] = []
         self._channels: list[grpc.Channel] = []
         self._server: grpc.Server | None = None
@@ -46,12 +48,18 @@ class DeviceManager(services.RegistrationServicer):
         if self.refusing:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no plugins today")
         self.registrations.append(request)
+        if self.silent:
+            return messages.Empty()
         channel = self._dial(request.endpoint)
         self._channels.append(channel)
         watch = threading.Thread(target=self._watch, args=(request.resource_name, channel))
         self._watches.append(watch)
         watch.start()
         return messages.Empty()
+
+    def drop(self) -> None:
+        """Close the connection to the plugin and stay: what a kubelet does that takes it for an earlier one."""
+        self._channels[-1].close()
 
     def allocate(self, *containers: list[str]) -> messages.AllocateResponse:
         """What the last plugin hands into containers that got these devices."""

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from upgrader.core.errors import UpgraderError
-from upgrader.devcluster import Cluster
+from upgrader.devcluster import Cluster, VirtualNode
+from upgrader.process.places import last_lines
 
 EVENTS = 40
 LOG_LINES = 25
@@ -33,6 +34,19 @@ def _lines(cluster: Cluster) -> Iterator[str]:
     for box in cluster.box_nodes():
         if box.name in on:
             yield from _node(cluster, box.name)
+    for node in cluster.virtual_nodes():
+        yield f"--- {node.name}: console"
+        yield last_lines(node.log("console"), LOG_LINES)
+        if node.name in on:
+            yield f"--- {node.name}: kubelet"
+            yield _told_by(node)
+
+
+def _told_by(node: VirtualNode) -> str:
+    try:
+        return last_lines(node.log("kubelet"), LOG_LINES)
+    except UpgraderError as error:
+        return f"not known: {error}"
 
 
 def _node(cluster: Cluster, name: str) -> Iterator[str]:

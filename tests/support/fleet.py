@@ -22,6 +22,8 @@ from tests.support.placing import (
     tolerates,
     trainer_spec,
 )
+from tests.support.readings import features_read, loaded_read, reads
+from tests.support.store import ObjectStore
 from tests.support.trainers import Trainer, Training
 from upgrader.api import names
 from upgrader.api.resources import DAEMONSETS, JOBS, NODES, PODS
@@ -29,18 +31,10 @@ from upgrader.core import timing
 from upgrader.core.orders import ORDER_VARIABLE, OrderResult, Reason
 
 
-def features_read(node: Object, **changes: object) -> Object:
-    """How a reading ends that reports what the node's object says of itself."""
-    info = node["status"]["nodeInfo"]
-    report = {
-        "bootId": info["bootID"],
-        "uptime": 10.0,
-        "kernel": info["kernelVersion"],
-        "osId": "debian",
-        "osVersion": "13",
-        "pci": ["0302_10de"],
-    }
-    return {"exitCode": 0, "message": json.dumps({**report, **changes})}
+def _slices(plugin: Object) -> int:
+    """As how many devices a plugin offers each of its own, by its command."""
+    words = plugin["spec"]["containers"][0].get("command", [])
+    return int(words[words.index("--slices") + 1]) if "--slices" in words else 1
 
 
 @dataclass
@@ -52,9 +46,23 @@ class Fleet(Training):
     """Another result than success for one of our pods, by component and pod; None: success."""
     features: Callable[[Object], Object | None] = features_read
     """How the container ended that reads what a node is; None: it reads still, or a pod of an earlier boot is shown."""
+    loaded: Callable[[ObjectStore, Object, int], Object | None] = loaded_read
+    """How the container ended that reads which driver is loaded, with how many GPUs."""
+    external_plugin: bool = False
+    """Whether somebody else's device plugin runs on every node."""
+    unwell: dict[str, int] = field(default_factory=dict)
+    """GPUs of a node that its plugin calls unhealthy."""
+    refuses_devices: set[str] = field(default_factory=set)
+    """Nodes whose kubelet knows no device plugin yet, and refuses pods that ask for devices."""
     ignores_sigterm: set[str] = field(default_factory=set)
     backing_off: set[str] = field(default_factory=set)
     """Jobs whose controller waits before it makes another pod."""
+
+    reboots: list[tuple[str, str]] = field(default_factory=list)
+    """Nodes that a visit rebooted, each with its new kernel."""
+    shows_boot_after: int = 5
+    """Seconds from a reboot until the Node object shows it."""
+    _booting: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     # ---- setting up
 
@@ -128,6 +136,7 @@ class Fleet(Training):
     # ---- a second of the world
 
     def tick(self) -> None:
+        self._boots()
         self._daemonsets()
         self._devices()
         jobset_controller(self.store)
@@ -166,16 +175,19 @@ class Fleet(Training):
         """The kubelet offers devices while a device plugin is registered."""
         for node in self.store.seen(NODES):
             name = node["metadata"]["name"]
-            plugin = any(
-                pod["spec"].get("nodeName") == name
+            plugins = [
+                pod
+                for pod in self.store.seen(PODS)
+                if pod["spec"].get("nodeName") == name
                 and pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "device-plugin"
                 and is_ready(pod)
-                for pod in self.store.seen(PODS)
-            )
-            allocatable = str(self.gpus) if plugin else "0"
-            patch: Object = {"status": {"allocatable": {RESOURCE: allocatable}}}
+            ]
+            plugin = self.external_plugin or bool(plugins)
+            slices = max(map(_slices, plugins), default=1)
+            well = self.gpus - self.unwell.get(name, 0)
+            patch: Object = {"status": {"allocatable": {RESOURCE: str(well * slices) if plugin else "0"}}}
             if plugin:
-                patch["status"]["capacity"] = {RESOURCE: allocatable}
+                patch["status"]["capacity"] = {RESOURCE: str(self.gpus * slices)}
             self.store.change(NODES, name, patch)
 
     def _jobs(self) -> None:
@@ -279,7 +291,7 @@ class Fleet(Training):
             elif phase == "Pending":
                 self._start(pod)
                 self._read_features(pod)
-            elif meta.get("labels", {}).get(names.LABEL_COMPONENT) == "node-features":
+            elif meta.get("labels", {}).get(names.LABEL_COMPONENT) in {"node-features", "feature-discovery"}:
                 self._read_features(pod)
             elif phase == "Running" and meta.get("labels", {}).get(names.LABEL_COMPONENT) in {
                 "prepare",
@@ -289,6 +301,10 @@ class Fleet(Training):
                 self._end_errand(pod)
 
     def _start(self, pod: Object) -> None:
+        if gpus_of(pod) and pod["spec"]["nodeName"] in self.refuses_devices:
+            refused = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "Allocate failed"}
+            self.store.change(PODS, pod["metadata"]["name"], {"status": refused}, pod["metadata"]["namespace"])
+            return
         status = {
             "phase": "Running",
             "startTime": timing.show(self.cluster.clock.now()),
@@ -304,9 +320,13 @@ class Fleet(Training):
 
     def _read_features(self, pod: Object) -> None:
         """Once for each boot: the kubelet runs the init containers of a pod again that it finds without its sandbox."""
-        if pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) != "node-features":
+        component = pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT)
+        if component == "node-features":
+            ended = self.features(self.store.find(NODES, pod["spec"]["nodeName"]))
+        elif component == "feature-discovery" and reads(pod):
+            ended = self.loaded(self.store, pod, self.gpus)
+        else:
             return
-        ended = self.features(self.store.find(NODES, pod["spec"]["nodeName"]))
         status = {"initContainerStatuses": [{"name": "read", "state": {"terminated": ended}}]}
         if ended is not None and pod["status"].get("initContainerStatuses") != status["initContainerStatuses"]:
             self.store.change(PODS, pod["metadata"]["name"], {"status": status}, pod["metadata"]["namespace"])
@@ -316,7 +336,7 @@ class Fleet(Training):
         result = self.errands(component, pod) or OrderResult(reason=Reason.DONE, message="done")
         ok = result.reason is Reason.DONE
         if component == "visit" and ok:
-            self._swap_kubelet(pod)
+            self._carry_out(pod)
         message = json.dumps({"reason": result.reason.value, "message": result.message})
         ended = {"terminated": {"exitCode": 0 if ok else 1, "message": message}}
         statuses = [{"name": one["name"], "state": ended} for one in pod["spec"]["containers"]]
@@ -327,7 +347,8 @@ class Fleet(Training):
             pod["metadata"]["namespace"],
         )
 
-    def _swap_kubelet(self, pod: Object) -> None:
+    def _carry_out(self, pod: Object) -> None:
+        """What a visit changes: the kubelet's version at once, the kernel with a boot that the Node shows later."""
         variables = {
             one["name"]: one.get("value", "")
             for container in pod["spec"]["containers"]
@@ -337,6 +358,19 @@ class Fleet(Training):
         if order.get("kubelet"):
             version = {"nodeInfo": {"kubeletVersion": f"v{order['kubelet']['version']}"}}
             self.store.change(NODES, pod["spec"]["nodeName"], {"status": version})
+        node = self.store.find(NODES, pod["spec"]["nodeName"])
+        reboot = order.get("reboot")
+        if reboot and node["status"]["nodeInfo"]["kernelVersion"] != reboot["kernel"]:
+            self.reboots.append((node["metadata"]["name"], reboot["kernel"]))
+            self._booting[node["metadata"]["name"]] = (self.shows_boot_after, reboot["kernel"])
+
+    def _boots(self) -> None:
+        for name, (seconds, kernel) in list(self._booting.items()):
+            self._booting[name] = (seconds - 1, kernel)
+            if seconds <= 0:
+                del self._booting[name]
+                boot = {"kernelVersion": kernel, "bootID": f"boot-of-{kernel}-{name}"}
+                self.store.change(NODES, name, {"status": {"nodeInfo": boot}})
 
     def _delete(self, pod: Object) -> None:
         if not pod["metadata"].get("deletionTimestamp"):

@@ -5,6 +5,7 @@ what is installed, as on a node.
 """
 
 import hashlib
+import shutil
 import signal
 from pathlib import Path
 
@@ -18,8 +19,11 @@ from upgrader.node.programs import Ended
 from upgrader.node.readiness import NodeView
 
 BINARY = "/opt/kube/kubelet"
+CONFIG_DIR = "/etc/kubelet.d"
+CPU_STATE = "/var/lib/kubelet/cpu_manager_state"
 SUPERVISOR_SECONDS = 0.5
 START_SECONDS = 1.0
+KERNEL = "6.1.0-47-amd64"
 
 
 class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +34,9 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
     healthy: bool = True
     ready: bool = True
     deaf: bool = False  # ignores SIGTERM
+    policies: tuple[str, ...] = ("none", "static")  # of the CPU manager, with which it starts
+    arguments: tuple[str, ...] = ("--config-dir", CONFIG_DIR)
+    saves: bool = False  # writes its CPU state again when it is told to end
 
 
 class VirtualClock:
@@ -59,6 +66,7 @@ class PlayedKubelet:
         self.api_away = False
         self.supervised = True
         self.restarts: list[str] = []
+        self._policy = ""
         self.running()
 
     def running(self) -> tuple[Running, ...]:
@@ -67,13 +75,16 @@ class PlayedKubelet:
             return ()
         pid, started, contents = self._process
         digest = hashlib.sha256(contents).hexdigest()
-        return (Running(pid=pid, started=started, sha256=digest, arguments=("--kubeconfig", "/etc/kubeconfig")),)
+        arguments = ("--kubeconfig", "/etc/kubeconfig", *self._behaviour().arguments)
+        return (Running(pid=pid, started=started, sha256=digest, arguments=arguments),)
 
     def signal(self, kubelet: Running, number: signal.Signals) -> None:
         if self._process is None or self._process[0] != kubelet.pid:
             return
         if number == signal.SIGTERM and self._behaviour().deaf:
             return
+        if self._behaviour().saves:
+            self._save(self._policy)
         self._process = None
         self._ended_at = self._clock.now
 
@@ -97,34 +108,97 @@ class PlayedKubelet:
             contents = self._installed.read_bytes()
             behaviour = msgspec.json.decode(contents, type=Behaviour)
             self.restarts.append(behaviour.version)
-            if behaviour.starts:
+            if behaviour.starts and self._takes_settings(behaviour):
                 self._pid += 1
                 self._process = (self._pid, self._clock.now, contents)
             else:
                 self._ended_at = self._clock.now
+
+    def _takes_settings(self, behaviour: Behaviour) -> bool:
+        """As a kubelet does at its start: it goes by its drop-ins, and by no CPU state of another policy."""
+        said = {"cpuManagerPolicy": "none"}
+        for file in sorted(self._host.path(CONFIG_DIR).glob("*.conf")):
+            said |= msgspec.json.decode(file.read_bytes(), type=dict[str, str])
+        state, policy = self._host.path(CPU_STATE), said["cpuManagerPolicy"]
+        if state.exists() and msgspec.json.decode(state.read_bytes())["policyName"] != policy:
+            return False
+        if policy not in behaviour.policies:
+            return False
+        self._policy = policy
+        self._save(policy)
+        return True
+
+    def _save(self, policy: str) -> None:
+        state = self._host.path(CPU_STATE)
+        state.parent.mkdir(parents=True, exist_ok=True)
+        state.write_bytes(msgspec.json.encode({"policyName": policy, "defaultCpuSet": "", "checksum": 1}))
 
     def _behaviour(self) -> Behaviour:
         assert self._process is not None
         return msgspec.json.decode(self._process[2], type=Behaviour)
 
 
-class PlayedPrograms:
-    """The driver's own `unload`, played: `holders` are what keeps it busy."""
+class PlayedMachine:
+    """What boots: `selected` is the kernel of the next boot, `stuck` a machine that does not go down.
 
-    def __init__(self, host: Host) -> None:
+    A restart forgets what lies on tmpfs, and the program that asked for it lives on, which no real one does: its death
+    is the killer's business (tests/property/test_visit_killed.py).
+    """
+
+    def __init__(self, host: Host, kernel: str) -> None:
+        self._proc = host.root / "proc/sys/kernel"
+        self._run = host.root / RUN_DIRECTORY.removeprefix("/")
+        (self._proc / "random").mkdir(parents=True)
+        self.selected = kernel
+        self.boots = 0
+        self.stuck = False
+        self.boot()
+
+    @property
+    def kernel(self) -> str:
+        return (self._proc / "osrelease").read_text().strip()
+
+    def boot(self) -> None:
+        self.boots += 1
+        (self._proc / "osrelease").write_text(f"{self.selected}\n")
+        (self._proc / "random/boot_id").write_text(f"boot-{self.boots}\n")
+        shutil.rmtree(self._run, ignore_errors=True)
+
+    def run(self, words: list[str]) -> Ended:
+        match words:
+            case ["/sbin/choose", "--default", kernel]:
+                self.selected = kernel
+            case ["/sbin/reboot"] if not self.stuck:
+                self.boot()
+            case ["/sbin/broken", *_]:
+                return Ended(code=3, output="no such entry\n")
+        return Ended(code=0, output="")
+
+
+class PlayedPrograms:
+    """The driver's own `unload`, played (`holders` are what keeps it busy), and the node's programs."""
+
+    def __init__(self, host: Host, machine: PlayedMachine) -> None:
         self._host = host
+        self._machine = machine
         self.holders: list[str] = []
         self.calls = 0
+        self.held_for = -2
+        """Calls after which the holders have gone; below zero: they stay."""
         self.code = 0
         self.missing = False
 
-    def run(self, words: list[str], *, seconds: float) -> Ended:
-        assert words[0] == "/bin/sh"
+    def run(self, words: list[str], *, seconds: float, env: dict[str, str] | None = None) -> Ended:
         assert seconds > 0
+        if words[:2] == ["chroot", str(self._host.root)]:
+            assert {"/usr/local/sbin", "/usr/sbin", "/sbin"} <= set((env or {})["PATH"].split(":")), "as on the node"
+            return self._machine.run(words[2:])
+        assert words[0] == "/bin/sh"
         self.calls += 1
         if self.missing:
             raise ProcessError("`/bin/sh` did not end within 60 s")
-        if self.holders:
+        self.held_for -= 1
+        if self.holders and self.held_for != -1:
             return Ended(code=15, output="\n".join(self.holders) + "\n")
         if self.code:
             return Ended(code=self.code, output="it went wrong\n")
@@ -138,13 +212,17 @@ class NodeWorld:
     def __init__(self, folder: Path, *, new: Behaviour | None = None, old: Behaviour | None = None) -> None:
         self.host = Host(root=folder)
         self.clock = VirtualClock()
+        self.machine = PlayedMachine(self.host, KERNEL)
         self.old = old or Behaviour(version="1.34.4")
         self.new = new or Behaviour(version="1.35.4")
         self.write(BINARY, self.old)
         self.load_driver("1.0.0")
+        self.host.path(f"/lib/modules/{KERNEL}").mkdir(parents=True)
+        self.host.path(f"/lib/modules/{KERNEL}/modules.dep").touch()
+        self.host.path(CONFIG_DIR).mkdir(parents=True)
         self.fetch(self.new)
         self.kubelet = PlayedKubelet(self.host, self.clock)
-        self.programs = PlayedPrograms(self.host)
+        self.programs = PlayedPrograms(self.host, self.machine)
         self.clock.wait(10)
 
     def write(self, path: str, behaviour: Behaviour) -> bytes:
@@ -177,6 +255,15 @@ class NodeWorld:
     def runs(self) -> list[str]:
         """Versions of the kubelets that run."""
         return [self.kubelet.restarts[-1] for _ in self.kubelet.running()]
+
+    def install_kernel(self, release: str) -> None:
+        """As its package leaves it, and the programs that lead to it."""
+        self.host.path(f"/lib/modules/{release}").mkdir(parents=True)
+        self.host.path(f"/lib/modules/{release}/modules.dep").touch()
+        for name in ("choose", "reboot", "broken"):
+            program = self.host.path(f"/sbin/{name}")
+            program.parent.mkdir(exist_ok=True)
+            program.touch(mode=0o755)
 
     def loaded(self) -> bool:
         """Whether a driver is loaded."""

@@ -30,6 +30,7 @@ GIVEN_BACK = {**WHOLE, "visit": "", "revision": "new"}
 DONE = Errand(outcome=Outcome.SUCCEEDED, result=OrderResult(reason=Reason.DONE, message="well"))
 RUNS = Errand(outcome=Outcome.WAITING)
 BUSY = Errand(outcome=Outcome.FAILED, result=OrderResult(reason=Reason.BUSY, message="in use by pid 7"))
+HELD = Errand(outcome=Outcome.WAITING, result=BUSY.result, trouble="in use by pid 7")
 NO_IMAGE = Errand(outcome=Outcome.FAILED, trouble="image r/driver cannot be pulled")
 ONE = OperandFacts(pods=1, ready=1)
 STARTING = OperandFacts(pods=1)

@@ -255,10 +255,10 @@ BEFORE_OFF = {
         ALONE,
         stay(N.DRAINING, "waiting for pod default/stranger to end", held="RunningOnUnsupportedKernel"),
     ),
-    "no pod with GPUs is left": (
+    "no pod is left that the visit would end": (
         view(N.DRAINING, CLOSED),
         around(sibling(N.OFF), requests=(gang(R.STOPPED), gang(R.ENDED))),
-        go(N.OFF, "no pod with GPUs is left"),
+        go(N.OFF, "no pod is left that the visit would end"),
     ),
     "a gang is let go while draining": (
         view(N.DRAINING, CLOSED),

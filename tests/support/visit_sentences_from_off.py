@@ -10,8 +10,8 @@ from tests.support.visit_cases import (
     DONE,
     DRIVER_ON,
     GIVE_UP,
-    GIVEN_BACK,
     GONE_MESSAGE,
+    HELD,
     ONE,
     PAST,
     RUNS,
@@ -19,18 +19,14 @@ from tests.support.visit_cases import (
     SWITCHED_OFF,
     WHOLE,
     N,
-    R,
     around,
-    gang,
     go,
     sibling,
     stay,
     view,
 )
 from tests.support.world import START
-from upgrader.core.visit_facts import (
-    Act,
-)
+from upgrader.core.visit_facts import Act
 
 FROM_OFF = {
     # ---- Off
@@ -43,6 +39,11 @@ FROM_OFF = {
         view(N.OFF, SWITCHED_OFF, driver=ONE, plugin=STARTING),
         ALONE,
         stay(N.OFF, "waiting for 2 operand pod(s) to go"),
+    ),
+    "so is every other of ours that may hold a device": (
+        view(N.OFF, SWITCHED_OFF, others_of_ours=ONE),
+        ALONE,
+        stay(N.OFF, "waiting for 1 operand pod(s) to go"),
     ),
     "the operands are off": (view(N.OFF, SWITCHED_OFF), ALONE, go(N.VISITING, "operands are off")),
     "operand pods do not go in time": (
@@ -74,7 +75,7 @@ FROM_OFF = {
     "an abort does not stop the sibling of a node that was touched": (
         view(N.DRAINING, CLOSED),
         around(sibling(N.OFF), undo=True),
-        go(N.OFF, "no pod with GPUs is left"),
+        go(N.OFF, "no pod is left that the visit would end"),
     ),
     # ---- Visiting
     "the visit Job is started": (
@@ -88,6 +89,21 @@ FROM_OFF = {
         stay(N.VISITING, "the visit Job runs"),
     ),
     "the visit is done": (view(N.VISITING, SWITCHED_OFF, visit=DONE), ALONE, go(N.TURNING_ON, "well")),
+    "somebody holds the driver, and it is looked again": (
+        view(N.VISITING, SWITCHED_OFF, visit=HELD),
+        ALONE,
+        stay(N.VISITING, "in use by pid 7", held="DriverBusy"),
+    ),
+    "somebody holds the driver for too long": (
+        view(N.VISITING, SWITCHED_OFF, visit=HELD, deadline=PAST),
+        ALONE,
+        go(
+            N.OFF,
+            "Visiting took longer than its deadline: in use by pid 7; going back",
+            "VisitingLate",
+            reverting=True,
+        ),
+    ),
     "the driver is busy": (
         view(N.VISITING, SWITCHED_OFF, visit=BUSY),
         ALONE,
@@ -125,6 +141,21 @@ FROM_OFF = {
         ALONE,
         stay(N.TURNING_ON, "switching the operands on", Act.OPERANDS_ON),
     ),
+    "a runtime hook of another revision is switched with the driver": (
+        view(N.TURNING_ON, {**WHOLE, "runtime_key": "r-old"}, driver=ONE, plugin=ONE, runtime_key="r-new"),
+        ALONE,
+        stay(N.TURNING_ON, "switching the driver on", Act.DRIVER_ON),
+    ),
+    "the runtime hook is waited for before the plugin": (
+        view(N.TURNING_ON, {**WHOLE, "runtime_key": "r-new"}, driver=ONE, runtime=STARTING, runtime_key="r-new"),
+        ALONE,
+        stay(N.TURNING_ON, "waiting for the runtime hook"),
+    ),
+    "somebody else's plugin is waited for by nothing but what it offers": (
+        view(N.TURNING_ON, {**WHOLE, "plugin_key": "", "gpus_allocatable": 0}, driver=ONE, plugin_key=""),
+        ALONE,
+        stay(N.TURNING_ON, "0 GPUs allocatable, 8 expected"),
+    ),
     "the plugin is waited for": (
         view(N.TURNING_ON, WHOLE, driver=ONE, plugin=STARTING),
         ALONE,
@@ -138,7 +169,17 @@ FROM_OFF = {
     "a GPU is missing": (
         view(N.TURNING_ON, {**WHOLE, "gpus_allocatable": 7}, driver=ONE, plugin=ONE),
         ALONE,
-        stay(N.TURNING_ON, "7 GPUs allocatable, 8 expected"),
+        go(N.VALIDATING, "7 GPUs allocatable, 8 expected"),
+    ),
+    "all GPUs are missing, as while the plugin registers": (
+        view(N.TURNING_ON, {**WHOLE, "gpus_allocatable": 0}, driver=ONE, plugin=ONE),
+        ALONE,
+        stay(N.TURNING_ON, "0 GPUs allocatable, 8 expected"),
+    ),
+    "a new node shows a GPU that is not well": (
+        view(N.TURNING_ON, {**WHOLE, "gpus_allocatable": 7}, driver=ONE, plugin=ONE, expected_gpus=0),
+        ALONE,
+        go(N.VALIDATING, "7 GPUs allocatable, 8 expected"),
     ),
     "a new node must show at least one GPU": (
         view(N.TURNING_ON, {**WHOLE, "gpus_allocatable": 0}, driver=ONE, plugin=ONE, expected_gpus=0),
@@ -197,15 +238,55 @@ FROM_OFF = {
         around(sibling(N.VISITING)),
         stay(N.VALIDATING, "valid; waiting for v2 of the closure", on_siblings=True),
     ),
+    "a GPU turns unhealthy after it was valid": (
+        view(N.VALIDATING, {**WHOLE, "gpus_allocatable": 7}, validate=DONE),
+        around(sibling(N.VALIDATING, validate=DONE)),
+        stay(N.VALIDATING, "valid, but now 7 GPUs allocatable, 8 expected", held="GPUsMissing"),
+    ),
+    "a GPU stays unhealthy until the deadline": (
+        view(N.VALIDATING, {**WHOLE, "gpus_allocatable": 7}, validate=DONE, deadline=PAST),
+        ALONE,
+        go(
+            N.OFF,
+            "Validating took longer than its deadline: valid, but now 7 GPUs allocatable, 8 expected; going back",
+            "ValidatingLate",
+            reverting=True,
+        ),
+    ),
+    "a sibling's GPU turns unhealthy after it was valid": (
+        view(N.VALIDATING, WHOLE, validate=DONE),
+        around(view(N.VALIDATING, {**WHOLE, "gpus_allocatable": 7}, name="v2", uid="u2", validate=DONE)),
+        stay(N.VALIDATING, "valid; waiting for v2 of the closure", on_siblings=True),
+    ),
     "valid, with all its siblings": (
         view(N.VALIDATING, WHOLE, validate=DONE),
         around(sibling(N.VALIDATING, validate=DONE), sibling(N.GONE)),
         go(N.RELEASING, "valid, with all its siblings"),
     ),
     "a sibling left because both were valid": (
+        view(N.VALIDATING, WHOLE, validate=DONE),
+        around(sibling(N.RELEASING), sibling(N.OFF, reverting=True)),
+        go(N.RELEASING, "valid, with v2"),
+    ),
+    "a sibling left, and this one's validation pod is gone": (
         view(N.VALIDATING, WHOLE),
         around(sibling(N.RELEASING)),
-        go(N.RELEASING, "valid, with v2"),
+        stay(N.VALIDATING, "starting the validation pod", Act.VALIDATE),
+    ),
+    "a sibling left, and a GPU turned unhealthy meanwhile": (
+        view(N.VALIDATING, {**WHOLE, "gpus_allocatable": 7}, validate=DONE),
+        around(sibling(N.RELEASING)),
+        stay(N.VALIDATING, "valid, but now 7 GPUs allocatable, 8 expected", held="GPUsMissing"),
+    ),
+    "a sibling left, and a GPU stays unhealthy until the deadline": (
+        view(N.VALIDATING, {**WHOLE, "gpus_allocatable": 7}, validate=DONE, deadline=PAST),
+        around(sibling(N.RELEASING)),
+        go(
+            N.OFF,
+            "Validating took longer than its deadline: valid, but now 7 GPUs allocatable, 8 expected; going back",
+            "ValidatingLate",
+            reverting=True,
+        ),
     ),
     "a sibling goes back, so this one does": (
         view(N.VALIDATING, WHOLE, validate=DONE),
@@ -266,42 +347,4 @@ FROM_OFF = {
         ),
     ),
     "the node is deleted while validated": (view(N.VALIDATING), ALONE, go(N.GONE, GONE_MESSAGE)),
-    # ---- Releasing
-    "the gang is restarted first": (
-        view(N.RELEASING, WHOLE),
-        around(requests=(gang(R.STOPPED),)),
-        stay(N.RELEASING, "waiting for default/Job/train to be restarted"),
-    ),
-    "a gang that was still stopping is restarted first": (
-        view(N.RELEASING, WHOLE),
-        around(requests=(gang(R.STOPPING),)),
-        stay(N.RELEASING, "waiting for default/Job/train to be restarted"),
-    ),
-    "the gang is placed first": (
-        view(N.RELEASING, WHOLE),
-        around(requests=(gang(R.RESTARTING),)),
-        stay(N.RELEASING, "waiting for default/Job/train to be placed"),
-    ),
-    "a gang that was asked is let go first": (
-        view(N.RELEASING, CLOSED),
-        around(requests=(gang(R.EXPIRED),)),
-        stay(N.RELEASING, "waiting for default/Job/train to be let go"),
-    ),
-    "the node is given back": (
-        view(N.RELEASING, WHOLE),
-        around(requests=(gang(R.RESTARTING, bound=True), gang(R.ENDED), gang(R.WITHDRAWN))),
-        stay(N.RELEASING, "giving the node back", Act.GIVE_BACK),
-    ),
-    "the gang is not placed in time": (
-        view(N.RELEASING, WHOLE, deadline=START),
-        around(requests=(gang(R.RESTARTING),)),
-        stay(N.RELEASING, "giving the node back", Act.GIVE_BACK),
-    ),
-    "the visit succeeded": (view(N.RELEASING, GIVEN_BACK), ALONE, go(N.SUCCEEDED, "given back")),
-    "the visit failed and nothing of it is left": (
-        view(N.RELEASING, {**GIVEN_BACK, "revision": "old"}, **BACK),
-        ALONE,
-        go(N.FAILED, "given back", "VisitFailed", reverting=True),
-    ),
-    "the node is deleted while given back": (view(N.RELEASING), ALONE, go(N.GONE, GONE_MESSAGE)),
 }

@@ -30,7 +30,12 @@ def state(version: str, kubelet: str, letter: str, **changes: Any) -> dict[str, 
 
 
 def upgrade(
-    *, source: dict[str, Any] | None = None, target: dict[str, Any] | None = None, node: str = "node-1", **status: Any
+    *,
+    source: dict[str, Any] | None = None,
+    target: dict[str, Any] | None = None,
+    node: str = "node-1",
+    reboot: dict[str, Any] | None = None,
+    **status: Any,
 ) -> NodeUpgrade:
     """From driver 560.1 and kubelet 1.34.4 to 570.10 and 1.35.4."""
     body = node_upgrade()
@@ -40,4 +45,6 @@ def upgrade(
         "source": state("560.1", "1.34.4", "a") if source is None else source,
         "target": state("570.10", "1.35.4", "b") if target is None else target,
     }
+    if reboot is not None:
+        body["spec"]["reboot"] = reboot
     return msgspec.convert(body | {"status": status}, NodeUpgrade)

@@ -8,19 +8,24 @@ import msgspec
 from tests.support import visits
 from tests.support.programs import soon
 from upgrader.api import names
+from upgrader.api.kubernetes import Node
 from upgrader.api.v1alpha1 import NodeUpgrade
-from upgrader.core.fleet import ImageFacts
+from upgrader.core.fleet import ImageFacts, NodeFacts
+from upgrader.core.operands import PluginSettings
 from upgrader.core.orders import OrderResult, VisitOrder
 from upgrader.core.revisions import image_key, plugin_key
 from upgrader.devcluster import BoxNode, Cluster, cosign, kubelet
 from upgrader.images.publish import Product, Programs, push_product
+from upgrader.reconcile.observe import node_facts
 from upgrader.stack import manifests
 from upgrader.stack.settings import StackSettings
 
 RESOURCE = "nvidia.com/gpu"
+PLUGIN = PluginSettings(vendor="sim", driver_vendor="sim", resource_name=RESOURCE)
 BROKEN = "1.35.9"
 BINARY = "/var/lib/box/bin/kubelet"
 SETTLED = 90.0
+BUSY_SECONDS = 5
 Object = dict[str, Any]
 
 
@@ -155,14 +160,27 @@ class Workbench:
         manifest["metadata"]["name"] = job or manifest["metadata"]["name"]
         variable = manifest["spec"]["template"]["spec"]["containers"][0]["env"][0]
         order = msgspec.json.decode(variable["value"], type=VisitOrder)
-        changed = msgspec.structs.replace(order, healthz_timeout=patience)
+        changed = msgspec.structs.replace(order, healthz_timeout=patience, busy_timeout=BUSY_SECONDS)
         variable["value"] = msgspec.json.encode(changed).decode()
         return self.run(manifest)
 
+    def give_up(self, upgrade: NodeUpgrade) -> None:
+        """Take the visit Job away, its pods first."""
+        name = manifests.visit_name(upgrade, reverting=False)
+        job = f"/apis/batch/v1/namespaces/{self.settings.namespace}/jobs/{name}"
+        self.api.delete(f"{job}?propagationPolicy=Foreground")
+        soon(lambda: self.api.get(job) is None, SETTLED)
+
     def validate(self, upgrade: NodeUpgrade, boot_id: str = "") -> tuple[int, OrderResult]:
-        """The validation pod's answer."""
-        boot = boot_id or self.node.state().boot_id
-        return self.run(manifests.validation_pod(upgrade, reverting=False, boot_id=boot, settings=self.settings))
+        """The validation pod's answer; `boot_id` where it is told another than the node's."""
+        node = self.facts()
+        told = msgspec.structs.replace(node, boot_id=boot_id or node.boot_id)
+        return self.run(manifests.validation_pod(upgrade, reverting=False, node=told, settings=self.settings))
+
+    def facts(self) -> NodeFacts:
+        """The node as the controller sees it."""
+        found = self.api.get(f"/api/v1/nodes/{self.node.name}") or {}
+        return node_facts(msgspec.convert(found, Node, strict=False), RESOURCE)
 
     @property
     def pods(self) -> str:
@@ -172,9 +190,14 @@ class Workbench:
     def _terminated(self, pod: str) -> Object | None:
         found = self.api.get(f"{self.pods}/{pod}") or {}
         status = found.get("status", {})
+        if status.get("phase") not in {"Succeeded", "Failed"}:
+            return None  # its devices are still its own
         for first in status.get("initContainerStatuses", []):
             failed = first["state"].get("terminated", {})
-            assert failed.get("exitCode", 0) == 0, f"init container {first['name']}: {failed}"
+            if failed.get("exitCode", 0) == 0:
+                continue
+            assert _is_result(failed.get("message", "")), f"init container {first['name']}: {failed}"
+            return failed
         return next((one["state"].get("terminated") for one in status.get("containerStatuses", [])), None)
 
     def _driver_key(self, version: str) -> str:
@@ -194,7 +217,15 @@ class Workbench:
             self.api.create(collection, manifests.driver_daemonset("stack", facts, self.settings))
         for image in self.product.plugins.values():
             key = plugin_key(digest=image, resource_name=RESOURCE)
-            self.api.create(collection, manifests.plugin_daemonset("stack", key, image, RESOURCE, self.settings))
+            self.api.create(collection, manifests.plugin_daemonset("stack", key, image, PLUGIN, self.settings))
+
+
+def _is_result(text: str) -> bool:
+    try:
+        msgspec.json.decode(text, type=OrderResult)
+    except msgspec.MsgspecError:
+        return False
+    return True
 
 
 def _is_ready(pod: Object) -> bool:

@@ -45,24 +45,34 @@ def sometimes(flaws, one_in):
     return st.sampled_from([{}] * (one_in - 1) * len(flaws) + flaws)
 
 
+# Made once: in every draw they cost more than the draw.
+NODE_CHANGES, GANG_CHANGES = sometimes(NODE_FLAWS, 6), sometimes(GANG_FLAWS, 2)
+UNFIT_NODES, UNFIT_GANGS = (
+    sometimes([{"ready": False}, {"skip": True}], 8),
+    sometimes([{"method": ""}, {"owner": None}], 5),
+)
+SIZES, MODELS, RACKS = st.sampled_from([8, 8, 4]), st.sampled_from(["H100", "A100"]), st.sampled_from(["r1", "r2", ""])
+VERSIONS, SPANS, SHARES = st.sampled_from([OLD, OLD, NEW]), st.sampled_from([1, 2, 2, 4]), st.sampled_from([8, 4, 1])
+
+
 @st.composite
 def some_node(draw, name):
-    version = draw(st.sampled_from([OLD, OLD, NEW]))
+    version = draw(VERSIONS)
     if not draw(st.integers(0, 19)):
         return fresh_node(name)
-    return node(name, version, **draw(sometimes(NODE_FLAWS, 6)))
+    return node(name, version, **draw(NODE_CHANGES))
 
 
 @st.composite
 def some_gang(draw, name, places):
-    where = draw(st.lists(st.sampled_from(places), min_size=1, max_size=draw(st.sampled_from([1, 2, 2, 4]))))
-    gpus = draw(st.sampled_from([8, 4, 1]))
+    where = draw(st.lists(st.sampled_from(places), min_size=1, max_size=draw(SPANS)))
+    gpus = draw(SHARES)
     members = [member(f"{name}-{number}", at, gpus=gpus) for number, at in enumerate(where)]
     if not draw(st.integers(0, 9)):
         members[-1] = msgspec.structs.replace(members[-1], gpus=0)
     if not draw(st.integers(0, 14)):
         members[-1] = msgspec.structs.replace(members[-1], phase="Pending", node="")
-    changes = draw(sometimes(GANG_FLAWS, 2))
+    changes = draw(GANG_CHANGES)
     return gang(name, [], **{"members": tuple(members), "wanted": len(members), **changes})
 
 
@@ -111,10 +121,10 @@ def paced_worlds(draw):
     """A tidy pool whose jobs declare times and lanes, in racks and of two models, with a strategy that uses it all."""
     nodes, gangs = [], []
     for number in range(draw(st.integers(1, 8))):
-        count, size = draw(st.integers(1, 3)), draw(st.sampled_from([8, 8, 4]))
+        count, size = draw(st.integers(1, 3)), draw(SIZES)
         names = [f"node-{number}-{at}" for at in range(count)]
-        labels = {"rack": draw(st.sampled_from(["r1", "r2", ""])), MODEL_LABEL: draw(st.sampled_from(["H100", "A100"]))}
-        changes = draw(sometimes([{"ready": False}, {"skip": True}], 8))
+        labels = {"rack": draw(RACKS), MODEL_LABEL: draw(MODELS)}
+        changes = draw(UNFIT_NODES)
         nodes += [node(name, gpus=size, gpus_allocatable=size, labels=labels, **changes) for name in names]
         if draw(st.integers(0, 3)):
             gangs.append(draw(paced_gang(f"gang-{number}", names, size)))
@@ -138,7 +148,7 @@ def paced_gang(draw, name, places, size):
         ends_at=None if ends is None else START + timedelta(minutes=ends),
         lane=draw(st.sampled_from(["", "fast", "slow"])),
         timeout_seconds=draw(st.sampled_from([None, 60, 3600])),
-        **draw(sometimes([{"method": ""}, {"owner": None}], 5)),
+        **draw(UNFIT_GANGS),
     )
 
 

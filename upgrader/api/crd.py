@@ -179,7 +179,7 @@ def _scalar(type_: inspect.Type, path: str) -> Schema:
 
 def _default(field: inspect.Field, part: Schema, where: str) -> Any:  # noqa: ANN401 - any JSON value
     """What the API server should store; None where absence already says it (None, empty list, empty text)."""
-    value = field.default
+    value = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
     if value is msgspec.NODEFAULT:
         return None
     if isinstance(value, msgspec.Struct):

@@ -20,6 +20,11 @@ def keyed_by(field: str) -> dict[str, object]:
 Text = Annotated[str, Meta(min_length=1, max_length=253)]
 ImageReference = Annotated[str, Meta(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
 VersionText = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[0-9A-Za-z][0-9A-Za-z.+~_-]*$")]
+KernelRelease = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[0-9A-Za-z][0-9A-Za-z.+~_-]*$")]
+CommandWords = Annotated[
+    list[Annotated[str, Meta(min_length=1, max_length=1024)]],
+    Meta(min_length=1, max_length=32, extra_json_schema={"x-kubernetes-list-type": "atomic"}),
+]
 KubeletVersion = Annotated[str, Meta(pattern=r"^1\.[0-9]+\.[0-9]+$")]
 TimeOfDay = Annotated[str, Meta(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
 TimeZone = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$")]

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from upgrader.api import resources as r
 from upgrader.api.resources import ResourceKind
+from upgrader.core.operands import Operand
 
 
 class Rule(Struct, frozen=True):
@@ -57,7 +58,8 @@ DECIDED_ONCE = (
     "self.reason == oldSelf.reason && self.attempt == oldSelf.attempt && self.source == oldSelf.source && "
     "self.target == oldSelf.target && has(self.plan) == has(oldSelf.plan) && "
     "(!has(self.plan) || self.plan == oldSelf.plan) && has(self.takesOver) == has(oldSelf.takesOver) && "
-    "(!has(self.takesOver) || self.takesOver == oldSelf.takesOver)"
+    "(!has(self.takesOver) || self.takesOver == oldSelf.takesOver) && has(self.reboot) == has(oldSelf.reboot) && "
+    "(!has(self.reboot) || self.reboot == oldSelf.reboot)"
 )
 IDENTITY_STAYS = (
     "self.vendor == oldSelf.vendor && self.version == oldSelf.version && self.kernel == oldSelf.kernel && "
@@ -72,6 +74,10 @@ def _fixed(path: str, sentence: str) -> Rule:
     return Rule(path, "self == oldSelf", sentence)
 
 
+def _operand(name: str, operand: Operand) -> Column:
+    return Column(name, f'.status.operands[?(@.operand=="{operand.value}")].shown')
+
+
 KINDS: tuple[CustomKind, ...] = (
     CustomKind(
         resource=r.GPU_STACKS,
@@ -83,16 +89,72 @@ KINDS: tuple[CustomKind, ...] = (
             Column("Nodes", ".status.nodes", "integer"),
             Column("Drifted", ".status.drifted", "integer"),
             Column("Plan", ".status.activePlan"),
-            Column("Driver", ".spec.driver.version"),
+            Column("Version", ".spec.driver.version"),
+            _operand("Driver", Operand.DRIVER),
+            _operand("Runtime", Operand.RUNTIME),
+            _operand("Plugin", Operand.DEVICE_PLUGIN),
+            _operand("Discovery", Operand.FEATURE_DISCOVERY),
+            _operand("Monitoring", Operand.MONITORING),
             Column("Kubelet", ".spec.kubelet.version", wide=True),
             Column("Blocked", ".status.blockedRevision", wide=True),
             _AGE,
         ),
         rules=(
             Rule(
+                "spec.driver",
+                "!has(self.recipe) || self.vendor != 'nvidia' || self.recipe.startsWith('nvidia')",
+                "the operands of nvidia do not run on the simulated driver: name one of NVIDIA's recipes",
+            ),
+            Rule(
+                "spec.driver",
+                "!has(self.flavour) || has(self.recipe) || self.vendor == 'nvidia'",
+                "the simulated driver has no flavours: name the recipe whose driver is loaded",
+            ),
+            Rule(
+                "spec.driver",
+                "!has(self.flavour) || !has(self.recipe) || (self.recipe == 'nvidia-open' && self.flavour == 'open') "
+                "|| (self.recipe == 'nvidia' && self.flavour == 'proprietary')",
+                "recipe nvidia-open makes flavour open, nvidia makes proprietary, sim has none: leave flavour out",
+            ),
+            Rule(
+                "spec",
+                "self.driver.vendor == 'nvidia' || !has(self.devicePlugin.sharing) || "
+                "!has(self.devicePlugin.sharing.migStrategy)",
+                "simulated GPUs have no partitions: leave migStrategy out",
+            ),
+            *(
+                Rule(f"spec.{name}", "self.management == 'External' || has(self.image)", "name the image to be run")
+                for name in ("runtime", "devicePlugin", "featureDiscovery", "monitoring")
+            ),
+            Rule(
+                "spec",
+                "self.driver.vendor == 'nvidia' || !has(self.validation.workloadImage)",
+                "on simulated GPUs our own program works: leave workloadImage out",
+            ),
+            Rule(
+                "spec.validation",
+                "!has(self.runtimeClass) || has(self.workloadImage)",
+                "a RuntimeClass is of the workload: name its image too",
+            ),
+            Rule(
                 "spec.kubelet",
                 "!self.manage || (has(self.version) && has(self.artifact))",
                 "a managed kubelet needs version and artifact (the image that carries the binary)",
+            ),
+            Rule(
+                "spec.kubelet.settings",
+                "!has(self.cpuManagerPolicy) || self.cpuManagerPolicy != 'static' || has(self.reservedCpus)",
+                "the static policy needs some CPUs that are kept for the system: name them in reservedCpus",
+            ),
+            Rule(
+                "spec.kubelet.settings",
+                "!has(self.topologyManagerScope) || has(self.topologyManagerPolicy)",
+                "a scope is of the topology manager: name its policy too",
+            ),
+            Rule(
+                "spec.reboot",
+                "self.select[0].startsWith('/') && self.restart[0].startsWith('/')",
+                "programs on the node are named by their whole path",
             ),
             Rule(
                 "spec.gangs",

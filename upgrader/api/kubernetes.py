@@ -59,6 +59,7 @@ class NodeInfo(Wire, frozen=True, kw_only=True):
     kubelet_version: str = ""
     boot_id: str = msgspec.field(name="bootID", default="")
     architecture: str = ""
+    os_image: str = ""
 
 
 class NodeSpec(Wire, frozen=True, kw_only=True):
@@ -147,6 +148,7 @@ class SchedulingGroup(Wire, frozen=True, kw_only=True):
 
 class PodSpec(Wire, frozen=True, kw_only=True):
     node_name: str = ""
+    node_selector: dict[str, str] = {}
     scheduling_group: SchedulingGroup | None = None
     active_deadline_seconds: int | None = None
     containers: list[Container] = []
@@ -270,8 +272,13 @@ class DaemonSetStatus(Wire, frozen=True, kw_only=True):
     desired_number_scheduled: int = 0
 
 
+class DaemonSetSpec(Wire, frozen=True, kw_only=True):
+    template: PodTemplate = PodTemplate()
+
+
 class DaemonSet(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta
+    spec: DaemonSetSpec = DaemonSetSpec()
     status: DaemonSetStatus = DaemonSetStatus()
 
 

@@ -1,13 +1,15 @@
 """Every label, taint, annotation and finalizer that we set or read; a test checks that docs/marks.md lists them all."""
 
+from upgrader.core import adoption
 from upgrader.core.node_features import LABELS_KERNEL
 
 GROUP = "gpu-upgrader.io"
 VERSION = "v1alpha1"
 FIELD_MANAGER = "gpu-upgrader"
 
-# Labels on Nodes. Only a NodeUpgrade's acts write the first four.
+# Labels on Nodes. Only a NodeUpgrade's acts write the first five.
 LABEL_DRIVER = f"{GROUP}/driver"  # image key, or NONE
+LABEL_RUNTIME = f"{GROUP}/runtime"  # key of the runtime hook's DaemonSet
 LABEL_DEVICE_PLUGIN = f"{GROUP}/device-plugin"  # key of the plugin's DaemonSet
 LABEL_OPERANDS = f"{GROUP}/operands"  # ON or OFF
 LABEL_REVISION = f"{GROUP}/revision"  # set when a node is given back, removed when it is taken
@@ -20,6 +22,11 @@ OFF = "off"
 TAINT_MAINTENANCE = f"{GROUP}/maintenance"  # value: the closure
 TAINT_HARVEST = f"{GROUP}/harvest"  # value: the plan that waits for the natural end of what runs there
 ANNOTATION_VISIT = f"{GROUP}/visit"  # uid of the NodeUpgrade that holds the node
+ANNOTATION_ADOPT = f"{GROUP}/adopt"  # a person's: the node is ours to take over, core.adoption.Consent as JSON
+ANNOTATION_ADOPTED = f"{GROUP}/adopted"  # the labels of LABELS_DEPLOY as the take-over found them, as JSON
+ANNOTATION_UNCOVERED = f"{GROUP}/uncovered"  # what a node had before its driver was taken away: core.fleet.Uncovered
+ANNOTATION_GPU_FEATURES = f"{GROUP}/gpu-features"  # what feature discovery wrote: core.gpu_features.GpuRecord as JSON
+ANNOTATION_KUBELET = f"{GROUP}/kubelet-settings"  # settings of the kubelet that a visit has made there, as JSON
 ANNOTATION_NODE_FEATURES = f"{GROUP}/node-features"  # what our labeller wrote: core.node_features.FeatureRecord as JSON
 
 # On Namespaces, a person's: its pods are changed by the policies in deploy/admission-*.yaml, where these are installed.
@@ -29,6 +36,9 @@ LABEL_ADMISSION = f"{GROUP}/admission"
 
 # On owners of gangs (Job...): the record of a stop, written in the same patch as the stop itself.
 ANNOTATION_STOPPED = f"{GROUP}/stopped"
+
+# On plans that a stack made by itself: the so-manieth for its revision.
+ANNOTATION_ON_DRIFT = f"{GROUP}/on-drift"
 
 # Set and taken away again, so that a stop which we gave up cannot land any more.
 ANNOTATION_FENCE = f"{GROUP}/stop-given-up"
@@ -61,9 +71,13 @@ LABEL_COMPONENT = f"{GROUP}/component"
 LABEL_IMAGE_KEY = f"{GROUP}/image-key"
 ANNOTATION_READABLE = f"{GROUP}/readable"  # what a hashed name stands for
 ANNOTATION_MANIFEST = f"{GROUP}/manifest"  # hash of what was applied, where it may change while it runs
+ANNOTATION_CONFIG = f"{GROUP}/config"  # on pods of operands: a configuration file of theirs, by the downward API
 ANNOTATION_NODE_UPGRADE = f"{GROUP}/node-upgrade"  # on pods and Jobs of a visit: its name, too long for a label's value
 
 FINALIZER = f"{GROUP}/nothing-stopped-or-marked"
+
+# Of NVIDIA's GPU Operator. Written by the visit of a node that was handed over, and given back if that fails.
+LABELS_DEPLOY = adoption.LABELS_DEPLOY
 
 # Read; written by visits never, and by our labeller only where nobody else does.
 LABEL_KERNEL_NFD = LABELS_KERNEL[0]

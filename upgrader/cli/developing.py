@@ -6,7 +6,12 @@ import click
 
 from upgrader.cli import exits
 from upgrader.cli.wire import output_option, show
+from upgrader.core.errors import RolloutFailedError
 
+SIMULATED_GPUS = (
+    "Real here: API server, scheduler, kubelets, containerd, kernels, NVIDIA's modules, jobs and their checkpoints.\n"
+    "Simulated: the GPUs. A small module shows each kernel a bridge of NVIDIA's, so that the driver stays without."
+)
 SIMULATED = (
     "Real here: API server, scheduler, kubelets, containerd, containers, device manager, jobs and their checkpoints.\n"
     "Simulated: the GPUs and their driver (no kernel module), and kwok nodes (API objects only)."
@@ -24,14 +29,18 @@ def dev() -> None:
 @dev.command()
 @name_argument
 @click.option("--boxes", type=click.IntRange(0, 60), default=2, show_default=True, help="Nodes with a real kubelet.")
+@click.option(
+    "--vm-nodes", type=click.IntRange(0, 8), default=0, show_default=True, help="Nodes with their own kernel."
+)
 @click.option("--kwok", type=click.IntRange(0, 5000), default=0, show_default=True, help="Nodes that are API objects.")
-@click.option("--kubelet", default="1.34.4", show_default=True, help="Version of the boxes' kubelets.")
-def up(name: str, boxes: int, kwok: int, kubelet: str) -> int:
+@click.option("--kubelet", default="1.34.4", show_default=True, help="Version of the real kubelets.")
+def up(name: str, boxes: int, vm_nodes: int, kwok: int, kubelet: str) -> int:
     """Start the cluster NAME (dev); prints its kubeconfig's path."""
     from upgrader import devcluster  # noqa: PLC0415
     from upgrader.devcluster.spec import MOST_FAST_KWOK  # noqa: PLC0415
 
-    spec = devcluster.ClusterSpec(name=name, boxes=boxes, kwok=kwok, kubelet=kubelet, fast=kwok <= MOST_FAST_KWOK)
+    fast = kwok <= MOST_FAST_KWOK
+    spec = devcluster.ClusterSpec(name=name, boxes=boxes, vms=vm_nodes, kwok=kwok, kubelet=kubelet, fast=fast)
     cluster = devcluster.up(spec, _tell)
     click.echo(cluster.kubeconfig)
     click.echo(f"  export KUBECONFIG={cluster.kubeconfig}\n  registry: {cluster.registry} (plain HTTP)", err=True)
@@ -101,23 +110,49 @@ def image(out: Path, base_image: str, *, builder: bool) -> int:
 
 
 @click.command()
-@click.option("--boxes", type=click.IntRange(2, 20), default=4, show_default=True, help="Nodes with a real kubelet.")
-@click.option("--kwok", type=click.IntRange(0, 100), default=20, show_default=True, help="Nodes that are API objects.")
+@click.option("--vm-nodes", type=click.IntRange(2, 4), help="Nodes with real kernels and NVIDIA's real modules. [2]")
+@click.option("--boxes", type=click.IntRange(2, 20), help="Instead: nodes with a real kubelet and no kernel. [4]")
+@click.option("--kwok", type=click.IntRange(0, 100), help="Beside boxes: nodes that are API objects. [20]")
 @click.option("--report", "out", type=OUT, help="Keep the measured numbers as JSON.")
-def demo(boxes: int, kwok: int, out: Path | None) -> int:
-    """Upgrade driver, plugin and kubelet under three training jobs on real kubelets, and show that no step is lost."""
+def demo(vm_nodes: int | None, boxes: int | None, kwok: int | None, out: Path | None) -> int:
+    """Upgrade driver, plugin and kubelet under training jobs on real kubelets, and show that no step is lost.
+
+    On virtual nodes NVIDIA's modules are real, and one node then reboots into another kernel. Where these cannot run,
+    it says why and plays on boxes.
+    """
     import asyncio  # noqa: PLC0415
 
+    from upgrader import devcluster  # noqa: PLC0415
     from upgrader.cli import figures, render, wire  # noqa: PLC0415
-    from upgrader.demo.play import play  # noqa: PLC0415
+    from upgrader.demo import verdict  # noqa: PLC0415
 
-    _tell(SIMULATED)
-    report = asyncio.run(play(_tell, click.echo, boxes=boxes, kwok=kwok))
+    on_boxes = boxes is not None or kwok is not None
+    if vm_nodes is not None and on_boxes:
+        raise click.UsageError("--vm-nodes is a play of its own: it has no --boxes and no --kwok")
+    lacking = "" if on_boxes or vm_nodes is not None else devcluster.lacking_for_virtual_nodes()
+    if lacking:
+        _tell(f"On boxes, because virtual nodes cannot run here: {lacking}")
+    if on_boxes or lacking:
+        from upgrader.demo.play import play  # noqa: PLC0415
+
+        _tell(SIMULATED)
+        report = asyncio.run(play(_tell, click.echo, **_given(boxes=boxes, kwok=kwok)))
+    else:
+        from upgrader.demo import virtual_play  # noqa: PLC0415
+
+        _tell(SIMULATED_GPUS)
+        report = asyncio.run(virtual_play.play(_tell, click.echo, **_given(vms=vm_nodes)))
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(wire.text(report, "json"))
     render.show(figures.demo(report))
+    if missed := verdict.faults(report):
+        raise RolloutFailedError("the demo did not show what it is for", details="\n".join(missed))
     return exits.DONE
+
+
+def _given(**counts: int | None) -> dict[str, int]:
+    return {name: count for name, count in counts.items() if count is not None}
 
 
 def _tell(line: str) -> None:

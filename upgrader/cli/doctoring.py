@@ -20,11 +20,12 @@ from upgrader.core import checkup, steering, timing
 from upgrader.core.advice import Advice, Severity
 from upgrader.core.checkup import LeaseFacts
 from upgrader.core.errors import ClusterError, ConfigurationError, RegistryError, UnreachableError
+from upgrader.core.image_names import located
 from upgrader.core.other_operators import DaemonSetFacts, other_operators
 from upgrader.core.owners import OWNERS
 from upgrader.core.phases import DriverImagePhase
 from upgrader.kube.lease import CONTROLLER, LEASES
-from upgrader.reconcile import observe
+from upgrader.reconcile import drift_status, observe, quiet
 from upgrader.reconcile.context import Context
 
 DEFINITIONS: ResourceKind[dict[str, Any]] = ResourceKind(
@@ -56,6 +57,7 @@ async def diagnose(context: Context) -> tuple[Advice, ...]:
         "admission policies": _policies,
         "other operators": _others,
         "images": _images,
+        "stacks": _stacks,
     }
     found = [await _careful(context, subject, look) for subject, look in looked.items()]
     return tuple(advice for part in found for advice in part)
@@ -148,14 +150,31 @@ async def _images(context: Context) -> list[Advice]:
     found = []
     for stack in await context.cluster.list(GPU_STACKS):
         target = observe.target_of(stack.spec, stack.metadata.name)
-        named = filter(None, (target.plugin_image, target.kubelet_artifact))
-        found += [await _image(context, image) for image in named]
+        by_themselves = (one.image for one in quiet.managed(stack).values())
+        named = filter(None, (target.runtime_image, target.plugin_image, target.kubelet_artifact, *by_themselves))
+        found += [await _image(context, located(image, context.stack.registry)) for image in named]
     images = await context.cluster.list(DRIVER_IMAGES)
     doubtful = sorted(one.metadata.name for one in images if _in_service_unverified(one))
     found += [checkup.unverified(doubtful)] if doubtful else []
     message = "it is here" if shutil.which("buildah") else "it is not here; only machines that build images need it"
     found.append(Advice(subject="buildah", check="Buildah", severity=Severity.OK, message=message))
     return found
+
+
+async def _stacks(context: Context) -> list[Advice]:
+    """What stacks say of themselves that a person should look at before nodes are restarted or rolled out to."""
+    return [
+        Advice(
+            subject=f"stack {stack.metadata.name}",
+            check=one.type,
+            severity=Severity.WARNING,
+            message=one.message,
+            fix=fix,
+        )
+        for stack in await context.cluster.list(GPU_STACKS)
+        for one in stack.status.conditions
+        if one.status == "False" and (fix := drift_status.FIXES.get(one.type))
+    ]
 
 
 def _in_service_unverified(image: DriverImage) -> bool:

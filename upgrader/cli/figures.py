@@ -1,6 +1,6 @@
 """Tables of the embedded cluster, and of what the demo measured."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -14,12 +14,17 @@ def clusters(found: Sequence[Status]) -> RenderableType:
     """The clusters of this machine."""
     if not found:
         return Text("There is no embedded cluster on this machine.")
-    table = columns("Cluster", "Up", "API server", "Registry", "Boxes", "Kwok", "Kubeconfig")
+    table = columns("Cluster", "Up", "API server", "Registry", "Boxes", "Virtual", "Kwok", "Kubeconfig")
     for one in found:
-        boxes = ", ".join(f"{name} ({power})" for name, power in sorted(one.boxes.items()))
         up = "yes" if one.running else "no"
-        table.add_row(one.name, up, one.server, one.registry, boxes, str(one.kwok), one.kubeconfig)
+        table.add_row(
+            one.name, up, one.server, one.registry, _powers(one.boxes), _powers(one.vms), str(one.kwok), one.kubeconfig
+        )
     return table
+
+
+def _powers(nodes: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({power})" for name, power in sorted(nodes.items()))
 
 
 def demo(report: Report) -> RenderableType:
@@ -39,15 +44,27 @@ def demo(report: Report) -> RenderableType:
             str(job.interruptions),
             f"{job.seconds_not_running:.1f} s",
         )
-    nodes = columns("Node", "Kind", "Driver (simulated)", "Device plugin", "Kubelet", "API writes")
+    real = any(node.module is not None for node in report.nodes)
+    head = ("Kernel", "Module, by /sys") if real else ("Driver (simulated)",)
+    nodes = columns("Node", "Kind", *head, "Device plugin", "Kubelet", "API writes")
     for node in report.nodes:
         if node.kind != "kwok":
-            versions = (change(one.before, one.after) for one in (node.driver, node.device_plugin, node.kubelet))
+            drivers = (node.kernel, node.module) if real else (node.driver,)
+            versions = (
+                change(one.before, one.after) if one is not None else ""
+                for one in (*drivers, node.device_plugin, node.kubelet)
+            )
             nodes.add_row(node.name, node.kind, *versions, str(node.api_writes))
+    visits = columns("Node", "Why", "Ended", "Prepared in", "Cordon to uncordon", "Of that draining", "Visiting")
+    for visit in report.visits:
+        took = [visit.seconds.get(phase) for phase in ("Draining", "Visiting")]
+        spans = (visit.seconds.get("Preparing"), visit.closed_seconds, *took)
+        visits.add_row(visit.node, visit.reason, visit.phase, *(_seconds(one) for one in spans))
     parts = [
         section("Jobs, by their own logs", jobs),
         *(Text(told(job)) for job in report.jobs),
         section("Nodes, by the API and its audit log", nodes),
+        section("Visits, by their own steps", visits),
     ]
     fleet = [node for node in report.nodes if node.kind == "kwok"]
     touched = [node.name for node in fleet if node.api_writes]
@@ -69,6 +86,10 @@ def told(job: JobReport) -> str:
         f"{job.name}: {refused}parked at step {job.acknowledged_step}, was stopped {job.interruptions} time(s) and "
         f"went on from step {job.resumed_from_step}; {lost}"
     )
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0f} s"
 
 
 def _number(value: int | None) -> str:

@@ -4,7 +4,7 @@ A fleet of thousands stays readable: long lists show their first ten, and how ma
 all of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -13,10 +13,11 @@ from rich.text import Text
 from upgrader.cli import pace_screen, spans
 from upgrader.cli.render import change, columns, counted, folded, section, some
 from upgrader.core.drift import NodeDrift
-from upgrader.core.forecast import BatchForecast, Forecast
+from upgrader.core.forecast import BatchForecast, ClosureForecast, Forecast
 from upgrader.core.holds import Hold
 from upgrader.core.prediction import Interruption
 from upgrader.core.saved import SavedForecast, consented_loss
+from upgrader.core.vendors import SIM, choose
 
 NAMES = 3
 """Names in one cell."""
@@ -56,9 +57,17 @@ def _headline(saved: SavedForecast) -> Text:
         f"({saved.strategy.max_unavailable}), {made.taken} are now"
     )
     lines += pace_screen.sentences(saved.strategy, made.made_at)
-    if saved.spec["driver"]["vendor"] == "sim":
-        lines.append("The driver is simulated: no kernel module is loaded, no GPU is behind it.")
+    lines += _simulated(saved.spec["driver"])
     return Text("\n".join(lines))
+
+
+def _simulated(driver: Mapping[str, str]) -> list[str]:
+    if driver["vendor"] != SIM:
+        return []
+    choice = choose(SIM, driver.get("recipe", ""), driver.get("flavour", ""))
+    if choice.vendor == SIM:
+        return ["The driver is simulated: no kernel module is loaded, no GPU is behind it."]
+    return [f"The GPUs are simulated: the {choice.vendor} driver is loaded into real kernels, no GPU is behind it."]
 
 
 def _drift_summary(found: Sequence[NodeDrift]) -> RenderableType:
@@ -176,6 +185,14 @@ def _nodes(holds: Sequence[Hold]) -> set[str]:
     return {node for hold in holds for node in hold.nodes}
 
 
+def _emptied(closures: Sequence[ClosureForecast]) -> list[str]:
+    rebooted, reconfigured = sum(len(one.rebooted) for one in closures), sum(len(one.reconfigured) for one in closures)
+    ways = [f"{counted(rebooted, 'node')} rebooted"] if rebooted else []
+    ways += [f"{counted(reconfigured, 'node')} with other kubelet settings"] if reconfigured else []
+    pods = sum(one.other_pods for one in closures)
+    return [f"{' and '.join(ways)}, which ends {counted(pods, 'pod')} without GPUs too"] if ways else []
+
+
 def _summary(saved: SavedForecast) -> Text:
     made, summary = saved.forecast, saved.forecast.summary
     if not summary.drifted:
@@ -185,6 +202,7 @@ def _summary(saved: SavedForecast) -> Text:
         f"{counted(summary.interruptions, 'gang')} stopped once and restarted",
         f"{summary.held} held",
     ]
+    parts += _emptied([one for batch in made.batches for one in batch.closures])
     if summary.harvested:
         parts.append(f"{summary.harvested} taken when their jobs end")
     if summary.installs:

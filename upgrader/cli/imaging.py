@@ -18,6 +18,7 @@ from upgrader.cli.images_options import (
     store_options,
     tell,
 )
+from upgrader.cli.session import Session, pass_session
 from upgrader.cli.sweeping import gc
 from upgrader.cli.verifying import verify
 from upgrader.cli.wire import output_option, show
@@ -175,6 +176,29 @@ def pack(
     found, cell = cells.of_archive(site, cells.Wish(**wish))
     name = packages_name(repository, cell.identity)
     click.echo(site.pack(found.definition(cell), name, insecure=insecure_registry, signer=signer))
+    return exits.DONE
+
+
+@images.command()
+@click.option("--stack", help="Only for the driver of this stack.")
+@store_options
+@pass_session
+def announce(session: Session, *, stack: str | None, given: dict[str, Any]) -> int:
+    """Ask the cluster for images for kernels of the matrix that no node runs yet: DriverImages are made ahead.
+
+    What `discover` found last counts; no archive is asked. What was announced and is no longer wanted goes again.
+    """
+    from upgrader.cli import announcing  # noqa: PLC0415
+    from upgrader.core.errors import ConfigurationError  # noqa: PLC0415
+
+    site = open_site(given)
+    catalog = site.last_catalog()
+    if catalog is None:
+        raise ConfigurationError("it is not known what the archives have", resolution="Run `upgrader images discover`.")
+    wanted, _ = site.cells(catalog).wanted()
+    found = [one.identity for one in wanted]
+    for line in session.run(lambda context: announcing.announce(context, found, stack)):
+        click.echo(line)
     return exits.DONE
 
 

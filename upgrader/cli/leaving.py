@@ -26,19 +26,32 @@ from upgrader.api.resources import (
     ResourceKind,
 )
 from upgrader.cli import consent, policies
-from upgrader.core import steering, switching
+from upgrader.core import adoption, steering, switching
 from upgrader.core.errors import ConflictError, DeadlineError, NotFoundError, UnreachableError
 from upgrader.core.phases import Run, ends
 from upgrader.kube.install import CRDS
-from upgrader.reconcile import marks, node_features, owners
+from upgrader.reconcile import gpu_features, marks, node_features, owners, scraping
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.owners import LiveOwner
 
 POLL_SECONDS = 1.0
 DELETED: tuple[ResourceKind[Any], ...] = (GPU_STACKS, UPGRADE_PLANS, CHECKPOINT_REQUESTS, NODE_UPGRADES, DRIVER_IMAGES)
 """In this order: stacks first, so that nothing new is ordered."""
-NODE_LABELS = (names.LABEL_DRIVER, names.LABEL_DEVICE_PLUGIN, names.LABEL_OPERANDS, names.LABEL_REVISION)
-NODE_ANNOTATIONS = (names.ANNOTATION_VISIT, names.ANNOTATION_NODE_FEATURES)
+NODE_LABELS = (
+    names.LABEL_DRIVER,
+    names.LABEL_RUNTIME,
+    names.LABEL_DEVICE_PLUGIN,
+    names.LABEL_OPERANDS,
+    names.LABEL_REVISION,
+)
+NODE_ANNOTATIONS = (
+    names.ANNOTATION_VISIT,
+    names.ANNOTATION_UNCOVERED,
+    names.ANNOTATION_GPU_FEATURES,
+    names.ANNOTATION_KUBELET,
+    names.ANNOTATION_NODE_FEATURES,
+    names.ANNOTATION_ADOPT,
+)
 
 Tell = Callable[[str], None]
 Sleep = Callable[[float], Awaitable[None]]
@@ -68,6 +81,7 @@ async def uninstall(
     for revision in await context.cluster.list(CONTROLLER_REVISIONS, context.stack.namespace):
         if names.LABEL_STACK in revision.metadata.labels:
             await context.cluster.delete(CONTROLLER_REVISIONS, revision.metadata)
+    await scraping.leave(context)
     for operand in await context.cluster.list(DAEMONSETS, context.stack.namespace):
         if names.LABEL_COMPONENT in operand.metadata.labels:
             await context.cluster.delete(DAEMONSETS, operand.metadata)
@@ -201,26 +215,56 @@ async def _freed(context: Context, owner: LiveOwner, version: str) -> bool:
 
 
 async def _unmark_nodes(context: Context, tell: Tell) -> None:
-    count = 0
+    count = kept = 0
     for node in await context.cluster.list(NODES):
+        kept += _kept(node) is not None
         if _unmark(node) is not None:
             await _patched(context, NODES, node, _unmark)
             count += 1
     if count:
         tell(f"our labels and taints are removed from {count} node{'s' if count > 1 else ''}")
+    if kept:
+        nodes = f"{kept} node{'s' if kept > 1 else ''}"
+        tell(f"annotation {names.ANNOTATION_ADOPTED} stays on {nodes}: what another operator's labels said there")
 
 
 def _unmark(node: Node) -> dict[str, Any] | None:
     # The controller takes features back with their stack; those of a stack that went while none ran are still there.
-    labels = [*(name for name in NODE_LABELS if name in node.metadata.labels), *node_features.written(node)]
-    marked = [name for name in NODE_ANNOTATIONS if name in node.metadata.annotations]
+    labels = [*(name for name in NODE_LABELS if name in node.metadata.labels), *_features(node)]
+    marked: dict[str, str | None] = {name: None for name in NODE_ANNOTATIONS if name in node.metadata.annotations}
+    kept = _kept(node)
+    if kept != node.metadata.annotations.get(names.ANNOTATION_ADOPTED):
+        marked[names.ANNOTATION_ADOPTED] = kept
     tainted = any(one.key in {names.TAINT_MAINTENANCE, names.TAINT_HARVEST} for one in node.spec.taints)
     if not labels and not marked and not tainted:
         return None
-    patch: dict[str, Any] = {"metadata": {"labels": dict.fromkeys(labels), "annotations": dict.fromkeys(marked)}}
+    patch: dict[str, Any] = {"metadata": {"labels": dict.fromkeys(labels) | _handed_back(node), "annotations": marked}}
     if tainted:
         patch["spec"] = {"taints": marks.foreign_taints(node) or None}
     return patch
+
+
+def _features(node: Node) -> list[str]:
+    return [*node_features.written(node), *gpu_features.written(node)]
+
+
+def _handed_back(node: Node) -> dict[str, str]:
+    """Labels of another operator on a node that is not ours any more, or never was. On one that is, they stay.
+
+    Its driver is loaded, and jobs run on it: whoever wants the other operator back there drains the node first. What
+    the labels said stays on the node until then. A node of which an earlier run took our labels is still that one.
+    """
+    labels = node.metadata.labels
+    if labels.get(names.LABEL_OPERANDS) != names.OFF:
+        return {}
+    return adoption.handed_back(labels, node.metadata.annotations.get(names.ANNOTATION_ADOPTED))
+
+
+def _kept(node: Node) -> str | None:
+    """What the node keeps of a take-over, to be given back by whoever drains it; None: nothing."""
+    if node.metadata.labels.get(names.LABEL_OPERANDS) == names.OFF:
+        return None
+    return adoption.still_over(node.metadata.labels, node.metadata.annotations.get(names.ANNOTATION_ADOPTED))
 
 
 async def _patched(

@@ -1,4 +1,4 @@
-"""`upgrader controller | crds | uninstall`."""
+"""`upgrader controller | crds | uninstall | adopt`."""
 
 from typing import TYPE_CHECKING
 
@@ -72,4 +72,20 @@ def uninstall(session: Session, *, crds: bool, timeout: float, auto_approve: boo
     return exits.DONE
 
 
-COMMANDS = (controller, crds, uninstall)
+@click.command()
+@click.argument("nodes", nargs=-1, metavar="NODE...")
+@click.option("--stack", help="All nodes of this stack that another operator has, instead of named ones.")
+@click.option("--by", help="Who hands them over; this user at this machine unless given.")
+@pass_session
+def adopt(session: Session, *, nodes: tuple[str, ...], stack: str | None, by: str | None) -> int:
+    """Hand nodes over whose driver or device plugin another operator deploys: their first visit takes them."""
+    if bool(nodes) is (stack is not None):
+        raise click.UsageError("name nodes, or a stack with --stack")
+    from upgrader.cli import adopting  # noqa: PLC0415
+
+    for line in session.run(lambda context: adopting.adopt(context, nodes, stack, by=by)):
+        click.echo(line)
+    return exits.DONE
+
+
+COMMANDS = (controller, crds, uninstall, adopt)

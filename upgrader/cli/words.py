@@ -123,7 +123,7 @@ async def rollback(context: Context, wish: Back, *, by: str | None, agree: Agree
     strategy = StrategyFacts(
         max_unavailable=wish.budget or usual.max_unavailable, placement_unguaranteed=wish.unguaranteed
     )
-    seen = await world.foresee(context, stack, target, strategy)
+    seen = await world.foresee(context, stack, target, strategy, back=True)
     kept = await _spec_of(context, stack, older)
     saved = world.saved_of(Wanted(name=stack.metadata.name, spec=kept, live=stack), seen, strategy)
     agree(saved)

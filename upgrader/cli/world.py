@@ -127,7 +127,8 @@ async def look(context: Context, stack: GpuStack, target: Target, *, method: str
     seen = msgspec.structs.replace(
         around, nodes={one.metadata.name: one for one in nodes}, api_server_version=version, method=method
     )
-    return observe.snapshot_of(seen, stack.spec, target.resource_name, context.clock.now(), stack=stack.metadata.name)
+    now, name = context.clock.now(), stack.metadata.name
+    return observe.snapshot_of(seen, stack.spec, target.resource_name, now, stack=name, empties=target)
 
 
 async def foresee(
@@ -137,9 +138,12 @@ async def foresee(
     strategy: StrategyFacts,
     *,
     remainder: Sequence[BatchForecast] = (),
+    back: bool = False,
 ) -> World:
-    """The forecast of a rollout that would start now; `remainder` as for `forecast`."""
+    """The forecast of a rollout that would start now; `remainder` as for `forecast`, `back`: it is a rollback."""
     snapshot = await look(context, stack, target, method=strategy.checkpoint_method)
+    if back:
+        snapshot = msgspec.structs.replace(snapshot, taken_back=stack.status.update_revision or "")
     return await predict(context, Rest(snapshot=snapshot), target, strategy, remainder=remainder)
 
 

@@ -7,7 +7,7 @@ that it is started again as a candidate with nothing in memory.
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
 import structlog
 
@@ -15,7 +15,7 @@ from upgrader.api.kinds import KINDS
 from upgrader.controller import probes, rim
 from upgrader.controller.crash import crash_points
 from upgrader.controller.loops import Loops, Pace, Step
-from upgrader.core.errors import ConfigurationError, LostLeadershipError
+from upgrader.core.errors import ClusterError, ConfigurationError, LostLeadershipError
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.lease import CONTROLLER, Election, Timing
 from upgrader.kube.nodecache import NodeCache
@@ -28,6 +28,8 @@ from upgrader.wiring import compose
 from upgrader.wiring.settings import Settings
 
 log = structlog.get_logger()
+
+LOOK_AGAIN_SECONDS = 5.0
 
 
 def timing(lease_seconds: int) -> Timing:
@@ -73,10 +75,35 @@ async def run(settings: Settings, *, kubeconfig: str | None = None, context: str
         cluster = connection.guarded(election.check)
         nodes = NodeCache(cluster)
         async with compose.controller(settings, cluster, nodes, election, points) as made:
-            await _serve(settings, cluster, nodes, election, Loops(steps(made), Pace(between=_between(settings))))
+            loops = Loops(steps(made), Pace(between=_between(settings)))
+
+            async def left() -> None:
+                await wake_left(made, loops)
+
+            await _serve(settings, cluster, nodes, election, loops, left)
 
 
-async def _serve(settings: Settings, cluster: KubeCluster, nodes: NodeCache, election: Election, loops: Loops) -> None:
+async def wake_left(context: Context, loops: rim.Waking) -> None:
+    """Wake every stack that has operands; one that was deleted while nobody led is woken by nothing else."""
+    while True:
+        try:
+            for name in sorted(await stacks.with_operands(context)):
+                loops.wake("GpuStack", name)
+        except ClusterError as error:
+            log.warning("operands of stacks that are gone are looked for again", because=error.brief)
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+        else:
+            return
+
+
+async def _serve(
+    settings: Settings,
+    cluster: KubeCluster,
+    nodes: NodeCache,
+    election: Election,
+    loops: Loops,
+    left: Callable[[], Coroutine[None, None, None]],
+) -> None:
     stop = asyncio.Event()
 
     def alive() -> str:
@@ -93,6 +120,7 @@ async def _serve(settings: Settings, cluster: KubeCluster, nodes: NodeCache, ele
         async with asyncio.TaskGroup() as group:
             group.create_task(nodes.run(), name="nodes")
             group.create_task(loops.serve(), name="loops")
+            group.create_task(left(), name="left")
             group.create_task(_watch(cluster, loops, started, stop), name="watches")
             await started.wait()
             _on_signals(stop.set)  # kopf has put its own in their place meanwhile

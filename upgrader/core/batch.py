@@ -15,6 +15,9 @@ class ClosureForecast(Struct, frozen=True, kw_only=True, gc=False):
     evicted: tuple[str, ...] = ()  # replicated owners whose pods on these nodes are evicted
     gpus: int = 0
     added: int = 0  # those of the GPUs that are in service now
+    rebooted: tuple[str, ...] = ()  # those of its nodes that are rebooted, which ends every pod on them
+    reconfigured: tuple[str, ...] = ()  # those whose kubelets are set anew and not rebooted, which ends every pod, too
+    other_pods: int = 0  # pods without GPUs that both of these end; those of DaemonSets and static ones are not counted
 
 
 class BatchKind(StrEnum):

@@ -1,33 +1,60 @@
 """The driver images that are Ready, found by key or by what they are for."""
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
-from upgrader.core.fleet import ImageFacts, NodeFacts, Target
+from upgrader.core.fleet import ImageBuild, ImageFacts, NodeFacts, Target
+from upgrader.core.uncovered import Driver
+
+
+def fits(image: ImageFacts, target: Target) -> bool:
+    """Whether an image is of the driver that a target asks for, on whichever kernel.
+
+    One that a person brought without naming a recipe fits any: its vendor and version are all that is known of it.
+    """
+    return (
+        (image.vendor, image.version) == (target.driver_vendor, target.driver_version)
+        and (not target.driver_recipe or image.recipe in {"", target.driver_recipe})
+        and (not target.driver_flavour or image.flavour in {"", target.driver_flavour})
+    )
 
 
 class Catalogue:
-    """An index over images; where two are for the same driver and kernel, the one with the least key is taken."""
+    """An index over images; of several for the same driver and kernel the one with the least key is taken."""
 
-    def __init__(self, images: Iterable[ImageFacts]) -> None:
-        ordered = sorted(images, key=lambda image: image.key, reverse=True)
+    def __init__(self, images: Iterable[ImageFacts], builds: Sequence[ImageBuild] = ()) -> None:
+        self.builds = builds
+        ordered = sorted(images, key=lambda image: image.key)
         self._by_key = {image.key: image for image in ordered}
-        self._by_identity = {(image.vendor, image.version, image.kernel): image for image in ordered}
+        self._by_kernel: dict[tuple[str, str, str], list[ImageFacts]] = defaultdict(list)
+        for image in ordered:
+            self._by_kernel[image.vendor, image.version, image.kernel].append(image)
 
     def of(self, node: NodeFacts) -> ImageFacts | None:
         """The image that the node's driver label names; None where it names none, or one that is not Ready."""
         return self._by_key.get(node.driver_key)
 
-    def find(self, *, vendor: str, version: str, kernel: str) -> ImageFacts | None:
+    def had(self, node: NodeFacts) -> ImageFacts | None:
+        """The image that the node's driver was, where we took that away for want of one for its kernel."""
+        return self._by_key.get(node.uncovered.driver) if node.uncovered is not None else None
+
+    def find(self, driver: Driver, kernel: str) -> ImageFacts | None:
         """The image for a driver on a kernel."""
-        return self._by_identity.get((vendor, version, kernel))
+        known = self._by_kernel.get((driver.vendor, driver.version, kernel), ())
+        return next((one for one in known if driver.made_by(one.recipe, one.flavour)), None)
 
     def wanted(self, node: NodeFacts, target: Target) -> ImageFacts | None:
-        """The image that the target asks of this node: the one it has, if that fits (a rebuilt one is no reason)."""
+        """The image that the target asks of this node: the one it has, if that fits (a rebuilt one is no reason).
+
+        Of others the first that says its recipe, before those of which it is not known.
+        """
         own = self.of(node)
-        facts = (target.driver_vendor, target.driver_version, node.kernel)
-        if own is not None and (own.vendor, own.version, own.kernel) == facts:
+        kernel = target.kernel_of(node)
+        if own is not None and own.kernel == kernel and fits(own, target):
             return own
-        return self._by_identity.get(facts)
+        known = self._by_kernel.get((target.driver_vendor, target.driver_version, kernel), ())
+        fitting = [image for image in known if fits(image, target)]
+        return next((one for one in fitting if one.recipe == target.driver_recipe), next(iter(fitting), None))
 
     def bring_back(self, node: NodeFacts) -> ImageFacts | None:
         """The image for the driver that the node has and the kernel that it runs, where these no longer fit.
@@ -38,4 +65,6 @@ class Catalogue:
         own = self.of(node)
         if own is None or own.kernel == node.kernel:
             return None
-        return self._by_identity.get((own.vendor, own.version, node.kernel))
+        known = self._by_kernel.get((own.vendor, own.version, node.kernel), ())
+        same = [one for one in known if (one.recipe, one.flavour) == (own.recipe, own.flavour)]
+        return next(iter(same), None)

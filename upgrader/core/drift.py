@@ -9,10 +9,11 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from upgrader.core.catalogue import Catalogue
-from upgrader.core.fleet import NodeFacts, Snapshot, Target
+from upgrader.core.catalogue import Catalogue, fits
+from upgrader.core.fleet import NodeFacts, Snapshot, Target, settings_text
 from upgrader.core.node_features import same_kernel
-from upgrader.core.revisions import plugin_key
+from upgrader.core.revisions import plugin_key_of, runtime_key_of
+from upgrader.core.uncovered import Driver, driver_had, driver_of, known_of, why_uncovered
 
 NO_DRIVER = "none"
 """The driver label of a node whose driver was taken away."""
@@ -26,8 +27,11 @@ class DriftReason(StrEnum):
     DRIVER_UNKNOWN = "DriverUnknown"
     KERNEL = "Kernel"
     DRIVER = "Driver"
+    RUNTIME = "Runtime"
     DEVICE_PLUGIN = "DevicePlugin"
     KUBELET = "Kubelet"
+    KUBELET_SETTINGS = "KubeletSettings"
+    REBOOT = "Reboot"
     OPERANDS_OFF = "OperandsOff"
     REVISION = "Revision"
     REVISION_MISSING = "RevisionMissing"
@@ -35,6 +39,7 @@ class DriftReason(StrEnum):
     KERNEL_LABEL_DISAGREES = "KernelLabelDisagrees"
     KERNEL_LABEL_STALE = "KernelLabelStale"
     DRIVER_LABEL_DISAGREES = "DriverLabelDisagrees"
+    NEXT_BOOT_UNCOVERED = "NextBootUncovered"
 
 
 class Finding(Struct, frozen=True, kw_only=True, gc=False):
@@ -76,7 +81,7 @@ def node_drift(node: NodeFacts, target: Target, catalogue: Catalogue) -> NodeDri
 
 def drift(snapshot: Snapshot, target: Target) -> tuple[NodeDrift, ...]:
     """All nodes on which something was found, by name."""
-    catalogue = Catalogue(snapshot.images)
+    catalogue = Catalogue(snapshot.images, snapshot.builds)
     every = (node_drift(node, target, catalogue) for node in sorted(snapshot.nodes, key=lambda node: node.name))
     return tuple(one for one in every if one.findings)
 
@@ -92,7 +97,8 @@ def _driver_label(node: NodeFacts, _: Target, catalogue: Catalogue) -> Finding |
     if not node.driver_key:
         return Finding(reason=DriftReason.NOT_INSTALLED, message="The node has no driver of ours yet.")
     if node.driver_key == NO_DRIVER:
-        return Finding(reason=DriftReason.DRIVER_ABSENT, message="The node's driver was taken away.")
+        why = f": no image of it is for kernel {node.uncovered.kernel}" if node.uncovered is not None else ""
+        return Finding(reason=DriftReason.DRIVER_ABSENT, message=f"The node's driver was taken away{why}.")
     if catalogue.of(node) is None:
         return Finding(
             reason=DriftReason.DRIVER_UNKNOWN,
@@ -113,25 +119,41 @@ def _kernel(node: NodeFacts, _: Target, catalogue: Catalogue) -> Finding | None:
 
 def _driver(node: NodeFacts, target: Target, catalogue: Catalogue) -> Finding | None:
     image = catalogue.of(node)
-    wanted = (target.driver_vendor, target.driver_version)
-    if image is None or (image.vendor, image.version) == wanted:
+    if image is None or fits(image, target):
         return None
     return Finding(
-        reason=DriftReason.DRIVER,
-        message=f"The node has driver {image.vendor} {image.version}, the stack asks for {' '.join(wanted)}.",
+        reason=DriftReason.DRIVER, message=f"The node has driver {image.driver}, the stack asks for {target.driver}."
     )
 
 
 def _device_plugin(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
-    if not node.driver_key or not target.plugin_digest:
+    if not node.driver_key or (target.plugin_image and not target.plugin_digest):
         return None
-    wanted = plugin_key(digest=target.plugin_digest, resource_name=target.resource_name)
+    wanted = plugin_key_of(target)
     if node.plugin_key == wanted:
         return None
+    if not wanted:
+        return Finding(
+            reason=DriftReason.DEVICE_PLUGIN,
+            message=f"The node has device plugin {node.plugin_key}, the stack leaves that to somebody else.",
+        )
     return Finding(
         reason=DriftReason.DEVICE_PLUGIN,
         message=f"The node has device plugin {node.plugin_key or 'none'}, the stack asks for {wanted} "
         f"({target.plugin_image}, {target.resource_name}).",
+    )
+
+
+def _runtime(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
+    if not node.driver_key or (target.runtime_image and not target.runtime_digest):
+        return None
+    wanted = runtime_key_of(target)
+    if node.runtime_key == wanted:
+        return None
+    asked = f"asks for {wanted} ({target.runtime_image})" if wanted else "asks for none"
+    return Finding(
+        reason=DriftReason.RUNTIME,
+        message=f"The node has runtime hook {node.runtime_key or 'none'}, the stack {asked}.",
     )
 
 
@@ -141,6 +163,25 @@ def _kubelet(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
     return Finding(
         reason=DriftReason.KUBELET,
         message=f"The node runs kubelet {node.kubelet_version or '?'}, the stack asks for {target.kubelet_version}.",
+    )
+
+
+def _kubelet_settings(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
+    wanted = settings_text(target.kubelet_settings)
+    if not node.driver_key or node.kubelet_settings == wanted:
+        return None
+    has, asked = node.kubelet_settings or "no settings of ours", wanted or "none"
+    return Finding(
+        reason=DriftReason.KUBELET_SETTINGS, message=f"The node's kubelet has {has}, the stack asks for {asked}."
+    )
+
+
+def _reboot(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
+    if not target.reboots(node):
+        return None
+    return Finding(
+        reason=DriftReason.REBOOT,
+        message=f"The node runs kernel {node.kernel}, the stack asks for {target.kernel}.",
     )
 
 
@@ -181,6 +222,27 @@ def _driver_version_label(node: NodeFacts, _: Target, catalogue: Catalogue) -> F
     )
 
 
+def _next_boot(node: NodeFacts, _: Target, catalogue: Catalogue) -> Finding | None:
+    driver = would_lack(node, catalogue)
+    if driver is None:
+        return None
+    return Finding(
+        reason=DriftReason.NEXT_BOOT_UNCOVERED,
+        message=f"Kernel {node.pending_kernel} is installed and runs after the next reboot. "
+        f"{why_uncovered(catalogue.builds, driver, node.pending_kernel)}",
+        counts=False,
+    )
+
+
+def would_lack(node: NodeFacts, catalogue: Catalogue) -> Driver | None:
+    """The driver that a node would be without after its next reboot; None where it would have one, or has none now."""
+    own = catalogue.of(node)
+    if own is None or not node.pending_kernel:
+        return None
+    driver = driver_had(own)
+    return driver if catalogue.find(driver, node.pending_kernel) is None else None
+
+
 def _revision(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
     # Asked only where nothing else differs: what is left are facts that cannot be seen from outside (the kubelet's
     # artifact, its place), and a label that somebody removed.
@@ -200,10 +262,11 @@ def _revision(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
 def _no_image(node: NodeFacts, target: Target, catalogue: Catalogue) -> Finding | None:
     if catalogue.wanted(node, target) is not None:
         return None
+    kernel = target.kernel_of(node)
+    known = known_of(catalogue.builds, driver_of(target), kernel)
     return Finding(
         reason=DriftReason.NO_DRIVER_IMAGE,
-        message=f"There is no Ready DriverImage for {target.driver_vendor} {target.driver_version} on kernel "
-        f"{node.kernel}.",
+        message=f"There is no Ready DriverImage for {target.driver} on kernel {kernel}.{known}",
         counts=False,
     )
 
@@ -212,9 +275,13 @@ _CHECKS: tuple[Check, ...] = (
     _driver_label,
     _kernel,
     _driver,
+    _runtime,
     _device_plugin,
     _kubelet,
+    _kubelet_settings,
+    _reboot,
     _operands_off,
     _kernel_label,
     _driver_version_label,
+    _next_boot,
 )

@@ -5,6 +5,7 @@ from msgspec import Struct
 from upgrader.core.drift import NodeDrift
 from upgrader.core.fleet import NodeFacts, Snapshot
 from upgrader.core.forecast import BatchForecast, ClosureForecast, Forecast
+from upgrader.core.naming import listed
 from upgrader.core.prediction import Harvest
 from upgrader.core.timing import show
 
@@ -93,15 +94,17 @@ def _beside(closure: ClosureForecast, name: str) -> str:
 def _stops(closure: ClosureForecast) -> list[str]:
     asked = [f"{gang} is asked for a checkpoint, stopped and restarted for it." for gang in closure.gangs]
     evicted = [f"Pods of {gang} on it are evicted; their owner makes them again elsewhere." for gang in closure.evicted]
-    return asked + evicted or ["Nothing that uses GPUs runs there."]
+    found = asked + evicted or ["Nothing that uses GPUs runs there."]
+    ways = (
+        f"{listed(list(names))} {'is' if len(names) == 1 else 'are'} {what}"
+        for names, what in ((closure.rebooted, "rebooted"), (closure.reconfigured, "given other kubelet settings"))
+        if names
+    )
+    if emptied := " and ".join(ways):
+        found.append(f"{emptied}; {counted(closure.other_pods, 'pod')} without GPUs end too.")
+    return found
 
 
 def counted(number: int, what: str) -> str:
     """A number with its noun."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def listed(names: list[str]) -> str:
-    """The first five, and how many more."""
-    shown = ", ".join(names[:5])
-    return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown

@@ -1,10 +1,11 @@
 """Why this job is stopped, or is not: how its members were found, its switch, what it declares, what holds it."""
 
 from upgrader.core import timing
-from upgrader.core.explain import Explanation, counted, listed, placed_in, waits
+from upgrader.core.explain import Explanation, counted, placed_in, waits
 from upgrader.core.fleet import Gang, Owner, Snapshot
 from upgrader.core.forecast import BatchForecast, ClosureForecast, Forecast
 from upgrader.core.losses import without_checkpoint
+from upgrader.core.naming import listed
 from upgrader.core.owners import OwnerKind, Switch, owner_kind
 
 WAYS = {

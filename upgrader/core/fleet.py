@@ -1,8 +1,21 @@
 """Values about nodes, gangs and stacks that the rules work on. Times are aware (UTC), durations are in seconds."""
 
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from msgspec import Struct
+from msgspec import Struct, structs
+
+from upgrader.core.operands import OperandPod, PluginSettings
+from upgrader.core.phases import DriverImagePhase
+
+
+def settings_text(values: Iterable[tuple[str, str]]) -> str:
+    """Settings of a kubelet as they stand on its node: JSON, by name; empty where there are none."""
+    found = dict(sorted(values))
+    return json.dumps(found, separators=(",", ":")) if found else ""
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -10,15 +23,68 @@ class Target(Struct, frozen=True, kw_only=True):
 
     stack: str
     revision: str
-    driver_vendor: str
+    driver_vendor: str  # of the driver, as its DriverImage says
     driver_version: str
     plugin_image: str
     resource_name: str
+    vendor: str = ""  # whose operands run; empty: the driver's own
+    driver_recipe: str = ""  # empty: any
+    driver_flavour: str = ""
+    time_slices: int = 0  # as how many devices each one is offered; 0: it is not shared
+    mig_strategy: str = ""
+    runtime_image: str = ""  # of the runtime hook; empty: not ours
+    runtime_digest: str = ""  # the same pinned, no part of the revision
     plugin_digest: str = ""  # plugin_image pinned (name@sha256:...), no part of the revision; empty: not resolved yet
     kubelet_version: str = ""  # empty: not managed
     kubelet_artifact: str = ""
     kubelet_digest: str = ""  # kubelet_artifact pinned, no part of the revision
     kubelet_binary: str = ""
+    kubelet_settings: tuple[tuple[str, str], ...] = ()  # fields of KubeletConfiguration with their values, by name
+    workload_image: str = ""  # works on the GPUs before a node is given back; empty: they are looked at only
+    workload_digest: str = ""  # the same pinned, no part of the revision
+    workload_runtime: str = ""  # its RuntimeClass
+    kernel: str = ""  # that every node is to run; empty: whichever it runs
+    reboot_select: tuple[str, ...] = ()  # how a node's next kernel is chosen; no part of the revision
+    reboot_restart: tuple[str, ...] = ()
+
+    def kernel_of(self, node: NodeFacts) -> str:
+        """The kernel that a node is to run."""
+        return self.kernel or node.kernel
+
+    def empties(self, node: NodeFacts) -> bool:
+        """Whether a plan's visit ends every pod on the node: it is restarted, or its kubelet places pods anew."""
+        return self.reboots(node) or node.kubelet_settings != settings_text(self.kubelet_settings)
+
+    def reboots(self, node: NodeFacts) -> bool:
+        """Whether a plan's visit restarts the node, and so ends every pod on it."""
+        return bool(node.kernel) and self.kernel_of(node) != node.kernel
+
+    @property
+    def as_it_runs(self) -> Target:
+        """The same without a reboot: what a node is given that nobody agreed to restart."""
+        return structs.replace(self, kernel="")
+
+    @property
+    def driver(self) -> str:
+        """The driver, for people."""
+        return f"{self.driver_recipe or self.driver_vendor} {self.driver_version}"
+
+    @property
+    def operands(self) -> str:
+        """The vendor whose operands run."""
+        return self.vendor or self.driver_vendor
+
+    @property
+    def plugin(self) -> PluginSettings:
+        """What its device plugin is told."""
+        return PluginSettings(
+            vendor=self.operands,
+            driver_vendor=self.driver_vendor,
+            resource_name=self.resource_name,
+            time_slices=self.time_slices,
+            mig_strategy=self.mig_strategy,
+            cdi=bool(self.runtime_image),
+        )
 
 
 class ImageFacts(Struct, frozen=True, kw_only=True):
@@ -29,6 +95,37 @@ class ImageFacts(Struct, frozen=True, kw_only=True):
     version: str
     kernel: str
     digest: str  # name@sha256:...
+    recipe: str = ""  # empty: brought by a person who did not say
+    flavour: str = ""
+
+    @property
+    def driver(self) -> str:
+        """The driver, for people."""
+        return f"{self.recipe or self.vendor} {self.version}"
+
+
+class ImageBuild(Struct, frozen=True, kw_only=True):
+    """A DriverImage in any phase: what is there, what is on its way, what cannot be made."""
+
+    name: str
+    vendor: str
+    version: str
+    kernel: str
+    phase: DriverImagePhase
+    made_at: datetime | None = None
+    recipe: str = ""
+    flavour: str = ""
+    os: str = ""
+    arch: str = "amd64"
+    message: str = ""
+
+
+class Uncovered(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a node had whose driver we took away because no image fitted the kernel that it came up with."""
+
+    driver: str  # key of the driver image
+    revision: str
+    kernel: str
 
 
 class NodeFacts(Struct, frozen=True, kw_only=True):
@@ -38,6 +135,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     uid: str
     kernel: str  # status.nodeInfo.kernelVersion
     kubelet_version: str = ""  # without the leading v
+    kubelet_settings: str = ""  # those of its kubelet that a visit has made, as settings_text has them
     boot_id: str = ""
     gpus: int = 0  # capacity of the stack's resource, 0 where the plugin is away
     gpus_allocatable: int = 0
@@ -49,12 +147,35 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     driver_version_label: str = ""  # GFD's, empty where it is missing
     driver_key: str = ""  # our label: key, "none" or empty
     plugin_key: str = ""
+    runtime_key: str = ""  # of the runtime hook
     operands: str = ""  # on, off or empty
     revision: str = ""
     maintenance: str = ""  # value of our taint, empty where it is not tainted by us
     closed_at: datetime | None = None  # when our taint was added
     visit: str = ""  # uid of the NodeUpgrade that holds it
+    theirs: tuple[str, ...] = ()  # labels by which another operator deploys here what we would
+    adopted: bool = False  # a person has handed the node over
+    uncovered: Uncovered | None = None  # set while it waits without a driver for an image for its kernel
+    pending_kernel: str = ""  # installed, and taken by its next boot; empty where that is the running one, or unknown
+    os: str = ""  # code name of its distribution, as bookworm; empty where it does not say
+    arch: str = ""  # as Debian names it
+    claimants: tuple[str, ...] = ()  # other stacks that select it too: then nothing is begun on it
     labels: dict[str, str] = {}
+
+    @property
+    def refused(self) -> bool:
+        """Whether another operator has the node: it is not touched until somebody hands it over."""
+        return bool(self.theirs) and not self.adopted
+
+    @property
+    def left_alone(self) -> bool:
+        """Whether nothing is begun on it, as a person, another operator or another stack would have it."""
+        return self.skip or self.refused or bool(self.claimants)
+
+    @property
+    def gpus_missing(self) -> bool:
+        """Whether some of its GPUs are not well, the others are. Where all are away it is the operands that are."""
+        return 0 < self.gpus_allocatable < self.gpus
 
     @property
     def taken(self) -> bool:
@@ -183,8 +304,11 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     nodes: tuple[NodeFacts, ...]
     gangs: tuple[Gang, ...]
     images: tuple[ImageFacts, ...]
+    builds: tuple[ImageBuild, ...] = ()  # every DriverImage, Ready or not
     pdb_blocked: dict[str, str] = {}  # gang name -> name of a PodDisruptionBudget that allows no disruption now
     steering: bool = True  # whether restarted gangs can be steered
     shaped: tuple[str, ...] = ()  # namespaces in which our admission policy steers pods, whatever owner they have
     foreign_unavailable_gpus: int = 0  # GPUs that other plans have out of service
     api_server_version: str = ""  # gitVersion of the API server, for the kubelet's skew; empty: unknown
+    operands: tuple[OperandPod, ...] = ()  # pods of operands on these nodes
+    taken_back: str = ""  # revision that a rollback leads away from; empty: none

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from upgrader.core import steering
 from upgrader.core.fleet import Gang
 from upgrader.core.holds import Found, HoldReason, World
+from upgrader.core.naming import listed
 from upgrader.core.owners import OwnerKind, owner_kind
 
 
@@ -12,15 +13,30 @@ def gang_holds(world: World, gang: Gang) -> list[Found]:
     """Every reason that keeps one gang from being asked and stopped, and so all its nodes from being visited."""
     undeclared = _undeclared(world, gang)
     if undeclared is not None:
-        return [undeclared]  # nothing is asked of it and nothing is done to it: it is waited for
-    found = (check(world, gang) for check in _CHECKS)
-    return [one for one in found if one is not None]
+        found = [undeclared]  # nothing is asked of it and nothing is done to it: it is waited for
+    else:
+        found = [one for check in _CHECKS if (one := check(world, gang)) is not None]
+    return _with_reboot(world, gang, found)
 
 
 def eviction_holds(world: World, gang: Gang) -> list[Found]:
     """Every reason that keeps pods from being evicted, for owners that replace them one by one."""
     found = (_waited_for(world, gang), _veto(world, gang), _pdb(world, gang))
-    return [one for one in found if one is not None]
+    return _with_reboot(world, gang, [one for one in found if one is not None])
+
+
+def _with_reboot(world: World, gang: Gang, found: list[Found]) -> list[Found]:
+    """The same, saying of what has no GPUs why it matters at all."""
+    if gang.gpus or not found:
+        return found
+    ended = [member for member in gang.members if member.node in world.emptied]
+    pods, nodes = (listed(sorted(names)) for names in ({one.pod for one in ended}, {one.node for one in ended}))
+    rebooted = world.rebooted.issuperset(one.node for one in ended)
+    what = "the reboot" if rebooted else "a change of the kubelet's settings"
+    why = f"It has no GPUs, but {what} of {nodes} would end {pods}"
+    freed = gang.replicated or gang.name in world.strategy.expendable
+    way = "." if freed else "; move that away, or name it expendable in the approval."
+    return [(reason, f"{message} {why}{way}") for reason, message in found]
 
 
 def _undeclared(world: World, gang: Gang) -> Found | None:

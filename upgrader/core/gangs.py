@@ -1,8 +1,8 @@
 """Who belongs together: pods into gangs.
 
 Which pods make one gang is a table of rules (core.resolution), by what it is stopped a look at its owners
-(core.switches). A gang counts where one of its pods asks for GPUs; its other pods are members too. Our own pods and
-pods that have ended never are.
+(core.switches). A gang counts where one of its pods asks for GPUs, or would be ended by the reboot of its node; its
+other pods are members too. Our own pods and pods that have ended never are.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,6 +33,7 @@ class PodFacts(Struct, frozen=True, kw_only=True):
     marks: PodMarks
     declared: Declared = Declared()  # its own annotations only
     ours: bool = False
+    rebooted: bool = False  # its node is to be rebooted, which ends it whether it has GPUs or not
     storage_class: str = ""  # that its checkpoints go to, by the claim that it mounts there; empty: not known
     group_total: int = 0  # pods that its group should have in all, those that succeeded too; 0: not said
     active_deadline_seconds: int | None = None
@@ -56,7 +57,7 @@ def gangs_of(
     now: datetime | None = None,
     method: str = "",
 ) -> tuple[Gang, ...]:
-    """All gangs that ask for GPUs, by name; the same whatever the order of pods.
+    """All gangs that a rollout might have to stop, by name; the same whatever the order of pods.
 
     Args:
         pods: those that ended count only for what they have finished.
@@ -64,7 +65,8 @@ def gangs_of(
         namespaces: what each namespace declares for its jobs.
         rules: who belongs together, first hit wins.
         now: what owners say about their remaining time counts while it is fresh; without it, it does not count.
-        method: how jobs are asked that do not say, as the annotation; pods that their owner replaces stay undeclared.
+        method: how jobs are asked that do not say, as the annotation; pods that their owner replaces stay undeclared,
+            and so do jobs without GPUs: who sets it means training.
     """
     groups = _groups(pods, chains, namespaces, rules)
     shared = parted(group.switches for group in groups)
@@ -87,7 +89,7 @@ def _groups(
             done[key] = done.get(key, 0) + 1
     groups = []
     for key, found_pods in alive.items():
-        if any(pod.member.gpus for _, pod in found_pods):
+        if any(pod.member.gpus or pod.rebooted for _, pod in found_pods):
             ordered = sorted(found_pods, key=lambda one: (one[1].member.pod, one[1].member.uid))
             members = tuple(pod for _, pod in ordered)
             switches = tuple(switch_of(pod.marks, chains) for pod in members)
@@ -177,7 +179,8 @@ def _layers(
     layers = [_layer(pod, chains, namespaces) for pod in pods]
     if not any(layer.method for layer in layers) and all(_replaced(pod, chains) for pod in pods):
         return layers, True
-    return [nearest([layer, Declared(method=default)]) for layer in layers], False
+    method = default if any(pod.member.gpus for pod in pods) else ""
+    return [nearest([layer, Declared(method=method)]) for layer in layers], False
 
 
 def _lane(declared: Declared, pods: Sequence[PodFacts]) -> tuple[str, bool]:

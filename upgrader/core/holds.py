@@ -14,11 +14,14 @@ from upgrader.core.strategy import StrategyFacts
 class HoldReason(StrEnum):
     """Why a closure waits, as one word."""
 
+    TWO_STACKS = "TwoStacks"
     NODE_IN_VISIT = "NodeInVisit"
     NODE_SKIPPED = "NodeSkipped"
     NODE_NOT_READY = "NodeNotReady"
+    GPUS_MISSING = "GPUsMissing"
     NODE_KERNEL_CHANGED = "NodeKernelChanged"
     NODE_NOT_OURS = "NodeNotOurs"
+    NODE_NOT_ADOPTED = "NodeNotAdopted"
     NO_DRIVER_IMAGE = "NoDriverImage"
     PLUGIN_NOT_RESOLVED = "PluginNotResolved"
     KUBELET_SKEW = "KubeletSkew"
@@ -63,7 +66,9 @@ class World(Struct, frozen=True, kw_only=True):
     already: frozenset[str]
     stopped_gangs: frozenset[str]
     broken: frozenset[str]  # nodes whose driver is for another kernel than they run
-    occupied: frozenset[str]  # nodes with members of gangs
+    occupied: frozenset[str]  # nodes with members of gangs that have GPUs
+    rebooted: frozenset[str]  # nodes that a visit would restart, with everything on them
+    emptied: frozenset[str]  # these, and nodes on which a visit would change how pods get their CPUs
 
     @classmethod
     def of(
@@ -89,7 +94,9 @@ class World(Struct, frozen=True, kw_only=True):
             already=already,
             stopped_gangs=stopped_gangs,
             broken=frozenset(name for name, one in found.items() if one.has(DriftReason.KERNEL)),
-            occupied=frozenset().union(*(gang.nodes for gang in snapshot.gangs)),
+            occupied=frozenset().union(*(gang.nodes for gang in snapshot.gangs if gang.gpus)),
+            rebooted=frozenset(node.name for node in snapshot.nodes if target.reboots(node)),
+            emptied=frozenset(node.name for node in snapshot.nodes if target.empties(node)),
         )
 
 

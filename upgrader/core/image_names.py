@@ -1,4 +1,4 @@
-"""Names in a registry: of an image for an identity, and of the packages that it is built from."""
+"""Names in a registry: of an image for an identity, of the packages that it is built from, of what names none."""
 
 from upgrader.core.driver_builds import TAG_LIMIT, Identity, digits, escaped, opening
 
@@ -14,3 +14,14 @@ def packages_name(repository: str, identity: Identity) -> str:
     """`repository/packages:TAG`: the archive's packages for this identity, as `upgrader images pack` pushes them."""
     tag = opening(f"{escaped(identity.recipe)}__{identity.tag}")
     return f"{repository}/{PACKAGES}:{tag if len(tag) <= TAG_LIMIT else digits([tag], 64)}"
+
+
+def located(reference: str, registry: str) -> str:
+    """The reference in `registry`, where it names none itself.
+
+    A reference begins with a registry where its first part has a dot or a port, or is localhost
+    (https://github.com/distribution/reference says so).
+    """
+    first, slash, _ = reference.partition("/")
+    named = bool(slash) and (first == "localhost" or "." in first or ":" in first)
+    return reference if named or not registry else f"{registry}/{reference}"

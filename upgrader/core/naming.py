@@ -17,3 +17,9 @@ def object_name(readable: str, *identity: str) -> str:
     """A DNS-1123 label of at most 52 characters: what is readable of it, and 8 hex digits over the identity."""
     front = re.sub(r"[^a-z0-9]+", "-", readable.lower()).strip("-")[: LONGEST - 9].rstrip("-")
     return f"{front or 'x'}-{digits(*identity)}"
+
+
+def listed(names: list[str]) -> str:
+    """The first five, and how many more."""
+    shown = ", ".join(names[:5])
+    return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown

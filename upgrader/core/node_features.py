@@ -40,6 +40,12 @@ LONGEST = 256
 """Characters of a text, and entries of a list, in a report: more than any label value may have, few enough for a
 termination message."""
 
+MOST_KERNELS = 16
+"""Kernels in a report: more than a machine keeps, few enough for a termination message."""
+
+_RELEASE = re.compile(r"(?P<version>\d[\w.+~]*(?:-\d[\w.+~]*)?)-?(?P<flavour>.*)", re.ASCII | re.DOTALL)
+_DIGITS = re.compile(r"(\d+)")
+
 _FORBIDDEN = re.compile(r"[^-A-Za-z0-9_.]")
 _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _KERNEL = re.compile(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:-.*)?", re.ASCII)
@@ -53,6 +59,7 @@ class FeatureReport(Struct, frozen=True, kw_only=True, rename="camel"):
     """What a pod read on its node: facts, no labels, so that a node can say nothing but what it is.
 
     `pci`: class and vendor of each sort of device that counts, as `0302_10de`. `uptime`: seconds since the boot.
+    `kernels`: those that are installed, the newest first.
     """
 
     boot_id: Annotated[str, Meta(min_length=1, max_length=64)]
@@ -61,14 +68,16 @@ class FeatureReport(Struct, frozen=True, kw_only=True, rename="camel"):
     os_id: _Text = ""
     os_version: _Text = ""
     pci: Annotated[tuple[_Device, ...], Meta(max_length=LONGEST)] = ()
+    kernels: Annotated[tuple[_Text, ...], Meta(max_length=MOST_KERNELS)] = ()
 
 
-class FeatureRecord(Struct, frozen=True, kw_only=True, rename="camel"):
+class FeatureRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What we wrote on a node, kept there in the same patch: for which stack, read on which boot, which labels."""
 
     stack: str
     boot_id: str
     labels: dict[str, str]
+    pending: str = ""  # kernel that the next boot would take, where that is another one
 
 
 def label_value(text: str) -> str:
@@ -79,6 +88,25 @@ def label_value(text: str) -> str:
 def same_kernel(label: str, kernel: str) -> bool:
     """Whether a label stands for this kernel: as it is, or escaped."""
     return label in {kernel, label_value(kernel)}
+
+
+def kernel_order(release: str) -> tuple[tuple[int, int, str], ...]:
+    """A key by which newer releases come later: numbers as numbers, everything else as text."""
+    return tuple((1, int(one), "") if one.isdecimal() else (0, 0, one) for one in _DIGITS.split(release) if one)
+
+
+def pending_kernel(kernels: Iterable[str], running: str) -> str:
+    """The kernel that the next boot would take: the newest installed of the running one's flavour, if that is newer.
+
+    That is what boot loaders of distributions do unless a person chose otherwise; empty where it is the running one.
+    """
+    newer = [one for one in kernels if _flavour(one) == _flavour(running) and kernel_order(one) > kernel_order(running)]
+    return max(newer, key=kernel_order, default="")
+
+
+def _flavour(release: str) -> str:
+    found = _RELEASE.fullmatch(release)
+    return found["flavour"] if found is not None else release
 
 
 def counts(device: str) -> bool:
@@ -113,11 +141,6 @@ def kept_by_nfd(annotations: Mapping[str, str]) -> frozenset[str] | None:
         return None
     listed = (annotations[name].split(",") for name in marks if name.endswith("/feature-labels"))
     return frozenset(one if "/" in one else f"{PREFIX}{one}" for names in listed for one in names if one)
-
-
-def newest(reports: Iterable[FeatureReport], boot_id: str) -> FeatureReport | None:
-    """The last report of a boot, of several pods that were on a node during it."""
-    return max((one for one in reports if one.boot_id == boot_id), key=lambda one: one.uptime, default=None)
 
 
 def read_record(text: str) -> FeatureRecord | None:

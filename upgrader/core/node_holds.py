@@ -34,6 +34,18 @@ def _in_visit(_: World, node: NodeFacts) -> Found | None:
     return None
 
 
+def _two_stacks(_: World, node: NodeFacts) -> Found | None:
+    if not node.claimants:
+        return None
+    return (
+        HoldReason.TWO_STACKS,
+        (
+            f"Node {node.name} is selected by GpuStack {' and '.join(node.claimants)} too, and nothing is begun on it; "
+            "change a nodeSelector so that it belongs to one of them."
+        ),
+    )
+
+
 def _skipped(_: World, node: NodeFacts) -> Found | None:
     if not node.skip:
         return None
@@ -47,6 +59,24 @@ def _not_ready(_: World, node: NodeFacts) -> Found | None:
     if node.ready:
         return None
     return HoldReason.NODE_NOT_READY, f"Node {node.name} is not Ready; repair it, or take it out of the pool."
+
+
+def gpus_missing(world: World, node: NodeFacts) -> Found | None:
+    """Whether a visit would fail for what was there before it: no driver is blamed, and no job stopped, for that.
+
+    A rollback takes the node all the same, since what it takes back may be the cause.
+    """
+    if not node.gpus_missing or node.revision == world.snapshot.taken_back != "":
+        return None
+    if node.unschedulable and node.name not in world.occupied:
+        return None
+    return (
+        HoldReason.GPUS_MISSING,
+        (
+            f"Node {node.name} offers {node.gpus_allocatable} of its {node.gpus} GPUs before any visit, so its "
+            "validation would fail; repair it, or drain and cordon it: then it is visited all the same."
+        ),
+    )
 
 
 def _kernel_changed(world: World, node: NodeFacts) -> Found | None:
@@ -71,6 +101,18 @@ def _not_ours(world: World, node: NodeFacts) -> Found | None:
     )
 
 
+def _not_adopted(_: World, node: NodeFacts) -> Found | None:
+    if not node.refused:
+        return None
+    return (
+        HoldReason.NODE_NOT_ADOPTED,
+        (
+            f"Another operator deploys on node {node.name} ({', '.join(node.theirs)}); hand it over with "
+            f"`upgrader adopt {node.name}`, or set these labels to false."
+        ),
+    )
+
+
 def _no_image(world: World, node: NodeFacts) -> Found | None:
     if world.catalogue.wanted(node, world.target) is not None:
         return None
@@ -78,14 +120,14 @@ def _no_image(world: World, node: NodeFacts) -> Found | None:
     return (
         HoldReason.NO_DRIVER_IMAGE,
         (
-            f"There is no Ready DriverImage for {target.driver_vendor} {target.driver_version} on kernel {node.kernel} "
-            f"of node {node.name}; build one and make a DriverImage for it."
+            f"There is no Ready DriverImage for {target.driver} on kernel {target.kernel_of(node)} of node "
+            f"{node.name}; build one and make a DriverImage for it."
         ),
     )
 
 
 def _plugin_unresolved(world: World, node: NodeFacts) -> Found | None:
-    if world.target.plugin_digest:
+    if world.target.plugin_digest or not world.target.plugin_image:
         return None
     return (
         HoldReason.PLUGIN_NOT_RESOLVED,
@@ -104,11 +146,14 @@ def _skew(world: World, node: NodeFacts) -> Found | None:
 
 
 _CHECKS: tuple[Callable[[World, NodeFacts], Found | None], ...] = (
+    _two_stacks,
     _in_visit,
     _skipped,
     _not_ready,
+    gpus_missing,
     _kernel_changed,
     _not_ours,
+    _not_adopted,
     _no_image,
     _plugin_unresolved,
     _skew,

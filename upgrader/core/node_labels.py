@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from upgrader.core.node_features import FeatureRecord, FeatureReport, feature_labels
+from upgrader.core.node_features import FeatureRecord, FeatureReport, feature_labels, pending_kernel
 
 
 class Standing(StrEnum):
@@ -109,7 +109,8 @@ def _label(view: LabelView, report: FeatureReport) -> LabelDecision:
     after = {name: value for name, value in wanted.items() if name not in theirs}
     changes: dict[str, str | None] = {name: None for name in ours if name not in after}
     changes |= {name: value for name, value in after.items() if view.labels.get(name) != value}
-    record = FeatureRecord(stack=view.stack, boot_id=view.boot_id, labels=after)
+    pending = pending_kernel(report.kernels, report.kernel)
+    record = FeatureRecord(stack=view.stack, boot_id=view.boot_id, labels=after, pending=pending)
     return LabelDecision(
         standing=Standing.LABELLED,
         message=f"left to somebody else: {', '.join(theirs)}" if theirs else "",

@@ -11,6 +11,8 @@ import msgspec
 ORDER_VARIABLE = "UPGRADER_ORDER"
 NODE_VARIABLE = "UPGRADER_NODE"
 """Name of the node, by the downward API."""
+POD_VARIABLE = "UPGRADER_POD"
+"""Uid of the pod, by the downward API."""
 
 TERMINATION_LOG = "/dev/termination-log"
 HOST_ROOT = "/host"
@@ -41,35 +43,84 @@ class KubeletTarget(msgspec.Struct, frozen=True, kw_only=True):
     binary: str
 
 
+class KubeletSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a kubelet is told beside its own configuration: fields of KubeletConfiguration by their names there.
+
+    They are all that our drop-in file holds; without any, it goes. `binary` is the kubelet's path on the node.
+    """
+
+    binary: str
+    values: dict[str, str] = {}
+
+
+class Reboot(msgspec.Struct, frozen=True, kw_only=True):
+    """A restart of the machine into a kernel that is installed on it.
+
+    `select` runs on the node with the kernel's release as its last word and makes that kernel the one to boot from then
+    on; `restart` ends this boot in order. Time-out in seconds.
+    """
+
+    kernel: str
+    select: tuple[str, ...]
+    restart: tuple[str, ...]
+    down_timeout: int = 300
+
+
 class PrepareOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Prove that a node can be visited, while its jobs run; load nothing.
 
-    The driver image's init container left its manifest at `manifest` (a path in the pod).
+    `kernel` is the one that the driver is for: that which runs, or that which `reboot` leads to. The driver image's
+    init container left its manifest at `manifest` (a path in the pod).
     """
 
     kernel: str
     driver: Driver
     manifest: str
     kubelet: KubeletTarget | None = None
+    settings: KubeletSettings | None = None
+    reboot: Reboot | None = None
     min_free_bytes: int = 1 << 30
 
 
 class VisitOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """Unload the driver, switch to the next, swap the kubelet; all steps are idempotent.
+    """Unload the driver, swap and set the kubelet, reboot; all steps are idempotent.
 
     `unload` without a version means whichever driver of this vendor is loaded.
-    `visit` is the NodeUpgrade's uid plus its direction, so that a revert is another visit. Time-outs in seconds.
+    `visit` is the NodeUpgrade's uid plus its direction, so that a revert is another visit. Time-outs in seconds;
+    `busy_timeout` is how long one run waits for processes that hold a device, until it says who they are. `undoes` is
+    the visit whose way back this is: what that one chose to be booted is chosen anew. `forget` are files of the node
+    that operands left which are off now: they say of nobody any more that he is ready.
     """
 
     visit: str
+    undoes: str = ""
     unload: Driver | None = None
     kubelet: KubeletTarget | None = None
+    settings: KubeletSettings | None = None
+    reboot: Reboot | None = None
+    forget: tuple[str, ...] = ()
+    busy_timeout: int = 60
     healthz_timeout: int = 60
     ready_timeout: int = 120
 
 
+class ValidateDriverOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """See on the node that every device of the driver works, and that the kubelet offers it.
+
+    `driver` without a version means whichever of this vendor is loaded; an empty `boot_id` is not compared. `expected`
+    is how many of `resource` the kubelet must offer at least; 0 means: as many as the driver has devices. `besides`:
+    what else was done, for the answer to say where all is well.
+    """
+
+    driver: Driver
+    resource: str
+    boot_id: str = ""
+    expected: int = 0
+    besides: str = ""
+
+
 class ValidateOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """See from inside a pod with GPUs that driver and plugin work together."""
+    """See from inside a pod with GPUs that driver and plugin work together; `devices` counts a shared one once."""
 
     driver: Driver
     boot_id: str
@@ -89,6 +140,7 @@ class Reason(StrEnum):
     KUBELET_RESTORED = "KubeletRestored"
     KUBELET_LOST = "KubeletLost"
     DEVICE_FAILED = "DeviceFailed"
+    NOT_REBOOTED = "NotRebooted"
     BAD_ORDER = "BadOrder"
 
 

@@ -7,6 +7,7 @@ from msgspec import Struct
 from upgrader.core.fleet import NodeFacts, Target
 
 NOT_MANAGED = "not managed"
+_LOOK = "no workload"
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -28,12 +29,27 @@ class Origin(Struct, frozen=True, kw_only=True):
 def changes(before: Target, after: Target) -> tuple[Change, ...]:
     """What differs between two revisions, as a person says it."""
     pairs = (
-        ("driver", f"{before.driver_vendor} {before.driver_version}", f"{after.driver_vendor} {after.driver_version}"),
-        ("device plugin", before.plugin_image, after.plugin_image),
+        ("driver", before.driver, after.driver),
+        ("vendor", before.operands, after.operands),
+        ("runtime hook", before.runtime_image or NOT_MANAGED, after.runtime_image or NOT_MANAGED),
+        ("device plugin", before.plugin_image or NOT_MANAGED, after.plugin_image or NOT_MANAGED),
+        ("sharing", _sharing(before), _sharing(after)),
+        ("validation", before.workload_image or _LOOK, after.workload_image or _LOOK),
         ("resource", before.resource_name, after.resource_name),
+        ("kernel", before.kernel or NOT_MANAGED, after.kernel or NOT_MANAGED),
         ("kubelet", before.kubelet_version or NOT_MANAGED, after.kubelet_version or NOT_MANAGED),
+        ("kubelet settings", _settings(before), _settings(after)),
     )
     return tuple(Change(what=what, before=old, after=new) for what, old, new in pairs if old != new)
+
+
+def _settings(target: Target) -> str:
+    return ", ".join(f"{name} {value}" for name, value in target.kubelet_settings) or NOT_MANAGED
+
+
+def _sharing(target: Target) -> str:
+    slices = f"{target.time_slices} time slices" if target.time_slices else "none"
+    return f"{slices}, MIG {target.mig_strategy}" if target.mig_strategy else slices
 
 
 def origins(nodes: Iterable[NodeFacts], known: Mapping[str, Target], target: Target) -> tuple[Origin, ...]:

@@ -7,12 +7,21 @@ from msgspec import Struct
 from upgrader.core.phases import NodePhase, OnFailure, PlanPhase, RequestPhase, Run, ends
 
 LET_GO = frozenset(
-    {"NotAcknowledged", "SiblingFailed", "NewGpuPod", "AcknowledgementLost", "NotClosed", "NotDrained", "NotPrepared"}
+    {
+        "NotAcknowledged",
+        "SiblingFailed",
+        "NewGpuPod",
+        "NewPod",
+        "AcknowledgementLost",
+        "NotClosed",
+        "NotDrained",
+        "NotPrepared",
+    }
 )
 """Failures after which the node runs what it ran before and its gang trained on: they are tried again later."""
 
 QUIET = frozenset(
-    {"NotAcknowledged", "SiblingFailed", "NewGpuPod", "AcknowledgementLost", "Aborted", "SiblingReverted"}
+    {"NotAcknowledged", "SiblingFailed", "NewGpuPod", "NewPod", "AcknowledgementLost", "Aborted", "SiblingReverted"}
 )
 """Failures that stop nobody's rollout: a workload said no, or the failure is counted at a sibling."""
 
@@ -98,6 +107,7 @@ class PlanView(Struct, frozen=True, kw_only=True):
     open_batch: int | None  # number of the batch that has not been ended
     created: bool  # every visit of the open batch exists
     reason: str = ""  # why it is where it is, as it was written
+    on_drift: bool = False  # its stack made it by itself, for its present revision
     visits: tuple[VisitFacts, ...] = ()
     talks: tuple[TalkFacts, ...] = ()
     next_batch: NextBatch | None = None

@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
@@ -23,6 +24,16 @@ _REVISION_FACTS = (
     "kubelet_version",
     "kubelet_artifact",
     "kubelet_binary",
+    "kernel",
+    "vendor",
+    "driver_recipe",
+    "driver_flavour",
+    "runtime_image",
+    "time_slices",
+    "mig_strategy",
+    "kubelet_settings",
+    "workload_image",
+    "workload_runtime",
 )
 _PINNED = re.compile(r"(?:^|@)(sha256:[0-9a-f]{64})$")
 
@@ -52,13 +63,38 @@ def image_key(*, vendor: str, version: str, kernel: str, digest: str) -> str:
 
 
 @lru_cache(maxsize=64)  # drift asks it of every node of a pool
-def plugin_key(*, digest: str, resource_name: str) -> str:
+def plugin_key(*, digest: str, resource_name: str, more: tuple[tuple[str, str], ...] = ()) -> str:
     """16 hex digits over a device plugin's content and the resource it offers; `digest` as for `image_key`.
+
+    `more`: PluginSettings.facts, those that are empty left out.
 
     Raises:
         ValueError: not pinned by a digest.
     """
-    return _digest([("digest", content_of(digest)), ("resource_name", resource_name)], KEY_DIGITS)
+    return _digest([("digest", content_of(digest)), ("resource_name", resource_name), *more], KEY_DIGITS)
+
+
+def runtime_key_of(target: Target) -> str:
+    """The key of the runtime hook that a target asks for; empty where that is not ours.
+
+    Raises:
+        ValueError: its image is not pinned by a digest.
+    """
+    if not target.runtime_image:
+        return ""
+    facts = [("digest", content_of(target.runtime_digest)), ("vendor", target.operands)]
+    return _digest([*facts, ("driver_vendor", target.driver_vendor)], KEY_DIGITS)
+
+
+def plugin_key_of(target: Target) -> str:
+    """The key of the device plugin that a target asks for; empty where that is somebody else's.
+
+    Raises:
+        ValueError: its image is not pinned by a digest.
+    """
+    if not target.plugin_image:
+        return ""
+    return plugin_key(digest=target.plugin_digest, resource_name=target.resource_name, more=target.plugin.facts)
 
 
 def content_of(digest: str) -> str:
@@ -73,6 +109,6 @@ def content_of(digest: str) -> str:
     return found[1]
 
 
-def _digest(facts: list[tuple[str, str]], digits: int) -> str:
+def _digest(facts: list[tuple[str, Any]], digits: int) -> str:
     canonical = json.dumps([fact for fact in facts if fact[1]], ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode("ascii")).hexdigest()[:digits]

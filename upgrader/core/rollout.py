@@ -107,6 +107,11 @@ def _proposed(view: PlanView, *, aborting: bool) -> PlanDecision:
         return PlanDecision(
             phase=_P.ABORTED, reason="Aborted", message="aborted before it started; nothing was touched"
         )
+    if view.on_drift and not view.approved and view.synced and _nothing_left(view):
+        return PlanDecision(phase=_P.SUPERSEDED, reason="NoDrift", message="no node differs any more")
+    if view.on_drift and view.stack_revision not in {None, view.target_revision}:
+        message = "the stack was changed; it makes another plan"
+        return PlanDecision(phase=_P.SUPERSEDED, reason="StackChanged", message=message)
     if not view.approved:
         return _stay(view, "NotApproved", "waiting for approval (upgrader approve)")
     if view.first is not None:
@@ -116,6 +121,10 @@ def _proposed(view: PlanView, *, aborting: bool) -> PlanDecision:
     if not view.synced:
         return _unsynced(view)
     return _run("Started", "started")
+
+
+def _nothing_left(view: PlanView) -> bool:
+    return view.next_batch is None and not view.waiting + view.harvesting + view.installs
 
 
 def _running(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:

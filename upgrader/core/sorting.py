@@ -12,7 +12,7 @@ from upgrader.core.closures import Closure
 from upgrader.core.fleet import Gang
 from upgrader.core.frame import Frame, turn
 from upgrader.core.harvest import harvested
-from upgrader.core.holds import Hold
+from upgrader.core.holds import Hold, World
 from upgrader.core.lanes import ROUNDS, Asked
 from upgrader.core.losses import without_checkpoint
 from upgrader.core.pace import longest_of
@@ -78,6 +78,9 @@ def _unit(unit: Closure, load: Load, frame: Frame) -> Unit:
             evicted=unit.evicted,
             gpus=load.gpus,
             added=load.added,
+            rebooted=tuple(name for name in unit.nodes if name in frame.world.rebooted),
+            reconfigured=tuple(name for name in unit.nodes if _only_reconfigured(name, frame.world)),
+            other_pods=_other_pods(unit, frame),
         ),
         demands=demands(load) + turns,
         spread=frame.pace.closure(nodes=len(unit.nodes), gangs=len(gangs), checkpoint=slowest),
@@ -86,6 +89,16 @@ def _unit(unit: Closure, load: Load, frame: Frame) -> Unit:
         asked=asked,
         gpus={gang.name: gang.gpus for gang in gangs},
     )
+
+
+def _only_reconfigured(name: str, world: World) -> bool:
+    return name in world.emptied and name not in world.rebooted
+
+
+def _other_pods(unit: Closure, frame: Frame) -> int:
+    there = frame.world.emptied.intersection(unit.nodes)
+    members = (one for name in (*unit.gangs, *unit.evicted) for one in frame.world.gangs[name].members)
+    return sum(one.node in there and not one.gpus for one in members)
 
 
 def _slices(gangs: Iterable[Gang]) -> list[datetime]:

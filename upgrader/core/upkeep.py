@@ -42,6 +42,8 @@ def need(node: NodeFacts, catalogue: Catalogue, *, orphaned: bool = False) -> Ne
     """
     if orphaned and (node.revision or not node.driver_key):
         return Need.UNMARK
+    if not orphaned and node.driver_key == NO_DRIVER and catalogue.had(node) is not None:
+        return Need.BRING_BACK
     if orphaned or node.driver_key in {"", NO_DRIVER}:
         return Need.INSTALL
     return Need.BRING_BACK if kernel_changed(node, catalogue) else None

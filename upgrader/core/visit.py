@@ -9,14 +9,33 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from upgrader.core.fleet import NodeFacts
+from upgrader.core.orders import Reason
 from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, ends
-from upgrader.core.visit_facts import Act, ClosureView, Decision, Errand, NodeView, OtherPod, Outcome
+from upgrader.core.visit_facts import (
+    ABORTED,
+    GOING_BACK,
+    Act,
+    ClosureView,
+    Decision,
+    Errand,
+    NodeView,
+    OtherPod,
+    Outcome,
+    missing_gpus,
+)
 
 UNSUPPORTED = "RunningOnUnsupportedKernel"
 """Why a bring-back is held: work that nobody acknowledged is on the node, and it ends the hold by ending."""
 
 EVICTION_REFUSED = "EvictionRefused"
 """Why a visit is held: a pod may not be evicted, now or as it is."""
+
+UNHEALTHY = "GPUsMissing"
+"""Why a visit is held: after its validation a GPU is not allocatable any more, so the node is not given back."""
+
+DRIVER_BUSY = "DriverBusy"
+"""Why a visit is held: processes that Kubernetes knows nothing of hold the driver. They are named, none is ended."""
 
 LAST_ACT = timedelta(seconds=60)
 """How long beyond its deadline a revert that failed still tries to switch the operands off."""
@@ -76,10 +95,10 @@ def _undo(view: NodeView) -> Decision | None:
     alone = view.reason in {VisitReason.INSTALL, VisitReason.BRING_BACK}
     why = "the stack was deleted" if alone else "the plan was aborted"
     if view.phase in _UNTOUCHED and not (view.node and view.node.visit == view.uid):
-        return _go(view, _P.FAILED, failure="Aborted", message=f"{why} before the node was touched")
+        return _go(view, _P.FAILED, failure=ABORTED, message=f"{why} before the node was touched")
     if view.phase is _P.RELEASING:
         return None
-    return _go(view, _P.RELEASING, failure="Aborted", message=f"{why}; the marks are taken away")
+    return _go(view, _P.RELEASING, failure=ABORTED, message=f"{why}; the marks are taken away")
 
 
 def _turn(view: NodeView, failure: str, message: str, now: datetime | None = None) -> Decision:
@@ -96,7 +115,7 @@ def _turn(view: NodeView, failure: str, message: str, now: datetime | None = Non
             message=f"{message}; this was the revert: {what} and the taint stays, a person must look; "
             f"delete NodeUpgrade {view.name} to have the node installed anew",
         )
-    return Decision(phase=_P.OFF, reverting=True, failure=failure, message=f"{message}; going back")
+    return Decision(phase=_P.OFF, reverting=True, failure=failure, message=f"{message}{GOING_BACK}")
 
 
 def _late(view: NodeView, waiting: Decision, now: datetime) -> Decision:
@@ -174,15 +193,12 @@ def _closing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         return _go(view, _P.RELEASING, failure="AcknowledgementLost", message=f"{lost[0].gang}: {lost[0].message}")
     if view.node is None or view.node.visit != view.uid:
         return _stay(view, "tainting the node", Act.CLOSE)
-    strangers = [pod for pod in view.others if not (pod.member or pod.evictable or pod.expended)]
+    strangers = [pod for pod in view.others if pod.stranger]
     if strangers and view.reason is not VisitReason.BRING_BACK:
         pod = strangers[0]
-        return _go(
-            view,
-            _P.RELEASING,
-            failure="NewGpuPod",
-            message=f"pod {pod.namespace}/{pod.name} with GPUs appeared after the acknowledgements; all are let go",
-        )
+        failure, what = ("NewGpuPod", "") if pod.gpus else ("NewPod", "out")
+        message = f"pod {pod.namespace}/{pod.name} with{what} GPUs appeared after the acknowledgements; all are let go"
+        return _go(view, _P.RELEASING, failure=failure, message=message)
     turned = [one.name for one in closure.nodes if one.phase in {_P.RELEASING, _P.FAILED}]
     if turned:
         return _go(view, _P.RELEASING, failure="SiblingFailed", message=f"{turned[0]} of the same closure was let go")
@@ -231,15 +247,19 @@ def _draining(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         pod = view.others[0]
         held = UNSUPPORTED if view.reason is VisitReason.BRING_BACK else "PodsLeft"
         return _stay(view, f"waiting for pod {pod.namespace}/{pod.name} to end", held=held)
-    return _go(view, _P.OFF, message="no pod with GPUs is left")
+    return _go(view, _P.OFF, message="no pod is left that the visit would end")
 
 
 def _off(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     del closure, now
     if view.node is None or view.node.driver_key != "none" or view.node.operands != "off" or view.node.revision:
         return _stay(view, "switching the operands off", Act.OPERANDS_OFF)
-    if view.driver.pods or view.plugin.pods:
-        return _stay(view, f"waiting for {view.driver.pods + view.plugin.pods} operand pod(s) to go")
+    if view.node.adopted and view.node.theirs and not view.reverting:
+        return _stay(view, "taking the node over from another operator", Act.OPERANDS_OFF)
+    if left := view.driver.pods + view.plugin.pods + view.others_of_ours.pods:
+        return _stay(view, f"waiting for {left} operand pod(s) to go")
+    if view.theirs:
+        return _stay(view, f"waiting for {view.theirs} pod(s) of another operator to go")
     return _go(view, _P.VISITING, message="operands are off")
 
 
@@ -249,17 +269,24 @@ def _visiting(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         case Outcome.ABSENT:
             return _stay(view, "starting the visit Job", Act.VISIT)
         case Outcome.WAITING:
-            return _stay(view, view.visit.trouble or "the visit Job runs")
+            busy = view.visit.result is not None and view.visit.result.reason is Reason.BUSY
+            return _stay(view, view.visit.trouble or "the visit Job runs", held=DRIVER_BUSY if busy else "")
         case Outcome.FAILED:
             return _turn(view, "VisitFailed", _said(view.visit, "the visit Job failed"))
         case Outcome.SUCCEEDED:
             return _go(view, _P.TURNING_ON, message=_said(view.visit, "swapped"))
 
 
+def _keys(node: NodeFacts) -> tuple[str, str, str]:
+    return (node.driver_key, node.runtime_key, node.plugin_key)
+
+
 def _turning_on(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     del closure, now
     node = view.node
-    if node is None or node.driver_key != (view.driver_key or "none") or node.plugin_key != view.plugin_key:
+    if node is not None and view.kernel not in {"", node.kernel}:
+        return _stay(view, f"waiting for the Node to show kernel {view.kernel}; it still shows {node.kernel}")
+    if node is None or _keys(node) != (view.driver_key or "none", view.runtime_key, view.plugin_key):
         return _stay(view, "switching the driver on", Act.DRIVER_ON)
     if not view.driver_key:
         return _go(view, _P.RELEASING, message="nothing was installed before, so nothing is switched on")
@@ -267,34 +294,41 @@ def _turning_on(view: NodeView, closure: ClosureView, now: datetime) -> Decision
         return _stay(view, "waiting for the driver to be loaded")
     if node.operands != "on":
         return _stay(view, "switching the operands on", Act.OPERANDS_ON)
-    if not view.plugin.ready:
+    if view.runtime_key and not view.runtime.ready:
+        return _stay(view, "waiting for the runtime hook")
+    if view.plugin_key and not view.plugin.ready:
         return _stay(view, "waiting for the device plugin to register with the kubelet")
     if not node.ready:
         return _stay(view, "waiting for the node to be Ready")
-    if node.gpus_allocatable == 0 or node.gpus_allocatable < view.expected_gpus:
-        return _stay(view, f"{node.gpus_allocatable} GPUs allocatable, {view.expected_gpus or 'some'} expected")
-    return _go(view, _P.VALIDATING, message=f"{node.gpus_allocatable} GPUs allocatable")
+    if node.gpus_allocatable == 0:
+        return _stay(view, f"0 GPUs allocatable, {view.expected_gpus or 'some'} expected")
+    # A plugin names all its devices at once: where some are allocatable, the others are not coming by waiting. Which
+    # they are only the validation can say.
+    return _go(view, _P.VALIDATING, message=missing_gpus(view) or f"{node.gpus_allocatable} GPUs allocatable")
 
 
 def _validating(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     del now
-    ahead = [one for one in closure.nodes if one.phase is _P.RELEASING and not one.reverting and not one.failure]
-    if ahead and not view.reverting:
-        # It left only because this node was seen valid too, in a step that was broken off: no second opinion now.
-        return _go(view, _P.RELEASING, message=f"valid, with {ahead[0].name}")
     match view.validate.outcome:
         case Outcome.ABSENT:
-            return _stay(view, "starting the validation pod", Act.VALIDATE)
+            return _stay(view, view.validate.trouble or "starting the validation pod", Act.VALIDATE)
         case Outcome.WAITING:
             return _stay(view, view.validate.trouble or "the validation pod runs")
         case Outcome.FAILED:
             return _turn(view, "NotValid", _said(view.validate, "the validation pod failed"))
         case Outcome.SUCCEEDED:
+            if missing := missing_gpus(view):
+                # It was well a moment ago: the plugin may just be registering again. It is not given back like this.
+                return _stay(view, f"valid, but now {missing}", held=UNHEALTHY)
             return _with_siblings(view, closure)
 
 
 def _with_siblings(view: NodeView, closure: ClosureView) -> Decision:
     """A gang never runs on mixed drivers: its nodes go forward together, or back together."""
+    ahead = [one for one in closure.nodes if one.phase is _P.RELEASING and not one.reverting and not one.failure]
+    if ahead and not view.reverting:
+        # It left only because all were seen valid, in a step that was broken off: whoever still is goes with it.
+        return _go(view, _P.RELEASING, message=f"valid, with {ahead[0].name}")
     turned = [one for one in closure.nodes if one.reverting or one.phase is _P.FAILED]
     if turned and not view.reverting:
         return _turn(view, "SiblingReverted", f"{turned[0].name} of the same closure goes back")
@@ -312,7 +346,8 @@ def kept(view: NodeView) -> bool:
 
 
 def _valid(view: NodeView) -> bool:
-    return view.phase is _P.VALIDATING and view.validate.outcome is Outcome.SUCCEEDED
+    well = view.validate.outcome is Outcome.SUCCEEDED and not missing_gpus(view)
+    return view.phase is _P.VALIDATING and well
 
 
 def _releasing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
@@ -342,8 +377,9 @@ def _released(view: NodeView, message: str) -> Decision:
     node = view.node
     if node is not None and node.visit == view.uid:
         return _stay(view, "giving the node back", Act.GIVE_BACK)
-    phase = _P.FAILED if view.failure else _P.SUCCEEDED
-    return _go(view, phase, message=message)
+    if not view.failure:
+        return _go(view, _P.SUCCEEDED, message=message)
+    return _go(view, _P.FAILED, message=f"{message}. Why it failed: {view.why}" if view.why else message)
 
 
 def _said(errand: Errand, otherwise: str) -> str:

@@ -35,16 +35,30 @@ class OperandFacts(Struct, frozen=True, kw_only=True):
 
 
 class OtherPod(Struct, frozen=True, kw_only=True):
-    """A pod on the node that asks for the stack's GPUs and is none of ours."""
+    """A pod that is none of ours and that the visit would end."""
 
     name: str
     namespace: str
     uid: str
     member: bool = False  # of a gang that has a valid acknowledgement or is being stopped
     evictable: bool = False  # of a replicated owner, or expended; nobody is ending it yet
+    gpus: bool = True  # asks for some of the stack's; without any, only a reboot or other CPUs would end it
     expended: bool = False  # nothing makes it again, and the approval names its gang: it goes last, for good
     before_boot: bool = False  # does not run on this boot: the kubelet rejected or lost it
+    leaving: bool = False  # somebody is ending it
     forced: bool = False  # declares nothing, or its owner replaces it, and a person ordered the node to be drained
+
+    @property
+    def stranger(self) -> bool:
+        """Whether nobody judged it before the gangs were asked; what ends already and holds no device is let end."""
+        return not (self.member or self.evictable or self.expended) and (self.gpus or not self.leaving)
+
+
+ABORTED = "Aborted"
+"""Failure of a walk that a person broke off: nothing went wrong."""
+
+GOING_BACK = "; going back"
+"""How the sentence ends with which a walk turns round."""
 
 
 class NodeView(Struct, frozen=True, kw_only=True):
@@ -57,21 +71,36 @@ class NodeView(Struct, frozen=True, kw_only=True):
     deadline: datetime | None
     reverting: bool = False
     failure: str = ""  # status.reason that survives until the end: why the walk turned round
+    why: str = ""  # the sentence of that failure
     node: NodeFacts | None = None  # None: deleted, or another node of that name
     uid: str = ""
     driver_key: str = ""  # of the effective target (source while reverting)
     plugin_key: str = ""
+    runtime_key: str = ""
     revision: str = ""
+    kernel: str = ""  # that the visit reboots into; empty: it does not
     expected_gpus: int = 0
     prepare: Errand = Errand()
     visit: Errand = Errand()
     validate: Errand = Errand()
     driver: OperandFacts = OperandFacts()
     plugin: OperandFacts = OperandFacts()
+    theirs: int = 0  # pods of another operator that its labels have deployed here and that were taken over
+    runtime: OperandFacts = OperandFacts()
+    others_of_ours: OperandFacts = OperandFacts()  # pods of operands that may hold devices open
     others: tuple[OtherPod, ...] = ()
     forced: dict[NodePhase, str] = {}  # steps that a person ordered to go on, with who and why
     not_evicted: str = ""  # why a pod was refused to be evicted last, as a sentence
     evict_after: datetime | None = None  # until then nobody is evicted; None: at once
+
+
+def missing_gpus(view: NodeView) -> str:
+    """How many GPUs are expected on a node and not allocatable, as a sentence; empty where none is missing."""
+    node = view.node
+    if node is None:
+        return ""
+    expected = max(view.expected_gpus, node.gpus)
+    return f"{node.gpus_allocatable} GPUs allocatable, {expected} expected" if node.gpus_allocatable < expected else ""
 
 
 class RequestFacts(Struct, frozen=True, kw_only=True):

@@ -6,12 +6,16 @@ from msgspec import Struct
 
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, DRIVER_IMAGES, JOBS, NODE_UPGRADES, NODES, PODS
+from upgrader.api.v1alpha1 import NodeUpgrade
+from upgrader.core import timing
+from upgrader.core.phases import NodePhase, ends
 from upgrader.demo.audit import entries, writes_per_node
 from upgrader.demo.controller import NAMESPACE, USER
 from upgrader.demo.journals import read_job
-from upgrader.demo.report import Change, JobReport, NodeReport
+from upgrader.demo.report import Change, JobReport, NodeReport, VisitReport
 from upgrader.demo.stage import Stage
 from upgrader.kube.client import KubeCluster
+from upgrader.reconcile.ports import Cluster
 from upgrader.stack.naming import upgrade_of
 
 
@@ -89,6 +93,33 @@ async def nodes(kube: KubeCluster, made: Stage, before: Mapping[str, Versions], 
         for name, one in sorted(now.items())
         if name in before
     )
+
+
+async def visits(kube: Cluster) -> tuple[VisitReport, ...]:
+    """The visits that have ended, the one that ended first before the others."""
+    ended = [one for one in await kube.list(NODE_UPGRADES) if ends(one.status.phase) and one.status.steps]
+    return tuple(told(one) for one in sorted(ended, key=lambda one: one.status.steps[-1].started_at))
+
+
+def told(upgrade: NodeUpgrade) -> VisitReport:
+    """What the steps of a visit tell."""
+    seconds: dict[str, float] = {}
+    for step in upgrade.status.steps:
+        if step.ended_at is not None:
+            seconds[step.name] = seconds.get(step.name, 0.0) + _between(step.started_at, step.ended_at)
+    closed = [step.started_at for step in upgrade.status.steps if step.name is NodePhase.CLOSING]
+    opened = [step.ended_at for step in upgrade.status.steps if step.name is NodePhase.RELEASING and step.ended_at]
+    return VisitReport(
+        node=upgrade.spec.node.name,
+        reason=upgrade.spec.reason,
+        phase=upgrade.status.phase,
+        seconds=seconds,
+        closed_seconds=_between(closed[0], opened[-1]) if closed and opened else None,
+    )
+
+
+def _between(start: str, end: str) -> float:
+    return (timing.parse(end) - timing.parse(start)).total_seconds()
 
 
 async def _objects_of_visits(kube: KubeCluster) -> dict[str, str]:

@@ -26,7 +26,11 @@ class JobReport(Struct, frozen=True, kw_only=True):
 
 
 class NodeReport(Struct, frozen=True, kw_only=True):
-    """A node; `kind` says what of it is real (box: everything but kernel and GPU; kwok: API objects only)."""
+    """A node; `kind` says what of it is real.
+
+    virtual: everything but the GPU; box: everything but kernel and GPU; kwok: API objects only. `kernel` and `module`
+    are what a virtual node's own kernel says of itself and of the loaded driver.
+    """
 
     name: str
     kind: str
@@ -34,6 +38,21 @@ class NodeReport(Struct, frozen=True, kw_only=True):
     device_plugin: Change
     kubelet: Change
     api_writes: int
+    kernel: Change | None = None
+    module: Change | None = None
+
+
+class VisitReport(Struct, frozen=True, kw_only=True):
+    """A visit that ended, by its own steps: seconds per phase, a phase that was entered again summed up.
+
+    `closed_seconds`: from cordon to uncordon; None where it ended before the node was cordoned.
+    """
+
+    node: str
+    reason: str
+    phase: str
+    seconds: dict[str, float]
+    closed_seconds: float | None
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -41,4 +60,5 @@ class Report(Struct, frozen=True, kw_only=True):
 
     jobs: tuple[JobReport, ...]
     nodes: tuple[NodeReport, ...]
+    visits: tuple[VisitReport, ...]
     seconds: float

@@ -6,7 +6,7 @@ Only the controller under test is a process of ours; what it meets (API server, 
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +16,10 @@ import yaml
 
 from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS
 from upgrader.core.errors import DevClusterError
-from upgrader.demo import manifests
+from upgrader.demo import manifests, real_drivers
 from upgrader.demo.controller import Controller
-from upgrader.devcluster import Cluster, cosign, kubelet
+from upgrader.demo.real_drivers import Driver
+from upgrader.devcluster import Cluster, ClusterSpec, cosign, down, kubelet, up
 from upgrader.images.publish import Product, Programs, push_kubelet, push_product
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
@@ -67,6 +68,12 @@ class Stage:
             artifact=self.images.kubelets[kubelet],
         )
 
+    def real_stack(self, driver: Driver, kubelet: str, plugin: str, **more: Any) -> manifests.Manifest:  # noqa: ANN401
+        """The same with a real driver under the simulated devices; `more` are further fields of the spec."""
+        body = self.stack(driver.version, kubelet, plugin)
+        body["spec"]["driver"] = {"vendor": "sim", "recipe": driver.recipe, "version": driver.version}
+        return body | {"spec": body["spec"] | more}
+
     def trainer(self, name: str, **options: Any) -> manifests.Manifest:  # noqa: ANN401 - as manifests.trainer has them
         """A training job from the trainer image."""
         return manifests.trainer(name, image=self.images.trainer, **options)
@@ -80,15 +87,62 @@ class Stage:
         return self.cluster.shared / job
 
 
+@asynccontextmanager
+async def on_stage(
+    spec: ClusterSpec, put_up: Callable[[Cluster], Awaitable[Stage]], progress: Progress
+) -> AsyncIterator[Stage]:
+    """A cluster with all that a play needs, for as long as it is played."""
+    cluster = await asyncio.to_thread(up, spec, progress)
+    try:
+        made = await put_up(cluster)
+        try:
+            yield made
+        finally:
+            strike(made)
+    finally:
+        cluster.close()
+        await asyncio.to_thread(down, spec.name)
+        progress("the cluster is gone")
+
+
 async def set_up(cluster: Cluster, drivers: tuple[str, ...], kubelets: tuple[str, ...], progress: Progress) -> Stage:
     """Images pushed, kinds served, rights given, driver images declared.
 
     Raises:
         DevClusterError: this is no source tree, or the cluster has no box.
     """
-    if not DEPLOY.is_dir():
-        raise DevClusterError(f"{DEPLOY} is missing", resolution="Run this from a source tree.")
+    _require_source()
     kernel = cluster.box_nodes()[0].wait_ready().kernel
+    stage = await _push(cluster, drivers, kernel, kubelets, progress)
+    bodies = [manifests.driver_image(version, kernel, image) for version, image in stage.images.drivers.items()]
+    await _declare(stage, bodies)
+    progress("kinds, rights and driver images are in the API")
+    return stage
+
+
+async def set_up_virtual(
+    cluster: Cluster, drivers: Sequence[Driver], kubelets: tuple[str, ...], progress: Progress
+) -> Stage:
+    """The same for virtual nodes: NVIDIA's real drivers, each for every kernel that the nodes have.
+
+    Raises:
+        DevClusterError: this is no source tree.
+        ConfigurationError: a driver cannot be built for one of the kernels.
+    """
+    _require_source()
+    first = cluster.virtual_nodes()[0]
+    kernel = first.wait_ready().kernel
+    stage = await _push(cluster, (), kernel, kubelets, progress)
+    wanted = [(driver, release) for release in first.kernels for driver in drivers]
+    images = await asyncio.to_thread(real_drivers.push, cluster.registry, wanted, progress)
+    await _declare(stage, [real_drivers.driver_image(*one, image) for one, image in images.items()])
+    progress(f"kinds, rights and {len(images)} driver images with real modules are in the API")
+    return stage
+
+
+async def _push(
+    cluster: Cluster, drivers: tuple[str, ...], kernel: str, kubelets: tuple[str, ...], progress: Progress
+) -> Stage:
     images = await asyncio.to_thread(
         push_product,
         cluster.registry,
@@ -98,15 +152,21 @@ async def set_up(cluster: Cluster, drivers: tuple[str, ...], kubelets: tuple[str
         programs=Programs(kubelet=lambda version: kubelet(version, progress), cosign=lambda: cosign(progress)),
         progress=progress,
     )
-    stage = Stage(cluster=cluster, images=images, kernel=kernel, folder=Path(tempfile.mkdtemp(prefix="upgrader-")))
+    return Stage(cluster=cluster, images=images, kernel=kernel, folder=Path(tempfile.mkdtemp(prefix="upgrader-")))
+
+
+async def _declare(stage: Stage, images: Iterable[manifests.Manifest]) -> None:
     for file in ("namespace.yaml", "rbac.yaml", "job-namespace.yaml"):
-        apply_file(cluster, DEPLOY / file, NAMESPACE="default")
+        apply_file(stage.cluster, DEPLOY / file, NAMESPACE="default")
     async with stage.admin() as kube:
         await install_kinds(kube)
-        for version, image in images.drivers.items():
-            await kube.apply(DRIVER_IMAGES, manifests.driver_image(version, kernel, image))
-    progress("kinds, rights and driver images are in the API")
-    return stage
+        for body in images:
+            await kube.apply(DRIVER_IMAGES, body)
+
+
+def _require_source() -> None:
+    if not DEPLOY.is_dir():
+        raise DevClusterError(f"{DEPLOY} is missing", resolution="Run this from a source tree.")
 
 
 def strike(stage: Stage) -> None:

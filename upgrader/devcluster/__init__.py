@@ -4,9 +4,19 @@ from upgrader.devcluster.binaries import build_all, cosign, kubelet
 from upgrader.devcluster.box_node import BoxNode
 from upgrader.devcluster.cluster import Cluster
 from upgrader.devcluster.kwok_node import KwokNode
-from upgrader.devcluster.lifecycle import Status, down, load, names, status, up
+from upgrader.devcluster.lifecycle import (
+    Status,
+    down,
+    kernels_of_virtual_nodes,
+    lacking_for_virtual_nodes,
+    load,
+    names,
+    status,
+    up,
+)
 from upgrader.devcluster.nodes import Node, NodeState
-from upgrader.devcluster.spec import BoxSpec, ClusterSpec, KwokSpec, Taint
+from upgrader.devcluster.spec import BoxSpec, ClusterSpec, KwokSpec, Taint, VmSpec
+from upgrader.devcluster.virtual.node import VirtualNode
 
 __all__ = [
     "BoxNode",
@@ -19,10 +29,14 @@ __all__ = [
     "NodeState",
     "Status",
     "Taint",
+    "VirtualNode",
+    "VmSpec",
     "build_all",
     "cosign",
     "down",
+    "kernels_of_virtual_nodes",
     "kubelet",
+    "lacking_for_virtual_nodes",
     "load",
     "names",
     "status",

@@ -21,7 +21,7 @@ BUILD_SECONDS = 3600.0
 _MODULES = Path(__file__).parent / "gomod"
 _RECIPE = b"static, trimpath 1"
 _REPORT_SECONDS = 10.0
-_PACKED = ("kubelet", "cosign")
+_PACKED = ("kubelet", "cosign", "containerd", "containerd-shim-runc-v2", "ctr")
 
 
 def kubelet(version: str, progress: Progress) -> Path:

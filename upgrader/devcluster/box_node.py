@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from upgrader.core.errors import DevClusterError
-from upgrader.devcluster import binaries, kernel_names, network, node_files, nodes, plan, record
+from upgrader.devcluster import binaries, cgroups, kernel_names, network, node_files, nodes, plan, record
 from upgrader.devcluster.api import NODES, ApiServer
 from upgrader.devcluster.boxes import Box
 from upgrader.devcluster.credentials import Credentials
@@ -25,7 +25,6 @@ from upgrader.process.supervise import Program
 MODULE = "upgrader.devcluster.inside"
 SHARED = "shared"
 """The folder of the cluster that all boxes see as /var/lib/shared."""
-_KUBELET_LABEL_DOMAINS = ("kubernetes.io", "k8s.io")
 _ENTER_SECONDS = 60.0
 
 
@@ -88,6 +87,7 @@ class BoxNode:
         box = self._record_now()
         self._write_disk(box, progress)
         plan.write(self.folder, self._plan(box))
+        cgroups.delegate()
         self._box.start(MODULE, self.folder)
 
     def power_off(self) -> None:
@@ -112,13 +112,19 @@ class BoxNode:
         """Run a program on the node, outside all containers."""
         return self._box.enter(words, seconds, check=check)
 
-    def pause(self, program: str) -> None:
-        """Hang `kubelet` or `containerd`: it keeps its connections and does nothing."""
-        self._signal(program, signal.SIGSTOP)
+    def pause(self, program: str = "") -> None:
+        """Hang `kubelet` or `containerd`, or all of the node, its pods too: connections stay, and nothing is done."""
+        if program:
+            self._signal(program, signal.SIGSTOP)
+        else:
+            self._running().freeze()
 
-    def resume(self, program: str) -> None:
-        """End the hang."""
-        self._signal(program, signal.SIGCONT)
+    def resume(self, program: str = "") -> None:
+        """End the hang of the same."""
+        if program:
+            self._signal(program, signal.SIGCONT)
+        else:
+            self._running().thaw()
 
     def restart(self, program: str) -> None:
         """SIGTERM; process 1 of the box starts it again."""
@@ -157,7 +163,7 @@ class BoxNode:
 
     def _mark(self) -> None:
         """Labels that a kubelet may not give itself."""
-        labels = {key: value for key, value in self._record_now().labels.items() if not _kubelet_may_set(key)}
+        labels = {key: value for key, value in self._record_now().labels.items() if not node_files.kubelet_may_set(key)}
         if labels:
             self._api.patch(f"{NODES}/{self.name}", {"metadata": {"labels": labels}})
 
@@ -177,21 +183,10 @@ class BoxNode:
     def _write_settings(self, home: Path) -> None:
         addresses = self._record.addresses
         pki = Credentials(self._cluster / "pki", addresses)
-        user = f"node-{self.name}"
-        pki.make(user, f"system:node:{self.name}", ["system:nodes"], [f"IP:{self.address}", f"DNS:{self.name}"])
-        for source, name in (
-            (pki.ca, "ca.crt"),
-            (pki.path(f"{user}.crt"), "node.crt"),
-            (pki.path(f"{user}.key"), "node.key"),
-            (pki.kubeconfig(user), "node.kubeconfig"),
-            (self._cluster / "pause.tar", "pause.tar"),
-        ):
-            write_whole(home / name, source.read_bytes(), mode=0o600)
-        write_whole(home / "containerd.toml", node_files.containerd())
-        write_whole(home / "kubelet.yaml", node_files.kubelet(fast=self._record.fast))
-        write_whole(home / "cni" / "10-pods.conflist", node_files.pod_network(addresses, self._index))
-        hosts = home / "certs.d" / addresses.registry / "hosts.toml"
-        write_whole(hosts, node_files.registry_hosts(addresses.registry))
+        files = node_files.of_node(pki, addresses, self.name, self._index, fast=self._record.fast)
+        pause = (self._cluster / "pause.tar").read_bytes()
+        for name, data in {**files, "pause.tar": pause, "containerd.toml": node_files.containerd()}.items():
+            write_whole(home / name, data, mode=0o600)
 
     def _plan(self, box: BoxRecord) -> Plan:
         addresses = self._record.addresses
@@ -222,18 +217,14 @@ class BoxNode:
         )
 
     def _kubelet(self, box: BoxRecord) -> Program:
-        labels = ",".join(f"{key}={value}" for key, value in box.labels.items() if _kubelet_may_set(key))
-        words = (
-            f"{HOME}/bin/kubelet",
-            f"--kubeconfig={HOME}/node.kubeconfig",
-            f"--config={HOME}/kubelet.yaml",
-            f"--node-ip={self.address}",
-            f"--boot-id-file={HOME}/boot-id",
-            f"--machine-id-file={HOME}/machine-id",
-            *((f"--node-labels={labels}",) if labels else ()),
-            "--v=2",
-        )
-        return Program(name="kubelet", words=words, log="/var/log/kubelet.log")
+        own = (f"--boot-id-file={HOME}/boot-id", f"--machine-id-file={HOME}/machine-id")
+        words = node_files.kubelet_words(self.address, box.labels, *own)
+        return Program(name="kubelet", words=(f"{HOME}/bin/kubelet", *words), log="/var/log/kubelet.log")
+
+    def _running(self) -> Box:
+        if not self.running:
+            raise DevClusterError(f"{self.name} is off")
+        return self._box
 
     def _signal(self, program: str, number: signal.Signals) -> None:
         pid = self._box.process(program)
@@ -243,11 +234,6 @@ class BoxNode:
     def _last_words(self) -> str:
         logs = (self.folder / "init.log", self.log("starts"), self.log("kubelet"))
         return "\n".join(last_lines(log) for log in logs)
-
-
-def _kubelet_may_set(label: str) -> bool:
-    domain = label.rpartition("/")[0]
-    return not any(domain == barred or domain.endswith(f".{barred}") for barred in _KUBELET_LABEL_DOMAINS)
 
 
 def _stage(program: Path, target: Path) -> None:

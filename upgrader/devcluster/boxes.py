@@ -5,6 +5,7 @@ wrong; only its cgroups remain to be removed.
 """
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -19,10 +20,7 @@ from upgrader.process.waiting import comes_true
 
 _START_SECONDS = 20.0
 _END_SECONDS = 20.0
-_JOIN_AND_EXEC = (
-    'for procs; do test "$procs" = -- && break; echo $$ > "$procs" || exit 1; shift; done; shift; exec "$@"'
-)
-"""sh -c: its arguments are cgroup.procs files to join, then --, then the program that it becomes."""
+_NAMESPACES = ("-n", "-m", "-p", "-f", "-u", "--mount-proc", "--kill-child=SIGKILL")
 
 
 class Box:
@@ -41,6 +39,10 @@ class Box:
         """The name of its cgroups on the host."""
         return f"{self._addresses.link}-{self.folder.name}"
 
+    @property
+    def _cgroups(self) -> cgroups.Cgroups:
+        return cgroups.of_box(self.cgroup)
+
     def start(self, module: str, *words: str | Path) -> None:
         """Power on: `python -m MODULE --mark=… WORDS` becomes process 1 in new namespaces, with a cable plugged in.
 
@@ -52,14 +54,13 @@ class Box:
         if not self._addresses.namespaced:
             start([sys.executable, "-m", module, self._mark, *words], log=self.folder / "init.log")
             return
-        groups = [group / "cgroup.procs" for group in cgroups.make(self.cgroup)]
+        own = self._cgroups
+        own.make()
         (self.folder / "network").write_text(network.commands_inside(self._addresses, self._last))
-        namespaces = ["unshare", "-n", "-m", "-p", "-f", "-u", "-C", "--mount-proc", "--kill-child=SIGKILL"]
-        first = [sys.executable, "-m", module, self._mark, *words]
-        # the cgroups are joined before `unshare -C`: its namespace takes them as its roots
-        pid = start(
-            ["sh", "-c", _JOIN_AND_EXEC, "sh", *groups, "--", *namespaces, *first], log=self.folder / "init.log"
-        )
+        first = [sys.executable, "-m", module, self._mark, *(str(word) for word in words)]
+        # by its path: where the shell is busybox, it has a lesser `unshare` of its own
+        unshare = shutil.which("unshare") or "unshare"
+        pid = start(own.entered([unshare, *_NAMESPACES], first), log=self.folder / "init.log")
         self._wait(lambda: self._unshared(pid), _START_SECONDS, "has no network namespace of its own")
         network.plug(self._addresses, self._last, pid)
 
@@ -91,8 +92,8 @@ class Box:
         if holder is None:
             return
         if self._addresses.namespaced:
-            cgroups.thaw(self.cgroup)
             self._dying = [holder, *children(holder)]
+            self._cgroups.strike()
             send(holder, signal.SIGKILL, self._mark)
         else:  # it has a session of its own, and what it started is in its process group
             self._dying = [holder]
@@ -103,7 +104,15 @@ class Box:
         self._wait(self._ended, _END_SECONDS, "does not end")
         if self._addresses.namespaced:
             network.remove_cable(self._addresses, self._last)
-            cgroups.remove(self.cgroup)
+            self._cgroups.remove()
+
+    def freeze(self) -> None:
+        """Stop all of it: no process of it gets a turn until `thaw`."""
+        self._cgroups.freeze()
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._cgroups.thaw()
 
     def connected(self) -> bool:
         """Whether its cable is plugged in."""

@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,8 +18,10 @@ from upgrader.devcluster.credentials import Credentials
 from upgrader.devcluster.kwok_node import KwokNode
 from upgrader.devcluster.network import CONTROL_PLANE_LAST
 from upgrader.devcluster.nodes import Node, NodeState
-from upgrader.devcluster.record import BoxRecord
-from upgrader.devcluster.spec import MOST_BOXES, BoxSpec, KwokSpec, check_fleet, check_name
+from upgrader.devcluster.record import BoxRecord, VmRecord
+from upgrader.devcluster.spec import MOST_BOXES, BoxSpec, KwokSpec, VmSpec, check_fleet, check_name
+from upgrader.devcluster.virtual.image import Image, image
+from upgrader.devcluster.virtual.node import VirtualNode
 from upgrader.process.daemon import send
 from upgrader.process.places import Progress, last_lines
 from upgrader.process.waiting import comes_true
@@ -67,7 +70,7 @@ class Cluster:
 
     @property
     def shared(self) -> Path:
-        """On the host: the directory that every box has as /var/lib/shared (stands in for network storage)."""
+        """On the host: what every box and virtual node has as /var/lib/shared (stands in for network storage)."""
         return self.folder / "shared"
 
     @property
@@ -87,11 +90,12 @@ class Cluster:
 
     @property
     def nodes(self) -> Mapping[str, Node]:
-        """All nodes of both sorts, by name."""
+        """All nodes of all sorts, by name."""
         found = record.read(self.folder)
         boxes: dict[str, Node] = {box.name: BoxNode(self.folder, found, box.name, self.api) for box in found.boxes}
+        vms = {vm.name: VirtualNode(self.folder, found, vm.name, self.api) for vm in found.vms}
         fleet = {name: KwokNode(self.folder, name, self.api) for spec in found.kwok for name in spec.names()}
-        return {**boxes, **fleet}
+        return {**boxes, **vms, **fleet}
 
     def box_node(self, name: str) -> BoxNode:
         """A box by name; DevClusterError when there is none."""
@@ -100,6 +104,14 @@ class Cluster:
     def box_nodes(self) -> list[BoxNode]:
         """All boxes."""
         return [self.box_node(box.name) for box in record.read(self.folder).boxes]
+
+    def virtual_node(self, name: str) -> VirtualNode:
+        """A virtual node by name; DevClusterError when there is none."""
+        return VirtualNode(self.folder, record.read(self.folder), name, self.api)
+
+    def virtual_nodes(self) -> list[VirtualNode]:
+        """All virtual nodes."""
+        return [self.virtual_node(vm.name) for vm in record.read(self.folder).vms]
 
     def add_box(self, spec: BoxSpec, progress: Progress = lambda _line: None) -> BoxNode:
         """Record a box and power it on; see wait_ready."""
@@ -110,19 +122,47 @@ class Cluster:
 
     def record_box(self, spec: BoxSpec) -> BoxNode:
         """Give a box its index, and with it its addresses, before anything of it is started."""
-        if not self.addresses.namespaced:
-            raise DevClusterError("a cluster that was started without root has no boxes")
-        check_name(spec.name, "a box")
+        self._check_new(spec.name, "a box")
         with record.changing(self.folder) as held:
-            taken = {box.index for box in held[0].boxes}
-            if spec.name in {box.name for box in held[0].boxes} | {FOLDER, "pki", "shared"}:
-                raise DevClusterError(f"there is a box or folder named {spec.name} already")
-            free = [index for index in range(1, MOST_BOXES + 1) if index not in taken]
-            if not free:
-                raise DevClusterError(f"a cluster has at most {MOST_BOXES} boxes")
             fields = msgspec.structs.asdict(spec)
-            held[0] = msgspec.structs.replace(held[0], boxes=(*held[0].boxes, BoxRecord(index=free[0], **fields)))
+            made = BoxRecord(index=_free_index(held[0], spec.name), **fields)
+            held[0] = msgspec.structs.replace(held[0], boxes=(*held[0].boxes, made))
         return self.box_node(spec.name)
+
+    def add_vm(
+        self, spec: VmSpec, progress: Progress = lambda _line: None, packages: Sequence[str] = ()
+    ) -> VirtualNode:
+        """Record a virtual node and power it on; see wait_ready. The image is built where it is not there yet.
+
+        `packages` as ClusterSpec.vm_packages.
+        """
+        node = self.record_vm(spec, image(progress, packages))
+        node.boot()
+        return node
+
+    def record_vm(self, spec: VmSpec, over: Image) -> VirtualNode:
+        """Give a virtual node its index, and with it its addresses, before anything of it is started.
+
+        Raises:
+            DevClusterError: the name is none or taken, or the image lacks its first kernel or its kubelet.
+        """
+        self._check_new(spec.name, "a virtual node")
+        over.check(kernel=spec.kernel, kubelet=spec.kubelet)
+        with record.changing(self.folder) as held:
+            made = VmRecord(
+                index=_free_index(held[0], spec.name),
+                image=str(over.folder),
+                kernels=over.kernels,
+                order=uuid.uuid4().hex if spec.kernel else "",
+                **msgspec.structs.asdict(spec),
+            )
+            held[0] = msgspec.structs.replace(held[0], vms=(*held[0].vms, made))
+        return self.virtual_node(spec.name)
+
+    def _check_new(self, name: str, what: str) -> None:
+        if not self.addresses.namespaced:
+            raise DevClusterError("a cluster that was started without root has no boxes and no virtual nodes")
+        check_name(name, what)
 
     def add_kwok(self, spec: KwokSpec) -> list[KwokNode]:
         """Make kwok nodes; see wait_ready."""
@@ -136,9 +176,10 @@ class Cluster:
 
     def wait_ready(self) -> dict[str, NodeState]:
         """Until all nodes are Ready; what each says."""
-        boxes = {node.name: node.wait_ready() for node in self.box_nodes()}
+        nodes: list[BoxNode | VirtualNode] = [*self.box_nodes(), *self.virtual_nodes()]
+        real = {node.name: node.wait_ready() for node in nodes}
         fleet = [name for spec in record.read(self.folder).kwok for name in spec.names()]
-        return {**boxes, **kwok_node.wait_all(self.api, fleet)}
+        return {**real, **kwok_node.wait_all(self.api, fleet)}
 
     # ---- users and trouble
 
@@ -213,6 +254,17 @@ class Cluster:
         pid = self.box.process(program)
         if pid is None or not send(pid, number):
             raise DevClusterError(f"{program} does not run", resolution=f"See {self.control_plane.log(program)}")
+
+
+def _free_index(found: record.Record, name: str) -> int:
+    others: list[BoxRecord | VmRecord] = [*found.boxes, *found.vms]
+    if name in {other.name for other in others} | {FOLDER, "pki", "shared"}:
+        raise DevClusterError(f"there is a node or folder named {name} already")
+    taken = {other.index for other in others}
+    free = [index for index in range(1, MOST_BOXES + 1) if index not in taken]
+    if not free:
+        raise DevClusterError(f"a cluster has at most {MOST_BOXES} boxes and virtual nodes")
+    return free[0]
 
 
 def _file_name(user: str) -> str:

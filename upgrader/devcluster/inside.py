@@ -15,6 +15,7 @@ from pathlib import Path
 import tenacity
 
 from upgrader.core.errors import DevClusterError, UpgraderError
+from upgrader.devcluster import cgroups
 from upgrader.devcluster import plan as plans
 from upgrader.devcluster.node_files import HOME
 from upgrader.devcluster.plan import NodeMounts, Plan, Ready, Stage
@@ -153,10 +154,15 @@ def _mask_sysctls(kernel: str) -> None:
 def _mount_own_cgroups() -> None:
     # a fresh sysfs shows this network namespace's devices, fresh cgroup mounts this cgroup namespace's roots. The old
     # ones must go, not just be covered: runc and the kubelet find cgroups by reading mountinfo
-    root = Path("/sys/fs/cgroup")
+    root = cgroups.ROOT
+    version = cgroups.version()
     names = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.is_symlink())
     run(["umount", "-l", "/sys"], timeout=_COMMAND_SECONDS)
     _mount("-t", "sysfs", "sysfs", "/sys")
+    if version == 2:
+        _mount("-t", "cgroup2", "cgroup2", root)
+        cgroups.delegate()
+        return
     _mount("-t", "tmpfs", "-o", "mode=755", "cgroup", root)
     for name in names:
         (root / name).mkdir()

@@ -9,16 +9,19 @@ packages=(
   containerd                 # in every box, with runc
   containernetworking-plugins
   debian-archive-keyring     # what packages of kernels and drivers are verified with
+  dpkg                       # dpkg-deb unpacks kernels
+  e2fsprogs                  # mke2fs writes the disk of virtual nodes
   gcc                        # the first process of a boot check, linked statically with libc6-dev
   gpg                        # signs the small archive that the tests make, by its agent
   gpg-agent
   iproute2
   iptables                   # used by the CNI plugins
   libc6-dev
-  mmdebstrap                 # base image from the machine's own archive
+  mmdebstrap                 # base image, and that of virtual nodes, from the machine's own archive
   mount
   openssl                    # the cluster's certificates
-  qemu-system-x86            # boot checks of driver images
+  qemu-system-x86            # boot checks of driver images, virtual nodes
+  qemu-utils                 # qemu-img: a disk for each virtual node
   runc
   util-linux                 # unshare, nsenter
   zstd                       # tar's, for the layers of images

@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import time
 import uuid
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,13 +14,17 @@ from msgspec import Struct
 
 from upgrader.core import timing
 from upgrader.core.errors import DevClusterError
-from upgrader.devcluster import check, kernel_names, network, pause, record
+from upgrader.devcluster import cgroups, check, kernel_names, network, pause, record
 from upgrader.devcluster.addresses import PORT_FIELDS, Addresses, pick_ports, pick_subnet
+from upgrader.devcluster.box_node import BoxNode
 from upgrader.devcluster.boxes import Box
 from upgrader.devcluster.cluster import Cluster
 from upgrader.devcluster.control_plane import FOLDER
 from upgrader.devcluster.record import Record
-from upgrader.devcluster.spec import BoxSpec, ClusterSpec, KwokSpec, check_fleet, check_name
+from upgrader.devcluster.spec import BoxSpec, ClusterSpec, KwokSpec, VmSpec, check_fleet, check_name
+from upgrader.devcluster.virtual.image import Image, image
+from upgrader.devcluster.virtual.node import MODULES, VirtualNode
+from upgrader.devcluster.virtual.power import Power
 from upgrader.process.places import Progress, locked, state_root
 
 _BOXES_AT_ONCE = 4
@@ -36,6 +42,8 @@ class Status(Struct, frozen=True, kw_only=True):
     created: str
     boxes: dict[str, str]
     """on, off or cut, by name."""
+    vms: dict[str, str]
+    """As boxes."""
     kwok: int
 
 
@@ -51,10 +59,10 @@ def up(spec: ClusterSpec, progress: Progress, root: Path | None = None) -> Clust
     Raises:
         DevClusterError: something is missing on this machine, or a part does not come up.
     """
-    boxes, kwok = spec.box_specs(), spec.kwok_spec()
+    boxes, vms, kwok = spec.box_specs(), spec.vm_specs(), spec.kwok_spec()
     check_fleet([kwok], fast=spec.fast)
     namespaces = os.geteuid() == 0 and not spec.loopback
-    check.require(namespaces=namespaces, boxes=bool(boxes))
+    check.require(namespaces=namespaces, boxes=bool(boxes), vms=bool(vms))
     folder = folder_of(spec.name, root)
     if record.exists(folder):
         if Cluster(folder).box.holder() is not None:
@@ -63,14 +71,29 @@ def up(spec: ClusterSpec, progress: Progress, root: Path | None = None) -> Clust
             )
         progress(f"removing what is left of an earlier cluster {spec.name}")
         down(spec.name, root)
+    if boxes:
+        progress(f"boxes on {cgroups.require().reason}")
+    # before anything is started: the first image takes a minute
+    over = image(progress, spec.vm_packages) if vms else None
     claimed = _claim(spec, folder, namespaces=namespaces)
     try:
         if namespaces:
             network.make_bridge(claimed.addresses, _owner(claimed))
-        return _bring_up(folder, boxes, kwok, progress)
+        _keep_modules(folder, spec.vm_modules)
+        return _bring_up(folder, boxes, [(vm, over) for vm in vms if over is not None], kwok, progress)
     except BaseException:
         down(spec.name, root)
         raise
+
+
+def lacking_for_virtual_nodes() -> str:
+    """Why virtual nodes cannot run here (a package, root, a device), or nothing."""
+    return check.lacking_for_virtual_nodes(root=os.geteuid() == 0)
+
+
+def kernels_of_virtual_nodes(progress: Progress) -> tuple[str, ...]:
+    """The kernels that virtual nodes have, oldest first; their image is built where it is not there yet."""
+    return image(progress).kernels
 
 
 def load(name: str, root: Path | None = None) -> Cluster:
@@ -95,10 +118,11 @@ def down(name: str, root: Path | None = None) -> None:
     found = record.read(folder)
     lasts = {box.name: found.addresses.last(box.index) for box in found.boxes} | {FOLDER: network.CONTROL_PLANE_LAST}
     boxes = [Box(folder / box, found.token, found.addresses, last) for box, last in lasts.items()]
-    for box in boxes:
-        box.strike()
-    for box in boxes:
-        box.clear()
+    struck: list[Box | Power] = [*(Power(folder, found, vm) for vm in found.vms), *boxes]
+    for each in struck:
+        each.strike()
+    for each in struck:
+        each.clear()
     if found.addresses.namespaced:
         network.remove_bridge(found.addresses, _owner(found))
     shutil.rmtree(folder)
@@ -117,7 +141,8 @@ def status(name: str, root: Path | None = None) -> Status:
         registry=cluster.registry,
         kubeconfig=str(cluster.kubeconfig),
         created=found.created,
-        boxes={box.name: _power(cluster, box.name) for box in found.boxes} if running else {},
+        boxes={node.name: _power(node) for node in cluster.box_nodes()} if running else {},
+        vms={node.name: _power(node) for node in cluster.virtual_nodes()} if running else {},
         kwok=sum(spec.count for spec in found.kwok),
     )
 
@@ -127,8 +152,7 @@ def names(root: Path | None = None) -> list[str]:
     return [folder.name for folder in record.clusters(root or state_root())]
 
 
-def _power(cluster: Cluster, name: str) -> str:
-    node = cluster.box_node(name)
+def _power(node: BoxNode | VirtualNode) -> str:
     if not node.running:
         return "off"
     return "on" if node.connected else "cut"
@@ -166,17 +190,25 @@ def _ports(addresses: Addresses) -> list[int]:
     return [] if addresses.namespaced else [fields[name] for name in PORT_FIELDS]
 
 
-def _bring_up(folder: Path, boxes: tuple[BoxSpec, ...], kwok: KwokSpec, progress: Progress) -> Cluster:
+def _bring_up(
+    folder: Path,
+    boxes: tuple[BoxSpec, ...],
+    vms: list[tuple[VmSpec, Image]],
+    kwok: KwokSpec,
+    progress: Progress,
+) -> Cluster:
     cluster = Cluster(folder)
     cluster.pki.make_authority(cluster.name)
     cluster.control_plane.prepare(progress)
     progress(f"control plane at {cluster.server}, registry at {cluster.registry}")
     cluster.box.start("upgrader.devcluster.inside", cluster.folder / FOLDER)
-    if boxes:
+    if boxes or vms:
         pause.make(folder / "pause.tar")
     early = [box for box in boxes if not box.kernel]
+    started = time.monotonic()
     with ThreadPoolExecutor(_BOXES_AT_ONCE) as pool:  # their kubelets try until the API server is there
-        booting = [pool.submit(_boot, cluster, box, progress) for box in early]
+        booting = [pool.submit(_boot_vm, cluster, vm, over, progress) for vm, over in vms]
+        booting += [pool.submit(_boot, cluster, box, progress) for box in early]
     for each in booting:
         each.result()
     cluster.wait_for_api()
@@ -189,10 +221,22 @@ def _bring_up(folder: Path, boxes: tuple[BoxSpec, ...], kwok: KwokSpec, progress
         progress(f"{kwok.count} kwok nodes")
         cluster.add_kwok(kwok)
     states = cluster.wait_ready()
-    progress(f"{len(states)} nodes Ready; export KUBECONFIG={cluster.kubeconfig}")
+    progress(f"{len(states)} nodes Ready {time.monotonic() - started:.1f} s after the first was started")
+    progress(f"export KUBECONFIG={cluster.kubeconfig}")
     return cluster
+
+
+def _keep_modules(folder: Path, modules: Mapping[str, Path]) -> None:
+    (folder / MODULES).mkdir()
+    for release, module in modules.items():
+        shutil.copy(module, folder / MODULES / f"{release}.ko")
 
 
 def _boot(cluster: Cluster, box: BoxSpec, progress: Progress) -> None:
     cluster.record_box(box).boot(progress)
     progress(f"box {box.name}: kubelet {box.kubelet}")
+
+
+def _boot_vm(cluster: Cluster, vm: VmSpec, over: Image, progress: Progress) -> None:
+    cluster.record_vm(vm, over).boot()
+    progress(f"virtual node {vm.name}: kubelet {vm.kubelet}, kernel {vm.kernel or over.kernels[-1]}")

@@ -54,6 +54,14 @@ def plug(addresses: Addresses, last: int, pid: int) -> None:
     _ip("link", "set", cable, "master", addresses.link, "up")
 
 
+def plug_tap(addresses: Addresses, last: int) -> None:
+    """A cable from the bridge into a virtual machine: its end is the network card that QEMU gives it."""
+    cable = addresses.cable(last)
+    remove_cable(addresses, last)
+    _ip("tuntap", "add", "dev", cable, "mode", "tap")
+    _ip("link", "set", cable, "master", addresses.link, "up")
+
+
 def remove_cable(addresses: Addresses, last: int) -> None:
     """Remove a cable, if it is there; with the namespace of one end it goes by itself, but some time later."""
     if connected(addresses, last) is not None:

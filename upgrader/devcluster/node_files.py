@@ -1,13 +1,20 @@
-"""The settings of a box node: containerd, CNI, kubelet. Paths are those inside the box."""
+"""The settings of a node with a real kubelet: containerd, CNI, kubelet. Paths are those inside the node."""
+
+from collections.abc import Mapping
 
 import msgspec
 
 from upgrader.devcluster.addresses import Addresses
+from upgrader.devcluster.credentials import Credentials
 
 HOME = "/var/lib/box"
 """The node's own programs and settings; its kubelet is HOME/bin/kubelet, replaced by an atomic rename."""
+DROP_INS = f"{HOME}/kubelet.d"
+"""What a visit adds to the kubelet's configuration; it survives a reboot."""
 CNI_PROGRAMS = "/usr/lib/cni"
 PAUSE_IMAGE = "localhost/pause:1"
+_DROP_INS = b"Files of this folder whose names end with .conf are read by the kubelet after its kubelet.yaml.\n"
+_BARRED_DOMAINS = ("kubernetes.io", "k8s.io")
 
 _CONTAINERD = """\
 version = 2
@@ -37,7 +44,7 @@ server = "http://{registry}"
 
 
 def containerd() -> bytes:
-    """containerd.toml for containerd 1.6."""
+    """containerd.toml of a box, for containerd 1.6."""
     return _CONTAINERD.format(pause=PAUSE_IMAGE, cni_programs=CNI_PROGRAMS, home=HOME).encode()
 
 
@@ -55,6 +62,42 @@ def pod_network(addresses: Addresses, index: int) -> bytes:
     }
     plugin = {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": False, "hairpinMode": True, "ipam": ipam}
     return msgspec.json.encode({"cniVersion": "1.0.0", "name": "pods", "plugins": [plugin]})
+
+
+def of_node(pki: Credentials, addresses: Addresses, name: str, index: int, *, fast: bool) -> dict[str, bytes]:
+    """What each real node has below HOME, contents by path; its certificate is made here."""
+    user = f"node-{name}"
+    pki.make(user, f"system:node:{name}", ["system:nodes"], [f"IP:{addresses.node(index)}", f"DNS:{name}"])
+    return {
+        "ca.crt": pki.ca.read_bytes(),
+        "node.crt": pki.path(f"{user}.crt").read_bytes(),
+        "node.key": pki.path(f"{user}.key").read_bytes(),
+        "node.kubeconfig": pki.kubeconfig(user).read_bytes(),
+        "kubelet.yaml": kubelet(fast=fast),
+        f"{DROP_INS.removeprefix(f'{HOME}/')}/README": _DROP_INS,  # the kubelet does not start without the folder
+        "cni/10-pods.conflist": pod_network(addresses, index),
+        f"certs.d/{addresses.registry}/hosts.toml": registry_hosts(addresses.registry),
+    }
+
+
+def kubelet_words(address: str, labels: Mapping[str, str], *flags: str) -> tuple[str, ...]:
+    """What a kubelet is started with, after its own name."""
+    own = ",".join(f"{key}={value}" for key, value in labels.items() if kubelet_may_set(key))
+    return (
+        f"--kubeconfig={HOME}/node.kubeconfig",
+        f"--config={HOME}/kubelet.yaml",
+        f"--config-dir={DROP_INS}",
+        f"--node-ip={address}",
+        *flags,
+        *((f"--node-labels={own}",) if own else ()),
+        "--v=2",
+    )
+
+
+def kubelet_may_set(label: str) -> bool:
+    """Whether a kubelet may give itself a label; the others are set by us."""
+    domain = label.rpartition("/")[0]
+    return not any(domain == barred or domain.endswith(f".{barred}") for barred in _BARRED_DOMAINS)
 
 
 def kubelet(*, fast: bool) -> bytes:

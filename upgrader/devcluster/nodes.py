@@ -14,7 +14,7 @@ READY_SECONDS = 120.0
 
 
 class Node(Protocol):
-    """One node of either sort. What only a box has (containers to look into, processes to stop) is on BoxNode."""
+    """One node of any sort. What only some have (containers to look into, processes to stop) is on their classes."""
 
     @property
     def name(self) -> str:
@@ -22,7 +22,7 @@ class Node(Protocol):
         ...
 
     @property
-    def sort(self) -> Literal["box", "kwok"]:
+    def sort(self) -> Literal["box", "kwok", "virtual"]:
         """What is real about it: see docs/dev-cluster.md."""
         ...
 
@@ -43,7 +43,7 @@ class Node(Protocol):
         ...
 
     def set_kernel(self, kernel: str) -> None:
-        """The kernel name of the next power-on, simulated in both sorts; empty for the one that it had at first."""
+        """The kernel of the next power-on; empty for the usual one. All but virtual nodes have its name only."""
         ...
 
     def wait_ready(self, seconds: float = READY_SECONDS) -> "NodeState":

@@ -26,6 +26,22 @@ class BoxRecord(Struct, frozen=True, kw_only=True):
     """The kernel name of the next power-on; empty: the machine's own."""
 
 
+class VmRecord(Struct, frozen=True, kw_only=True):
+    """A virtual node: `index` fixes its addresses, `image` is the folder of the image that its disk lies over."""
+
+    name: str
+    index: int
+    kubelet: str
+    image: str
+    kernels: tuple[str, ...]
+    """Releases that are installed, oldest first."""
+    labels: Mapping[str, str] = {}
+    memory_mib: int
+    kernel: str = ""
+    order: str = ""
+    """Changes when `kernel` is ordered anew; empty: none was, and the disk says what is booted."""
+
+
 class Record(Struct, frozen=True, kw_only=True):
     """A cluster. `token` stands in the command line of everything that was started for it."""
 
@@ -36,6 +52,7 @@ class Record(Struct, frozen=True, kw_only=True):
     created: str
     """RFC 3339."""
     boxes: tuple[BoxRecord, ...] = ()
+    vms: tuple[VmRecord, ...] = ()
     kwok: tuple[KwokSpec, ...] = ()
     kwok_kernels: Mapping[str, str] = {}
     """Kernel names of kwok nodes from their next power-on, where set_kernel was asked for."""
@@ -54,6 +71,14 @@ class Record(Struct, frozen=True, kw_only=True):
                 return box
         known = ", ".join(box.name for box in self.boxes) or "none"
         raise DevClusterError(f"cluster {self.name} has no box {name}", details=f"Its boxes: {known}.")
+
+    def vm(self, name: str) -> VmRecord:
+        """The virtual node of this name; DevClusterError when there is none."""
+        for vm in self.vms:
+            if vm.name == name:
+                return vm
+        known = ", ".join(vm.name for vm in self.vms) or "none"
+        raise DevClusterError(f"cluster {self.name} has no virtual node {name}", details=f"Its virtual nodes: {known}.")
 
 
 def exists(folder: Path) -> bool:
@@ -97,6 +122,13 @@ def add_box(folder: Path, box: BoxRecord) -> None:
     with changing(folder) as held:
         others = tuple(other for other in held[0].boxes if other.name != box.name)
         held[0] = msgspec.structs.replace(held[0], boxes=(*others, box))
+
+
+def put_vm(folder: Path, vm: VmRecord) -> None:
+    """Add or replace a virtual node."""
+    with changing(folder) as held:
+        others = tuple(other for other in held[0].vms if other.name != vm.name)
+        held[0] = msgspec.structs.replace(held[0], vms=(*others, vm))
 
 
 def clusters(root: Path) -> list[Path]:

@@ -3,12 +3,16 @@
 import re
 import string
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from msgspec import Struct
 
 from upgrader.core.errors import DevClusterError
 
 MOST_BOXES = 60
+"""Boxes and virtual nodes together."""
+MOST_VMS = 8
+"""Each takes 1.5 GB or so."""
 MOST_FAST_KWOK = 100
 """In a fast cluster each kwok node's lease is renewed every 3 s; 500 of them fill two cores, and nodes go NotReady."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -32,6 +36,17 @@ class BoxSpec(Struct, frozen=True, kw_only=True):
     """A simulated kernel name that the node reports; empty: the machine's own."""
 
 
+class VmSpec(Struct, frozen=True, kw_only=True):
+    """A node that is a virtual machine: everything is real, its kernel too."""
+
+    name: str
+    kubelet: str = "1.34.4"
+    labels: Mapping[str, str] = {}
+    kernel: str = ""
+    """Which installed kernel it boots at first; empty: the newest."""
+    memory_mib: int = 1536
+
+
 class KwokSpec(Struct, frozen=True, kw_only=True):
     """Nodes that are API objects only; kwok keeps them Ready and their pods Running."""
 
@@ -52,13 +67,19 @@ class KwokSpec(Struct, frozen=True, kw_only=True):
 
 
 class ClusterSpec(Struct, frozen=True, kw_only=True):
-    """A cluster. `boxes` is a number (gpu-a, gpu-b, …), names, or whole BoxSpecs."""
+    """A cluster. `boxes` is a number (gpu-a, gpu-b, …), names, or whole BoxSpecs; `vms` likewise (vm-a, vm-b, …)."""
 
     name: str = "dev"
     boxes: int | tuple[str, ...] | tuple[BoxSpec, ...] = 2
+    vms: int | tuple[str, ...] | tuple[VmSpec, ...] = 0
     kwok: int | KwokSpec = 0
     kubelet: str = "1.34.4"
     box_labels: Mapping[str, str] = {}
+    vm_labels: Mapping[str, str] = {}
+    vm_modules: Mapping[str, Path] = {}
+    """Stands in for hardware: a module by the kernel that it is for, loaded by every virtual node when it boots."""
+    vm_packages: tuple[str, ...] = ()
+    """Debian packages that virtual nodes have beside the usual ones: unpacked, none of their scripts is run."""
     fast: bool = True
     """A dead node is NotReady after about 6 s instead of 40 s; to be False for more than MOST_FAST_KWOK kwok nodes."""
     loopback: bool = False
@@ -70,10 +91,21 @@ class ClusterSpec(Struct, frozen=True, kw_only=True):
         if isinstance(boxes, int):
             if not 0 <= boxes <= MOST_BOXES:
                 raise DevClusterError(f"{boxes} boxes cannot be had", resolution=f"Ask for 0 to {MOST_BOXES}.")
-            boxes = tuple(_box_name(index) for index in range(boxes))
+            boxes = tuple(_name("gpu", index) for index in range(boxes))
         return tuple(
             box if isinstance(box, BoxSpec) else BoxSpec(name=box, kubelet=self.kubelet, labels=self.box_labels)
             for box in boxes
+        )
+
+    def vm_specs(self) -> tuple[VmSpec, ...]:
+        """One per virtual node."""
+        vms = self.vms
+        if isinstance(vms, int):
+            if not 0 <= vms <= MOST_VMS:
+                raise DevClusterError(f"{vms} virtual nodes cannot be had", resolution=f"Ask for 0 to {MOST_VMS}.")
+            vms = tuple(_name("vm", index) for index in range(vms))
+        return tuple(
+            vm if isinstance(vm, VmSpec) else VmSpec(name=vm, kubelet=self.kubelet, labels=self.vm_labels) for vm in vms
         )
 
     def kwok_spec(self) -> KwokSpec:
@@ -99,6 +131,6 @@ def check_name(name: str, what: str) -> None:
         )
 
 
-def _box_name(index: int) -> str:
+def _name(prefix: str, index: int) -> str:
     rounds, letter = divmod(index, 26)
-    return f"gpu-{string.ascii_lowercase[letter]}{rounds or ''}"
+    return f"{prefix}-{string.ascii_lowercase[letter]}{rounds or ''}"

@@ -9,6 +9,8 @@ KWOK = "0.7.0"
 REGISTRY = "3.1.2"
 COSIGN = "3.1.3"
 """Signs and verifies driver images; the controller's image has it too."""
+CONTAINERD = "2.3.7"
+"""In virtual nodes: Debian 12 has 1.6, whose CRI knows nothing of CDI."""
 KUBELETS = ("1.34.4", "1.35.4")
 """Kubelets that can be built; containerd 1.6 of Debian 12 serves kubelets up to 1.35."""
 
@@ -72,6 +74,17 @@ COSIGN_TOOL = Tool(
     module="cosign",
     asked="version",
 )
+CONTAINERD_TOOLS = tuple(
+    Tool(
+        name=name,
+        package=f"github.com/containerd/containerd/v2/cmd/{name}",
+        version=CONTAINERD,
+        shown=f"v{CONTAINERD}",
+        module="containerd",
+        ldflags=("-s", "-w", f"-X=github.com/containerd/containerd/v2/version.Version=v{CONTAINERD}"),
+    )
+    for name in ("containerd", "containerd-shim-runc-v2", "ctr")
+)
 
 
 def kubelet(version: str) -> Tool:
@@ -83,5 +96,5 @@ def kubelet(version: str) -> Tool:
 
 def every() -> tuple[Tool, ...]:
     """All programs, the quick ones first."""
-    quick = (OCI_REGISTRY, KWOK_CONTROLLER, ETCD_SERVER, COSIGN_TOOL)
+    quick = (OCI_REGISTRY, KWOK_CONTROLLER, *CONTAINERD_TOOLS, ETCD_SERVER, COSIGN_TOOL)
     return (*quick, KUBE_SCHEDULER, KUBE_CONTROLLER_MANAGER, KUBE_APISERVER, *(kubelet(one) for one in KUBELETS))

@@ -79,14 +79,23 @@ def unpack(target: Path, *, trim: Path, work: Path, packages: Sequence[str] = PA
         ConfigurationError: mmdebstrap could not, with its own words.
     """
     archive = work / "base.tar"
-    options = ["--quiet", "--variant=extract", f"--include={','.join(packages)}", f'--extract-hook={trim} "$1"']
-    try:
-        run(["mmdebstrap", *options, suite(), archive, *sources()], timeout=_SECONDS, env={"SOURCE_DATE_EPOCH": "0"})
-    except ProgramFailedError as error:
-        raise ConfigurationError(
-            "the base image cannot be made from this machine's archive", details=str(error), resolution=_NO_ARCHIVE
-        ) from error
+    download(archive, packages, f'--extract-hook={trim} "$1"')
     target.mkdir()
     left_out = [f"--exclude={path}" for path in LEFT_OUT]
     run(["tar", "--extract", "--no-same-owner", "--file", archive, "--directory", target, *left_out], timeout=_SECONDS)
     archive.unlink()
+
+
+def download(archive: Path, packages: Sequence[str], *options: str) -> None:
+    """Unpack `packages` and all that they depend on into a tar archive; none of their scripts is run.
+
+    Raises:
+        ConfigurationError: mmdebstrap could not, with its own words.
+    """
+    words = ["mmdebstrap", "--quiet", "--variant=extract", f"--include={','.join(packages)}", *options]
+    try:
+        run([*words, suite(), archive, *sources()], timeout=_SECONDS, env={"SOURCE_DATE_EPOCH": "0"})
+    except ProgramFailedError as error:
+        raise ConfigurationError(
+            "packages cannot be had from this machine's archive", details=str(error), resolution=_NO_ARCHIVE
+        ) from error

@@ -21,7 +21,7 @@ from upgrader.images.modes import fix_modes
 from upgrader.images.store import Store
 from upgrader.process.places import Progress, cache_root
 
-NODE_PACKAGES = ("grpcio", "msgspec", "protobuf", "pyyaml", "typing-extensions")
+NODE_PACKAGES = ("grpcio", "msgspec", "prometheus-client", "protobuf", "pyyaml", "typing-extensions")
 """What upgrader.node needs of the lock file."""
 
 NODE_PARTS = ("__init__.py", "core", "node", "process")

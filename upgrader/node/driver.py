@@ -13,11 +13,13 @@ from msgspec import Struct
 
 from upgrader.core.errors import ProcessError
 from upgrader.core.orders import Driver, Reason
+from upgrader.node.clock import Clock, until
 from upgrader.node.host import Host
 from upgrader.node.outcome import EXIT_CODES, OrderFailedError
 from upgrader.node.programs import Programs
 
 UNLOAD_SECONDS = 60.0
+BUSY_LOOK_SECONDS = 2.0
 _VENDOR = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 
 
@@ -49,8 +51,36 @@ def loaded(run: Path, vendor: str) -> Loaded | None:
         raise OrderFailedError(Reason.DRIVER_MISMATCH, f"{record} says nothing that can be read: {error}") from error
 
 
-def unload(host: Host, driver: Driver, programs: Programs) -> str:
+def check_loaded(present: Loaded | None, wanted: Driver, boot_id: str) -> Loaded:
+    """The driver that is loaded, which is the wanted one and was loaded on this boot.
+
+    Args:
+        present: as its record says.
+        wanted: without a version: whichever of this vendor.
+        boot_id: of the boot that the node runs; empty: not known.
+
+    Raises:
+        OrderFailedError: DRIVER_MISMATCH.
+    """
+    name = f"{wanted.vendor} {wanted.version}".strip()
+    if present is None:
+        raise OrderFailedError(Reason.DRIVER_MISMATCH, f"no driver of {wanted.vendor} is loaded, wanted is {name}")
+    if wanted.version not in {"", present.version}:
+        raise OrderFailedError(
+            Reason.DRIVER_MISMATCH, f"{present.vendor} {present.version} is loaded, wanted is {name}"
+        )
+    if boot_id not in {"", present.boot_id}:
+        raise OrderFailedError(
+            Reason.DRIVER_MISMATCH,
+            f"{name} was loaded on boot {present.boot_id}, the node runs boot {boot_id}: its record is stale",
+        )
+    return present
+
+
+def unload(host: Host, driver: Driver, programs: Programs, clock: Clock, *, patience: float) -> str:
     """See to it that a driver (without a version: whichever there is) is not loaded; says what was done.
+
+    Processes that hold a device are waited for, `patience` seconds long; nobody is ended.
 
     Raises:
         OrderFailedError: BUSY with pids and names, or the driver's own `unload` failed.
@@ -61,13 +91,23 @@ def unload(host: Host, driver: Driver, programs: Programs) -> str:
     if driver.version not in {"", present.version}:
         return f"{driver.vendor} {driver.version} was not loaded; {present.version} is"
     name = f"{driver.vendor} {present.version}"
+    holders = until(
+        lambda: _unload(host, driver.vendor, name, programs), clock=clock, seconds=patience, every=BUSY_LOOK_SECONDS
+    )
+    if holders:
+        raise OrderFailedError(Reason.BUSY, f"{name} is in use: {holders}")
+    return f"{name} unloaded" + (" (simulated)" if present.simulated else "")
+
+
+def _unload(host: Host, vendor: str, name: str, programs: Programs) -> str:
+    """Who holds it; empty once it is unloaded."""
     try:
-        ended = programs.run(["/bin/sh", str(host.run / driver.vendor / "unload")], seconds=UNLOAD_SECONDS)
+        ended = programs.run(["/bin/sh", str(host.run / vendor / "unload")], seconds=UNLOAD_SECONDS)
     except ProcessError as error:
         raise OrderFailedError(Reason.DEVICE_FAILED, f"{name} is not unloaded: {error}") from error
     said = " ".join(ended.output.split())
     if ended.code == EXIT_CODES[Reason.BUSY]:
-        raise OrderFailedError(Reason.BUSY, f"{name} is in use: {said}")
+        return said or "somebody"
     if ended.code != 0:
         raise OrderFailedError(Reason.DEVICE_FAILED, f"unloading {name} ended with {ended.code}: {said}")
-    return f"{name} unloaded" + (" (simulated)" if present.simulated else "")
+    return ""

@@ -12,10 +12,23 @@ EXECUTABLE = 0o755
 PLAIN = 0o644
 
 
-def sha256(path: Path) -> str:
-    """Hex digest of a file's contents."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+class Digests:
+    """SHA-256 of files, each read once: a visit meets a kubelet's 80 MB as fetched, as installed and as what runs.
+
+    A file is known by its inode, size and time of change, so that another name, or none, makes no difference.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int, int, int], str] = {}
+
+    def of(self, path: Path) -> str:
+        """Hex digest of a file's contents."""
+        with path.open("rb") as file:
+            facts = os.fstat(file.fileno())
+            key = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
+            if key not in self._known:
+                self._known[key] = hashlib.file_digest(file, "sha256").hexdigest()
+            return self._known[key]
 
 
 def sync(path: Path) -> None:

@@ -5,10 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from upgrader.core.node_features import LONGEST, FeatureReport, counts
+from upgrader.core.node_features import LONGEST, MOST_KERNELS, FeatureReport, counts, kernel_order
 from upgrader.core.orders import Reason
 from upgrader.node.host import Host
 from upgrader.node.outcome import OrderFailedError
+
+MODULES = "/lib/modules"
+EVERY_SECONDS = 60.0
+"""Between two looks at the installed kernels: a listing of a folder, and nobody waits for it."""
 
 _LINE = re.compile(r"(\w+)=(.+)", re.ASCII)
 _HEX = re.compile(r"0x([0-9a-f]{4})(?:[0-9a-f]{2})?")
@@ -31,8 +35,36 @@ def read_features(host: Host, *, system: Path = Path("/sys"), uptime: Path = Pat
         kernel=_told(lambda: _some(host.kernel()), "/proc/sys/kernel/osrelease"),
         os_id=release.get("ID", "")[:LONGEST],
         os_version=release.get("VERSION_ID", "")[:LONGEST],
+        kernels=_told(lambda: installed_kernels(host), MODULES),
         pci=tuple(sorted(filter(counts, _told(lambda: _devices(system), str(system / "bus/pci/devices"))))),
     )
+
+
+def installed_kernels(host: Host) -> tuple[str, ...]:
+    """Kernels whose modules are installed and indexed, the newest first; none where there is no such folder."""
+    folder = host.path(MODULES)
+    if not folder.is_dir():
+        return ()
+    found = (one.name for one in folder.iterdir() if (one / "modules.dep").is_file() and len(one.name) <= LONGEST)
+    return tuple(sorted(found, key=kernel_order, reverse=True)[:MOST_KERNELS])
+
+
+def changed_features(
+    host: Host,
+    sleep: Callable[[float], None],
+    *,
+    system: Path = Path("/sys"),
+    uptime: Path = Path("/proc/uptime"),
+) -> FeatureReport:
+    """Rest until another kernel is installed, or taken away; then what the node is.
+
+    Raises:
+        OrderFailedError: what the node is cannot be read.
+    """
+    before = installed_kernels(host)
+    while installed_kernels(host) == before:
+        sleep(EVERY_SECONDS)
+    return read_features(host, system=system, uptime=uptime)
 
 
 def _told(read: Callable[[], T], name: str) -> T:

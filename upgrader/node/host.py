@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from upgrader.core.orders import HOST_ROOT, RUN_DIRECTORY, STATE_DIRECTORY, Reason
+from upgrader.node.durable import Digests
 from upgrader.node.outcome import OrderFailedError
 
 MOST_LINKS = 40
@@ -15,6 +16,7 @@ class Host:
     def __init__(self, root: Path = Path(HOST_ROOT), proc: Path = Path("/proc")) -> None:
         self.root = root
         self.proc = proc
+        self.digests = Digests()
 
     @property
     def state(self) -> Path:
@@ -61,3 +63,7 @@ class Host:
     def kernel(self) -> str:
         """The running kernel's release, as in `uname -r`."""
         return (self.root / "proc/sys/kernel/osrelease").read_text(encoding="utf-8").strip()
+
+    def boot_id(self) -> str:
+        """The id of this boot, another one after each."""
+        return (self.root / "proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()

@@ -9,11 +9,20 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.orders import STATE_DIRECTORY, Driver, KubeletTarget, OrderResult, PrepareOrder, Reason
-from upgrader.node import durable
+from upgrader.core.orders import (
+    STATE_DIRECTORY,
+    Driver,
+    KubeletSettings,
+    KubeletTarget,
+    OrderResult,
+    PrepareOrder,
+    Reason,
+)
+from upgrader.node import durable, kubelet_settings
 from upgrader.node.host import Host
 from upgrader.node.kubelet import Kubelet
 from upgrader.node.outcome import OrderFailedError
+from upgrader.node.reboot import possible
 from upgrader.node.records import fetched
 
 COPIES = 3
@@ -36,13 +45,19 @@ def prepare(order: PrepareOrder, *, host: Host, kubelet: Kubelet) -> OrderResult
         OrderFailedError: the first thing that is not as it should be.
     """
     kernel = host.kernel()
-    if kernel != order.kernel:
+    if order.reboot is None and kernel != order.kernel:
         raise OrderFailedError(
             Reason.KERNEL_MISMATCH, f"the node runs kernel {kernel}, the visit was planned for {order.kernel}"
         )
+    if order.reboot is not None:
+        for there in (order.reboot.kernel, kernel):  # the way back leads to the one that runs
+            if wrong := possible(msgspec.structs.replace(order.reboot, kernel=there), host):
+                raise OrderFailedError(Reason.MISSING, wrong)
     manifest = _manifest(Path(order.manifest))
-    _check_manifest(manifest, kernel, order.driver)
+    _check_manifest(manifest, order.kernel, order.driver)
     facts = {"kernel": kernel, "driver": f"{manifest.vendor} {manifest.version}"}
+    if order.reboot is not None:
+        facts["kernel after"] = order.reboot.kernel
     if manifest.simulated:
         facts["simulated"] = "the driver image holds no kernel module"
     needed = {host.state: order.min_free_bytes}
@@ -50,6 +65,8 @@ def prepare(order: PrepareOrder, *, host: Host, kubelet: Kubelet) -> OrderResult
         size = _check_kubelet(order.kubelet, host, kubelet)
         facts["kubelet"] = order.kubelet.version
         needed[host.path(order.kubelet.binary).parent] = COPIES * size
+    if order.settings is not None:
+        facts["kubelet settings"] = _check_settings(order.settings, host, kubelet)
     for folder, wanted in needed.items():
         _check_room(host, folder, wanted)
     return OrderResult(reason=Reason.DONE, message="the node can be visited", facts=facts)
@@ -79,7 +96,7 @@ def _check_manifest(manifest: Manifest, kernel: str, wanted: Driver) -> None:
     if manifest.kernel != kernel:
         raise OrderFailedError(
             Reason.KERNEL_MISMATCH,
-            f"the image is for kernel {manifest.kernel}, the node runs {kernel}; correct the DriverImage",
+            f"the image is for kernel {manifest.kernel}, the driver is needed for {kernel}; correct the DriverImage",
         )
 
 
@@ -99,16 +116,27 @@ def _check_kubelet(target: KubeletTarget, host: Host, kubelet: Kubelet) -> int:
         raise OrderFailedError(
             Reason.CHECKSUM_MISMATCH, f"the artifact's kubelet says it is {said}, wanted is {target.version}"
         )
-    _check_present(target, kubelet)
+    _check_present(target.binary, kubelet)
     return whole.binary.stat().st_size
 
 
-def _check_present(target: KubeletTarget, kubelet: Kubelet) -> None:
+def _check_settings(wanted: KubeletSettings, host: Host, kubelet: Kubelet) -> str:
+    """The kubelet that runs would take the settings; they, as a sentence's part."""
+    _check_present(wanted.binary, kubelet)
+    running = kubelet.running()
+    if not running:
+        raise OrderFailedError(Reason.MISSING, "the kubelet ended while it was looked at")
+    if wrong := kubelet_settings.refusal(host, running[0], wanted.values):
+        raise OrderFailedError(Reason.MISSING, wrong)
+    return kubelet_settings.shown(wanted.values)
+
+
+def _check_present(binary: str, kubelet: Kubelet) -> None:
     running = kubelet.running()
     if not running:
         raise OrderFailedError(
             Reason.MISSING,
-            f"no kubelet with a kubeconfig runs from {target.binary} on this node; set the stack's spec.kubelet.binary "
+            f"no kubelet with a kubeconfig runs from {binary} on this node; set the stack's spec.kubelet.binary "
             "to the file it runs from",
         )
     if wrong := kubelet.healthz(running[0]):

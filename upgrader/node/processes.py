@@ -6,7 +6,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from upgrader.node import durable
 from upgrader.node.host import Host
 
 _DELETED = " (deleted)"
@@ -41,7 +40,6 @@ class Kubelets:
     def __init__(self, host: Host, binary: str) -> None:
         self._host = host
         self._binary = binary
-        self._digests: dict[tuple[int, int, int, int], str] = {}
 
     def running(self) -> tuple[Running, ...]:
         """Those that run now, the longest-running first."""
@@ -70,7 +68,7 @@ class Kubelets:
             kubelet = Running(
                 pid=int(process.name),
                 started=self._booted() + int(fields[19]) / os.sysconf("SC_CLK_TCK"),
-                sha256=self._digest(process / "exe"),
+                sha256=self._host.digests.of(process / "exe"),  # of the very file, also where its name is gone
                 arguments=tuple(arguments),
             )
         except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -80,10 +78,3 @@ class Kubelets:
     def _booted(self) -> int:
         lines = (self._host.proc / "stat").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("btime "))
-
-    def _digest(self, executable: Path) -> str:
-        facts = executable.stat()  # of the very file, also where its name is gone
-        key = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
-        if key not in self._digests:
-            self._digests[key] = durable.sha256(executable)
-        return self._digests[key]

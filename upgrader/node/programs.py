@@ -1,6 +1,6 @@
 """Running a program from a command on a node."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -18,14 +18,18 @@ class Ended(Struct, frozen=True, kw_only=True):
 class Programs(Protocol):
     """The port to upgrader.process."""
 
-    def run(self, words: Sequence[str], *, seconds: float) -> Ended:
-        """Run to its end; ProcessError when it does not end in time or cannot be started."""
+    def run(self, words: Sequence[str], *, seconds: float, env: Mapping[str, str] | None = None) -> Ended:
+        """Run to its end, with `env` on top of our environment.
+
+        Raises:
+            ProcessError: it does not end in time, or cannot be started.
+        """
         ...
 
 
 class SystemPrograms:
     """The real one."""
 
-    def run(self, words: Sequence[str], *, seconds: float) -> Ended:
-        finished = process.run(words, timeout=seconds, check=False)
+    def run(self, words: Sequence[str], *, seconds: float, env: Mapping[str, str] | None = None) -> Ended:
+        finished = process.run(words, timeout=seconds, env=env, check=False)
         return Ended(code=finished.code, output=(finished.stdout + finished.stderr).decode(errors="replace"))

@@ -1,6 +1,7 @@
 """What a visit writes down on the node, so that the next run of it goes on where the last one was killed."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -9,16 +10,26 @@ from msgspec import Struct
 from upgrader.core.orders import OrderResult, Reason
 from upgrader.node import durable
 from upgrader.node.host import Host
+from upgrader.node.kubelet_settings import Ending, Files
 from upgrader.node.outcome import OrderFailedError
+from upgrader.node.processes import Running
 
 _VISIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class VisitRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a visit came: `restoring` says why the old kubelet is being put back, `result` how the visit ended."""
+    """How far a visit came.
+
+    `restoring` says why the old kubelet is being put back, `ending` which kubelets ran when its settings had been
+    written (None: they are not written yet on this way), `boot_id` on which boot a reboot was ordered (also of one
+    that has ended), `facts` what was done before it, `result` how the visit ended.
+    """
 
     visit: str
     restoring: str = ""
+    ending: tuple[Ending, ...] | None = None
+    boot_id: str = ""
+    facts: dict[str, str] = {}
     result: OrderResult | None = None
 
 
@@ -46,6 +57,7 @@ class Records:
         self._visit = visit
         self._record = host.state / "visits" / f"{visit}.json"
         self._kubelets = host.state / "kubelet"
+        self._digests = host.digests
 
     @property
     def previous_binary(self) -> Path:
@@ -62,9 +74,27 @@ class Records:
         """From now on this visit only puts the old kubelet back."""
         self._write(VisitRecord(visit=self._visit, restoring=why))
 
+    def configured(self, kubelets: Iterable[Running]) -> None:
+        """The settings are written; these kubelets ran then, so they may not have read them."""
+        ending = tuple(Ending(pid=one.pid, started=one.started) for one in kubelets)
+        self._write(VisitRecord(visit=self._visit, restoring=self.read().restoring, ending=ending))
+
+    def keep_settings(self, files: Files) -> None:
+        """Keep the settings as they were before this visit."""
+        durable.put(self._settings(self._visit), msgspec.json.encode(files))
+
+    def kept_settings(self, visit: str = "") -> Files | None:
+        """The settings before this visit, or before another; None where that changed none."""
+        kept = self._settings(visit or self._visit)
+        return msgspec.json.decode(kept.read_bytes(), type=Files) if kept.exists() else None
+
+    def rebooting(self, boot_id: str, facts: dict[str, str]) -> None:
+        """All else is done; from now on this visit only leaves this boot."""
+        self._write(VisitRecord(visit=self._visit, boot_id=boot_id, facts=facts))
+
     def ended(self, result: OrderResult) -> None:
         """The visit is over, with this result."""
-        self._write(VisitRecord(visit=self._visit, result=result))
+        self._write(VisitRecord(visit=self._visit, boot_id=self.read().boot_id, result=result))
 
     def previous(self) -> Previous | None:
         """The kubelet before the last swap, of whichever visit; None where none was kept whole."""
@@ -72,7 +102,7 @@ class Records:
         if not (record.exists() and self.previous_binary.exists()):
             return None
         previous = msgspec.json.decode(record.read_bytes(), type=Previous)
-        return previous if durable.sha256(self.previous_binary) == previous.sha256 else None
+        return previous if self._digests.of(self.previous_binary) == previous.sha256 else None
 
     def stage_previous(self, previous: Previous) -> Fetched:
         """The kept kubelet as if it had been fetched, because the place where it is kept is needed for the next one."""
@@ -86,6 +116,9 @@ class Records:
         durable.copy(binary, self.previous_binary)
         previous = Previous(visit=self._visit, version=version, sha256=sha256)
         durable.put(self.previous_binary.with_name("previous.json"), msgspec.json.encode(previous))
+
+    def _settings(self, visit: str) -> Path:
+        return self._record.with_name(f"{visit}.kubelet.json")
 
     def _write(self, record: VisitRecord) -> None:
         durable.put(self._record, msgspec.json.encode(record))
@@ -102,7 +135,7 @@ def fetched(host: Host, version: str) -> Fetched | None:
     if not (binary.exists() and checksum.exists()):
         return None
     wanted = checksum.read_text(encoding="utf-8").split()[:1]
-    actual = durable.sha256(binary)
+    actual = host.digests.of(binary)
     if wanted != [actual]:
         raise OrderFailedError(
             Reason.CHECKSUM_MISMATCH,

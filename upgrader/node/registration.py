@@ -10,11 +10,13 @@ from upgrader.node.clock import Clock
 from upgrader.node.device_plugin import DevicePlugin, Offer
 from upgrader.node.proto import deviceplugin_pb2 as messages
 from upgrader.node.proto import deviceplugin_pb2_grpc as services
-from upgrader.node.registered import KUBELET_SOCKET, Identity, identity, note
+from upgrader.node.registered import KUBELET_SOCKET, Identity, identity
 
 API_VERSION = "v1beta1"
-LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.5
 AGAIN_SECONDS = 0.5
+SHOWN_SECONDS = 10.0
+"""A kubelet that is rid of an earlier plugin of this resource may drop the new one with it, and tells nobody."""
 TIMEOUT = 5.0
 _log = logging.getLogger(__name__)
 
@@ -25,15 +27,18 @@ class Registration:
     Args:
         folder: the kubelet's device-plugins directory.
         offer: what is registered.
-        state: file that tells the readiness probe (another process, see registered.py) which kubelet.sock knows us.
     """
 
-    def __init__(self, offer: Offer, *, folder: Path, state: Path, clock: Clock) -> None:
+    def __init__(self, offer: Offer, *, folder: Path, clock: Clock) -> None:
         self._offer = offer
         self._folder = folder
-        self._state = state
         self._clock = clock
+        self._known_to: Identity | None = None
         self._endpoint = f"upgrader-sim-{offer.resource.replace('/', '-')}.sock"
+
+    def ready(self) -> bool:
+        """Whether the kubelet that runs now has been sent our devices."""
+        return self._known_to is not None and self._known_to == identity(self._folder)
 
     def serve_one_kubelet(self) -> None:
         """Wait for a kubelet, register, and return when it is gone or another one took its place."""
@@ -41,17 +46,21 @@ class Registration:
         plugin, server = self._start()
         try:
             self._register()
-            while identity(self._folder) == kubelet and self._own.exists():
-                if plugin.shown.is_set() and not self._state.exists():
-                    note(kubelet, self._state)
+            asked = self._clock.monotonic()
+            while identity(self._folder) == kubelet and self._own.exists() and not plugin.dropped.is_set():
+                if not plugin.shown.is_set() and self._clock.monotonic() - asked > SHOWN_SECONDS:
+                    _log.warning("the kubelet took the registration and does not ask for the devices")
+                    break
+                if plugin.shown.is_set() and self._known_to is None:
+                    self._known_to = kubelet
                     _log.info("registered %s x %d (simulated devices)", self._offer.resource, self._offer.count)
                 self._clock.wait(LOOK_SECONDS)
-            _log.info("the kubelet ended or another one started: registering again")
+            _log.info("the kubelet ended, dropped us, or another one started: registering again")
         except grpc.RpcError as error:
             _log.warning("the kubelet does not take the registration: %s", error)
             self._clock.wait(AGAIN_SECONDS)
         finally:
-            self._state.unlink(missing_ok=True)
+            self._known_to = None
             plugin.stop()
             server.stop(grace=None).wait()
 
@@ -67,7 +76,6 @@ class Registration:
             self._clock.wait(LOOK_SECONDS)
 
     def _start(self) -> tuple[DevicePlugin, grpc.Server]:
-        self._state.unlink(missing_ok=True)
         self._own.unlink(missing_ok=True)
         plugin = DevicePlugin(self._offer)
         server = grpc.server(futures.ThreadPoolExecutor(max_workers=8))

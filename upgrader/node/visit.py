@@ -1,4 +1,4 @@
-"""The visit: unload the driver, swap the kubelet. Killed at any line and run again it comes to the same end.
+"""The visit: unload the driver, swap and set the kubelet, reboot. Killed at any line, it comes to the same end.
 
 The truth is in files and processes, never in this run's memory: which binary is installed (by checksum), which one the
 running kubelet was started from, which one was kept, and the visit's own record. Each step asks these first.
@@ -7,11 +7,12 @@ running kubelet was started from, which one was kept, and the visit's own record
 import signal
 from pathlib import Path
 
-from upgrader.core.orders import KubeletTarget, OrderResult, Reason, VisitOrder
-from upgrader.node import driver, durable
+from upgrader.core.orders import KubeletSettings, KubeletTarget, OrderResult, Reason, VisitOrder
+from upgrader.node import driver, durable, kubelet_settings, reboot
 from upgrader.node.clock import Clock, until
 from upgrader.node.host import Host
 from upgrader.node.kubelet import Kubelet
+from upgrader.node.kubelet_settings import Files
 from upgrader.node.outcome import OrderFailedError
 from upgrader.node.processes import Running
 from upgrader.node.programs import Programs
@@ -23,7 +24,7 @@ TERM_GRACE = 15.0
 
 
 class Visit:
-    """One run of one order. `kubelet` is only used where the order has a kubelet."""
+    """One run of one order. `kubelet` is only used where the order has one, or settings of it."""
 
     def __init__(self, order: VisitOrder, *, host: Host, kubelet: Kubelet, programs: Programs, clock: Clock) -> None:
         self._order = order
@@ -33,6 +34,15 @@ class Visit:
         self._clock = clock
         self._records = Records(host, order.visit)
         self._facts: dict[str, str] = {}
+        self._files: Files | None = None
+        """The kubelet's settings as they are to be; None where they stay."""
+        self._policy = ""
+        """By which that kubelet gives CPUs away; empty where it is not ours to say."""
+
+    @property
+    def _binary(self) -> str:
+        target = self._order.kubelet or self._order.settings
+        return target.binary if target is not None else ""
 
     def run(self) -> OrderResult:
         """The result, which is also on record: the same order run again returns the same.
@@ -44,44 +54,131 @@ class Visit:
         if record.result is not None:
             return record.result
         started = self._clock.monotonic()
-        result = self._restore(record.restoring) if record.restoring else self._forward()
+        self._facts = dict(record.facts)
+        if record.boot_id:
+            result = self._rebooted(record.boot_id)
+        else:
+            result = self._restore(record.restoring) if record.restoring else self._forward()
         result = OrderResult(
             reason=result.reason,
             message=result.message,
             seconds=round(self._clock.monotonic() - started, 3),
-            facts=self._facts,
+            facts=self._facts | result.facts,
         )
         self._records.ended(result)
         return result
 
     def _forward(self) -> OrderResult:
         done = []
+        for file in self._order.forget:
+            self._host.path(file).unlink(missing_ok=True)
         if self._order.unload is not None:
-            done.append(driver.unload(self._host, self._order.unload, self._programs))
+            done.append(
+                driver.unload(
+                    self._host, self._order.unload, self._programs, self._clock, patience=self._order.busy_timeout
+                )
+            )
             self._facts["driver"] = done[-1]
-        if self._order.kubelet is not None:
-            wrong = self._swap(self._order.kubelet)
+        if self._order.kubelet is not None or self._order.settings is not None:
+            wrong = self._change()
             if wrong:
                 self._records.restoring(wrong)
                 return self._restore(wrong)
-            done.append(f"kubelet {self._order.kubelet.version} runs and the node is Ready")
+            done.append(self._changed())
+        if self._order.reboot is not None:
+            ordered = Records(self._host, self._order.undoes).read().boot_id if self._order.undoes else ""
+            # A reboot that was ordered on this boot may still come, after everything here has been found well.
+            if self._host.kernel() != self._order.reboot.kernel or ordered == self._host.boot_id():
+                self._records.rebooting(self._host.boot_id(), self._facts)
+                return self._rebooted(self._host.boot_id())
+            if ordered:
+                reboot.choose(self._order.reboot, host=self._host, programs=self._programs)
+            done.append(f"kernel {self._order.reboot.kernel} runs already")
         return OrderResult(reason=Reason.DONE, message="; ".join(done) or "nothing was ordered")
 
-    def _swap(self, target: KubeletTarget) -> str:
-        """Put the wanted kubelet in place and see it well; what is wrong with it, or empty."""
-        installed = self._host.path(target.binary)
-        wanted = self._source(target, installed)
-        present = durable.sha256(installed)
+    def _rebooted(self, before: str) -> OrderResult:
+        """What the reboot came to; on the boot that is to end it ends it, and does not return if that goes well."""
+        if self._order.reboot is None:
+            raise OrderFailedError(Reason.BAD_ORDER, "this visit was run before with a reboot in its order")
+        if self._host.boot_id() == before:
+            reboot.leave(self._order.reboot, host=self._host, programs=self._programs, clock=self._clock)
+        return reboot.arrived(self._order.reboot, host=self._host, before=before)
+
+    def _change(self) -> str:
+        """Put the wanted kubelet and its settings in place and see it well; what is wrong with it, or empty."""
+        installed, target = self._host.path(self._binary), self._order.kubelet
+        source = self._source(target, installed) if target is not None else None
+        if self._order.settings is not None:
+            self._configure(self._order.settings)
+        if target is not None and source is not None:
+            self._install(target, source, installed)
+        wanted = self._host.digests.of(installed)
+        version = target.version if target is not None else self._kubelet.version(installed)
+        healthy = self._settled(wanted, self._order.healthz_timeout)
+        return healthy or until(
+            lambda: self._ready(version, wanted), clock=self._clock, seconds=self._order.ready_timeout
+        )
+
+    def _changed(self) -> str:
+        target, settings = self._order.kubelet, self._order.settings
+        name = f"kubelet {target.version}" if target is not None else "the kubelet"
+        if settings is None:
+            return f"{name} runs and the node is Ready"
+        self._facts["kubelet settings"] = kubelet_settings.shown(settings.values)
+        return f"{name} runs with {kubelet_settings.shown(settings.values)} and the node is Ready"
+
+    def _install(self, target: KubeletTarget, source: Fetched, installed: Path) -> None:
+        """The wanted file in its place, the one before kept."""
+        present = self._host.digests.of(installed)
         self._facts["kubelet"] = target.version
-        if present != wanted.sha256:
+        if present != source.sha256:
             before = self._kubelet.version(installed)
             self._facts["kubelet before"] = before
             self._records.keep(installed, version=before, sha256=present)
-            durable.copy(wanted.binary, installed)
-        healthy = self._settled(wanted.sha256, self._order.healthz_timeout)
-        return healthy or until(
-            lambda: self._ready(target.version, wanted.sha256), clock=self._clock, seconds=self._order.ready_timeout
+            durable.copy(source.binary, installed)
+
+    def _configure(self, wanted: KubeletSettings) -> None:
+        """Write the settings; the kubelets that run then are ended later, so that one starts that has read them.
+
+        Going back puts back what the other way kept, byte by byte, and does nothing where that changed nothing.
+        """
+        kept = self._records.kept_settings()
+        if self._order.undoes:
+            before = self._records.kept_settings(self._order.undoes)
+            if before is None:
+                return
+            now, goal, policy = kubelet_settings.again(self._host, before), before, before.policy
+        else:
+            now = kept or kubelet_settings.present(self._host, self._running_kubelet())
+            goal, policy = now.of(wanted.values), wanted.values.get(kubelet_settings.POLICY, "")
+        if kept is None:
+            if now.settings == goal.settings and not self._older_than(goal):
+                return
+            self._records.keep_settings(now)
+        self._files, self._policy = goal, policy
+        self._write_settings()
+
+    def _older_than(self, files: Files) -> bool:
+        """Whether a kubelet runs that may not have read the settings that are there."""
+        return any(kubelet_settings.written_after(self._host, files, one) for one in self._kubelet.running())
+
+    def _write_settings(self) -> None:
+        if self._files is None or self._records.read().ending is not None:
+            return
+        kubelet_settings.put(self._host, self._files)
+        self._records.configured(self._kubelet.running())
+
+    def _running_kubelet(self) -> Running:
+        wrong = until(
+            lambda: (
+                "" if self._kubelet.running() else f"no kubelet runs from {self._binary}, whose settings would change"
+            ),
+            clock=self._clock,
+            seconds=self._order.healthz_timeout,
         )
+        if wrong:
+            raise OrderFailedError(Reason.MISSING, wrong)
+        return self._kubelet.running()[0]
 
     def _source(self, target: KubeletTarget, installed: Path) -> Fetched:
         """The file to install: the fetched one, else the one kept at the last swap, else the one that is there."""
@@ -92,49 +189,52 @@ class Visit:
         if kept is not None and kept.version == target.version:
             return self._records.stage_previous(kept)
         if self._kubelet.version(installed) == target.version:
-            return Fetched(binary=installed, sha256=durable.sha256(installed))
+            return Fetched(binary=installed, sha256=self._host.digests.of(installed))
         raise OrderFailedError(
             Reason.MISSING,
             f"kubelet {target.version} is not on the node; preparing fetches it from the stack's artifact",
         )
 
     def _restore(self, why: str) -> OrderResult:
-        """The old kubelet back in its place."""
-        if self._order.kubelet is None:
+        """The old kubelet, and its settings, back in their places."""
+        if self._order.kubelet is None and self._order.settings is None:
             raise OrderFailedError(Reason.BAD_ORDER, "this visit was run before with a kubelet in its order")
-        target = self._order.kubelet
-        kept = self._records.previous()
-        if kept is None or kept.visit != self._order.visit:
+        name = f"kubelet {self._order.kubelet.version}" if self._order.kubelet is not None else "the kubelet's settings"
+        kept, self._files = self._records.previous(), self._records.kept_settings()
+        mine = kept if kept is not None and kept.visit == self._order.visit else None
+        if mine is None and self._files is None:
             raise OrderFailedError(
                 Reason.KUBELET_LOST,
-                f"kubelet {target.version}: {why}. It was there before this visit, so nothing is put back",
+                f"{name}: {why}. It was there before this visit, so nothing is put back",
             )
-        installed = self._host.path(target.binary)
-        if durable.sha256(installed) != kept.sha256:
+        if self._files is not None:
+            self._policy = self._files.policy
+            self._write_settings()
+        installed = self._host.path(self._binary)
+        if mine is not None and self._host.digests.of(installed) != mine.sha256:
             durable.copy(self._records.previous_binary, installed)
-        wrong = self._settled(kept.sha256, self._order.healthz_timeout)
+        back = f"Kubelet {mine.version} was put back and" if mine is not None else "Those of before were put back; it"
+        wrong = self._settled(self._host.digests.of(installed), self._order.healthz_timeout)
         if wrong:
-            raise OrderFailedError(
-                Reason.KUBELET_LOST,
-                f"kubelet {target.version}: {why}. Kubelet {kept.version} was put back and is not well either: {wrong}",
-            )
-        self._facts["kubelet"] = kept.version
-        return OrderResult(
-            reason=Reason.KUBELET_RESTORED,
-            message=f"kubelet {target.version}: {why}. Kubelet {kept.version} was put back and runs",
-        )
+            raise OrderFailedError(Reason.KUBELET_LOST, f"{name}: {why}. {back} is not well either: {wrong}")
+        if mine is not None:
+            self._facts["kubelet"] = mine.version
+        return OrderResult(reason=Reason.KUBELET_RESTORED, message=f"{name}: {why}. {back} runs")
 
     def _settled(self, wanted: str, seconds: float) -> str:
         """Wait until the kubelet that runs was started from the wanted file and is healthy; end any other."""
         since: dict[int, float] = {}
+        ending = self._records.read().ending or ()
 
         def look() -> str:
             running = self._kubelet.running()
-            others = [one for one in running if one.sha256 != wanted]
+            others = [one for one in running if one.sha256 != wanted or any(old.is_it(one) for old in ending)]
             for other in others:
                 self._end(other, since)
             if others:
                 return f"the kubelet with pid {others[0].pid} does not end"
+            if not running and self._files is not None:
+                kubelet_settings.refit(self._host, self._files, self._policy)
             if not running:
                 return "no kubelet runs: the node's supervisor does not start it, or it ends at once (see its log)"
             return self._healthz(running[-1])
@@ -158,7 +258,10 @@ class Visit:
             view = self._kubelet.node(running[0])
         except (OSError, OrderFailedError) as error:
             return f"the API server does not show the node to the kubelet's credentials: {error}"
-        return ready_fault(view, version=version, since=running[0].started) or self._healthz(running[0])
+        wrong = ready_fault(view, version=version, since=running[0].started) or self._healthz(running[0])
+        if wrong or self._files is None:
+            return wrong
+        return kubelet_settings.fault(self._host, self._files, self._policy)
 
     def _healthz(self, kubelet: Running) -> str:
         try:

@@ -8,7 +8,7 @@ from upgrader.process.finished import (
     ProgramTimeoutError,
 )
 from upgrader.process.redact import redact, shown
-from upgrader.process.run import run, run_async
+from upgrader.process.run import run
 
 __all__ = [
     "Command",
@@ -18,6 +18,5 @@ __all__ = [
     "ProgramTimeoutError",
     "redact",
     "run",
-    "run_async",
     "shown",
 ]

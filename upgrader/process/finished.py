@@ -1,7 +1,10 @@
-"""A program that has ended, and the three ways in which one can go wrong."""
+"""What both doors share: a program and what it left, the ways in which one goes wrong, how its group is ended."""
 
+import os
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 from msgspec import Struct
 
@@ -9,6 +12,9 @@ from upgrader.core.errors import ProcessError
 from upgrader.process.redact import redact, shown
 
 _LINES_SHOWN = 20
+
+GRACE_SECONDS = 2.0
+"""Between SIGTERM and SIGKILL to the process group of a program that took too long."""
 
 
 class Command(Struct, frozen=True, kw_only=True):
@@ -23,6 +29,20 @@ class Command(Struct, frozen=True, kw_only=True):
     stdin: bytes = b""
     secrets: tuple[str, ...] = ()
     """Never shown in an error or a log."""
+
+    @classmethod
+    def of(
+        cls,
+        words: Sequence[str | Path],
+        timeout: float,
+        cwd: Path | None,
+        env: Mapping[str, str] | None,
+        stdin: bytes,
+        secrets: Sequence[str],
+    ) -> Self:
+        """From what a caller of `run` gives."""
+        texts = tuple(str(word) for word in words)
+        return cls(words=texts, timeout=timeout, cwd=cwd, env=env, stdin=stdin, secrets=tuple(secrets))
 
     def __str__(self) -> str:
         return shown(self.words, self.secrets)
@@ -73,6 +93,23 @@ def environment(changes: Mapping[str, str] | None, ours: Mapping[str, str]) -> d
 def exit_code(returncode: int) -> int:
     """Python's negative signal number as the shell writes it."""
     return 128 - returncode if returncode < 0 else returncode
+
+
+def signal_group(pid: int, number: signal.Signals) -> None:
+    """Signal the group that a program was started as; that nobody is left in it is what is wanted."""
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def judged(finished: Finished, *, check: bool, overdue: bool) -> Finished:
+    """What the caller gets; ProgramTimeoutError where it took too long, ProgramFailedError where its code is wrong."""
+    if overdue:
+        raise ProgramTimeoutError(finished)
+    if check and finished.code != 0:
+        raise ProgramFailedError(finished)
+    return finished
 
 
 def _last_lines(finished: Finished) -> str:

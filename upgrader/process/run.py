@@ -1,7 +1,5 @@
 """Programs that are run and waited for: own process group, a time-out that ends all of it, output kept whole."""
 
-import asyncio
-import contextlib
 import os
 import signal
 import subprocess
@@ -12,17 +10,15 @@ from pathlib import Path
 from typing import IO
 
 from upgrader.process.finished import (
+    GRACE_SECONDS,
     Command,
     Finished,
-    ProgramFailedError,
     ProgramMissingError,
-    ProgramTimeoutError,
     environment,
     exit_code,
+    judged,
+    signal_group,
 )
-
-GRACE_SECONDS = 2.0
-"""Between SIGTERM and SIGKILL to the process group of a program that took too long."""
 
 Line = Callable[[str], None]
 
@@ -45,7 +41,7 @@ def run(
         ProgramTimeoutError: it did not end within `timeout` seconds.
         ProgramFailedError: it ended with another code than 0, and `check` is set.
     """
-    command = _command(words, timeout, cwd, env, stdin, secrets)
+    command = Command.of(words, timeout, cwd, env, stdin, secrets)
     started = time.monotonic()
     process = _started(command)
     streams = _Streams(process, command.stdin, on_line)
@@ -67,74 +63,7 @@ def run(
         stderr=streams.stderr,
         seconds=time.monotonic() - started,
     )
-    return _judged(finished, check=check, overdue=overdue)
-
-
-async def run_async(
-    words: Sequence[str | Path],
-    *,
-    timeout: float,  # noqa: ASYNC109 - the whole process group is ended, which asyncio.timeout would not do
-    cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
-    stdin: bytes = b"",
-    secrets: Sequence[str] = (),
-    check: bool = True,
-) -> Finished:
-    """As `run`; when the caller is cancelled, the process group is killed."""
-    command = _command(words, timeout, cwd, env, stdin, secrets)
-    started = time.monotonic()
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command.words,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            cwd=command.cwd,
-            env=environment(command.env, os.environ),
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise ProgramMissingError(command, error) from error
-    stdout, stderr = bytearray(), bytearray()
-    talking = asyncio.create_task(_talk(process, command.stdin, stdout, stderr))
-    overdue = False
-    try:
-        await asyncio.wait({talking}, timeout=timeout)
-        if not talking.done():
-            overdue = True
-            _signal_group(process.pid, signal.SIGTERM)
-            await asyncio.wait({talking}, timeout=GRACE_SECONDS)
-    finally:
-        if not talking.done():
-            _signal_group(process.pid, signal.SIGKILL)
-            await asyncio.wait({talking}, timeout=GRACE_SECONDS)
-            if not talking.done():  # somebody outside the group holds a pipe, which has no public way to be closed
-                talking.cancel()
-                process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
-            await process.wait()
-    finished = Finished(
-        command=command,
-        code=exit_code(await process.wait()),
-        stdout=bytes(stdout),
-        stderr=bytes(stderr),
-        seconds=time.monotonic() - started,
-    )
-    return _judged(finished, check=check, overdue=overdue)
-
-
-async def _talk(process: asyncio.subprocess.Process, stdin: bytes, stdout: bytearray, stderr: bytearray) -> None:
-    async def feed(pipe: asyncio.StreamWriter | None) -> None:
-        if pipe is not None:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it did not read all: its code tells
-                pipe.write(stdin)
-                await pipe.drain()
-            pipe.close()
-
-    async def drain(pipe: asyncio.StreamReader | None, kept: bytearray) -> None:
-        while pipe is not None and (chunk := await pipe.read(65536)):
-            kept.extend(chunk)
-
-    await asyncio.gather(feed(process.stdin), drain(process.stdout, stdout), drain(process.stderr, stderr))
+    return judged(finished, check=check, overdue=overdue)
 
 
 class _Streams:
@@ -186,24 +115,6 @@ def _drain(pipe: IO[bytes], kept: list[bytes], on_line: Line | None) -> None:
                 on_line(line.decode(errors="replace").rstrip("\n"))
 
 
-def _command(
-    words: Sequence[str | Path],
-    timeout: float,
-    cwd: Path | None,
-    env: Mapping[str, str] | None,
-    stdin: bytes,
-    secrets: Sequence[str],
-) -> Command:
-    return Command(
-        words=tuple(str(word) for word in words),
-        timeout=timeout,
-        cwd=cwd,
-        env=env,
-        stdin=stdin,
-        secrets=tuple(secrets),
-    )
-
-
 def _started(command: Command) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
@@ -220,31 +131,15 @@ def _started(command: Command) -> subprocess.Popen[bytes]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    _signal_group(process.pid, signal.SIGTERM)
+    signal_group(process.pid, signal.SIGTERM)
     try:
         process.wait(GRACE_SECONDS)
     except subprocess.TimeoutExpired:
         pass  # the next line is for it
     finally:
-        _signal_group(process.pid, signal.SIGKILL)
+        signal_group(process.pid, signal.SIGKILL)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    _signal_group(process.pid, signal.SIGKILL)
+    signal_group(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _signal_group(pid: int, number: signal.Signals) -> None:
-    """Signal the group that a program was started as; that nobody is left in it is what is wanted."""
-    try:
-        os.killpg(pid, number)
-    except ProcessLookupError:
-        return
-
-
-def _judged(finished: Finished, *, check: bool, overdue: bool) -> Finished:
-    if overdue:
-        raise ProgramTimeoutError(finished)
-    if check and finished.code != 0:
-        raise ProgramFailedError(finished)
-    return finished

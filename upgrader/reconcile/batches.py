@@ -29,6 +29,7 @@ from upgrader.core.fleet import Gang, ImageFacts, NodeFacts, Snapshot, Target
 from upgrader.core.forecast import BatchForecast, BatchKind
 from upgrader.core.lanes import Asked, turns
 from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, row
+from upgrader.core.revisions import plugin_key_of, runtime_key_of
 from upgrader.reconcile import orders
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.revisions import read_target
@@ -122,6 +123,7 @@ async def create_visits(
                 reason=VisitReason.ROLLOUT,
                 source=await source_state(context, stack, node, catalogue),
                 target=orders.wanted_state(target, image),
+                reboot=orders.reboot_state(node, target, stack.spec),
                 plan=plan.metadata.name,
                 batch=batch.number,
             )
@@ -138,13 +140,13 @@ async def source_state(context: Context, stack: GpuStack, node: NodeFacts, catal
 
 async def ensure_operands(context: Context, stack: GpuStack, target: Target, image: ImageFacts) -> None:
     """The DaemonSets that a node's labels will choose; applying them changes no node by itself."""
-    state = orders.wanted_state(target, image)
-    bodies = (
-        manifests.driver_daemonset(stack.metadata.name, image, context.stack),
-        manifests.plugin_daemonset(
-            stack.metadata.name, state.plugin_key, target.plugin_digest, target.resource_name, context.stack
-        ),
-    )
+    name, key = stack.metadata.name, plugin_key_of(target)
+    bodies = [manifests.driver_daemonset(name, image, context.stack)]
+    runtime = runtime_key_of(target)
+    if runtime:
+        bodies.append(manifests.runtime_daemonset(name, runtime, target.runtime_digest, target.plugin, context.stack))
+    if key:
+        bodies.append(manifests.plugin_daemonset(name, key, target.plugin_digest, target.plugin, context.stack))
     for body in bodies:
         meta = body["metadata"]
         if await context.cluster.get(DAEMONSETS, meta["name"], meta["namespace"]) is None:

@@ -14,6 +14,7 @@ from upgrader.core.phases import NodePhase
 from upgrader.reconcile import marks, observe
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.revisions import read_target
+from upgrader.stack import manifests
 
 log = structlog.get_logger()
 
@@ -39,7 +40,9 @@ async def undeclared(context: Context, upgrades: Iterable[NodeUpgrade]) -> froze
         plan = await context.cluster.get(UPGRADE_PLANS, one.spec.plan) if one.spec.plan else None
         method = plan.spec.checkpoint.method or "" if plan is not None else ""  # its jobs may be asked by default
         now = context.clock.now()
-        seen = await observe.read_snapshot(context.cluster, context.nodes, stack, target, now, method=method)
+        seen = await observe.read_snapshot(
+            context.cluster, context.nodes, stack, target, now, method=method, reboots=manifests.empties(one)
+        )
         gangs = seen.gangs if seen is not None else ()
         free = [gang for gang in gangs if one.spec.node.name in gang.nodes and not declares(gang)]
         found |= {member.uid for gang in free for member in gang.members}

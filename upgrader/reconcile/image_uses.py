@@ -1,21 +1,76 @@
 """What a cluster needs of driver images: the kernels of its nodes, and what its objects name."""
 
 import asyncio
+from collections.abc import Iterable
+
+from msgspec import Struct
 
 from upgrader.api import names
 from upgrader.api.kubernetes import Node
-from upgrader.api.resources import DRIVER_IMAGES, NODE_UPGRADES, NODES
+from upgrader.api.resources import DRIVER_IMAGES, NODE_UPGRADES, NODES, UPGRADE_PLANS
+from upgrader.api.v1alpha1 import DriverImage, NodeUpgrade
+from upgrader.core.fleet import Target
 from upgrader.core.image_garbage import Uses
 from upgrader.core.node_features import same_kernel
 from upgrader.core.phases import ends
+from upgrader.core.uncovered import read_uncovered
+from upgrader.reconcile import observe
+from upgrader.reconcile.context import Context
 from upgrader.reconcile.ports import Cluster
+from upgrader.reconcile.revisions import read_target
+
+
+class Needs(Struct, frozen=True, kw_only=True):
+    """Kernels and image keys that a node has or may be given: a DriverImage for one of them is taken from nobody."""
+
+    kernels: frozenset[str]
+    keys: frozenset[str]
+
+    def has(self, image: DriverImage) -> bool:
+        """Whether something may still ask for an image."""
+        return image.spec.kernel in self.kernels or bool(image.status.key and image.status.key in self.keys)
+
+
+async def read_needs(context: Context, nodes: Iterable[Node], targets: Iterable[Target]) -> Needs:
+    """Of all nodes, all visits that are open or still hold their node, and the targets of plans that are open.
+
+    `targets`: what stacks ask for.
+
+    Raises:
+        ClusterError: a list was refused or did not come; then nothing may be taken away.
+    """
+    visits, plans = await asyncio.gather(context.cluster.list(NODE_UPGRADES), context.cluster.list(UPGRADE_PLANS))
+    leading = [
+        await read_target(context, one.spec.stack, one.spec.target_revision)
+        for one in plans
+        if not ends(one.status.phase)
+    ]
+    return needs_of(nodes, visits, [*targets, *(one for one in leading if one is not None)])
+
+
+def needs_of(nodes: Iterable[Node], visits: Iterable[NodeUpgrade], targets: Iterable[Target]) -> Needs:
+    """The same from what was read."""
+    kernels, keys, claims = {one.kernel for one in targets}, set[str](), set[str]()
+    for node in nodes:
+        marks = node.metadata.annotations
+        kernels |= {node.status.node_info.kernel_version, observe.pending_kernel(node)}
+        claims.add(marks.get(names.ANNOTATION_VISIT, ""))
+        uncovered = read_uncovered(marks.get(names.ANNOTATION_UNCOVERED))
+        keys |= {node.metadata.labels.get(names.LABEL_DRIVER, ""), uncovered.driver if uncovered is not None else ""}
+    for visit in visits:
+        if not ends(visit.status.phase) or visit.metadata.uid in claims:
+            spec = visit.spec
+            kernels |= {spec.source.kernel, spec.target.kernel}
+            keys |= {spec.source.driver_key, spec.target.driver_key}
+    return Needs(kernels=frozenset(kernels - {""}), keys=frozenset(keys - {""}))
 
 
 async def read_uses(cluster: Cluster) -> Uses:
     """All of one cluster.
 
     Kernels come from nodeInfo, and from the label of node feature discovery where that says another one.
-    A visit that has not ended, and every DriverImage, names a kernel that is to run; what a visit names ran before.
+    A visit that has not ended, every DriverImage, and a node that has a newer one installed name a kernel that is to
+    run; what a visit names ran before.
 
     Raises:
         ClusterError: a list was refused or did not come; then nothing is known, and nothing may be deleted.
@@ -26,7 +81,7 @@ async def read_uses(cluster: Cluster) -> Uses:
     running = {one.status.node_info.kernel_version for one in nodes}
     running |= {label for one in nodes if (label := _other_kernel(one))}
     pending = {one.spec.target.kernel for one in visits if not ends(one.status.phase)}
-    pending |= {one.spec.kernel for one in images}
+    pending |= {one.spec.kernel for one in images} | {observe.pending_kernel(one) for one in nodes}
     previous = {one.spec.source.kernel for one in visits} | {one.spec.target.kernel for one in visits}
     named = {one.spec.source.driver_image for one in visits} | {one.spec.target.driver_image for one in visits}
     named |= {one.status.digest or "" for one in images} | {one.spec.image or "" for one in images}

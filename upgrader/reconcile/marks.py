@@ -10,6 +10,8 @@ import msgspec
 from upgrader.api import names
 from upgrader.api.kubernetes import Node, Taint
 from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
+from upgrader.core import adoption
+from upgrader.core.fleet import Uncovered, settings_text
 
 
 def close(node: Node, upgrade: NodeUpgrade, now: str) -> dict[str, Any] | None:
@@ -25,21 +27,44 @@ def close(node: Node, upgrade: NodeUpgrade, now: str) -> dict[str, Any] | None:
     }
 
 
-def operands_off() -> dict[str, Any]:
-    """Driver none, operands off, revision taken."""
-    return {
-        "metadata": {
-            "labels": {names.LABEL_DRIVER: names.NONE, names.LABEL_OPERANDS: names.OFF, names.LABEL_REVISION: None}
-        }
-    }
+_OFF: dict[str, str | None] = {
+    names.LABEL_DRIVER: names.NONE,
+    names.LABEL_OPERANDS: names.OFF,
+    names.LABEL_REVISION: None,
+}
 
 
-def driver_on(goal: NodeState) -> dict[str, Any]:
-    """The keys of driver and plugin; operands stay off until the driver is loaded."""
-    plugin = goal.plugin_key or None
-    return {
-        "metadata": {"labels": {names.LABEL_DRIVER: goal.driver_key or names.NONE, names.LABEL_DEVICE_PLUGIN: plugin}}
+def operands_off(node: Node) -> dict[str, Any]:
+    """Driver none, operands off, revision taken; what another operator deploys there goes in the same write."""
+    kept = node.metadata.annotations.get(names.ANNOTATION_ADOPTED)
+    adopted = names.ANNOTATION_ADOPT in node.metadata.annotations
+    over = adoption.taken_over(node.metadata.labels, kept) if adopted else None
+    if over is None:
+        return {"metadata": {"labels": dict(_OFF)}}
+    labels, before = over
+    return {"metadata": {"labels": {**_OFF, **labels}, "annotations": {names.ANNOTATION_ADOPTED: before}}}
+
+
+def uncover(had: Uncovered) -> dict[str, Any]:
+    """The driver away that does not fit the running kernel, and what it was, in one write."""
+    kept = msgspec.json.encode(had).decode()
+    return {"metadata": {"labels": dict(_OFF), "annotations": {names.ANNOTATION_UNCOVERED: kept}}}
+
+
+def driver_on(node: Node, goal: NodeState) -> dict[str, Any]:
+    """The keys of driver, runtime hook and plugin; operands stay off until the driver is loaded.
+
+    With them goes what the visit has set of the kubelet, where there is or was something.
+    """
+    labels = {
+        names.LABEL_DRIVER: goal.driver_key or names.NONE,
+        names.LABEL_RUNTIME: goal.runtime_key or None,
+        names.LABEL_DEVICE_PLUGIN: goal.plugin_key or None,
     }
+    settings = settings_text(goal.kubelet_settings.items()) or None
+    if node.metadata.annotations.get(names.ANNOTATION_KUBELET) == settings:
+        return {"metadata": {"labels": labels}}
+    return {"metadata": {"labels": labels, "annotations": {names.ANNOTATION_KUBELET: settings}}}
 
 
 def operands_on() -> dict[str, Any]:
@@ -48,13 +73,22 @@ def operands_on() -> dict[str, Any]:
 
 
 def give_back(node: Node, revision: str) -> dict[str, Any]:
-    """Taint and claim go; the revision that the walk arrived at comes, where the operands are on again."""
+    """Taint and claim go; the revision that the walk arrived at comes, where the operands are on again.
+
+    A node that was taken over and on which nothing of ours runs goes back to whoever had it.
+    """
     labels: dict[str, str] = {}
-    on = node.metadata.labels.get(names.LABEL_OPERANDS) == names.ON
+    there, on = node.metadata.annotations, node.metadata.labels.get(names.LABEL_OPERANDS) == names.ON
+    gone = {names.ANNOTATION_VISIT: None}
     if on and names.LABEL_REVISION not in node.metadata.labels and revision:
         labels[names.LABEL_REVISION] = revision
+    if on and names.ANNOTATION_UNCOVERED in there:
+        gone[names.ANNOTATION_UNCOVERED] = None
+    if not on and names.ANNOTATION_ADOPTED in there:
+        labels |= adoption.handed_back(node.metadata.labels, there[names.ANNOTATION_ADOPTED])
+        gone[names.ANNOTATION_ADOPTED] = None
     return {
-        "metadata": {"annotations": {names.ANNOTATION_VISIT: None}, "labels": labels},
+        "metadata": {"annotations": gone, "labels": labels},
         "spec": {"taints": foreign_taints(node) or None},
     }
 

@@ -15,8 +15,9 @@ from upgrader.api import names
 from upgrader.api.kubernetes import ContainerStatus, Node, Pod
 from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODE_FEATURES, NODES, PODS
 from upgrader.api.v1alpha1 import GpuStack
+from upgrader.core.boot_reports import newest
 from upgrader.core.errors import ClusterError, ConflictError, NotFoundError, UnreachableError
-from upgrader.core.node_features import LABEL_NFD_NODE, FeatureReport, kept_by_nfd, newest, read_record
+from upgrader.core.node_features import LABEL_NFD_NODE, FeatureReport, kept_by_nfd, read_record
 from upgrader.core.node_labels import SETTLED, LabelDecision, LabelView, Standing, decide
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
@@ -214,6 +215,9 @@ async def _reports(context: Context, stack: str) -> Mapping[str, _Said]:
                 found[pod.spec.node_name].reports.append(report)
             if fault:
                 found[pod.spec.node_name].faults.append(fault)
+        # What watches ends with a report when another kernel is installed; how else it ended says nothing of the node.
+        later = (_said(status)[0] for status in pod.status.container_statuses)
+        found[pod.spec.node_name].reports.extend(one for one in later if one is not None)
     return found
 
 

@@ -5,27 +5,41 @@ that lets us do less (not ready, no GPUs, undeclared).
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
 from upgrader.api import names
 from upgrader.api.kubernetes import Namespace, Node, PersistentVolumeClaim, Pod, PodDisruptionBudget
-from upgrader.api.resources import CLAIMS, DRIVER_IMAGES, NAMESPACES, PDBS, PODS, POLICY_BINDINGS, UPGRADE_PLANS
+from upgrader.api.resources import (
+    CLAIMS,
+    DRIVER_IMAGES,
+    GPU_STACKS,
+    NAMESPACES,
+    PDBS,
+    PODS,
+    POLICY_BINDINGS,
+    UPGRADE_PLANS,
+)
 from upgrader.api.v1alpha1 import DriverImage, GpuStack, GpuStackSpec, UpgradePlan
 from upgrader.core import steering, timing
+from upgrader.core.adoption import theirs
 from upgrader.core.chains import Chains
 from upgrader.core.declarations import Declared, nearest
 from upgrader.core.disruption import DisruptionBudget, Requirement, Selector, blocked
-from upgrader.core.fleet import Gang, ImageFacts, NodeFacts, Snapshot, Target
+from upgrader.core.fleet import Gang, ImageBuild, ImageFacts, NodeFacts, Snapshot, Target
 from upgrader.core.gangs import gangs_of
 from upgrader.core.node_features import read_record
 from upgrader.core.owners import owner_kind
-from upgrader.core.phases import DriverImagePhase, ends
+from upgrader.core.phases import DriverImagePhase
 from upgrader.core.resolution import PodMarks, Rule, UserRule, rules_of
 from upgrader.core.revisions import with_revision
+from upgrader.core.uncovered import code_name, read_uncovered
+from upgrader.core.vendors import choose
 from upgrader.core.works import Work
+from upgrader.reconcile.operand_pods import operand_pod
+from upgrader.reconcile.other_plans import taken_back, taken_elsewhere
 from upgrader.reconcile.pod_facts import (
     asked_id,
     controller_of,
@@ -50,6 +64,7 @@ __all__ = [
     "in_pool",
     "member_facts",
     "node_facts",
+    "pending_kernel",
     "read_around",
     "read_snapshot",
     "replicated",
@@ -62,20 +77,37 @@ CLUSTER_NAMESPACE = "kube-system"
 
 
 def target_of(spec: GpuStackSpec, stack: str) -> Target:
-    """What a stack asks of its nodes, named by its revision; digests are not known here."""
+    """What a stack asks of its nodes, named by its revision; digests are not known here.
+
+    Raises:
+        ConfigurationError: vendor, recipe and flavour of its driver do not go together.
+    """
     kubelet = spec.kubelet
+    driver = choose(spec.driver.vendor, spec.driver.recipe or "", spec.driver.flavour or "")
     managed = kubelet.manage and kubelet.version is not None
     return with_revision(
         Target(
             stack=stack,
             revision="",
-            driver_vendor=spec.driver.vendor,
+            driver_vendor=driver.vendor,
             driver_version=spec.driver.version,
-            plugin_image=spec.device_plugin.image,
+            vendor="" if spec.driver.vendor == driver.vendor else spec.driver.vendor,
+            driver_recipe=driver.recipe,
+            driver_flavour=driver.flavour,
+            plugin_image=(spec.device_plugin.image or "") if spec.device_plugin.management == "Managed" else "",
+            time_slices=spec.device_plugin.sharing.time_slices or 0,
+            mig_strategy=spec.device_plugin.sharing.mig_strategy or "",
+            runtime_image=(spec.runtime.image or "") if spec.runtime.management == "Managed" else "",
             resource_name=spec.device_plugin.resource_name,
             kubelet_version=(kubelet.version or "") if managed else "",
             kubelet_artifact=(kubelet.artifact or "") if managed else "",
-            kubelet_binary=kubelet.binary if managed else "",
+            kubelet_binary=kubelet.binary if managed or kubelet.settings.values else "",
+            kubelet_settings=kubelet.settings.values,
+            workload_image=spec.validation.workload_image or "",
+            workload_runtime=spec.validation.runtime_class or "",
+            kernel=spec.reboot.kernel if spec.reboot is not None else "",
+            reboot_select=tuple(spec.reboot.select) if spec.reboot is not None else (),
+            reboot_restart=tuple(spec.reboot.restart) if spec.reboot is not None else (),
         )
     )
 
@@ -83,6 +115,10 @@ def target_of(spec: GpuStackSpec, stack: str) -> Target:
 def in_pool(node: Node, spec: GpuStackSpec) -> bool:
     """Whether a stack selects a node."""
     return all(node.metadata.labels.get(key) == value for key, value in spec.node_selector.items())
+
+
+def _selecting(node: Node, stacks: Iterable[GpuStack]) -> tuple[str, ...]:
+    return tuple(sorted(one.metadata.name for one in stacks if in_pool(node, one.spec)))
 
 
 def node_facts(node: Node, resource: str) -> NodeFacts:
@@ -94,6 +130,7 @@ def node_facts(node: Node, resource: str) -> NodeFacts:
         uid=node.metadata.uid,
         kernel=status.node_info.kernel_version,
         kubelet_version=status.node_info.kubelet_version.removeprefix("v"),
+        kubelet_settings=node.metadata.annotations.get(names.ANNOTATION_KUBELET, ""),
         boot_id=status.node_info.boot_id,
         gpus=count_of(status.capacity, resource),
         gpus_allocatable=count_of(status.allocatable, resource),
@@ -104,12 +141,19 @@ def node_facts(node: Node, resource: str) -> NodeFacts:
         labels_boot=_labels_boot(node),
         driver_version_label=labels.get(names.LABEL_DRIVER_GFD, ""),
         driver_key=labels.get(names.LABEL_DRIVER, ""),
+        runtime_key=labels.get(names.LABEL_RUNTIME, ""),
         plugin_key=labels.get(names.LABEL_DEVICE_PLUGIN, ""),
         operands=labels.get(names.LABEL_OPERANDS, ""),
         revision=labels.get(names.LABEL_REVISION, ""),
         maintenance=(ours.value or "without a name") if ours is not None else "",
         closed_at=timing.parse(ours.time_added) if ours is not None and ours.time_added else None,
         visit=node.metadata.annotations.get(names.ANNOTATION_VISIT, ""),
+        pending_kernel=pending_kernel(node),
+        theirs=theirs(labels),
+        adopted=names.ANNOTATION_ADOPT in node.metadata.annotations,
+        uncovered=read_uncovered(node.metadata.annotations.get(names.ANNOTATION_UNCOVERED)),
+        os=code_name(status.node_info.os_image),
+        arch=status.node_info.architecture,
         labels=labels,
     )
 
@@ -123,13 +167,45 @@ def _labels_boot(node: Node) -> str:
     return record.boot_id if record is not None and ours else ""
 
 
+def pending_kernel(node: Node) -> str:
+    """The kernel of the next boot, as it was read on this one."""
+    text = node.metadata.annotations.get(names.ANNOTATION_NODE_FEATURES)
+    record = read_record(text) if text is not None else None
+    present = record is not None and record.boot_id == node.status.node_info.boot_id
+    return record.pending if record is not None and present else ""
+
+
 def image_facts(image: DriverImage) -> ImageFacts | None:
     """A driver image; None while it is not Ready."""
     spec, status = image.spec, image.status
     if status.phase is not DriverImagePhase.READY or not status.key or not status.digest:
         return None
     return ImageFacts(
-        key=status.key, vendor=spec.vendor, version=spec.version, kernel=spec.kernel, digest=status.digest
+        key=status.key,
+        vendor=spec.vendor,
+        version=spec.version,
+        kernel=spec.kernel,
+        digest=status.digest,
+        recipe=spec.recipe or "",
+        flavour=spec.flavour or "",
+    )
+
+
+def image_build(image: DriverImage) -> ImageBuild:
+    """A driver image in whatever phase it is."""
+    spec, status = image.spec, image.status
+    return ImageBuild(
+        name=image.metadata.name,
+        vendor=spec.vendor,
+        version=spec.version,
+        kernel=spec.kernel,
+        phase=status.phase,
+        made_at=timing.parse(image.metadata.creation_timestamp) if image.metadata.creation_timestamp else None,
+        recipe=spec.recipe or "",
+        flavour=spec.flavour or "",
+        os=spec.os or "",
+        arch=spec.arch,
+        message=status.message,
     )
 
 
@@ -154,20 +230,31 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: Sequence[Namespace] = ()
     plans: Sequence[UpgradePlan] = ()
     claims: Sequence[PersistentVolumeClaim] = ()
+    stacks: Sequence[GpuStack] = ()
     api_server_version: str = ""
     method: str = ""  # how jobs are asked that do not say
     shaping: bool = False  # deploy/admission-steering.yaml is installed
 
 
-def snapshot_of(seen: Reading, spec: GpuStackSpec, resource: str, now: datetime, *, stack: str = "") -> Snapshot:
+def snapshot_of(
+    seen: Reading, spec: GpuStackSpec, resource: str, now: datetime, *, stack: str = "", empties: Target | None = None
+) -> Snapshot:
     """What was read, for one stack: its nodes, and the gangs that have a member on one of them.
 
     `resource` is the extended resource whose devices are GPUs; an older revision of the stack may have another one.
+    `empties`: what visits lead to; what one would end without GPUs, by a reboot or by other settings of the kubelet,
+    counts as a gang too. None: nothing of that is done.
     """
     nodes = seen.nodes
-    pool = {name: node_facts(node, resource) for name, node in nodes.items() if in_pool(node, spec)}
+    rivals = [one for one in seen.stacks if one.metadata.name != stack]
+    pool = {
+        name: msgspec.structs.replace(node_facts(node, resource), claimants=_selecting(node, rivals))
+        for name, node in nodes.items()
+        if in_pool(node, spec)
+    }
     others = [node_facts(node, resource) for name, node in nodes.items() if name not in pool]
-    gangs = [gang for gang in _gangs(seen, resource, rules_for(spec), now) if gang.nodes & pool.keys()]
+    emptied = frozenset(name for name, node in pool.items() if empties is not None and empties.empties(node))
+    gangs = [gang for gang in _gangs(seen, resource, rules_for(spec), now, emptied) if gang.nodes & pool.keys()]
     return Snapshot(
         cluster=next((one.metadata.uid for one in seen.namespaces if one.metadata.name == CLUSTER_NAMESPACE), ""),
         taken_at=now,
@@ -176,11 +263,14 @@ def snapshot_of(seen: Reading, spec: GpuStackSpec, resource: str, now: datetime,
         images=tuple(
             sorted((facts for one in seen.images if (facts := image_facts(one)) is not None), key=lambda one: one.key)
         ),
+        builds=tuple(sorted((image_build(one) for one in seen.images), key=lambda one: one.name)),
         pdb_blocked=blocked(gangs, (disruption_budget(one) for one in seen.budgets)),
         steering=_steering(seen.api_server_version),
         shaped=tuple(sorted(one.metadata.name for one in seen.namespaces if seen.shaping and _opted_in(one))),
-        foreign_unavailable_gpus=_taken_elsewhere(seen.plans, others, stack),
+        foreign_unavailable_gpus=taken_elsewhere(seen.plans, others, stack),
         api_server_version=seen.api_server_version,
+        taken_back=taken_back(seen.stacks, seen.plans, stack),
+        operands=tuple(one for pod in seen.pods if (one := operand_pod(pod)) is not None and one.node in pool),
     )
 
 
@@ -194,24 +284,6 @@ def _steering(api_server_version: str) -> bool:
     return row is not None and steering.possible(row, api_server_version)
 
 
-def _taken_elsewhere(plans: Sequence[UpgradePlan], others: Sequence[NodeFacts], stack: str) -> int:
-    """GPUs of the started batches of other stacks' plans, and of other nodes that a visit holds without a batch.
-
-    A node in its visit shows no GPUs: it counts as the largest that is known.
-    """
-    batches = [
-        batch
-        for plan in plans
-        if plan.spec.stack != stack and not ends(plan.status.phase)
-        for batch in plan.status.batches
-        if batch.ended_at is None
-    ]
-    planned = {name for batch in batches for closure in batch.closures for name in closure.nodes}
-    largest = max((node.gpus for node in others), default=0)
-    alone = (node.gpus or max(1, largest) for node in others if node.taken and node.name not in planned)
-    return sum(closure.gpus for batch in batches for closure in batch.closures) + sum(alone)
-
-
 async def read_snapshot(
     cluster: Cluster,
     nodes: Nodes,
@@ -221,11 +293,14 @@ async def read_snapshot(
     *,
     api_server_version: str = "",
     method: str = "",
+    reboots: bool = False,
 ) -> Snapshot | None:
     """Read the world once; None while the nodes are not in step with the API server (then nothing is decided).
 
     `api_server_version` is its gitVersion; without it a managed kubelet is never swapped and no gang counts as steered.
     `method` is how jobs are asked that do not say; without it they are waited for.
+    `reboots`: whether nodes would be emptied, to reboot them or to set their kubelets anew, where the target asks for
+    that; only plans do it.
 
     Raises:
         ClusterError: the API server refused, or could not be reached.
@@ -236,7 +311,8 @@ async def read_snapshot(
         return None
     seen = await read_around(cluster)
     seen = msgspec.structs.replace(seen, nodes=known, api_server_version=api_server_version, method=method)
-    return snapshot_of(seen, stack.spec, target.resource_name, now, stack=stack.metadata.name)
+    empties = target if reboots else None
+    return snapshot_of(seen, stack.spec, target.resource_name, now, stack=stack.metadata.name, empties=empties)
 
 
 async def read_around(cluster: Cluster) -> Reading:
@@ -246,13 +322,14 @@ async def read_around(cluster: Cluster) -> Reading:
         ClusterError: the API server refused, or could not be reached.
     """
     # Side by side: the API server answers one while another is decoded.
-    (pods, works, budgets), (images, namespaces, plans, binding) = await asyncio.gather(
+    (pods, works, budgets), (images, namespaces, plans, binding, stacks) = await asyncio.gather(
         asyncio.gather(cluster.list(PODS), read_works(cluster), cluster.list(PDBS)),
         asyncio.gather(
             cluster.list(DRIVER_IMAGES),
             cluster.list(NAMESPACES),
             cluster.list(UPGRADE_PLANS),
             cluster.get(POLICY_BINDINGS, names.STEERING_POLICY),
+            cluster.list(GPU_STACKS),
         ),
     )
     return Reading(
@@ -263,6 +340,7 @@ async def read_around(cluster: Cluster) -> Reading:
         images=images,
         namespaces=namespaces,
         plans=plans,
+        stacks=stacks,
         shaping=binding is not None,
     )
 
@@ -276,7 +354,9 @@ def rules_for(spec: GpuStackSpec) -> tuple[Rule, ...]:
     return rules_of(UserRule(label=one.label or "", regex=one.regex or "") for one in spec.gangs)
 
 
-def _gangs(seen: Reading, resource: str, rules: Sequence[Rule], now: datetime) -> tuple[Gang, ...]:
+def _gangs(
+    seen: Reading, resource: str, rules: Sequence[Rule], now: datetime, rebooted: frozenset[str]
+) -> tuple[Gang, ...]:
     chains = Chains(seen.works, {pod.metadata.uid: controller_of(pod.metadata) for pod in seen.pods})
     spaces = {one.metadata.name: declared(one.metadata) for one in seen.namespaces}
     classes = classes_of(seen.claims)
@@ -285,8 +365,8 @@ def _gangs(seen: Reading, resource: str, rules: Sequence[Rule], now: datetime) -
         return nearest([chains.declared(marks.controller), spaces.get(pod.metadata.namespace, Declared())])
 
     found = (
-        pod_facts(pod, resource, around(pod, marks), marks, classes)
-        for pod, marks in with_mates(seen.pods, chains, resource, rules)
+        pod_facts(pod, resource, around(pod, marks), marks, classes, rebooted=rebooted)
+        for pod, marks in with_mates(seen.pods, chains, resource, rules, rebooted)
     )
     return gangs_of(found, chains, spaces, rules, now, seen.method)
 

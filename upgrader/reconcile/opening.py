@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from upgrader.api.v1alpha1 import CheckpointRequest, ClosureStatus, NodeUpgrade
 from upgrader.core.drift import drift
+from upgrader.core.fleet import Gang
 from upgrader.core.gang_holds import gang_holds, waited_for
 from upgrader.core.holds import World
+from upgrader.core.node_holds import gpus_missing
 from upgrader.core.phases import NodePhase
 from upgrader.reconcile.rest import stopped
 from upgrader.reconcile.strategies import strategy_of
@@ -28,9 +30,12 @@ def held(read: Read, closure: ClosureStatus, talks: Sequence[CheckpointRequest])
     for gang in here:
         if gang.replicated and gang.name in read.plan.spec.checkpoint.wait_for:
             return waited_for(gang)[1]
+        if (found := _newcomer(gang, closure)) is not None:
+            return found
     asked = {one.spec.gang for one in talks}
-    if asked >= set(closure.gangs):
-        return ""
+    nodes = [node for node in read.snapshot.nodes if node.name in closure.nodes]
+    if asked >= set(closure.gangs) and not any(node.gpus_missing for node in nodes):
+        return ""  # spares looking at the whole pool
     world = World.of(
         read.snapshot,
         read.target,
@@ -39,8 +44,18 @@ def held(read: Read, closure: ClosureStatus, talks: Sequence[CheckpointRequest])
         already=frozenset(),
         stopped_gangs=stopped(read.requests),
     )
+    for node in nodes:
+        if (unwell := gpus_missing(world, node)) is not None:
+            return unwell[1]
     mine = (gang for gang in here if gang.name in closure.gangs and gang.name not in asked)
     return next((message for gang in mine for _, message in gang_holds(world, gang)), "")
+
+
+def _newcomer(gang: Gang, closure: ClosureStatus) -> str | None:
+    """A gang without GPUs that came where a reboot would end it; one with GPUs is seen when its node is closed."""
+    if gang.gpus or gang.replicated or gang.name in closure.gangs:
+        return None
+    return f"{gang.name} came after the batch was started; it has no GPUs, but the reboot would end it."
 
 
 def waited_pods(read: Read, visits: Sequence[NodeUpgrade]) -> frozenset[str] | None:

@@ -8,13 +8,14 @@ import msgspec
 
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, NODE_UPGRADES
-from upgrader.api.v1alpha1 import NodeState
+from upgrader.api.v1alpha1 import GpuStackSpec, NodeState, RebootState
 from upgrader.core import timing
 from upgrader.core.declarations import leader
+from upgrader.core.errors import ConfigurationError
 from upgrader.core.fleet import Gang, ImageFacts, NodeFacts, Target
 from upgrader.core.naming import digits, object_name
 from upgrader.core.phases import VisitReason
-from upgrader.core.revisions import plugin_key
+from upgrader.core.revisions import plugin_key_of, runtime_key_of
 
 LABEL_BATCH = f"{names.GROUP}/batch"
 
@@ -29,23 +30,67 @@ def wanted_state(target: Target, image: ImageFacts) -> NodeState:
         driver_image=image.digest,
         driver_key=image.key,
         plugin_image=target.plugin_digest,
-        plugin_key=plugin_key(digest=target.plugin_digest, resource_name=target.resource_name),
+        plugin_key=plugin_key_of(target),
+        time_slices=target.time_slices,
+        mig_strategy=target.mig_strategy,
+        runtime_image=target.runtime_digest,
+        runtime_key=runtime_key_of(target),
         kubelet_version=target.kubelet_version,
         kubelet_artifact=target.kubelet_digest,
         kubelet_binary=target.kubelet_binary,
+        kubelet_settings=dict(target.kubelet_settings),
+        workload_image=target.workload_digest,
+        workload_runtime=target.workload_runtime,
         resource_name=target.resource_name,
+        vendor=target.vendor,
     )
 
 
 def present_state(node: NodeFacts, had: Target | None, image: ImageFacts | None) -> NodeState:
     """What a node runs now, as far as it is ours: empty where it was never installed."""
+    settings = _settings(node)
     if image is None or had is None:
-        return NodeState(kubelet_version=node.kubelet_version, kubelet_binary=had.kubelet_binary if had else "")
+        return NodeState(
+            kubelet_version=node.kubelet_version,
+            kubelet_binary=had.kubelet_binary if had else "",
+            kubelet_settings=settings,
+        )
     state = wanted_state(had, image)
-    # The kubelet's version is a fact of the node: an earlier revision may not have managed it.
+    # The kubelet's version and settings are facts of the node: an earlier revision may not have managed them.
     return msgspec.structs.replace(
-        state, kubelet_version=node.kubelet_version, plugin_key=node.plugin_key or state.plugin_key
+        state,
+        kubelet_version=node.kubelet_version,
+        kubelet_settings=settings,
+        plugin_key=node.plugin_key or state.plugin_key,
+        runtime_key=node.runtime_key or state.runtime_key,
     )
+
+
+def _settings(node: NodeFacts) -> dict[str, str]:
+    """Settings of the kubelet that a visit has made there.
+
+    Raises:
+        ConfigurationError: what stands on the node is none of ours.
+    """
+    try:
+        return msgspec.json.decode(node.kubelet_settings or "{}", type=dict[str, str])
+    except msgspec.DecodeError as error:
+        raise ConfigurationError(
+            f"annotation {names.ANNOTATION_KUBELET} of node {node.name} cannot be read ({error}): correct or remove it"
+        ) from error
+
+
+def reboot_state(node: NodeFacts, target: Target, spec: GpuStackSpec) -> RebootState | None:
+    """The reboot that a visit to a node includes; None where it runs the kernel that it should.
+
+    How a node is rebooted is taken from the stack as it is now: a revision that is gone back to may know an older way.
+    """
+    kernel = target.kernel_of(node)
+    if kernel == node.kernel:
+        return None
+    ways = (target.reboot_select, target.reboot_restart)
+    select, restart = ways if spec.reboot is None else (spec.reboot.select, spec.reboot.restart)
+    return RebootState(source=node.kernel, target=kernel, select=list(select), restart=list(restart))
 
 
 def lone_closure(node: str) -> str:
@@ -78,6 +123,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     target: NodeState
     plan: str | None = None
     batch: int = 0
+    reboot: RebootState | None = None
     attempt: int = 1
     takes_over: str = ""  # uid of a visit that is no more, whose claim stands on the node
 
@@ -93,6 +139,8 @@ def node_upgrade(order: Order, owner: dict[str, Any] | None = None) -> dict[str,
         "source": msgspec.to_builtins(order.source),
         "target": msgspec.to_builtins(order.target),
     }
+    if order.reboot is not None:
+        spec["reboot"] = msgspec.to_builtins(order.reboot)
     if order.attempt > 1:
         spec["attempt"] = order.attempt
     if order.takes_over:

@@ -14,7 +14,9 @@ from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanView, Talk
 from upgrader.core.rivals import Rival, goes_first
 from upgrader.reconcile.lost import lost
 from upgrader.reconcile.orders import LABEL_BATCH
+from upgrader.reconcile.proposals import number_of
 from upgrader.reconcile.strategies import deadline_of
+from upgrader.reconcile.visit_view import expected_gpus
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -35,6 +37,7 @@ def view(read: Read, now: datetime) -> PlanView:
         run=plan.spec.run,
         deleted=plan.metadata.deletion_timestamp is not None,
         approved=plan.spec.approval is not None,
+        on_drift=number_of(plan) > 0,
         target_revision=plan.spec.target_revision,
         stack_present=read.stack is not None and read.stack.metadata.deletion_timestamp is None,
         stack_revision=stack_revision,
@@ -126,8 +129,8 @@ def _unwell(read: Read) -> tuple[Trouble, ...]:
             why = "left the pool while it was watched"
         elif not node.ready:
             why = "is not Ready any more"
-        elif node.gpus_allocatable < max(1, one.status.found.gpus):
-            why = f"offers {node.gpus_allocatable} GPUs, {one.status.found.gpus or 'some'} are expected"
+        elif node.gpus_allocatable < max(1, expected_gpus(one)):
+            why = f"offers {node.gpus_allocatable} GPUs, {expected_gpus(one) or 'some'} are expected"
         else:
             continue
         found.append(Trouble(subject=one.spec.node.name, reason="CanaryUnwell", message=why))

@@ -148,6 +148,7 @@ async def _read(context: Context, plan: UpgradePlan) -> Read:
             context.clock.now(),
             api_server_version=await context.cluster.version(),
             method=plan.spec.checkpoint.method or "",
+            reboots=True,
         )
     except REFUSED as error:
         if read.open_batch is None:

@@ -1,5 +1,6 @@
 """Pods as the rules see them: total functions from what the API server sends, nothing is fetched here."""
 
+from collections.abc import Container as Holding
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -13,6 +14,10 @@ from upgrader.core.resolution import PodMarks, Rule, resolve
 from upgrader.reconcile.storage import Classes, storage_class
 
 NO_CLASSES: Classes = MappingProxyType({})
+NOWHERE: Holding[str] = frozenset()
+
+_OF_THE_NODE = frozenset({"DaemonSet", "Node"})
+"""Controllers of pods that belong to the node; a static pod's is the Node itself."""
 
 DECLARED = MappingProxyType(
     {
@@ -47,6 +52,17 @@ def gpus_of(pod: Pod, resource: str) -> int:
     """GPUs that the scheduler holds for a pod: those of all containers, or of the init container that asks for most."""
     main = sum(_asked(container, resource) for container in pod.spec.containers)
     return max([main, *(_asked(container, resource) for container in pod.spec.init_containers)])
+
+
+def of_the_node(pod: Pod) -> bool:
+    """Whether a pod belongs to its node and comes back with it: a DaemonSet's, or a static one."""
+    owner = controller_of(pod.metadata)
+    return owner is not None and owner.kind in _OF_THE_NODE
+
+
+def ended_by_reboot(pod: Pod, rebooted: Holding[str]) -> bool:
+    """Whether a pod stands on one of these nodes and would be gone for good after its reboot."""
+    return pod.spec.node_name in rebooted and pod.status.phase not in ENDED and not of_the_node(pod)
 
 
 def asked_id(pod: Pod) -> str:
@@ -131,7 +147,13 @@ def marks_of(pod: Pod) -> PodMarks:
 
 
 def pod_facts(
-    pod: Pod, resource: str, around: Declared, marks: PodMarks | None = None, classes: Classes = NO_CLASSES
+    pod: Pod,
+    resource: str,
+    around: Declared,
+    marks: PodMarks | None = None,
+    classes: Classes = NO_CLASSES,
+    *,
+    rebooted: Holding[str] = NOWHERE,
 ) -> PodFacts:
     """A pod, as far as it matters for who belongs together.
 
@@ -141,6 +163,7 @@ def pod_facts(
         around: what its owners and namespace declare.
         marks: as marks_of() found them already.
         classes: StorageClasses of claims.
+        rebooted: names of nodes that are to be rebooted.
     """
     own, total = declared(pod.metadata), pod.metadata.annotations.get(names.ANNOTATION_GROUP_TOTAL, "")
     said = nearest([own, around])
@@ -150,23 +173,34 @@ def pod_facts(
         storage_class=storage_class(pod, member.container, said.path, classes),
         marks=marks or marks_of(pod),
         declared=own,
-        ours=names.LABEL_COMPONENT in pod.metadata.labels,
+        ours=_ours(pod),
+        rebooted=ended_by_reboot(pod, rebooted),
         group_total=int(total) if total.isdecimal() else 0,
         active_deadline_seconds=pod.spec.active_deadline_seconds,
     )
 
 
-def with_mates(pods: Iterable[Pod], chains: Chains, resource: str, rules: Sequence[Rule]) -> list[tuple[Pod, PodMarks]]:
-    """Pods that belong together with one that asks for GPUs and has not ended, itself among them."""
+def with_mates(
+    pods: Iterable[Pod], chains: Chains, resource: str, rules: Sequence[Rule], rebooted: Holding[str] = NOWHERE
+) -> list[tuple[Pod, PodMarks]]:
+    """Pods that belong together with one that is alive and asks for GPUs, or that a reboot of its node would end.
+
+    `rebooted`: names of nodes that are to be rebooted. That pod itself is among them.
+    """
     found: dict[tuple[str, tuple[str, str]], list[tuple[Pod, PodMarks]]] = {}
     counting = set()
     for pod in pods:
         marks = marks_of(pod)
         key = (marks.namespace, resolve(marks, chains, rules).key)
         found.setdefault(key, []).append((pod, marks))
-        if pod.status.phase not in ENDED and gpus_of(pod, resource):
+        alive = pod.status.phase not in ENDED and not _ours(pod)
+        if alive and (gpus_of(pod, resource) or ended_by_reboot(pod, rebooted)):
             counting.add(key)
     return [one for key, group in found.items() if key in counting for one in group]
+
+
+def _ours(pod: Pod) -> bool:
+    return names.LABEL_COMPONENT in pod.metadata.labels
 
 
 def _asked(container: Container, resource: str) -> int:

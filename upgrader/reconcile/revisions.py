@@ -14,6 +14,7 @@ from upgrader.api.resources import CONTROLLER_REVISIONS
 from upgrader.api.v1alpha1 import GpuStack
 from upgrader.core.errors import ConflictError
 from upgrader.core.fleet import Target
+from upgrader.core.image_names import located
 from upgrader.core.revisions import with_revision
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
@@ -31,11 +32,14 @@ async def read_target(context: Context, stack: str, revision: str) -> Target | N
 
 
 async def revisions(context: Context, stack: str) -> list[ControllerRevision]:
-    """All revisions of a stack, oldest first."""
+    """All revisions of a stack, oldest first.
+
+    A DaemonSet keeps revisions of its own under its pods' labels, among them the stack's name: those have an owner.
+    """
     found = await context.cluster.list(
         CONTROLLER_REVISIONS, context.stack.namespace, labels=f"{names.LABEL_STACK}={stack}"
     )
-    return sorted(found, key=lambda one: one.revision)
+    return sorted((one for one in found if not one.metadata.owner_references), key=lambda one: one.revision)
 
 
 async def ensure_revision(context: Context, stack: GpuStack) -> Target | str:
@@ -66,16 +70,21 @@ async def pin(context: Context, target: Target) -> Target | str:
     Raises:
         RegistryError: a registry did not answer.
     """
-    plugin = await context.registry.digest(target.plugin_image)
-    if plugin is None:
-        return f"{target.plugin_image} is not in its registry; push it, or correct spec.devicePlugin.image"
-    artifact = ""
-    if target.kubelet_version:
-        found = await context.registry.digest(target.kubelet_artifact)
+    pinned: dict[str, str] = {}
+    for image, fact, field in (
+        (target.runtime_image, "runtime_digest", "runtime.image"),
+        (target.plugin_image, "plugin_digest", "devicePlugin.image"),
+        (target.kubelet_artifact, "kubelet_digest", "kubelet.artifact"),
+        (target.workload_image, "workload_digest", "validation.workloadImage"),
+    ):
+        if not image:
+            continue
+        reference = located(image, context.stack.registry)
+        found = await context.registry.digest(reference)
         if found is None:
-            return f"{target.kubelet_artifact} is not in its registry; push it, or correct spec.kubelet.artifact"
-        artifact = found
-    return msgspec.structs.replace(target, plugin_digest=plugin, kubelet_digest=artifact)
+            return f"{reference} is not in its registry; push it, or correct spec.{field}"
+        pinned[fact] = found
+    return msgspec.structs.replace(target, **pinned)
 
 
 def _manifest(context: Context, stack: GpuStack, target: Target, number: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,8 @@ from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.api.v1alpha1 import UpgradePlan
 from upgrader.core.errors import ConflictError
 from upgrader.core.naming import object_name
-from upgrader.core.phases import NodePhase, OnFailure, Run
+from upgrader.core.phases import NodePhase, OnFailure, PlanPhase, Run
+from upgrader.core.rivals import UNDER_WAY
 from upgrader.core.rollout import ROLLED_BACK
 from upgrader.reconcile.context import Context, record
 
@@ -23,6 +25,16 @@ def wanted(plan: UpgradePlan) -> bool:
     """Whether a plan that has ended is to be undone by another."""
     return plan.metadata.deletion_timestamp is None and (
         plan.spec.run is Run.ABORT_AND_UNDO or plan.status.reason == ROLLED_BACK
+    )
+
+
+def away_from(plans: Iterable[UpgradePlan], revision: str) -> bool:
+    """Whether a plan has led, or leads, away from the revision that its stack asks for."""
+    return any(
+        one.status.phase in {*UNDER_WAY, PlanPhase.COMPLETED}
+        and one.spec.target_revision != revision
+        and one.status.stack_revision == revision
+        for one in plans
     )
 
 

@@ -1,19 +1,32 @@
-"""Damping: a node with a new kernel is believed when it was seen so twice on the same boot.
+"""Damping: what was seen of nodes before, so that a node is believed that says the same twice, and drift that stays.
 
 This lives in memory on purpose: forgetting it only makes one wait a little longer.
 """
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from upgrader.core.fleet import NodeFacts
+from upgrader.core.drift import NodeDrift
+from upgrader.core.fleet import NodeFacts, Target
+from upgrader.core.steadiness import Seen, labels_seen, look, needs_seen
+
+
+@dataclass
+class Steady:
+    """What was seen of the nodes of a stack, by uid: how they differ from a revision, and which labels disagree."""
+
+    revision: str = ""
+    needs: dict[str, Seen] = field(default_factory=dict)
+    labels: dict[str, Seen] = field(default_factory=dict)
 
 
 @dataclass
 class Sightings:
-    """First sightings by node uid: on which boot, with which kernel, when."""
+    """First sightings by stack and node uid: on which boot, with which kernel, when; and how steady all is."""
 
     first: dict[tuple[str, str], tuple[str, str, datetime]] = field(default_factory=dict)
+    steady: dict[str, Steady] = field(default_factory=dict)
 
     def twice(self, stack: str, node: NodeFacts, now: datetime, apart_seconds: float) -> bool:
         """Whether this very boot and kernel were seen before, at least `apart_seconds` ago."""
@@ -24,6 +37,34 @@ class Sightings:
             return False
         return now - before[2] >= timedelta(seconds=apart_seconds)
 
-    def waiting(self, stack: str) -> bool:
-        """Whether some node of the stack was seen once and should be looked at again soon."""
-        return any(key[0] == stack for key in self.first)
+    def keep(self, stack: str, uids: Collection[str]) -> None:
+        """Forget every other node of the stack: it needs nothing any more, or is gone."""
+        for key in [one for one in self.first if one[0] == stack and one[1] not in uids]:
+            del self.first[key]
+
+    def once(self, stack: str, now: datetime, apart_seconds: float) -> bool:
+        """Whether some node of the stack was seen only once so far, and should be looked at again soon."""
+        apart = timedelta(seconds=apart_seconds)
+        return any(key[0] == stack and now - seen[2] < apart for key, seen in self.first.items())
+
+    def look(self, target: Target, nodes: Iterable[NodeFacts], drift: Iterable[NodeDrift], now: datetime) -> Steady:
+        """Take in what all nodes of a stack show now. From another revision on, nodes differ anew."""
+        stack = target.stack
+        before, found = self.steady.get(stack, Steady()), {one.node: one for one in drift}
+        after, needs = Steady(revision=target.revision), before.needs if before.revision == target.revision else {}
+        for node in nodes:
+            one = found.get(node.name)
+            for was, into, what in (
+                (needs, after.needs, needs_seen(node, one)),
+                (before.labels, after.labels, labels_seen(node, one)),
+            ):
+                seen = look(was.get(node.uid), what, now)
+                if seen is not None:
+                    into[node.uid] = seen
+        self.steady[stack] = after
+        return after
+
+    def forget(self, stack: str) -> None:
+        """The stack is no more."""
+        self.keep(stack, ())
+        self.steady.pop(stack, None)

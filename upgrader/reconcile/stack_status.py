@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS
-from upgrader.api.v1alpha1 import GpuStack, NodeUpgrade
+from upgrader.api.v1alpha1 import DriftCount, GpuStack, NodeUpgrade
+from upgrader.api.v1alpha1.gpu_stack import OperandStatus
 from upgrader.core import upkeep
 from upgrader.core.catalogue import Catalogue
-from upgrader.core.fleet import NodeFacts
-from upgrader.core.node_labels import Standing
-from upgrader.core.phases import NodePhase, PlanPhase, ends
-from upgrader.core.rollout import UNDER_WAY
+from upgrader.core.drift import NO_DRIVER
+from upgrader.core.fleet import NodeFacts, Target
+from upgrader.core.node_labels import Standing as LabelStanding
+from upgrader.core.operands import Operand, OperandStanding, Standing, standings
+from upgrader.core.phases import NodePhase, ends
 from upgrader.core.upkeep import RETRY
-from upgrader.reconcile import operands
+from upgrader.reconcile import operands, quiet
 from upgrader.reconcile.conditions import Told, condition
 from upgrader.reconcile.context import Context, record
+from upgrader.reconcile.drift_status import Answered, without_image
 from upgrader.reconcile.node_features import Labelling
+from upgrader.reconcile.rollbacks import away_from
 from upgrader.reconcile.upkeep import latest
 
 if TYPE_CHECKING:
@@ -38,36 +44,38 @@ async def refuse(context: Context, stack: GpuStack, message: str) -> None:
         await record(context, GPU_STACKS, stack.metadata, {"conditions": [msgspec.to_builtins(found)]})
 
 
-async def write(context: Context, read: Read, labelling: Labelling) -> None:
-    """Write the status where it says something new."""
+async def write(
+    context: Context, read: Read, labelling: Labelling, answered: Answered, faults: Mapping[Operand, str]
+) -> None:
+    """Write the status where it says something new; `faults`: why a quiet operand is not as it should be."""
     stack, now_drifted = read.stack, [one for one in read.drift if one.drifted]
     ready = sum(node.revision == read.target.revision and not node.taken for node in read.snapshot.nodes)
     current = stack.status.current_revision
     if current is None or (read.snapshot.nodes and not now_drifted):
         current = read.target.revision
     counts = operands.drift_counts(read.drift)
-    drifted = Told(
-        "Drifted",
-        "True" if now_drifted else "False",
-        counts[0].reason if counts else "NoDrift",
-        f"{len(now_drifted)} of {len(read.snapshot.nodes)} node(s) differ from revision {read.target.revision}",
-    )
+    drifted = _drifted(read, counts, len(now_drifted))
+    standing = standings_of(read, faults)
     status: dict[str, Any] = {
         "observedGeneration": stack.metadata.generation,
         "currentRevision": current,
         "updateRevision": read.target.revision,
-        "blockedRevision": read.target.revision if _rolled_back(read) else None,
+        "blockedRevision": read.target.revision if away_from(read.plans, read.target.revision) else None,
         "activePlan": read.running.metadata.name if read.running is not None else None,
         "nodes": len(read.snapshot.nodes),
         "ready": ready,
         "drifted": len(now_drifted),
         "drift": [msgspec.to_builtins(one) for one in counts],
+        "operands": [_operand(one) for one in standing],
         "conditions": [
             msgspec.to_builtins(condition(stack.status.conditions, one, context.clock.now()))
             for one in (
                 Told("Valid", "True", "RevisionMade", "the revision is kept"),
                 drifted,
-                _Installed(read).told(),
+                _Installed(read, answered.goal).told(),
+                _operands_ready(standing),
+                *answered.told(read, context.clock.now()),
+                *_overlaps(read),
                 *_labelled(labelling),
             )
         ],
@@ -77,33 +85,77 @@ async def write(context: Context, read: Read, labelling: Labelling) -> None:
         await record(context, GPU_STACKS, stack.metadata, status)
 
 
+def _drifted(read: Read, counts: Sequence[DriftCount], nodes: int) -> Told:
+    return Told(
+        "Drifted",
+        "True" if nodes else "False",
+        counts[0].reason if counts else "NoDrift",
+        f"{nodes} of {len(read.snapshot.nodes)} node(s) differ from revision {read.target.revision}",
+    )
+
+
+def standings_of(read: Read, faults: Mapping[Operand, str]) -> tuple[OperandStanding, ...]:
+    """How it stands with each operand; what should run on a node goes by the node's labels, which visits write."""
+    wanted: dict[Operand, set[str]] = defaultdict(set)
+    by_themselves = quiet.managed(read.stack)
+    for node in read.snapshot.nodes:
+        if node.driver_key not in {"", NO_DRIVER}:
+            wanted[Operand.DRIVER].add(node.name)
+        keyed = {Operand.RUNTIME: node.runtime_key, Operand.DEVICE_PLUGIN: node.plugin_key}
+        on = node.operands == names.ON
+        for operand in [*(one for one, key in keyed.items() if key), *by_themselves] if on else []:
+            wanted[operand].add(node.name)
+    managed = dict.fromkeys([Operand.DRIVER, *by_themselves], True)
+    managed[Operand.RUNTIME] = bool(read.target.runtime_image)
+    managed[Operand.DEVICE_PLUGIN] = bool(read.target.plugin_image)
+    nodes = {key: frozenset(value) for key, value in wanted.items()}
+    return standings(managed, nodes, read.snapshot.operands, faults)
+
+
+def _operand(one: OperandStanding) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(OperandStatus(shown=one.shown, **msgspec.structs.asdict(one)))
+    return found
+
+
+def _operands_ready(standing: Sequence[OperandStanding]) -> Told:
+    """The condition OperandsReady: the first that is not, by name, with those that it holds."""
+    missing = [one for one in standing if one.state is Standing.WAITING]
+    if not missing:
+        return Told("OperandsReady", "True", "Ready", "every operand is ready wherever it should be")
+    said = "; ".join(f"{one.operand.value} {one.shown}: {one.message}" for one in missing)
+    return Told("OperandsReady", "False", f"{missing[0].operand.value}NotReady", said)
+
+
+def _overlaps(read: Read) -> Iterator[Told]:
+    """The condition Overlaps: True while other stacks select some of its nodes too; told where it was ever so."""
+    shared = [node for node in read.snapshot.nodes if node.claimants]
+    if shared:
+        which = "; ".join(f"{node.name} by {' and '.join(node.claimants)}" for node in shared[:SHOWN])
+        told = f"{len(shared)} node(s) are selected by other stacks too, and nothing is begun on them: {which}"
+        yield Told("Overlaps", "True", "TwoStacks", told)
+    elif any(one.type == "Overlaps" for one in read.stack.status.conditions):
+        yield Told("Overlaps", "False", "NoOverlap", "no other stack selects a node of this one")
+
+
 def _labelled(labelling: Labelling) -> Iterator[Told]:
     """The condition NodeFeatures, of a stack that labels: True where the labels are of the nodes' present boots."""
     if not labelling.asked:
         return
-    counts = [f"{labelling.nodes[one]} {one.value}" for one in Standing if one in labelling.nodes]
-    said = [labelling.said[one] for one in Standing if labelling.said.get(one)]
+    counts = [f"{labelling.nodes[one]} {one.value}" for one in LabelStanding if one in labelling.nodes]
+    said = [labelling.said[one] for one in LabelStanding if labelling.said.get(one)]
     message = "; ".join([f"nodes: {', '.join(counts) or 'none'}", *said])
     still = labelling.open
-    reason = still[0] if still else next((one for one in Standing if one in labelling.nodes), Standing.LABELLED)
-    yield Told("NodeFeatures", "False" if still else "True", reason.value, message)
-
-
-def _rolled_back(read: Read) -> bool:
-    """Whether a plan has led, or leads, away from the revision that the stack asks for."""
-    return any(
-        one.status.phase in {*UNDER_WAY, PlanPhase.COMPLETED}
-        and one.spec.target_revision != read.target.revision
-        and one.status.stack_revision == read.target.revision
-        for one in read.plans
+    reason = (
+        still[0] if still else next((one for one in LabelStanding if one in labelling.nodes), LabelStanding.LABELLED)
     )
+    yield Told("NodeFeatures", "False" if still else "True", reason.value, message)
 
 
 class _Installed:
     """The condition Installed: the nodes that a stack cares for by itself, and why it could not."""
 
-    def __init__(self, read: Read) -> None:
-        self._read = read
+    def __init__(self, read: Read, goal: Target) -> None:
+        self._read, self._goal = read, goal
         self._catalogue = Catalogue(read.snapshot.images)
         self._by_uid = {one.metadata.uid: one for one in read.upgrades}
 
@@ -116,14 +168,21 @@ class _Installed:
             return Told(
                 "Installed", "False", failed[0][1], f"{len(failed)} node(s) could not be given their driver. {which}"
             )
+        if lacking := without_image(self._read, self._goal):
+            return Told("Installed", "False", "NoDriverImage", lacking)
         waiting = sum(self._under_way(node) or self._needs(node) for node in nodes)
         if waiting:
             return Told("Installed", "False", "Waiting", f"{waiting} of {len(nodes)} node(s) wait for their driver")
-        return Told(
-            "Installed", "True", "EveryNode", "no node waits for its first driver, nor for one for a new kernel"
-        )
+        alone = sum(node.left_alone and self._lacks(node) for node in self._read.snapshot.nodes)
+        others = f"; {alone} node(s) that would need one are left alone" if alone else ""
+        said = f"no node waits for its first driver, nor for one for a new kernel{others}"
+        return Told("Installed", "True", "EveryNode", said)
 
     def _needs(self, node: NodeFacts) -> bool:
+        # What is left alone gets nothing by itself, however long it is waited for: Overlaps, Adopted and skip say why.
+        return not node.left_alone and self._lacks(node)
+
+    def _lacks(self, node: NodeFacts) -> bool:
         return not node.visit and upkeep.need(node, self._catalogue) is not None
 
     def _under_way(self, node: NodeFacts) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from upgrader.api import names
-from upgrader.api.resources import GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
+from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import GpuStack, NodeUpgrade, UpgradePlan
 from upgrader.core.drift import NodeDrift, drift
 from upgrader.core.errors import ConfigurationError, RegistryError
@@ -19,12 +19,16 @@ from upgrader.core.phases import ends
 from upgrader.core.rollout import UNDER_WAY
 from upgrader.reconcile import (
     closures,
+    drift_status,
     forced,
     harvest,
     history,
+    image_wishes,
     node_features,
     observe,
     operands,
+    proposals,
+    quiet,
     stack_status,
     upkeep,
 )
@@ -86,6 +90,7 @@ async def step(context: Context, name: str, sightings: Sightings) -> float | Non
     """
     stack = await context.cluster.get(GPU_STACKS, name)
     if stack is None or stack.metadata.deletion_timestamp is not None:
+        sightings.forget(name)
         return await _leave(context, name)
     ordered = await _ordered(context, name)
     active = await _drive(context, ordered, undo=False)
@@ -98,14 +103,28 @@ async def step(context: Context, name: str, sightings: Sightings) -> float | Non
     read = await _read(context, stack, target)
     if read is None:
         return context.active_seconds
-    made = await _care(context, read, sightings)
+    goal = await upkeep.install_target(context, read)
+    made = await _care(context, read, goal, sightings)
     if not made:  # what was ordered just now is not among what was read, and needs its operands
         await operands.sweep(context, read)
     labelling = await node_features.label(context, stack)
-    await stack_status.write(context, read, labelling)
+    answered = await _answer(context, read, goal, sightings)
+    faults = await quiet.ensure(context, read)
+    await stack_status.write(context, read, labelling, answered, faults)
     await history.prune(context, read)
-    soon = active or made or labelling.more or sightings.waiting(name)
+    once = sightings.once(name, context.clock.now(), context.active_seconds)
+    soon = active or made or labelling.more or once
     return context.active_seconds if soon else context.idle_seconds
+
+
+async def with_operands(context: Context) -> set[str]:
+    """Names of stacks that have DaemonSets, among them stacks that are gone: no event tells of those after a restart.
+
+    Raises:
+        ClusterError: the API server refused or did not answer.
+    """
+    found = await context.cluster.list(DAEMONSETS, context.stack.namespace, labels=names.LABEL_STACK)
+    return {one.metadata.labels[names.LABEL_STACK] for one in found}
 
 
 async def _read(context: Context, stack: GpuStack, target: Target) -> Read | None:
@@ -148,9 +167,10 @@ async def _target(context: Context, stack: GpuStack) -> Target | str:
         return str(error)
 
 
-async def _care(context: Context, read: Read, sightings: Sightings) -> bool:
-    """Order what nodes need of their stack; whether any was."""
-    due = await upkeep.due(context, read, sightings)
+async def _care(context: Context, read: Read, goal: Target, sightings: Sightings) -> bool:
+    """Order what nodes need of their stack; whether any was. `goal` is what a node without a driver is given."""
+    await image_wishes.ensure(context, read, goal)
+    due = await upkeep.due(context, read, sightings, goal)
     for one in due:
         await upkeep.order(context, read, one)
     await upkeep.prune(context, read)
@@ -159,18 +179,34 @@ async def _care(context: Context, read: Read, sightings: Sightings) -> bool:
     return bool(due)
 
 
+async def _answer(context: Context, read: Read, goal: Target, sightings: Sightings) -> drift_status.Answered:
+    """What is done about drift by itself, once it is seen to stay."""
+    now = context.clock.now()
+    steady = sightings.look(read.target, read.snapshot.nodes, read.drift, now)
+    await image_wishes.prune(context, read)
+    proposal = await proposals.answer(context, read, steady)
+    return drift_status.Answered(goal=goal, proposal=proposal, steady=steady)
+
+
 async def _leave(context: Context, name: str) -> float | None:
     """A stack that is deleted, or gone: its visits are taken back where no driver was switched off yet, else ended."""
     visits = await _ordered(context, name)
     if await _drive(context, visits, undo=True):
         return context.active_seconds
     await forget(context, visits)
-    return None if await node_features.leave(context, name) else context.active_seconds
+    labelled = not await node_features.leave(context, name)
+    open_visits = [one for one in await _of(context, name) if not ends(one.status.phase)]
+    # A visit that a plan still ends needs the operands that it turns on again.
+    installed = bool(open_visits) or not await operands.leave(context, name)
+    return context.active_seconds if labelled or installed else None
+
+
+async def _of(context: Context, name: str) -> Sequence[NodeUpgrade]:
+    return await context.cluster.list(NODE_UPGRADES, labels=f"{names.LABEL_STACK}={name}")
 
 
 async def _ordered(context: Context, name: str) -> list[NodeUpgrade]:
-    found = await context.cluster.list(NODE_UPGRADES, labels=f"{names.LABEL_STACK}={name}")
-    return [one for one in found if one.spec.plan is None]
+    return [one for one in await _of(context, name) if one.spec.plan is None]
 
 
 async def _drive(context: Context, visits: Sequence[NodeUpgrade], *, undo: bool) -> bool:

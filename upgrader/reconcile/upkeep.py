@@ -24,7 +24,7 @@ from upgrader.core.fleet import ImageFacts, NodeFacts, Target
 from upgrader.core.gangs import ENDED
 from upgrader.core.phases import NodePhase, PlanPhase, VisitReason, ends
 from upgrader.core.upkeep import Attempt, Need
-from upgrader.reconcile import batches, marks, orders
+from upgrader.reconcile import batches, marks, orders, uncover
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.revisions import read_target
 from upgrader.reconcile.sightings import Sightings
@@ -44,15 +44,19 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
     image: ImageFacts
 
 
-async def due(context: Context, read: Read, sightings: Sightings) -> list[Due]:
-    """The visits that nodes need now. Marks of visits that are no more and had changed nothing are taken away here."""
+async def due(context: Context, read: Read, sightings: Sightings, goal: Target) -> list[Due]:
+    """The visits that nodes need now; `goal` is what a node without a driver is given.
+
+    Marks of visits that are no more and had changed nothing are taken away here, and drivers that fit no kernel.
+    """
     catalogue = Catalogue(read.snapshot.images)
-    goal = await _install_target(context, read)
+    broken = {one.uid for one in read.snapshot.nodes if upkeep.need(one, catalogue) is Need.BRING_BACK}
+    sightings.keep(read.stack.metadata.name, broken)
     under_way = {one.spec.node.uid for one in read.visits if not ends(one.status.phase)}
     found: list[Due] = []
     for node in read.snapshot.nodes:
         orphaned = node.visit in read.orphans
-        if node.skip or node.uid in under_way or (node.visit and not orphaned):
+        if node.left_alone or node.uid in under_way or (node.visit and not orphaned):
             continue
         fresh = await _still_orphaned(context, read, node) if orphaned else None
         if orphaned and fresh is None:
@@ -110,14 +114,14 @@ def _ended_at(visit: NodeUpgrade) -> datetime:
     return timing.parse(said or visit.metadata.creation_timestamp)
 
 
-async def _install_target(context: Context, read: Read) -> Target:
+async def install_target(context: Context, read: Read) -> Target:
     """New nodes get what was approved: the running plan's revision, else the one that the pool has."""
     running = read.running
     wanted = read.stack.status.current_revision
     if running is not None and running.status.phase is not PlanPhase.ABORTING:
         wanted = running.spec.target_revision
     known = await read_target(context, read.stack.metadata.name, wanted) if wanted else None
-    return known or read.target
+    return (known or read.target).as_it_runs
 
 
 async def _install(context: Context, read: Read, node: NodeFacts, goal: Target, catalogue: Catalogue) -> Due | None:
@@ -132,12 +136,20 @@ async def _install(context: Context, read: Read, node: NodeFacts, goal: Target, 
 
 
 async def _bring_back(context: Context, read: Read, node: NodeFacts, goal: Target, catalogue: Catalogue) -> Due | None:
-    """To the revision that the node had, with the image for its new kernel; without one nothing is ordered."""
-    had = await read_target(context, read.stack.metadata.name, node.revision) if node.revision else None
-    had = had or goal
+    """To the revision that the node had, with the image for its new kernel.
+
+    Without one its driver is taken away, so that nothing crash-loops, and it waits for that image; meanwhile it may be
+    given what was approved for its pool, where there is an image of that.
+    """
+    revision = node.uncovered.revision if node.uncovered is not None else node.revision
+    had = await read_target(context, read.stack.metadata.name, revision) if revision else None
+    had = had.as_it_runs if had is not None else goal
     image = catalogue.wanted(node, had)
-    if image is None:
+    if image is None and node.uncovered is None:
+        await uncover.uncover(context, read, node)
         return None
+    if image is None:
+        return await _install(context, read, node, goal, catalogue)
     source = orders.present_state(node, had, catalogue.of(node))
     return _due(context, read, node, VisitReason.BRING_BACK, source, (had, image))
 

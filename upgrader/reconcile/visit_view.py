@@ -7,17 +7,23 @@ import msgspec
 from upgrader.api import kubernetes as k
 from upgrader.api import names
 from upgrader.api.resources import JOBS, NODES, PODS
-from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
-from upgrader.core import timing
+from upgrader.api.v1alpha1 import NodeState, NodeUpgrade, NodeUpgradeStatus
+from upgrader.core import adoption, timing
 from upgrader.core.declarations import Declared, nearest
+from upgrader.core.operands import COMPONENTS
 from upgrader.core.phases import NodePhase, VisitReason
-from upgrader.core.visit_facts import NodeView, OperandFacts, OtherPod
+from upgrader.core.visit_facts import ABORTED, GOING_BACK, NodeView, OperandFacts, OtherPod
 from upgrader.reconcile import forced, observe
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.pod_facts import of_the_node
 from upgrader.reconcile.works import declared_above
 from upgrader.stack import errands, manifests
 
 OPERAND_PHASES = frozenset({"Pending", "Running", "Unknown"})
+
+
+HOLDERS = frozenset(COMPONENTS) - {"driver", "device-plugin"}
+"""Operands beside those that a visit waits for by their keys: each may hold a device open, so all are gone first."""
 
 
 class MayGo(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +40,11 @@ NOBODY = MayGo()
 def effective(upgrade: NodeUpgrade) -> NodeState:
     """What the node should run at the end of the walk: the source while it goes back."""
     return upgrade.spec.source if upgrade.status.reverting else upgrade.spec.target
+
+
+def expected_gpus(upgrade: NodeUpgrade) -> int:
+    """Devices that the node should offer at the end of the walk; 0 where that is not known."""
+    return manifests.offered(upgrade, effective(upgrade))
 
 
 async def read_visit(
@@ -58,22 +69,21 @@ async def read_visit(
     around = {
         pod.metadata.uid: await _around(context, pod, spaces)
         for pod in pods
-        if pod.metadata.uid not in members and observe.gpus_of(pod, upgrade.spec.target.resource_name)
+        if pod.metadata.uid not in members and _in_the_way(upgrade, pod)
     }
     view = build_view(upgrade, node, pods, job, members, around)
-    leaving = {pod.metadata.uid for pod in pods if pod.metadata.deletion_timestamp is not None}
-    others = tuple(_released(pod, may_go, leaving=pod.uid in leaving) for pod in view.others)
+    others = tuple(_released(pod, may_go) for pod in view.others)
     return msgspec.structs.replace(view, others=others, forced=forced.orders(upgrade))
 
 
-def _released(pod: OtherPod, may_go: MayGo, *, leaving: bool) -> OtherPod:
+def _released(pod: OtherPod, may_go: MayGo) -> OtherPod:
     expended = pod.uid in may_go.expended
     stays = may_go.waited_for is None or pod.uid in may_go.waited_for
     return msgspec.structs.replace(
         pod,
         forced=pod.uid in may_go.forced,
         expended=expended,
-        evictable=(pod.evictable and not stays) or (expended and not leaving),
+        evictable=(pod.evictable and not stays) or (expended and not pod.leaving),
     )
 
 
@@ -108,20 +118,31 @@ def build_view(
         deadline=timing.parse(status.deadline) if status.deadline else None,
         reverting=status.reverting,
         failure=status.reason,
+        why=_why(status),
         node=observe.node_facts(node, resource) if node is not None else None,
         driver_key=goal.driver_key,
         plugin_key=goal.plugin_key,
+        runtime_key=goal.runtime_key,
         revision=goal.revision,
-        expected_gpus=status.found.gpus,
+        kernel=_kernel(upgrade),
+        expected_gpus=expected_gpus(upgrade),
         prepare=errands.prepare_errand(own),
         visit=errands.visit_errand(job, mine),
         validate=errands.validate_errand(own, reverting=status.reverting),
         driver=_operand(pods, names.LABEL_IMAGE_KEY, goal.driver_key, status.phase, "driver"),
         plugin=_operand(pods, names.LABEL_IMAGE_KEY, goal.plugin_key, status.phase, "device-plugin"),
+        theirs=sum(_theirs(pod) for pod in pods),
+        runtime=_operand(pods, names.LABEL_IMAGE_KEY, goal.runtime_key, status.phase, "runtime"),
+        others_of_ours=_holders(pods),
         others=tuple(_others(upgrade, pods, members, around)),
         not_evicted=status.eviction.message if status.eviction is not None else "",
         evict_after=timing.parse(status.eviction.not_before) if status.eviction is not None else None,
     )
+
+
+def _theirs(pod: k.Pod) -> bool:
+    """Whether another operator's label had deployed it; its DaemonSet takes it away when that says false."""
+    return any(pod.spec.node_selector.get(key, adoption.OFF) != adoption.OFF for key in names.LABELS_DEPLOY)
 
 
 def _operand(pods: Sequence[k.Pod], label: str, key: str, phase: NodePhase, component: str) -> OperandFacts:
@@ -137,6 +158,11 @@ def _operand(pods: Sequence[k.Pod], label: str, key: str, phase: NodePhase, comp
     return OperandFacts(pods=len(found), ready=len(ready))
 
 
+def _holders(pods: Sequence[k.Pod]) -> OperandFacts:
+    alive = (pod for pod in pods if pod.status.phase in OPERAND_PHASES)
+    return OperandFacts(pods=sum(pod.metadata.labels.get(names.LABEL_COMPONENT) in HOLDERS for pod in alive))
+
+
 def _ready(pod: k.Pod) -> bool:
     return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
 
@@ -144,24 +170,52 @@ def _ready(pod: k.Pod) -> bool:
 def _others(
     upgrade: NodeUpgrade, pods: Sequence[k.Pod], members: frozenset[str], around: Mapping[str, Declared]
 ) -> list[OtherPod]:
-    resource = upgrade.spec.target.resource_name
     found = []
     for pod in pods:
         ours = names.LABEL_COMPONENT in pod.metadata.labels
-        if ours or pod.status.phase in {"Succeeded", "Failed"} or not observe.gpus_of(pod, resource):
+        if ours or pod.status.phase in {"Succeeded", "Failed"} or not _in_the_way(upgrade, pod):
             continue
+        leaving = pod.metadata.deletion_timestamp is not None
         found.append(
             OtherPod(
                 name=pod.metadata.name,
                 namespace=pod.metadata.namespace,
                 uid=pod.metadata.uid,
                 member=pod.metadata.uid in members,
-                evictable=observe.replicated(pod, around.get(pod.metadata.uid))
-                and pod.metadata.deletion_timestamp is None,
+                gpus=observe.gpus_of(pod, upgrade.spec.target.resource_name) > 0,
+                evictable=observe.replicated(pod, around.get(pod.metadata.uid)) and not leaving,
+                leaving=leaving,
                 before_boot=upgrade.spec.reason is VisitReason.BRING_BACK and _rejected(pod),
             )
         )
     return found
+
+
+def _in_the_way(upgrade: NodeUpgrade, pod: k.Pod) -> bool:
+    """Whether the visit would end a pod: its devices go, the CPUs that are its own, or the whole machine.
+
+    What belongs to the node and comes back with it is not: pods of DaemonSets and static ones.
+    """
+    if observe.gpus_of(pod, upgrade.spec.target.resource_name):
+        return True
+    return manifests.empties(upgrade) and not of_the_node(pod)
+
+
+def _why(status: NodeUpgradeStatus) -> str:
+    """What was said when the walk failed: it went on with switching off once more, or with giving the node back."""
+    next_phase = NodePhase.OFF if status.reverting else NodePhase.RELEASING
+    after = [place for place, step in enumerate(status.steps) if step.name is next_phase and place]
+    if status.reason in {"", ABORTED} or not after:
+        return ""
+    return status.steps[after[-1] - 1].result.removesuffix(GOING_BACK)
+
+
+def _kernel(upgrade: NodeUpgrade) -> str:
+    """The kernel that the node has to show after the visit Job of this way; empty where that does not reboot."""
+    reboot = upgrade.spec.reboot
+    if reboot is None:
+        return ""
+    return reboot.source if upgrade.status.reverting else reboot.target
 
 
 def _rejected(pod: k.Pod) -> bool:

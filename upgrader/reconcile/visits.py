@@ -18,10 +18,13 @@ from upgrader.reconcile import evictions, finalizers, marks
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.evictions import Refusal
 from upgrader.reconcile.visit_view import effective
-from upgrader.stack import manifests
+from upgrader.stack import errands, manifests
 from upgrader.telemetry import metrics
 
 log = structlog.get_logger()
+
+ADMITTED_AGAIN_SECONDS = 10.0
+"""From a validation pod that its kubelet did not admit to the next; a plugin registers within a second or two."""
 
 
 async def perform(
@@ -76,7 +79,7 @@ async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision:
         case Act.EVICT:
             return await evictions.evict(context, decision.evict)
         case Act.OPERANDS_OFF:
-            await _mark(context, upgrade, lambda _: marks.operands_off())
+            await _mark(context, upgrade, marks.operands_off)
         case Act.VISIT:
             await _create(context, JOBS, manifests.visit_job(upgrade, reverting=view.reverting, settings=context.stack))
         case Act.CANCEL:
@@ -85,16 +88,32 @@ async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision:
             if job is not None:
                 await context.cluster.delete(JOBS, job.metadata)
         case Act.DRIVER_ON:
-            await _mark(context, upgrade, lambda _: marks.driver_on(effective(upgrade)))
+            await _mark(context, upgrade, lambda node: marks.driver_on(node, effective(upgrade)))
         case Act.OPERANDS_ON:
             await _mark(context, upgrade, lambda _: marks.operands_on())
         case Act.VALIDATE:
-            boot = view.node.boot_id if view.node is not None else ""
-            pod = manifests.validation_pod(upgrade, reverting=view.reverting, boot_id=boot, settings=context.stack)
-            await _create(context, PODS, pod)
+            await _validate(context, _validation_pod(context, upgrade, view))
         case Act.GIVE_BACK:
             await _mark(context, upgrade, lambda node: marks.give_back(node, _arrived(upgrade)))
     return None
+
+
+async def _validate(context: Context, body: dict[str, Any]) -> None:
+    """Make the validation pod; one that the kubelet did not admit is taken away first, after a while."""
+    meta = body["metadata"]
+    there = await context.cluster.get(PODS, meta["name"], meta["namespace"])
+    if there is None or not errands.not_admitted(there):
+        await _create(context, PODS, body)
+        return
+    made = timing.parse(there.metadata.creation_timestamp)
+    if (context.clock.now() - made).total_seconds() >= ADMITTED_AGAIN_SECONDS:
+        await context.cluster.delete(PODS, there.metadata)
+
+
+def _validation_pod(context: Context, upgrade: NodeUpgrade, view: NodeView) -> dict[str, Any]:
+    if view.node is None:
+        raise NotFoundError(f"node {upgrade.spec.node.name} is gone")
+    return manifests.validation_pod(upgrade, reverting=view.reverting, node=view.node, settings=context.stack)
 
 
 def _arrived(upgrade: NodeUpgrade) -> str:

@@ -4,12 +4,11 @@ import hashlib
 from collections.abc import Iterable
 
 from upgrader.core.fleet import ImageFacts, Target
-from upgrader.core.revisions import image_key, plugin_key, with_revision
+from upgrader.core.revisions import image_key, plugin_key_of, with_revision
 
 VENDOR, OLD, NEW = "simulated", "1.0.0", "2.0.0"
 RESOURCE = "nvidia.com/gpu"
 PLUGIN = "simulated/plugin@sha256:" + hashlib.sha256(b"plugin").hexdigest()
-PLUGIN_KEY = plugin_key(digest=PLUGIN, resource_name=RESOURCE)
 
 
 def target(version: str) -> Target:
@@ -25,6 +24,9 @@ def target(version: str) -> Target:
             plugin_digest=PLUGIN,
         )
     )
+
+
+PLUGIN_KEY = plugin_key_of(target(OLD))
 
 
 def image(version: str, kernel: str) -> ImageFacts:

@@ -10,6 +10,7 @@ from upgrader.core.driver_builds import Identity
 from upgrader.core.image_names import packages_name
 from upgrader.core.naming import object_name
 from upgrader.core.phases import DriverImagePhase, row
+from upgrader.core.vendors import VENDORS
 from upgrader.stack.parts import PULL, Manifest, mount, scratch
 from upgrader.stack.settings import BuildSettings
 
@@ -99,8 +100,7 @@ def _pod(identity: Identity, settings: BuildSettings) -> Manifest:
     }
 
 
-_GPU_LABELS = ("feature.node.kubernetes.io/pci-10de.present", "nvidia.com/gpu.present")
-"""Of node and GPU feature discovery."""
+_GPU_LABELS = tuple(label for vendor in VENDORS.values() for label in vendor.present)
 
 _NOT_WHERE_JOBS_RUN = {
     "nodeSelectorTerms": [

@@ -9,19 +9,25 @@ import msgspec
 from upgrader.api import names
 from upgrader.api.resources import NODE_UPGRADES
 from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
+from upgrader.core.fleet import NodeFacts
+from upgrader.core.operands import Operand, PluginSettings
 from upgrader.core.orders import (
     HOST_ROOT,
-    NODE_VARIABLE,
-    ORDER_VARIABLE,
     RUN_DIRECTORY,
     STATE_DIRECTORY,
     Driver,
+    KubeletSettings,
     KubeletTarget,
     PrepareOrder,
+    Reboot,
+    ValidateDriverOrder,
     ValidateOrder,
     VisitOrder,
 )
 from upgrader.core.phases import NodePhase, row
+from upgrader.core.vendors import SIM
+from upgrader.stack import containers
+from upgrader.stack.commands import LOGS_ON_ERROR, node_command
 from upgrader.stack.naming import (
     PREPARE,
     VALIDATE,
@@ -30,10 +36,16 @@ from upgrader.stack.naming import (
     validation_name,
     visit_name,
 )
-from upgrader.stack.parts import EVERYWHERE, NODE_PROGRAM, PULL, Manifest, host_path, mount, owned_by, scratch
+from upgrader.stack.order import hook_left
+from upgrader.stack.parts import EVERYWHERE, PULL, Manifest, host_path, mount, owned_by, scratch
 from upgrader.stack.settings import StackSettings
+from upgrader.stack.validation import Workload, driver_check, driver_check_volumes, in_runtime, works
+from upgrader.stack.vendors import VENDORS
 
-REPORTED = (1, *range(10, 20))
+BUSY = 15
+"""Processes hold the driver: run again, until they have gone or the phase is over. No number of times ends that."""
+
+REPORTED = (1, *range(10, BUSY), *range(BUSY + 1, 21))
 """Exit codes by which a visit says itself that it failed (docs/node-contract.md; 1 is Python's own). These are final.
 Any other is the death of a container (137, 143, 255 after a power cut, 128 where it never started): it is run again."""
 
@@ -43,7 +55,6 @@ MARGIN_SECONDS = 60
 
 _MANIFEST = "/manifest"
 _STATE = "/state"
-_LOGS_ON_ERROR = {"terminationMessagePolicy": "FallbackToLogsOnError"}
 
 
 def prepare_pod(upgrade: NodeUpgrade, settings: StackSettings) -> Manifest:
@@ -54,16 +65,24 @@ def prepare_pod(upgrade: NodeUpgrade, settings: StackSettings) -> Manifest:
         driver=_driver(target),
         manifest=f"{_MANIFEST}/manifest.json",
         kubelet=_kubelet(upgrade, reverting=False),
+        settings=_settings(upgrade, reverting=False),
+        reboot=_reboot(upgrade, reverting=False),
     )
-    container = _node_command(PREPARE, order, settings)
+    container = _privileged(PREPARE, order, settings)
     container["volumeMounts"].append(mount("manifest", _MANIFEST, readOnly=True))
     volumes = [host_path("host", "/"), scratch("manifest")]
-    first = [_driver_image("driver", target.driver_image, "manifest"), _plugin_image("plugin", target.plugin_image)]
+    first = [_driver_image("driver", target.driver_image, "manifest")]
+    for name, image, operand in _operand_images(target):
+        first.append(_operand_image(name, image, operand, target))
     if upgrade.spec.source.driver_image not in {"", target.driver_image}:
         first.append(_driver_image("former-driver", upgrade.spec.source.driver_image, "former-manifest"))
         volumes.append(scratch("former-manifest"))
-    if upgrade.spec.source.plugin_image not in {"", target.plugin_image}:
-        first.append(_plugin_image("former-plugin", upgrade.spec.source.plugin_image))
+    source, taken = upgrade.spec.source, {image for _, image, _ in _operand_images(target)}
+    first += [
+        _operand_image(f"former-{name}", image, operand, source, former=True)
+        for name, image, operand in _operand_images(source)
+        if image not in taken
+    ]
     if order.kubelet is not None:
         first.append(_kubelet_image(target))
         volumes.append(host_path("state", STATE_DIRECTORY))
@@ -73,18 +92,22 @@ def prepare_pod(upgrade: NodeUpgrade, settings: StackSettings) -> Manifest:
 
 
 def visit_job(upgrade: NodeUpgrade, *, reverting: bool, settings: StackSettings) -> Manifest:
-    """Unloads the driver and swaps the kubelet, in the direction of the walk.
+    """Unloads the driver, swaps the kubelet and reboots, in the direction of the walk.
 
     A pod that dies is run again, which is safe because every step asks first what is so already; a failure that it
     reports is final. It has no TTL: its name, by which a restarted controller finds it, stays taken.
     """
     order = VisitOrder(
         visit=f"{upgrade.metadata.uid}{'-revert' if reverting else ''}",
+        undoes=upgrade.metadata.uid if reverting else "",
         unload=_former_driver(upgrade, reverting=reverting),
         kubelet=_kubelet(upgrade, reverting=reverting),
+        settings=_settings(upgrade, reverting=reverting),
+        reboot=_reboot(upgrade, reverting=reverting),
+        forget=_left_by_hooks(upgrade),
     )
     spec = {
-        "containers": [_node_command(VISIT, order, settings)],
+        "containers": [_privileged(VISIT, order, settings)],
         "volumes": [host_path("host", "/")],
         **_on_the_host(),
     }
@@ -100,10 +123,8 @@ def visit_job(upgrade: NodeUpgrade, *, reverting: bool, settings: StackSettings)
             "podFailurePolicy": {
                 "rules": [
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-                    {
-                        "action": "FailJob",
-                        "onExitCodes": {"containerName": VISIT, "operator": "In", "values": list(REPORTED)},
-                    },
+                    {"action": "Ignore", "onExitCodes": _codes(BUSY)},
+                    {"action": "FailJob", "onExitCodes": _codes(*REPORTED)},
                 ]
             },
             "template": {"metadata": template, "spec": pod["spec"]},
@@ -111,21 +132,77 @@ def visit_job(upgrade: NodeUpgrade, *, reverting: bool, settings: StackSettings)
     }
 
 
-def validation_pod(upgrade: NodeUpgrade, *, reverting: bool, boot_id: str, settings: StackSettings) -> Manifest:
-    """Asks for one GPU, as a job does, and works on it before the node is given back."""
+def validation_pod(
+    upgrade: NodeUpgrade,
+    *,
+    reverting: bool,
+    node: NodeFacts,
+    settings: StackSettings,
+) -> Manifest:
+    """Looks at every device of the node, then asks for all of them, as jobs do, and works on each.
+
+    It asks for what the kubelet offers now, so that it starts also where a device is missing, and can say which. On
+    devices of a vendor on which we cannot work the stack's workload does, a container for each; without one they are
+    looked at only, and the answer says so.
+
+    Args:
+        upgrade: the visit.
+        reverting: whether the node goes back.
+        node: as it is after the visit; no other pod has a device of it.
+        settings: of everything on nodes.
+    """
     after = upgrade.spec.source if reverting else upgrade.spec.target
-    order = ValidateOrder(driver=_driver(after), boot_id=boot_id, devices=1)
-    container = _node_command(VALIDATE, order, settings) | {
-        "securityContext": {"allowPrivilegeEscalation": False},
-        "volumeMounts": [mount("run", RUN_DIRECTORY, readOnly=True)],
-    }
-    container["resources"] = container["resources"] | {"limits": {after.resource_name: "1"}}
+    asked = max(1, node.gpus_allocatable)
+    look = ValidateDriverOrder(
+        driver=_driver(after),
+        boot_id=node.boot_id,
+        resource=after.resource_name,
+        expected=max(offered(upgrade, after), node.gpus),
+    )
+    workload = Workload(image=after.workload_image, runtime_class=after.workload_runtime)
+    last: list[Manifest]
+    if (after.vendor or after.driver_vendor) == SIM:
+        order = ValidateOrder(
+            driver=_driver(after), boot_id=node.boot_id, devices=max(1, asked // max(1, after.time_slices))
+        )
+        limits = {after.resource_name: str(asked)}
+        first, last = [driver_check(look, settings)], [_works_on_all(order, limits, settings)]
+    elif not workload.image:
+        told = msgspec.structs.replace(look, besides="looked at only, because the stack names no workload")
+        first, last = [], [driver_check(told, settings, name=VALIDATE)]
+    else:
+        told = msgspec.structs.replace(look, besides=f"{workload.image} worked on {asked} of them, each by itself")
+        first = [driver_check(look, settings)]
+        last = [driver_check(told, settings, name=VALIDATE), *works(workload, after.resource_name, asked)]
     spec = {
-        "containers": [container],
-        "volumes": [host_path("run", RUN_DIRECTORY)],
+        **in_runtime(workload),
+        **({"initContainers": first} if first else {}),  # an API server drops an empty list
+        "containers": last,
+        "volumes": driver_check_volumes(),
         "activeDeadlineSeconds": _seconds(NodePhase.VALIDATING),
     }
     return _pod(validation_name(upgrade, reverting=reverting), upgrade, VALIDATE, spec, settings)
+
+
+def offered(upgrade: NodeUpgrade, after: NodeState) -> int:
+    """Devices that the node should offer under a state: its GPUs by what was found, as they are shared then.
+
+    0, which means at least one, where that is not known: the node was never installed, or is partitioned otherwise now.
+    """
+    if upgrade.spec.source.mig_strategy != after.mig_strategy:
+        return 0
+    return upgrade.status.found.gpus // max(1, upgrade.spec.source.time_slices) * max(1, after.time_slices)
+
+
+def _works_on_all(order: ValidateOrder, limits: dict[str, str], settings: StackSettings) -> Manifest:
+    run = mount("run", RUN_DIRECTORY, readOnly=True)
+    unprivileged = {"allowPrivilegeEscalation": False}
+    container = node_command(VALIDATE, order, settings, securityContext=unprivileged, volumeMounts=[run])
+    return container | {"resources": container["resources"] | {"limits": limits}}
+
+
+def _codes(*values: int) -> Manifest:
+    return {"containerName": VISIT, "operator": "In", "values": list(values)}
 
 
 def _driver(state: NodeState) -> Driver:
@@ -136,6 +213,18 @@ def _former_driver(upgrade: NodeUpgrade, *, reverting: bool) -> Driver:
     """What is unloaded. A node that joined anew shows nothing of us, but a driver of ours may still be loaded."""
     before = upgrade.spec.target if reverting else upgrade.spec.source
     return _driver(before) if before.driver_version else Driver(vendor=upgrade.spec.target.driver_vendor, version="")
+
+
+def _left_by_hooks(upgrade: NodeUpgrade) -> tuple[str, ...]:
+    """What runtime hooks of ours left on the node, which are off while its visit Job runs; others' is not touched."""
+    states = [one for one in (upgrade.spec.source, upgrade.spec.target) if one.runtime_key]
+    plugins = [
+        PluginSettings(
+            vendor=one.vendor or one.driver_vendor, driver_vendor=one.driver_vendor, resource_name=one.resource_name
+        )
+        for one in states
+    ]
+    return tuple(sorted({file for one in plugins if (file := hook_left(one))}))
 
 
 def _kubelet(upgrade: NodeUpgrade, *, reverting: bool) -> KubeletTarget | None:
@@ -151,6 +240,36 @@ def _kubelet(upgrade: NodeUpgrade, *, reverting: bool) -> KubeletTarget | None:
     return KubeletTarget(version=after.kubelet_version, binary=target.kubelet_binary)
 
 
+def empties(upgrade: NodeUpgrade) -> bool:
+    """Whether the visit ends every pod on the node, with GPUs or without."""
+    return upgrade.spec.reboot is not None or sets_kubelet(upgrade)
+
+
+def sets_kubelet(upgrade: NodeUpgrade) -> bool:
+    """Whether the visit changes how the kubelet places pods on CPUs: then no pod that it would place anew is left."""
+    return upgrade.spec.source.kubelet_settings != upgrade.spec.target.kubelet_settings
+
+
+def _settings(upgrade: NodeUpgrade, *, reverting: bool) -> KubeletSettings | None:
+    """The settings of the kubelet after this way; None where they stay."""
+    if not sets_kubelet(upgrade):
+        return None
+    source, target = upgrade.spec.source, upgrade.spec.target
+    after = source if reverting else target
+    return KubeletSettings(
+        binary=target.kubelet_binary or source.kubelet_binary, values=dict(sorted(after.kubelet_settings.items()))
+    )
+
+
+def _reboot(upgrade: NodeUpgrade, *, reverting: bool) -> Reboot | None:
+    """The reboot of this way; going back leads to the kernel that was found, and does nothing where that still runs."""
+    found = upgrade.spec.reboot
+    if found is None:
+        return None
+    kernel = found.source if reverting else found.target
+    return Reboot(kernel=kernel, select=tuple(found.select), restart=tuple(found.restart))
+
+
 def _driver_image(name: str, image: str, volume: str) -> Manifest:
     """Shows that a driver image is here and runs here."""
     return {
@@ -159,14 +278,33 @@ def _driver_image(name: str, image: str, volume: str) -> Manifest:
         "imagePullPolicy": PULL,
         "command": ["/driver/prepare", _MANIFEST],
         "volumeMounts": [mount(volume, _MANIFEST)],
-        **_LOGS_ON_ERROR,
+        **LOGS_ON_ERROR,
     }
 
 
-def _plugin_image(name: str, image: str) -> Manifest:
-    """Shows that a plugin image is here and runs here."""
-    command = [*NODE_PROGRAM, "device-plugin", "--help"]
-    return {"name": name, "image": image, "imagePullPolicy": PULL, "command": command, **_LOGS_ON_ERROR}
+def _operand_images(state: NodeState) -> list[tuple[str, str, Operand]]:
+    """Images of operands that change in visits: name in the pod, image, operand."""
+    found = [("runtime", state.runtime_image, Operand.RUNTIME), ("plugin", state.plugin_image, Operand.DEVICE_PLUGIN)]
+    return [one for one in found if one[1]]
+
+
+def _operand_image(name: str, image: str, operand: Operand, state: NodeState, *, former: bool = False) -> Manifest:
+    """Shows that an operand's image is here and runs here, with its options; a former one has run with them."""
+    proof = VENDORS[state.vendor or state.driver_vendor].proofs[operand](None if former else _plugin(state))
+    found = containers.container(name, image, proof) | LOGS_ON_ERROR
+    found.pop("volumeMounts")
+    return found
+
+
+def _plugin(state: NodeState) -> PluginSettings:
+    return PluginSettings(
+        vendor=state.vendor or state.driver_vendor,
+        driver_vendor=state.driver_vendor,
+        resource_name=state.resource_name,
+        time_slices=state.time_slices,
+        mig_strategy=state.mig_strategy,
+        cdi=bool(state.runtime_image),
+    )
 
 
 def _kubelet_image(target: NodeState) -> Manifest:
@@ -176,25 +314,13 @@ def _kubelet_image(target: NodeState) -> Manifest:
         "imagePullPolicy": PULL,
         "args": ["install", f"{_STATE}/kubelet/{target.kubelet_version}"],
         "volumeMounts": [mount("state", _STATE)],
-        **_LOGS_ON_ERROR,
+        **LOGS_ON_ERROR,
     }
 
 
-def _node_command(name: str, order: msgspec.Struct, settings: StackSettings) -> Manifest:
-    return {
-        "name": name,
-        "image": settings.node_image,
-        "imagePullPolicy": PULL,
-        "command": [*NODE_PROGRAM, name],
-        "env": [
-            {"name": ORDER_VARIABLE, "value": msgspec.json.encode(order).decode()},
-            {"name": NODE_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-        ],
-        "securityContext": {"privileged": True},
-        "volumeMounts": [mount("host", HOST_ROOT, mountPropagation="HostToContainer")],
-        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
-        **_LOGS_ON_ERROR,
-    }
+def _privileged(name: str, order: msgspec.Struct, settings: StackSettings) -> Manifest:
+    host = mount("host", HOST_ROOT, mountPropagation="HostToContainer")
+    return node_command(name, order, settings, securityContext={"privileged": True}, volumeMounts=[host])
 
 
 def _on_the_host() -> Manifest:

@@ -5,7 +5,7 @@ was said: a visit that went wrong without a word must not be taken for one that 
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -55,12 +55,34 @@ def visit_errand(job: Job | None, pods: Iterable[Pod]) -> Errand:
         why = f"{ended['Failed'].reason}: {ended['Failed'].message}".strip(": ")
         return Errand(outcome=Outcome.FAILED, result=last.result, trouble=last.trouble or why)
     last = _latest([pod for pod in mine if pod.status.phase not in {"Succeeded", "Failed"}])
+    before = _latest([pod for pod in mine if pod.status.phase == "Failed"]).result
+    if before is not None and before.reason is Reason.BUSY:  # not over: it is looked again who holds the driver
+        return Errand(outcome=Outcome.WAITING, result=before, trouble=last.trouble or before.message)
     return Errand(outcome=Outcome.WAITING, trouble=last.trouble)
 
 
 def validate_errand(pods: Iterable[Pod], *, reverting: bool) -> Errand:
-    """The validation pod of this way: the one before the way back does not count on it."""
-    return _latest([pod for pod in _of(pods, VALIDATE) if is_validation(pod.metadata, reverting=reverting)])
+    """The validation pod of this way: the one before the way back does not count on it.
+
+    One that the kubelet did not admit is as good as none, and is made again.
+    """
+    mine = [pod for pod in _of(pods, VALIDATE) if is_validation(pod.metadata, reverting=reverting)]
+    refused = next((pod.status for pod in mine if not_admitted(pod)), None)
+    if refused is None:
+        return _latest(mine)
+    said = f"{refused.reason}: {shortened(refused.message)}".strip(": ")
+    return Errand(trouble=f"the kubelet did not admit the validation pod, so it is made again; it said: {said}")
+
+
+def not_admitted(pod: Pod) -> bool:
+    """Whether the kubelet refused a pod before any container of it ran, for want of devices or room.
+
+    Right after its start a kubelet knows no device plugin, and refuses what asks for devices until one has registered.
+    That says nothing about the devices.
+    """
+    reason = pod.status.reason
+    refused = reason == "UnexpectedAdmissionError" or reason.startswith("OutOf")
+    return pod.status.phase == "Failed" and refused and not any(one.state.terminated for one in _statuses(pod))
 
 
 def _of(pods: Iterable[Pod], component: str) -> list[Pod]:
@@ -75,10 +97,7 @@ def _latest(pods: Sequence[Pod]) -> Errand:
         case "Succeeded":
             return _succeeded(pod)
         case "Failed":
-            answer = _answer(pod)
-            # Killed after it had said "done": the kubelet's word counts, and its own would explain nothing.
-            result = None if answer is not None and answer.reason is Reason.DONE else answer
-            return Errand(outcome=Outcome.FAILED, result=result, trouble=_failure(pod))
+            return Errand(outcome=Outcome.FAILED, result=_refusal(pod), trouble=_failure(pod))
         case _:
             return _waiting(pod)
 
@@ -95,20 +114,28 @@ def _succeeded(pod: Pod) -> Errand:
     if answer is not None:
         return Errand(outcome=Outcome.FAILED, result=answer, trouble="exit code 0 contradicts the answer")
     said = " ".join(one.state.terminated.message for one in pod.status.container_statuses if one.state.terminated)
-    return Errand(outcome=Outcome.FAILED, trouble=f"ended without an answer; it said: {_short(said) or 'nothing'}")
+    return Errand(outcome=Outcome.FAILED, trouble=f"ended without an answer; it said: {shortened(said) or 'nothing'}")
 
 
 def _answer(pod: Pod) -> OrderResult | None:
     """The termination message of the container that had the order."""
-    for status in pod.status.container_statuses:
+    return next(_answers(pod.status.container_statuses), None)
+
+
+def _answers(statuses: Iterable[ContainerStatus]) -> Iterator[OrderResult]:
+    for status in statuses:
         ended = status.state.terminated
         if ended is None:
             continue
         try:
-            return msgspec.json.decode(ended.message, type=OrderResult)
+            yield msgspec.json.decode(ended.message, type=OrderResult)
         except msgspec.MsgspecError:
             continue  # not a result: `_failure` and `_succeeded` show what it said instead
-    return None
+
+
+def _refusal(pod: Pod) -> OrderResult | None:
+    """Why an order failed, also one before the last. Who was killed after it had said "done" explains nothing."""
+    return next((one for one in _answers(_statuses(pod)) if one.reason is not Reason.DONE), None)
 
 
 def _failure(pod: Pod) -> str:
@@ -116,7 +143,7 @@ def _failure(pod: Pod) -> str:
     for status in _statuses(pod):
         ended = status.state.terminated
         if ended is not None and ended.exit_code:
-            said = _short(ended.message) or ended.reason or "nothing"
+            said = shortened(ended.message) or ended.reason or "nothing"
             return f"container {status.name} ended with {ended.exit_code}; it said: {said}"
     return ": ".join(part for part in (pod.status.reason, pod.status.message) if part) or "the pod failed"
 
@@ -134,7 +161,7 @@ def _waiting(pod: Pod) -> Errand:
         if waiting is None:
             continue
         image = images.get(status.name, status.name)
-        why = _short(waiting.message) or waiting.reason
+        why = shortened(waiting.message) or waiting.reason
         if waiting.reason in _NEVER or (waiting.reason in _IMAGE_TROUBLE and _ABSENT.search(waiting.message)):
             return Errand(outcome=Outcome.FAILED, trouble=f"image {image} cannot be pulled: {why}")
         if waiting.reason in _IMAGE_TROUBLE:
@@ -148,7 +175,7 @@ def _statuses(pod: Pod) -> Sequence[ContainerStatus]:
     return (*pod.status.init_container_statuses, *pod.status.container_statuses)
 
 
-def _short(text: str) -> str:
+def shortened(text: str) -> str:
     """The end of it, on one line: logs and errors say last what matters."""
     flat = " ".join(text.split())
     return flat if len(flat) <= _SHOWN else f"…{flat[-_SHOWN:]}"

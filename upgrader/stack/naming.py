@@ -6,8 +6,9 @@ from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.naming import object_name
 
 # Values of names.LABEL_COMPONENT.
-DRIVER, DEVICE_PLUGIN, NODE_FEATURES = "driver", "device-plugin", "node-features"
-PREPARE, VISIT, VALIDATE = "prepare", "visit", "validate"
+DRIVER, RUNTIME, DEVICE_PLUGIN, NODE_FEATURES = "driver", "runtime", "device-plugin", "node-features"
+MONITORING = "monitoring"
+PREPARE, VISIT, VALIDATE, PREFLIGHT = "prepare", "visit", "validate", "preflight"
 
 
 def upgrade_of(meta: ObjectMeta) -> str:

@@ -1,15 +1,12 @@
 """The DaemonSet that reads what its nodes are. Its pods only report; the controller writes the labels. Pure."""
 
-import hashlib
-import json
-
 from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS
 from upgrader.api.v1alpha1 import GpuStack
 from upgrader.core.naming import object_name
 from upgrader.core.orders import HOST_ROOT
 from upgrader.stack.naming import NODE_FEATURES
-from upgrader.stack.parts import EVERYWHERE, NODE_PROGRAM, PULL, Manifest, mount, owned_by
+from upgrader.stack.parts import EVERYWHERE, NODE_PROGRAM, PULL, Manifest, marked, mount, owned_by
 from upgrader.stack.settings import StackSettings
 
 NODE_FILES = {
@@ -17,7 +14,9 @@ NODE_FILES = {
     "boot": "/proc/sys/kernel/random/boot_id",
     "release": "/etc/os-release",
 }
-"""All of the node that the pods see beside what every container sees (/sys/bus/pci, /proc/uptime): three files."""
+NODE_FOLDERS = {"modules": "/lib"}
+"""All of the node that the pods see beside what every container sees (/sys/bus/pci, /proc/uptime): three files, and the
+folder that has /lib/modules in it, which itself is not there on every machine. Read-only."""
 
 AT_ONCE = "10%"
 """Of the pods, when their template changes: nothing waits for them, and no label changes by it."""
@@ -26,13 +25,13 @@ _NOBODY = 65534
 
 
 def node_features_daemonset(stack: GpuStack, settings: StackSettings) -> Manifest:
-    """Reads once for each start of a pod, so once for each boot, and leaves a termination message; then it rests.
+    """Reads at each start of a pod, so on each boot, and when another kernel is installed; leaves a message each time.
 
     It has no token and no rights, and is nobody: the kubelet carries its message into the pod's status, and a kubelet
     may write the status of its own pods only. It goes with its stack.
     """
     labels = {names.LABEL_COMPONENT: NODE_FEATURES, names.LABEL_STACK: stack.metadata.name}
-    return _marked(
+    return marked(
         {
             "apiVersion": "apps/v1",
             "kind": "DaemonSet",
@@ -53,10 +52,12 @@ def node_features_daemonset(stack: GpuStack, settings: StackSettings) -> Manifes
 
 
 def _pod(node_selector: dict[str, str], settings: StackSettings) -> Manifest:
-    read = {
-        **_container("read", [*NODE_PROGRAM, "node-labels"], settings),
-        "volumeMounts": [mount(name, f"{HOST_ROOT}{path}", readOnly=True) for name, path in NODE_FILES.items()],
-    }
+    seen = {**NODE_FILES, **NODE_FOLDERS}
+    mounts = {"volumeMounts": [mount(name, f"{HOST_ROOT}{path}", readOnly=True) for name, path in seen.items()]}
+    read = _container("read", [*NODE_PROGRAM, "node-labels"], settings) | mounts
+    watch = _container("watch", [*NODE_PROGRAM, "node-labels", "--watch"], settings) | mounts
+    files = [{"name": name, "hostPath": {"path": path, "type": "File"}} for name, path in NODE_FILES.items()]
+    folders = [{"name": name, "hostPath": {"path": path, "type": "Directory"}} for name, path in NODE_FOLDERS.items()]
     return {
         "nodeSelector": node_selector,
         "serviceAccountName": settings.service_account,
@@ -72,8 +73,8 @@ def _pod(node_selector: dict[str, str], settings: StackSettings) -> Manifest:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "initContainers": [read],
-        "containers": [_container("rest", ["sleep", "infinity"], settings)],
-        "volumes": [{"name": name, "hostPath": {"path": path, "type": "File"}} for name, path in NODE_FILES.items()],
+        "containers": [watch],
+        "volumes": [*files, *folders],
     }
 
 
@@ -83,17 +84,10 @@ def _container(name: str, command: list[str], settings: StackSettings) -> Manife
         "image": settings.node_image,
         "imagePullPolicy": PULL,
         "command": command,
-        "resources": {"requests": {"cpu": "1m", "memory": "16Mi"}},
+        "resources": {"requests": {"cpu": "1m", "memory": "32Mi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
             "readOnlyRootFilesystem": True,
         },
     }
-
-
-def _marked(manifest: Manifest) -> Manifest:
-    """With a hash of itself, by which a change is seen without comparing what the API server adds."""
-    text = json.dumps(manifest, sort_keys=True)
-    manifest["metadata"]["annotations"][names.ANNOTATION_MANIFEST] = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return manifest

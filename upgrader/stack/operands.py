@@ -1,22 +1,20 @@
-"""DaemonSets of driver and device plugin: one per image, chosen by node labels that only visits write. Pure."""
-
-from typing import Any
+"""DaemonSets of driver, runtime hook and device plugin: one per image, chosen by labels that visits write. Pure."""
 
 from upgrader.api import names
 from upgrader.core.fleet import ImageFacts
+from upgrader.core.operands import Operand, PluginSettings
 from upgrader.core.orders import RUN_DIRECTORY
-from upgrader.stack.naming import DEVICE_PLUGIN, DRIVER
-from upgrader.stack.parts import EVERYWHERE, NODE_PROGRAM, PULL, Manifest, host_path, mount
+from upgrader.stack.containers import Before, container, probes, volumes, waits_for
+from upgrader.stack.naming import DEVICE_PLUGIN, DRIVER, RUNTIME
+from upgrader.stack.order import before
+from upgrader.stack.parts import EVERYWHERE, PULL, Manifest, host_path, mount
 from upgrader.stack.settings import StackSettings
+from upgrader.stack.vendors import VENDORS, Program
 
-PLUGIN_SOCKETS = "/var/lib/kubelet/device-plugins"
-"""Hardcoded in the kubelet, whatever its --root-dir is."""
-
-STARTUP_SECONDS = 600
-READY_SECONDS = 2
-"""Short, because a kubelet that has just started, as in a visit, delays every new probe by up to one period."""
 GRACE_SECONDS = 1
-"""Neither has anything to save, and a visit waits for their end."""
+"""None of them has anything to save, and a visit waits for their end."""
+RESTORE_SECONDS = 30
+"""But for a runtime hook: NVIDIA's puts the container runtime's configuration back when it ends."""
 
 
 def driver_daemonset(stack: str, image: ImageFacts, settings: StackSettings) -> Manifest:
@@ -25,53 +23,57 @@ def driver_daemonset(stack: str, image: ImageFacts, settings: StackSettings) -> 
     It only loads, and its pod's end changes nothing, so it stays while the other operands are off: unloading is a
     visit's step.
     """
-    container = {
+    loads = {
         "name": "driver",
         "image": image.digest,
         "imagePullPolicy": PULL,
         "command": ["/driver/load"],
         "securityContext": {"privileged": True},
-        **_probes(["/driver/probe"]),
+        **probes(["/driver/probe"]),
         "volumeMounts": [mount("run", RUN_DIRECTORY)],
     }
     spec = {
         "nodeSelector": {names.LABEL_DRIVER: image.key},
         "hostPID": True,
-        "containers": [container],
+        "containers": [loads],
         "volumes": [host_path("run", RUN_DIRECTORY)],
     }
-    readable = f"{image.vendor} {image.version} for {image.kernel}"
+    readable = f"{image.driver} for {image.kernel}"
     return _daemonset(f"driver-{image.key}", stack, DRIVER, image.key, spec, readable, settings)
 
 
-def plugin_daemonset(stack: str, key: str, image: str, resource_name: str, settings: StackSettings) -> Manifest:
-    """Offers the devices to the kubelet of nodes whose label names it, while their operands are on.
-
-    Ready means: registered with the kubelet that runs now. Command and probe are those of the `sim` vendor's plugin.
-    """
-    command = [*NODE_PROGRAM, "device-plugin", "--resource", resource_name]
-    container = {
-        "name": "plugin",
-        "image": image,
-        "imagePullPolicy": PULL,
-        "command": command,
-        **_probes([*command, "--ready"]),
-        "volumeMounts": [mount("sockets", PLUGIN_SOCKETS), mount("run", RUN_DIRECTORY)],
-    }
+def plugin_daemonset(stack: str, key: str, image: str, plugin: PluginSettings, settings: StackSettings) -> Manifest:
+    """Offers the devices to the kubelet of nodes whose label names it, while their operands are on."""
+    program = VENDORS[plugin.vendor].plugin(plugin)
+    ours = {Operand.RUNTIME} if plugin.cdi else set[Operand]()
     spec = {
         "nodeSelector": {names.LABEL_DEVICE_PLUGIN: key, names.LABEL_OPERANDS: names.ON},
-        "containers": [container],
-        "volumes": [host_path("sockets", PLUGIN_SOCKETS), host_path("run", RUN_DIRECTORY)],
+        **_pod("plugin", image, program, before(Operand.DEVICE_PLUGIN, plugin, ours), settings),
     }
-    return _daemonset(f"device-plugin-{key}", stack, DEVICE_PLUGIN, key, spec, f"{resource_name} by {image}", settings)
+    readable = f"{plugin.resource_name} by {image}"
+    manifest = _daemonset(f"device-plugin-{key}", stack, DEVICE_PLUGIN, key, spec, readable, settings)
+    if program.config:
+        manifest["spec"]["template"]["metadata"]["annotations"][names.ANNOTATION_CONFIG] = program.config
+    return manifest
 
 
-def _probes(command: list[str]) -> dict[str, Any]:
-    """Asked every second until it is ready once, because a visit waits for it; then seldom: each is a process."""
-    probe = {"exec": {"command": command}, "timeoutSeconds": 5}
+def runtime_daemonset(stack: str, key: str, image: str, plugin: PluginSettings, settings: StackSettings) -> Manifest:
+    """Describes the devices to the container runtime of nodes whose label names it, while their operands are on."""
+    program = VENDORS[plugin.vendor].runtime(plugin)
+    spec = {
+        "nodeSelector": {names.LABEL_RUNTIME: key, names.LABEL_OPERANDS: names.ON},
+        **({"hostPID": True} if program.host_pid else {}),
+        "terminationGracePeriodSeconds": RESTORE_SECONDS,
+        **_pod("runtime", image, program, before(Operand.RUNTIME, plugin, ()), settings),
+    }
+    return _daemonset(f"runtime-{key}", stack, RUNTIME, key, spec, f"runtime hook {image}", settings)
+
+
+def _pod(name: str, image: str, program: Program, after: tuple[Before, ...], settings: StackSettings) -> Manifest:
     return {
-        "startupProbe": {**probe, "periodSeconds": 1, "failureThreshold": STARTUP_SECONDS},
-        "readinessProbe": {**probe, "periodSeconds": READY_SECONDS, "failureThreshold": 2},
+        "initContainers": [waits_for(one, settings) for one in after],
+        "containers": [container(name, image, program)],
+        "volumes": volumes(program, after),
     }
 
 

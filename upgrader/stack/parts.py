@@ -1,7 +1,10 @@
 """Pieces that several of our manifests share."""
 
+import hashlib
+import json
 from typing import Any
 
+from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import ResourceKind
 
@@ -12,6 +15,18 @@ EVERYWHERE = [{"operator": "Exists"}]
 
 PULL = "IfNotPresent"
 """Images are pinned by digest, so the one on the node is the right one; pulling anew would need the registry again."""
+
+PLUGIN_SOCKETS = "/var/lib/kubelet/device-plugins"
+"""Hardcoded in the kubelet, whatever its --root-dir is."""
+
+POD_RESOURCES = "/var/lib/kubelet/pod-resources"
+"""Where a kubelet with the default --root-dir serves its pod resources API."""
+
+METRICS_PORT = 9400
+"""Of exporters: dcgm-exporter's."""
+
+CDI = "/var/run/cdi"
+"""Where container runtimes look for descriptions of devices that are made while the node runs."""
 
 NODE_PROGRAM = ("python3", "-m", "upgrader.node")
 
@@ -41,3 +56,10 @@ def owned_by(kind: ResourceKind[Any], meta: ObjectMeta) -> Manifest:
 def mount(name: str, path: str, **more: Any) -> Manifest:  # noqa: ANN401 - any field of a VolumeMount
     """A volume in a container."""
     return {"name": name, "mountPath": path, **more}
+
+
+def marked(manifest: Manifest) -> Manifest:
+    """With a hash of itself, by which a change is seen without comparing what the API server adds."""
+    text = json.dumps(manifest, sort_keys=True)
+    manifest["metadata"]["annotations"][names.ANNOTATION_MANIFEST] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return manifest

@@ -7,13 +7,15 @@ class StackSettings(Struct, frozen=True, kw_only=True):
     """Settings of everything that we make on nodes.
 
     `node_image` is the upgrader's own image by digest: prepare, visit and validation pods run from it. Nothing on a
-    node speaks to the API server as `service_account`: policies name it, its token is not mounted.
+    node speaks to the API server as `service_account`: policies name it, its token is not mounted. Images that a stack
+    names without a registry come from `registry`.
     """
 
     node_image: str
     namespace: str = "gpu-upgrader-system"
     service_account: str = "gpu-upgrader-node"
     priority_class: str = "system-node-critical"
+    registry: str = ""
 
 
 class BuildSettings(Struct, frozen=True, kw_only=True):

@@ -91,7 +91,7 @@ def context(
         leadership=leadership,
         crash=crash,
         ways=ways(cluster),
-        stack=StackSettings(node_image=node_image, namespace=settings.namespace),
+        stack=StackSettings(node_image=node_image, namespace=settings.namespace, registry=settings.operand_registry),
         builds=_builds(settings),
         active_seconds=settings.active_seconds,
         idle_seconds=settings.idle_seconds,

@@ -19,6 +19,7 @@ SHORTEST_LEASE = int(REQUEST_SECONDS) + 2
 
 _NAMESPACE = re.compile(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
 _REPOSITORY = re.compile(r"^[A-Za-z0-9.-]+(:\d{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+$")
+_REGISTRY = re.compile(r"^[A-Za-z0-9.-]+(:\d{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*$")
 _OBJECT = re.compile(r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$")
 _QUANTITY = re.compile(r"^[0-9]+(\.[0-9]+)?(m|[kMGT]i?)?$")
 _ADDRESS = re.compile(r"^(?P<host>[^\s:]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})$")
@@ -29,6 +30,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     namespace: str = "gpu-upgrader-system"
     node_image: str = ""  # image of prepare, visit and validation pods; a controller needs it
+    operand_registry: str = ""  # registry, maybe with a path, of images that a stack names without one
     image_repository: str = ""  # registry/path of driver images: looked for, and pushed, there
     builder_image: str = ""  # image of build pods; without it nothing is built in the cluster
     build_at_once: int = 2  # most builds under way
@@ -161,12 +163,14 @@ def _choice(kind: type[LogFormat] | type[LogLevel]) -> Callable[[str], Any]:
 
 _namespace = _like(_NAMESPACE, "not the name of a namespace")
 _repository = _like(_REPOSITORY, "not registry/path, as registry.example/drivers")
+_registry = _like(_REGISTRY, "not a registry, as registry.example or registry.example:5000/mirror")
 _secret = _like(_OBJECT, "not the name of a secret")
 _quantity = _like(_QUANTITY, "not a quantity, as 500m, 2 or 4Gi")
 
 VARIABLES: Mapping[str, Callable[[str], dict[str, Any]]] = {
     f"{PREFIX}NAMESPACE": _one("namespace", _namespace),
     f"{PREFIX}NODE_IMAGE": _one("node_image", _image),
+    f"{PREFIX}OPERAND_REGISTRY": _one("operand_registry", _registry),
     f"{PREFIX}IMAGE_REPOSITORY": _one("image_repository", _repository),
     f"{PREFIX}BUILDER_IMAGE": _one("builder_image", _pinned),
     f"{PREFIX}BUILD_AT_ONCE": _one("build_at_once", _builds),

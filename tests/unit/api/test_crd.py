@@ -16,6 +16,7 @@ from upgrader.api.crd import SchemaError, definition, schema
 from upgrader.api.kinds import KINDS, Rule
 from upgrader.api.names import GROUP
 from upgrader.api.resources import ResourceKind
+from upgrader.core.operands import Operand
 
 BY_KIND = {kind.resource.kind: kind for kind in KINDS}
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS, ids=BY_KIND)
@@ -37,7 +38,7 @@ def test_every_kind_of_our_group_has_a_definition():
     assert ours == set(BY_KIND)
 
 
-A_CONDITION = re.compile(r'\[\?\(@\.type=="(\w+)"\)\]')
+A_ROW = re.compile(r'\[\?\(@\.(type|operand)=="(\w+)"\)\]')
 
 
 @EVERY_KIND
@@ -64,8 +65,10 @@ def test_the_schema_is_structural(kind):
 def test_columns_name_fields_that_exist(kind):
     described = {path: part.get("description", "") for path, part in nodes_of(schema(kind.resource.type), "")}
     known = {*described, ".metadata.creationTimestamp"}
-    assert [column.path for column in kind.columns if A_CONDITION.sub("[]", column.path) not in known] == []
-    conditions = [one[1] for column in kind.columns for one in A_CONDITION.finditer(column.path)]
+    assert [column.path for column in kind.columns if A_ROW.sub("[]", column.path) not in known] == []
+    rows = [(one[1], one[2]) for column in kind.columns for one in A_ROW.finditer(column.path)]
+    assert {name for by, name in rows if by == "operand"} <= {one.value for one in Operand}
+    conditions = [name for by, name in rows if by == "type"]
     assert [one for one in conditions if one not in described[".status.conditions"]] == []
 
 

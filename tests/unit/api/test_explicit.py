@@ -13,9 +13,20 @@ def test_every_field_is_there_also_inside():
     assert explicit(spec) == {
         "nodeSelector": {"pool": "a"},
         "driver": {"vendor": "sim", "version": "1.0"},
-        "devicePlugin": {"image": "registry/plugin:1", "resourceName": "nvidia.com/gpu"},
-        "kubelet": {"manage": False, "binary": "/usr/bin/kubelet"},
+        "devicePlugin": {
+            "management": "Managed",
+            "image": "registry/plugin:1",
+            "resourceName": "nvidia.com/gpu",
+            "sharing": {},
+        },
+        "kubelet": {"manage": False, "binary": "/usr/bin/kubelet", "settings": {}},
+        "runtime": {"management": "External"},
+        "featureDiscovery": {"management": "External", "maxUnavailable": "10%"},
+        "monitoring": {"management": "External", "maxUnavailable": "10%"},
+        "validation": {},
+        "guardRails": {"taint": False, "priorityClasses": [], "quotas": []},
         "nodeFeatures": "External",
+        "onDrift": "Report",
         "gangs": [],
         "historyLimit": 10,
     }

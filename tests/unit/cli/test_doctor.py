@@ -10,11 +10,12 @@ import yaml
 
 from tests.support.golden import assert_golden
 from tests.support.repository import ROOT
+from tests.support.rig import STACK
 from tests.support.terminal import upgrader
 from tests.support.world import FakeTrust
 from upgrader.api.crd import definition
 from upgrader.api.kinds import KINDS
-from upgrader.api.resources import DAEMONSETS, DRIVER_IMAGES, NAMESPACES, NODES, PDBS, PODS, POLICY_BINDINGS
+from upgrader.api.resources import DAEMONSETS, DRIVER_IMAGES, GPU_STACKS, NAMESPACES, NODES, PDBS, PODS, POLICY_BINDINGS
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.cli import access
 from upgrader.cli.doctoring import DEFINITIONS
@@ -188,6 +189,20 @@ def test_others_on_our_nodes(well):
         },
     )
     assert set(found(well)) == {"NVIDIA's GPU Operator", "DaemonSet kube-system/kured"}
+
+
+def test_what_a_stack_says_of_itself_is_shown_with_what_to_do(well):
+    told = {
+        "type": "NextBootCovered",
+        "status": "False",
+        "reason": "WouldBeUncovered",
+        "message": "1 node(s) (gpu-0) would be uncovered",
+    }
+    fine = {"type": "Adopted", "status": "True", "reason": "Adopted", "message": "nobody else"}
+    well.cluster.store.change(GPU_STACKS, STACK, {"status": {"conditions": [told, fine]}})
+    one = found(well)[f"stack {STACK}"]
+    assert (one["check"], one["severity"], one["message"]) == ("NextBootCovered", "warning", told["message"])
+    assert one["fix"].startswith("Do not reboot these nodes before there is an image")
 
 
 def test_registries(well):

@@ -193,6 +193,10 @@ def test_nothing_to_do():
 def test_what_is_simulated_is_called_so():
     shown = saved(empty(), spec={"driver": {"vendor": "sim", "version": NEW}})
     assert "The driver is simulated: no kernel module is loaded, no GPU is behind it." in screen(shown)
+    shown = saved(empty(), spec={"driver": {"vendor": "sim", "recipe": "nvidia-open", "version": NEW}})
+    assert "The GPUs are simulated: the nvidia driver is loaded into real kernels, no GPU is" in screen(shown)
+    shown = saved(empty(), spec={"driver": {"vendor": "nvidia", "version": NEW}})
+    assert "simulated" not in screen(shown)
 
 
 def test_placement_is_spoken_of_only_where_somebody_is_stopped():
@@ -201,3 +205,20 @@ def test_placement_is_spoken_of_only_where_somebody_is_stopped():
     stopping = msgspec.structs.replace(made, summary=Summary(drifted=1, nodes=1, batches=1, interruptions=1))
     assert "Placement is not guaranteed" in screen(saved(stopping, steering=False))
     assert "Placement" not in screen(saved(stopping))
+
+
+def test_reboots_are_counted_with_the_pods_that_they_end():
+    closures = (
+        ClosureForecast(name="c", nodes=("a", "b"), gpus=16, rebooted=("a", "b"), other_pods=3),
+        ClosureForecast(name="d", nodes=("c",), gpus=8),
+    )
+    assert "2 nodes rebooted, which ends 3 pods without GPUs too" in summed_up(closures)
+    reconfigured = ClosureForecast(name="e", nodes=("d",), gpus=8, reconfigured=("d",), other_pods=1)
+    both = "2 nodes rebooted and 1 node with other kubelet settings, which ends 4 pods without GPUs too"
+    assert both in summed_up((*closures, reconfigured))
+
+
+def summed_up(closures):
+    """The screen of a plan with one batch, without its line ends."""
+    made = empty(summary=Summary(drifted=3, nodes=3, batches=1), batches=(BatchForecast(number=1, closures=closures),))
+    return " ".join(screen(saved(made)).split())

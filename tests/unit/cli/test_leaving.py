@@ -22,6 +22,7 @@ from upgrader.api.resources import (
     NODES,
     POLICIES,
     POLICY_BINDINGS,
+    SERVICES,
     UPGRADE_PLANS,
 )
 from upgrader.cli import leaving, policies
@@ -245,3 +246,14 @@ def test_feature_labels_of_a_stack_go_with_it(rig):
     assert ended.exit_code == 0, ended.output
     assert [name for node in rig.nodes() for name in node["metadata"]["labels"] if name == FEATURE] == []
     assert marks(rig) == []
+
+
+def test_what_found_exporters_goes_and_other_services_stay(rig):
+    rig.registry.push("registry/exporter:1", "cc")
+    monitored = rig.spec("1.0") | {"monitoring": {"management": "Managed", "image": "registry/exporter:1"}}
+    rig.stack(monitored)
+    at(rig, lambda: bool(list(rig.cluster.store.all(SERVICES))))
+    theirs = {"metadata": {"name": "metrics", "namespace": "gpu-upgrader-system"}, "spec": {}}
+    rig.cluster.store.put(SERVICES, theirs)
+    assert upgrader(rig, "uninstall", "--auto-approve").exit_code == 0
+    assert [one["metadata"]["name"] for one in rig.cluster.store.all(SERVICES)] == ["metrics"]

@@ -53,7 +53,10 @@ def test_every_command_is_documented():
     assert [name for name in program.commands if f"`upgrader {name}" not in page] == []
 
 
-@pytest.mark.parametrize("words", [["nothing"], ["plan", "--nothing"], ["apply"], ["apply", "/nowhere"]])
+@pytest.mark.parametrize(
+    "words",
+    [["nothing"], ["plan", "--nothing"], ["apply"], ["apply", "/nowhere"], ["demo", "--boxes", "4", "--vm-nodes", "2"]],
+)
 def test_wrong_usage(words):
     assert upgrader(Rig(), *words).exit_code == exits.USAGE
 

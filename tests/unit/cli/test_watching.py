@@ -17,7 +17,7 @@ from upgrader.api.v1alpha1 import UpgradePlan
 from upgrader.cli import figures, render, status_screen, watching
 from upgrader.cli.progress import Patience, Progress, Verdicts, changes
 from upgrader.core.errors import BlockedError, DeadlineError, RolloutFailedError
-from upgrader.demo.report import Change, JobReport, NodeReport, Report
+from upgrader.demo.report import Change, JobReport, NodeReport, Report, VisitReport
 
 HOLD = {"subject": "default/Job/a", "reason": "Vetoed", "message": "it forbids any disruption"}
 BATCH = {"number": 1, "closures": [], "startedAt": "2026-11-21T09:00:00Z", "askUntil": "2026-11-21T10:00:00Z"}
@@ -151,8 +151,18 @@ def test_what_the_demo_shows():
     )
     same = Change(before="", after="")
     kwok = NodeReport(name="kwok-0", kind="kwok", driver=same, device_plugin=same, kubelet=same, api_writes=0)
+    visit = VisitReport(
+        node="gpu-a",
+        reason="Rollout",
+        phase="Succeeded",
+        seconds={"Preparing": 3.0, "Visiting": 5.0},
+        closed_seconds=17.5,
+    )
     stream = io.StringIO()
     render.show(
-        figures.demo(Report(jobs=(gang, short, unwilling, bystander), nodes=(box, kwok), seconds=171.0)), stream
+        figures.demo(
+            Report(jobs=(gang, short, unwilling, bystander), nodes=(box, kwok), visits=(visit,), seconds=171.0)
+        ),
+        stream,
     )
     assert_golden(Path(__file__).parent / "golden/demo.txt", stream.getvalue())

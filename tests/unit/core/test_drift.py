@@ -1,6 +1,7 @@
+import msgspec
 import pytest
 
-from tests.support.facts import KERNEL, NEW, OLD, PLUGIN_KEY, image, node, snapshot, target
+from tests.support.facts import KERNEL, NEW, OLD, PLUGIN_KEY, fresh_node, image, node, snapshot, target
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.drift import DriftReason, Finding, NodeDrift, drift, node_drift
 
@@ -84,6 +85,23 @@ TABLE = {
         node("a", NEW, revision=target(kubelet_version="1.36.0").revision),
         target(kubelet_version="1.36.0"),
         [Finding(reason=R.KUBELET, message="The node runs kubelet 1.35.4, the stack asks for 1.36.0.")],
+    ),
+    "a kernel that the stack asks for": (
+        node("a", NEW, revision=target(kernel=NEXT_KERNEL).revision),
+        target(kernel=NEXT_KERNEL),
+        [Finding(reason=R.REBOOT, message=f"The node runs kernel {KERNEL}, the stack asks for {NEXT_KERNEL}.")],
+    ),
+    "a kernel that the stack asks for and nobody built for": (
+        node("a", NEW, revision=target(kernel="6.1.0-99-amd64").revision),
+        target(kernel="6.1.0-99-amd64"),
+        [
+            Finding(reason=R.REBOOT, message=f"The node runs kernel {KERNEL}, the stack asks for 6.1.0-99-amd64."),
+            Finding(
+                reason=R.NO_DRIVER_IMAGE,
+                message="There is no Ready DriverImage for sim 570.10 on kernel 6.1.0-99-amd64.",
+                counts=False,
+            ),
+        ],
     ),
     "a kubelet that is not managed is no reason": (node("a", NEW, kubelet_version="1.20.0"), target(), []),
     "everything at once, every reason": (
@@ -213,3 +231,45 @@ BRING_BACK = {
 @pytest.mark.parametrize(("one", "expected"), BRING_BACK.values(), ids=BRING_BACK.keys())
 def test_the_image_that_brings_a_node_back(one, expected):
     assert Catalogue(IMAGES).bring_back(one) == expected
+
+
+def made_by(recipe, flavour, key):
+    return msgspec.structs.replace(image(NEW, KERNEL), key=key * 16, recipe=recipe, flavour=flavour)
+
+
+BY_OPEN, BY_CLOSED, BROUGHT = made_by("nvidia-open", "open", "c"), made_by("nvidia", "proprietary", "b"), image()
+
+ASKED = {
+    "a stack that names no recipe takes any image of its driver": ({}, [BY_OPEN, BY_CLOSED], BY_CLOSED),
+    "and one that says no recipe before others": ({}, [BY_OPEN, BY_CLOSED, BROUGHT], BROUGHT),
+    "a named recipe": ({"driver_recipe": "nvidia-open"}, [BY_CLOSED, BY_OPEN], BY_OPEN),
+    "a named flavour": ({"driver_flavour": "open"}, [BY_CLOSED, BY_OPEN], BY_OPEN),
+    "its own image before one that does not say": ({"driver_recipe": "nvidia-open"}, [BROUGHT, BY_OPEN], BY_OPEN),
+    "an image that does not say, where there is no other": ({"driver_recipe": "nvidia"}, [BROUGHT, BY_OPEN], BROUGHT),
+    "another recipe's never": ({"driver_recipe": "nvidia"}, [BY_OPEN], None),
+}
+
+
+@pytest.mark.parametrize(("asked", "images", "expected"), ASKED.values(), ids=ASKED)
+def test_the_image_of_a_recipe(asked, images, expected):
+    assert Catalogue(images).wanted(fresh_node("a"), target(**asked)) == expected
+
+
+def test_another_flavour_of_the_same_version_is_drift():
+    catalogue = Catalogue([BY_OPEN, BY_CLOSED])
+    on_open = node("a", NEW, driver_key=BY_OPEN.key, revision="")
+    wanted = target(driver_recipe="nvidia", driver_flavour="proprietary")
+    (found,) = node_drift(on_open, wanted, catalogue).findings
+    assert found == Finding(
+        reason=R.DRIVER, message=f"The node has driver nvidia-open {NEW}, the stack asks for nvidia {NEW}."
+    )
+    assert catalogue.wanted(on_open, wanted) == BY_CLOSED
+
+
+def test_a_node_is_brought_back_to_its_own_flavour():
+    after = [
+        msgspec.structs.replace(one, key=one.key[:8] + "0" * 8, kernel=NEXT_KERNEL) for one in (BY_OPEN, BY_CLOSED)
+    ]
+    rebooted = node("a", driver_key=BY_OPEN.key, kernel=NEXT_KERNEL)
+    assert Catalogue([BY_OPEN, BY_CLOSED, *after]).bring_back(rebooted) == after[0]
+    assert Catalogue([BY_OPEN, BY_CLOSED, after[1]]).bring_back(rebooted) is None

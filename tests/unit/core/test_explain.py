@@ -2,8 +2,8 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.facts import NEW, fresh_node, gang, member, node, snapshot, target
-from tests.support.forecasts import foresee_by
+from tests.support.facts import NEW, OLD, fresh_node, gang, image, member, node, snapshot, target
+from tests.support.forecasts import NEXT_KERNEL, foresee_by
 from tests.support.world import START
 from upgrader.core.explain import Explanation, why_node
 from upgrader.core.explain_gang import why_gang
@@ -82,6 +82,35 @@ def test_why_a_node(name, expected):
 
 
 LATER = START + timedelta(hours=1)
+
+
+def test_a_reboot_is_told_with_the_pods_that_it_ends():
+    world = snapshot(
+        [node("a"), node("b")],
+        [gang("train", ["a"]), gang("web", ["a", "a", "z"], gpus=0, replicated=True, method="", owner=None)],
+        images=(image(OLD), image(NEW, NEXT_KERNEL)),
+    )
+    made = foresee_by(world, wanted=target(kernel=NEXT_KERNEL))
+    because = {name: why_node(name, world, made).because[-1] for name in ("a", "b")}
+    assert because == {
+        "a": "a is rebooted; 2 pods without GPUs end too.",
+        "b": "b is rebooted; 0 pods without GPUs end too.",
+    }
+
+
+def test_other_settings_of_the_kubelet_are_told_as_a_reboot_is():
+    settings = (("cpuManagerPolicy", "static"),)
+    world = snapshot(
+        [node("a"), node("b")],
+        [gang("train", ["a"]), gang("web", ["a", "a", "z"], gpus=0, replicated=True, method="", owner=None)],
+        images=(image(OLD), image(NEW)),
+    )
+    made = foresee_by(world, wanted=target(kubelet_settings=settings))
+    because = {name: why_node(name, world, made).because[-1] for name in ("a", "b")}
+    assert because == {
+        "a": "a is given other kubelet settings; 2 pods without GPUs end too.",
+        "b": "b is given other kubelet settings; 0 pods without GPUs end too.",
+    }
 
 
 def test_what_is_harvested():

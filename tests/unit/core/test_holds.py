@@ -10,10 +10,7 @@ from tests.support.forecasts import NEXT_KERNEL, H, foresee, holds, shape
 from tests.support.world import START
 from upgrader.core.closures import closure_name
 from upgrader.core.fleet import Owner, Refusals
-from upgrader.core.forecast import (
-    Hold,
-    Summary,
-)
+from upgrader.core.forecast import Hold, Summary
 
 FROM_A = (node("a"),)
 GANG_HOLDS = {
@@ -196,6 +193,15 @@ NODE_HOLDS = {
         H.NODE_NOT_READY,
         "Node a is not Ready; repair it, or take it out of the pool.",
     ),
+    "lacks a GPU before any visit": (
+        {"gpus_allocatable": 7},
+        {},
+        H.GPUS_MISSING,
+        (
+            "Node a offers 7 of its 8 GPUs before any visit, so its validation would fail; repair it, or drain and "
+            "cordon it: then it is visited all the same."
+        ),
+    ),
     "came up with another kernel": (
         {"kernel": NEXT_KERNEL},
         {},
@@ -350,4 +356,15 @@ def test_what_waits_for_broken_nodes_says_for_which():
             "waits until they are back, or until maxUnavailable is raised.",
             nodes=("a",),
         ),
+    )
+
+
+def test_a_gang_without_gpus_is_told_with_the_pods_and_nodes_of_the_reboot():
+    quiet = gang("quiet", ["a", "b", "c"], gpus=0, method="")
+    world = snapshot([node("a"), node("b")], [quiet], images=(image(OLD), image(NEW, NEXT_KERNEL)))
+    (hold,) = foresee(world, wanted=target(kernel=NEXT_KERNEL)).holds
+    assert (hold.reason, hold.nodes) == (H.GANG_UNDECLARED, ("a", "b"))
+    assert hold.message.endswith(
+        "It has no GPUs, but the reboot of a, b would end quiet-0, quiet-1; move that away, or name it expendable in "
+        "the approval."
     )

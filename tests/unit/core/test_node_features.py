@@ -1,11 +1,12 @@
 import pytest
 
+from upgrader.core.boot_reports import newest
 from upgrader.core.node_features import (
     FeatureReport,
     feature_labels,
     kept_by_nfd,
     label_value,
-    newest,
+    pending_kernel,
     read_record,
     same_kernel,
 )
@@ -122,3 +123,28 @@ def test_a_label_stands_for_its_kernel_and_for_no_other():
     assert same_kernel("6.1.0", "6.1.0")
     assert not same_kernel("6.12.95_deb13-amd64", kernel)
     assert not same_kernel("6.12.94", kernel)
+
+
+PENDING = {
+    "a newer one of the same sort": (("6.1.0-50-amd64", "6.1.0-47-amd64"), "6.1.0-47-amd64", "6.1.0-50-amd64"),
+    "the newest of several": (
+        ("6.1.0-9-amd64", "6.1.0-56-amd64", "6.1.0-50-amd64"),
+        "6.1.0-47-amd64",
+        "6.1.0-56-amd64",
+    ),
+    "numbers are numbers": (("6.12.107+deb13-amd64",), "6.12.94+deb13-amd64", "6.12.107+deb13-amd64"),
+    "an older one": (("6.1.0-44-amd64",), "6.1.0-47-amd64", ""),
+    "the running one": (("6.1.0-47-amd64",), "6.1.0-47-amd64", ""),
+    "one of another flavour": (("6.1.0-50-rt-amd64", "6.1.0-50-cloud-amd64"), "6.1.0-47-amd64", ""),
+    "of another distribution": (
+        ("5.14.0-427.el9.x86_64", "5.14.0-362.el9.x86_64"),
+        "5.14.0-362.el9.x86_64",
+        "5.14.0-427.el9.x86_64",
+    ),
+    "nothing is known": ((), "6.1.0-47-amd64", ""),
+}
+
+
+@pytest.mark.parametrize(("installed", "running", "expected"), PENDING.values(), ids=PENDING.keys())
+def test_the_kernel_that_the_next_boot_takes(installed, running, expected):
+    assert pending_kernel(installed, running) == expected

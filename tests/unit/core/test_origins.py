@@ -6,7 +6,8 @@ from upgrader.core.origins import Change, Origin, origins
 
 def test_each_revision_says_what_changes_and_the_largest_comes_first():
     old, managed = target(OLD), target("565.1", kubelet_version="1.34.4")
-    wanted = target(NEW, kubelet_version="1.35.4")
+    settings = (("cpuManagerPolicy", "static"),)
+    wanted = target(NEW, kubelet_version="1.35.4", kubelet_settings=settings)
     nodes = [node("a", "565.1", revision=managed.revision), node("b"), node("c"), node("d", revision="")]
     assert origins(nodes, {old.revision: old, managed.revision: managed}, wanted) == (
         Origin(
@@ -15,6 +16,11 @@ def test_each_revision_says_what_changes_and_the_largest_comes_first():
             changes=(
                 Change(what="driver", before="sim 560.1", after="sim 570.10"),
                 Change(what="kubelet", before="not managed", after="1.35.4"),
+                Change(
+                    what="kubelet settings",
+                    before="not managed",
+                    after="cpuManagerPolicy static",
+                ),
             ),
         ),
         Origin(revision="", nodes=1),
@@ -24,6 +30,11 @@ def test_each_revision_says_what_changes_and_the_largest_comes_first():
             changes=(
                 Change(what="driver", before="sim 565.1", after="sim 570.10"),
                 Change(what="kubelet", before="1.34.4", after="1.35.4"),
+                Change(
+                    what="kubelet settings",
+                    before="not managed",
+                    after="cpuManagerPolicy static",
+                ),
             ),
         ),
     )

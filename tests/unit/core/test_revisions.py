@@ -3,7 +3,16 @@ import pytest
 
 from tests.support.facts import target
 from upgrader.core.fleet import Target
-from upgrader.core.revisions import content_of, image_key, plugin_key, revision_of, with_revision
+from upgrader.core.operands import PluginSettings
+from upgrader.core.revisions import (
+    content_of,
+    image_key,
+    plugin_key,
+    plugin_key_of,
+    revision_of,
+    runtime_key_of,
+    with_revision,
+)
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 
@@ -28,15 +37,19 @@ def test_names_on_nodes_keep_their_bytes_for_ever():
         "without kubelet": revision_of(without_kubelet),
         "image": image_key(vendor="sim", version="570.10", kernel="6.1.0-40-amd64", digest=DIGEST),
         "plugin": plugin_key(digest=DIGEST, resource_name="nvidia.com/gpu"),
+        "settings": revision_of(msgspec.structs.replace(FULL, kubelet_settings=(("cpuManagerPolicy", "static"),))),
     } == {
         "with kubelet": "4d63d6eeb5",
         "without kubelet": "5c3a1572a1",
         "image": "622790ff8c3ed0f6",
         "plugin": "3844d2301da25f7a",
+        "settings": "3193131717",
     }
 
 
-@pytest.mark.parametrize("fact", ["stack", "revision", "plugin_digest"])
+@pytest.mark.parametrize(
+    "fact", ["stack", "revision", "plugin_digest", "runtime_digest", "workload_digest", "reboot_select"]
+)
 def test_what_is_no_fact_of_the_nodes_does_not_count(fact):
     assert revision_of(msgspec.structs.replace(FULL, **{fact: "other"})) == revision_of(FULL)
 
@@ -51,6 +64,16 @@ def test_what_is_no_fact_of_the_nodes_does_not_count(fact):
         "kubelet_version",
         "kubelet_artifact",
         "kubelet_binary",
+        "kernel",
+        "vendor",
+        "driver_recipe",
+        "driver_flavour",
+        "runtime_image",
+        "time_slices",
+        "mig_strategy",
+        "kubelet_settings",
+        "workload_image",
+        "workload_runtime",
     ],
 )
 def test_every_fact_of_the_nodes_counts(fact):
@@ -81,3 +104,31 @@ def test_the_same_bytes_in_another_registry_are_the_same_image():
 def test_a_tag_is_never_a_key(digest):
     with pytest.raises(ValueError, match="not pinned"):
         content_of(digest)
+
+
+def plugin(**changes):
+    settings = {"vendor": "sim", "driver_vendor": "sim", "resource_name": "nvidia.com/gpu", **changes}
+    return plugin_key(digest=DIGEST, resource_name="nvidia.com/gpu", more=PluginSettings(**settings).facts)
+
+
+def test_a_plugin_that_is_told_nothing_new_keeps_its_key():
+    assert plugin() == plugin_key(digest=DIGEST, resource_name="nvidia.com/gpu") == "3844d2301da25f7a"
+
+
+def test_all_that_a_plugin_is_told_counts():
+    told = [
+        {"vendor": "nvidia"},
+        {"driver_vendor": "nvidia"},
+        {"time_slices": 4},
+        {"mig_strategy": "mixed"},
+        {"cdi": True},
+    ]
+    assert len({plugin(), *(plugin(**one) for one in told)}) == 6
+
+
+def test_a_runtime_hook_is_told_apart_by_its_content_and_by_whose_devices_it_describes():
+    hook = msgspec.structs.replace(FULL, runtime_image="registry.example/hook:1", runtime_digest=f"x@{DIGEST}")
+    real = msgspec.structs.replace(hook, driver_vendor="nvidia", vendor="sim")
+    assert runtime_key_of(FULL) == ""
+    assert len({runtime_key_of(hook), runtime_key_of(real)}) == 2
+    assert plugin_key_of(msgspec.structs.replace(hook, plugin_digest=f"x@{DIGEST}")) != plugin()

@@ -2,8 +2,8 @@
 
 import yaml
 
+from tests.support.rendered import RENDERED
 from tests.support.repository import ROOT
-from tests.unit.stack.test_manifests import RENDERED
 from upgrader.stack.settings import BuildSettings
 
 

@@ -10,14 +10,25 @@ import pytest
 import yaml
 
 from tests.support.cluster import Use
+from tests.support.drifting import KERNEL, NEXT, images_of, made_by_recipe, reboots
 from tests.support.manifests import checkpoint_request
 from tests.support.owners import owner
+from tests.support.pools import pool
 from tests.support.repository import ROOT
 from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.kinds import KINDS
 from upgrader.api.kubernetes import Pod
-from upgrader.api.resources import JOBS, NODE_FEATURES, NODE_UPGRADES, NODES, PDBS, PODS, UPGRADE_PLANS
+from upgrader.api.resources import (
+    JOBS,
+    NODE_FEATURES,
+    NODE_UPGRADES,
+    NODES,
+    PDBS,
+    PODS,
+    SERVICE_MONITORS,
+    UPGRADE_PLANS,
+)
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.api.v1alpha1.checkpoint_request import OwnerRef
 from upgrader.core.errors import ConflictError
@@ -211,14 +222,42 @@ async def labelled() -> set[Use]:
     return rig.cluster.uses
 
 
+async def monitored() -> set[Use]:
+    """A stack has exporters where Prometheus' operator runs, and has them no longer."""
+    rig = Rig()
+    rig.cluster.installed |= {(SERVICE_MONITORS.group, SERVICE_MONITORS.plural): (SERVICE_MONITORS.version,)}
+    rig.registry.push("registry/exporter:1", "cc")
+    await pool(rig)
+    for monitoring in ({"management": "Managed", "image": "registry/exporter:1"}, {"management": "External"}):
+        rig.stack(rig.spec("1.0") | {"monitoring": monitoring})
+        for _ in range(5):
+            await rig.second()
+    return rig.cluster.uses
+
+
+async def uncovered() -> set[Use]:
+    """A node comes up with a kernel without an image; the image is asked for, and goes when nobody needs it."""
+    rig = Rig()
+    rig.fleet.node("gpu-0")
+    made_by_recipe(rig, "1.0")
+    rig.stack(rig.spec("1.0"))
+    await rig.settle()
+    reboots(rig, "gpu-0", boot="boot-2")
+    await rig.until(lambda: bool(images_of(rig, NEXT)))
+    reboots(rig, "gpu-0", boot="boot-3", kernel=KERNEL)
+    rig.cluster.clock.advance(8 * 86400)
+    await rig.until(lambda: not images_of(rig, NEXT))
+    return rig.cluster.uses
+
+
 @pytest.fixture(scope="module")
 def uses() -> set[Use]:
     """What the controller does in a rollout, in one that is undone, with somebody else's pod in the way, for a node
     that cannot be installed at first, for one that is deleted, to owners of each kind, to what is past, and by a
-    person's order; and to labels of nodes.
+    person's order; to labels of nodes, and to images of drivers.
     """
     asked = (rollout("Go"), rollout("AbortAndUndo"), spoken_to_by_http())
-    runs = (*asked, repaired(), bereft(), switched(), aged(), ordered(), labelled())
+    runs = (*asked, repaired(), bereft(), switched(), aged(), ordered(), labelled(), monitored(), uncovered())
     return set().union(*(asyncio.run(one) for one in runs))
 
 

@@ -18,6 +18,28 @@ def test_boxes_need_namespaces_of_their_own():
     assert "--boxes 0" in raised.value.resolution
 
 
+def test_virtual_nodes_need_root_and_network_cards(tmp_path):
+    with pytest.raises(DevClusterError, match="and so do virtual nodes"):
+        check.require(namespaces=False, boxes=False, vms=True)
+    with pytest.raises(DevClusterError, match="tun, and it is not there"):
+        check.require_tun(tmp_path / "tun")
+
+    (tmp_path / "tun").touch()
+    check.require_tun(tmp_path / "tun")
+
+
+def test_what_keeps_virtual_nodes_from_running_is_told_and_not_raised(bare):
+    assert "and so do virtual nodes" in check.lacking_for_virtual_nodes(root=False)
+    assert "qemu-system-x86" in check.lacking_for_virtual_nodes(root=True)
+
+
+def test_virtual_nodes_need_qemu_and_no_containerd(bare):
+    missing = check.missing_packages(namespaces=True, boxes=False, vms=True)
+
+    assert {"qemu-system-x86", "qemu-utils", "mmdebstrap", "e2fsprogs"} <= set(missing)
+    assert "containerd" not in missing
+
+
 def test_all_that_is_missing_is_named_at_once(bare):
     with pytest.raises(DevClusterError) as raised:
         check.require(namespaces=True, boxes=False)
@@ -43,20 +65,11 @@ def test_the_script_knows_every_package_that_is_checked():
         *check.ALWAYS.values(),
         *check.WITH_NAMESPACES.values(),
         *check.WITH_BOXES.values(),
+        *check.WITH_VMS.values(),
         *check._CNI.values(),
     }
 
     assert {package for package in packages if f"\n  {package}" not in script} == set()
-
-
-def test_cgroup_v2_is_refused_in_plain_words(tmp_path):
-    (tmp_path / "cgroup.controllers").touch()
-
-    with pytest.raises(DevClusterError, match="boxes are written for cgroup v1, and this machine has cgroup v2"):
-        check.require_cgroup_v1(tmp_path)
-
-    (tmp_path / "memory").mkdir()
-    check.require_cgroup_v1(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import pytest
 from upgrader.core.errors import DevClusterError
 from upgrader.devcluster import node_files, pause, plan
 from upgrader.devcluster.addresses import Addresses
-from upgrader.devcluster.box_node import _kubelet_may_set
 from upgrader.devcluster.control_plane import _AUDIT_POLICY, KWOK_LABEL
 from upgrader.devcluster.kwok_node import node_object
 from upgrader.devcluster.plan import NodeMounts, Plan, Ready, Stage
@@ -107,7 +106,7 @@ def test_a_plan_is_read_as_it_was_written(tmp_path):
     ],
 )
 def test_labels_that_a_kubelet_may_not_give_itself(label, may):
-    assert _kubelet_may_set(label) is may
+    assert node_files.kubelet_may_set(label) is may
 
 
 def test_a_kwok_node_is_as_asked_for():

@@ -4,7 +4,10 @@ import pytest
 from upgrader.core.errors import DevClusterError
 from upgrader.devcluster import ClusterSpec, down, lifecycle, load, names, record, status, up
 from upgrader.devcluster.addresses import Addresses
+from upgrader.devcluster.cluster import Cluster
 from upgrader.devcluster.record import Record
+from upgrader.devcluster.spec import BoxSpec, VmSpec
+from upgrader.devcluster.virtual.image import Image
 
 RECORD = Record(name="dev", token="no-such-token", addresses=Addresses(octet=0), fast=True, created="")  # noqa: S106
 
@@ -48,3 +51,35 @@ def test_somebody_who_starts_the_same_cluster_at_the_same_time_is_left_alone(tmp
         lifecycle._claim(ClusterSpec(name="dev"), tmp_path / "dev", namespaces=False)
 
     assert record.read(tmp_path / "dev") == RECORD
+
+
+def test_boxes_and_virtual_nodes_share_one_row_of_indexes(tmp_path):
+    found = msgspec.structs.replace(RECORD, name="dev", addresses=Addresses(octet=70))
+    record.write(tmp_path / "dev", found)
+    cluster = Cluster(tmp_path / "dev")
+    image = Image(folder=tmp_path / "image", kernels=("6.1.0-47-amd64", "6.1.0-50-amd64"))
+
+    cluster.record_box(BoxSpec(name="gpu-a"))
+    cluster.record_vm(VmSpec(name="vm-a", kernel="6.1.0-47-amd64"), image)
+    cluster.record_box(BoxSpec(name="gpu-b"))
+    cluster.record_vm(VmSpec(name="vm-b"), image)
+
+    kept = record.read(tmp_path / "dev")
+    assert [(one.name, one.index) for one in (*kept.boxes, *kept.vms)] == [
+        ("gpu-a", 1),
+        ("gpu-b", 3),
+        ("vm-a", 2),
+        ("vm-b", 4),
+    ]
+    assert [(vm.kernel, bool(vm.order)) for vm in kept.vms] == [("6.1.0-47-amd64", True), ("", False)]
+    with pytest.raises(DevClusterError, match="there is a node or folder named vm-a already"):
+        cluster.record_box(BoxSpec(name="vm-a"))
+    with pytest.raises(DevClusterError, match="there is a node or folder named shared already"):
+        cluster.record_vm(VmSpec(name="shared"), image)
+
+
+def test_a_cluster_without_namespaces_takes_no_virtual_node(tmp_path):
+    record.write(tmp_path / "dev", RECORD)
+
+    with pytest.raises(DevClusterError, match="no boxes and no virtual nodes"):
+        Cluster(tmp_path / "dev").record_vm(VmSpec(name="vm-a"), Image(folder=tmp_path, kernels=("a", "b")))

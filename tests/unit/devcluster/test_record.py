@@ -6,7 +6,7 @@ import pytest
 from upgrader.core.errors import DevClusterError
 from upgrader.devcluster import record
 from upgrader.devcluster.addresses import Addresses
-from upgrader.devcluster.record import BoxRecord, Record
+from upgrader.devcluster.record import BoxRecord, Record, VmRecord
 from upgrader.devcluster.spec import KwokSpec
 
 RECORD = Record(
@@ -55,6 +55,19 @@ def test_a_box_is_replaced_by_name(folder):
     record.add_box(folder, changed)
 
     assert record.read(folder).boxes == (changed,)
+
+
+def test_a_virtual_node_is_added_and_replaced_by_name(folder):
+    first = VmRecord(name="vm-a", index=2, kubelet="1.34.4", image="/i", kernels=("a", "b"), memory_mib=1024)
+    other = msgspec.structs.replace(first, name="vm-b", index=3)
+    for vm in (first, other, msgspec.structs.replace(first, kernel="a", order="1")):
+        record.put_vm(folder, vm)
+
+    assert record.read(folder).vms == (other, msgspec.structs.replace(first, kernel="a", order="1"))
+    assert record.read(folder).vm("vm-b") == other
+    with pytest.raises(DevClusterError, match="no virtual node vm-c") as raised:
+        record.read(folder).vm("vm-c")
+    assert raised.value.details == "Its virtual nodes: vm-b, vm-a."
 
 
 def test_unknown_nodes_name_the_known_ones(folder):

@@ -1,7 +1,7 @@
 import pytest
 
 from upgrader.core.errors import DevClusterError
-from upgrader.devcluster.spec import MOST_BOXES, BoxSpec, ClusterSpec, KwokSpec, check_fleet
+from upgrader.devcluster.spec import MOST_BOXES, MOST_VMS, BoxSpec, ClusterSpec, KwokSpec, VmSpec, check_fleet
 
 
 def test_a_number_of_boxes_is_named_by_letters():
@@ -30,6 +30,19 @@ def test_names_and_whole_boxes_are_taken_as_they_are():
 
     assert ClusterSpec(boxes=("n1", "n2")).box_specs() == (BoxSpec(name="n1"), BoxSpec(name="n2"))
     assert ClusterSpec(boxes=(whole,)).box_specs() == (whole,)
+
+
+def test_virtual_nodes_are_a_number_names_or_whole():
+    whole = VmSpec(name="x", kernel="6.1.0-47-amd64")
+
+    assert ClusterSpec().vm_specs() == ()
+    assert ClusterSpec(vms=2, kubelet="1.35.4", vm_labels={"pool": "a"}).vm_specs() == tuple(
+        VmSpec(name=name, kubelet="1.35.4", labels={"pool": "a"}) for name in ("vm-a", "vm-b")
+    )
+    assert ClusterSpec(vms=("n",)).vm_specs() == (VmSpec(name="n"),)
+    assert ClusterSpec(vms=(whole,)).vm_specs() == (whole,)
+    with pytest.raises(DevClusterError, match=f"{MOST_VMS + 1} virtual nodes cannot be had"):
+        ClusterSpec(vms=MOST_VMS + 1).vm_specs()
 
 
 def test_a_number_of_kwok_nodes_is_the_usual_ones():

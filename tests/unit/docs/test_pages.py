@@ -12,7 +12,7 @@ from upgrader.api.kinds import KINDS
 from upgrader.cli.editing import spec_of
 from upgrader.cli.main import program
 from upgrader.controller import crash
-from upgrader.core import node_features, remaining, resolution, wanted, works
+from upgrader.core import gpu_features, node_features, remaining, resolution, wanted, works
 from upgrader.images.debian import archives
 from upgrader.wiring import settings
 
@@ -39,9 +39,8 @@ def marks_in_code():
 
 def test_every_mark_is_listed_and_nothing_else():
     listed = set(re.findall(r"`([a-z0-9.-]+\.[a-z0-9.-]+/[A-Za-z0-9._-]+)`", MARKS))
-    read = {
-        mark for module in (names, node_features, remaining, resolution, wanted, works) for mark in values_of(module)
-    }
+    modules = (names, gpu_features, node_features, remaining, resolution, wanted, works)
+    read = {mark for module in modules for mark in values_of(module)}
     assert listed == read | marks_in_code()
 
 

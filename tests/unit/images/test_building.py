@@ -142,9 +142,8 @@ def test_options_of_the_machine_that_locked_stay_out():
 def test_the_node_image_has_all_that_the_node_imports(tmp_path):
     """Its packages and parts alone, in an isolated Python: nothing else of ours or of the environment is importable."""
     names = "import importlib, sys; sys.path[:0] = sys.argv[1:]\n"
-    names += (
-        "for name in ('__main__', 'device_plugin', 'registration'): importlib.import_module('upgrader.node.' + name)\n"
-    )
+    names += "for name in ('__main__', 'device_plugin', 'registration', 'exporter'):\n"
+    names += "    importlib.import_module('upgrader.node.' + name)\n"
     names += "ours = {m.split('.')[1] for m in sys.modules if m.startswith('upgrader.')}\n"
     names += "theirs = {m.split('.')[0] for m in sys.modules} - set(sys.stdlib_module_names)\n"
     names += "print(*ours); print(*(one for one in theirs if not one.startswith('_')))"
@@ -153,6 +152,7 @@ def test_the_node_image_has_all_that_the_node_imports(tmp_path):
     ours, theirs = said.splitlines()
     assert set(ours.split()) == set(product.NODE_PARTS) - {"__init__.py"}
     modules = {"google": "protobuf", "grpc": "grpcio", "msgspec": "msgspec", "typing_extensions": "typing-extensions"}
+    modules |= {"prometheus_client": "prometheus-client"}
     optional = {"cython_runtime", "grpc_tools", "upgrader"}  # of grpc, which takes grpc_tools where it finds them
     assert set(theirs.split()) - optional == set(modules)
     assert set(product.NODE_PACKAGES) == {*modules.values(), "pyyaml"}  # which msgspec loads to read a kubeconfig

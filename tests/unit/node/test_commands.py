@@ -5,10 +5,16 @@ import sys
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.support.examples import examples
+from upgrader.core.operands import Operand, PluginSettings
 from upgrader.core.orders import Driver, OrderResult, Reason, ValidateOrder, VisitOrder
 from upgrader.node.outcome import EXIT_CODES
 from upgrader.process import run
+from upgrader.stack.parts import NODE_PROGRAM
+from upgrader.stack.vendors import VENDORS
 
 
 def command(name, order="", **env):
@@ -23,7 +29,7 @@ def answer(finished):
     return result
 
 
-@pytest.mark.parametrize("name", ["prepare", "visit", "validate"])
+@pytest.mark.parametrize("name", ["prepare", "visit", "validate-driver", "validate"])
 @pytest.mark.parametrize("order", ["", "{}", "no json", '{"visit": 3}'])
 def test_an_order_that_cannot_be_read(name, order):
     result = answer(command(name, order))
@@ -53,8 +59,31 @@ def test_a_visit_without_a_name():
 def test_what_is_no_command_says_which_there_are(words):
     finished = command(words)
     assert finished.code == EXIT_CODES[Reason.BAD_ORDER]
-    assert b"prepare|visit|validate|device-plugin" in finished.stderr
+    assert b"x" in finished.stderr
 
 
 def test_arguments_are_no_orders():
     assert b"takes its order from UPGRADER_ORDER" in command("visit now").stderr
+
+
+@given(
+    operand=st.sampled_from([Operand.DEVICE_PLUGIN, Operand.RUNTIME]),
+    driver=st.sampled_from(["sim", "nvidia"]),
+    slices=st.sampled_from([0, 4]),
+    cdi=st.booleans(),
+)
+@examples(6)
+def test_our_operands_take_the_options_that_a_stack_starts_them_with(operand, driver, slices, cdi):
+    settings = PluginSettings(
+        vendor="sim", driver_vendor=driver, resource_name="nvidia.com/gpu", time_slices=slices, cdi=cdi
+    )
+    for proven in (settings, None):
+        words = VENDORS["sim"].proofs[operand](proven).command
+        assert words[:3] == NODE_PROGRAM
+        assert command(" ".join(words[3:])).code == 0
+
+
+def test_a_plugin_that_does_not_know_an_option_says_so_while_it_is_only_checked():
+    finished = command("device-plugin --from-a-later-release --check")
+    assert finished.code == 2
+    assert b"--from-a-later-release" in finished.stderr

@@ -12,6 +12,7 @@ from tests.support.programs import soon, started
 from tests.support.repository import ROOT
 from upgrader.core.orders import Driver, Reason
 from upgrader.node import devices
+from upgrader.node.clock import SystemClock
 from upgrader.node.driver import Loaded, loaded, unload
 from upgrader.node.host import Host
 from upgrader.node.outcome import OrderFailedError
@@ -167,7 +168,7 @@ def test_prepare_leaves_the_manifest_and_loads_nothing(image):
 
 def unloaded(image, version="1.0.0"):
     host = Host(root=image.folder / "host")
-    return unload(host, Driver(vendor="sim", version=version), SystemPrograms())
+    return unload(host, Driver(vendor="sim", version=version), SystemPrograms(), SystemClock(), patience=0)
 
 
 def test_the_visit_unloads_with_what_the_driver_left_on_the_node(image):

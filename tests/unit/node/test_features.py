@@ -7,7 +7,7 @@ import pytest
 
 from upgrader.core.node_features import FeatureReport
 from upgrader.core.orders import Reason
-from upgrader.node.features import read_features
+from upgrader.node.features import changed_features, read_features
 from upgrader.node.host import Host
 from upgrader.node.outcome import EXIT_CODES, OrderFailedError
 from upgrader.process import run
@@ -125,5 +125,40 @@ def test_the_program_without_a_node_says_what_is_missing():
     assert finished.stdout.startswith(b"/etc/os-release of the node cannot be read: ")
 
 
-def test_the_program_takes_no_arguments():
-    assert b"`node-labels` takes no arguments" in node_labels("now").stderr
+def test_the_program_takes_one_word_at_most():
+    assert b"`node-labels` takes nothing but --watch" in node_labels("now").stderr
+
+
+# ------------------------------------------------------------------------------- installed kernels
+
+
+def test_installed_kernels_are_those_with_an_index_of_modules(machine):
+    for release in ("6.12.94+deb13-amd64", "6.12.9+deb13-amd64", "6.12.107+deb13-amd64"):
+        machine.put(f"lib/modules/{release}/modules.dep", "")
+    machine.put("lib/modules/6.12.200+deb13-amd64/updates/left-by-dkms.ko", "")
+    machine.put("lib/modules/README", "no folder")
+    assert machine.read().kernels == ("6.12.107+deb13-amd64", "6.12.94+deb13-amd64", "6.12.9+deb13-amd64")
+
+
+def test_a_machine_without_modules_has_no_kernel_installed(machine):
+    assert machine.read().kernels == ()
+
+
+def test_many_kernels_fit_a_message(machine):
+    for number in range(40):
+        machine.put(f"lib/modules/6.1.0-{number}-amd64/modules.dep", "")
+    assert machine.read().kernels[0] == "6.1.0-39-amd64"
+    assert len(machine.read().kernels) == 16
+
+
+def test_what_watches_rests_until_another_kernel_is_installed(machine):
+    machine.put("lib/modules/6.1.0-47-amd64/modules.dep", "")
+    slept = []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        if len(slept) == 3:
+            machine.put("lib/modules/6.1.0-50-amd64/modules.dep", "")
+
+    found = changed_features(Host(root=machine.host), sleep, system=machine.sys, uptime=machine.uptime)
+    assert (slept, found.kernels) == ([60.0] * 3, ("6.1.0-50-amd64", "6.1.0-47-amd64"))

@@ -1,12 +1,11 @@
 import msgspec
 import pytest
 
-from tests.support.node_world import BINARY, Behaviour, NodeWorld
-from upgrader.core.orders import Driver, KubeletTarget, OrderResult, PrepareOrder, Reason
+from tests.support.node_world import BINARY, KERNEL, Behaviour, NodeWorld
+from upgrader.core.orders import Driver, KubeletTarget, OrderResult, PrepareOrder, Reason, Reboot
 from upgrader.node.outcome import OrderFailedError
 from upgrader.node.prepare import prepare
 
-KERNEL = "6.1.0-47-amd64"
 MANIFEST = {"vendor": "sim", "version": "2.0.0", "kernel": KERNEL, "simulated": True, "devices": 8}
 
 
@@ -17,19 +16,17 @@ class Prepared(NodeWorld):
         super().__init__(folder / "host", **more)
         self.manifest = folder / "manifest.json"
         self.show({})
-        osrelease = self.host.root / "proc/sys/kernel/osrelease"
-        osrelease.parent.mkdir(parents=True)
-        osrelease.write_text(KERNEL + "\n")
 
     def show(self, changes):
         self.manifest.write_bytes(msgspec.json.encode(MANIFEST | changes))
 
-    def run(self, *, kernel=KERNEL, kubelet="1.35.4", free=0, binary=BINARY):
+    def run(self, *, kernel=KERNEL, kubelet="1.35.4", free=0, binary=BINARY, reboot=None):
         order = PrepareOrder(
             kernel=kernel,
             driver=Driver(vendor="sim", version="2.0.0"),
             manifest=str(self.manifest),
             kubelet=KubeletTarget(version=kubelet, binary=binary) if kubelet else None,
+            reboot=reboot,
             min_free_bytes=free,
         )
         return prepare(order, host=self.host, kubelet=self.kubelet)
@@ -150,3 +147,57 @@ def test_a_full_disk(world):
     reason, message = world.refused(free=1 << 60)
     assert reason is Reason.DISK_FULL
     assert "/var/lib/gpu-upgrader has" in message
+
+
+REBOOT = Reboot(kernel="6.1.0-50-amd64", select=("/sbin/choose", "--default"), restart=("/sbin/reboot",))
+
+
+def test_a_node_that_is_to_be_rebooted_into_a_kernel_that_is_installed(world):
+    world.install_kernel(REBOOT.kernel)
+    world.show({"kernel": REBOOT.kernel})
+    result = world.run(kernel=REBOOT.kernel, kubelet=None, reboot=REBOOT)
+    assert result.facts == {
+        "kernel": KERNEL,
+        "kernel after": REBOOT.kernel,
+        "driver": "sim 2.0.0",
+        "simulated": "the driver image holds no kernel module",
+    }
+    assert (world.machine.boots, world.machine.selected) == (1, KERNEL)
+
+
+def test_a_kernel_that_could_not_be_booted_again(world):
+    (world.host.path(f"/lib/modules/{KERNEL}") / "modules.dep").unlink()
+    world.install_kernel(REBOOT.kernel)
+    reason, said = world.refused(kernel=REBOOT.kernel, kubelet=None, reboot=REBOOT)
+    assert (reason, f"kernel {KERNEL} is not installed on the node" in said) == (Reason.MISSING, True)
+
+
+def test_an_image_for_the_kernel_that_runs_is_refused_where_another_is_to_be_booted(world):
+    world.install_kernel(REBOOT.kernel)
+    assert world.refused(kernel=REBOOT.kernel, kubelet=None, reboot=REBOOT) == (
+        Reason.KERNEL_MISMATCH,
+        f"the image is for kernel {KERNEL}, the driver is needed for {REBOOT.kernel}; correct the DriverImage",
+    )
+
+
+def test_a_kernel_that_is_not_installed(world):
+    assert world.refused(kernel=REBOOT.kernel, reboot=REBOOT) == (
+        Reason.MISSING,
+        (
+            "kernel 6.1.0-50-amd64 is not installed on the node: there is no /lib/modules/6.1.0-50-amd64/modules.dep; "
+            "install its package, or correct the stack's spec.reboot.kernel"
+        ),
+    )
+
+
+@pytest.mark.parametrize("field", ["select", "restart"])
+@pytest.mark.parametrize("there", [False, True], ids=["absent", "not executable"])
+def test_a_program_that_cannot_be_run_on_the_node(world, field, there):
+    world.install_kernel(REBOOT.kernel)
+    if there:
+        world.host.path("/sbin/other").touch(mode=0o644)
+    wanted = msgspec.structs.replace(REBOOT, **{field: ("/sbin/other", "x")})
+    assert world.refused(kernel=REBOOT.kernel, reboot=wanted) == (
+        Reason.MISSING,
+        f"/sbin/other is no program on the node; correct the stack's spec.reboot.{field}",
+    )

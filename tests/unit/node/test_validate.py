@@ -42,9 +42,22 @@ def container(tmp_path):
 def test_a_pod_that_sees_its_devices(container):
     assert container.validate() == OrderResult(
         reason=Reason.DONE,
-        message="sim 2.0.0 (simulated): 2 device(s) open, 262144 numbers added on the CPU",
+        message="sim 2.0.0 (simulated): 2 device(s) open, 32768 numbers added for each on the CPU",
         facts={"driver": "2.0.0", "devices": "2", "boot id": "boot-1"},
     )
+
+
+def test_on_a_real_driver_its_device_is_opened_and_asked_for_no_words(container):
+    (container.run_folder / "nvidia").mkdir()
+    (container.run_folder / "nvidia" / "loaded.json").write_bytes(
+        (container.run_folder / "sim" / "loaded.json").read_bytes().replace(b'"sim"', b'"nvidia"')
+    )
+    (container.dev / "sim-gpu0").write_text("")
+    assert container.validate(vendor="nvidia").message == (
+        "nvidia 2.0.0 (real driver, simulated GPUs): 2 device(s) open, 32768 numbers added for each on the CPU"
+    )
+    (container.dev / "sim-gpu3").unlink()
+    assert container.refused(vendor="nvidia")[0] is Reason.DEVICE_FAILED
 
 
 @pytest.mark.parametrize(
@@ -90,6 +103,19 @@ def test_a_device_that_is_not_there(container):
 def test_a_device_of_a_driver_before(container):
     (container.dev / "sim-gpu3").write_text("sim 1.0.0 sim-gpu3 simulated\n")
     assert container.refused()[0] is Reason.DEVICE_FAILED
+
+
+def test_every_device_that_is_not_well_is_named(container):
+    (container.dev / "sim-gpu0").write_text("broken")
+    (container.dev / "sim-gpu3").unlink()
+    _, message = container.refused()
+    assert "sim-gpu0 says 'broken'" in message
+    assert "sim-gpu3 cannot be opened" in message
+
+
+def test_a_shared_device_counts_once(container):
+    container.environment = {"SIM_VISIBLE_DEVICES": "sim-gpu0::0,sim-gpu0::1,sim-gpu3::0"}
+    assert container.validate().facts["devices"] == "2"
 
 
 def test_no_descriptor_is_left_open(container):

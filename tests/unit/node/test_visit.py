@@ -46,6 +46,18 @@ def test_the_same_visit_again_returns_the_recorded_result_and_does_nothing(tmp_p
     assert (world.files(), world.kubelet.restarts, world.programs.calls) == (before, ["1.34.4", "1.35.4"], 1)
 
 
+def test_files_that_operands_left_which_are_off_are_taken_away_before_anything_else(tmp_path):
+    """They would say to the next ones that those before them are done."""
+    world = NodeWorld(tmp_path)
+    left, others = world.host.run / "runtime.json", world.host.run / "another.json"
+    for file in (left, others):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("{}")
+    forgets = msgspec.structs.replace(order(kubelet=None), forget=(world.host.on_node(left), "/run/not/there"))
+    assert run(world, forgets).reason is Reason.DONE
+    assert (left.exists(), others.exists()) == (False, True)
+
+
 def test_the_old_binary_and_its_version_are_kept(tmp_path):
     world = NodeWorld(tmp_path)
     run(world, order())
@@ -74,6 +86,21 @@ def test_a_busy_driver_stops_the_visit_before_the_kubelet_and_names_who_holds_it
     assert (world.loaded(), world.installed()) == (True, "1.34.4")
     world.programs.holders = []
     assert run(world, order()).reason is Reason.DONE
+
+
+def test_who_holds_the_driver_is_waited_for_as_long_as_the_order_says(tmp_path):
+    world = NodeWorld(tmp_path)
+    world.programs.holders = ["pid 4711 (python3)"]
+    began = world.clock.now
+    refused(world, msgspec.structs.replace(order(), busy_timeout=30))
+    assert (world.clock.now - began, world.programs.calls) == (30, 16)
+
+
+def test_a_holder_that_goes_meanwhile_is_no_failure(tmp_path):
+    world = NodeWorld(tmp_path)
+    world.programs.holders = ["pid 4711 (python3)"]
+    world.programs.held_for = 3
+    assert (run(world, order()).reason, world.programs.calls) == (Reason.DONE, 4)
 
 
 @pytest.mark.parametrize(("code", "missing"), [(3, False), (0, True)])

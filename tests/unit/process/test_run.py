@@ -9,8 +9,9 @@ import pytest
 
 from tests.support.waiting import eventually
 from upgrader.core.errors import ProcessError
-from upgrader.process import ProgramFailedError, ProgramMissingError, ProgramTimeoutError, run, run_async
+from upgrader.process import ProgramFailedError, ProgramMissingError, ProgramTimeoutError, run
 from upgrader.process.daemon import alive, children
+from upgrader.process.in_loop import run_async
 
 STUBBORN = 'trap "" TERM; echo started; while :; do sleep 0.05; done'
 

@@ -7,6 +7,7 @@ from upgrader.api import names
 from upgrader.api.resources import CONTROLLER_REVISIONS, NODE_UPGRADES, NODES, UPGRADE_PLANS
 from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.phases import NodePhase, PlanPhase
+from upgrader.reconcile.revisions import revisions as of_stack
 
 VERSIONS = ("1.0", "2.0", "3.0", "4.0", "5.0")
 
@@ -102,3 +103,27 @@ async def test_a_rollback_that_blocks_a_revision_is_remembered(rig: Rig) -> None
     assert rig.stack_now().status.blocked_revision == revision
     assert "back" in plans(rig) or "again-2" in plans(rig)
     assert len(list(rig.cluster.store.all(NODE_UPGRADES))) >= 2
+
+
+async def test_what_a_daemonset_keeps_of_its_own_counts_for_nothing_and_stays(rig: Rig) -> None:
+    """A DaemonSet's revisions have its pods' labels, among them the stack's; seen on a real cluster."""
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "driver-x", "uid": "ds", "controller": True}
+    theirs = [f"driver-x-{number}" for number in range(5)]
+    for name in theirs:
+        rig.cluster.store.add(
+            CONTROLLER_REVISIONS,
+            {
+                "metadata": {
+                    "name": name,
+                    "namespace": rig.context.stack.namespace,
+                    "labels": {names.LABEL_STACK: STACK},
+                    "ownerReferences": [owner],
+                },
+                "data": {"spec": {}},
+                "revision": 7,
+            },
+        )
+    first = revisions(rig) - set(theirs)
+    made = [await rollout(rig, version, limit=3) for version in VERSIONS[1:3]]
+    assert revisions(rig) == {*theirs, *first, *made}
+    assert [one.revision for one in await of_stack(rig.context, STACK)] == [1, 2, 3]

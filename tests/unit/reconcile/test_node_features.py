@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.support.fleet import features_read
+from tests.support.readings import features_read
 from tests.support.rig import STACK, Rig
 from upgrader.api import names
 from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODE_FEATURES, NODES

@@ -42,6 +42,14 @@ def test_a_target_is_what_the_stack_asks_of_its_nodes():
     )
 
 
+def test_the_driver_of_a_recipe_is_asked_for_apart_from_the_operands():
+    driver = {"vendor": "sim", "recipe": "nvidia-open", "version": "535.261.03"}
+    found = observe.target_of(wire(changed(gpu_stack(), "spec.driver", driver), GpuStack).spec, "pool-a")
+    assert (found.vendor, found.operands) == ("sim", "sim")
+    assert (found.driver_vendor, found.driver_recipe, found.driver_flavour) == ("nvidia", "nvidia-open", "open")
+    assert found.driver == "nvidia-open 535.261.03"
+
+
 def test_a_kubelet_counts_only_where_it_is_managed():
     kubelet = {"version": "1.35.4", "artifact": "registry.example/kubelet:1.35.4", "binary": "/opt/kubelet"}
     left = wire(changed(gpu_stack(), "spec.kubelet", kubelet), GpuStack)

@@ -6,7 +6,8 @@ from tests.support.manifests import driver_image
 from tests.support.observed import NOW, RESOURCE, STACK, budget, facts, member, node, owned, pod, wire
 from upgrader.api import kubernetes as k
 from upgrader.api.v1alpha1 import DriverImage
-from upgrader.core.fleet import Gang, ImageFacts, Owner, Snapshot, Terms
+from upgrader.core.fleet import Gang, ImageBuild, ImageFacts, Owner, Snapshot, Terms
+from upgrader.core.phases import DriverImagePhase
 from upgrader.reconcile import observe
 
 
@@ -65,6 +66,11 @@ def test_a_whole_snapshot():
             ),
         ),
         images=(ImageFacts(key="k", vendor="sim", version="570.10", kernel="6.1.0-40-amd64", digest="d"),),
+        builds=(
+            ImageBuild(
+                name="sim-570.10", vendor="sim", version="570.10", kernel="6.1.0-40-amd64", phase=DriverImagePhase.READY
+            ),
+        ),
         pdb_blocked={"ml/Job/train": "keep"},
         steering=True,
         foreign_unavailable_gpus=4,
@@ -147,13 +153,14 @@ async def test_the_world_is_read_once_each():
         DriverImage=seen.images,
         Namespace=seen.namespaces,
         UpgradePlan=seen.plans,
+        GpuStack=[],
     )
     target = observe.target_of(STACK.spec, "pool-a")
     found = await observe.read_snapshot(world, Known(seen.nodes), STACK, target, NOW, api_server_version="v1.36.0")
     assert found == observe.snapshot_of(seen, STACK.spec, RESOURCE, NOW)
     assert found.gangs[0].lane == "nfs-slow"
     kinds = ["Pod", "Job", "StatefulSet", "PodDisruptionBudget", "DriverImage", "Namespace", "UpgradePlan"]
-    kinds.append("PersistentVolumeClaim")
+    kinds += ["PersistentVolumeClaim", "GpuStack"]
     policy = ("MutatingAdmissionPolicyBinding", "", "gpu-upgrader-steering", "")
     assert sorted(world.asked) == sorted([*((kind, "", "", "") for kind in kinds), policy])
 

@@ -152,6 +152,9 @@ async def test_one_node_that_fails_takes_its_whole_closure_back_before_the_gang_
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED)
     assert {one.status.phase for one in rig.visits("up")} == {NodePhase.FAILED}
     assert all(one.status.reverting for one in rig.visits("up"))
+    said = {one.spec.node.name: one.status.message for one in rig.visits("up")}
+    assert said["gpu-1"] == f"given back. Why it failed: {component} failed on gpu-1"
+    assert said["gpu-0"].endswith(" of the same closure goes back")
     assert [node["metadata"]["labels"][names.LABEL_REVISION] for node in rig.nodes()] == [old, old]
     assert {node["status"]["nodeInfo"]["kubeletVersion"] for node in rig.nodes()} == {"v1.34.4"}
     assert [one.status.phase for one in rig.requests()] == [RequestPhase.RESTORED]

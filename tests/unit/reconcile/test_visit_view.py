@@ -6,24 +6,53 @@ import pytest
 from tests.support.fleet import RESOURCE
 from tests.support.manifests import changed, node_upgrade
 from tests.support.rig import Rig
+from tests.support.visits import state, upgrade
 from upgrader.api.resources import NODES, PODS, owner_resource
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.declarations import Declared
 from upgrader.core.owners import owner_kind
-from upgrader.reconcile.visit_view import read_visit
+from upgrader.reconcile.visit_view import expected_gpus, read_visit
+
+
+def shared(slices, mig=""):
+    return state("1.0", "1.34.4", "a", timeSlices=slices, migStrategy=mig)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "found", "expected"),
+    [
+        (shared(0), shared(0), 8, 8),
+        (shared(0), shared(4), 8, 32),
+        (shared(4), shared(0), 32, 8),
+        (shared(4), shared(2), 32, 16),
+        (shared(4), shared(4), 32, 32),
+        (shared(0), shared(4), 0, 0),
+        (shared(0), shared(0, "mixed"), 8, 0),
+    ],
+)
+def test_what_a_node_should_offer_is_its_gpus_as_they_are_shared_then(source, target, found, expected):
+    forward = upgrade(source=source, target=target, found={"gpus": found})
+    back = upgrade(source=source, target=target, found={"gpus": found}, reverting=True)
+    assert expected_gpus(forward) == expected
+    assert expected_gpus(back) == found
+
 
 METHOD = {"gpu-upgrader.io/checkpoint-method": "file"}
 VETO = {"karpenter.sh/do-not-disrupt": "true"}
 NOTHING = {}
 
 
-async def evictable(rig: Rig, spaces):
+async def view(rig: Rig, spaces):
     node = rig.cluster.store.find(NODES, "gpu-0")
     manifest = changed(node_upgrade(), "spec.node", {"name": "gpu-0", "uid": node["metadata"]["uid"]})
     manifest = changed(manifest, "spec.target.resourceName", RESOURCE)
     manifest["metadata"]["creationTimestamp"] = "2026-11-21T09:00:00Z"
     upgrade = msgspec.convert(manifest, NodeUpgrade)
-    return [pod.evictable for pod in (await read_visit(rig.context, upgrade, frozenset(), spaces)).others]
+    return await read_visit(rig.context, upgrade, frozenset(), spaces)
+
+
+async def evictable(rig: Rig, spaces):
+    return [pod.evictable for pod in (await view(rig, spaces)).others]
 
 
 @pytest.mark.parametrize(
@@ -50,3 +79,24 @@ async def test_pods_that_declare_a_method_or_a_veto_in_any_place_are_never_evict
     rig.cluster.store.put(PODS, {"metadata": body, "spec": {"nodeName": "gpu-0", "containers": [container]}})
     spaces = {"ml": Declared(method="file")} if space else {}
     assert await evictable(rig, spaces) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("component", "phase", "counts"),
+    [
+        ("monitoring", "Running", 1),
+        ("feature-discovery", "Pending", 1),
+        ("runtime", "Running", 1),
+        ("monitoring", "Failed", 0),
+        ("node-features", "Running", 0),  # it sees no device
+        ("device-plugin", "Running", 0),  # counted by its key
+    ],
+)
+async def test_operands_that_may_hold_a_device_are_seen_until_they_are_gone(component, phase, counts):
+    rig = Rig()
+    rig.fleet.node("gpu-0")
+    labels = {"gpu-upgrader.io/component": component}
+    meta = {"name": "p", "namespace": "gpu-upgrader-system", "labels": labels}
+    rig.cluster.store.put(PODS, {"metadata": meta, "spec": {"nodeName": "gpu-0"}, "status": {"phase": phase}})
+    rig.cluster.store.mark_deleted(PODS, "p", "gpu-upgrader-system")
+    assert (await view(rig, {})).others_of_ours.pods == counts

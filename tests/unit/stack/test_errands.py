@@ -10,6 +10,7 @@ from upgrader.core.visit_facts import Errand, Outcome
 from upgrader.stack.errands import prepare_errand, validate_errand, visit_errand
 
 DONE = OrderResult(reason=Reason.DONE, message="well")
+LATE = OrderResult(reason=Reason.KUBELET_RESTORED, message="the old one runs")
 BUSY = OrderResult(reason=Reason.BUSY, message="in use by pid 7 (python)")
 KILLED = {"exitCode": 137, "reason": "Error"}
 
@@ -57,6 +58,18 @@ CASES = {
     "a pod of another component does not count": ([pod("Running", component="validate")], Errand()),
     "it runs": ([pod("Running", state={"running": {}})], waiting()),
     "the kubelet has not seen it yet": ([pod("Pending")], waiting()),
+    "an order before the last says why it failed": (
+        [pod("Failed", init=said(BUSY, 15), state={"waiting": {"reason": "PodInitializing"}})],
+        failed(f"container driver ended with 15; it said: {msgspec.json.encode(BUSY).decode()}", BUSY),
+    ),
+    "what an order before the last said well explains nothing": (
+        [pod("Failed", init=said(DONE), state={"terminated": KILLED})],
+        failed("container prepare ended with 137; it said: Error"),
+    ),
+    "only the last order says that all is well": (
+        [pod("Succeeded", init=said(DONE), state={"terminated": {"exitCode": 0, "message": "?"}})],
+        failed("ended without an answer; it said: ?"),
+    ),
     "it succeeded with an answer": (
         [pod("Succeeded", state=said(DONE))],
         Errand(outcome=Outcome.SUCCEEDED, result=DONE),
@@ -149,6 +162,23 @@ def test_the_way_back_is_not_validated_by_the_pod_before_it():
     assert validate_errand([before], reverting=True) == Errand()
 
 
+@pytest.mark.parametrize("reason", ["UnexpectedAdmissionError", "OutOfnvidia.com/gpu"])
+def test_a_validation_pod_that_its_kubelet_did_not_admit_says_nothing_about_the_node(reason):
+    """A kubelet that has just started knows no device plugin."""
+    refused = pod("Failed", component="validate", name="validate-n-1", reason=reason, message="Allocate failed")
+    trouble = f"the kubelet did not admit the validation pod, so it is made again; it said: {reason}: Allocate failed"
+    assert validate_errand([refused], reverting=False) == Errand(trouble=trouble)
+
+
+def test_one_that_has_run_was_admitted():
+    ran = pod("Failed", component="validate", name="validate-n-1", reason="OutOfmemory", init=said(BUSY, 15))
+    assert validate_errand([ran], reverting=False).outcome is Outcome.FAILED
+
+
+def test_a_prepare_pod_that_is_not_admitted_has_failed():
+    assert prepare_errand([pod("Failed", reason="OutOfpods")]) == failed("OutOfpods")
+
+
 def job(**condition):
     conditions = [{"status": "True", **condition}] if condition else []
     return msgspec.convert({"metadata": {"name": "visit", "uid": "j"}, "status": {"conditions": conditions}}, Job)
@@ -169,8 +199,18 @@ JOBS = {
     ),
     "a pod reported a failure, and the Job has not said that it is over": (
         job(),
-        [visitor("Failed", state=said(BUSY, 15))],
+        [visitor("Failed", state=said(LATE, 16))],
         waiting(),
+    ),
+    "somebody holds the driver, and another pod looks again": (
+        job(),
+        [visitor("Failed", created=1, state=said(BUSY, 15)), visitor("Running", created=2)],
+        Errand(outcome=Outcome.WAITING, result=BUSY, trouble=BUSY.message),
+    ),
+    "somebody held the driver until the Job's time was over": (
+        job(type="Failed", reason="DeadlineExceeded", message="Job was active longer than specified deadline"),
+        [visitor("Failed", created=1, state=said(BUSY, 15))],
+        failed(f"container visit ended with 15; it said: {msgspec.json.encode(BUSY).decode()}", BUSY),
     ),
     "a pod that cannot start is waited for even where its image is gone": (
         job(),

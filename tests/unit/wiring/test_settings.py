@@ -17,6 +17,7 @@ def test_every_variable():
     values = {
         "UPGRADER_NAMESPACE": "elsewhere",
         "UPGRADER_NODE_IMAGE": "registry.example/upgrader:1",
+        "UPGRADER_OPERAND_REGISTRY": "registry.example:5000/mirror",
         "UPGRADER_IMAGE_REPOSITORY": "registry:80/drivers",
         "UPGRADER_BUILDER_IMAGE": "registry.example/upgrader-builder@sha256:" + "b" * 64,
         "UPGRADER_BUILD_AT_ONCE": "3",
@@ -43,6 +44,7 @@ def test_every_variable():
     assert read(values) == Settings(
         namespace="elsewhere",
         node_image="registry.example/upgrader:1",
+        operand_registry="registry.example:5000/mirror",
         image_repository="registry:80/drivers",
         builder_image="registry.example/upgrader-builder@sha256:" + "b" * 64,
         build_at_once=3,

@@ -16,12 +16,15 @@ from upgrader.api.v1alpha1.driver_image import DriverImage, DriverImageSpec, Dri
 from upgrader.api.v1alpha1.gpu_stack import (
     DevicePluginSpec,
     DriftCount,
+    DriftEnvelope,
+    DriftPlanSpec,
     DriverSpec,
     GangRule,
     GpuStack,
     GpuStackSpec,
     GpuStackStatus,
     KubeletSpec,
+    RebootSpec,
 )
 from upgrader.api.v1alpha1.node_upgrade import (
     Force,
@@ -31,6 +34,7 @@ from upgrader.api.v1alpha1.node_upgrade import (
     NodeUpgrade,
     NodeUpgradeSpec,
     NodeUpgradeStatus,
+    RebootState,
     StepStatus,
 )
 from upgrader.api.v1alpha1.upgrade_plan import (
@@ -67,6 +71,8 @@ __all__ = [
     "ClosureStatus",
     "DevicePluginSpec",
     "DriftCount",
+    "DriftEnvelope",
+    "DriftPlanSpec",
     "DriverImage",
     "DriverImageSpec",
     "DriverImageStatus",
@@ -93,6 +99,8 @@ __all__ = [
     "NodeUpgradeStatus",
     "OwnerRef",
     "PlanCounts",
+    "RebootSpec",
+    "RebootState",
     "StepStatus",
     "Strategy",
     "TopologyBudget",

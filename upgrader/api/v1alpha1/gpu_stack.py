@@ -2,31 +2,137 @@
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from upgrader.api.fields import (
+    CommandWords,
     Conditions,
     ImageReference,
+    KernelRelease,
     KubeletVersion,
     LabelKey,
     Resource,
     Text,
     VersionText,
     described,
+    keyed_by,
 )
 from upgrader.api.kubernetes import ObjectMeta
+from upgrader.api.v1alpha1.guard_rails import GuardRailsSpec
+from upgrader.api.v1alpha1.upgrade_plan import CheckpointDefaults, Strategy
+from upgrader.core.operands import Operand, Standing
+from upgrader.core.proposals import OnDrift
 
 
 class DriverSpec(Resource, frozen=True, kw_only=True):
     vendor: Annotated[
-        Literal["sim"], described("Whose driver. Only `sim` (no kernel module, simulated devices) works today.")
+        Literal["nvidia", "sim"],
+        described(
+            "Whose operands run on the pool. `sim` simulates devices where there are none, on any recipe's driver."
+        ),
     ]
     version: Annotated[VersionText, described("Driver version that every node of the pool should run.")]
+    recipe: Annotated[
+        Literal["nvidia", "nvidia-open", "sim"] | None,
+        described(
+            "Recipe whose driver is loaded, a folder in driver-images/. Left out: that of the flavour; without one "
+            "`nvidia-open` for nvidia, and any image of the simulated driver for sim."
+        ),
+    ] = None
+    flavour: Annotated[
+        Literal["open", "proprietary"] | None, described("Flavour of the kernel modules; each recipe makes one.")
+    ] = None
+
+
+class RuntimeSpec(Resource, frozen=True, kw_only=True):
+    """The runtime hook: it describes GPUs to the container runtime as CDI devices, so only pods that ask have them."""
+
+    management: Annotated[
+        Literal["Managed", "External"],
+        described("`External`: somebody else's hook, or none; we do not touch it. `Managed`: ours, changed in visits."),
+    ] = "External"
+    image: Annotated[ImageReference | None, described("Its image, by tag or digest.")] = None
+
+
+Slices = Annotated[int, Meta(ge=2, le=64)]
+
+
+class SharingSpec(Resource, frozen=True, kw_only=True):
+    time_slices: Annotated[
+        Slices | None,
+        described(
+            "As how many devices each GPU is offered: so many containers take turns on it, and nothing keeps them "
+            "apart. Left out: it is not shared."
+        ),
+    ] = None
+    mig_strategy: Annotated[
+        Literal["single", "mixed"] | None,
+        described("How the device plugin offers partitions of a GPU that has some, handed on to it (vendor nvidia)."),
+    ] = None
 
 
 class DevicePluginSpec(Resource, frozen=True, kw_only=True):
-    image: Annotated[ImageReference, described("Device plugin image, by tag or digest.")]
+    management: Annotated[
+        Literal["Managed", "External"],
+        described("`External`: somebody else's device plugin runs there; we never touch it, and go by what it offers."),
+    ] = "Managed"
+    image: Annotated[ImageReference | None, described("Device plugin image, by tag or digest.")] = None
     resource_name: Annotated[Text, described("Extended resource that the plugin offers.")] = "nvidia.com/gpu"
+    sharing: Annotated[SharingSpec, described("How several containers use one GPU.")] = SharingSpec()
+
+
+class QuietOperandSpec(Resource, frozen=True, kw_only=True):
+    """An operand that no job notices; it rolls by itself."""
+
+    management: Annotated[
+        Literal["Managed", "External"],
+        described("`External`: somebody else runs it, or nobody; we do not touch it. `Managed`: we do."),
+    ] = "External"
+    image: Annotated[ImageReference | None, described("Its image, by tag or digest; pinned once it is resolved.")] = (
+        None
+    )
+    max_unavailable: Annotated[
+        str,
+        Meta(
+            description="Nodes that may be without it at once while it rolls: a number, or a percentage.",
+            pattern=r"^([1-9][0-9]{0,3}|[1-9][0-9]?%|100%)$",
+            max_length=4,
+        ),
+    ] = "10%"
+
+
+CpuList = Annotated[str, Meta(pattern=r"^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$", max_length=253)]
+
+
+class KubeletSettingsSpec(Resource, frozen=True, kw_only=True):
+    """Fields of the kubelet's configuration that place pods on CPUs; each that is left out is as the node has it."""
+
+    cpu_manager_policy: Annotated[
+        Literal["none", "static"] | None,
+        described("`static`: containers of Guaranteed pods that ask for whole CPUs have them for themselves."),
+    ] = None
+    reserved_cpus: Annotated[
+        CpuList | None,
+        described("CPUs that are kept for the system, as `0-3,64-67`: no container has one for itself."),
+    ] = None
+    topology_manager_policy: Annotated[
+        Literal["none", "best-effort", "restricted", "single-numa-node"] | None,
+        described("How strictly the GPUs and CPUs of a pod have to be near each other."),
+    ] = None
+    topology_manager_scope: Annotated[
+        Literal["container", "pod"] | None, described("Whether that is asked of each container, or of the pod as one.")
+    ] = None
+
+    @property
+    def values(self) -> tuple[tuple[str, str], ...]:
+        """What is asked for, by the names that KubeletConfiguration (kubelet.config.k8s.io/v1beta1) has for it."""
+        found = (
+            ("cpuManagerPolicy", self.cpu_manager_policy),
+            ("reservedSystemCPUs", self.reserved_cpus),
+            ("topologyManagerPolicy", self.topology_manager_policy),
+            ("topologyManagerScope", self.topology_manager_scope),
+        )
+        return tuple((name, value) for name, value in found if value is not None)
 
 
 class KubeletSpec(Resource, frozen=True, kw_only=True):
@@ -38,6 +144,47 @@ class KubeletSpec(Resource, frozen=True, kw_only=True):
     binary: Annotated[
         str, Meta(description="Path of the kubelet on the node.", pattern=r"^/[A-Za-z0-9._/-]+$", max_length=253)
     ] = "/usr/bin/kubelet"
+    settings: Annotated[
+        KubeletSettingsSpec,
+        described(
+            "Settings of the kubelet, changed in visits that empty the node first; whether or not its version is "
+            "managed. See docs/stacks.md for what the node's kubelet needs."
+        ),
+    ] = KubeletSettingsSpec()
+
+
+class ValidationSpec(Resource, frozen=True, kw_only=True):
+    """What works on the GPUs of a node before it is given back, beside the look at its driver and devices."""
+
+    workload_image: Annotated[
+        ImageReference | None,
+        described(
+            "Image that works on the one GPU that it is given and ends with 0 if that went well, as NVIDIA's CUDA "
+            "sample vectorAdd. Left out: GPUs are looked at only. On simulated ones our own program works."
+        ),
+    ] = None
+    runtime_class: Annotated[
+        Text | None, described("RuntimeClass that hands GPUs into it, where the container runtime's default does not.")
+    ] = None
+
+
+class RebootSpec(Resource, frozen=True, kw_only=True):
+    """Which kernel the nodes run, and how one is rebooted into it: in its visit, under the same acknowledgement."""
+
+    kernel: Annotated[
+        KernelRelease,
+        described("Kernel that every node of the pool should run, as in `uname -r`. It has to be installed there."),
+    ]
+    select: Annotated[
+        CommandWords,
+        described(
+            "Program on the node, by its whole path, that makes a kernel the one to boot from now on; the kernel's "
+            "release is its last word."
+        ),
+    ]
+    restart: Annotated[CommandWords, described("Program on the node, by its whole path, that restarts it.")] = field(
+        default_factory=lambda: ["/sbin/reboot"]
+    )
 
 
 class GangRule(Resource, frozen=True, kw_only=True):
@@ -53,13 +200,53 @@ class GangRule(Resource, frozen=True, kw_only=True):
     ] = None
 
 
+class DriftEnvelope(Resource, frozen=True, kw_only=True):
+    """What a stack may consent to by itself. It never names a job expendable: a person does, for one plan."""
+
+    max_interruptions: Annotated[int, Meta(description="Most gangs that a plan may stop.", ge=0)]
+    max_lost_gpu_hours: Annotated[
+        Annotated[float, Meta(ge=0)] | None, described("Most GPU-hours that a plan may lose; any number unless given.")
+    ] = None
+    placement_unguaranteed: Annotated[
+        bool, described("Whether gangs may be restarted although the cluster offers no way to steer them.")
+    ] = False
+
+
+class DriftPlanSpec(Resource, frozen=True, kw_only=True):
+    """How plans are made that the stack makes by itself."""
+
+    strategy: Annotated[Strategy, described("Order and pace.")] = Strategy()
+    checkpoint: Annotated[CheckpointDefaults, described("Defaults for jobs that do not say.")] = CheckpointDefaults()
+    tolerated_failures: Annotated[
+        int, Meta(description="The plan pauses by itself when more nodes or gangs than this have failed.", ge=0)
+    ] = 0
+    envelope: Annotated[
+        DriftEnvelope | None, described("Limits within which the stack approves; without them it approves nothing.")
+    ] = None
+
+
 class GpuStackSpec(Resource, frozen=True, kw_only=True):
     """What runs on the nodes of one pool. How and when it gets there is a plan's."""
 
     node_selector: Annotated[dict[str, str], Meta(description="Nodes of this pool, by label.", min_length=1)]
     driver: Annotated[DriverSpec, described("Driver of the pool.")]
     device_plugin: Annotated[DevicePluginSpec, described("Device plugin of the pool.")]
+    runtime: Annotated[RuntimeSpec, described("Runtime hook of the pool.")] = RuntimeSpec()
     kubelet: Annotated[KubeletSpec, described("Kubelet of the pool.")] = KubeletSpec()
+    feature_discovery: Annotated[
+        QuietOperandSpec, described("GPU feature discovery: labels for model, memory and driver of the GPUs.")
+    ] = QuietOperandSpec()
+    monitoring: Annotated[QuietOperandSpec, described("The exporter of GPU metrics.")] = QuietOperandSpec()
+    validation: Annotated[ValidationSpec, described("What a node has to do well before it is given back.")] = (
+        ValidationSpec()
+    )
+    reboot: Annotated[
+        RebootSpec | None,
+        described("Reboots nodes in their visits into a kernel that is installed. Left out: no node is ever rebooted."),
+    ] = None
+    guard_rails: Annotated[
+        GuardRailsSpec, described("What keeps the pool for its jobs; printed by `upgrader guard-rails` for a person.")
+    ] = GuardRailsSpec()
     node_features: Annotated[
         Literal["Auto", "External"],
         described(
@@ -67,6 +254,16 @@ class GpuStackSpec(Resource, frozen=True, kw_only=True):
             "we do not touch them. `Auto`: we do, wherever node-feature-discovery does not run."
         ),
     ] = "External"
+    on_drift: Annotated[
+        OnDrift,
+        described(
+            "What is done about nodes that differ from the stack and are in use. `Report`: it is shown. `Propose`: an "
+            "UpgradePlan is made that waits for approval. `Approve`: it is approved too, within driftPlan.envelope."
+        ),
+    ] = OnDrift.REPORT
+    drift_plan: Annotated[
+        DriftPlanSpec | None, described("Plans that onDrift makes: their pace, and the limits of their approval.")
+    ] = None
     history_limit: Annotated[
         int,
         Meta(
@@ -87,6 +284,18 @@ class DriftCount(Resource, frozen=True, kw_only=True):
     names: Annotated[list[str], described("The first ten of them.")] = []
 
 
+class OperandStatus(Resource, frozen=True, kw_only=True):
+    """How it stands with one operand on the nodes of the pool."""
+
+    operand: Annotated[Operand, described("Which one. They come up on each node in this order.")]
+    state: Annotated[Standing, described("Ready, Waiting, None (no node should have it yet) or External.")]
+    shown: Annotated[str, described("The same for a column: nodes that have it of those that should, or one word.")]
+    ready: Annotated[int, described("Nodes where it is ready.")] = 0
+    wanted: Annotated[int, described("Nodes that should have it.")] = 0
+    held: Annotated[int, described("Nodes where one before it is not ready, so that it waits.")] = 0
+    message: Annotated[str, described("The first nodes where it is not ready, and why.")] = ""
+
+
 class GpuStackStatus(Resource, frozen=True, kw_only=True):
     """How far the pool is from its stack."""
 
@@ -101,7 +310,17 @@ class GpuStackStatus(Resource, frozen=True, kw_only=True):
     ready: Annotated[int, described("Nodes on the update revision, in service.")] = 0
     drifted: Annotated[int, described("Nodes with at least one reason for drift.")] = 0
     drift: Annotated[list[DriftCount], described("Drift by reason.")] = []
-    conditions: Annotated[Conditions, described("Valid, Drifted, Installed; NodeFeatures where we label.")] = []
+    operands: Annotated[
+        list[OperandStatus],
+        Meta(description="Every operand, in the order of their coming up.", extra_json_schema=keyed_by("operand")),
+    ] = []
+    conditions: Annotated[
+        Conditions,
+        described(
+            "Valid, Drifted, Installed, OperandsReady; OnDrift where plans are made; LabelsAgree, Adopted, "
+            "NextBootCovered where not all was well; NodeFeatures where we label; Overlaps where two stacks met."
+        ),
+    ] = []
 
 
 class GpuStack(Resource, frozen=True, kw_only=True):

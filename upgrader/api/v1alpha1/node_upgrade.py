@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from upgrader.api.fields import Conditions, Resource, Text, Timestamp, described
+from upgrader.api.fields import CommandWords, Conditions, Resource, Text, Timestamp, described
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.core.phases import NodePhase, VisitReason
 
@@ -25,10 +25,31 @@ class NodeState(Resource, frozen=True, kw_only=True):
     driver_key: Annotated[str, described("Key of the driver image, as on the node's label.")] = ""
     plugin_image: Annotated[str, described("Device plugin image by digest.")] = ""
     plugin_key: Annotated[str, described("Key of the device plugin, as on the node's label.")] = ""
+    time_slices: Annotated[int, described("As how many devices each GPU is offered; 0: it is not shared.")] = 0
+    mig_strategy: Annotated[str, described("How partitions of a GPU are offered.")] = ""
+    runtime_image: Annotated[str, described("Image of the runtime hook by digest; empty where it is not ours.")] = ""
+    runtime_key: Annotated[str, described("Key of the runtime hook, as on the node's label.")] = ""
+    workload_image: Annotated[
+        str, described("Image that works on the GPUs before the node is given back, by digest; empty: none does.")
+    ] = ""
+    workload_runtime: Annotated[str, described("RuntimeClass of it; empty: the default.")] = ""
     kubelet_version: Annotated[str, described("Kubelet version; empty where it is not managed.")] = ""
     kubelet_artifact: Annotated[str, described("Image with the kubelet, by digest.")] = ""
     kubelet_binary: Annotated[str, described("Path of the kubelet on the node.")] = ""
+    kubelet_settings: Annotated[
+        dict[str, str], described("Fields of the kubelet's configuration that are ours; the others are the node's own.")
+    ] = {}
     resource_name: Annotated[str, described("Extended resource that is expected on the node.")] = ""
+    vendor: Annotated[str, described("Vendor of the operands, where it is another than the driver's.")] = ""
+
+
+class RebootState(Resource, frozen=True, kw_only=True):
+    """The reboot of a visit."""
+
+    source: Annotated[Text, described("Kernel that the node ran when the visit was ordered; going back leads there.")]
+    target: Annotated[Text, described("Kernel that it should run after it.")]
+    select: Annotated[CommandWords, described("Program on the node that chooses the kernel of its next boots.")]
+    restart: Annotated[CommandWords, described("Program on the node that restarts it.")]
 
 
 class Force(Resource, frozen=True, kw_only=True):
@@ -50,6 +71,7 @@ class NodeUpgradeSpec(Resource, frozen=True, kw_only=True):
     takes_over: Annotated[str | None, described("Uid of a NodeUpgrade that is no more, whose claim it takes.")] = None
     source: Annotated[NodeState, Meta(description="What the node runs before the visit.")]
     target: Annotated[NodeState, Meta(description="What it should run after it.")]
+    reboot: Annotated[RebootState | None, described("Reboot that belongs to the visit.")] = None
     force: Annotated[
         list[Force],
         Meta(

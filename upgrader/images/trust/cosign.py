@@ -16,7 +16,8 @@ import msgspec
 from upgrader.core.errors import ConfigurationError, ProcessError
 from upgrader.images.trust.keys import PASSWORD
 from upgrader.images.trust.values import Bundle, PublicKey, SigningKey
-from upgrader.process import Finished, ProgramFailedError, run_async
+from upgrader.process import Finished, ProgramFailedError
+from upgrader.process.in_loop import run_async
 
 SECONDS = 60.0
 SIGNING_CONFIG = {"mediaType": "application/vnd.dev.sigstore.signingconfig.v0.2+json"}

@@ -1,0 +1,79 @@
+"""Law: whatever a visit would end without GPUs was judged by the forecast, as what has GPUs is."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.examples import examples
+from tests.support.facts import target
+from tests.support.observed import NOW, RESOURCE, STACK, node, pod
+from tests.support.visits import state, upgrade
+from upgrader.api import names
+from upgrader.reconcile import observe
+from upgrader.reconcile.visit_view import build_view
+
+NEXT = "6.1.0-50-amd64"
+REBOOT = {"source": "6.1.0-47-amd64", "target": NEXT, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}
+NODES = {name: node(name, {"pool": "a"}, nodeInfo={"kernelVersion": "6.1.0-47-amd64"}) for name in ("a", "b")}
+OWNERS = st.sampled_from(
+    [None, *((kind, f"{kind}-x".lower()) for kind in ("Job", "ReplicaSet", "StatefulSet", "DaemonSet", "Node", "Odd"))]
+)
+LABELS = st.sampled_from([{}, {"app": "x"}, {names.LABEL_COMPONENT: "validate"}])
+ANNOTATIONS = st.sampled_from(
+    [{}, {names.ANNOTATION_METHOD: "file"}, {"karpenter.sh/do-not-disrupt": "true"}, {names.ANNOTATION_METHOD: "none"}]
+)
+
+
+@st.composite
+def pods(draw):
+    count = draw(st.integers(1, 6))
+    phases = st.sampled_from(["Pending", "Running", "Succeeded", "Failed", "Unknown"])
+    made = [
+        pod(
+            f"pod-{number}",
+            draw(st.sampled_from(["a", "b", "elsewhere", ""])),
+            owner=draw(OWNERS),
+            gpus=draw(st.sampled_from([None, None, "8"])),
+            labels=draw(LABELS),
+            annotations=draw(ANNOTATIONS),
+        )
+        for number in range(count)
+    ]
+    return [
+        msgspec.structs.replace(one, status=msgspec.structs.replace(one.status, phase=draw(phases))) for one in made
+    ]
+
+
+SET = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
+EMPTYING = {
+    "a reboot": (target(kernel=NEXT), {"reboot": REBOOT}),
+    "settings": (
+        target(kubelet_settings=tuple(SET.items())),
+        {"target": state("570.10", "1.34.4", "b", kubeletSettings=SET)},
+    ),
+}
+
+
+@pytest.mark.parametrize(("wanted", "ordered"), EMPTYING.values(), ids=EMPTYING)
+@examples(200)
+@given(seen=pods())
+def test_every_pod_that_a_visit_would_end_belongs_to_a_gang_that_the_forecast_looks_at(wanted, ordered, seen):
+    reading = observe.Reading(nodes=NODES, pods=seen)
+    judged = {
+        member.uid
+        for gang in observe.snapshot_of(reading, STACK.spec, RESOURCE, NOW, empties=wanted).gangs
+        for member in gang.members
+    }
+    for name, at in NODES.items():
+        visit = upgrade(node=name, **ordered)
+        here = [one for one in seen if one.spec.node_name == name]
+        view = build_view(visit, at, here, None, frozenset(), {})
+        assert {one.uid for one in view.others} <= judged
+
+
+@examples(300)
+@given(pods())
+def test_where_nothing_is_rebooted_only_what_belongs_to_a_pod_with_gpus_is_looked_at(seen):
+    for gang in observe.snapshot_of(observe.Reading(nodes=NODES, pods=seen), STACK.spec, RESOURCE, NOW).gangs:
+        assert gang.gpus > 0

@@ -1,0 +1,44 @@
+"""What pods on nodes of the simulated cluster read of their node, as the kubelet carries it: how a container ended."""
+
+import json
+
+from tests.support.objects import Object
+from tests.support.store import ObjectStore
+from upgrader.api import names
+from upgrader.api.resources import NODES, PODS
+
+
+def features_read(node: Object, **changes: object) -> Object:
+    """How a reading ends that reports what the node's object says of itself."""
+    info = node["status"]["nodeInfo"]
+    report = {
+        "bootId": info["bootID"],
+        "uptime": 10.0,
+        "kernel": info["kernelVersion"],
+        "osId": "debian",
+        "osVersion": "13",
+        "pci": ["0302_10de"],
+    }
+    return {"exitCode": 0, "message": json.dumps({**report, **changes})}
+
+
+def reads(pod: Object) -> bool:
+    """Whether a pod reads at its start, as the simulated vendor's feature discovery does."""
+    return any(one["name"] == "read" for one in pod["spec"].get("initContainers", []))
+
+
+def loaded_read(store: ObjectStore, pod: Object, gpus: int) -> Object | None:
+    """How a reading ends of which driver is loaded, by the driver's pod there; None: it waits for that."""
+    node = pod["spec"]["nodeName"]
+    drivers = [
+        one["metadata"]["annotations"][names.ANNOTATION_READABLE]
+        for one in store.all(PODS)
+        if one["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "driver"
+        and one["spec"].get("nodeName") == node
+        and one["status"]["phase"] == "Running"
+    ]
+    if not drivers:
+        return None
+    boot = store.find(NODES, node)["status"]["nodeInfo"]["bootID"]
+    said = {"bootId": boot, "uptime": 10.0, "version": drivers[0].split()[1], "devices": gpus}
+    return {"exitCode": 0, "message": json.dumps(said)}

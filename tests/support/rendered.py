@@ -1,0 +1,148 @@
+"""Everything that a stack renders, by the name of its golden file."""
+
+import msgspec
+
+from tests.support.facts import node
+from tests.support.visits import state, upgrade
+from upgrader.api.kubernetes import ObjectMeta
+from upgrader.api.v1alpha1 import DriverImage, GpuStack, GpuStackSpec
+from upgrader.api.v1alpha1.driver_image import DriverImageSpec, DriverImageStatus
+from upgrader.api.v1alpha1.gpu_stack import DevicePluginSpec, DriverSpec
+from upgrader.core.driver_builds import Identity
+from upgrader.core.fleet import ImageFacts
+from upgrader.core.operands import Operand, PluginSettings
+from upgrader.core.phases import DriverImagePhase
+from upgrader.stack import manifests
+from upgrader.stack.build_jobs import build_job
+from upgrader.stack.quiet import QuietOperand
+from upgrader.stack.settings import BuildSettings, StackSettings
+
+SETTINGS = StackSettings(node_image="registry.example/upgrader@sha256:" + "c" * 64)
+IMAGE = ImageFacts(
+    key="b" * 16,
+    vendor="sim",
+    version="570.10",
+    kernel="6.1.0-47-amd64",
+    digest="registry.example/driver@sha256:" + "b" * 64,
+)
+PLUGIN = "registry.example/plugin@sha256:" + "b" * 64
+
+FRESH = {"kubeletVersion": "1.34.4"}
+SAME_KUBELET = state("570.10", "1.34.4", "b")
+HOOKED = state("560.1", "1.34.4", "a", runtimeKey="c" * 16)
+
+IDENTITY = Identity(
+    vendor="nvidia",
+    recipe="nvidia-open",
+    driver="550.163.01",
+    flavour="open",
+    kernel="6.12.94+deb13-amd64",
+    os="trixie",
+)
+DRIVER_IMAGE = DriverImage(
+    metadata=ObjectMeta(name="open-550", uid="0f" * 16),
+    spec=DriverImageSpec(
+        vendor="nvidia",
+        recipe="nvidia-open",
+        version="550.163.01",
+        flavour="open",
+        kernel="6.12.94+deb13-amd64",
+        os="trixie",
+    ),
+    status=DriverImageStatus(phase=DriverImagePhase.BUILDING, attempts=1),
+)
+BUILDS = BuildSettings(
+    repository="registry.example/drivers", builder_image="registry.example/builder@sha256:" + "d" * 64
+)
+SIGNED_BUILDS = msgspec.structs.replace(
+    BUILDS,
+    signing="signing",
+    module_signing="module-signing",
+    push_auth="push",
+    insecure_registries=("registry.example",),
+    node_selector=(("role", "build"),),
+)
+
+STACK = GpuStack(
+    metadata=ObjectMeta(name="pool-a", uid="0e" * 16),
+    spec=GpuStackSpec(
+        node_selector={"pool": "a"},
+        driver=DriverSpec(vendor="sim", version="570.10"),
+        device_plugin=DevicePluginSpec(image=PLUGIN),
+        node_features="Auto",
+    ),
+)
+
+VISITED = node("node-1", boot_id="boot-7")
+CUDA_SAMPLE = {"workloadImage": "registry.example/cuda-sample@sha256:" + "e" * 64, "workloadRuntime": "nvidia"}
+
+
+def validation(*, visited=VISITED, reverting=False, **more):
+    return manifests.validation_pod(upgrade(**more), reverting=reverting, node=visited, settings=SETTINGS)
+
+
+def plugin_of(vendor, driver, **more):
+    settings = PluginSettings(vendor=vendor, driver_vendor=driver, resource_name="nvidia.com/gpu", **more)
+    return manifests.plugin_daemonset("pool-a", "b" * 16, PLUGIN, settings, SETTINGS)
+
+
+def quiet_of(operand, vendor="nvidia", driver="nvidia", **more):
+    settings = PluginSettings(vendor=vendor, driver_vendor=driver, resource_name="nvidia.com/gpu")
+    before = manifests.before(operand, settings, set(Operand))
+    one = QuietOperand(
+        operand=operand,
+        named=f"registry.example/{operand.lower()}:1",
+        image=f"registry.example/{operand.lower()}@sha256:" + "e" * 64,
+        plugin=settings,
+        before=before,
+        **{"max_unavailable": "10%", **more},
+    )
+    return manifests.quiet_daemonset(STACK, one, SETTINGS)
+
+
+def runtime_of(vendor, driver):
+    settings = PluginSettings(vendor=vendor, driver_vendor=driver, resource_name="nvidia.com/gpu", cdi=True)
+    return manifests.runtime_daemonset("pool-a", "b" * 16, PLUGIN, settings, SETTINGS)
+
+
+HOOK = {"runtimeImage": "registry.example/hook@sha256:" + "b" * 64, "runtimeKey": "b" * 16}
+REAL = {"driverVendor": "nvidia", "driverVersion": "535.309.01"}
+
+RENDERED = {
+    "node-features-daemonset": lambda: manifests.node_features_daemonset(STACK, SETTINGS),
+    "driver-daemonset": lambda: manifests.driver_daemonset("pool-a", IMAGE, SETTINGS),
+    "plugin-daemonset": lambda: plugin_of("sim", "sim"),
+    "plugin-daemonset-on-a-real-driver": lambda: plugin_of("sim", "nvidia"),
+    "plugin-daemonset-nvidia": lambda: plugin_of("nvidia", "nvidia"),
+    "plugin-daemonset-shared": lambda: plugin_of("sim", "sim", time_slices=4),
+    "plugin-daemonset-nvidia-shared": lambda: plugin_of("nvidia", "nvidia", time_slices=4, mig_strategy="mixed"),
+    "plugin-daemonset-cdi": lambda: plugin_of("sim", "sim", cdi=True),
+    "plugin-daemonset-nvidia-cdi": lambda: plugin_of("nvidia", "nvidia", cdi=True),
+    "runtime-daemonset": lambda: runtime_of("sim", "sim"),
+    "runtime-daemonset-on-a-real-driver": lambda: runtime_of("sim", "nvidia"),
+    "runtime-daemonset-nvidia": lambda: runtime_of("nvidia", "nvidia"),
+    "prepare-pod-with-a-runtime-hook": lambda: manifests.prepare_pod(
+        upgrade(source={}, target=state("570.10", "1.34.4", "b", **HOOK)), SETTINGS
+    ),
+    "feature-discovery-daemonset-nvidia": lambda: quiet_of(Operand.FEATURE_DISCOVERY),
+    "monitoring-daemonset-nvidia": lambda: quiet_of(Operand.MONITORING, max_unavailable="3"),
+    "feature-discovery-daemonset": lambda: quiet_of(Operand.FEATURE_DISCOVERY, "sim", "sim"),
+    "monitoring-daemonset": lambda: quiet_of(Operand.MONITORING, "sim", "sim"),
+    "monitoring-daemonset-on-a-real-driver": lambda: quiet_of(Operand.MONITORING, "sim"),
+    "prepare-pod": lambda: manifests.prepare_pod(upgrade(), SETTINGS),
+    "prepare-pod-of-a-new-node": lambda: manifests.prepare_pod(upgrade(source=FRESH, target=SAME_KUBELET), SETTINGS),
+    "prepare-pod-nvidia": lambda: manifests.prepare_pod(
+        upgrade(source={}, target=state("535.309.01", "1.34.4", "b", **REAL)), SETTINGS
+    ),
+    "prepare-pod-sim-on-a-real-driver": lambda: manifests.prepare_pod(
+        upgrade(source={}, target=state("535.309.01", "1.34.4", "b", **REAL, vendor="sim")), SETTINGS
+    ),
+    "build-job": lambda: build_job(DRIVER_IMAGE, IDENTITY, BUILDS),
+    "build-job-signed": lambda: build_job(DRIVER_IMAGE, IDENTITY, SIGNED_BUILDS),
+    "visit-job": lambda: manifests.visit_job(upgrade(), reverting=False, settings=SETTINGS),
+    "visit-job-back": lambda: manifests.visit_job(upgrade(), reverting=True, settings=SETTINGS),
+    "validation-pod": validation,
+    "validation-pod-back": lambda: validation(reverting=True),
+    "validation-pod-nvidia": lambda: validation(target=state("535.309.01", "1.34.4", "b", **REAL, **CUDA_SAMPLE)),
+    "validation-pod-nvidia-without-a-workload": lambda: validation(target=state("535.309.01", "1.34.4", "b", **REAL)),
+}

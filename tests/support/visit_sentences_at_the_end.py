@@ -1,0 +1,69 @@
+"""The next step of a visit where it gives the node back: sentence, node, closure, decision."""
+
+from tests.support.visit_cases import (
+    ALONE,
+    BACK,
+    CLOSED,
+    GIVEN_BACK,
+    GONE_MESSAGE,
+    WHOLE,
+    N,
+    R,
+    around,
+    gang,
+    go,
+    stay,
+    view,
+)
+from tests.support.world import START
+from upgrader.core.visit_facts import Act
+
+AT_THE_END = {
+    "the gang is restarted first": (
+        view(N.RELEASING, WHOLE),
+        around(requests=(gang(R.STOPPED),)),
+        stay(N.RELEASING, "waiting for default/Job/train to be restarted"),
+    ),
+    "a gang that was still stopping is restarted first": (
+        view(N.RELEASING, WHOLE),
+        around(requests=(gang(R.STOPPING),)),
+        stay(N.RELEASING, "waiting for default/Job/train to be restarted"),
+    ),
+    "the gang is placed first": (
+        view(N.RELEASING, WHOLE),
+        around(requests=(gang(R.RESTARTING),)),
+        stay(N.RELEASING, "waiting for default/Job/train to be placed"),
+    ),
+    "a gang that was asked is let go first": (
+        view(N.RELEASING, CLOSED),
+        around(requests=(gang(R.EXPIRED),)),
+        stay(N.RELEASING, "waiting for default/Job/train to be let go"),
+    ),
+    "the node is given back": (
+        view(N.RELEASING, WHOLE),
+        around(requests=(gang(R.RESTARTING, bound=True), gang(R.ENDED), gang(R.WITHDRAWN))),
+        stay(N.RELEASING, "giving the node back", Act.GIVE_BACK),
+    ),
+    "the gang is not placed in time": (
+        view(N.RELEASING, WHOLE, deadline=START),
+        around(requests=(gang(R.RESTARTING),)),
+        stay(N.RELEASING, "giving the node back", Act.GIVE_BACK),
+    ),
+    "the visit succeeded": (view(N.RELEASING, GIVEN_BACK), ALONE, go(N.SUCCEEDED, "given back")),
+    "the visit failed and nothing of it is left": (
+        view(N.RELEASING, {**GIVEN_BACK, "revision": "old"}, **BACK),
+        ALONE,
+        go(N.FAILED, "given back", "VisitFailed", reverting=True),
+    ),
+    "the visit failed, and its last sentence says why": (
+        view(N.RELEASING, {**GIVEN_BACK, "revision": "old"}, **BACK, why="nvidia 1.0.0 is in use: pid 7 (sleep)"),
+        ALONE,
+        go(
+            N.FAILED,
+            "given back. Why it failed: nvidia 1.0.0 is in use: pid 7 (sleep)",
+            "VisitFailed",
+            reverting=True,
+        ),
+    ),
+    "the node is deleted while given back": (view(N.RELEASING), ALONE, go(N.GONE, GONE_MESSAGE)),
+}

@@ -1,0 +1,118 @@
+"""A node that does not come back from its reboot, in virtual time: it holds, the budget counts it, the rest goes on."""
+
+import pytest
+
+from tests.support.drifting import NEXT, asks, plans, reboots
+from tests.support.rig import Rig
+from upgrader.api.resources import JOBS, NODES, PODS, UPGRADE_PLANS
+from upgrader.core.phases import NodePhase, PlanPhase
+
+
+def ready(rig: Rig, name: str, status: str) -> None:
+    rig.cluster.store.change(NODES, name, {"status": {"conditions": [{"type": "Ready", "status": status}]}})
+
+
+def dead(rig: Rig) -> None:
+    """A kubelet that says nothing: whatever its pods do, the API server does not learn of it."""
+    for kind in (JOBS, PODS):
+        for one in list(rig.cluster.store.all(kind)):
+            meta = one["metadata"]
+            if meta.get("labels", {}).get("gpu-upgrader.io/component") == "visit":
+                status = {"phase": "Running", "containerStatuses": [], "conditions": [], "failed": 0, "succeeded": 0}
+                rig.cluster.store.change(kind, meta["name"], {"status": status}, meta["namespace"])
+
+
+@pytest.fixture
+async def rig() -> Rig:
+    """Three idle nodes on driver 1.0."""
+    made = Rig()
+    for number in range(3):
+        made.fleet.node(f"gpu-{number}")
+    made.image("1.0")
+    made.image("2.0")
+    made.stack(made.spec("1.0"))
+    await made.settle()
+    return made
+
+
+async def test_it_is_held_and_takes_its_part_of_the_budget_until_it_is_back(rig: Rig) -> None:
+    for version in ("1.0", "2.0"):
+        rig.image(version, kernel=NEXT)
+    revision = rig.stack(rig.spec("2.0"))
+    ready(rig, "gpu-0", "Unknown")
+    rig.plan("up", revision, strategy={"maxUnavailable": 8})
+    for _ in range(60):
+        await rig.second()
+    holds = {one.subject: one.reason for one in rig.plan_now("up").status.holds}
+    assert (rig.nodes_on(revision), holds["gpu-0"]) == (0, "NodeNotReady")
+    assert {one.reason for one in rig.plan_now("up").status.holds} == {"NodeNotReady", "BudgetTaken"}
+    ready(rig, "gpu-0", "True")
+    reboots(rig, "gpu-0", boot="boot-2")
+    await rig.until(lambda: rig.over("up"), 600)
+    assert (rig.plan_now("up").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 3)
+    lone = [(one.spec.node.name, one.spec.target.kernel) for one in rig.visits() if one.spec.reason == "BringBack"]
+    assert lone == [("gpu-0", NEXT)]
+
+
+async def test_with_room_in_the_budget_the_others_are_visited(rig: Rig) -> None:
+    revision = rig.stack(rig.spec("2.0"))
+    ready(rig, "gpu-0", "Unknown")
+    rig.plan("up", revision, strategy={"maxUnavailable": 16})
+    await rig.until(lambda: rig.nodes_on(revision) == 2, 300)
+    assert [(one.subject, one.reason) for one in rig.plan_now("up").status.holds] == [("gpu-0", "NodeNotReady")]
+    assert rig.plan_now("up").status.phase is PlanPhase.RUNNING
+
+
+async def test_a_node_that_goes_away_in_its_visit_is_given_up_at_its_deadlines_and_kept_apart(rig: Rig) -> None:
+    revision = rig.stack(rig.spec("2.0"))
+    rig.plan("up", revision, strategy={"maxUnavailable": 8})
+    await rig.until(lambda: any(one.status.phase is NodePhase.VISITING for one in rig.visits("up")))
+    (visit,) = [one for one in rig.visits("up") if one.status.phase is NodePhase.VISITING]
+    name = visit.spec.node.name
+    ready(rig, name, "Unknown")
+
+    rig.others.append(lambda: dead(rig))
+    await rig.until(lambda: any(one.status.phase is NodePhase.FAILED for one in rig.visits("up")), 6000, stride=5)
+    (failed,) = [one for one in rig.visits("up") if one.status.phase is NodePhase.FAILED]
+    assert (failed.spec.node.name, failed.status.reason) == (name, "RevertFailed")
+    for _ in range(60):
+        await rig.second()
+    node = rig.cluster.store.find(NODES, name)
+    assert [one["key"] for one in node["spec"]["taints"]] == ["gpu-upgrader.io/maintenance"]
+    assert (rig.plan_now("up").status.phase, rig.plan_now("up").status.reason) == (PlanPhase.PAUSED, "TooManyFailures")
+    assert rig.nodes_on(revision) == 0  # its GPUs are all that may be missing
+
+
+async def test_a_node_that_is_away_makes_its_stack_propose_nothing_new(rig: Rig) -> None:
+    asks(rig, rig.spec("1.0"), "Propose")
+    ready(rig, "gpu-0", "Unknown")
+    for _ in range(120):
+        await rig.second()
+    assert plans(rig) == []
+
+
+async def test_one_that_does_not_come_back_from_the_reboot_of_its_visit_is_given_up_and_counted_on(rig: Rig) -> None:
+    """Time-out, hold, and the budget: nothing else is begun while its GPUs are all that may be missing."""
+    for version in ("1.0", "2.0"):
+        rig.image(version, kernel=NEXT)
+    rig.fleet.shows_boot_after = 10**9
+    reboot = {"kernel": NEXT, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}
+    revision = rig.stack(rig.spec("2.0") | {"reboot": reboot})
+    rig.plan("up", revision, strategy={"maxUnavailable": 8})
+    await rig.until(lambda: len(rig.fleet.reboots) == 1)
+    ((name, _),) = rig.fleet.reboots
+    ready(rig, name, "Unknown")
+    rig.others.append(lambda: dead(rig))
+    await rig.until(lambda: any(one.status.phase is NodePhase.FAILED for one in rig.visits("up")), 9000, stride=5)
+    (failed,) = [one for one in rig.visits("up") if one.status.phase is NodePhase.FAILED]
+    assert (failed.spec.node.name, failed.status.reason) == (name, "RevertFailed")
+    late = [one.result for one in failed.status.steps if "took longer than its deadline" in one.result]
+    assert late, failed.status.steps
+    await rig.until(lambda: rig.plan_now("up").status.reason == "TooManyFailures", 60)
+    # A person goes on: the node is held, and its GPUs are the whole budget.
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"toleratedFailures": 1}})
+    for _ in range(120):
+        await rig.second()
+    assert ([one for one in rig.fleet.reboots if one[0] != name], rig.nodes_on(revision)) == ([], 0)
+    holds = {one.reason for one in rig.plan_now("up").status.holds}
+    assert "BudgetTaken" in holds, rig.where()

@@ -1,0 +1,76 @@
+import pytest
+
+from tests.support.observed import wire
+from upgrader.api import kubernetes as k
+from upgrader.core.operands import Operand, OperandPod
+from upgrader.reconcile.operand_pods import operand_pod
+
+WAITS = {"name": "after-driver", "state": {"running": {}}}
+DONE = {"name": "after-driver", "state": {"terminated": {"exitCode": 0}}}
+
+
+def pod(component="device-plugin", phase="Pending", containers=(), inits=(), **meta):
+    status = {"phase": phase, "containerStatuses": list(containers), "initContainerStatuses": list(inits)}
+    if phase == "Ready":
+        status |= {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    labels = {"gpu-upgrader.io/component": component}
+    return wire(
+        {"metadata": {"name": "p", "labels": labels, **meta}, "spec": {"nodeName": "a"}, "status": status}, k.Pod
+    )
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        pod(component="visit"),
+        pod(component=""),
+        pod(phase="Failed"),
+        pod(deletionTimestamp="2026-11-21T09:00:00Z"),
+    ],
+)
+def test_what_is_no_operand_any_more_does_not_count(one):
+    assert operand_pod(one) is None
+
+
+TROUBLE = {
+    "it waits for the one before": (pod(inits=[WAITS]), "it waits for Driver"),
+    "it is only starting": (pod(inits=[DONE], containers=[{"name": "plugin", "state": {}}]), ""),
+    "its image is missing": (
+        pod(
+            inits=[DONE],
+            containers=[
+                {
+                    "name": "plugin",
+                    "image": "registry.example/plugin:1",
+                    "state": {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling\n image"}},
+                }
+            ],
+        ),
+        "image registry.example/plugin:1: ImagePullBackOff: Back-off pulling image",
+    ),
+    "it crashes": (
+        pod(
+            inits=[DONE],
+            containers=[
+                {
+                    "name": "plugin",
+                    "restartCount": 4,
+                    "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}},
+                    "lastState": {"terminated": {"exitCode": 1, "message": "no NVML"}},
+                }
+            ],
+        ),
+        "container plugin ended with 1, 4 restart(s); it said: no NVML",
+    ),
+}
+
+
+@pytest.mark.parametrize(("one", "trouble"), TROUBLE.values(), ids=TROUBLE)
+def test_why_it_is_not_ready(one, trouble):
+    assert operand_pod(one) == OperandPod(node="a", operand=Operand.DEVICE_PLUGIN, trouble=trouble)
+
+
+def test_one_that_is_ready_has_no_trouble_whatever_it_went_through():
+    last = {"name": "plugin", "ready": True, "restartCount": 1, "lastState": {"terminated": {"exitCode": 1}}}
+    ready = OperandPod(node="a", operand=Operand.DRIVER, ready=True)
+    assert operand_pod(pod(component="driver", phase="Ready", containers=[last])) == ready

@@ -1,0 +1,148 @@
+"""Kernels upgraded with the driver, in virtual time: one acknowledgement, one visit, one reboot."""
+
+import pytest
+
+from tests.support.fleet import RESOURCE
+from tests.support.rig import Rig
+from upgrader.api import names
+from upgrader.api.resources import NODES, PODS
+from upgrader.core.orders import OrderResult, Reason
+from upgrader.core.phases import NodePhase, PlanPhase, VisitReason
+
+NOW, NEXT = "6.1.0-47-amd64", "6.1.0-50-amd64"
+REBOOT = {"kernel": NEXT, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}
+
+
+def kernels(rig: Rig) -> set[str]:
+    return {node["status"]["nodeInfo"]["kernelVersion"] for node in rig.nodes()}
+
+
+def drift(rig: Rig) -> dict[str, int]:
+    return {one.reason: one.nodes for one in rig.stack_now().status.drift}
+
+
+@pytest.fixture
+async def rig() -> Rig:
+    """Two nodes on driver 1.0 with a gang over both; images of 1.0 and 2.0 for both kernels."""
+    rig = Rig()
+    for number in range(2):
+        rig.fleet.node(f"gpu-{number}")
+    for version in ("1.0", "2.0"):
+        for kernel in (NOW, NEXT):
+            rig.image(version, kernel)
+    rig.stack(rig.spec("1.0"))
+    await rig.settle()
+    rig.fleet.job("gang", members=2, gpus=8)
+    await rig.until(lambda: rig.fleet.trainers["gang"].step > 10)
+    return rig
+
+
+async def test_a_kernel_and_a_driver_are_upgraded_in_one_visit_after_one_acknowledgement(rig: Rig) -> None:
+    revision = rig.stack(rig.spec("2.0", kubelet="1.35.4") | {"reboot": REBOOT})
+    rig.plan("up", revision)
+    await rig.until(lambda: rig.over("up"))
+    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
+    assert sorted(rig.fleet.reboots) == [("gpu-0", NEXT), ("gpu-1", NEXT)]
+    assert (kernels(rig), rig.nodes_on(revision), len(rig.visits("up"))) == ({NEXT}, 2, 2)
+    assert (rig.fleet.trainers["gang"].lost, rig.fleet.trainers["gang"].stops) == (0, 2)
+    assert {one.spec.target.kernel for one in rig.visits("up")} == {NEXT}
+    assert drift(rig) == {}
+    assert [one for one in rig.visits() if one.spec.reason is VisitReason.BRING_BACK] == []
+    rig.assert_nothing_left()
+
+
+async def test_a_kernel_alone_is_a_reason_for_a_visit(rig: Rig) -> None:
+    revision = rig.stack(rig.spec("1.0") | {"reboot": REBOOT})
+    await rig.until(lambda: drift(rig) == {"Reboot": 2})
+    assert rig.fleet.reboots == []
+    rig.plan("up", revision)
+    await rig.until(lambda: rig.over("up"))
+    assert (kernels(rig), rig.fleet.trainers["gang"].stops) == ({NEXT}, 2)
+
+
+async def test_without_an_image_for_the_kernel_to_come_nobody_is_asked(rig: Rig) -> None:
+    revision = rig.stack(rig.spec("2.0") | {"reboot": REBOOT | {"kernel": "6.1.0-99-amd64"}})
+    rig.plan("up", revision)
+    await rig.until(lambda: bool(rig.plan_now("up").status.holds))
+    assert {hold.reason for hold in rig.plan_now("up").status.holds} == {"NoDriverImage"}
+    assert "kernel 6.1.0-99-amd64 of node gpu-0" in rig.plan_now("up").status.holds[0].message
+    assert (rig.visits("up"), rig.requests(), rig.fleet.reboots) == ([], [], [])
+
+
+async def test_a_node_object_that_shows_the_old_boot_is_believed_in_nothing_until_it_shows_the_new_one(
+    rig: Rig,
+) -> None:
+    rig.fleet.shows_boot_after = 60
+    rig.plan("up", rig.stack(rig.spec("2.0") | {"reboot": REBOOT}))
+    await rig.until(lambda: len(rig.fleet.reboots) == 2)
+    for _ in range(40):
+        await rig.second()
+        assert {one.status.phase for one in rig.visits("up")} <= {NodePhase.VISITING, NodePhase.TURNING_ON}
+        assert {node["metadata"]["labels"][names.LABEL_DRIVER] for node in rig.nodes()} == {"none"}
+    await rig.until(lambda: rig.over("up"))
+    assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
+
+
+async def test_a_node_that_comes_up_with_another_kernel_goes_back_and_its_sibling_with_it(rig: Rig) -> None:
+    def errands(component, pod):
+        if component != "visit" or "-revert" in str(pod) or pod["spec"]["nodeName"] != "gpu-1":
+            return None
+        return OrderResult(reason=Reason.KERNEL_MISMATCH, message="the node came up with another kernel")
+
+    rig.fleet.errands = errands
+    rig.plan("up", rig.stack(rig.spec("2.0") | {"reboot": REBOOT}))
+    await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED)
+    await rig.until(lambda: [one.status.phase for one in rig.requests()] == ["Restored"])
+    assert rig.fleet.reboots == [("gpu-0", NEXT), ("gpu-0", NOW)]
+    assert (kernels(rig), {one.status.phase for one in rig.visits("up")}) == ({NOW}, {NodePhase.FAILED})
+    assert rig.fleet.trainers["gang"].lost == 0
+    rig.assert_nothing_left()
+
+
+async def test_other_pods_are_evicted_before_a_reboot_and_those_of_the_node_stay(rig: Rig) -> None:
+    rig.fleet.replica("web", node="gpu-0", gpus=0)
+    rig.cluster.store.put(
+        PODS,
+        {
+            "metadata": {
+                "name": "static",
+                "namespace": "kube-system",
+                "ownerReferences": [{"kind": "Node", "name": "gpu-0", "uid": "n", "controller": True}],
+            },
+            "spec": {"nodeName": "gpu-0", "containers": [{"name": "a"}]},
+            "status": {"phase": "Running"},
+        },
+    )
+    rig.plan("up", rig.stack(rig.spec("2.0") | {"reboot": REBOOT}))
+    await rig.until(lambda: rig.over("up"))
+    left = {pod["metadata"]["name"] for pod in rig.cluster.store.all(PODS)}
+    assert ("web" in left, "static" in left) == (False, True)
+
+
+async def test_without_a_reboot_pods_without_gpus_stay(rig: Rig) -> None:
+    rig.fleet.replica("web", node="gpu-0", gpus=0)
+    rig.plan("up", rig.stack(rig.spec("2.0")))
+    await rig.until(lambda: rig.over("up"))
+    assert "web" in {pod["metadata"]["name"] for pod in rig.cluster.store.all(PODS)}
+
+
+async def test_a_new_node_is_installed_for_the_kernel_that_it_runs_and_drifts(rig: Rig) -> None:
+    rig.plan("up", rig.stack(rig.spec("2.0") | {"reboot": REBOOT}))
+    await rig.until(lambda: rig.over("up"))
+    rig.fleet.node("gpu-9", kernel=NOW)
+    await rig.until(lambda: rig.nodes_on(rig.stack_now().status.update_revision or "?") == 3)
+    await rig.until(lambda: drift(rig) == {"Reboot": 1})
+    (visit,) = [one for one in rig.visits() if one.spec.node.name == "gpu-9"]
+    assert (visit.spec.reboot, visit.spec.target.kernel) == (None, NOW)
+    node = rig.cluster.store.find(NODES, "gpu-9")
+    assert (node["status"]["nodeInfo"]["kernelVersion"], node["status"]["allocatable"][RESOURCE]) == (NOW, "8")
+
+
+async def test_a_node_that_a_person_rebooted_into_the_other_kernel_is_brought_back_there(rig: Rig) -> None:
+    rig.stack(rig.spec("1.0") | {"reboot": REBOOT})
+    boot = {"kernelVersion": NEXT, "bootID": "by-hand"}
+    rig.cluster.store.change(NODES, "gpu-0", {"status": {"nodeInfo": boot}})
+    await rig.until(lambda: any(one.spec.reason is VisitReason.BRING_BACK for one in rig.visits()))
+    (visit,) = [one for one in rig.visits() if one.spec.reason is VisitReason.BRING_BACK]
+    assert (visit.spec.reboot, visit.spec.target.kernel, visit.spec.target.driver_version) == (None, NEXT, "1.0")
+    assert rig.fleet.reboots == []

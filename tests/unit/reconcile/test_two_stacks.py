@@ -1,0 +1,95 @@
+"""A node that two stacks select: nothing is begun on it, both say so, and it goes on when one lets go."""
+
+from tests.support.rig import STACK, Rig, running
+from upgrader.api import names
+from upgrader.api.resources import GPU_STACKS, NODE_UPGRADES, NODES
+from upgrader.api.v1alpha1 import GpuStack
+from upgrader.core.phases import NodePhase, PlanPhase
+
+OTHER = "pool-b"
+
+
+def other(rig, version="2.0", **selector):
+    spec = rig.spec(version)
+    rig.stack(spec | {"nodeSelector": selector}, OTHER)
+
+
+def overlap(rig, stack):
+    return told_of(rig, stack, "Overlaps")
+
+
+def told_of(rig, stack, kind):
+    found = next(one for one in rig.all(GPU_STACKS, GpuStack) if one.metadata.name == stack)
+    return [(one.status, one.reason, one.message) for one in found.status.conditions if one.type == kind]
+
+
+def marks(rig, node):
+    return {key for key in rig.cluster.store.find(NODES, node)["metadata"]["labels"] if key.startswith(names.GROUP)}
+
+
+async def test_a_new_node_of_two_stacks_is_installed_by_none_of_them():
+    rig = Rig()
+    rig.image("1.0")
+    rig.image("2.0")
+    rig.fleet.node("gpu-0", disk="fast")
+    rig.fleet.node("gpu-1")
+    rig.stack(rig.spec("1.0"))
+    other(rig, disk="fast")
+    await rig.until(lambda: sum("gpu-upgrader.io/revision" in one["metadata"]["labels"] for one in rig.nodes()) == 1)
+    for _ in range(30):
+        await rig.second()
+    assert [one["spec"]["node"]["name"] for one in rig.cluster.store.all(NODE_UPGRADES)] == ["gpu-1"]
+    told = "1 node(s) are selected by other stacks too, and nothing is begun on them: gpu-0 by "
+    assert overlap(rig, STACK) == [("True", "TwoStacks", f"{told}{OTHER}")]
+    assert overlap(rig, OTHER) == [("True", "TwoStacks", f"{told}{STACK}")]
+
+    nobody = "no node waits for its first driver, nor for one for a new kernel"
+    alone = f"{nobody}; 1 node(s) that would need one are left alone"
+    assert told_of(rig, STACK, "Installed") == told_of(rig, OTHER, "Installed") == [("True", "EveryNode", alone)]
+
+    rig.cluster.store.remove(GPU_STACKS, OTHER)
+    await rig.settle()
+    await rig.second()
+    assert told_of(rig, STACK, "Installed") == [("True", "EveryNode", nobody)]
+    assert overlap(rig, STACK) == [("False", "NoOverlap", "no other stack selects a node of this one")]
+
+
+async def test_a_plan_leaves_a_node_alone_that_another_stack_selects_too():
+    rig = Rig()
+    revision = await running(rig, members=1)
+    nodes = {one["metadata"]["name"]: one for one in rig.nodes()}
+    rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": {"disk": "fast"}}})
+    assert len(nodes) == 2
+    other(rig, version="1.0", disk="fast")
+    rig.plan("p", revision)
+    await rig.until(lambda: rig.nodes_on(revision) == 1)
+    for _ in range(30):
+        await rig.second()
+    assert rig.plan_now("p").status.phase is PlanPhase.RUNNING
+    (held,) = [one for one in rig.plan_now("p").status.holds if one.reason == "TwoStacks"]
+    assert held.message == (
+        f"Node gpu-0 is selected by GpuStack {OTHER} too, and nothing is begun on it; change a nodeSelector so that it "
+        "belongs to one of them."
+    )
+    rig.cluster.store.remove(GPU_STACKS, OTHER)
+    await rig.until(lambda: rig.over("p"))
+    assert rig.nodes_on(revision) == 2
+
+
+async def test_a_visit_under_way_goes_to_its_end_when_another_stack_comes_to_select_its_node():
+    rig = Rig()
+    revision = await running(rig)
+    rig.plan("p", revision)
+    await rig.until(lambda: {one.status.phase for one in rig.visits("p")} == {NodePhase.VISITING})
+    for node in ("gpu-0", "gpu-1"):
+        rig.cluster.store.change(NODES, node, {"metadata": {"labels": {"disk": "fast"}}})
+    other(rig, version="1.0", disk="fast")
+    await rig.until(lambda: rig.over("p"))
+    assert (rig.plan_now("p").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 2)
+    assert rig.fleet.trainers["gang"].lost == 0
+    visits = len(rig.visits())
+    for _ in range(60):
+        await rig.second()
+    assert (len(rig.visits()), rig.nodes_on(revision)) == (visits, 2), "the other stack begins nothing"
+    assert overlap(rig, OTHER)[0][:2] == ("True", "TwoStacks")
+    rig.assert_nothing_left()

@@ -1,0 +1,50 @@
+"""Who works on NVIDIA's GPUs before a node is given back, in virtual time."""
+
+import pytest
+
+from tests.support.rig import Rig
+from upgrader.api.resources import DRIVER_IMAGES, PODS
+from upgrader.api.v1alpha1 import DriverImage
+from upgrader.core.phases import PlanPhase
+
+SAMPLE = "registry/cuda-sample:1"
+
+
+@pytest.fixture
+async def rig() -> Rig:
+    """A node on NVIDIA's driver, whose stack names no workload."""
+    rig = Rig()
+    rig.fleet.node("gpu-0")
+    rig.image("535.1")
+    for one in rig.all(DRIVER_IMAGES, DriverImage):
+        rig.cluster.store.change(DRIVER_IMAGES, one.metadata.name, {"spec": {"vendor": "nvidia"}})
+    rig.stack(spec(rig))
+    await rig.settle()
+    return rig
+
+
+def spec(rig: Rig, **validation: str) -> dict:
+    return rig.spec("535.1") | {"driver": {"vendor": "nvidia", "version": "535.1"}, "validation": validation}
+
+
+def workloads(rig: Rig) -> list[str]:
+    """Images in the last validation pod beside ours."""
+    pods = [one for one in rig.cluster.store.all(PODS) if one["metadata"]["name"].startswith("validate-")]
+    last = max(pods, key=lambda one: one["metadata"]["creationTimestamp"])
+    return [one["image"] for one in last["spec"]["containers"] if one["name"].startswith("workload-")]
+
+
+async def test_a_workload_is_pinned_comes_by_a_plan_and_works_on_each_gpu(rig: Rig) -> None:
+    assert workloads(rig) == []
+    pinned = rig.registry.push(SAMPLE, "dd")
+    revision = rig.stack(spec(rig, workloadImage=SAMPLE))
+    rig.plan("p", revision)
+    await rig.until(lambda: rig.over("p"))
+    assert rig.plan_now("p").status.phase is PlanPhase.COMPLETED, rig.where()
+    assert workloads(rig) == [pinned] * 8
+
+
+async def test_a_workload_that_is_in_no_registry_is_said_before_anything_is_planned(rig: Rig) -> None:
+    rig.stack(spec(rig, workloadImage="registry/none:1"))
+    said = "registry/none:1 is not in its registry; push it, or correct spec.validation.workloadImage"
+    await rig.until(lambda: any(one.message == said for one in rig.stack_now().status.conditions))

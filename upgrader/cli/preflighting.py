@@ -1,0 +1,65 @@
+"""What `upgrader preflight` prints: Jobs that look at nodes, told what the cluster says should be there."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from upgrader.api.kubernetes import Node
+from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, NODES
+from upgrader.api.v1alpha1 import DriverImage, GpuStack
+from upgrader.core import timing
+from upgrader.core.errors import ConfigurationError
+from upgrader.core.orders import Driver, ValidateDriverOrder
+from upgrader.reconcile import observe
+from upgrader.reconcile.context import Context
+from upgrader.stack.parts import Manifest
+from upgrader.stack.preflight import preflight_job
+from upgrader.stack.settings import StackSettings
+
+
+async def jobs(context: Context, nodes: Sequence[str], *, image: str, namespace: str, run: str) -> list[Manifest]:
+    """A Job for each node.
+
+    Args:
+        context: of the cluster.
+        nodes: their names.
+        image: the node image by digest.
+        namespace: of the controller.
+        run: what this look is called; the present time where it has no name.
+
+    Raises:
+        ConfigurationError: a node is not there, or runs nothing of ours.
+    """
+    stacks = await context.cluster.list(GPU_STACKS)
+    images = {one.status.key: one for one in await context.cluster.list(DRIVER_IMAGES) if one.status.key}
+    settings = msgspec.structs.replace(StackSettings(node_image=image), namespace=namespace)
+    name = run or timing.show(context.clock.now())
+    found = []
+    for one in nodes:
+        node = await context.cluster.get(NODES, one)
+        if node is None:
+            raise ConfigurationError(f"there is no node {one}")
+        found.append(preflight_job(one, name, _order(node, stacks, images), settings))
+    return found
+
+
+def _order(node: Node, stacks: Sequence[GpuStack], images: dict[str, DriverImage]) -> ValidateDriverOrder:
+    name = node.metadata.name
+    stack = next((one for one in stacks if observe.in_pool(node, one.spec)), None)
+    if stack is None:
+        raise ConfigurationError(f"no stack selects node {name}: what it should run is not known")
+    resource = stack.spec.device_plugin.resource_name
+    facts = observe.node_facts(node, resource)
+    image = images.get(facts.driver_key)
+    if image is None:
+        raise ConfigurationError(
+            f"node {name} has no driver of a DriverImage that is there",
+            details=f"its label says {facts.driver_key or 'nothing'}",
+            resolution=f"`upgrader why {name}` says what becomes of it.",
+        )
+    return ValidateDriverOrder(
+        driver=Driver(vendor=image.spec.vendor, version=image.spec.version),
+        resource=resource,
+        boot_id=facts.boot_id,
+        expected=facts.gpus,
+    )

@@ -1,0 +1,172 @@
+"""The operands of a stack: their order on a node, which of them change only in visits, and what is known of each. Pure.
+
+Every operand waits on its node for those before it; one that is not ready holds those after it there, and nowhere else.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+import msgspec
+from msgspec import Struct
+
+from upgrader.core.vendors import SIM
+
+
+class Operand(StrEnum):
+    """In the order in which they come up on a node; they are taken away the other way round."""
+
+    DRIVER = "Driver"
+    RUNTIME = "Runtime"
+    DEVICE_PLUGIN = "DevicePlugin"
+    FEATURE_DISCOVERY = "FeatureDiscovery"
+    MONITORING = "Monitoring"
+
+
+QUIET = frozenset({Operand.FEATURE_DISCOVERY, Operand.MONITORING})
+"""They may roll by themselves, a few nodes at once: no job notices. The others change in visits only."""
+
+COMPONENTS: Mapping[str, Operand] = {
+    "driver": Operand.DRIVER,
+    "runtime": Operand.RUNTIME,
+    "device-plugin": Operand.DEVICE_PLUGIN,
+    "feature-discovery": Operand.FEATURE_DISCOVERY,
+    "monitoring": Operand.MONITORING,
+}
+"""By the value of the label that their pods carry."""
+
+
+COMPONENT_OF = {operand: component for component, operand in COMPONENTS.items()}
+
+
+class PluginSettings(Struct, frozen=True, kw_only=True):
+    """What a device plugin is told, and by which its nodes are told apart: another value is another DaemonSet.
+
+    `time_slices`: as how many devices each one is offered, 0 where it is not shared. `cdi`: it answers with names of
+    CDI devices, which the runtime hook describes.
+    """
+
+    vendor: str
+    driver_vendor: str
+    resource_name: str
+    time_slices: int = 0
+    mig_strategy: str = ""
+    cdi: bool = False
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """What is not as it has always been, as names and texts for the plugin's key."""
+        return (
+            ("vendor", "" if self.vendor == SIM else self.vendor),
+            ("driver_vendor", "" if self.driver_vendor == self.vendor else self.driver_vendor),
+            ("time_slices", str(self.time_slices) if self.time_slices else ""),
+            ("mig_strategy", self.mig_strategy),
+            ("cdi", "on" if self.cdi else ""),
+        )
+
+
+class OperandPod(Struct, frozen=True, kw_only=True):
+    """A pod of an operand; `trouble` is what keeps it from being ready, in the kubelet's words."""
+
+    node: str
+    operand: Operand
+    ready: bool = False
+    trouble: str = ""
+
+
+class Standing(StrEnum):
+    """How it stands with an operand, as one word."""
+
+    READY = "Ready"
+    WAITING = "Waiting"
+    EXTERNAL = "External"
+    NONE = "None"
+
+
+class OperandStanding(Struct, frozen=True, kw_only=True):
+    """An operand over all nodes of a stack: `ready` of `wanted` nodes have it; `message` names the first that do not.
+
+    `held` are nodes where an operand before it is not ready: there nothing is wrong with this one itself.
+    """
+
+    operand: Operand
+    state: Standing
+    ready: int = 0
+    wanted: int = 0
+    held: int = 0
+    message: str = ""
+
+    @property
+    def shown(self) -> str:
+        """For a column: nodes that have it of those that should, or one word."""
+        return f"{self.ready}/{self.wanted}" if self.wanted else self.state.value
+
+
+SHOWN = 3
+_NO_POD = "no pod of it is there"
+
+
+def standings(
+    managed: Mapping[Operand, bool],
+    wanted: Mapping[Operand, frozenset[str]],
+    pods: Iterable[OperandPod],
+    faults: Mapping[Operand, str] = MappingProxyType({}),
+) -> tuple[OperandStanding, ...]:
+    """Every operand of a stack, in order.
+
+    Args:
+        managed: by operand, whether it is ours; one that is not is somebody else's and is never asked about.
+        wanted: nodes that should have it.
+        pods: those of the stack's nodes that have not ended; where a node has several of one, the ready one counts.
+        faults: why an operand is not as the stack says, on any node.
+    """
+    best: dict[tuple[str, Operand], OperandPod] = {}
+    for pod in pods:
+        at = (pod.node, pod.operand)
+        if at not in best or (pod.ready and not best[at].ready):
+            best[at] = pod
+    open_on: dict[str, Operand] = {}  # node -> the first operand that is not ready there
+    found = []
+    for operand in Operand:
+        if not managed.get(operand, False):
+            found.append(OperandStanding(operand=operand, state=Standing.EXTERNAL))
+            continue
+        one = _one(operand, sorted(wanted.get(operand, frozenset())), best, open_on)
+        if fault := faults.get(operand):
+            said = "; ".join(filter(None, (fault, one.message)))
+            one = msgspec.structs.replace(one, state=Standing.WAITING, message=said)
+        found.append(one)
+    return tuple(found)
+
+
+def _one(
+    operand: Operand, nodes: list[str], best: Mapping[tuple[str, Operand], OperandPod], open_on: dict[str, Operand]
+) -> OperandStanding:
+    ready, held, own = 0, defaultdict[Operand, list[str]](list), list[str]()
+    for node in nodes:
+        pod = best.get((node, operand))
+        if pod is not None and pod.ready:
+            ready += 1
+        elif node in open_on:
+            held[open_on[node]].append(node)
+        else:
+            open_on[node] = operand
+            own.append(f"{node}: {(pod.trouble or 'it is starting') if pod is not None else _NO_POD}")
+    said = [f"held by {first.value} on {_few(at)}" for first, at in held.items()]
+    if own:
+        said.insert(0, _few(own))
+    state = Standing.NONE if not nodes else Standing.READY if ready == len(nodes) else Standing.WAITING
+    return OperandStanding(
+        operand=operand,
+        state=state,
+        ready=ready,
+        wanted=len(nodes),
+        held=sum(map(len, held.values())),
+        message="; ".join(said),
+    )
+
+
+def _few(texts: list[str]) -> str:
+    more = f" and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
+    return "; ".join(texts[:SHOWN]) + more

@@ -1,0 +1,148 @@
+"""A virtual machine of a cluster: started, found again by its command line, ended; with its tap and its disk."""
+
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+from upgrader.core.errors import DevClusterError
+from upgrader.devcluster import network
+from upgrader.devcluster.addresses import Addresses, mac
+from upgrader.devcluster.record import Record, VmRecord
+from upgrader.devcluster.virtual import qemu
+from upgrader.devcluster.virtual.image import Image
+from upgrader.devcluster.virtual.monitor import Monitor
+from upgrader.devcluster.virtual.talking import SilentError
+from upgrader.images.boot import machine
+from upgrader.process import run
+from upgrader.process.daemon import alive, collect, find, send, start
+from upgrader.process.places import last_lines, write_whole
+from upgrader.process.waiting import comes_true
+
+SHARED = "shared"
+"""The folder of the cluster that all its nodes see as /var/lib/shared."""
+_START_SECONDS = 20.0
+_QUIT_SECONDS = 20.0
+_SECONDS = 60.0
+
+
+class Power:
+    """What of a virtual node is on this machine: QEMU, a tap on the cluster's bridge, a folder."""
+
+    def __init__(self, cluster: Path, found: Record, vm: VmRecord) -> None:
+        self.folder = cluster / vm.name
+        self._addresses: Addresses = found.addresses
+        self._last = found.addresses.last(vm.index)
+        self._image = Image(folder=Path(vm.image), kernels=vm.kernels)
+        self._shared = cluster / SHARED
+        self._vm = vm
+        self._mark = f"{found.token}:{vm.name}"
+        self._dying: list[int] = []
+
+    @property
+    def machine(self) -> qemu.Machine:
+        """What it is made of."""
+        return qemu.Machine(
+            mark=self._mark,
+            accelerator=machine.accelerator(self._image.kernel),
+            folder=self.folder,
+            disk=self.folder / "disk.qcow2",
+            seed=self.folder / "seed.tar",
+            shared=self._shared,
+            tap=self._addresses.cable(self._last),
+            mac=mac(self._addresses.node(self._vm.index)),
+            memory_mib=self._vm.memory_mib,
+        )
+
+    @property
+    def monitor(self) -> Path:
+        """QMP's socket."""
+        return self.folder / "qmp.sock"
+
+    def process(self) -> int | None:
+        """QEMU's pid, when it is on."""
+        return next(iter(find(self._mark)), None)
+
+    def start(self, files: Mapping[str, bytes]) -> None:
+        """Power on, with these files on the second disk.
+
+        Raises:
+            DevClusterError: it is on already, or QEMU does not start.
+        """
+        if self.process() is not None:
+            raise DevClusterError(f"{self.folder.name} is on already")
+        made = self.machine
+        self._shared.mkdir(exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_whole(made.seed, qemu.seed(files), mode=0o600)
+        if not made.disk.exists():
+            beside = made.disk.with_name(".disk.new")
+            over: list[str | Path] = [
+                "qemu-img",
+                "create",
+                "-q",
+                "-f",
+                "qcow2",
+                "-F",
+                "raw",
+                "-b",
+                self._image.disk,
+                beside,
+            ]
+            run(over, timeout=_SECONDS)
+            beside.rename(made.disk)
+        self._image.used()
+        network.plug_tap(self._addresses, self._last)
+        for left in (made.monitor, made.agent):
+            left.unlink(missing_ok=True)
+        log = self.folder / "qemu.log"
+        pid = start(qemu.command(made), log=log)
+        if not comes_true(lambda: made.monitor.exists() or not alive(pid), seconds=_START_SECONDS, every=0.02) or (
+            not alive(pid)
+        ):
+            collect(pid)
+            raise DevClusterError(f"QEMU of {self.folder.name} does not start", details=last_lines(log))
+
+    def kill(self) -> None:
+        """Pull the plug: what it has not synced is lost. Nothing happens when it is off."""
+        self.strike()
+        self.clear()
+
+    def strike(self) -> None:
+        """QEMU ends now. It writes out its own tables of the disk meanwhile, which SIGKILL would damage."""
+        pid = self.process()
+        if pid is None:
+            return
+        self._dying = [pid]
+        try:
+            with Monitor(self.monitor) as monitor:
+                monitor.ask("quit")
+        except SilentError:  # it hangs, or has ended meanwhile
+            send(pid, signal.SIGKILL, self._mark)
+
+    def clear(self) -> None:
+        """Wait for the end of what was struck, and remove its tap.
+
+        Raises:
+            DevClusterError: it does not end.
+        """
+        if not comes_true(self._ended, seconds=_QUIT_SECONDS, every=0.02):
+            for pid in self._dying:
+                send(pid, signal.SIGKILL, self._mark)
+            if not comes_true(self._ended, seconds=_QUIT_SECONDS, every=0.02):
+                raise DevClusterError(f"QEMU of {self.folder.name} does not end")
+        network.remove_cable(self._addresses, self._last)
+
+    def connected(self) -> bool:
+        """Whether it is on the network."""
+        return bool(network.connected(self._addresses, self._last))
+
+    def set_connected(self, *, up: bool) -> None:
+        """Pull its cable or plug it in."""
+        network.set_connected(self._addresses, self._last, up=up)
+
+    def _ended(self) -> bool:
+        if any(alive(pid) for pid in self._dying):
+            return False
+        for pid in self._dying:
+            collect(pid)
+        return True

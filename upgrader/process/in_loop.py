@@ -1,0 +1,87 @@
+"""As `run`, for an event loop; a module of its own, since most programs that run others have no use for asyncio."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from upgrader.process.finished import (
+    GRACE_SECONDS,
+    Command,
+    Finished,
+    ProgramMissingError,
+    environment,
+    exit_code,
+    judged,
+    signal_group,
+)
+
+
+async def run_async(
+    words: Sequence[str | Path],
+    *,
+    timeout: float,  # noqa: ASYNC109 - the whole process group is ended, which asyncio.timeout would not do
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes = b"",
+    secrets: Sequence[str] = (),
+    check: bool = True,
+) -> Finished:
+    """As `run`; when the caller is cancelled, the process group is killed."""
+    command = Command.of(words, timeout, cwd, env, stdin, secrets)
+    started = time.monotonic()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command.words,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=command.cwd,
+            env=environment(command.env, os.environ),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ProgramMissingError(command, error) from error
+    stdout, stderr = bytearray(), bytearray()
+    talking = asyncio.create_task(_talk(process, command.stdin, stdout, stderr))
+    overdue = False
+    try:
+        await asyncio.wait({talking}, timeout=timeout)
+        if not talking.done():
+            overdue = True
+            signal_group(process.pid, signal.SIGTERM)
+            await asyncio.wait({talking}, timeout=GRACE_SECONDS)
+    finally:
+        if not talking.done():
+            signal_group(process.pid, signal.SIGKILL)
+            await asyncio.wait({talking}, timeout=GRACE_SECONDS)
+            if not talking.done():  # somebody outside the group holds a pipe, which has no public way to be closed
+                talking.cancel()
+                process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
+            await process.wait()
+    finished = Finished(
+        command=command,
+        code=exit_code(await process.wait()),
+        stdout=bytes(stdout),
+        stderr=bytes(stderr),
+        seconds=time.monotonic() - started,
+    )
+    return judged(finished, check=check, overdue=overdue)
+
+
+async def _talk(process: asyncio.subprocess.Process, stdin: bytes, stdout: bytearray, stderr: bytearray) -> None:
+    async def feed(pipe: asyncio.StreamWriter | None) -> None:
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it did not read all: its code tells
+                pipe.write(stdin)
+                await pipe.drain()
+            pipe.close()
+
+    async def drain(pipe: asyncio.StreamReader | None, kept: bytearray) -> None:
+        while pipe is not None and (chunk := await pipe.read(65536)):
+            kept.extend(chunk)
+
+    await asyncio.gather(feed(process.stdin), drain(process.stdout, stdout), drain(process.stderr, stderr))

@@ -1,0 +1,32 @@
+"""What plans mean for a pool that they are not about, or that another plan is about; pure."""
+
+from collections.abc import Sequence
+
+from upgrader.api.v1alpha1 import GpuStack, UpgradePlan
+from upgrader.core.fleet import NodeFacts
+from upgrader.core.phases import ends
+from upgrader.reconcile.rollbacks import away_from
+
+
+def taken_elsewhere(plans: Sequence[UpgradePlan], others: Sequence[NodeFacts], stack: str) -> int:
+    """GPUs of the started batches of other stacks' plans, and of other nodes that a visit holds without a batch.
+
+    A node in its visit shows no GPUs: it counts as the largest that is known.
+    """
+    batches = [
+        batch
+        for plan in plans
+        if plan.spec.stack != stack and not ends(plan.status.phase)
+        for batch in plan.status.batches
+        if batch.ended_at is None
+    ]
+    planned = {name for batch in batches for closure in batch.closures for name in closure.nodes}
+    largest = max((node.gpus for node in others), default=0)
+    alone = (node.gpus or max(1, largest) for node in others if node.taken and node.name not in planned)
+    return sum(closure.gpus for batch in batches for closure in batch.closures) + sum(alone)
+
+
+def taken_back(stacks: Sequence[GpuStack], plans: Sequence[UpgradePlan], stack: str) -> str:
+    """The revision that a stack asks for, where a plan of it leads away from that; else empty."""
+    asked = next((one.status.update_revision for one in stacks if one.metadata.name == stack), None)
+    return asked if asked and away_from((one for one in plans if one.spec.stack == stack), asked) else ""

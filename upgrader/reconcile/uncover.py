@@ -1,0 +1,59 @@
+"""Taking the driver of a node away that came up with a kernel for which there is no image of it.
+
+It loads nowhere there, so nothing is lost, and its pods would crash-loop for as long as that lasts. What it was is kept
+on the Node in the same write; the bring-back that follows when there is an image takes that away again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from upgrader.api import names
+from upgrader.api.kubernetes import ObjectMeta
+from upgrader.api.resources import NODES
+from upgrader.core.errors import ConflictError
+from upgrader.core.fleet import NodeFacts, Uncovered
+from upgrader.core.phases import ends
+from upgrader.reconcile import marks
+from upgrader.reconcile.context import Context
+
+if TYPE_CHECKING:
+    from upgrader.reconcile.stacks import Read
+
+log = structlog.get_logger()
+
+
+async def uncover(context: Context, read: Read, node: NodeFacts) -> None:
+    """Switch driver and operands off, where the node still is as it was seen and nobody visits it."""
+    if any(one.spec.node.uid == node.uid and not ends(one.status.phase) for one in read.upgrades):
+        return
+    fresh = await context.cluster.get(NODES, node.name)
+    if fresh is None or fresh.metadata.uid != node.uid:
+        return
+    info, labels = fresh.status.node_info, fresh.metadata.labels
+    same = (info.boot_id, info.kernel_version, labels.get(names.LABEL_DRIVER)) == (
+        node.boot_id,
+        node.kernel,
+        node.driver_key,
+    )
+    if not same or names.ANNOTATION_VISIT in fresh.metadata.annotations:
+        return
+    had = Uncovered(driver=node.driver_key, revision=node.revision, kernel=node.kernel)
+    context.leadership.check()
+    try:
+        await context.cluster.merge(NODES, fresh.metadata, marks.uncover(had))
+    except ConflictError as error:
+        log.info("looks again", node=node.name, because=error.brief)
+        return
+    log.warning("driver taken away", node=node.name, kernel=node.kernel, image=node.driver_key)
+    await context.cluster.event(
+        ObjectMeta(name=node.name, uid=node.uid),
+        "Node",
+        "v1",
+        reason="NoDriverImage",
+        message=f"came up with kernel {node.kernel}, for which there is no image of its driver; it is brought back "
+        "when there is one (see the stack's condition Installed)",
+        warning=True,
+    )

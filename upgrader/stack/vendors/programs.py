@@ -1,0 +1,70 @@
+"""What a vendor says of its operands."""
+
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from upgrader.core.operands import Operand, PluginSettings
+
+CONFIG = "/config"
+"""Where a program finds its `config` as the file config.yaml. It comes by the downward API, so no ConfigMap is kept."""
+
+
+class Mount(Struct, frozen=True, kw_only=True):
+    """A folder of the node in the container, at the same path unless `at` says another."""
+
+    name: str
+    path: str
+    at: str = ""
+    read_only: bool = False
+
+
+class Program(Struct, frozen=True, kw_only=True):
+    """A container of an operand.
+
+    Args:
+        command: empty: the image's own.
+        reads: command that runs before it, once for each boot, and leaves what the operand found as its termination
+            message; empty: there is none.
+        node_variable: variable of the environment that gets the node's name; empty: none does.
+        pod_variable: the same for the pod's uid.
+        config: text of CONFIG/config.yaml; empty: there is no such file.
+        probe: command that ends with 0 while it does its work; empty: it counts as ready while it runs.
+        port: of its HTTP server, asked at `health` whether it is ready; 0: it has none.
+        awaited: a visit waits for it, so its server is asked every second until it is ready once.
+        capabilities: all that it has, where it is not privileged; None: what the container runtime gives by itself.
+        requests: CPU and memory that are set aside for it.
+        done: file of the node that is there, on this boot, once the operands after it may start.
+    """
+
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    env: Mapping[str, str] = {}
+    node_variable: str = ""
+    pod_variable: str = ""
+    config: str = ""
+    mounts: tuple[Mount, ...] = ()
+    probe: tuple[str, ...] = ()
+    port: int = 0
+    health: str = "/health"
+    awaited: bool = False
+    privileged: bool = False
+    capabilities: tuple[str, ...] | None = None
+    requests: Mapping[str, str] = {}
+    host_pid: bool = False
+    done: str = ""
+
+
+class Vendor(Struct, frozen=True, kw_only=True):
+    """The operands of a vendor.
+
+    `proofs`: what preparing a visit runs to show that an image is on the node, runs there and takes the options that
+    it would be started with; without settings, that it runs. `quiet`: what
+    each quiet operand runs; one that the vendor does not have is left out.
+    """
+
+    runtime: Callable[[PluginSettings], Program]
+    plugin: Callable[[PluginSettings], Program]
+    proofs: Mapping[Operand, Callable[[PluginSettings | None], Program]]
+    quiet: Mapping[Operand, Callable[[PluginSettings], Program]] = {}

@@ -1,0 +1,101 @@
+"""The simulated vendor: real gRPC to the kubelet and real files, no GPU behind them. Everything it shows says so."""
+
+from upgrader.core.operands import Operand, PluginSettings
+from upgrader.core.orders import NODE_VARIABLE, POD_VARIABLE, RUN_DIRECTORY
+from upgrader.stack.parts import CDI, METRICS_PORT, NODE_PROGRAM, PLUGIN_SOCKETS, POD_RESOURCES
+from upgrader.stack.vendors.programs import Mount, Program, Vendor
+
+PLUGIN_PORT = 8080
+GPU_FEATURES = "gpu-features.json"
+"""In RUN_DIRECTORY: what feature discovery leaves there (upgrader/node/gpu_features.py)."""
+READY_PATH = "/ready"
+RUN = Mount(name="run", path=RUN_DIRECTORY)
+
+
+def plugin(settings: PluginSettings) -> Program:
+    """Our own device plugin; ready means: registered with the kubelet that runs now."""
+    words = [*NODE_PROGRAM, "device-plugin", "--resource", settings.resource_name, "--port", str(PLUGIN_PORT)]
+    if settings.driver_vendor != settings.vendor:
+        words += ["--driver", settings.driver_vendor]
+    words += ["--slices", str(settings.time_slices)] if settings.time_slices else []
+    words += ["--cdi"] if settings.cdi else []
+    return Program(
+        command=tuple(words),
+        mounts=(Mount(name="sockets", path=PLUGIN_SOCKETS), RUN),
+        port=PLUGIN_PORT,
+        health=READY_PATH,
+        awaited=True,
+        done=f"{PLUGIN_SOCKETS}/upgrader-sim-{settings.resource_name.replace('/', '-')}.sock",
+    )
+
+
+def runtime(settings: PluginSettings) -> Program:
+    """Our own hook; it asks the node's container runtime what it can, for which it has to see its process."""
+    words = [*NODE_PROGRAM, "runtime"]
+    if settings.driver_vendor != settings.vendor:
+        words += ["--driver", settings.driver_vendor]
+    return Program(
+        command=tuple(words),
+        mounts=(Mount(name="cdi", path=CDI), RUN),
+        pod_variable=POD_VARIABLE,
+        probe=(*words, "--ready"),
+        privileged=True,
+        host_pid=True,
+        done=f"{RUN_DIRECTORY}/runtime.json",
+    )
+
+
+def exporter(settings: PluginSettings) -> Program:
+    """Our own exporter, with dcgm-exporter's names; it sees the node's processes, and changes nothing."""
+    words = [*NODE_PROGRAM, "exporter", "--resource", settings.resource_name]
+    if settings.driver_vendor != settings.vendor:
+        words += ["--driver", settings.driver_vendor]
+    return Program(
+        command=tuple(words),
+        node_variable=NODE_VARIABLE,
+        mounts=(
+            Mount(name="pod-resources", path=POD_RESOURCES, read_only=True),
+            Mount(name="run", path=RUN_DIRECTORY, read_only=True),
+        ),
+        port=METRICS_PORT,
+        capabilities=("SYS_PTRACE",),  # open files of other users' processes are seen with it
+        requests={"cpu": "10m", "memory": "64Mi"},
+        host_pid=True,
+    )
+
+
+def discovery(settings: PluginSettings) -> Program:
+    """Our own feature discovery: it reports which driver is loaded with how many devices; the controller labels."""
+    words = [*NODE_PROGRAM, "gpu-features"]
+    if settings.driver_vendor != settings.vendor:
+        words += ["--driver", settings.driver_vendor]
+    return Program(
+        command=(*words, "--watch"),
+        reads=tuple(words),
+        mounts=(RUN,),
+        capabilities=(),
+        requests={"cpu": "1m", "memory": "32Mi"},
+        done=f"{RUN_DIRECTORY}/{GPU_FEATURES}",
+    )
+
+
+def _runtime_proof(settings: PluginSettings | None) -> Program:
+    return _proof("runtime", runtime(settings) if settings is not None else None)
+
+
+def _plugin_proof(settings: PluginSettings | None) -> Program:
+    return _proof("device-plugin", plugin(settings) if settings is not None else None)
+
+
+def _proof(name: str, program: Program | None) -> Program:
+    # `--help` ends before options are looked at that are not known.
+    words = (*NODE_PROGRAM, name, "--help") if program is None else (*program.command, "--check")
+    return Program(command=words)
+
+
+VENDOR = Vendor(
+    runtime=runtime,
+    plugin=plugin,
+    proofs={Operand.RUNTIME: _runtime_proof, Operand.DEVICE_PLUGIN: _plugin_proof},
+    quiet={Operand.FEATURE_DISCOVERY: discovery, Operand.MONITORING: exporter},
+)
