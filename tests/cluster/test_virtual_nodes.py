@@ -143,6 +143,18 @@ def test_a_pod_reboots_its_node_into_another_kernel_as_on_any_debian_machine(nod
     assert node.wait_ready().boot_id == state.boot_id
 
 
+def test_a_kernel_that_panics_boots_anew_and_says_on_the_console_where_it_was(node):
+    before = node.wait_ready()
+
+    node.enter("sh", "-c", "(sleep 0.2; echo c >/proc/sysrq-trigger) >/dev/null 2>&1 &")
+
+    state = until(node.state, lambda state: state.boot_id != before.boot_id and state.ready == "True")
+    assert node.wait_ready() == state
+    said = node.log("console").read_text(errors="replace")
+    assert "Kernel panic - not syncing: sysrq triggered crash" in said
+    assert "sysrq_handle_crash" in said.partition("Call Trace:")[2]
+
+
 def test_what_was_synced_survives_the_power_and_nothing_else_need(node, pods):
     pods.start("stays", "vm-a", "exec /bin/busybox sleep 1000", restartPolicy="Always")
     before = node.wait_ready()

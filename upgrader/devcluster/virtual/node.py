@@ -147,15 +147,21 @@ class VirtualNode:
     def wait_ready(self, seconds: float = _READY_SECONDS) -> NodeState:
         """Until the Node is Ready with the boot id and the kernel that the machine itself names.
 
-        After a reboot the old Ready, boot id and kernel stay in the Node object for seconds.
+        After a reboot the old Ready, boot id and kernel stay in the Node object for seconds. A machine whose kernel
+        panics meanwhile boots anew: it is asked again when the Node object shows a boot that was not seen before.
         """
         deadline = time.monotonic() + seconds
-        boot_id, kernel = self._boot(seconds)
+        boot = self._boot(seconds)
+        seen = {boot[0]}
 
         def on_this_boot(state: NodeState) -> bool:
-            return (state.ready, state.boot_id, state.kernel) == ("True", boot_id, kernel)
+            nonlocal boot
+            if state.boot_id not in seen:
+                seen.add(state.boot_id)
+                boot = self._boot(max(deadline - time.monotonic(), 1.0))
+            return (state.ready, state.boot_id, state.kernel) == ("True", *boot)
 
-        what = f"Ready on boot {boot_id} of {kernel}"
+        what = "Ready on boot {} of {}".format(*boot)
         left = max(deadline - time.monotonic(), 1.0)
         ready = nodes.wait(self._api, self.name, on_this_boot, left, what, self._last_words)
         labels = {key: value for key, value in self._record_now().labels.items() if not node_files.kubelet_may_set(key)}

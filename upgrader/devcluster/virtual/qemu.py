@@ -14,11 +14,13 @@ SHARED_TAG = "shared"
 """The 9p file system that the node mounts at /var/lib/shared."""
 
 # Translated code is kept in a buffer beside the machine's own memory. It grows to what is needed; one of 256 MiB was
-# full every minute, and all was translated anew: a pod took a quarter more processor time. Nothing is said of ERMS,
-# which makes Linux copy with REP MOVSB: emulated that is a loop of single bytes.
+# full every minute, and all was translated anew: a pod took a quarter more processor time. What is left out costs an
+# emulated machine time and gives it nothing: ERMS makes Linux copy with REP MOVSB, which is a loop of single bytes;
+# with LA57 every walk through page tables has a fifth level; for SMAP each copy to or from a program ends a block of
+# translated code.
 _HOW = {
     machine.KVM: ("-accel", "kvm", "-cpu", "host"),
-    machine.EMULATED: ("-accel", "tcg,thread=multi,tb-size=1024", "-cpu", "max,-erms"),
+    machine.EMULATED: ("-accel", "tcg,thread=multi,tb-size=1024", "-cpu", "max,-erms,-la57,-smap,-smep"),
 }
 
 

@@ -29,8 +29,9 @@ PACKAGES = (
 )
 FILES = Path(__file__).parent / "files"
 BOOT_ARGUMENTS = (
-    # a panic boots anew, as on a real node; nothing is tested that is not asked for
-    "root=/dev/vda1 console=ttyS0 quiet loglevel=4 net.ifnames=0 panic=10 random.trust_cpu=on mitigations=off nokaslr"
+    # a panic boots anew, as on a real node, and so does a kernel that is stuck; the console says where it was
+    "root=/dev/vda1 console=ttyS0 quiet loglevel=5 net.ifnames=0 panic=5 random.trust_cpu=on softlockup_panic=1"
+    " softlockup_all_cpu_backtrace=1 mitigations=off nokaslr"
     # code that stays at its address stays translated: under emulation a container starts a tenth faster
     " norandmaps"
     " no_timer_check tsc=reliable nmi_watchdog=0 audit=0 apparmor=0 cryptomgr.notests rcupdate.rcu_expedited=1"
