@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -150,6 +151,32 @@ async def test_a_box_is_labelled_on_each_of_its_boots_by_one_writer(labeller):
     later = bench.node.wait_ready().boot_id
     assert later != boot
     await labeller.until("Auto", lambda _, record: record["bootId"] == later)
+
+
+async def test_a_box_without_os_release_is_told_of_in_the_words_of_its_kubelet(labeller):
+    bench = labeller.bench
+    ahead = datetime.now(UTC) + timedelta(hours=1) - labeller.context.clock.now()
+    labeller.context.clock.advance(ahead.total_seconds())  # whatever is silent now has been so for long
+    found = []
+
+    async def told():
+        found[:] = [await labeller.step("Auto")]
+        return "FailedMount" in found[0].said.get(Standing.UNREADABLE, "")
+
+    bench.node.enter("mount", "--bind", "/dev/null", "/etc/os-release")  # of the box's own mounts only
+    try:
+        await eventually(told, seconds=SECONDS)
+        (pod,) = found[0].pods
+        assert (pod.node, pod.ready) == (bench.node.name, False)
+        assert pod.trouble.startswith("it has not started; its kubelet says FailedMount: ")
+        assert pod.trouble.endswith("hostPath type check failed: /etc/os-release is not a file")
+        assert found[0].said == {Standing.UNREADABLE: f"{bench.node.name}: {pod.trouble}"}
+        before = labeller.writes()
+        again = [await labeller.step("Auto") for _ in range(5)]
+        assert ([one.pods for one in again], labeller.writes()) == ([found[0].pods] * 5, before)
+    finally:
+        bench.node.enter("umount", "/etc/os-release")
+    await labeller.until("Auto", lambda _, record: record is not None)
 
 
 async def test_when_it_is_no_longer_asked_for_nothing_of_it_stays(labeller):

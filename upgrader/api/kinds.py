@@ -95,6 +95,7 @@ KINDS: tuple[CustomKind, ...] = (
             _operand("Plugin", Operand.DEVICE_PLUGIN),
             _operand("Discovery", Operand.FEATURE_DISCOVERY),
             _operand("Monitoring", Operand.MONITORING),
+            Column("Labeller", ".status.nodeFeatures.shown"),
             Column("Kubelet", ".spec.kubelet.version", wide=True),
             Column("Blocked", ".status.blockedRevision", wide=True),
             _AGE,

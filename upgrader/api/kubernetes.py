@@ -292,6 +292,14 @@ class Namespace(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta
 
 
+class Event(Wire, frozen=True, kw_only=True):
+    """What a part of the cluster has to say of an object; one that it says again is the same object."""
+
+    metadata: ObjectMeta
+    reason: str = ""
+    message: str = ""
+
+
 class Unread(Wire, frozen=True, kw_only=True):
     """An object of which we need no more than that it is there."""
 

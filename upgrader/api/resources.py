@@ -54,6 +54,7 @@ def owner_resource(kind: ReadKind, version: str = "") -> ResourceKind[k.OwnerObj
 NODES = _kind("", "v1", "Node", k.Node, namespaced=False)
 PODS = _kind("", "v1", "Pod", k.Pod)
 NAMESPACES = _kind("", "v1", "Namespace", k.Namespace, namespaced=False)
+EVENTS = _kind("", "v1", "Event", k.Event)
 JOBS = _kind("batch", "v1", "Job", k.Job)
 DAEMONSETS = _kind("apps", "v1", "DaemonSet", k.DaemonSet)
 CONTROLLER_REVISIONS = _kind("apps", "v1", "ControllerRevision", k.ControllerRevision)

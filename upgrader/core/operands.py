@@ -5,6 +5,7 @@ Every operand waits on its node for those before it; one that is not ready holds
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -66,13 +67,24 @@ class PluginSettings(Struct, frozen=True, kw_only=True):
         )
 
 
-class OperandPod(Struct, frozen=True, kw_only=True):
-    """A pod of an operand; `trouble` is what keeps it from being ready, in the kubelet's words."""
+class PartPod(Struct, frozen=True, kw_only=True):
+    """A pod of what a stack runs on its nodes; `trouble` is what keeps it from being ready, in the kubelet's words.
+
+    `silent_since`: since when none of its containers has begun while its status says nothing of why; `uid` finds what
+    the kubelet has said of such a pod elsewhere.
+    """
 
     node: str
-    operand: Operand
     ready: bool = False
     trouble: str = ""
+    silent_since: datetime | None = None
+    uid: str = ""
+
+
+class OperandPod(PartPod, frozen=True, kw_only=True):
+    """A pod of an operand."""
+
+    operand: Operand
 
 
 class Standing(StrEnum):
@@ -84,17 +96,12 @@ class Standing(StrEnum):
     NONE = "None"
 
 
-class OperandStanding(Struct, frozen=True, kw_only=True):
-    """An operand over all nodes of a stack: `ready` of `wanted` nodes have it; `message` names the first that do not.
+class PartStanding(Struct, frozen=True, kw_only=True):
+    """A part over all nodes of a stack: `ready` of `wanted` nodes have it; `message` names the first that do not."""
 
-    `held` are nodes where an operand before it is not ready: there nothing is wrong with this one itself.
-    """
-
-    operand: Operand
     state: Standing
     ready: int = 0
     wanted: int = 0
-    held: int = 0
     message: str = ""
 
     @property
@@ -103,8 +110,47 @@ class OperandStanding(Struct, frozen=True, kw_only=True):
         return f"{self.ready}/{self.wanted}" if self.wanted else self.state.value
 
 
+class OperandStanding(PartStanding, frozen=True, kw_only=True):
+    """The same of an operand.
+
+    `held` are nodes where an operand before it is not ready: there nothing is wrong with this one itself.
+    """
+
+    operand: Operand
+    held: int = 0
+
+
 SHOWN = 3
+SILENT = timedelta(minutes=1)
+"""A pod that is only starting is silent too; one that is for so long is asked about."""
 _NO_POD = "no pod of it is there"
+
+
+def unexplained(pods: Iterable[PartPod], now: datetime) -> list[PartPod]:
+    """The first pods, by node, that have been silent for too long: what else the kubelet said is to be looked up.
+
+    As many as a message names, so that looking costs no more in a fleet where nothing starts.
+    """
+    found = [one for one in pods if one.silent_since is not None and now - one.silent_since >= SILENT]
+    return sorted(found, key=lambda one: (one.node, one.uid))[:SHOWN]
+
+
+def beside(wanted: Iterable[str], pods: Iterable[PartPod]) -> PartStanding:
+    """A part that waits for no operand on its node, and none for it.
+
+    Args:
+        wanted: nodes that should have it.
+        pods: its pods that have not ended; where a node has several, the ready one counts.
+    """
+    best: dict[str, PartPod] = {}
+    for pod in pods:
+        if pod.node not in best or pod.ready:
+            best[pod.node] = pod
+    nodes = sorted(wanted)
+    open_on = [node for node in nodes if node not in best or not best[node].ready]
+    ready = len(nodes) - len(open_on)
+    said = _few([f"{node}: {_why(best.get(node))}" for node in open_on])
+    return PartStanding(state=_state(ready, len(nodes)), ready=ready, wanted=len(nodes), message=said)
 
 
 def standings(
@@ -152,19 +198,26 @@ def _one(
             held[open_on[node]].append(node)
         else:
             open_on[node] = operand
-            own.append(f"{node}: {(pod.trouble or 'it is starting') if pod is not None else _NO_POD}")
+            own.append(f"{node}: {_why(pod)}")
     said = [f"held by {first.value} on {_few(at)}" for first, at in held.items()]
     if own:
         said.insert(0, _few(own))
-    state = Standing.NONE if not nodes else Standing.READY if ready == len(nodes) else Standing.WAITING
     return OperandStanding(
         operand=operand,
-        state=state,
+        state=_state(ready, len(nodes)),
         ready=ready,
         wanted=len(nodes),
         held=sum(map(len, held.values())),
         message="; ".join(said),
     )
+
+
+def _state(ready: int, wanted: int) -> Standing:
+    return Standing.NONE if not wanted else Standing.READY if ready == wanted else Standing.WAITING
+
+
+def _why(pod: PartPod | None) -> str:
+    return _NO_POD if pod is None else pod.trouble or "it is starting"
 
 
 def _few(texts: list[str]) -> str:

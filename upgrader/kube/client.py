@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from upgrader.api.kubernetes import ObjectMeta, Pod, Wire
 from upgrader.api.names import FIELD_MANAGER
-from upgrader.api.resources import PODS, ResourceKind
+from upgrader.api.resources import EVENTS, PODS, ResourceKind
 from upgrader.core.errors import (
     ClusterError,
     ConfigurationError,
@@ -331,14 +331,6 @@ class KubeCluster:
         metrics.API_WRITES.labels(verb=verb, kind=kind.kind).inc()
         return await self._transport.write(call)
 
-
-class Event(Wire, frozen=True, kw_only=True):
-    metadata: ObjectMeta
-
-
-EVENTS: ResourceKind[Event] = ResourceKind(
-    group="", version="v1", kind="Event", plural="events", namespaced=True, type=Event
-)
 
 _MANAGED = (("fieldManager", FIELD_MANAGER),)
 _RUN = (

@@ -19,7 +19,8 @@ from upgrader.core.boot_reports import newest
 from upgrader.core.errors import ClusterError, ConflictError, NotFoundError, UnreachableError
 from upgrader.core.node_features import LABEL_NFD_NODE, FeatureReport, kept_by_nfd, read_record
 from upgrader.core.node_labels import SETTLED, LabelDecision, LabelView, Standing, decide
-from upgrader.reconcile import observe
+from upgrader.core.operands import PartPod
+from upgrader.reconcile import observe, operand_pods, silent_pods
 from upgrader.reconcile.context import Context
 from upgrader.stack import manifests, naming
 
@@ -36,12 +37,15 @@ NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "E
 class Labelling(Struct, frozen=True, kw_only=True):
     """How it stands with the labels of a stack's nodes: nodes by standing, with the first message of each.
 
-    `more`: there is something left to write in the next step.
+    `wanted` are the nodes that should have a pod that reads, `pods` those that are there. `more`: there is something
+    left to write in the next step.
     """
 
     asked: bool = False
     nodes: dict[Standing, int] = {}
     said: dict[Standing, str] = {}
+    wanted: tuple[str, ...] = ()
+    pods: tuple[PartPod, ...] = ()
     more: bool = False
 
     @property
@@ -66,8 +70,12 @@ async def label(context: Context, stack: GpuStack) -> Labelling:
     auto = stack.spec.node_features == AUTO
     if auto:
         await _ensure(context, stack)
-    said = await _reports(context, stack.metadata.name) if auto else {}
-    return await _write(context, stack.metadata.name, stack if auto else None, said)
+    listed = await _pods(context, stack.metadata.name) if auto else ()
+    pods = await silent_pods.explained(
+        context, (operand_pods.part_pod(one) for one in listed if operand_pods.counts(one))
+    )
+    done = await _write(context, stack.metadata.name, stack if auto else None, _told(listed, pods))
+    return msgspec.structs.replace(done, pods=tuple(pods))
 
 
 async def leave(context: Context, name: str) -> bool:
@@ -115,7 +123,8 @@ async def _write(context: Context, name: str, stack: GpuStack | None, said: Mapp
             counts[standing] += 1
             if decision.message:
                 messages.setdefault(standing, f"{at}: {decision.message}")
-    return Labelling(asked=stack is not None, nodes=dict(counts), said=messages, more=more)
+    wanted = tuple(at for at, view in views.items() if view.wanted)
+    return Labelling(asked=stack is not None, nodes=dict(counts), said=messages, wanted=wanted, more=more)
 
 
 def _views(nodes: Iterable[Node], name: str, stack: GpuStack | None, said: Mapping[str, _Said]) -> dict[str, LabelView]:
@@ -203,12 +212,15 @@ async def _announced(context: Context, node: str) -> bool:
     return any(one.metadata.name == node for one in found)
 
 
-async def _reports(context: Context, stack: str) -> Mapping[str, _Said]:
-    """What the stack's pods have said, by node."""
+async def _pods(context: Context, stack: str) -> Sequence[Pod]:
     selector = f"{names.LABEL_COMPONENT}={naming.NODE_FEATURES},{names.LABEL_STACK}={stack}"
-    pods: Sequence[Pod] = await context.cluster.list(PODS, context.stack.namespace, labels=selector)
+    return await context.cluster.list(PODS, context.stack.namespace, labels=selector)
+
+
+def _told(listed: Iterable[Pod], pods: Iterable[PartPod]) -> Mapping[str, _Said]:
+    """What the stack's pods have said, by node; what keeps a pod from saying anything comes after its own words."""
     found: dict[str, _Said] = defaultdict(_Said)
-    for pod in pods:
+    for pod in listed:
         for status in pod.status.init_container_statuses:
             report, fault = _said(status)
             if report is not None:
@@ -218,6 +230,9 @@ async def _reports(context: Context, stack: str) -> Mapping[str, _Said]:
         # What watches ends with a report when another kernel is installed; how else it ended says nothing of the node.
         later = (_said(status)[0] for status in pod.status.container_statuses)
         found[pod.spec.node_name].reports.extend(one for one in later if one is not None)
+    for part in pods:
+        if part.trouble:
+            found[part.node].faults.append(part.trouble)
     return found
 
 

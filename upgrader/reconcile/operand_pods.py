@@ -1,22 +1,59 @@
 """Pods of operands as the rules see them: on which node, ready or not, and in the kubelet's words why not."""
 
+from datetime import datetime
+from typing import Any
+
 from upgrader.api import names
 from upgrader.api.kubernetes import ContainerStatus, Pod
-from upgrader.core.operands import COMPONENTS, Operand, OperandPod
+from upgrader.core import timing
+from upgrader.core.operands import COMPONENTS, Operand, OperandPod, PartPod
 from upgrader.stack.containers import AFTER
 from upgrader.stack.errands import shortened
 
 ENDED = frozenset({"Succeeded", "Failed"})
+BEING_MADE = frozenset({"ContainerCreating", "PodInitializing"})
+"""What the kubelet says of a container that has not begun, whatever is the matter."""
 _BY_NAME = {f"{AFTER}{operand.value.lower()}": operand for operand in Operand}
 
 
 def operand_pod(pod: Pod) -> OperandPod | None:
     """A pod of an operand; None for every other, and for one that has ended or is being ended."""
     operand = COMPONENTS.get(pod.metadata.labels.get(names.LABEL_COMPONENT, ""))
-    if operand is None or pod.status.phase in ENDED or pod.metadata.deletion_timestamp is not None:
-        return None
-    ready = any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
-    return OperandPod(node=pod.spec.node_name, operand=operand, ready=ready, trouble="" if ready else _trouble(pod))
+    return OperandPod(operand=operand, **_facts(pod)) if operand is not None and counts(pod) else None
+
+
+def part_pod(pod: Pod) -> PartPod:
+    """A pod of something else that runs on nodes."""
+    return PartPod(**_facts(pod))
+
+
+def counts(pod: Pod) -> bool:
+    """Whether a pod has neither ended nor is being ended."""
+    return pod.status.phase not in ENDED and pod.metadata.deletion_timestamp is None
+
+
+def _facts(pod: Pod) -> dict[str, Any]:
+    if any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions):
+        return {"node": pod.spec.node_name, "ready": True}
+    since = _silent_since(pod)
+    silent = {"silent_since": since, "uid": pod.metadata.uid} if since is not None else {}
+    return {"node": pod.spec.node_name, "trouble": _trouble(pod), **silent}
+
+
+def _silent_since(pod: Pod) -> datetime | None:
+    """Since when a pod waits for what comes before its first container, of which its status says nothing.
+
+    That is its volumes, its network, or a kubelet that has not taken it up.
+    """
+    made = pod.status.start_time or pod.metadata.creation_timestamp
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    return timing.parse(made) if made and pod.status.phase == "Pending" and all(map(_made, statuses)) else None
+
+
+def _made(status: ContainerStatus) -> bool:
+    """Whether a container is only being made, and never was before."""
+    waiting = status.state.waiting
+    return waiting is not None and waiting.reason in BEING_MADE and status.last_state.terminated is None
 
 
 def _trouble(pod: Pod) -> str:
@@ -30,7 +67,7 @@ def _trouble(pod: Pod) -> str:
 def _said(status: ContainerStatus) -> str:
     """What keeps a container from its work; empty where it is done, or nothing is known to be wrong."""
     waiting, ended = status.state.waiting, status.state.terminated
-    if ended is not None and not ended.exit_code:
+    if (ended is not None and not ended.exit_code) or _made(status):
         return ""
     last = ended or status.last_state.terminated
     if waiting is not None and (waiting.message or waiting.reason) and last is None:

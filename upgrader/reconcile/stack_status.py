@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,16 +11,24 @@ import msgspec
 from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS
 from upgrader.api.v1alpha1 import DriftCount, GpuStack, NodeUpgrade
-from upgrader.api.v1alpha1.gpu_stack import OperandStatus
+from upgrader.api.v1alpha1.gpu_stack import OperandStatus, PartStatus
 from upgrader.core import upkeep
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.drift import NO_DRIVER
 from upgrader.core.fleet import NodeFacts, Target
 from upgrader.core.node_labels import Standing as LabelStanding
-from upgrader.core.operands import Operand, OperandStanding, Standing, standings
+from upgrader.core.operands import (
+    Operand,
+    OperandPod,
+    OperandStanding,
+    PartStanding,
+    Standing,
+    beside,
+    standings,
+)
 from upgrader.core.phases import NodePhase, ends
 from upgrader.core.upkeep import RETRY
-from upgrader.reconcile import operands, quiet
+from upgrader.reconcile import operands, quiet, silent_pods
 from upgrader.reconcile.conditions import Told, condition
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.drift_status import Answered, without_image
@@ -31,6 +39,7 @@ from upgrader.reconcile.upkeep import latest
 if TYPE_CHECKING:
     from upgrader.reconcile.stacks import Read
 
+LABELLER = "NodeFeatures"
 SHOWN = 10
 LONGEST = 400
 """Characters of a failure's message in the condition: its end, which says what matters and what to do."""
@@ -55,7 +64,8 @@ async def write(
         current = read.target.revision
     counts = operands.drift_counts(read.drift)
     drifted = _drifted(read, counts, len(now_drifted))
-    standing = standings_of(read, faults)
+    standing = standings_of(read, await silent_pods.explained(context, read.snapshot.operands), faults)
+    labeller = beside(labelling.wanted, labelling.pods) if labelling.asked else PartStanding(state=Standing.EXTERNAL)
     status: dict[str, Any] = {
         "observedGeneration": stack.metadata.generation,
         "currentRevision": current,
@@ -67,13 +77,14 @@ async def write(
         "drifted": len(now_drifted),
         "drift": [msgspec.to_builtins(one) for one in counts],
         "operands": [_operand(one) for one in standing],
+        "nodeFeatures": _part(labeller),
         "conditions": [
             msgspec.to_builtins(condition(stack.status.conditions, one, context.clock.now()))
             for one in (
                 Told("Valid", "True", "RevisionMade", "the revision is kept"),
                 drifted,
                 _Installed(read, answered.goal).told(),
-                _operands_ready(standing),
+                _operands_ready(standing, labeller),
                 *answered.told(read, context.clock.now()),
                 *_overlaps(read),
                 *_labelled(labelling),
@@ -94,7 +105,7 @@ def _drifted(read: Read, counts: Sequence[DriftCount], nodes: int) -> Told:
     )
 
 
-def standings_of(read: Read, faults: Mapping[Operand, str]) -> tuple[OperandStanding, ...]:
+def standings_of(read: Read, pods: Iterable[OperandPod], faults: Mapping[Operand, str]) -> tuple[OperandStanding, ...]:
     """How it stands with each operand; what should run on a node goes by the node's labels, which visits write."""
     wanted: dict[Operand, set[str]] = defaultdict(set)
     by_themselves = quiet.managed(read.stack)
@@ -109,7 +120,7 @@ def standings_of(read: Read, faults: Mapping[Operand, str]) -> tuple[OperandStan
     managed[Operand.RUNTIME] = bool(read.target.runtime_image)
     managed[Operand.DEVICE_PLUGIN] = bool(read.target.plugin_image)
     nodes = {key: frozenset(value) for key, value in wanted.items()}
-    return standings(managed, nodes, read.snapshot.operands, faults)
+    return standings(managed, nodes, pods, faults)
 
 
 def _operand(one: OperandStanding) -> dict[str, Any]:
@@ -117,13 +128,19 @@ def _operand(one: OperandStanding) -> dict[str, Any]:
     return found
 
 
-def _operands_ready(standing: Sequence[OperandStanding]) -> Told:
-    """The condition OperandsReady: the first that is not, by name, with those that it holds."""
-    missing = [one for one in standing if one.state is Standing.WAITING]
+def _part(one: PartStanding) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(PartStatus(shown=one.shown, **msgspec.structs.asdict(one)))
+    return found
+
+
+def _operands_ready(standing: Sequence[OperandStanding], labeller: PartStanding) -> Told:
+    """The condition OperandsReady: the first that is not, by name, with those that it holds; the labeller last."""
+    every = [*((one.operand.value, one) for one in standing), (LABELLER, labeller)]
+    missing = [(name, one) for name, one in every if one.state is Standing.WAITING]
     if not missing:
         return Told("OperandsReady", "True", "Ready", "every operand is ready wherever it should be")
-    said = "; ".join(f"{one.operand.value} {one.shown}: {one.message}" for one in missing)
-    return Told("OperandsReady", "False", f"{missing[0].operand.value}NotReady", said)
+    said = "; ".join(f"{name} {one.shown}: {one.message}" for name, one in missing)
+    return Told("OperandsReady", "False", f"{missing[0][0]}NotReady", said)
 
 
 def _overlaps(read: Read) -> Iterator[Told]:

@@ -1,9 +1,26 @@
+from datetime import UTC, datetime, timedelta
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upgrader.core.operands import COMPONENTS, QUIET, Operand, OperandPod, OperandStanding, Standing, standings
+from upgrader.core.operands import (
+    COMPONENTS,
+    QUIET,
+    SHOWN,
+    SILENT,
+    Operand,
+    OperandPod,
+    OperandStanding,
+    PartPod,
+    PartStanding,
+    Standing,
+    beside,
+    standings,
+    unexplained,
+)
 
 D, R, P, F, M = Operand
+NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
 OURS = dict.fromkeys(Operand, True)
 
 
@@ -82,3 +99,37 @@ def test_every_node_is_ready_held_or_named_once(ready, ours, nodes):
 def test_every_operand_has_pods_that_are_known_by_a_label():
     assert list(COMPONENTS.values()) == list(Operand)
     assert list(Operand)[-len(QUIET) :] == [one for one in Operand if one in QUIET]
+
+
+# ------------------------------------------------------------------------------- beside the operands
+
+
+def test_a_part_beside_them_is_counted_by_itself_and_says_where_it_is_not_ready_and_why():
+    pods = [PartPod(node="a", ready=True), PartPod(node="b", trouble="no /etc/os-release"), PartPod(node="c")]
+    said = "b: no /etc/os-release; c: it is starting; d: no pod of it is there"
+    found = beside("abcd", pods)
+    assert found == PartStanding(state=Standing.WAITING, ready=1, wanted=4, message=said)
+    assert found.shown == "1/4"
+
+
+def test_a_part_without_nodes_waits_for_nothing_and_one_that_is_everywhere_has_nothing_to_say():
+    assert beside("", [PartPod(node="a")]) == PartStanding(state=Standing.NONE)
+    ready = [PartPod(node="a", trouble="old"), PartPod(node="a", ready=True), PartPod(node="z")]
+    for pods in (ready, ready[::-1]):
+        assert beside("a", pods) == PartStanding(state=Standing.READY, ready=1, wanted=1)
+
+
+def silent(node, seconds):
+    return PartPod(node=node, uid=f"uid-{node}", silent_since=NOW - timedelta(seconds=seconds))
+
+
+def test_only_a_pod_that_is_silent_for_long_is_asked_about():
+    long = SILENT.total_seconds()
+    pods = [silent("a", long - 1), silent("b", long), PartPod(node="c"), PartPod(node="d", ready=True)]
+    assert [one.node for one in unexplained(pods, NOW)] == ["b"]
+
+
+def test_of_many_silent_pods_the_first_are_asked_about_in_any_order():
+    pods = [silent(node, 3600) for node in "edcba"]
+    for given_ in (pods, pods[::-1]):
+        assert [one.node for one in unexplained(given_, NOW)] == ["a", "b", "c"][:SHOWN]

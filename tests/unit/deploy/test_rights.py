@@ -16,6 +16,7 @@ from tests.support.owners import owner
 from tests.support.pools import pool
 from tests.support.repository import ROOT
 from tests.support.rig import Rig, running
+from tests.support.stuck_pods import StuckPods
 from upgrader.api import names
 from upgrader.api.kinds import KINDS
 from upgrader.api.kubernetes import Pod
@@ -222,6 +223,16 @@ async def labelled() -> set[Use]:
     return rig.cluster.uses
 
 
+async def stuck() -> set[Use]:
+    """A pod of ours does not start, and it is looked up why."""
+    rig = Rig()
+    await pool(rig)
+    rig.others.append(StuckPods(rig.cluster, "driver", {"gpu-0"}))
+    for _ in range(70):
+        await rig.second()
+    return rig.cluster.uses
+
+
 async def monitored() -> set[Use]:
     """A stack has exporters where Prometheus' operator runs, and has them no longer."""
     rig = Rig()
@@ -254,10 +265,11 @@ async def uncovered() -> set[Use]:
 def uses() -> set[Use]:
     """What the controller does in a rollout, in one that is undone, with somebody else's pod in the way, for a node
     that cannot be installed at first, for one that is deleted, to owners of each kind, to what is past, and by a
-    person's order; to labels of nodes, and to images of drivers.
+    person's order; to labels of nodes, to images of drivers, and for a pod that does not start.
     """
     asked = (rollout("Go"), rollout("AbortAndUndo"), spoken_to_by_http())
-    runs = (*asked, repaired(), bereft(), switched(), aged(), ordered(), labelled(), monitored(), uncovered())
+    looked_after = (labelled(), monitored(), uncovered(), stuck())
+    runs = (*asked, repaired(), bereft(), switched(), aged(), ordered(), *looked_after)
     return set().union(*(asyncio.run(one) for one in runs))
 
 

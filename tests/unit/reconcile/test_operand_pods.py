@@ -2,8 +2,9 @@ import pytest
 
 from tests.support.observed import wire
 from upgrader.api import kubernetes as k
-from upgrader.core.operands import Operand, OperandPod
-from upgrader.reconcile.operand_pods import operand_pod
+from upgrader.core import timing
+from upgrader.core.operands import Operand, OperandPod, PartPod
+from upgrader.reconcile.operand_pods import operand_pod, part_pod
 
 WAITS = {"name": "after-driver", "state": {"running": {}}}
 DONE = {"name": "after-driver", "state": {"terminated": {"exitCode": 0}}}
@@ -74,3 +75,30 @@ def test_one_that_is_ready_has_no_trouble_whatever_it_went_through():
     last = {"name": "plugin", "ready": True, "restartCount": 1, "lastState": {"terminated": {"exitCode": 1}}}
     ready = OperandPod(node="a", operand=Operand.DRIVER, ready=True)
     assert operand_pod(pod(component="driver", phase="Ready", containers=[last])) == ready
+
+
+MADE = {"name": "wait", "state": {"waiting": {"reason": "PodInitializing"}}}
+BEGAN = "2026-11-21T09:00:00Z"
+SILENT = {
+    "its volumes are not there": pod(inits=[MADE], containers=[MADE | {"name": "plugin"}], creationTimestamp=BEGAN),
+    "no kubelet has taken it up": pod(creationTimestamp=BEGAN),
+}
+
+
+@pytest.mark.parametrize("one", SILENT.values(), ids=SILENT)
+def test_of_one_that_does_not_begin_nothing_is_said_but_since_when(one):
+    since = timing.parse(BEGAN)
+    assert part_pod(one) == PartPod(node="a", silent_since=since, uid=one.metadata.uid)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        pod(inits=[DONE], containers=[{"name": "plugin", "state": {"waiting": {"reason": "PodInitializing"}}}]),
+        pod(inits=[WAITS], containers=[MADE]),
+        pod(phase="Running", containers=[MADE]),
+    ],
+    ids=["a container before it is done", "one before it runs", "it ran before"],
+)
+def test_one_of_which_a_container_has_begun_is_not_silent(one):
+    assert part_pod(one).silent_since is None

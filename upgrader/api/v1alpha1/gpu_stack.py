@@ -296,6 +296,17 @@ class OperandStatus(Resource, frozen=True, kw_only=True):
     message: Annotated[str, described("The first nodes where it is not ready, and why.")] = ""
 
 
+class PartStatus(Resource, frozen=True, kw_only=True):
+    """How it stands with what runs on the nodes of the pool beside its operands: none waits for it."""
+
+    # No field has a default, so that each is always written: a merge patch leaves in place what it does not name.
+    state: Annotated[Standing, described("Ready, Waiting, None (there is no node for it) or External.")]
+    shown: Annotated[str, described("The same for a column: nodes that have it of those that should, or one word.")]
+    ready: Annotated[int, described("Nodes where it is ready.")]
+    wanted: Annotated[int, described("Nodes that should have it.")]
+    message: Annotated[str, described("The first nodes where it is not ready, and why.")]
+
+
 class GpuStackStatus(Resource, frozen=True, kw_only=True):
     """How far the pool is from its stack."""
 
@@ -314,6 +325,9 @@ class GpuStackStatus(Resource, frozen=True, kw_only=True):
         list[OperandStatus],
         Meta(description="Every operand, in the order of their coming up.", extra_json_schema=keyed_by("operand")),
     ] = []
+    node_features: Annotated[
+        PartStatus | None, described("The pods that read what their nodes are, where `nodeFeatures` is Auto.")
+    ] = None
     conditions: Annotated[
         Conditions,
         described(

@@ -1,0 +1,50 @@
+"""Pods of the simulated cluster that do not start: their status is silent, and the kubelet tells why in Events."""
+
+from dataclasses import dataclass, field
+
+from tests.support.cluster import FakeCluster
+from upgrader.api import names
+from upgrader.api.resources import EVENTS, PODS
+from upgrader.core.timing import show
+
+MAKES = {"waiting": {"reason": "PodInitializing"}}
+
+
+@dataclass
+class StuckPods:
+    """Pods of one component; made `rig.others`, it plays their kubelets, second by second."""
+
+    cluster: FakeCluster
+    component: str
+    nodes: set[str]
+    says: list[tuple[str, str]] = field(default_factory=list)
+    """Reason and message of each fault, in the order in which they were met."""
+    _since: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self) -> None:
+        for pod in self.cluster.store.all(PODS):
+            meta, node = pod["metadata"], pod["spec"].get("nodeName")
+            if meta.get("labels", {}).get(names.LABEL_COMPONENT) == self.component and node in self.nodes:
+                statuses = {
+                    f"{kind}Statuses": [
+                        {"name": one["name"], "state": MAKES, "ready": False} for one in pod["spec"].get(f"{kind}s", [])
+                    ]
+                    for kind in ("initContainer", "container")
+                }
+                since = self._since.setdefault(meta["uid"], show(self.cluster.clock.now()))
+                silent = {"phase": "Pending", "startTime": since, "conditions": [], **statuses}
+                self.cluster.store.change(PODS, meta["name"], {"status": silent}, meta["namespace"])
+                self._tell(meta)
+
+    def _tell(self, pod: dict) -> None:
+        """Each fault is one Event, told once more whenever it is met again."""
+        for number, (reason, message) in enumerate(self.says):
+            name = f"{pod['name']}.{number}"
+            if self.cluster.store.find(EVENTS, name, pod["namespace"]) is None:
+                regarding = {"kind": "Pod", "name": pod["name"], "uid": pod["uid"]}
+                body = {"involvedObject": regarding, "type": "Warning", "reason": reason, "message": message}
+                self.cluster.store.put(
+                    EVENTS, {"metadata": {"name": name, "namespace": pod["namespace"]}, "count": 0, **body}
+                )
+            count = self.cluster.store.find(EVENTS, name, pod["namespace"])["count"]
+            self.cluster.store.change(EVENTS, name, {"count": count + 1}, pod["namespace"])
