@@ -5,7 +5,7 @@ is recorded on the Node in the same patch, so that it can be taken back, and tol
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import msgspec
 import structlog
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from upgrader.api import names
 from upgrader.api.kubernetes import ContainerStatus, Node, Pod
-from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODE_FEATURES, NODES, PODS
+from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODE_FEATURES, NODES
 from upgrader.api.v1alpha1 import GpuStack
 from upgrader.core.boot_reports import newest
 from upgrader.core.errors import ClusterError, ConflictError, NotFoundError, UnreachableError
@@ -57,8 +57,10 @@ class _Said(Struct, frozen=True, kw_only=True):
     faults: list[str] = []
 
 
-async def label(context: Context, stack: GpuStack) -> Labelling:
+async def label(context: Context, stack: GpuStack, pods: Iterable[Pod]) -> Labelling:
     """Bring the labels of the stack's nodes to what its pods have read, or take them back where it does not label.
+
+    `pods`: those that we made for the stack.
 
     Raises:
         ClusterError: the API server did not answer; the step is made again.
@@ -66,7 +68,7 @@ async def label(context: Context, stack: GpuStack) -> Labelling:
     auto = stack.spec.node_features == AUTO
     if auto:
         await _ensure(context, stack)
-    said = await _reports(context, stack.metadata.name) if auto else {}
+    said = _reports(pods) if auto else {}
     return await _write(context, stack.metadata.name, stack if auto else None, said)
 
 
@@ -203,12 +205,12 @@ async def _announced(context: Context, node: str) -> bool:
     return any(one.metadata.name == node for one in found)
 
 
-async def _reports(context: Context, stack: str) -> Mapping[str, _Said]:
+def _reports(pods: Iterable[Pod]) -> Mapping[str, _Said]:
     """What the stack's pods have said, by node."""
-    selector = f"{names.LABEL_COMPONENT}={naming.NODE_FEATURES},{names.LABEL_STACK}={stack}"
-    pods: Sequence[Pod] = await context.cluster.list(PODS, context.stack.namespace, labels=selector)
     found: dict[str, _Said] = defaultdict(_Said)
     for pod in pods:
+        if pod.metadata.labels.get(names.LABEL_COMPONENT) != naming.NODE_FEATURES:
+            continue
         for status in pod.status.init_container_statuses:
             report, fault = _said(status)
             if report is not None:

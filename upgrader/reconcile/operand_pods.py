@@ -1,5 +1,7 @@
 """Pods of operands as the rules see them: on which node, ready or not, and in the kubelet's words why not."""
 
+from collections.abc import Iterable
+
 from upgrader.api import names
 from upgrader.api.kubernetes import ContainerStatus, Pod
 from upgrader.core.operands import COMPONENTS, Operand, OperandPod
@@ -8,6 +10,12 @@ from upgrader.stack.errands import shortened
 
 ENDED = frozenset({"Succeeded", "Failed"})
 _BY_NAME = {f"{AFTER}{operand.value.lower()}": operand for operand in Operand}
+
+
+def own_pods(pods: Iterable[Pod], namespace: str, stack: str) -> list[Pod]:
+    """Of all pods those that were made for a stack, which are in our own namespace."""
+    mine = (one for one in pods if one.metadata.labels.get(names.LABEL_STACK) == stack)
+    return [one for one in mine if one.metadata.namespace == namespace and names.LABEL_COMPONENT in one.metadata.labels]
 
 
 def operand_pod(pod: Pod) -> OperandPod | None:
