@@ -16,6 +16,7 @@ from tests.bench.report import Report
 from tests.bench.whole_stack import STACK
 from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS
 from upgrader.api.v1alpha1 import GpuStack
+from upgrader.controller import collector
 from upgrader.core.operands import Operand
 from upgrader.demo import manifests, stage, waiting
 from upgrader.devcluster import Cluster, ClusterSpec, KwokSpec, down, up
@@ -54,6 +55,7 @@ class Counting:
 
 def main(report: Report, nodes: int = NODE_COUNT) -> None:
     """Set up, measure, take down."""
+    collector.spare()  # as a controller does
     logs.configure(LogFormat.TEXT, LogLevel.WARNING)  # not a line for each node that is labelled
     name = f"resync-{nodes}"
     spec = KwokSpec(count=nodes, prefix="fleet", labels=manifests.POOL, kernel=KERNEL, taints=(), gpus=whole_stack.GPUS)
