@@ -1,4 +1,4 @@
-"""A stack with nothing to do, on kwok nodes and a real API server: processor time and writes of one look at all of it.
+"""A stack with every operand and nothing to do, on kwok nodes and a real API server: processor time, writes of a look.
 
 The steps are the controller's own, in this process; every write passes its leadership's check, which counts here.
 
@@ -10,25 +10,31 @@ import statistics
 import sys
 import time
 
-from tests.bench.plan import KERNEL, labelled, ready, say
+from tests.bench import whole_stack
+from tests.bench.plan import KERNEL, ready, say
 from tests.bench.report import Report
-from upgrader.api import names
-from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS, NODES, PODS
-from upgrader.core.revisions import plugin_key
-from upgrader.demo import manifests, waiting
+from tests.bench.whole_stack import STACK
+from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS
+from upgrader.api.v1alpha1 import GpuStack
+from upgrader.controller import collector
+from upgrader.core.operands import Operand
+from upgrader.demo import manifests, stage, waiting
 from upgrader.devcluster import Cluster, ClusterSpec, KwokSpec, down, up
 from upgrader.images.publish import push_driver
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 from upgrader.kube.nodecache import NodeCache
-from upgrader.reconcile import stacks
+from upgrader.reconcile import observe, stacks
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.sightings import Sightings
+from upgrader.telemetry import logs
+from upgrader.telemetry.logs import LogFormat, LogLevel
 from upgrader.wiring import compose
 from upgrader.wiring.settings import Settings
 
-STACK = "pool"
 ROUNDS = 10
+MOST_STEPS = 20
+"""Until nothing is left to write."""
 NODE_COUNT = 2000
 MEMBERS = 4
 
@@ -49,11 +55,15 @@ class Counting:
 
 def main(report: Report, nodes: int = NODE_COUNT) -> None:
     """Set up, measure, take down."""
+    collector.spare()  # as a controller does
+    logs.configure(LogFormat.TEXT, LogLevel.WARNING)  # not a line for each node that is labelled
     name = f"resync-{nodes}"
-    spec = KwokSpec(count=nodes, prefix="fleet", labels=manifests.POOL, kernel=KERNEL, taints=(), gpus=8)
+    spec = KwokSpec(count=nodes, prefix="fleet", labels=manifests.POOL, kernel=KERNEL, taints=(), gpus=whole_stack.GPUS)
     cluster = up(ClusterSpec(name=name, boxes=0, kwok=spec, fast=False), say)
     try:
-        image = push_driver(cluster.registry, version="1.0.0", kernel=KERNEL, progress=say)
+        for file in ("namespace.yaml", "rbac.yaml"):
+            stage.apply_file(cluster, stage.DEPLOY / file)
+        image = push_driver(cluster.registry, version=whole_stack.VERSION, kernel=KERNEL, progress=say)
         asyncio.run(_measure(report, cluster, image, nodes))
     finally:
         cluster.close()
@@ -62,7 +72,7 @@ def main(report: Report, nodes: int = NODE_COUNT) -> None:
 
 async def _measure(report: Report, cluster: Cluster, image: str, count: int) -> None:
     leader = Counting()
-    settings = Settings(namespace="default", node_image=image, insecure_registries=(cluster.registry,))
+    settings = Settings(node_image=image, insecure_registries=(cluster.registry,))
     async with await KubeCluster.connect(str(cluster.kubeconfig)) as kube:
         await install_kinds(kube)
         key = await _image(kube, image)
@@ -72,10 +82,11 @@ async def _measure(report: Report, cluster: Cluster, image: str, count: int) -> 
         try:
             async with compose.controller(settings, guarded, nodes, leader, compose.NoCrashPoints()) as context:
                 await waiting.poll(lambda: _there(nodes, count), 300, "the nodes are in step")
-                await _installed(kube, context, key, image)
-                await _look(report, context, leader, count, f"{count} nodes, no pods")
+                looks = _Looks(report, context, leader, count)
+                await whole_stack.install(kube, context, image, key, looks.step)
+                await looks.measure(f"{count} nodes with every operand, no jobs")
                 await _filled(kube, count)
-                await _look(report, context, leader, count, f"{count} nodes full of gangs of {MEMBERS}")
+                await looks.measure(f"{count} nodes with every operand, full of gangs of {MEMBERS}")
         finally:
             keeping.cancel()
 
@@ -85,69 +96,85 @@ async def _there(nodes: NodeCache, count: int) -> bool:
 
 
 async def _image(kube: KubeCluster, image: str) -> str:
-    await kube.apply(DRIVER_IMAGES, manifests.driver_image("1.0.0", KERNEL, image))
+    await kube.apply(DRIVER_IMAGES, manifests.driver_image(whole_stack.VERSION, KERNEL, image))
     (made,) = await kube.list(DRIVER_IMAGES)
     return await ready(kube, made.metadata.name, image)
-
-
-async def _installed(kube: KubeCluster, context: Context, key: str, image: str) -> None:
-    """The stack, and nodes that are as it asks: its revision is known from its own first look."""
-    body = manifests.stack(STACK, driver="1.0.0", plugin=image, kubelet="1.34.4", artifact=image)
-    body["spec"].pop("kubelet")
-    envelope = {"envelope": {"maxInterruptions": 0}}
-    body["spec"] |= {"nodeSelector": {"bench": "in"}, "onDrift": "Approve", "driftPlan": envelope}
-    await kube.apply(GPU_STACKS, body)
-    await stacks.step(context, STACK, Sightings())
-    stack = await kube.get(GPU_STACKS, STACK)
-    if stack is None or stack.status.update_revision is None:
-        raise AssertionError("the first look writes the revision")
-    labels = {
-        "bench": "in",
-        names.LABEL_DRIVER: key,
-        names.LABEL_DEVICE_PLUGIN: plugin_key(digest=image, resource_name=manifests.RESOURCE),
-        names.LABEL_OPERANDS: names.ON,
-        names.LABEL_REVISION: stack.status.update_revision,
-    }
-    found = await kube.list(NODES)
-    for node in found:
-        await labelled(kube, node.metadata.name, labels)
-
-    async def seen() -> bool:
-        known = (context.nodes.snapshot() or {}).values()
-        return sum(one.metadata.labels.get("bench") == "in" for one in known) == len(found)
-
-    await waiting.poll(seen, 300, "the labels are seen")
 
 
 async def _filled(kube: KubeCluster, count: int) -> None:
     """A gang on every four nodes, each member with all GPUs of its node."""
     gangs = count // MEMBERS
     for number in range(gangs):
-        await kube.create(JOBS, manifests.trainer(f"gang-{number}", image="trainer", members=MEMBERS, gpus=8))
+        await kube.create(
+            JOBS, manifests.trainer(f"gang-{number}", image="trainer", members=MEMBERS, gpus=whole_stack.GPUS)
+        )
 
     async def running() -> bool:
-        return sum(one.status.phase == "Running" for one in await kube.list(PODS)) >= gangs * MEMBERS
+        return sum(one.status.ready for one in await kube.list(JOBS)) == gangs * MEMBERS
 
     await waiting.poll(running, 900, f"{gangs * MEMBERS} pods run")
 
 
-async def _look(report: Report, context: Context, leader: Counting, count: int, size: str) -> None:
-    sightings = Sightings()
-    for _ in range(2):  # the first writes what is new: counts of nodes, conditions
-        await stacks.step(context, STACK, sightings)
-    stack = await context.cluster.get(GPU_STACKS, STACK)
-    if stack is None or (stack.status.nodes, stack.status.ready, stack.status.drifted) != (count, count, 0):
-        raise AssertionError(f"not all {count} nodes are as the stack asks: {stack}")
-    before, busy, wall = leader.writes, [], []
-    for _ in range(ROUNDS):
-        began, used = time.perf_counter(), time.process_time()
-        await stacks.step(context, STACK, sightings)
-        busy.append(time.process_time() - used)
-        wall.append(time.perf_counter() - began)
-    report.add(f"one look of a stack, processor time, {size}", statistics.median(busy), "s", goal="at most 1")
-    report.add(f"  the longest of {ROUNDS}, {size}", max(busy), "s")
-    report.add(f"  as the clock has it, {size}", statistics.median(wall), "s")
-    report.add(f"  writes of {ROUNDS} looks, {size}", leader.writes - before, "writes", goal="0")
+class _Looks:
+    """Steps of the stack, one after the other, as the controller makes them."""
+
+    def __init__(self, report: Report, context: Context, leader: Counting, count: int) -> None:
+        self._report, self._context, self._leader, self._count = report, context, leader, count
+        self._sightings = Sightings()
+
+    async def step(self) -> None:
+        """One look at everything."""
+        await stacks.step(self._context, STACK, self._sightings)
+
+    async def measure(self, size: str) -> None:
+        """Looks that find nothing to do, and how much of each is reading."""
+        await self._settled()
+        before, busy, wall = self._leader.writes, [], []
+        for _ in range(ROUNDS):
+            began, used = time.perf_counter(), time.process_time()
+            await self.step()
+            busy.append(time.process_time() - used)
+            wall.append(time.perf_counter() - began)
+        reading = await self._reading()
+        median = statistics.median(busy)
+        add = self._report.add
+        add(f"one look of a stack, processor time, {size}", median, "s", goal="at most 1")
+        add(f"  the longest of {ROUNDS}, {size}", max(busy), "s")
+        add(f"  all of it over reading alone, {size}", median / reading, "ratio")
+        add(f"  as the clock has it, {size}", statistics.median(wall), "s")
+        add(f"  writes of {ROUNDS} looks, {size}", self._leader.writes - before, "writes", goal="0")
+
+    async def _settled(self) -> None:
+        """What is new is written first: counts and conditions."""
+        for _ in range(MOST_STEPS):
+            before = self._leader.writes
+            await self.step()
+            if self._leader.writes == before:
+                break
+        stack = await self._context.cluster.get(GPU_STACKS, STACK)
+        if stack is None or not _whole(stack, self._count):
+            raise AssertionError(f"not all {self._count} nodes are as the stack asks: {stack}")
+
+    async def _reading(self) -> float:
+        """Processor time of reading what a look reads, and doing nothing with it."""
+        times = []
+        for _ in range(ROUNDS):
+            used = time.process_time()
+            await observe.read_around(self._context.cluster)
+            times.append(time.process_time() - used)
+        return statistics.median(times)
+
+
+def _whole(stack: GpuStack, count: int) -> bool:
+    """Every node as it should be, every operand ready on each of them, every label written."""
+    status = stack.status
+    operands = {one.operand: one.ready for one in status.operands}
+    well = {one.type for one in status.conditions if one.status == "True"}
+    return (
+        (status.nodes, status.ready, status.drifted) == (count, count, 0)
+        and operands == dict.fromkeys(Operand, count)
+        and {"Valid", "OperandsReady", "NodeFeatures"} <= well
+    )
 
 
 if __name__ == "__main__":

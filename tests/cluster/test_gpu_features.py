@@ -10,7 +10,7 @@ from tests.support.workbench import RESOURCE
 from tests.support.world import FakeClock, FakeCrashPoints, FakeLeadership, FakeRegistry
 from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta
-from upgrader.api.resources import DAEMONSETS, NODES
+from upgrader.api.resources import DAEMONSETS, NODES, PODS
 from upgrader.api.v1alpha1 import GpuStack, GpuStackSpec
 from upgrader.core.fleet import Snapshot
 from upgrader.kube.client import KubeCluster
@@ -18,6 +18,7 @@ from upgrader.kube.install import install_kinds
 from upgrader.reconcile import operands, quiet
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.observe import target_of
+from upgrader.reconcile.operand_pods import own_pods
 from upgrader.reconcile.stacks import Read
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -45,7 +46,7 @@ async def cluster(installed):
         yield connected
 
 
-def read_of(bench):
+def read_of(bench, pods):
     """What a step of the stack looks at: the node is the box's, and discovery is all that is ours."""
     spec = {
         "nodeSelector": {"kubernetes.io/hostname": bench.node.name},
@@ -56,7 +57,15 @@ def read_of(bench):
     stack = GpuStack(metadata=ObjectMeta(name=STACK), spec=msgspec.convert(spec, GpuStackSpec))
     nodes = (bench.facts(),)
     snapshot = Snapshot(cluster="c", taken_at=datetime.now(UTC), nodes=nodes, gangs=(), images=())
-    return Read(stack=stack, target=target_of(stack.spec, STACK), plans=(), upgrades=(), snapshot=snapshot, drift=())
+    return Read(
+        stack=stack,
+        target=target_of(stack.spec, STACK),
+        plans=(),
+        upgrades=(),
+        snapshot=snapshot,
+        drift=(),
+        reporting=own_pods(pods, bench.settings.namespace, STACK),
+    )
 
 
 async def test_labels_say_what_is_loaded_and_go_with_the_operands_and_with_discovery(installed, cluster):
@@ -86,7 +95,7 @@ async def test_labels_say_what_is_loaded_and_go_with_the_operands_and_with_disco
     async def until(wanted):
         async def step():
             await look()
-            assert await quiet.ensure(context, read_of(bench)) == {}
+            assert await quiet.ensure(context, read_of(bench, await cluster.list(PODS))) == {}
             return await shown() == wanted
 
         await eventually(step, seconds=SECONDS)

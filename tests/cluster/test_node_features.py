@@ -12,7 +12,7 @@ from tests.support.repository import ROOT
 from tests.support.waiting import eventually
 from tests.support.world import FakeClock, FakeCrashPoints, FakeLeadership, FakeRegistry
 from upgrader.api import names
-from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODES
+from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODES, PODS
 from upgrader.api.v1alpha1 import GpuStack
 from upgrader.core.node_features import LABELS_KERNEL, LABELS_SYSTEM
 from upgrader.core.node_labels import Standing
@@ -20,6 +20,7 @@ from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 from upgrader.reconcile import node_features
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.operand_pods import own_pods
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -59,7 +60,8 @@ class Labeller:
         """One step, with what it found."""
         self.live.nodes = {one.metadata.name: one for one in await self.context.cluster.list(NODES)}
         spec = msgspec.structs.replace(self.stack.spec, node_features=mode)
-        return await node_features.label(self.context, msgspec.structs.replace(self.stack, spec=spec))
+        pods = own_pods(await self.context.cluster.list(PODS), self.context.stack.namespace, self.stack.metadata.name)
+        return await node_features.label(self.context, msgspec.structs.replace(self.stack, spec=spec), pods)
 
     async def until(self, mode, done):
         """Steps until something holds of the node's labels and record."""

@@ -36,6 +36,8 @@ def guard_rails(session: Session, *, stack: str | None, file: Path | None) -> No
     command = rails.taint_command(found)
     if command:
         click.echo(f"# the pool's taint is a person's: {command}")
+        click.echo(f"# nodes that join later, in their kubelet's configuration: {rails.kubelet_setting(found)}")
+        click.echo("# pods with GPUs need a toleration, or the API server's plugin ExtendedResourceToleration")
     for manifest in rails.guard_rails(found):
         click.echo("---")
         click.echo(yaml.safe_dump(manifest, sort_keys=False, width=110), nl=False)

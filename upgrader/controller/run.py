@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 import structlog
 
 from upgrader.api.kinds import KINDS
-from upgrader.controller import probes, rim
+from upgrader.controller import collector, probes, rim
 from upgrader.controller.crash import crash_points
 from upgrader.controller.loops import Loops, Pace, Step
 from upgrader.core.errors import ClusterError, ConfigurationError, LostLeadershipError
@@ -62,6 +62,7 @@ async def run(settings: Settings, *, kubeconfig: str | None = None, context: str
         ConfigurationError: a setting or the cluster cannot be used; the CRDs are missing.
     """
     logs.configure(settings.log_format, settings.log_level)
+    collector.spare()
     points = crash_points(os.environ)
     async with await KubeCluster.connect(kubeconfig, context) as connection:
         await _check_served(connection)

@@ -82,8 +82,13 @@ def runtime_key_of(target: Target) -> str:
     """
     if not target.runtime_image:
         return ""
-    facts = [("digest", content_of(target.runtime_digest)), ("vendor", target.operands)]
-    return _digest([*facts, ("driver_vendor", target.driver_vendor)], KEY_DIGITS)
+    return _runtime_key(target.runtime_digest, target.operands, target.driver_vendor)
+
+
+@lru_cache(maxsize=64)  # as plugin_key
+def _runtime_key(digest: str, vendor: str, driver_vendor: str) -> str:
+    facts = [("digest", content_of(digest)), ("vendor", vendor), ("driver_vendor", driver_vendor)]
+    return _digest(facts, KEY_DIGITS)
 
 
 def plugin_key_of(target: Target) -> str:

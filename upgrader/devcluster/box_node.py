@@ -178,15 +178,15 @@ class BoxNode:
             write_whole(home / "machine-id", f"{uuid.uuid4().hex}\n".encode())
         if not (home / "bin" / "kubelet").exists():  # later ones come by a visit, and survive a reboot
             _stage(binaries.kubelet(box.kubelet, progress), home / "bin" / "kubelet")
-        self._write_settings(home)
+        self._write_settings(box)
 
-    def _write_settings(self, home: Path) -> None:
+    def _write_settings(self, box: BoxRecord) -> None:
         addresses = self._record.addresses
         pki = Credentials(self._cluster / "pki", addresses)
-        files = node_files.of_node(pki, addresses, self.name, self._index, fast=self._record.fast)
+        files = node_files.of_node(pki, addresses, self.name, self._index, fast=self._record.fast, taints=box.taints)
         pause = (self._cluster / "pause.tar").read_bytes()
         for name, data in {**files, "pause.tar": pause, "containerd.toml": node_files.containerd()}.items():
-            write_whole(home / name, data, mode=0o600)
+            write_whole(self.home / name, data, mode=0o600)
 
     def _plan(self, box: BoxRecord) -> Plan:
         addresses = self._record.addresses

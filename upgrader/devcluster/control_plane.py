@@ -162,7 +162,8 @@ class ControlPlane:
             f"--service-account-signing-key-file={pki.path('sa.key')}",
             "--service-account-issuer=https://kubernetes.default.svc",
             "--authorization-mode=Node,RBAC",
-            "--enable-admission-plugins=NodeRestriction",
+            # the second gives pods that ask for GPUs a toleration of the taint with that name, see docs/stacks.md
+            "--enable-admission-plugins=NodeRestriction,ExtendedResourceToleration",
             "--allow-privileged=true",
             f"--service-cluster-ip-range={addresses.services}",
             f"--audit-policy-file={self._folder / 'audit-policy.yaml'}",

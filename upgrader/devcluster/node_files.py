@@ -1,11 +1,12 @@
 """The settings of a node with a real kubelet: containerd, CNI, kubelet. Paths are those inside the node."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from upgrader.devcluster.addresses import Addresses
 from upgrader.devcluster.credentials import Credentials
+from upgrader.devcluster.spec import Taint
 
 HOME = "/var/lib/box"
 """The node's own programs and settings; its kubelet is HOME/bin/kubelet, replaced by an atomic rename."""
@@ -64,7 +65,9 @@ def pod_network(addresses: Addresses, index: int) -> bytes:
     return msgspec.json.encode({"cniVersion": "1.0.0", "name": "pods", "plugins": [plugin]})
 
 
-def of_node(pki: Credentials, addresses: Addresses, name: str, index: int, *, fast: bool) -> dict[str, bytes]:
+def of_node(
+    pki: Credentials, addresses: Addresses, name: str, index: int, *, fast: bool, taints: Sequence[Taint] = ()
+) -> dict[str, bytes]:
     """What each real node has below HOME, contents by path; its certificate is made here."""
     user = f"node-{name}"
     pki.make(user, f"system:node:{name}", ["system:nodes"], [f"IP:{addresses.node(index)}", f"DNS:{name}"])
@@ -73,7 +76,7 @@ def of_node(pki: Credentials, addresses: Addresses, name: str, index: int, *, fa
         "node.crt": pki.path(f"{user}.crt").read_bytes(),
         "node.key": pki.path(f"{user}.key").read_bytes(),
         "node.kubeconfig": pki.kubeconfig(user).read_bytes(),
-        "kubelet.yaml": kubelet(fast=fast),
+        "kubelet.yaml": kubelet(fast=fast, taints=taints),
         f"{DROP_INS.removeprefix(f'{HOME}/')}/README": _DROP_INS,  # the kubelet does not start without the folder
         "cni/10-pods.conflist": pod_network(addresses, index),
         f"certs.d/{addresses.registry}/hosts.toml": registry_hosts(addresses.registry),
@@ -100,7 +103,7 @@ def kubelet_may_set(label: str) -> bool:
     return not any(domain == barred or domain.endswith(f".{barred}") for barred in _BARRED_DOMAINS)
 
 
-def kubelet(*, fast: bool) -> bytes:
+def kubelet(*, fast: bool, taints: Sequence[Taint] = ()) -> bytes:
     """KubeletConfiguration; JSON is YAML."""
     settings: dict[str, object] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -124,6 +127,7 @@ def kubelet(*, fast: bool) -> bytes:
         # The disk is the machine's, and others fill it: a kubelet that made room on it threw the sandboxes' image away
         # (containerd 1.6 does not say that it is needed), and no pod started on that node any more.
         "imageGCHighThresholdPercent": 100,
+        "registerWithTaints": [msgspec.to_builtins(one) for one in taints],
     }
     if fast:
         settings |= {

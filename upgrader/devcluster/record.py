@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from upgrader.core.errors import DevClusterError
 from upgrader.devcluster.addresses import Addresses
-from upgrader.devcluster.spec import KwokSpec
+from upgrader.devcluster.spec import KwokSpec, Taint
 from upgrader.process.places import locked, write_whole
 
 FILE = "cluster.json"
@@ -24,6 +24,7 @@ class BoxRecord(Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     kernel: str = ""
     """The kernel name of the next power-on; empty: the machine's own."""
+    taints: tuple[Taint, ...] = ()
 
 
 class VmRecord(Struct, frozen=True, kw_only=True):

@@ -34,6 +34,8 @@ class BoxSpec(Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     kernel: str = ""
     """A simulated kernel name that the node reports; empty: the machine's own."""
+    taints: tuple[Taint, ...] = ()
+    """Which its kubelet gives the Node when that is made, and not again."""
 
 
 class VmSpec(Struct, frozen=True, kw_only=True):

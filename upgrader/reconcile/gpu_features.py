@@ -8,7 +8,7 @@ patch, so that it can be taken back, and told from what others wrote.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,7 +16,7 @@ import structlog
 
 from upgrader.api import names
 from upgrader.api.kubernetes import ContainerStatus, Node, Pod
-from upgrader.api.resources import NODES, PODS
+from upgrader.api.resources import NODES
 from upgrader.core.boot_reports import newest
 from upgrader.core.errors import ConflictError, NotFoundError, UnreachableError
 from upgrader.core.gpu_features import (
@@ -52,7 +52,7 @@ async def label(context: Context, read: Read) -> str:
     if read.target.operands != SIM:
         return ""  # NVIDIA's is on the nodes, and node-feature-discovery labels
     name = read.stack.metadata.name
-    reports, fault = await _reports(context, name)
+    reports, fault = _reports(read.reporting)
     claimants = {node.name: node.claimants for node in read.snapshot.nodes}
     nodes = _nodes(context)
     views = {
@@ -134,13 +134,14 @@ async def _write(context: Context, nodes: Mapping[str, Node], decisions: Mapping
     return left
 
 
-async def _reports(context: Context, stack: str) -> tuple[Mapping[str, list[GpuReport]], str]:
+def _reports(pods: Iterable[Pod]) -> tuple[Mapping[str, list[GpuReport]], str]:
     """What the stack's pods have said, by node, and the first that said what is no report."""
     component = COMPONENT_OF[Operand.FEATURE_DISCOVERY]
-    selector = f"{names.LABEL_COMPONENT}={component},{names.LABEL_STACK}={stack}"
     found: dict[str, list[GpuReport]] = defaultdict(list)
     fault = ""
-    for pod in await context.cluster.list(PODS, context.stack.namespace, labels=selector):
+    for pod in pods:
+        if pod.metadata.labels.get(names.LABEL_COMPONENT) != component:
+            continue
         for text in _messages(pod):
             try:
                 found[pod.spec.node_name].append(msgspec.json.decode(text, type=GpuReport))

@@ -5,7 +5,7 @@ is recorded on the Node in the same patch, so that it can be taken back, and tol
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import msgspec
 import structlog
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from upgrader.api import names
 from upgrader.api.kubernetes import ContainerStatus, Node, Pod
-from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODE_FEATURES, NODES, PODS
+from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODE_FEATURES, NODES
 from upgrader.api.v1alpha1 import GpuStack
 from upgrader.core.boot_reports import newest
 from upgrader.core.errors import ClusterError, ConflictError, NotFoundError, UnreachableError
@@ -61,8 +61,10 @@ class _Said(Struct, frozen=True, kw_only=True):
     faults: list[str] = []
 
 
-async def label(context: Context, stack: GpuStack) -> Labelling:
+async def label(context: Context, stack: GpuStack, pods: Iterable[Pod]) -> Labelling:
     """Bring the labels of the stack's nodes to what its pods have read, or take them back where it does not label.
+
+    `pods`: those that we made for the stack.
 
     Raises:
         ClusterError: the API server did not answer; the step is made again.
@@ -70,12 +72,12 @@ async def label(context: Context, stack: GpuStack) -> Labelling:
     auto = stack.spec.node_features == AUTO
     if auto:
         await _ensure(context, stack)
-    listed = await _pods(context, stack.metadata.name) if auto else ()
-    pods = await silent_pods.explained(
+    listed = [one for one in pods if auto and one.metadata.labels.get(names.LABEL_COMPONENT) == naming.NODE_FEATURES]
+    own = await silent_pods.explained(
         context, (operand_pods.part_pod(one) for one in listed if operand_pods.counts(one))
     )
-    done = await _write(context, stack.metadata.name, stack if auto else None, _told(listed, pods))
-    return msgspec.structs.replace(done, pods=tuple(pods))
+    done = await _write(context, stack.metadata.name, stack if auto else None, _told(listed, own))
+    return msgspec.structs.replace(done, pods=tuple(own))
 
 
 async def leave(context: Context, name: str) -> bool:
@@ -210,11 +212,6 @@ async def _announced(context: Context, node: str) -> bool:
     kind = msgspec.structs.replace(NODE_FEATURES, version=versions[0])
     found = await context.cluster.list(kind, labels=f"{LABEL_NFD_NODE}={node}")
     return any(one.metadata.name == node for one in found)
-
-
-async def _pods(context: Context, stack: str) -> Sequence[Pod]:
-    selector = f"{names.LABEL_COMPONENT}={naming.NODE_FEATURES},{names.LABEL_STACK}={stack}"
-    return await context.cluster.list(PODS, context.stack.namespace, labels=selector)
 
 
 def _told(listed: Iterable[Pod], pods: Iterable[PartPod]) -> Mapping[str, _Said]:

@@ -47,6 +47,7 @@ from upgrader.reconcile.pod_facts import (
     declared,
     gpus_of,
     member_facts,
+    ours,
     pod_facts,
     replicated,
     with_mates,
@@ -357,7 +358,9 @@ def rules_for(spec: GpuStackSpec) -> tuple[Rule, ...]:
 def _gangs(
     seen: Reading, resource: str, rules: Sequence[Rule], now: datetime, rebooted: frozenset[str]
 ) -> tuple[Gang, ...]:
-    chains = Chains(seen.works, {pod.metadata.uid: controller_of(pod.metadata) for pod in seen.pods})
+    # Our own belong to no gang and own nothing; on a node with every operand they are most of what is there.
+    pods = [pod for pod in seen.pods if not ours(pod)]
+    chains = Chains(seen.works, {pod.metadata.uid: controller_of(pod.metadata) for pod in pods})
     spaces = {one.metadata.name: declared(one.metadata) for one in seen.namespaces}
     classes = classes_of(seen.claims)
 
@@ -366,7 +369,7 @@ def _gangs(
 
     found = (
         pod_facts(pod, resource, around(pod, marks), marks, classes, rebooted=rebooted)
-        for pod, marks in with_mates(seen.pods, chains, resource, rules, rebooted)
+        for pod, marks in with_mates(pods, chains, resource, rules, rebooted)
     )
     return gangs_of(found, chains, spaces, rules, now, seen.method)
 

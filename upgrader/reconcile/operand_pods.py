@@ -1,5 +1,6 @@
 """Pods of operands as the rules see them: on which node, ready or not, and in the kubelet's words why not."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +15,12 @@ ENDED = frozenset({"Succeeded", "Failed"})
 BEING_MADE = frozenset({"ContainerCreating", "PodInitializing"})
 """What the kubelet says of a container that has not begun, whatever is the matter."""
 _BY_NAME = {f"{AFTER}{operand.value.lower()}": operand for operand in Operand}
+
+
+def own_pods(pods: Iterable[Pod], namespace: str, stack: str) -> list[Pod]:
+    """Of all pods those that were made for a stack, which are in our own namespace."""
+    mine = (one for one in pods if one.metadata.labels.get(names.LABEL_STACK) == stack)
+    return [one for one in mine if one.metadata.namespace == namespace and names.LABEL_COMPONENT in one.metadata.labels]
 
 
 def operand_pod(pod: Pod) -> OperandPod | None:

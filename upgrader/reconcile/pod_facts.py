@@ -60,6 +60,11 @@ def of_the_node(pod: Pod) -> bool:
     return owner is not None and owner.kind in _OF_THE_NODE
 
 
+def ours(pod: Pod) -> bool:
+    """Whether a pod is of our own making: an operand, an errand, a labeller."""
+    return names.LABEL_COMPONENT in pod.metadata.labels
+
+
 def ended_by_reboot(pod: Pod, rebooted: Holding[str]) -> bool:
     """Whether a pod stands on one of these nodes and would be gone for good after its reboot."""
     return pod.spec.node_name in rebooted and pod.status.phase not in ENDED and not of_the_node(pod)
@@ -173,7 +178,7 @@ def pod_facts(
         storage_class=storage_class(pod, member.container, said.path, classes),
         marks=marks or marks_of(pod),
         declared=own,
-        ours=_ours(pod),
+        ours=ours(pod),
         rebooted=ended_by_reboot(pod, rebooted),
         group_total=int(total) if total.isdecimal() else 0,
         active_deadline_seconds=pod.spec.active_deadline_seconds,
@@ -193,14 +198,10 @@ def with_mates(
         marks = marks_of(pod)
         key = (marks.namespace, resolve(marks, chains, rules).key)
         found.setdefault(key, []).append((pod, marks))
-        alive = pod.status.phase not in ENDED and not _ours(pod)
+        alive = pod.status.phase not in ENDED and not ours(pod)
         if alive and (gpus_of(pod, resource) or ended_by_reboot(pod, rebooted)):
             counting.add(key)
     return [one for key, group in found.items() if key in counting for one in group]
-
-
-def _ours(pod: Pod) -> bool:
-    return names.LABEL_COMPONENT in pod.metadata.labels
 
 
 def _asked(container: Container, resource: str) -> int:

@@ -9,7 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
+
 from upgrader.api import names
+from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import GpuStack, NodeUpgrade, UpgradePlan
 from upgrader.core.drift import NodeDrift, drift
@@ -33,6 +36,7 @@ from upgrader.reconcile import (
     upkeep,
 )
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.operand_pods import own_pods
 from upgrader.reconcile.revisions import ensure_revision
 from upgrader.reconcile.sightings import Sightings
 from upgrader.reconcile.visits import forget
@@ -49,6 +53,8 @@ class Read:
     """Those of this stack; all of the cluster where a claim on a node was none of theirs. Read after the nodes."""
     snapshot: Snapshot
     drift: tuple[NodeDrift, ...]
+    reporting: Sequence[Pod]
+    """Pods that we made for this stack: some carry reports of their nodes."""
 
     @cached_property
     def visits(self) -> list[NodeUpgrade]:
@@ -107,7 +113,7 @@ async def step(context: Context, name: str, sightings: Sightings) -> float | Non
     made = await _care(context, read, goal, sightings)
     if not made:  # what was ordered just now is not among what was read, and needs its operands
         await operands.sweep(context, read)
-    labelling = await node_features.label(context, stack)
+    labelling = await node_features.label(context, stack, read.reporting)
     answered = await _answer(context, read, goal, sightings)
     faults = await quiet.ensure(context, read)
     await stack_status.write(context, read, labelling, answered, faults)
@@ -129,17 +135,13 @@ async def with_operands(context: Context) -> set[str]:
 
 async def _read(context: Context, stack: GpuStack, target: Target) -> Read | None:
     """None while the nodes are not in step."""
-    snapshot = await observe.read_snapshot(
-        context.cluster,
-        context.nodes,
-        stack,
-        target,
-        context.clock.now(),
-        api_server_version=await context.cluster.version(),
-    )
-    if snapshot is None:
+    nodes, version = context.nodes.snapshot(), await context.cluster.version()
+    if nodes is None:
         return None
+    around = await observe.read_around(context.cluster)
+    seen = msgspec.structs.replace(around, nodes=nodes, api_server_version=version)
     name = stack.metadata.name
+    snapshot = observe.snapshot_of(seen, stack.spec, target.resource_name, context.clock.now(), stack=name)
     upgrades = await context.cluster.list(NODE_UPGRADES, labels=f"{names.LABEL_STACK}={name}")
     if _claims(snapshot) - {one.metadata.uid for one in upgrades}:
         upgrades = await context.cluster.list(NODE_UPGRADES)
@@ -150,6 +152,7 @@ async def _read(context: Context, stack: GpuStack, target: Target) -> Read | Non
         upgrades=upgrades,
         snapshot=snapshot,
         drift=drift(snapshot, target),
+        reporting=own_pods(seen.pods, context.stack.namespace, name),
     )
 
 

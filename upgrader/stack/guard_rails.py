@@ -10,6 +10,8 @@ from upgrader.api.v1alpha1.guard_rails import GpuQuota, PriorityClassSpec, Tuned
 from upgrader.core.naming import object_name
 from upgrader.stack.parts import Manifest
 
+_VALUE, _EFFECT = "present", "NoSchedule"
+
 
 def guard_rails(stack: GpuStack) -> list[Manifest]:
     """Everything that the stack's guardRails name, in the order in which it can be applied."""
@@ -29,7 +31,19 @@ def taint_command(stack: GpuStack) -> str:
     if not stack.spec.guard_rails.taint:
         return ""
     pool = ",".join(f"{key}={value}" for key, value in sorted(stack.spec.node_selector.items()))
-    return f"kubectl taint nodes -l {pool} {stack.spec.device_plugin.resource_name}=present:NoSchedule --overwrite"
+    return f"kubectl taint nodes -l {pool} {_key(stack)}={_VALUE}:{_EFFECT} --overwrite"
+
+
+def kubelet_setting(stack: GpuStack) -> str:
+    """The same taint as a line of KubeletConfiguration: the command reaches only the nodes that are there already."""
+    if not stack.spec.guard_rails.taint:
+        return ""
+    return f"registerWithTaints: [{{key: {_key(stack)}, value: {_VALUE}, effect: {_EFFECT}}}]"
+
+
+def _key(stack: GpuStack) -> str:
+    # the resource's own name: the admission plugin ExtendedResourceToleration tolerates this key for pods that ask
+    return stack.spec.device_plugin.resource_name
 
 
 def _priority(one: PriorityClassSpec, stack: str) -> Manifest:

@@ -5,7 +5,7 @@ from tests.support.golden import assert_golden
 from tests.support.guard_rails import STACK
 from tests.support.repository import ROOT
 from upgrader.api.v1alpha1 import GpuStack
-from upgrader.stack.guard_rails import guard_rails, taint_command
+from upgrader.stack.guard_rails import guard_rails, kubelet_setting, taint_command
 
 GOLDEN = ROOT / "tests" / "unit" / "stack" / "golden_guard_rails.yaml"
 
@@ -22,7 +22,7 @@ def test_what_is_rendered_is_what_was_read_and_kept():
 
 def test_they_are_off_until_asked_for():
     off = stack(taint=False)
-    assert (guard_rails(off), taint_command(off)) == ([], "")
+    assert (guard_rails(off), taint_command(off), kubelet_setting(off)) == ([], "", "")
 
 
 def test_a_profile_is_for_nodes_with_every_label_of_the_pool():

@@ -2,7 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from upgrader.devcluster.virtual import initramfs
@@ -49,8 +50,20 @@ _SCRIPTS = ("agent", "containerd", "images", "kubelet", "start", "stop")
 _FOLDERS = ("dev", "proc", "root", "run", "sys", "tmp", "var/lib/box", "var/log", "boot/grub", "etc/cdi", "etc/node")
 _SECONDS = 300.0
 _EPOCH = 1
+_PROGRAM, _FILE = 0o755, 0o644
 
 
+@contextmanager
+def _usual_modes() -> Iterator[None]:
+    """What is made meanwhile has the same mode whoever builds, also what other programs make in the tree."""
+    before = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@_usual_modes()
 def make(
     root: Path, archive: Path, kernels: Mapping[Path, Kernel], programs: Sequence[Path], kubelets: Mapping[str, Path]
 ) -> None:
@@ -74,10 +87,10 @@ def make(
     _add_busybox(root)
     _add_files(root)
     for program in programs:
-        shutil.copy(program, root / "usr/bin" / program.name)
+        _put(program, root / "usr/bin" / program.name, _PROGRAM)
     for version, program in kubelets.items():
         (root / "opt/kubelet").mkdir(parents=True, exist_ok=True)
-        shutil.copy(program, root / "opt/kubelet" / version)
+        _put(program, root / "opt/kubelet" / version, _PROGRAM)
     for tree, kernel in kernels.items():
         _add_kernel(root, tree, kernel.release)
     _write_boot_menu(root, [kernel.release for kernel in kernels.values()])
@@ -122,12 +135,17 @@ def _add_files(root: Path) -> None:
     (root / "etc/group").write_text("root:x:0:\n")
     (root / "etc/mtab").unlink(missing_ok=True)
     (root / "etc/mtab").symlink_to("/proc/self/mounts")
-    shutil.copy(FILES / "inittab", root / "etc/inittab")
+    _put(FILES / "inittab", root / "etc/inittab", _FILE)
     for name in _SCRIPTS:
-        shutil.copy(FILES / name, root / "etc/node" / name)
-        (root / "etc/node" / name).chmod(0o755)
+        _put(FILES / name, root / "etc/node" / name, _PROGRAM)
     (root / "usr/local/sbin").mkdir(parents=True, exist_ok=True)
-    shutil.copy(boot_kernel(), root / "usr/local/sbin/boot-kernel")
+    _put(boot_kernel(), root / "usr/local/sbin/boot-kernel", _PROGRAM)
+
+
+def _put(source: Path, target: Path, mode: int) -> None:
+    """Copy with a mode of our own: that of a checkout, or of a program in the cache, follows from somebody's umask."""
+    shutil.copyfile(source, target)
+    target.chmod(mode)
 
 
 def _add_kernel(root: Path, tree: Path, release: str) -> None:
