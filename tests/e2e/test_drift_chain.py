@@ -164,12 +164,20 @@ class Chain:
 
     async def uncovered(self) -> None:
         async def look() -> bool:
-            return "gpu-upgrader.io/uncovered" in (await self.pool.nodes())[self.node].metadata.annotations
+            return names.ANNOTATION_UNCOVERED in (await self.pool.nodes())[self.node].metadata.annotations
 
         await waiting.poll(look, 120, f"the driver of {self.node} is taken away (log: {self.pool.controller.log})")
 
     async def in_service(self) -> None:
-        """Every node on the stack's revision, nothing that differs."""
+        """The node has its driver and its revision again, and nothing differs anywhere."""
+
+        async def look() -> bool:
+            meta = (await self.pool.nodes())[self.node].metadata
+            marked = {names.ANNOTATION_UNCOVERED, names.ANNOTATION_VISIT} & set(meta.annotations)
+            return names.LABEL_REVISION in meta.labels and not marked
+
+        await waiting.poll(look, 180, f"{self.node} is given back (log: {self.pool.controller.log})")
+        await self.pool.looked_at_again()
         await self.pool.eventually(
             GPU_STACKS, "pool", lambda one: (one.status.ready, one.status.drifted) == (len(POOL_NODES), 0), seconds=120
         )
@@ -192,7 +200,8 @@ async def _put_back(chain: Chain) -> None:
     await pool.kube.merge(GPU_STACKS, stack.metadata, {"spec": {"onDrift": "Report", "driftPlan": None}})
     if (await pool.nodes())[chain.node].status.node_info.kernel_version != pool.made.kernel:
         await chain.comes_up_with(pool.made.kernel)
-    await pool.eventually(GPU_STACKS, "pool", lambda one: one.status.ready == len(POOL_NODES), seconds=180)
+        await chain.brought_back(pool.made.kernel)
+    await chain.in_service()
     for image in await pool.kube.list(DRIVER_IMAGES, labels=f"{names.LABEL_STACK}=pool"):
         await pool.kube.delete(DRIVER_IMAGES, image.metadata)
 
@@ -221,11 +230,11 @@ async def test_from_a_new_kernel_to_an_image_built_for_it_and_on_to_the_next_dri
     await chain.uncovered()
 
     # drift with its reasons; the image is asked for, and nobody has brought what it is made of
-    drifted = await pool.eventually(GPU_STACKS, "pool", lambda one: one.status.drifted == 1)
-    assert [(one.reason, one.nodes, one.names) for one in drifted.status.drift] == [
-        ("DriverAbsent", 1, [chain.node]),
-        ("OperandsOff", 1, [chain.node]),
-    ]
+    counted = [("DriverAbsent", 1, [chain.node]), ("OperandsOff", 1, [chain.node])]
+    drifted = await pool.eventually(
+        GPU_STACKS, "pool", lambda one: [(each.reason, each.nodes, each.names) for each in one.status.drift] == counted
+    )
+    assert (drifted.status.drifted, drifted.status.ready) == (1, len(POOL_NODES) - 1)
     assert await chain.reasons() == {chain.node: ["DriverAbsent", "OperandsOff", "NoDriverImage"]}
     asked = await chain.image(driver, KERNEL, DriverImagePhase.PENDING)
     identity = Identity(vendor="sim", recipe=RECIPE, driver=driver, kernel=KERNEL, os=OS)

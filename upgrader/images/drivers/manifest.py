@@ -25,8 +25,8 @@ class ShippedModule(Struct, frozen=True, kw_only=True):
 class DriverManifest(Struct, frozen=True, kw_only=True, rename="camel"):
     """The three that a shell reads come first; `modules` are in load order, after `in_tree` ones of the kernel.
 
-    `checks` are those that were made of the files before the image was, and what came out. `devices` are those that the
-    driver simulates; no real driver says how many it has.
+    `checks` are those that were made of the files before the image was, and what came out. A simulated driver says so,
+    and how many `devices` it simulates; no real driver says how many it has.
     """
 
     vendor: str
@@ -38,6 +38,7 @@ class DriverManifest(Struct, frozen=True, kw_only=True, rename="camel"):
     arch: str
     build_key: str
     devices: int | UnsetType = UNSET
+    simulated: bool | UnsetType = UNSET
     in_tree: tuple[str, ...]
     modules: tuple[ShippedModule, ...]
     inputs: tuple[Input, ...]
@@ -64,6 +65,7 @@ def describe(
         arch=identity.arch,
         build_key=build_key(identity, inputs),
         devices=devices or UNSET,
+        simulated=True if devices else UNSET,
         in_tree=tuple(in_tree),
         modules=tuple(modules),
         inputs=tuple(inputs),
