@@ -112,8 +112,8 @@ async def set_up(cluster: Cluster, drivers: tuple[str, ...], kubelets: tuple[str
         DevClusterError: this is no source tree.
     """
     _require_source()
-    (first, *_) = [*cluster.box_nodes(), *cluster.virtual_nodes()]
-    kernel = first.wait_ready().kernel
+    boxes = cluster.box_nodes()
+    kernel = (boxes[0] if boxes else cluster.virtual_nodes()[0]).wait_ready().kernel
     stage = await _push(cluster, drivers, kernel, kubelets, progress)
     bodies = [manifests.driver_image(version, kernel, image) for version, image in stage.images.drivers.items()]
     await _declare(stage, bodies)
