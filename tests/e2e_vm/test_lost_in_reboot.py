@@ -68,6 +68,8 @@ async def test_a_node_that_does_not_come_back_from_its_reboot_is_given_up_counte
     # it is waited for, in words; nothing else is begun, since its GPUs are all that may be missing
     away = f"the node is not Ready: it has not come back from its reboot into kernel {newer}"
     await visit_says(pool, plan, idle, NodePhase.VISITING, away)
+    running = await pool.kube.get(UPGRADE_PLANS, plan)
+    assert (running.status.reason, running.status.message) == ("BatchUnderWay", "batch 1 is under way")
     await only_it_is_out(pool, plan, idle, busy)
 
     # its time is over: it goes back, which nobody there can do either
@@ -92,13 +94,14 @@ async def test_a_node_that_does_not_come_back_from_its_reboot_is_given_up_counte
     # a person lets the plan go on: the node counts still
     tolerant = {"spec": {"toleratedFailures": 1}}
     await pool.kube.merge(UPGRADE_PLANS, paused.metadata, tolerant)
-    await pool.eventually(UPGRADE_PLANS, plan, lambda one: one.status.phase is PlanPhase.RUNNING)
+    await pool.eventually(UPGRADE_PLANS, plan, budget_is_taken)
     await only_it_is_out(pool, plan, idle, busy)
 
     # it is switched on: on another boot, and still apart
     await waiting.in_thread(machine.power_on)
     after = await waiting.in_thread(machine.wait_ready)
     assert (after.kernel, after.boot_id != before.boot_id) == (newer, True)
+    await pool.eventually(UPGRADE_PLANS, plan, budget_is_taken)
     await only_it_is_out(pool, plan, idle, busy)
 
     # the way out that the message and the docs name
@@ -155,13 +158,12 @@ async def visit_says(pool: VirtualPool, plan: str, node: str, phase: NodePhase, 
     )
 
 
+def budget_is_taken(plan: Any) -> bool:
+    return plan.status.phase is PlanPhase.RUNNING and "BudgetTaken" in {one.reason for one in plan.status.holds}
+
+
 async def only_it_is_out(pool: VirtualPool, plan: str, out: str, busy: str) -> None:
-    """The other node is held for the budget, its job asked for nothing; this one has our taint and its claim."""
-
-    def held(one: Any) -> bool:
-        return any((hold.subject, hold.reason) == (busy, "BudgetTaken") for hold in one.status.holds)
-
-    await pool.eventually(UPGRADE_PLANS, plan, held)
+    """The other node is not begun with, its job is asked for nothing and trains; this one has our taint."""
     await pool.looked_at_again()
     await pool.steps(JOB, 5, members=1, seconds=240)
     assert set(await pool.visits(plan)) == {out}
