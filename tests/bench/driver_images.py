@@ -106,7 +106,11 @@ def _bare_make(site: Site, definition: Definition, trees: Trees, work: Path) -> 
         unpack(site.packages.fetch(package), work)
     (source,) = (path.parent for path in (work / "usr/src").glob("*/dkms.conf"))
     recipe = site.recipes[definition.identity.recipe].recipe
-    words = ["make", f"-j{os.cpu_count()}", *recipe.arguments(kernel=release, modules=definition.modules)]
+    words = [
+        "make",
+        f"-j{os.cpu_count()}",
+        *recipe.arguments(kernel=release, modules=definition.modules, version=definition.identity.driver),
+    ]
     with Budget(work / "budget", cores=1, memory_mib=1) as budget:
         sandbox = Sandbox(layers=(headers, base), build=source, tokens=budget.tokens, memory_mib=recipe.memory_mib)
         sandbox.own()

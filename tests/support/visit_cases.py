@@ -23,6 +23,7 @@ PAST, FUTURE = START - timedelta(seconds=1), START + timedelta(seconds=600)
 UNTOUCHED = {"driver_key": "k-old", "plugin_key": "p-old", "operands": "on", "revision": "old"}
 CLOSED = {**UNTOUCHED, "visit": "u1"}
 SWITCHED_OFF = {"driver_key": "none", "plugin_key": "p-old", "operands": "off", "revision": "", "visit": "u1"}
+SILENT = {**SWITCHED_OFF, "ready": False}
 DRIVER_ON = {**SWITCHED_OFF, "driver_key": "k-new", "plugin_key": "p-new"}
 WHOLE = {**DRIVER_ON, "operands": "on"}
 GIVEN_BACK = {**WHOLE, "visit": "", "revision": "new"}

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from tests.support.facts import KERNEL
 from tests.support.visit_cases import (
     ALONE,
     BACK,
@@ -15,6 +16,7 @@ from tests.support.visit_cases import (
     ONE,
     PAST,
     RUNS,
+    SILENT,
     STARTING,
     SWITCHED_OFF,
     WHOLE,
@@ -39,6 +41,11 @@ FROM_OFF = {
         view(N.OFF, SWITCHED_OFF, driver=ONE, plugin=STARTING),
         ALONE,
         stay(N.OFF, "waiting for 2 operand pod(s) to go"),
+    ),
+    "operand pods of a node that says nothing are waited for with that reason": (
+        view(N.OFF, SILENT, driver=ONE),
+        ALONE,
+        stay(N.OFF, "the node is not Ready: nothing on it answers"),
     ),
     "so is every other of ours that may hold a device": (
         view(N.OFF, SWITCHED_OFF, others_of_ours=ONE),
@@ -87,6 +94,16 @@ FROM_OFF = {
         view(N.VISITING, SWITCHED_OFF, visit=RUNS),
         ALONE,
         stay(N.VISITING, "the visit Job runs"),
+    ),
+    "the node has not come back from its reboot": (
+        view(N.VISITING, SILENT, visit=RUNS, kernel="6.1.0-50-amd64"),
+        ALONE,
+        stay(N.VISITING, "the node is not Ready: it has not come back from its reboot into kernel 6.1.0-50-amd64"),
+    ),
+    "the node has come back and hangs": (
+        view(N.VISITING, SILENT, visit=RUNS, kernel=KERNEL),
+        ALONE,
+        stay(N.VISITING, "the node is not Ready: nothing on it answers"),
     ),
     "the visit is done": (view(N.VISITING, SWITCHED_OFF, visit=DONE), ALONE, go(N.TURNING_ON, "well")),
     "somebody holds the driver, and it is looked again": (

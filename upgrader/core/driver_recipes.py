@@ -9,7 +9,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-KNOWN_PLACEHOLDERS = frozenset({"kernel", "modules"})
+KNOWN_PLACEHOLDERS = frozenset({"kernel", "modules", "version"})
 
 
 class Module(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,10 +55,12 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         vendor: as in a GpuStack.
         flavour: of the modules, where one driver has several.
         package: Debian package whose /usr/src holds the source with a dkms.conf. Either this or `version`.
-        version: of the driver whose source lies in the recipe's own folder.
+        version: of the driver whose source lies in the recipe's own folder; several where it is made in several.
         modules: all of them, in the order in which they are loaded.
         in_tree: modules of the kernel itself that have to be loaded first: loading a file resolves no dependencies.
-        make: arguments of make, run in the source's folder /build; `{kernel}` and `{modules}` are filled in.
+        make: arguments of make, run in the source's folder /build; `{kernel}`, `{modules}`, `{version}` are filled in.
+        devices: that the driver simulates. The image's programs are then those of the recipe's own folder, and what
+            they load is no module.
         user_space: Debian packages of the driver's own version: libraries and tools.
         firmware: Debian packages of the driver's own version.
         patches: applied to the source before it is compiled.
@@ -73,10 +75,11 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     vendor: str
     flavour: str = ""
     package: str = ""
-    version: str = ""
+    version: str | tuple[str, ...] = ""
     modules: tuple[Module, ...]
     in_tree: tuple[str, ...] = ()
     make: tuple[str, ...]
+    devices: int = 0
     user_space: tuple[str, ...] = ()
     firmware: tuple[str, ...] = ()
     patches: tuple[Patch, ...] = ()
@@ -96,8 +99,13 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _check_order(self.modules)
         for word in self.make:
             _check_placeholders(word)
-        if self.memory_mib < 1 or self.minutes < 1:
-            raise ValueError("`memory_mib` and `minutes` are at least 1")
+        if self.memory_mib < 1 or self.minutes < 1 or self.devices < 0:
+            raise ValueError("`memory_mib` and `minutes` are at least 1, and `devices` are not less than none")
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """Of the driver whose source lies in the recipe's own folder; none where it comes in a package."""
+        return self.version if isinstance(self.version, tuple) else (self.version,) * bool(self.version)
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -120,9 +128,9 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 taken.update(module.needs)
         return tuple(one.name for one in self.modules if one.name in taken)
 
-    def arguments(self, *, kernel: str, modules: Sequence[str]) -> tuple[str, ...]:
+    def arguments(self, *, kernel: str, modules: Sequence[str], version: str) -> tuple[str, ...]:
         """The arguments of make, with the placeholders filled in."""
-        values: Mapping[str, str] = {"kernel": kernel, "modules": " ".join(modules)}
+        values: Mapping[str, str] = {"kernel": kernel, "modules": " ".join(modules), "version": version}
         return tuple(_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in self.make)
 
     def refusal(self, kernel: str) -> str:

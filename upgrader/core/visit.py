@@ -22,6 +22,7 @@ from upgrader.core.visit_facts import (
     NodeView,
     OtherPod,
     Outcome,
+    away,
     missing_gpus,
 )
 
@@ -42,7 +43,6 @@ LAST_ACT = timedelta(seconds=60)
 
 SETTLE = timedelta(seconds=5)
 """Pods are listed again this long after the taint: a bind that was on its way has landed by then."""
-
 
 _P = NodePhase
 BEFORE_OFF = frozenset({_P.PENDING, _P.PREPARING, _P.PREPARED, _P.CLOSING, _P.DRAINING})
@@ -257,7 +257,7 @@ def _off(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     if view.node.adopted and view.node.theirs and not view.reverting:
         return _stay(view, "taking the node over from another operator", Act.OPERANDS_OFF)
     if left := view.driver.pods + view.plugin.pods + view.others_of_ours.pods:
-        return _stay(view, f"waiting for {left} operand pod(s) to go")
+        return _stay(view, away(view, f"waiting for {left} operand pod(s) to go"))
     if view.theirs:
         return _stay(view, f"waiting for {view.theirs} pod(s) of another operator to go")
     return _go(view, _P.VISITING, message="operands are off")
@@ -270,7 +270,7 @@ def _visiting(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
             return _stay(view, "starting the visit Job", Act.VISIT)
         case Outcome.WAITING:
             busy = view.visit.result is not None and view.visit.result.reason is Reason.BUSY
-            return _stay(view, view.visit.trouble or "the visit Job runs", held=DRIVER_BUSY if busy else "")
+            return _stay(view, view.visit.trouble or away(view, "the visit Job runs"), held=DRIVER_BUSY if busy else "")
         case Outcome.FAILED:
             return _turn(view, "VisitFailed", _said(view.visit, "the visit Job failed"))
         case Outcome.SUCCEEDED:

@@ -103,6 +103,16 @@ def missing_gpus(view: NodeView) -> str:
     return f"{node.gpus_allocatable} GPUs allocatable, {expected} expected" if node.gpus_allocatable < expected else ""
 
 
+def away(view: NodeView, otherwise: str) -> str:
+    """That a node says nothing while its visit waits for it, as a sentence; `otherwise` while it is Ready."""
+    node = view.node
+    if node is None or node.ready:
+        return otherwise
+    if view.phase is NodePhase.VISITING and view.kernel not in {"", node.kernel}:
+        return f"the node is not Ready: it has not come back from its reboot into kernel {view.kernel}"
+    return "the node is not Ready: nothing on it answers"
+
+
 class RequestFacts(Struct, frozen=True, kw_only=True):
     """What a node needs to know of a gang of its closure."""
 

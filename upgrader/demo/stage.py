@@ -109,10 +109,11 @@ async def set_up(cluster: Cluster, drivers: tuple[str, ...], kubelets: tuple[str
     """Images pushed, kinds served, rights given, driver images declared.
 
     Raises:
-        DevClusterError: this is no source tree, or the cluster has no box.
+        DevClusterError: this is no source tree.
     """
     _require_source()
-    kernel = cluster.box_nodes()[0].wait_ready().kernel
+    boxes = cluster.box_nodes()
+    kernel = (boxes[0] if boxes else cluster.virtual_nodes()[0]).wait_ready().kernel
     stage = await _push(cluster, drivers, kernel, kubelets, progress)
     bodies = [manifests.driver_image(version, kernel, image) for version, image in stage.images.drivers.items()]
     await _declare(stage, bodies)

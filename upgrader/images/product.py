@@ -40,6 +40,9 @@ COMMANDS = tuple(
 )
 """Of busybox, for the scripts of images without a base; a test checks that these suffice."""
 
+SIMULATED = ("load", "prepare", "probe", "unload")
+"""Programs of the simulated driver, in driver-images/sim."""
+
 RECIPE = "1"
 """Changed when this module builds something else from the same files."""
 
@@ -153,8 +156,9 @@ class Images:
 
         def fill(context: Path) -> None:
             tree = busybox_tree(context / "rootfs", busybox=_busybox(), commands=COMMANDS)
-            shutil.copytree(recipe, tree / "driver", ignore=shutil.ignore_patterns("Containerfile"))
-            shutil.copytree(shared, tree / "driver", dirs_exist_ok=True)
+            shutil.copytree(shared, tree / "driver")
+            for name in SIMULATED:
+                shutil.copy2(recipe / name, tree / "driver")
             (tree / "driver/manifest.json").write_bytes(manifest)
 
         parts = [manifest, _busybox().read_bytes(), *store.contents(shared)]

@@ -40,8 +40,21 @@ def test_a_module_that_there_is_not_is_refused_with_those_that_there_are():
         recipe().closed(["nvidia", "nouveau"])
 
 
+@pytest.mark.parametrize(
+    ("said", "versions"),
+    [({}, ()), ({"package": "", "version": "1"}, ("1",)), ({"package": "", "version": ["1", "2"]}, ("1", "2"))],
+)
+def test_a_source_beside_its_recipe_is_made_in_the_versions_that_it_says(said, versions):
+    assert recipe(**said).versions == versions
+
+
+def test_make_is_told_the_version_where_it_asks():
+    told = recipe(make=["V={version}"]).arguments(kernel="k", modules=(), version="2.0")
+    assert told == ("V=2.0",)
+
+
 def test_make_is_told_kernel_and_modules_as_words_of_their_own():
-    told = recipe().arguments(kernel="6.12.94+deb13-amd64", modules=("nvidia", "nvidia-uvm"))
+    told = recipe().arguments(kernel="6.12.94+deb13-amd64", modules=("nvidia", "nvidia-uvm"), version="1")
     assert told == ("KERNEL_UNAME=6.12.94+deb13-amd64", "NV_KERNEL_MODULES=nvidia nvidia-uvm", "modules")
 
 

@@ -19,7 +19,7 @@ from upgrader.images.drivers.trees import make_root, unpack
 from upgrader.images.labels import identity_labels
 from upgrader.images.layout import Layout
 from upgrader.images.modes import fix_modes
-from upgrader.images.product import busybox_tree
+from upgrader.images.product import SIMULATED, busybox_tree
 from upgrader.images.trust import BUILD_KEY
 from upgrader.process import run
 
@@ -27,7 +27,7 @@ MANIFEST = "driver/manifest.json"
 """Where an image says what it is."""
 
 PROGRAMS = ("modules", "shared")
-"""Folders of driver-images/ that every image with modules gets its programs from."""
+"""Folders of driver-images/ that images get their programs from; a simulated driver has its own for the first."""
 
 ASSEMBLER = "buildah"
 """Name of the input that the assembling program is: another version may write another layer."""
@@ -115,7 +115,6 @@ def assemble(
     Raises:
         ProcessError: buildah ends with an error.
     """
-    root = recipe.folder.parent
     with tempfile.TemporaryDirectory(prefix="upgrader-driver-", dir=layout.parent) as place:
         context = Path(place) / "context"
         context.mkdir()
@@ -123,7 +122,7 @@ def assemble(
         labels = _labels(manifest, definition)
         storage = open_storage(Path(place) / "storage")
         try:
-            storage.make(context=context, file=root / "modules/Containerfile", layout=layout, labels=labels)
+            storage.make(context=context, file=_own(recipe) / "Containerfile", layout=layout, labels=labels)
         finally:
             run(storage.command("rm", "--all"), timeout=_SECONDS, check=False)
     return Layout(layout)
@@ -138,15 +137,10 @@ def _fill(
     verdicts: Sequence[Verdict],
     base: Path,
 ) -> DriverManifest:
-    root = recipe.folder.parent
     busybox_tree(tree, busybox=base / "usr/bin/busybox", commands=COMMANDS)
     driver = tree / "driver"
     driver.mkdir()
-    for name in PROGRAMS:
-        for path in sorted(one for one in (root / name).iterdir() if one.is_file() and one.name != "Containerfile"):
-            shutil.copy2(path, driver)
-    devices = root / "modules/devices" / f"{definition.identity.vendor}.sh"
-    shutil.copy2(devices if devices.exists() else devices.with_name("none.sh"), driver / "devices.sh")
+    _lay_programs(recipe, definition.identity.vendor, driver)
     place = f"lib/modules/{definition.identity.kernel}/updates"
     (driver / place).mkdir(parents=True)
     for module in modules:
@@ -159,12 +153,30 @@ def _fill(
         in_tree=recipe.recipe.in_tree,
         modules=[shipped(module, f"{place}/{module.name}") for module in modules],
         verdicts=verdicts,
+        devices=recipe.recipe.devices,
     )
     (driver / "manifest.json").write_bytes(encoded(manifest))
     (driver / "load-order").write_text(load_order(manifest), encoding="ascii")
     (driver / "modules.sha256").write_text(checksums(manifest), encoding="ascii")
     fix_modes(tree)
     return manifest
+
+
+def _own(recipe: RecipeFolder) -> Path:
+    """Where the programs are that load this sort of driver, with the image's Containerfile."""
+    return recipe.folder if recipe.recipe.devices else recipe.folder.parent / PROGRAMS[0]
+
+
+def _lay_programs(recipe: RecipeFolder, vendor: str, driver: Path) -> None:
+    own, shared = _own(recipe), recipe.folder.parent / PROGRAMS[1]
+    if recipe.recipe.devices:
+        programs = [own / name for name in SIMULATED]
+    else:
+        programs = sorted(one for one in own.iterdir() if one.is_file() and one.name != "Containerfile")
+        devices = own / "devices" / f"{vendor}.sh"
+        shutil.copy2(devices if devices.exists() else devices.with_name("none.sh"), driver / "devices.sh")
+    for path in [*programs, *sorted(shared.iterdir())]:
+        shutil.copy2(path, driver)
 
 
 def _labels(manifest: DriverManifest, definition: Definition) -> list[tuple[str, str]]:

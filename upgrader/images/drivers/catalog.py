@@ -62,8 +62,8 @@ class Catalog(Struct, frozen=True, kw_only=True):
 
     def drivers(self, recipe: RecipeFolder, os: str) -> tuple[str, ...]:
         """The versions of a recipe's driver that a distribution has, oldest first."""
-        if recipe.recipe.version:
-            return (recipe.recipe.version,)
+        if recipe.recipe.versions:
+            return recipe.recipe.versions
         name = recipe.recipe.package
         named = (one for one in self.discovery.packages if one.name == name)
         found = {upstream(one.version) for one in named if os in map(code_name, one.suites)}

@@ -132,7 +132,8 @@ def _patch(sandbox: Sandbox, definition: Definition, recipe: RecipeFolder) -> Br
 
 def _make(sandbox: Sandbox, definition: Definition, recipe: RecipeFolder) -> Broken | None:
     seconds = 60.0 * recipe.recipe.minutes
-    arguments = recipe.recipe.arguments(kernel=definition.identity.kernel, modules=definition.modules)
+    identity = definition.identity
+    arguments = recipe.recipe.arguments(kernel=identity.kernel, modules=definition.modules, version=identity.driver)
     try:
         finished = sandbox.run(["make", *arguments], timeout=seconds)
         if finished.code == 0:

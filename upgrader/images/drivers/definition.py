@@ -84,8 +84,8 @@ def define(
         ConfigurationError: the recipe has no such driver or module.
     """
     said = recipe.recipe
-    if said.version and said.version != driver:
-        raise ConfigurationError(f"{recipe.name} is version {said.version}, not {driver}")
+    if said.versions and driver not in said.versions:
+        raise ConfigurationError(f"{recipe.name} is version {' or '.join(said.versions)}, not {driver}")
     try:
         chosen = said.closed(modules)
     except ValueError as error:

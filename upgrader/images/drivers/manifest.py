@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from upgrader.core.driver_builds import CheckName, Identity, Input, Verdict, build_key
 from upgrader.core.errors import ConfigurationError
@@ -25,7 +25,8 @@ class ShippedModule(Struct, frozen=True, kw_only=True):
 class DriverManifest(Struct, frozen=True, kw_only=True, rename="camel"):
     """The three that a shell reads come first; `modules` are in load order, after `in_tree` ones of the kernel.
 
-    `checks` are those that were made of the files before the image was, and what came out.
+    `checks` are those that were made of the files before the image was, and what came out. A simulated driver says so,
+    and how many `devices` it simulates; no real driver says how many it has.
     """
 
     vendor: str
@@ -36,6 +37,8 @@ class DriverManifest(Struct, frozen=True, kw_only=True, rename="camel"):
     os: str
     arch: str
     build_key: str
+    devices: int | UnsetType = UNSET
+    simulated: bool | UnsetType = UNSET
     in_tree: tuple[str, ...]
     modules: tuple[ShippedModule, ...]
     inputs: tuple[Input, ...]
@@ -49,6 +52,7 @@ def describe(
     in_tree: Sequence[str] = (),
     modules: Sequence[ShippedModule],
     verdicts: Sequence[Verdict],
+    devices: int = 0,
 ) -> DriverManifest:
     """The manifest of an image that is about to be made of these inputs."""
     return DriverManifest(
@@ -60,6 +64,8 @@ def describe(
         os=identity.os,
         arch=identity.arch,
         build_key=build_key(identity, inputs),
+        devices=devices or UNSET,
+        simulated=True if devices else UNSET,
         in_tree=tuple(in_tree),
         modules=tuple(modules),
         inputs=tuple(inputs),

@@ -15,6 +15,7 @@ def test_the_recipes_of_this_checkout_can_be_used():
         "fakebridge": ("sim", ""),
         "nvidia": ("nvidia", "proprietary"),
         "nvidia-open": ("nvidia", "open"),
+        "sim": ("sim", ""),
     }
     modules = {name: one.recipe.closed([]) for name, one in found.items()}
     assert modules["nvidia"] == modules["nvidia-open"]
