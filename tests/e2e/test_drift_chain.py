@@ -4,6 +4,7 @@ Real are the Job with its compiler, checks, boot of that kernel and buildah, the
 boxes bear that kernel's name only, so the module that was built and booted is not loaded there.
 """
 
+import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -86,6 +87,7 @@ class Chain:
     driver: str
     revision: str
     node: str
+    job: str
     visits_before: set[str]
 
     async def comes_up_with(self, kernel: str) -> None:
@@ -184,8 +186,8 @@ class Chain:
         )
 
     async def gang_goes_on(self, *, interruptions: int) -> None:
-        await self.pool.steps("bystander", 10)
-        story = self.pool.story("bystander")
+        await self.pool.steps(self.job, 10)
+        story = self.pool.story(self.job)
         assert (story.interruptions, story.steps_lost) == (interruptions, 0)
 
 
@@ -214,11 +216,12 @@ async def chain(made: Stage, works: Works) -> AsyncIterator[Chain]:
         for version, image in made.images.drivers.items():  # whoever brought them says by which recipe they are made
             body = manifests.driver_image(version, made.kernel, image)
             await pool.kube.apply(DRIVER_IMAGES, body | {"spec": body["spec"] | {"recipe": RECIPE, "os": OS}})
-        await pool.train("bystander")
-        (idle,) = set(POOL_NODES) - set(pool.nodes_of("bystander"))
+        job = f"bystander-{uuid.uuid4().hex[:6]}"
+        await pool.train(job)
+        (idle,) = set(POOL_NODES) - set(pool.nodes_of(job))
         before = {one.metadata.name for one in await pool.kube.list(NODE_UPGRADES)}
         (revision,) = await pool.revisions()
-        chain = Chain(pool, works, driver, revision, idle, before)
+        chain = Chain(pool, works, driver, revision, idle, job, before)
         try:
             yield chain
         finally:
