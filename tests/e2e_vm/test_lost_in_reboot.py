@@ -13,10 +13,12 @@ import yaml
 from tests.conftest import STARTED
 from tests.e2e_vm.conftest import REBOOT, VirtualPool
 from upgrader.api import names
-from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
+from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS, NODE_UPGRADES, UPGRADE_PLANS
+from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.phases import NodePhase, PlanPhase
 from upgrader.demo import manifests, waiting
 from upgrader.demo import stage as stages
+from upgrader.demo.controller import NAMESPACE
 from upgrader.demo.manifests import POOL
 from upgrader.demo.scenes import command
 from upgrader.demo.stage import Stage
@@ -45,7 +47,7 @@ def made(start_cluster: Callable[..., Any], request: pytest.FixtureRequest) -> I
 @pytest.fixture
 async def pool(made: Stage) -> AsyncIterator[VirtualPool]:
     controller = made.controller()
-    await asyncio.to_thread(controller.start)
+    await asyncio.to_thread(controller.start, NOTICE_SECONDS="5")  # what is waited for is said soon
     try:
         async with made.admin() as kube:
             yield VirtualPool(made, kube, controller)
@@ -75,7 +77,7 @@ async def test_a_node_that_does_not_come_back_from_its_reboot_is_given_up_counte
     # its time is over: it goes back, which nobody there can do either
     await pool.bring_deadline_forward(plan, idle)
     silent = "the node is not Ready: nothing on it answers"
-    await visit_says(pool, plan, idle, NodePhase.OFF, silent)
+    await visit_says(pool, plan, idle, NodePhase.VISITING, silent)
     await pool.bring_deadline_forward(plan, idle)
     paused = await pool.eventually(UPGRADE_PLANS, plan, lambda one: one.status.phase is PlanPhase.PAUSED)
     assert (paused.status.reason, [one.reason for one in paused.status.failures]) == (
@@ -84,12 +86,15 @@ async def test_a_node_that_does_not_come_back_from_its_reboot_is_given_up_counte
     )
     visit = (await pool.visits(plan))[idle]
     assert (visit.status.phase, visit.status.reason) == (NodePhase.FAILED, "RevertFailed")
-    late = {one.name: one.result for one in visit.status.steps}
-    assert late[NodePhase.VISITING] == f"Visiting took longer than its deadline: {away}; going back"
-    assert visit.status.message == (
-        f"Off took longer than its deadline: {silent}; this was the revert: operands stay off and the taint stays, a "
-        f"person must look; delete NodeUpgrade {visit.metadata.name} to have the node installed anew"
+    late = "Visiting took longer than its deadline"
+    given_up = (
+        f"{late}: {silent}; this was the revert: operands stay off and the taint stays, a person must look; delete "
+        f"NodeUpgrade {visit.metadata.name} to have the node installed anew"
     )
+    there_and_back = [one.result for one in visit.status.steps if one.name is NodePhase.VISITING]
+    assert there_and_back == [f"{late}: {away}; going back", given_up]
+    assert visit.status.message == given_up
+    await its_jobs_are_over(pool, visit)
 
     # a person lets the plan go on: the node counts still
     tolerant = {"spec": {"toleratedFailures": 1}}
@@ -149,6 +154,22 @@ async def goes_down(machine: VirtualNode) -> None:
     await waiting.until(lambda: stops() > earlier, seconds=400, what=f"{machine.name} goes down for its reboot")
     await waiting.in_thread(machine.power_off)
     await waiting.in_thread(machine.wait_not_ready)
+
+
+async def its_jobs_are_over(pool: VirtualPool, visit: NodeUpgrade) -> None:
+    """As they are when a visit's deadlines have really passed: theirs are as long, and nobody here waits for that."""
+    api, ours = pool.made.cluster.api, f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
+
+    async def over() -> bool:
+        return all(any(each.type == "Failed" for each in one.status.conditions) for one in await jobs())
+
+    async def jobs() -> list[Any]:
+        found = await pool.kube.list(JOBS, NAMESPACE)
+        return [one for one in found if any(each.uid == visit.metadata.uid for each in one.metadata.owner_references)]
+
+    for one in await jobs():
+        await waiting.in_thread(api.patch, f"{ours}/{one.metadata.name}", {"spec": {"activeDeadlineSeconds": 1}})
+    await waiting.poll(over, 60, "the Jobs of the visit are over")
 
 
 async def visit_says(pool: VirtualPool, plan: str, node: str, phase: NodePhase, words: str) -> None:
