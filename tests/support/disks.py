@@ -26,14 +26,14 @@ def differing(first: Path, second: Path) -> list[int]:
 
 
 def named(disk: Path, places: Iterable[int]) -> list[str]:
-    """Files of the disk's partition that have something at these places; what belongs to none is a place."""
+    """Files of the disk's partition whose contents are at these places; what is in none is tables: modes, times."""
     start = FIRST_SECTOR * SECTOR
     blocks = [(place - start) // BLOCK for place in places][:SHOWN]
     found = []
     for block in blocks:
         inode = _last(disk, f"icheck {block}")
         path = _last(disk, f"ncheck {inode}") if inode.isdigit() else ""
-        found.append(path if path.startswith("/") else f"block {block}")
+        found.append(path if path.startswith("/") else f"block {block} (in no file)")
     return list(dict.fromkeys(found))
 
 
