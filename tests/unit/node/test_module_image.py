@@ -11,6 +11,7 @@ import pytest
 from tests.support.module_image import KERNEL, ModuleImage
 from tests.support.repository import ROOT
 from upgrader.images.drivers.assembly import COMMANDS
+from upgrader.images.product import SIMULATED
 from upgrader.node.driver import Loaded, loaded
 from upgrader.process import run
 
@@ -219,7 +220,9 @@ def test_the_programs_are_understood_by_busybox_too():
     busybox = shutil.which("busybox")
     if busybox is None:
         pytest.skip("busybox is not installed")
-    for folder in ("modules", "modules/devices", "shared", "sim"):
-        for path in sorted(Path(ROOT, "driver-images", folder).iterdir()):
-            if path.is_file() and path.name != "Containerfile":
-                assert run([busybox, "sh", "-n", path], timeout=10).code == 0
+    folders = [Path(ROOT, "driver-images", name) for name in ("modules", "modules/devices", "shared")]
+    programs = [path for folder in folders for path in sorted(folder.iterdir()) if path.name != "Containerfile"]
+    programs += [Path(ROOT, "driver-images/sim", name) for name in SIMULATED]
+    for path in programs:
+        if path.is_file():
+            assert run([busybox, "sh", "-n", path], timeout=10).code == 0
