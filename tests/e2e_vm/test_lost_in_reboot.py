@@ -160,8 +160,8 @@ async def its_jobs_are_over(pool: VirtualPool, visit: NodeUpgrade) -> None:
     """As they are when a visit's deadlines have really passed: theirs are as long, and nobody here waits for that."""
     api, ours = pool.made.cluster.api, f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 
-    async def over() -> bool:
-        return all(any(each.type == "Failed" for each in one.status.conditions) for one in await jobs())
+    async def over() -> bool:  # failed they are when their pods have ended, which needs the node
+        return all(any(each.type == "FailureTarget" for each in one.status.conditions) for one in await jobs())
 
     async def jobs() -> list[Any]:
         found = await pool.kube.list(JOBS, NAMESPACE)
