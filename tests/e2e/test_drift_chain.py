@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.conftest import POOL_NODES, Pool, opened, other, settled
 from upgrader.api import names
-from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS, NODE_UPGRADES, NODES, PODS, UPGRADE_PLANS
+from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS, NODE_UPGRADES, PODS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import DriverImage, NodeUpgrade
 from upgrader.core import timing
 from upgrader.core.build_results import BuildResult, CellState, read_message
@@ -101,12 +101,9 @@ class Chain:
             box.wait_ready()
 
         await waiting.in_thread(power_cycle)
-        node = await self.pool.kube.get(NODES, self.node)
         labels = {names.LABEL_KERNEL_NFD: kernel.replace("+", "_")}
-        await self.pool.kube.merge(NODES, node.metadata, {"metadata": {"labels": labels}})
-
-    async def stack(self) -> Any:
-        return await self.pool.kube.get(GPU_STACKS, "pool")
+        patch = self.pool.made.cluster.api.patch
+        await waiting.in_thread(patch, f"/api/v1/nodes/{self.node}", {"metadata": {"labels": labels}})
 
     async def told(self, kind: str, reason: str, *, seconds: float = 120) -> str:
         """What a condition of the stack says, once it gives this reason."""
@@ -199,8 +196,9 @@ async def _put_back(chain: Chain) -> None:
     """The node has the kernel of the others again, and the stack does nothing by itself."""
     pool = chain.pool
     await pool.clear()
-    stack = await chain.stack()
-    await pool.kube.merge(GPU_STACKS, stack.metadata, {"spec": {"onDrift": "Report", "driftPlan": None}})
+    path = f"/apis/{GPU_STACKS.api_version}/gpustacks/pool"
+    nothing = {"spec": {"onDrift": "Report", "driftPlan": None}}
+    await waiting.in_thread(pool.made.cluster.api.patch, path, nothing)
     if (await pool.nodes())[chain.node].status.node_info.kernel_version != pool.made.kernel:
         await chain.comes_up_with(pool.made.kernel)
         await chain.brought_back(pool.made.kernel)

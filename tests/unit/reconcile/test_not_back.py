@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.drifting import NEXT, asks, plans, reboots
 from tests.support.rig import Rig
-from upgrader.api.resources import JOBS, NODES, PODS, UPGRADE_PLANS
+from upgrader.api.resources import JOBS, NODE_UPGRADES, NODES, PODS, UPGRADE_PLANS
 from upgrader.core.phases import NodePhase, PlanPhase
 
 
@@ -107,7 +107,8 @@ async def test_one_that_does_not_come_back_from_the_reboot_of_its_visit_is_given
     (failed,) = [one for one in rig.visits("up") if one.status.phase is NodePhase.FAILED]
     assert (failed.spec.node.name, failed.status.reason) == (name, "RevertFailed")
     late = [one.result for one in failed.status.steps if "took longer than its deadline" in one.result]
-    assert late, failed.status.steps
+    away = f"the node is not Ready: it has not come back from its reboot into kernel {NEXT}"
+    assert late[0] == f"Visiting took longer than its deadline: {away}; going back"
     await rig.until(lambda: rig.plan_now("up").status.reason == "TooManyFailures", 60)
     # A person goes on: the node is held, and its GPUs are the whole budget.
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"toleratedFailures": 1}})
@@ -116,3 +117,27 @@ async def test_one_that_does_not_come_back_from_the_reboot_of_its_visit_is_given
     assert ([one for one in rig.fleet.reboots if one[0] != name], rig.nodes_on(revision)) == ([], 0)
     holds = {one.reason for one in rig.plan_now("up").status.holds}
     assert "BudgetTaken" in holds, rig.where()
+    assert rig.plan_now("up").status.phase is PlanPhase.RUNNING
+    await the_way_out(rig, name, failed.metadata.name, revision)
+
+
+async def the_way_out(rig: Rig, name: str, visit: str, revision: str) -> None:
+    """It is switched on, and a person has it given back: it is installed anew, and the plan goes on with the others."""
+    rig.others.clear()
+    for kind in (JOBS, PODS):  # their own deadlines have passed
+        for one in list(rig.cluster.store.all(kind)):
+            if one["metadata"].get("labels", {}).get("gpu-upgrader.io/component") == "visit":
+                rig.cluster.store.remove(kind, one["metadata"]["name"], one["metadata"]["namespace"])
+    reboots(rig, name, boot="boot-2")
+    ready(rig, name, "True")
+    for _ in range(30):
+        await rig.second()
+    assert rig.nodes_on(revision) == 0
+    rig.fleet.shows_boot_after = 5
+    order = {"step": "Failed", "by": "ann", "at": "2026-01-01T00:00:00Z", "reason": "it was switched on"}
+    rig.cluster.store.change(NODE_UPGRADES, visit, {"spec": {"force": [order]}})
+    await rig.until(lambda: rig.over("up"), 1500)
+    status = rig.plan_now("up").status
+    said = "ended with 1 failure(s), see them in the status"
+    assert (status.phase, status.message, rig.nodes_on(revision)) == (PlanPhase.FAILED, said, 3)
+    rig.assert_nothing_left()
