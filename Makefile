@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
+DRIFT_CHAIN := tests/e2e/test_drift_chain.py
 
 WANTED := import tomllib; d = tomllib.load(open("pyproject.toml", "rb")); print("\n".join(d["project"]["dependencies"]))
 COMPILE := $(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --no-header
@@ -65,7 +66,7 @@ images: binaries ## driver images of real kernels: built, checked, booted, signe
 
 e2e: binaries ## embedded cluster: API server, kwok, box nodes, crash points
 	$(PYTEST) -n 2 --dist loadfile tests/contract tests/cluster -m "cluster" --timeout=900
-	$(PYTEST) -n 2 --dist loadfile tests/e2e -m "e2e" --timeout=900
+	$(PYTEST) -n 2 --dist loadfile tests/e2e -m "e2e" --timeout=900 --ignore=$(DRIFT_CHAIN)
 
 vm: binaries ## virtual nodes: boots, reboots, power cuts, hangs; boxes on cgroup v2 (emulated where there is no KVM)
 	$(PYTEST) -p no:xdist tests/cluster -m vm --timeout=900
@@ -78,11 +79,12 @@ test: lint verify unit images vm e2e ## what CI runs: all but e2e-vm, demo and n
 torch: setup ## torch's CPU build in build/torch (150 MB to fetch, 650 MB there), from the distribution's archive
 	bash tests/nightly/torch.sh build/torch
 
-nightly: binaries torch ## what takes too long for every day: more examples, torch, every driver image of the matrix, e2e-vm, a machine lost in its reboot, both demos (80 minutes)
+nightly: binaries torch ## what takes too long for every day: more examples, torch, every driver image of the matrix, the chain of drift, e2e-vm, a machine lost in its reboot, both demos (90 minutes)
 	UPGRADER_TEST_PROFILE=nightly $(PYTEST) -n 2 --dist loadfile tests/property --timeout=3600
 	$(BIN)/upgrader images build --changed --report build/nightly-report.json
 	$(PYTEST) -p no:xdist tests/nightly
 	UPGRADER_TEST_PROFILE=nightly $(PYTEST) -p no:xdist tests/cluster/test_driver_builds.py -m cluster
+	$(PYTEST) -p no:xdist $(DRIFT_CHAIN) -m e2e --timeout=900
 	$(MAKE) e2e-vm
 	$(PYTEST) -p no:xdist tests/e2e_vm/test_lost_in_reboot.py -m vm --timeout=900
 	$(MAKE) demo

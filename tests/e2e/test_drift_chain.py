@@ -284,11 +284,12 @@ async def _the_next_driver(chain: Chain) -> None:
     pool, works, after = chain.pool, chain.works, other(chain.driver)
     body = pool.stack(after)
     wanted = {"onDrift": "Approve", "driftPlan": {"strategy": QUICK, "envelope": ENVELOPE}}
+    former = {one.metadata.name for one in await pool.kube.list(UPGRADE_PLANS)}
     await pool.kube.apply(GPU_STACKS, body | {"spec": body["spec"] | wanted})
     await chain.image(after, KERNEL, DriverImagePhase.PENDING)
     await waiting.in_thread(works.pack, after, KERNEL)
     image = await chain.image(after, KERNEL, DriverImagePhase.READY)
-    (plan,) = await _plans(chain)
+    (plan,) = await _plans(chain, former)
     over = await pool.over(plan)
     assert over.status.phase is PlanPhase.COMPLETED
     assert over.spec.approval.by.startswith("GpuStack pool, generation ")
@@ -306,13 +307,13 @@ async def _the_next_driver(chain: Chain) -> None:
     await pool.nothing_left()
 
 
-async def _plans(chain: Chain) -> list[str]:
-    """Names of the plans that the stack made, once there is one."""
+async def _plans(chain: Chain, former: set[str]) -> list[str]:
+    """Names of the plans that the stack made beside the former ones, once there is one."""
     found: list[str] = []
 
     async def look() -> bool:
         ours = await chain.pool.kube.list(UPGRADE_PLANS, labels=f"{names.LABEL_STACK}=pool")
-        found[:] = [one.metadata.name for one in ours]
+        found[:] = [one.metadata.name for one in ours if one.metadata.name not in former]
         return bool(found)
 
     await waiting.poll(look, 120, f"a plan is made (log: {chain.pool.controller.log})")
