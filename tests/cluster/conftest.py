@@ -1,9 +1,12 @@
 """The real API server with our kinds, for every test of this folder."""
 
+import uuid
+
 import pytest
 
 from tests.support.deploying import as_controller, deploy
 from tests.support.workbench import Workbench
+from upgrader.devcluster import down
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 
@@ -35,3 +38,19 @@ def installed(workbench):
     workbench.on("1.0.0")
     workbench.wait_allocatable("8")
     return workbench
+
+
+@pytest.fixture
+def mark(monkeypatch):
+    """An environment variable that everything started from this test inherits."""
+    value = f"teardown-{uuid.uuid4().hex}"
+    monkeypatch.setenv("UPGRADER_TEST_MARK", value)
+    return value
+
+
+@pytest.fixture
+def name():
+    """Of a cluster that a test puts up itself; gone afterwards."""
+    chosen = f"td-{uuid.uuid4().hex[:6]}"
+    yield chosen
+    down(chosen)

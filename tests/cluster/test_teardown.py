@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import uuid
 from pathlib import Path
 
 import pytest
@@ -23,21 +22,6 @@ POD = {
     },
 }
 PODS = "/api/v1/namespaces/default/pods"
-
-
-@pytest.fixture
-def mark(monkeypatch):
-    """An environment variable that everything started from this test inherits."""
-    value = f"teardown-{uuid.uuid4().hex}"
-    monkeypatch.setenv("UPGRADER_TEST_MARK", value)
-    return value
-
-
-@pytest.fixture
-def name():
-    chosen = f"td-{uuid.uuid4().hex[:6]}"
-    yield chosen
-    down(chosen)
 
 
 def test_down_leaves_nothing(mark, name):

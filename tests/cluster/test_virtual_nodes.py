@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 import tomllib
-import uuid
 from pathlib import Path
 
 import pytest
@@ -219,21 +218,6 @@ def test_a_node_that_is_off_says_so(cluster):
     with pytest.raises(DevClusterError, match="is on already"):
         node.power_on()
     node.wait_ready()
-
-
-@pytest.fixture
-def mark(monkeypatch):
-    """An environment variable that everything started from this test inherits."""
-    value = f"teardown-{uuid.uuid4().hex}"
-    monkeypatch.setenv("UPGRADER_TEST_MARK", value)
-    return value
-
-
-@pytest.fixture
-def name():
-    chosen = f"tv-{uuid.uuid4().hex[:6]}"
-    yield chosen
-    down(chosen)
 
 
 def test_down_leaves_nothing_of_virtual_nodes(mark, name):

@@ -21,6 +21,16 @@ def made_by_recipe(rig: Rig, version: str, kernel: str = KERNEL) -> None:
     rig.cluster.store.put(DRIVER_IMAGES, {"metadata": {"name": f"made-{version}-{kernel}"}, "spec": spec})
 
 
+async def on_recipes_driver() -> Rig:
+    """One node in service on driver 1.0, made by a recipe."""
+    made = Rig()
+    made.fleet.node("gpu-0")
+    made_by_recipe(made, "1.0")
+    made.stack(made.spec("1.0"))
+    await made.settle()
+    return made
+
+
 def built(rig: Rig, version: str, kernel: str) -> None:
     """Somebody has built it: it is in the registry under its name."""
     identity = Identity(vendor="sim", recipe="sim", driver=version, kernel=kernel, os="bookworm")

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from upgrader.core.phases import NodePhase, OnFailure, PlanPhase, RequestPhase, Run, ends
+from upgrader.core.visit_facts import ABORTED
 
 LET_GO = frozenset(
     {
@@ -21,7 +22,7 @@ LET_GO = frozenset(
 """Failures after which the node runs what it ran before and its gang trained on: they are tried again later."""
 
 QUIET = frozenset(
-    {"NotAcknowledged", "SiblingFailed", "NewGpuPod", "NewPod", "AcknowledgementLost", "Aborted", "SiblingReverted"}
+    {"NotAcknowledged", "SiblingFailed", "NewGpuPod", "NewPod", "AcknowledgementLost", ABORTED, "SiblingReverted"}
 )
 """Failures that stop nobody's rollout: a workload said no, or the failure is counted at a sibling."""
 

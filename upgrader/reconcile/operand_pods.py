@@ -7,11 +7,12 @@ from typing import Any
 from upgrader.api import names
 from upgrader.api.kubernetes import ContainerStatus, Pod
 from upgrader.core import timing
+from upgrader.core.gangs import ENDED
 from upgrader.core.operands import COMPONENTS, Operand, OperandPod, PartPod
+from upgrader.reconcile.pod_facts import ours
 from upgrader.stack.containers import AFTER
 from upgrader.stack.errands import shortened
 
-ENDED = frozenset({"Succeeded", "Failed"})
 BEING_MADE = frozenset({"ContainerCreating", "PodInitializing"})
 """What the kubelet says of a container that has not begun, whatever is the matter."""
 _BY_NAME = {f"{AFTER}{operand.value.lower()}": operand for operand in Operand}
@@ -20,7 +21,7 @@ _BY_NAME = {f"{AFTER}{operand.value.lower()}": operand for operand in Operand}
 def own_pods(pods: Iterable[Pod], namespace: str, stack: str) -> list[Pod]:
     """Of all pods those that were made for a stack, which are in our own namespace."""
     mine = (one for one in pods if one.metadata.labels.get(names.LABEL_STACK) == stack)
-    return [one for one in mine if one.metadata.namespace == namespace and names.LABEL_COMPONENT in one.metadata.labels]
+    return [one for one in mine if one.metadata.namespace == namespace and ours(one)]
 
 
 def operand_pod(pod: Pod) -> OperandPod | None:

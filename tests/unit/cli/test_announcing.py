@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.drifting import KERNEL, NEXT, built, images_of, made_by_recipe, reboots
+from tests.support.drifting import KERNEL, NEXT, built, images_of, on_recipes_driver, reboots
 from tests.support.rig import Rig
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, UPGRADE_PLANS
@@ -23,12 +23,7 @@ def identity(kernel: str = NEXT, **changes: str) -> Identity:
 
 @pytest.fixture
 async def rig() -> Rig:
-    made = Rig()
-    made.fleet.node("gpu-0")
-    made_by_recipe(made, "1.0")
-    made.stack(made.spec("1.0"))
-    await made.settle()
-    return made
+    return await on_recipes_driver()
 
 
 async def test_what_the_matrix_has_for_a_newer_kernel_is_asked_for_once(rig: Rig) -> None:

@@ -7,7 +7,7 @@ from typing import cast
 import msgspec
 import pytest
 
-from tests.support.drifting import KERNEL, NEXT, built, condition, images_of, made_by_recipe, reboots
+from tests.support.drifting import KERNEL, NEXT, built, condition, images_of, made_by_recipe, on_recipes_driver, reboots
 from tests.support.pools import labels_of
 from tests.support.rig import Rig
 from upgrader.api import names
@@ -20,12 +20,7 @@ from upgrader.reconcile.stacks import Read
 @pytest.fixture
 async def rig() -> Rig:
     """One node on driver 1.0, made by a recipe."""
-    made = Rig()
-    made.fleet.node("gpu-0")
-    made_by_recipe(made, "1.0")
-    made.stack(made.spec("1.0"))
-    await made.settle()
-    return made
+    return await on_recipes_driver()
 
 
 def uncovered(rig: Rig, name: str = "gpu-0") -> bool:
