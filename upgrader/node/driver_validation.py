@@ -13,7 +13,7 @@ from msgspec import Struct
 from upgrader.core.orders import RUN_DIRECTORY, STATE_DIRECTORY, OrderResult, Reason, ValidateDriverOrder
 from upgrader.node import devices, modules, nvidia
 from upgrader.node.clock import Clock, until
-from upgrader.node.driver import Loaded, check_loaded, loaded
+from upgrader.node.loaded import Loaded, check_loaded, loaded
 from upgrader.node.outcome import OrderFailedError
 from upgrader.node.programs import Programs
 

@@ -24,11 +24,20 @@ class Digests:
     def of(self, path: Path) -> str:
         """Hex digest of a file's contents."""
         with path.open("rb") as file:
-            facts = os.fstat(file.fileno())
-            key = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
+            key = _key(os.fstat(file.fileno()))
             if key not in self._known:
                 self._known[key] = hashlib.file_digest(file, "sha256").hexdigest()
             return self._known[key]
+
+    def copied(self, source: Path, target: Path) -> None:
+        """`copy`; the copy's digest is known, because reading it back would read what was written from memory."""
+        known = self.of(source)
+        copy(source, target)
+        self._known[_key(target.stat())] = known
+
+
+def _key(facts: os.stat_result) -> tuple[int, int, int, int]:
+    return (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
 
 
 def sync(path: Path) -> None:

@@ -20,7 +20,7 @@ from upgrader.core.gpu_features import MEMORY_MIB
 from upgrader.node import devices
 from upgrader.node.clock import Clock
 from upgrader.node.device_load import DeviceLoad, Load
-from upgrader.node.driver import Loaded, loaded
+from upgrader.node.loaded import Loaded, loaded
 from upgrader.node.pod_resources import PodResources, Use
 
 PORT = 9400

@@ -9,7 +9,7 @@ from upgrader.core.gpu_features import GpuReport
 from upgrader.core.orders import Reason
 from upgrader.node import durable
 from upgrader.node.devices import VENDOR
-from upgrader.node.driver import loaded
+from upgrader.node.loaded import loaded
 from upgrader.node.outcome import OrderFailedError
 
 DONE = "gpu-features.json"

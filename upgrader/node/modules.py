@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from upgrader.core.orders import Reason
-from upgrader.node.driver import Loaded
+from upgrader.node.loaded import Loaded
 from upgrader.node.outcome import OrderFailedError
 
 

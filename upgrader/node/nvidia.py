@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from upgrader.core.errors import ProcessError
 from upgrader.core.orders import Reason
-from upgrader.node.driver import Loaded
+from upgrader.node.loaded import Loaded
 from upgrader.node.outcome import OrderFailedError
 from upgrader.node.programs import Ended, Programs
 

@@ -107,13 +107,13 @@ class Records:
     def stage_previous(self, previous: Previous) -> Fetched:
         """The kept kubelet as if it had been fetched, because the place where it is kept is needed for the next one."""
         staged = self._kubelets / previous.version / "kubelet"
-        durable.copy(self.previous_binary, staged)
+        self._digests.copied(self.previous_binary, staged)
         durable.put(staged.with_name("kubelet.sha256"), f"{previous.sha256}\n".encode())
         return Fetched(binary=staged, sha256=previous.sha256)
 
     def keep(self, binary: Path, *, version: str, sha256: str) -> None:
         """Keep the kubelet that is about to be replaced; the record comes last and never speaks of half a file."""
-        durable.copy(binary, self.previous_binary)
+        self._digests.copied(binary, self.previous_binary)
         previous = Previous(visit=self._visit, version=version, sha256=sha256)
         durable.put(self.previous_binary.with_name("previous.json"), msgspec.json.encode(previous))
 

@@ -18,7 +18,7 @@ from upgrader.core.errors import ProcessError
 from upgrader.core.orders import RUN_DIRECTORY
 from upgrader.node import devices, durable
 from upgrader.node.clock import Clock
-from upgrader.node.driver import loaded
+from upgrader.node.loaded import loaded
 from upgrader.node.outcome import OrderFailedError
 from upgrader.node.programs import Programs
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from upgrader.core.orders import OrderResult, Reason, ValidateOrder
 from upgrader.node.devices import VENDOR, VISIBLE, names_in, shared_name, statement
-from upgrader.node.driver import check_loaded, loaded
+from upgrader.node.loaded import check_loaded, loaded
 from upgrader.node.outcome import OrderFailedError
 
-ELEMENTS = 1 << 15
+ELEMENTS = 1 << 12
 """For each device."""
 
 

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 from upgrader.core.orders import KubeletSettings, KubeletTarget, OrderResult, Reason, VisitOrder
-from upgrader.node import driver, durable, kubelet_settings, reboot
+from upgrader.node import driver, kubelet_settings, reboot
 from upgrader.node.clock import Clock, until
 from upgrader.node.host import Host
 from upgrader.node.kubelet import Kubelet
@@ -135,7 +135,7 @@ class Visit:
             before = self._kubelet.version(installed)
             self._facts["kubelet before"] = before
             self._records.keep(installed, version=before, sha256=present)
-            durable.copy(source.binary, installed)
+            self._host.digests.copied(source.binary, installed)
 
     def _configure(self, wanted: KubeletSettings) -> None:
         """Write the settings; the kubelets that run then are ended later, so that one starts that has read them.
@@ -212,7 +212,7 @@ class Visit:
             self._write_settings()
         installed = self._host.path(self._binary)
         if mine is not None and self._host.digests.of(installed) != mine.sha256:
-            durable.copy(self._records.previous_binary, installed)
+            self._host.digests.copied(self._records.previous_binary, installed)
         back = f"Kubelet {mine.version} was put back and" if mine is not None else "Those of before were put back; it"
         wrong = self._settled(self._host.digests.of(installed), self._order.healthz_timeout)
         if wrong:

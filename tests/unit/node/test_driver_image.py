@@ -13,8 +13,9 @@ from tests.support.repository import ROOT
 from upgrader.core.orders import Driver, Reason
 from upgrader.node import devices
 from upgrader.node.clock import SystemClock
-from upgrader.node.driver import Loaded, loaded, unload
+from upgrader.node.driver import unload
 from upgrader.node.host import Host
+from upgrader.node.loaded import Loaded, loaded
 from upgrader.node.outcome import OrderFailedError
 from upgrader.node.programs import SystemPrograms
 from upgrader.process import run

@@ -42,3 +42,17 @@ def test_a_file_that_took_the_place_of_another_is_read(tmp_path):
     assert digests.of(file) == digest(b"1.34.4")
     copy(new, file)
     assert digests.of(file) == digest(b"1.35.4")
+
+
+def test_a_copy_is_not_read_again(tmp_path):
+    source, target = tmp_path / "fetched", tmp_path / "installed"
+    source.write_bytes(b"kubelet")
+    digests = Digests()
+    digests.copied(source, target)
+    facts = target.stat()
+    assert (target.read_bytes(), facts.st_mode & 0o777) == (b"kubelet", 0o755)
+    target.write_bytes(b"damaged")  # dated back, as above
+    os.utime(target, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    assert digests.of(target) == digest(b"kubelet")
+    os.utime(target, ns=(facts.st_atime_ns, facts.st_mtime_ns + 1))
+    assert digests.of(target) == digest(b"damaged")

@@ -12,7 +12,7 @@ from tests.support.module_image import KERNEL, ModuleImage
 from tests.support.repository import ROOT
 from upgrader.images.drivers.assembly import COMMANDS
 from upgrader.images.product import SIMULATED
-from upgrader.node.driver import Loaded, loaded
+from upgrader.node.loaded import Loaded, loaded
 from upgrader.process import run
 
 NVIDIA = (("nvidia", ""), ("nvidia_modeset", "nvidia"), ("nvidia_uvm", "nvidia"))

@@ -42,7 +42,7 @@ def container(tmp_path):
 def test_a_pod_that_sees_its_devices(container):
     assert container.validate() == OrderResult(
         reason=Reason.DONE,
-        message="sim 2.0.0 (simulated): 2 device(s) open, 32768 numbers added for each on the CPU",
+        message="sim 2.0.0 (simulated): 2 device(s) open, 4096 numbers added for each on the CPU",
         facts={"driver": "2.0.0", "devices": "2", "boot id": "boot-1"},
     )
 
@@ -54,7 +54,7 @@ def test_on_a_real_driver_its_device_is_opened_and_asked_for_no_words(container)
     )
     (container.dev / "sim-gpu0").write_text("")
     assert container.validate(vendor="nvidia").message == (
-        "nvidia 2.0.0 (real driver, simulated GPUs): 2 device(s) open, 32768 numbers added for each on the CPU"
+        "nvidia 2.0.0 (real driver, simulated GPUs): 2 device(s) open, 4096 numbers added for each on the CPU"
     )
     (container.dev / "sim-gpu3").unlink()
     assert container.refused(vendor="nvidia")[0] is Reason.DEVICE_FAILED

@@ -1,7 +1,8 @@
 import threading
 from pathlib import Path
 
-from upgrader.node import __main__ as node
+from upgrader.node.__main__ import main
+from upgrader.node.waiting import wait_for
 
 
 class Played:
@@ -21,13 +22,13 @@ class Played:
 def test_it_waits_until_every_file_is_there(tmp_path):
     first, second = tmp_path / "loaded.json", tmp_path / "runtime.json"
     clock = Played(first.touch, first.unlink, second.touch, first.touch)
-    node.wait_for("Driver", [first, second], clock)
+    wait_for("Driver", [first, second], clock)
     assert clock.waited == 4
 
 
 def test_it_is_a_command(tmp_path):
     there = tmp_path / "loaded.json"
-    waits = threading.Thread(target=node.main, args=[["wait", "--for", "Driver", "--file", str(there)]], daemon=True)
+    waits = threading.Thread(target=main, args=[["wait", "--for", "Driver", "--file", str(there)]], daemon=True)
     waits.start()
     waits.join(0.5)
     assert waits.is_alive()

@@ -1,0 +1,21 @@
+"""The node's kubelet, as an order names it."""
+
+import os
+
+from upgrader.core.orders import NODE_VARIABLE, KubeletSettings, KubeletTarget, Reason
+from upgrader.node.host import Host
+from upgrader.node.kubelet import HostKubelet
+from upgrader.node.outcome import OrderFailedError
+from upgrader.node.programs import SystemPrograms
+
+
+def host_kubelet(host: Host, target: KubeletTarget | KubeletSettings | None) -> HostKubelet:
+    """The kubelet of this pod's node.
+
+    Raises:
+        OrderFailedError: BAD_ORDER, if the order is about the kubelet and the pod does not say which node this is.
+    """
+    node = os.environ.get(NODE_VARIABLE, "")
+    if target is not None and not node:
+        raise OrderFailedError(Reason.BAD_ORDER, f"{NODE_VARIABLE} is not set: the pod passes spec.nodeName in it")
+    return HostKubelet(host, binary=target.binary if target else "", node=node, programs=SystemPrograms())
