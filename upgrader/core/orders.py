@@ -86,10 +86,11 @@ class VisitOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Unload the driver, swap and set the kubelet, reboot; all steps are idempotent.
 
     `unload` without a version means whichever driver of this vendor is loaded.
-    `visit` is the NodeUpgrade's uid plus its direction, so that a revert is another visit. Time-outs in seconds;
-    `busy_timeout` is how long one run waits for processes that hold a device, until it says who they are. `undoes` is
-    the visit whose way back this is: what that one chose to be booted is chosen anew. `forget` are files of the node
-    that operands left which are off now: they say of nobody any more that he is ready.
+    `visit` is the NodeUpgrade's uid plus its direction, so that a revert is another visit. Time-outs are in seconds.
+    Processes that hold a device are waited for, by the first run `first_busy_timeout` long, so that people soon know
+    who they are, and by each later one `busy_timeout` long, because each run is a pod. `undoes` is the visit whose way
+    back this is: what that one chose to be booted is chosen anew. `forget` are files of the node that operands left
+    which are off now: they say of nobody any more that he is ready.
     """
 
     visit: str
@@ -99,6 +100,7 @@ class VisitOrder(msgspec.Struct, frozen=True, kw_only=True):
     settings: KubeletSettings | None = None
     reboot: Reboot | None = None
     forget: tuple[str, ...] = ()
+    first_busy_timeout: int = 10
     busy_timeout: int = 60
     healthz_timeout: int = 60
     ready_timeout: int = 120

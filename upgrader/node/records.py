@@ -20,12 +20,13 @@ _VISIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 class VisitRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far a visit came.
 
-    `restoring` says why the old kubelet is being put back, `ending` which kubelets ran when its settings had been
-    written (None: they are not written yet on this way), `boot_id` on which boot a reboot was ordered (also of one
-    that has ended), `facts` what was done before it, `result` how the visit ended.
+    `busy`: it has said who holds the driver. `restoring` says why the old kubelet is being put back, `ending` which
+    kubelets ran when its settings had been written (None: they are not written yet on this way), `boot_id` on which boot
+    a reboot was ordered (also of one that has ended), `facts` what was done before it, `result` how the visit ended.
     """
 
     visit: str
+    busy: bool = False
     restoring: str = ""
     ending: tuple[Ending, ...] | None = None
     boot_id: str = ""
@@ -69,6 +70,10 @@ class Records:
         if not self._record.exists():
             return VisitRecord(visit=self._visit)
         return msgspec.json.decode(self._record.read_bytes(), type=VisitRecord)
+
+    def busy(self) -> None:
+        """The driver is in use, and people are told by whom."""
+        self._write(VisitRecord(visit=self._visit, busy=True))
 
     def restoring(self, why: str) -> None:
         """From now on this visit only puts the old kubelet back."""

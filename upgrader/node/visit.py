@@ -7,7 +7,7 @@ running kubelet was started from, which one was kept, and the visit's own record
 import signal
 from pathlib import Path
 
-from upgrader.core.orders import KubeletSettings, KubeletTarget, OrderResult, Reason, VisitOrder
+from upgrader.core.orders import Driver, KubeletSettings, KubeletTarget, OrderResult, Reason, VisitOrder
 from upgrader.node import driver, kubelet_settings, reboot
 from upgrader.node.clock import Clock, until
 from upgrader.node.host import Host
@@ -73,11 +73,7 @@ class Visit:
         for file in self._order.forget:
             self._host.path(file).unlink(missing_ok=True)
         if self._order.unload is not None:
-            done.append(
-                driver.unload(
-                    self._host, self._order.unload, self._programs, self._clock, patience=self._order.busy_timeout
-                )
-            )
+            done.append(self._unload(self._order.unload))
             self._facts["driver"] = done[-1]
         if self._order.kubelet is not None or self._order.settings is not None:
             wrong = self._change()
@@ -95,6 +91,15 @@ class Visit:
                 reboot.choose(self._order.reboot, host=self._host, programs=self._programs)
             done.append(f"kernel {self._order.reboot.kernel} runs already")
         return OrderResult(reason=Reason.DONE, message="; ".join(done) or "nothing was ordered")
+
+    def _unload(self, unwanted: Driver) -> str:
+        patience = self._order.busy_timeout if self._records.read().busy else self._order.first_busy_timeout
+        try:
+            return driver.unload(self._host, unwanted, self._programs, self._clock, patience=patience)
+        except OrderFailedError as error:
+            if error.reason is Reason.BUSY:
+                self._records.busy()
+            raise
 
     def _rebooted(self, before: str) -> OrderResult:
         """What the reboot came to; on the boot that is to end it ends it, and does not return if that goes well."""
