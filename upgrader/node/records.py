@@ -21,7 +21,7 @@ class VisitRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far a visit came.
 
     `busy`: it has said who holds the driver. `restoring` says why the old kubelet is being put back, `ending` which
-    kubelets ran when its settings had been written (None: they are not written yet on this way), `boot_id` on which boot
+    kubelets ran when its settings had been written (None: not yet on this way), `boot_id` on which boot
     a reboot was ordered (also of one that has ended), `facts` what was done before it, `result` how the visit ended.
     """
 
