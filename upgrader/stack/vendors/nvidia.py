@@ -129,7 +129,7 @@ def exporter(settings: PluginSettings) -> Program:
             "DCGM_EXPORTER_LISTEN": f":{METRICS_PORT}",
             "DCGM_EXPORTER_KUBERNETES": "true",
             "NVIDIA_RESOURCE_NAMES": settings.resource_name,
-            "LD_LIBRARY_PATH": "/drivers/current/usr/lib/x86_64-linux-gnu/nvidia/current",
+            "LD_LIBRARY_PATH": "/drivers/current/usr/lib/x86_64-linux-gnu",
             **({"KUBERNETES_VIRTUAL_GPUS": "true"} if settings.shares else {}),
         },
         node_variable="NODE_NAME",
