@@ -34,6 +34,9 @@ FORCED = changed(m.node_upgrade(), "spec.force", [FORCE])
 REAL = changed(m.gpu_stack(), "spec.driver", {"vendor": "nvidia", "version": "535.261.03"})
 OTHER_FLAVOUR = {"vendor": "nvidia", "version": "535.261.03", "recipe": "nvidia-open", "flavour": "proprietary"}
 
+MPS = {"mps": {"replicas": 4}}
+SHARED = changed(REAL, "spec.devicePlugin.sharing", {"mps": {"replicas": 4, "runtimeClass": "nvidia"}})
+
 REFUSED = [
     # kind, path of the rule, stored before (None: refused at once), field, value
     (MANAGED, "spec.kubelet", None, "spec.kubelet.artifact", None),
@@ -46,6 +49,11 @@ REFUSED = [
     (m.gpu_stack(), "spec.driver", None, "spec.driver.flavour", "open"),
     (REAL, "spec.driver", None, "spec.driver", OTHER_FLAVOUR),
     (m.gpu_stack(), "spec", None, "spec.devicePlugin.sharing", {"migStrategy": "mixed"}),
+    (m.gpu_stack(), "spec", None, "spec.devicePlugin.sharing", MPS),
+    (REAL, "spec.devicePlugin.sharing", None, "spec.devicePlugin.sharing", MPS | {"timeSlices": 2}),
+    (REAL, "spec.devicePlugin.sharing", None, "spec.devicePlugin.sharing", MPS | {"migStrategy": "single"}),
+    (REAL, "spec.devicePlugin.sharing", None, "spec.devicePlugin.sharing", MPS | {"migStrategy": "mixed"}),
+    (SHARED, "spec.devicePlugin", None, "spec.devicePlugin.resourceName", "example.com/gpu"),
     (m.gpu_stack(), "spec.runtime", None, "spec.runtime", {"management": "Managed"}),
     (m.gpu_stack(), "spec.devicePlugin", None, "spec.devicePlugin.image", None),
     (REAL, "spec.featureDiscovery", None, "spec.featureDiscovery", {"management": "Managed"}),
@@ -82,6 +90,9 @@ INVALID = [
     (m.gpu_stack(), "spec.reboot", {"kernel": "6.1.0-50-amd64", "select": []}, "should have at least 1 items"),
     (m.gpu_stack(), "metadata.name", "n" * 64, "may not be more than 63|Too long"),
     (m.gpu_stack(), "spec.devicePlugin.sharing", {"timeSlices": 1}, "greater than or equal to 2"),
+    (REAL, "spec.devicePlugin.sharing", {"mps": {"replicas": 1}}, "greater than or equal to 2"),
+    (REAL, "spec.devicePlugin.sharing", {"mps": {"replicas": 49}}, "less than or equal to 48"),
+    (REAL, "spec.devicePlugin.sharing.mps", {"runtimeClass": "nvidia"}, "Required value"),
     (m.gpu_stack(), "spec.runtime", {"management": "Somebody"}, "Unsupported value"),
     (m.gpu_stack(), "spec.gangs", [{"label": "two words"}], "should match"),
     (m.gpu_stack(), "spec.gangs", [{"label": "run"}] * 17, "must have at most 16 items"),
@@ -145,6 +156,15 @@ async def test_what_is_invalid_is_refused_with_its_field(api, manifest, field, v
     with pytest.raises(ConfigurationError, match=said) as refused:
         await api.create(BY_KIND[manifest["kind"]].resource, changed(named(manifest), field, value))
     assert field.rsplit(".", 1)[-1] in str(refused.value)
+
+
+async def test_gpus_are_shared_by_mps_and_null_says_that_they_are_not(api):
+    kind = BY_KIND["GpuStack"].resource
+    made = await api.create(kind, named(SHARED))
+    assert (made.spec.device_plugin.sharing.mps.replicas, made.spec.device_plugin.sharing.time_slices) == (4, None)
+    left = {"mps": None, "timeSlices": 2, "migStrategy": "single"}
+    made = await api.create(kind, named(changed(REAL, "spec.devicePlugin.sharing", left)))
+    assert (made.spec.device_plugin.sharing.mps, made.spec.device_plugin.sharing.time_slices) == (None, 2)
 
 
 @pytest.mark.parametrize("value", [1, 64, "1%", "25%", "100%"])

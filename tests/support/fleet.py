@@ -31,10 +31,13 @@ from upgrader.core import timing
 from upgrader.core.orders import ORDER_VARIABLE, OrderResult, Reason
 
 
-def _slices(plugin: Object) -> int:
-    """As how many devices a plugin offers each of its own, by its command."""
+def _shares(plugin: Object) -> int:
+    """As how many devices a plugin offers each of its own, by its command; NVIDIA's by its configuration file."""
     words = plugin["spec"]["containers"][0].get("command", [])
-    return int(words[words.index("--slices") + 1]) if "--slices" in words else 1
+    if "--slices" in words:
+        return int(words[words.index("--slices") + 1])
+    told = plugin["metadata"].get("annotations", {}).get(names.ANNOTATION_CONFIG)
+    return max(one["resources"][0]["replicas"] for one in json.loads(told)["sharing"].values()) if told else 1
 
 
 @dataclass
@@ -183,11 +186,11 @@ class Fleet(Training):
                 and is_ready(pod)
             ]
             plugin = self.external_plugin or bool(plugins)
-            slices = max(map(_slices, plugins), default=1)
+            shares = max(map(_shares, plugins), default=1)
             well = self.gpus - self.unwell.get(name, 0)
-            patch: Object = {"status": {"allocatable": {RESOURCE: str(well * slices) if plugin else "0"}}}
+            patch: Object = {"status": {"allocatable": {RESOURCE: str(well * shares) if plugin else "0"}}}
             if plugin:
-                patch["status"]["capacity"] = {RESOURCE: str(self.gpus * slices)}
+                patch["status"]["capacity"] = {RESOURCE: str(self.gpus * shares)}
             self.store.change(NODES, name, patch)
 
     def _jobs(self) -> None:

@@ -1,5 +1,7 @@
 """Everything that a stack renders, by the name of its golden file."""
 
+from types import MappingProxyType
+
 import msgspec
 
 from tests.support.facts import node
@@ -86,8 +88,8 @@ def plugin_of(vendor, driver, **more):
     return manifests.plugin_daemonset("pool-a", "b" * 16, PLUGIN, settings, SETTINGS)
 
 
-def quiet_of(operand, vendor="nvidia", driver="nvidia", **more):
-    settings = PluginSettings(vendor=vendor, driver_vendor=driver, resource_name="nvidia.com/gpu")
+def quiet_of(operand, vendor="nvidia", driver="nvidia", told=MappingProxyType({}), **more):
+    settings = PluginSettings(vendor=vendor, driver_vendor=driver, resource_name="nvidia.com/gpu", **told)
     before = manifests.before(operand, settings, set(Operand))
     one = QuietOperand(
         operand=operand,
@@ -107,6 +109,7 @@ def runtime_of(vendor, driver):
 
 HOOK = {"runtimeImage": "registry.example/hook@sha256:" + "b" * 64, "runtimeKey": "b" * 16}
 REAL = {"driverVendor": "nvidia", "driverVersion": "535.309.01"}
+MPS = {"mpsReplicas": 4, "mpsRuntime": "nvidia"}
 
 RENDERED = {
     "node-features-daemonset": lambda: manifests.node_features_daemonset(STACK, SETTINGS),
@@ -116,6 +119,10 @@ RENDERED = {
     "plugin-daemonset-nvidia": lambda: plugin_of("nvidia", "nvidia"),
     "plugin-daemonset-shared": lambda: plugin_of("sim", "sim", time_slices=4),
     "plugin-daemonset-nvidia-shared": lambda: plugin_of("nvidia", "nvidia", time_slices=4, mig_strategy="mixed"),
+    "plugin-daemonset-nvidia-mps": lambda: plugin_of("nvidia", "nvidia", mps_replicas=4),
+    "plugin-daemonset-nvidia-mps-cdi": lambda: plugin_of(
+        "nvidia", "nvidia", mps_replicas=4, mps_runtime="nvidia", cdi=True
+    ),
     "plugin-daemonset-cdi": lambda: plugin_of("sim", "sim", cdi=True),
     "plugin-daemonset-nvidia-cdi": lambda: plugin_of("nvidia", "nvidia", cdi=True),
     "runtime-daemonset": lambda: runtime_of("sim", "sim"),
@@ -126,6 +133,7 @@ RENDERED = {
     ),
     "feature-discovery-daemonset-nvidia": lambda: quiet_of(Operand.FEATURE_DISCOVERY),
     "monitoring-daemonset-nvidia": lambda: quiet_of(Operand.MONITORING, max_unavailable="3"),
+    "monitoring-daemonset-nvidia-mps": lambda: quiet_of(Operand.MONITORING, told={"mps_replicas": 4}),
     "feature-discovery-daemonset": lambda: quiet_of(Operand.FEATURE_DISCOVERY, "sim", "sim"),
     "monitoring-daemonset": lambda: quiet_of(Operand.MONITORING, "sim", "sim"),
     "monitoring-daemonset-on-a-real-driver": lambda: quiet_of(Operand.MONITORING, "sim"),
@@ -133,6 +141,9 @@ RENDERED = {
     "prepare-pod-of-a-new-node": lambda: manifests.prepare_pod(upgrade(source=FRESH, target=SAME_KUBELET), SETTINGS),
     "prepare-pod-nvidia": lambda: manifests.prepare_pod(
         upgrade(source={}, target=state("535.309.01", "1.34.4", "b", **REAL)), SETTINGS
+    ),
+    "prepare-pod-nvidia-mps": lambda: manifests.prepare_pod(
+        upgrade(source={}, target=state("535.309.01", "1.34.4", "b", **REAL, **MPS)), SETTINGS
     ),
     "prepare-pod-sim-on-a-real-driver": lambda: manifests.prepare_pod(
         upgrade(source={}, target=state("535.309.01", "1.34.4", "b", **REAL, vendor="sim")), SETTINGS

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from upgrader.api import resources as r
 from upgrader.api.resources import ResourceKind
+from upgrader.core import sharing
 from upgrader.core.operands import Operand
 
 
@@ -122,6 +123,27 @@ KINDS: tuple[CustomKind, ...] = (
                 "self.driver.vendor == 'nvidia' || !has(self.devicePlugin.sharing) || "
                 "!has(self.devicePlugin.sharing.migStrategy)",
                 "simulated GPUs have no partitions: leave migStrategy out",
+            ),
+            Rule(
+                "spec",
+                "self.driver.vendor == 'nvidia' || !has(self.devicePlugin.sharing) || "
+                "!has(self.devicePlugin.sharing.mps)",
+                sharing.SIMULATED,
+            ),
+            Rule(
+                "spec.devicePlugin.sharing",
+                "!has(self.mps) || !has(self.timeSlices)",
+                sharing.BOTH,
+            ),
+            Rule(
+                "spec.devicePlugin.sharing",
+                "!has(self.mps) || !has(self.migStrategy)",
+                sharing.PARTITIONS,
+            ),
+            Rule(
+                "spec.devicePlugin",
+                f"self.resourceName == '{sharing.MPS_RESOURCE}' || !has(self.sharing) || !has(self.sharing.mps)",
+                sharing.OTHER_RESOURCE,
             ),
             *(
                 Rule(f"spec.{name}", "self.management == 'External' || has(self.image)", "name the image to be run")

@@ -31,6 +31,8 @@ class Target(Struct, frozen=True, kw_only=True):
     driver_recipe: str = ""  # empty: any
     driver_flavour: str = ""
     time_slices: int = 0  # as how many devices each one is offered; 0: it is not shared
+    mps_replicas: int = 0  # the same by MPS; never both
+    mps_runtime: str = ""  # RuntimeClass of who does that
     mig_strategy: str = ""
     runtime_image: str = ""  # of the runtime hook; empty: not ours
     runtime_digest: str = ""  # the same pinned, no part of the revision
@@ -82,6 +84,8 @@ class Target(Struct, frozen=True, kw_only=True):
             driver_vendor=self.driver_vendor,
             resource_name=self.resource_name,
             time_slices=self.time_slices,
+            mps_replicas=self.mps_replicas,
+            mps_runtime=self.mps_runtime,
             mig_strategy=self.mig_strategy,
             cdi=bool(self.runtime_image),
         )

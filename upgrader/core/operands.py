@@ -44,16 +44,24 @@ COMPONENT_OF = {operand: component for component, operand in COMPONENTS.items()}
 class PluginSettings(Struct, frozen=True, kw_only=True):
     """What a device plugin is told, and by which its nodes are told apart: another value is another DaemonSet.
 
-    `time_slices`: as how many devices each one is offered, 0 where it is not shared. `cdi`: it answers with names of
-    CDI devices, which the runtime hook describes.
+    `time_slices` and `mps_replicas`: as how many devices each one is offered, in turns or by MPS; 0 where it is not.
+    `mps_runtime`: RuntimeClass that hands the driver's programs to who does that. `cdi`: it answers with names of CDI
+    devices, which the runtime hook describes.
     """
 
     vendor: str
     driver_vendor: str
     resource_name: str
     time_slices: int = 0
+    mps_replicas: int = 0
+    mps_runtime: str = ""
     mig_strategy: str = ""
     cdi: bool = False
+
+    @property
+    def shares(self) -> int:
+        """As how many devices each one is offered, however it is shared; 0 where it is not."""
+        return self.time_slices or self.mps_replicas
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
@@ -64,6 +72,8 @@ class PluginSettings(Struct, frozen=True, kw_only=True):
             ("time_slices", str(self.time_slices) if self.time_slices else ""),
             ("mig_strategy", self.mig_strategy),
             ("cdi", "on" if self.cdi else ""),
+            ("mps_replicas", str(self.mps_replicas) if self.mps_replicas else ""),
+            ("mps_runtime", self.mps_runtime),
         )
 
 

@@ -48,8 +48,11 @@ def _settings(target: Target) -> str:
 
 
 def _sharing(target: Target) -> str:
-    slices = f"{target.time_slices} time slices" if target.time_slices else "none"
-    return f"{slices}, MIG {target.mig_strategy}" if target.mig_strategy else slices
+    shares = f"{target.time_slices} time slices" if target.time_slices else "none"
+    if target.mps_replicas:
+        within = f" in RuntimeClass {target.mps_runtime}" if target.mps_runtime else ""
+        shares = f"{target.mps_replicas} replicas by MPS{within}"
+    return f"{shares}, MIG {target.mig_strategy}" if target.mig_strategy else shares
 
 
 def origins(nodes: Iterable[NodeFacts], known: Mapping[str, Target], target: Target) -> tuple[Origin, ...]:

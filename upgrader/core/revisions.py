@@ -34,6 +34,8 @@ _REVISION_FACTS = (
     "kubelet_settings",
     "workload_image",
     "workload_runtime",
+    "mps_replicas",
+    "mps_runtime",
 )
 _PINNED = re.compile(r"(?:^|@)(sha256:[0-9a-f]{64})$")
 

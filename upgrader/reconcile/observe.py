@@ -23,7 +23,7 @@ from upgrader.api.resources import (
     UPGRADE_PLANS,
 )
 from upgrader.api.v1alpha1 import DriverImage, GpuStack, GpuStackSpec, UpgradePlan
-from upgrader.core import steering, timing
+from upgrader.core import sharing, steering, timing
 from upgrader.core.adoption import theirs
 from upgrader.core.chains import Chains
 from upgrader.core.declarations import Declared, nearest
@@ -81,36 +81,38 @@ def target_of(spec: GpuStackSpec, stack: str) -> Target:
     """What a stack asks of its nodes, named by its revision; digests are not known here.
 
     Raises:
-        ConfigurationError: vendor, recipe and flavour of its driver do not go together.
+        ConfigurationError: vendor, recipe and flavour of its driver do not go together, or ways of sharing its GPUs.
     """
-    kubelet = spec.kubelet
+    kubelet, shared = spec.kubelet, spec.device_plugin.sharing
     driver = choose(spec.driver.vendor, spec.driver.recipe or "", spec.driver.flavour or "")
     managed = kubelet.manage and kubelet.version is not None
-    return with_revision(
-        Target(
-            stack=stack,
-            revision="",
-            driver_vendor=driver.vendor,
-            driver_version=spec.driver.version,
-            vendor="" if spec.driver.vendor == driver.vendor else spec.driver.vendor,
-            driver_recipe=driver.recipe,
-            driver_flavour=driver.flavour,
-            plugin_image=(spec.device_plugin.image or "") if spec.device_plugin.management == "Managed" else "",
-            time_slices=spec.device_plugin.sharing.time_slices or 0,
-            mig_strategy=spec.device_plugin.sharing.mig_strategy or "",
-            runtime_image=(spec.runtime.image or "") if spec.runtime.management == "Managed" else "",
-            resource_name=spec.device_plugin.resource_name,
-            kubelet_version=(kubelet.version or "") if managed else "",
-            kubelet_artifact=(kubelet.artifact or "") if managed else "",
-            kubelet_binary=kubelet.binary if managed or kubelet.settings.values else "",
-            kubelet_settings=kubelet.settings.values,
-            workload_image=spec.validation.workload_image or "",
-            workload_runtime=spec.validation.runtime_class or "",
-            kernel=spec.reboot.kernel if spec.reboot is not None else "",
-            reboot_select=tuple(spec.reboot.select) if spec.reboot is not None else (),
-            reboot_restart=tuple(spec.reboot.restart) if spec.reboot is not None else (),
-        )
+    target = Target(
+        stack=stack,
+        revision="",
+        driver_vendor=driver.vendor,
+        driver_version=spec.driver.version,
+        vendor="" if spec.driver.vendor == driver.vendor else spec.driver.vendor,
+        driver_recipe=driver.recipe,
+        driver_flavour=driver.flavour,
+        plugin_image=(spec.device_plugin.image or "") if spec.device_plugin.management == "Managed" else "",
+        time_slices=shared.time_slices or 0,
+        mps_replicas=shared.mps.replicas if shared.mps is not None else 0,
+        mps_runtime=(shared.mps.runtime_class or "") if shared.mps is not None else "",
+        mig_strategy=shared.mig_strategy or "",
+        runtime_image=(spec.runtime.image or "") if spec.runtime.management == "Managed" else "",
+        resource_name=spec.device_plugin.resource_name,
+        kubelet_version=(kubelet.version or "") if managed else "",
+        kubelet_artifact=(kubelet.artifact or "") if managed else "",
+        kubelet_binary=kubelet.binary if managed or kubelet.settings.values else "",
+        kubelet_settings=kubelet.settings.values,
+        workload_image=spec.validation.workload_image or "",
+        workload_runtime=spec.validation.runtime_class or "",
+        kernel=spec.reboot.kernel if spec.reboot is not None else "",
+        reboot_select=tuple(spec.reboot.select) if spec.reboot is not None else (),
+        reboot_restart=tuple(spec.reboot.restart) if spec.reboot is not None else (),
     )
+    sharing.check(target)
+    return with_revision(target)
 
 
 def in_pool(node: Node, spec: GpuStackSpec) -> bool:

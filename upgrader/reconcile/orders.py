@@ -32,6 +32,8 @@ def wanted_state(target: Target, image: ImageFacts) -> NodeState:
         plugin_image=target.plugin_digest,
         plugin_key=plugin_key_of(target),
         time_slices=target.time_slices,
+        mps_replicas=target.mps_replicas,
+        mps_runtime=target.mps_runtime,
         mig_strategy=target.mig_strategy,
         runtime_image=target.runtime_digest,
         runtime_key=runtime_key_of(target),

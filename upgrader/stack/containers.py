@@ -8,7 +8,7 @@ from upgrader.core.operands import Operand
 from upgrader.core.orders import RUN_DIRECTORY
 from upgrader.stack.parts import NODE_PROGRAM, PLUGIN_SOCKETS, PULL, Manifest, host_path, mount
 from upgrader.stack.settings import StackSettings
-from upgrader.stack.vendors.programs import CONFIG, Program
+from upgrader.stack.vendors.programs import CONFIG, Mount, Program
 
 AFTER = "after-"
 """How the names of init containers begin that wait for an operand; its name follows in small letters."""
@@ -52,14 +52,24 @@ def container(name: str, image: str, program: Program) -> Manifest:
     found |= _security(program)
     found |= {"resources": {"requests": dict(program.requests)}} if program.requests else {}
     found |= _readiness(program)
-    mounts = [mount(one.name, one.at or one.path, **_read_only(one.read_only)) for one in program.mounts]
+    mounts = [_mounted(one) for one in program.mounts]
     mounts += [mount("config", CONFIG, readOnly=True)] if program.config else []
     return found | {"volumeMounts": mounts}
 
 
+def around(image: str, program: Program) -> list[Manifest]:
+    """The containers that its pod starts before it, after what it waits for.
+
+    Those beside it are init containers that are restarted (Kubernetes 1.29 and later): the kubelet starts it when they
+    are ready, starts each anew by itself, and ends them after it.
+    """
+    first = [container(name, image, one) for name, one in program.first.items()]
+    return first + [container(name, image, one) | {"restartPolicy": "Always"} for name, one in program.beside.items()]
+
+
 def volumes(program: Program, before: Iterable[Before]) -> list[Manifest]:
     """The volumes of its mounts, and of what its init containers look at."""
-    found = {one.name: host_path(one.name, one.path) for one in program.mounts}
+    found = {one.name: host_path(one.name, one.path) for one in program.all_mounts}
     for one in before:
         found.setdefault(one.volume, host_path(one.volume, one.folder))
     if program.config:
@@ -132,5 +142,7 @@ def _readiness(program: Program) -> dict[str, Any]:
     }
 
 
-def _read_only(value: bool) -> dict[str, Any]:  # noqa: FBT001 - of a Mount
-    return {"readOnly": True} if value else {}
+def _mounted(one: Mount) -> Manifest:
+    more: Manifest = {"readOnly": True} if one.read_only else {}
+    more |= {"mountPropagation": "Bidirectional"} if one.propagates else {}
+    return mount(one.name, one.at or one.path, **more)

@@ -162,9 +162,7 @@ def validation_pod(
     workload = Workload(image=after.workload_image, runtime_class=after.workload_runtime)
     last: list[Manifest]
     if (after.vendor or after.driver_vendor) == SIM:
-        order = ValidateOrder(
-            driver=_driver(after), boot_id=node.boot_id, devices=max(1, asked // max(1, after.time_slices))
-        )
+        order = ValidateOrder(driver=_driver(after), boot_id=node.boot_id, devices=max(1, asked // after.shares))
         limits = {after.resource_name: str(asked)}
         first, last = [driver_check(look, settings)], [_works_on_all(order, limits, settings)]
     elif not workload.image:
@@ -191,7 +189,7 @@ def offered(upgrade: NodeUpgrade, after: NodeState) -> int:
     """
     if upgrade.spec.source.mig_strategy != after.mig_strategy:
         return 0
-    return upgrade.status.found.gpus // max(1, upgrade.spec.source.time_slices) * max(1, after.time_slices)
+    return upgrade.status.found.gpus // upgrade.spec.source.shares * after.shares
 
 
 def _works_on_all(order: ValidateOrder, limits: dict[str, str], settings: StackSettings) -> Manifest:
@@ -302,6 +300,8 @@ def _plugin(state: NodeState) -> PluginSettings:
         driver_vendor=state.driver_vendor,
         resource_name=state.resource_name,
         time_slices=state.time_slices,
+        mps_replicas=state.mps_replicas,
+        mps_runtime=state.mps_runtime,
         mig_strategy=state.mig_strategy,
         cdi=bool(state.runtime_image),
     )

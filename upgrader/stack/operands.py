@@ -4,7 +4,7 @@ from upgrader.api import names
 from upgrader.core.fleet import ImageFacts
 from upgrader.core.operands import Operand, PluginSettings
 from upgrader.core.orders import RUN_DIRECTORY
-from upgrader.stack.containers import Before, container, probes, volumes, waits_for
+from upgrader.stack.containers import Before, around, container, probes, volumes, waits_for
 from upgrader.stack.naming import DEVICE_PLUGIN, DRIVER, RUNTIME
 from upgrader.stack.order import before
 from upgrader.stack.parts import EVERYWHERE, PULL, Manifest, host_path, mount
@@ -48,6 +48,9 @@ def plugin_daemonset(stack: str, key: str, image: str, plugin: PluginSettings, s
     ours = {Operand.RUNTIME} if plugin.cdi else set[Operand]()
     spec = {
         "nodeSelector": {names.LABEL_DEVICE_PLUGIN: key, names.LABEL_OPERANDS: names.ON},
+        **({"hostPID": True} if program.host_pid else {}),
+        **({"runtimeClassName": program.runtime_class} if program.runtime_class else {}),
+        **({"terminationGracePeriodSeconds": program.grace} if program.grace else {}),
         **_pod("plugin", image, program, before(Operand.DEVICE_PLUGIN, plugin, ours), settings),
     }
     readable = f"{plugin.resource_name} by {image}"
@@ -71,7 +74,7 @@ def runtime_daemonset(stack: str, key: str, image: str, plugin: PluginSettings, 
 
 def _pod(name: str, image: str, program: Program, after: tuple[Before, ...], settings: StackSettings) -> Manifest:
     return {
-        "initContainers": [waits_for(one, settings) for one in after],
+        "initContainers": [*(waits_for(one, settings) for one in after), *around(image, program)],
         "containers": [container(name, image, program)],
         "volumes": volumes(program, after),
     }

@@ -40,6 +40,22 @@ def test_each_revision_says_what_changes_and_the_largest_comes_first():
     )
 
 
+def test_how_gpus_are_shared_is_said_in_words():
+    ways = (
+        target(),
+        target(time_slices=4),
+        target(mps_replicas=4),
+        target(mps_replicas=4, mps_runtime="nvidia"),
+    )
+    changed = [origins([node("a", revision=one.revision)], {one.revision: one}, ways[0])[0].changes for one in ways]
+    assert [[(one.what, one.before, one.after) for one in found] for found in changed] == [
+        [],
+        [("sharing", "4 time slices", "none")],
+        [("sharing", "4 replicas by MPS", "none")],
+        [("sharing", "4 replicas by MPS in RuntimeClass nvidia", "none")],
+    ]
+
+
 def test_a_revision_that_is_not_kept_any_more_is_shown_without_changes():
     assert origins([node("a")], {}, target()) == (Origin(revision=target(OLD).revision, nodes=1),)
 

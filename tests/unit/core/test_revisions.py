@@ -74,6 +74,8 @@ def test_what_is_no_fact_of_the_nodes_does_not_count(fact):
         "kubelet_settings",
         "workload_image",
         "workload_runtime",
+        "mps_replicas",
+        "mps_runtime",
     ],
 )
 def test_every_fact_of_the_nodes_counts(fact):
@@ -122,8 +124,10 @@ def test_all_that_a_plugin_is_told_counts():
         {"time_slices": 4},
         {"mig_strategy": "mixed"},
         {"cdi": True},
+        {"mps_replicas": 4},
+        {"mps_replicas": 4, "mps_runtime": "nvidia"},
     ]
-    assert len({plugin(), *(plugin(**one) for one in told)}) == 6
+    assert len({plugin(), *(plugin(**one) for one in told)}) == 8
 
 
 def test_a_runtime_hook_is_told_apart_by_its_content_and_by_whose_devices_it_describes():

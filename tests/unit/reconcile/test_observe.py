@@ -23,6 +23,7 @@ from tests.support.world import START
 from upgrader.api import kubernetes as k
 from upgrader.api.v1alpha1 import DriverImage, GpuStack
 from upgrader.core.disruption import DisruptionBudget, Requirement, Selector
+from upgrader.core.errors import ConfigurationError
 from upgrader.core.fleet import ImageFacts, Target
 from upgrader.core.revisions import revision_of
 from upgrader.reconcile import observe
@@ -57,6 +58,41 @@ def test_a_kubelet_counts_only_where_it_is_managed():
     assert observe.target_of(left.spec, "pool-a") == observe.target_of(STACK.spec, "pool-a")
     found = observe.target_of(managed.spec, "pool-a")
     assert (found.kubelet_version, found.kubelet_artifact, found.kubelet_binary) == tuple(kubelet.values())
+
+
+REAL = {"vendor": "nvidia", "version": "535.261.03"}
+
+
+def asked(driver, **plugin):
+    manifest = changed(gpu_stack(), "spec.driver", driver)
+    spec = manifest["spec"]["devicePlugin"] | plugin
+    return wire(changed(manifest, "spec.devicePlugin", spec), GpuStack).spec
+
+
+def test_gpus_are_shared_by_mps_where_that_is_asked_for():
+    found = observe.target_of(asked(REAL, sharing={"mps": {"replicas": 4, "runtimeClass": "nvidia"}}), "pool-a")
+    assert (found.mps_replicas, found.mps_runtime, found.time_slices, found.plugin.shares) == (4, "nvidia", 0, 4)
+    without = observe.target_of(asked(REAL, sharing={"mps": {"replicas": 4}}), "pool-a")
+    assert (without.mps_replicas, without.mps_runtime) == (4, "")
+    assert len({one.revision for one in (found, without, observe.target_of(asked(REAL), "pool-a"))}) == 3
+
+
+@pytest.mark.parametrize(
+    ("driver", "plugin", "said"),
+    [
+        ({"vendor": "sim", "version": "570.10"}, {}, "simulated GPUs cannot be shared by MPS: use timeSlices"),
+        (REAL, {"timeSlices": 2}, "a GPU is shared by timeSlices or by mps: name one of them"),
+        (REAL, {"migStrategy": "single"}, "NVIDIA's device plugin shares no partitions by MPS"),
+        (REAL, {"migStrategy": "mixed"}, "NVIDIA's device plugin shares no partitions by MPS"),
+        (REAL, {"resourceName": "example.com/gpu"}, "NVIDIA's device plugin shares nothing but nvidia.com/gpu by MPS"),
+    ],
+)
+def test_what_does_not_go_with_mps_is_refused_before_anything_is_planned(driver, plugin, said):
+    resource = {"resourceName": plugin["resourceName"]} if "resourceName" in plugin else {}
+    shares = {key: value for key, value in plugin.items() if key != "resourceName"}
+    spec = asked(driver, **resource, sharing={"mps": {"replicas": 2}, **shares})
+    with pytest.raises(ConfigurationError, match=said):
+        observe.target_of(spec, "pool-a")
 
 
 # ------------------------------------------------------------------------------------------------------- images

@@ -18,6 +18,10 @@ def shared(slices, mig=""):
     return state("1.0", "1.34.4", "a", timeSlices=slices, migStrategy=mig)
 
 
+def by_mps(replicas):
+    return state("1.0", "1.34.4", "a", mpsReplicas=replicas)
+
+
 @pytest.mark.parametrize(
     ("source", "target", "found", "expected"),
     [
@@ -28,6 +32,10 @@ def shared(slices, mig=""):
         (shared(4), shared(4), 32, 32),
         (shared(0), shared(4), 0, 0),
         (shared(0), shared(0, "mixed"), 8, 0),
+        (shared(0), by_mps(4), 8, 32),
+        (by_mps(4), shared(2), 32, 16),
+        (shared(2), by_mps(3), 16, 24),
+        (by_mps(4), shared(0), 32, 8),
     ],
 )
 def test_what_a_node_should_offer_is_its_gpus_as_they_are_shared_then(source, target, found, expected):

@@ -1,5 +1,6 @@
 """What we put on nodes, whole, against files that a person can read (`make golden` writes them anew; read the diff)."""
 
+import json
 import re
 
 import msgspec
@@ -70,6 +71,23 @@ def test_what_a_visit_made_is_found_again(name):
     for meta in (manifest["metadata"], template["metadata"]):
         assert meta["annotations"][names.ANNOTATION_NODE_UPGRADE] == "node-1-visit"
         assert meta["labels"][names.LABEL_COMPONENT] in {"prepare", "visit", "validate"}
+
+
+def test_mps_is_ready_before_the_plugin_begins_and_both_read_one_file():
+    template = RENDERED["plugin-daemonset-nvidia-mps"]()["spec"]["template"]
+    *_, mounts, daemon = template["spec"]["initContainers"]
+    (plugin,) = template["spec"]["containers"]
+    assert (mounts["command"][-1], daemon["restartPolicy"], "startupProbe" in daemon) == ("mount-shm", "Always", True)
+    assert daemon["args"] == plugin["args"] == ["--config-file", "/config/config.yaml"]
+    assert json.loads(template["metadata"]["annotations"][names.ANNOTATION_CONFIG])["sharing"].keys() == {"mps"}
+    # Both look into the folder that the init container has mounted, under the same paths.
+    seen = [{one["name"]: one["mountPath"] for one in each["volumeMounts"]} for each in (daemon, plugin)]
+    assert [{name: paths[name] for name in ("mps-root", "mps-shm")} for paths in seen] == [
+        {"mps-root": "/mps", "mps-shm": "/dev/shm"}
+    ] * 2
+    root = {one["name"]: one["value"] for one in plugin["env"]}["MPS_ROOT"]
+    paths = {one["name"]: one["hostPath"]["path"] for one in template["spec"]["volumes"] if "hostPath" in one}
+    assert (paths["mps-root"], paths["mps-shm"]) == (root, f"{root}/shm")
 
 
 def features(**changes):

@@ -189,7 +189,8 @@ def proofs(vendor, **options):
     source = state("560.1", "1.34.4", "a", **more)
     spec = manifests.prepare_pod(upgrade(source=source, target=target), SETTINGS)["spec"]
     found = {one["name"]: one for one in spec["initContainers"]}
-    plugin = plugin_of(vendor, more["driverVendor"], time_slices=options.get("timeSlices", 0))
+    shares = {"time_slices": options.get("timeSlices", 0), "mps_replicas": options.get("mpsReplicas", 0)}
+    plugin = plugin_of(vendor, more["driverVendor"], **shares)
     (started,) = plugin["spec"]["template"]["spec"]["containers"]
     return found["former-plugin"], found["plugin"], started
 
@@ -206,6 +207,21 @@ def test_a_plugin_of_nvidias_is_proven_with_its_environment_too():
     assert proof["env"] == started["env"]
     assert (proof["command"], proof["args"]) == (started["command"], [*started["args"], "--version"])
     assert former["command"] == ["nvidia-device-plugin", "--version"]
+
+
+def test_a_plugin_that_shares_by_mps_is_proven_with_its_control_daemon():
+    _, proof, started = proofs("nvidia", mpsReplicas=4)
+    shell, _, words, _ = proof["command"]
+    assert (shell, words) == ("sh", 'nvidia-device-plugin "$@" && mps-control-daemon "$@"')
+    assert (proof["env"], proof["args"]) == (started["env"], [*started["args"], "--version"])
+
+
+def test_a_share_by_mps_is_worked_on_by_a_container_of_its_own():
+    visited = msgspec.structs.replace(VISITED, gpus=32, gpus_allocatable=32)
+    walk = upgrade(target=nvidia(**CUDA_SAMPLE, mpsReplicas=4), found={"gpus": 8})
+    pod = manifests.validation_pod(walk, reverting=False, node=visited, settings=SETTINGS)
+    assert len([one for one in pod["spec"]["containers"] if one["name"].startswith("workload-")]) == 32
+    assert order(pod, ValidateDriverOrder).expected == 32
 
 
 def test_preparing_is_told_kernel_driver_and_kubelet():

@@ -57,6 +57,26 @@ class RuntimeSpec(Resource, frozen=True, kw_only=True):
 Slices = Annotated[int, Meta(ge=2, le=64)]
 
 
+class MpsSpec(Resource, frozen=True, kw_only=True):
+    """NVIDIA's Multi-Process Service: containers use a GPU at once, each with an equal part of memory and threads."""
+
+    replicas: Annotated[
+        int,
+        Meta(
+            description="As how many devices each GPU is offered. GPUs before compute capability 7.5 take 16 at most.",
+            ge=2,
+            le=48,
+        ),
+    ]
+    runtime_class: Annotated[
+        Text | None,
+        described(
+            "RuntimeClass that hands the driver's programs to the control daemon and the device plugin, where the "
+            "container runtime's default does not."
+        ),
+    ] = None
+
+
 class SharingSpec(Resource, frozen=True, kw_only=True):
     time_slices: Annotated[
         Slices | None,
@@ -64,6 +84,10 @@ class SharingSpec(Resource, frozen=True, kw_only=True):
             "As how many devices each GPU is offered: so many containers take turns on it, and nothing keeps them "
             "apart. Left out: it is not shared."
         ),
+    ] = None
+    mps: Annotated[
+        MpsSpec | None,
+        described("The same by NVIDIA's MPS instead, which keeps them apart in memory and threads (vendor nvidia)."),
     ] = None
     mig_strategy: Annotated[
         Literal["single", "mixed"] | None,

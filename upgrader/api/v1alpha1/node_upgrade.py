@@ -26,6 +26,10 @@ class NodeState(Resource, frozen=True, kw_only=True):
     plugin_image: Annotated[str, described("Device plugin image by digest.")] = ""
     plugin_key: Annotated[str, described("Key of the device plugin, as on the node's label.")] = ""
     time_slices: Annotated[int, described("As how many devices each GPU is offered; 0: it is not shared.")] = 0
+    mps_replicas: Annotated[
+        int, described("As how many devices each GPU is offered by MPS; 0: it is not shared so.")
+    ] = 0
+    mps_runtime: Annotated[str, described("RuntimeClass of MPS's control daemon; empty: the default.")] = ""
     mig_strategy: Annotated[str, described("How partitions of a GPU are offered.")] = ""
     runtime_image: Annotated[str, described("Image of the runtime hook by digest; empty where it is not ours.")] = ""
     runtime_key: Annotated[str, described("Key of the runtime hook, as on the node's label.")] = ""
@@ -41,6 +45,11 @@ class NodeState(Resource, frozen=True, kw_only=True):
     ] = {}
     resource_name: Annotated[str, described("Extended resource that is expected on the node.")] = ""
     vendor: Annotated[str, described("Vendor of the operands, where it is another than the driver's.")] = ""
+
+    @property
+    def shares(self) -> int:
+        """As how many devices each GPU is offered; 1 where it is not shared."""
+        return max(1, self.time_slices, self.mps_replicas)
 
 
 class RebootState(Resource, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ import json
 from upgrader.core.operands import Operand, PluginSettings
 from upgrader.core.orders import STATE_DIRECTORY
 from upgrader.stack.parts import CDI, METRICS_PORT, PLUGIN_SOCKETS, POD_RESOURCES
+from upgrader.stack.vendors import mps
 from upgrader.stack.vendors.programs import CONFIG, Mount, Program, Vendor
 
 DRIVER_ROOT = f"{STATE_DIRECTORY}/drivers/nvidia/current"
@@ -61,10 +62,14 @@ def plugin(settings: PluginSettings) -> Program:
 
     It has no probe of its own: a visit goes by what the kubelet offers afterwards.
     """
+    config = _sharing(settings) if settings.shares else ""
+    by_mps = bool(settings.mps_replicas)
     return Program(
         command=("nvidia-device-plugin",),
-        args=("--config-file", f"{CONFIG}/config.yaml") if settings.time_slices else (),
-        config=_sharing(settings) if settings.time_slices else "",
+        args=("--config-file", f"{CONFIG}/config.yaml") if config else (),
+        config=config,
+        first={"mps-mounts": mps.mount_shared_memory()} if by_mps else {},
+        beside={"mps-control-daemon": mps.control_daemon(settings, config)} if by_mps else {},
         env={
             "MIG_STRATEGY": settings.mig_strategy or "none",
             "FAIL_ON_INIT_ERROR": "true",
@@ -72,21 +77,31 @@ def plugin(settings: PluginSettings) -> Program:
             "DEVICE_ID_STRATEGY": "uuid",
             **LIBRARIES,
             **({"NVIDIA_CDI_HOOK_PATH": f"{TOOLKIT}/toolkit/nvidia-cdi-hook"} if settings.cdi else {}),
+            **({mps.ROOT_VARIABLE: mps.ROOT, **mps.INJECTED} if by_mps else {}),
         },
         mounts=(
             Mount(name="sockets", path=PLUGIN_SOCKETS),
             *((Mount(name="cdi", path=CDI),) if settings.cdi else ()),
+            *(mps.MOUNTS if by_mps else ()),
             DRIVER,
         ),
         privileged=True,
+        host_pid=by_mps,  # of the daemon's pod: MPS goes by the node's process numbers
+        runtime_class=settings.mps_runtime,
+        grace=mps.GRACE_SECONDS if by_mps else 0,
         done=f"{PLUGIN_SOCKETS}/nvidia-gpu.sock",
     )
 
 
 def _sharing(settings: PluginSettings) -> str:
     """The plugin's configuration file; the resource keeps its name, since jobs ask for it."""
-    shared = [{"name": settings.resource_name, "replicas": settings.time_slices}]
-    return json.dumps({"version": "v1", "sharing": {"timeSlicing": {"renameByDefault": False, "resources": shared}}})
+    shared = {
+        "renameByDefault": False,
+        "resources": [{"name": settings.resource_name, "replicas": settings.shares}],
+    }
+    # A container has the limits of one share however many it asks for, so more than one is refused: their default too.
+    how = {"mps": {"failRequestsGreaterThanOne": True, **shared}} if settings.mps_replicas else {"timeSlicing": shared}
+    return json.dumps({"version": "v1", "sharing": how})
 
 
 def discovery(settings: PluginSettings) -> Program:
@@ -114,8 +129,8 @@ def exporter(settings: PluginSettings) -> Program:
             "DCGM_EXPORTER_LISTEN": f":{METRICS_PORT}",
             "DCGM_EXPORTER_KUBERNETES": "true",
             "NVIDIA_RESOURCE_NAMES": settings.resource_name,
-            "LD_LIBRARY_PATH": "/drivers/current/usr/lib/x86_64-linux-gnu/nvidia/current",
-            **({"KUBERNETES_VIRTUAL_GPUS": "true"} if settings.time_slices else {}),
+            "LD_LIBRARY_PATH": "/drivers/current/usr/lib/x86_64-linux-gnu",
+            **({"KUBERNETES_VIRTUAL_GPUS": "true"} if settings.shares else {}),
         },
         node_variable="NODE_NAME",
         mounts=(Mount(name="pod-resources", path=POD_RESOURCES, read_only=True), DRIVER),
@@ -130,6 +145,8 @@ def _plugin_proof(settings: PluginSettings | None) -> Program:
     if settings is None:
         return Program(command=("nvidia-device-plugin", "--version"))
     whole = plugin(settings)
+    if settings.mps_replicas:
+        return mps.proof(whole)
     return Program(command=whole.command, args=(*whole.args, "--version"), env=whole.env)
 
 

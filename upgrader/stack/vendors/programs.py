@@ -17,6 +17,7 @@ class Mount(Struct, frozen=True, kw_only=True):
     path: str
     at: str = ""
     read_only: bool = False
+    propagates: bool = False  # what is mounted below it in the container is there on the node, and stays
 
 
 class Program(Struct, frozen=True, kw_only=True):
@@ -24,6 +25,8 @@ class Program(Struct, frozen=True, kw_only=True):
 
     Args:
         command: empty: the image's own.
+        first: programs of the same image that run to their end before it, by name.
+        beside: programs of the same image that run as long as it does, by name; they are ready before it starts.
         reads: command that runs before it, once for each boot, and leaves what the operand found as its termination
             message; empty: there is none.
         node_variable: variable of the environment that gets the node's name; empty: none does.
@@ -34,11 +37,15 @@ class Program(Struct, frozen=True, kw_only=True):
         awaited: a visit waits for it, so its server is asked every second until it is ready once.
         capabilities: all that it has, where it is not privileged; None: what the container runtime gives by itself.
         requests: CPU and memory that are set aside for it.
+        runtime_class: RuntimeClass of its pod; empty: the default.
+        grace: seconds that its pod has to end in order; 0: it has nothing to put back.
         done: file of the node that is there, on this boot, once the operands after it may start.
     """
 
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
+    first: "Mapping[str, Program]" = {}
+    beside: "Mapping[str, Program]" = {}
     reads: tuple[str, ...] = ()
     env: Mapping[str, str] = {}
     node_variable: str = ""
@@ -53,7 +60,15 @@ class Program(Struct, frozen=True, kw_only=True):
     capabilities: tuple[str, ...] | None = None
     requests: Mapping[str, str] = {}
     host_pid: bool = False
+    runtime_class: str = ""
+    grace: int = 0
     done: str = ""
+
+    @property
+    def all_mounts(self) -> tuple[Mount, ...]:
+        """Its own, and those of the programs around it."""
+        around = (*self.first.values(), *self.beside.values())
+        return (*self.mounts, *(mounted for one in around for mounted in one.mounts))
 
 
 class Vendor(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,98 @@
+"""GPUs that are shared by NVIDIA's MPS, in virtual time: the plugin is played, its configuration file is read."""
+
+import pytest
+
+from tests.support.fleet import RESOURCE
+from tests.support.rig import Rig
+from upgrader.api import names
+from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, PODS
+from upgrader.api.v1alpha1 import DriverImage
+from upgrader.core import sharing
+from upgrader.core.orders import OrderResult, Reason
+from upgrader.core.phases import NodePhase, PlanPhase, ends
+
+DAEMON = "mps-control-daemon"
+
+
+@pytest.fixture
+async def rig() -> Rig:
+    """Two nodes on NVIDIA's driver, whose GPUs are not shared."""
+    rig = Rig()
+    for name in ("gpu-0", "gpu-1"):
+        rig.fleet.node(name)
+    rig.image("535.1")
+    for one in rig.all(DRIVER_IMAGES, DriverImage):
+        rig.cluster.store.change(DRIVER_IMAGES, one.metadata.name, {"spec": {"vendor": "nvidia"}})
+    rig.stack(spec(rig))
+    await rig.settle()
+    return rig
+
+
+def spec(rig: Rig, **shares: object) -> dict:
+    found = rig.spec("535.1") | {"driver": {"vendor": "nvidia", "version": "535.1"}}
+    return found | {"devicePlugin": found["devicePlugin"] | {"sharing": shares}}
+
+
+def shared(rig: Rig, replicas: int) -> dict:
+    return spec(rig, mps={"replicas": replicas, "runtimeClass": "nvidia"})
+
+
+def offered(rig: Rig) -> set[str]:
+    return {one["status"]["allocatable"][RESOURCE] for one in rig.nodes()}
+
+
+def daemons(rig: Rig) -> list[bool]:
+    """Of each plugin's pod, whether MPS's control daemon is in it."""
+    pods = [
+        one
+        for one in rig.cluster.store.all(PODS)
+        if one["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "device-plugin"
+    ]
+    return [DAEMON in [container["name"] for container in one["spec"]["initContainers"]] for one in pods]
+
+
+async def test_mps_comes_and_goes_by_visits_that_know_what_a_node_should_offer_then(rig: Rig) -> None:
+    assert (offered(rig), daemons(rig)) == ({"8"}, [False, False])
+    seen = []
+    for plan, wanted in (("shared", shared(rig, 4)), ("fewer", shared(rig, 3)), ("alone", spec(rig))):
+        rig.plan(plan, rig.stack(wanted))
+        await rig.until(lambda plan=plan: rig.over(plan))
+        assert rig.plan_now(plan).status.phase is PlanPhase.COMPLETED, rig.where()
+        seen.append((offered(rig), daemons(rig)))
+    assert seen == [({"32"}, [True, True]), ({"24"}, [True, True]), ({"8"}, [False, False])]
+    rig.assert_nothing_left()
+
+
+async def test_a_stack_that_asks_for_mps_drifts_and_changes_nothing_by_itself(rig: Rig) -> None:
+    rig.stack(shared(rig, 4))
+    await rig.until(lambda: rig.stack_now().status.drifted == 2)
+    reasons = {one.reason for one in rig.stack_now().status.drift}
+    assert reasons == {"DevicePlugin"}
+    assert (offered(rig), daemons(rig)) == ({"8"}, [False, False])
+
+
+async def test_a_visit_that_fails_goes_back_to_gpus_that_are_not_shared(rig: Rig) -> None:
+    revision = rig.stack(shared(rig, 4))
+    refused = []
+
+    def refuse(which: str, pod: dict) -> OrderResult | None:
+        if which != "validate" or not any(daemons(rig)):
+            return None
+        refused.append(pod["spec"]["nodeName"])
+        return OrderResult(reason=Reason.DEVICE_FAILED, message="no client gets through")
+
+    rig.fleet.errands = refuse
+    rig.plan("p", revision)
+    await rig.until(lambda: len(rig.visits("p")) == 2 and all(ends(one.status.phase) for one in rig.visits("p")))
+    assert set(refused) == {"gpu-0", "gpu-1"}
+    assert {(one.status.phase, one.status.reverting) for one in rig.visits("p")} == {(NodePhase.FAILED, True)}
+    assert (offered(rig), daemons(rig)) == ({"8"}, [False, False])
+
+
+async def test_what_does_not_go_with_mps_is_said_by_the_stack_too(rig: Rig) -> None:
+    """As where the definitions of before are still installed, which have no rule that refuses it."""
+    asked = spec(rig, mps={"replicas": 2}, timeSlices=2)
+    rig.cluster.store.put(GPU_STACKS, {"metadata": {"name": "pool-a"}, "spec": asked})
+    said = f"spec.devicePlugin: {sharing.BOTH}"
+    await rig.until(lambda: any(said in one.message for one in rig.stack_now().status.conditions))
+    assert (offered(rig), daemons(rig)) == ({"8"}, [False, False])
