@@ -161,7 +161,7 @@ def _preparing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         case Outcome.ABSENT:
             return _stay(view, "starting the prepare pod", *acts)
         case Outcome.WAITING:
-            return _stay(view, view.prepare.trouble or "pulling images and checking the node")
+            return _stay(view, view.prepare.trouble or away(view, "pulling images and checking the node"))
         case Outcome.FAILED:
             return _untouched_or_release(view, "NotPrepared", _said(view.prepare, "the prepare pod failed"))
         case Outcome.SUCCEEDED:
@@ -313,7 +313,7 @@ def _validating(view: NodeView, closure: ClosureView, now: datetime) -> Decision
         case Outcome.ABSENT:
             return _stay(view, view.validate.trouble or "starting the validation pod", Act.VALIDATE)
         case Outcome.WAITING:
-            return _stay(view, view.validate.trouble or "the validation pod runs")
+            return _stay(view, view.validate.trouble or away(view, "the validation pod runs"))
         case Outcome.FAILED:
             return _turn(view, "NotValid", _said(view.validate, "the validation pod failed"))
         case Outcome.SUCCEEDED:

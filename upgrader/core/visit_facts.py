@@ -8,6 +8,7 @@ from msgspec import Struct
 from upgrader.core.fleet import NodeFacts
 from upgrader.core.orders import OrderResult
 from upgrader.core.phases import NodePhase, RequestPhase, VisitReason
+from upgrader.core.silence import Silence
 
 
 class Outcome(StrEnum):
@@ -24,7 +25,8 @@ class Errand(Struct, frozen=True, kw_only=True):
 
     outcome: Outcome = Outcome.ABSENT
     result: OrderResult | None = None
-    trouble: str = ""  # why it cannot start (image pull...), as the kubelet says it
+    trouble: str = ""  # why it cannot start (image pull...), as the kubelet or the API server says it
+    silence: Silence | None = None  # it has not begun, and its status does not say why
 
 
 class OperandFacts(Struct, frozen=True, kw_only=True):
