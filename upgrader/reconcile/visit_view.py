@@ -143,6 +143,8 @@ def build_view(
         runtime_key=goal.runtime_key,
         revision=goal.revision,
         kernel=_kernel(upgrade),
+        planned=upgrade.spec.target.kernel if upgrade.spec.reboot is None else "",
+        former=upgrade.spec.source.kernel,
         expected_gpus=expected_gpus(upgrade),
         prepare=errands.prepare_errand(own),
         visit=errands.visit_errand(job, mine),
