@@ -162,6 +162,7 @@ async def test_a_box_without_os_release_is_told_of_in_the_words_of_its_kubelet(l
     found = []
 
     async def told():
+        labeller.context.clock.advance(31)  # Events are asked for again
         found[:] = [await labeller.step("Auto")]
         return "FailedMount" in found[0].said.get(Standing.UNREADABLE, "")
 

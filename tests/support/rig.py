@@ -30,6 +30,7 @@ from upgrader.core.phases import ends
 from upgrader.core.revisions import revision_of
 from upgrader.reconcile import images, plans, stacks
 from upgrader.reconcile.context import Context, Gates
+from upgrader.reconcile.heard import Heard
 from upgrader.reconcile.observe import target_of
 from upgrader.reconcile.sightings import Sightings
 from upgrader.stack.settings import BuildSettings, StackSettings
@@ -49,6 +50,7 @@ class Rig:
         self.crash = FakeCrashPoints()
         self.sightings = Sightings()
         self.gates = Gates()
+        self.heard = Heard()
         self.side_by_side = False
         """Whether plans take their steps at the same time, as their loops do."""
         self.seconds = 0
@@ -62,7 +64,7 @@ class Rig:
 
     def restart(self, node_image: str | None = None) -> None:
         """What a new process of the controller remembers: nothing."""
-        self.sightings, self.gates = Sightings(), Gates()
+        self.sightings, self.gates, self.heard = Sightings(), Gates(), Heard()
         self.node_image = node_image or self.node_image
 
     @property
@@ -79,6 +81,7 @@ class Rig:
             builds=self.builds,
             trust=self.trust,
             gates=self.gates,
+            heard=self.heard,
         )
 
     # ---- setting up

@@ -48,3 +48,32 @@ class StuckPods:
                 )
             count = self.cluster.store.find(EVENTS, name, pod["namespace"])["count"]
             self.cluster.store.change(EVENTS, name, {"count": count + 1}, pod["namespace"])
+
+
+@dataclass
+class RefusedPods:
+    """Pods of one component that the API server does not let their DaemonSet or Job make; played as StuckPods are."""
+
+    cluster: FakeCluster
+    component: str
+    nodes: set[str]
+    says: str
+    """In the API server's words; `{}` is the name of the pod, another one with each try."""
+    _tries: int = 0
+
+    def __call__(self) -> None:
+        for pod in self.cluster.store.all(PODS):
+            meta, node = pod["metadata"], pod["spec"].get("nodeName")
+            owner = next(iter(meta.get("ownerReferences", [])), None)
+            if meta.get("labels", {}).get(names.LABEL_COMPONENT) == self.component and node in self.nodes and owner:
+                self.cluster.store.remove(PODS, meta["name"], meta["namespace"])
+                self._tries += 1
+                made = f"{owner['name']}-"[:58] + f"{self._tries:05x}"
+                body = {
+                    "metadata": {"name": f"{owner['name']}.{self._tries}", "namespace": meta["namespace"]},
+                    "involvedObject": {"kind": owner["kind"], "name": owner["name"], "uid": owner["uid"]},
+                    "type": "Warning",
+                    "reason": "FailedCreate",
+                    "message": f"Error creating: {self.says.format(made)}",
+                }
+                self.cluster.store.put(EVENTS, body)

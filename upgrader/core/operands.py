@@ -5,13 +5,13 @@ Every operand waits on its node for those before it; one that is not ready holds
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 
 import msgspec
 from msgspec import Struct
 
+from upgrader.core.silence import Silence
 from upgrader.core.vendors import SIM
 
 
@@ -78,17 +78,15 @@ class PluginSettings(Struct, frozen=True, kw_only=True):
 
 
 class PartPod(Struct, frozen=True, kw_only=True):
-    """A pod of what a stack runs on its nodes; `trouble` is what keeps it from being ready, in the kubelet's words.
+    """A pod of what a stack runs on its nodes, there or missing; `trouble` is what keeps it from being ready.
 
-    `silent_since`: since when none of its containers has begun while its status says nothing of why; `uid` finds what
-    the kubelet has said of such a pod elsewhere.
+    `silence`: where none of its containers has begun while its status says nothing of why, or where it is missing.
     """
 
     node: str
     ready: bool = False
     trouble: str = ""
-    silent_since: datetime | None = None
-    uid: str = ""
+    silence: Silence | None = None
 
 
 class OperandPod(PartPod, frozen=True, kw_only=True):
@@ -131,18 +129,7 @@ class OperandStanding(PartStanding, frozen=True, kw_only=True):
 
 
 SHOWN = 3
-SILENT = timedelta(minutes=1)
-"""A pod that is only starting is silent too; one that is for so long is asked about."""
-_NO_POD = "no pod of it is there"
-
-
-def unexplained(pods: Iterable[PartPod], now: datetime) -> list[PartPod]:
-    """The first pods, by node, that have been silent for too long: what else the kubelet said is to be looked up.
-
-    As many as a message names, so that looking costs no more in a fleet where nothing starts.
-    """
-    found = [one for one in pods if one.silent_since is not None and now - one.silent_since >= SILENT]
-    return sorted(found, key=lambda one: (one.node, one.uid))[:SHOWN]
+NO_POD = "no pod of it is there"
 
 
 def beside(wanted: Iterable[str], pods: Iterable[PartPod]) -> PartStanding:
@@ -150,7 +137,7 @@ def beside(wanted: Iterable[str], pods: Iterable[PartPod]) -> PartStanding:
 
     Args:
         wanted: nodes that should have it.
-        pods: its pods that have not ended; where a node has several, the ready one counts.
+        pods: its pods that have not ended, or are missing; where a node has several, the ready one counts.
     """
     best: dict[str, PartPod] = {}
     for pod in pods:
@@ -227,7 +214,7 @@ def _state(ready: int, wanted: int) -> Standing:
 
 
 def _why(pod: PartPod | None) -> str:
-    return _NO_POD if pod is None else pod.trouble or "it is starting"
+    return NO_POD if pod is None else pod.trouble or "it is starting"
 
 
 def _few(texts: list[str]) -> str:

@@ -15,15 +15,18 @@ from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, ends
 from upgrader.core.visit_facts import (
     ABORTED,
     GOING_BACK,
+    STOPPED,
     Act,
     ClosureView,
     Decision,
-    Errand,
     NodeView,
-    OtherPod,
     Outcome,
     away,
+    kept,
     missing_gpus,
+    moved,
+    said,
+    to_evict,
 )
 
 UNSUPPORTED = "RunningOnUnsupportedKernel"
@@ -38,6 +41,9 @@ UNHEALTHY = "GPUsMissing"
 DRIVER_BUSY = "DriverBusy"
 """Why a visit is held: processes that Kubernetes knows nothing of hold the driver. They are named, none is ended."""
 
+KERNEL_CHANGED = "KernelChanged"
+"""Failure of a visit whose node came up with another kernel than it was planned for."""
+
 LAST_ACT = timedelta(seconds=60)
 """How long beyond its deadline a revert that failed still tries to switch the operands off."""
 
@@ -47,10 +53,10 @@ SETTLE = timedelta(seconds=5)
 _P = NodePhase
 BEFORE_OFF = frozenset({_P.PENDING, _P.PREPARING, _P.PREPARED, _P.CLOSING, _P.DRAINING})
 _UNTOUCHED = frozenset({_P.PENDING, _P.PREPARING, _P.PREPARED})
-_STOPPED = frozenset({RequestPhase.STOPPED, RequestPhase.ENDED})
+_ALONE = frozenset({VisitReason.INSTALL, VisitReason.BRING_BACK})
 _ANSWERED = frozenset({RequestPhase.PARKED, RequestPhase.ENDED})
 _ASKED = frozenset({RequestPhase.ASKING, RequestPhase.PARKED, RequestPhase.EXPIRED})
-_GOING = _STOPPED | {RequestPhase.PARKED, RequestPhase.STOPPING}
+_GOING = STOPPED | {RequestPhase.PARKED, RequestPhase.STOPPING}
 
 
 def decide(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
@@ -66,11 +72,28 @@ def decide(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         turned = _undo(view)
         if turned is not None:
             return turned
-    decision = _STEPS[view.phase](view, closure, now)
+    decision = _on_another_kernel(view) or _STEPS[view.phase](view, closure, now)
     late = view.deadline is not None and now >= view.deadline
     if late and decision.phase is view.phase and not decision.on_siblings:
         return _late(view, decision, now)
     return decision
+
+
+def _on_another_kernel(view: NodeView) -> Decision | None:
+    """Its node rebooted meanwhile: the driver that it is to get loads nowhere there, and no deadline changes that.
+
+    What the node still has may fit, else it is visited anew for what it runs. While a visit Job works it is waited for.
+    """
+    if why := moved(view):
+        if view.phase in {_P.PREPARING, _P.PREPARED}:
+            return _untouched_or_release(view, KERNEL_CHANGED, why)
+        if view.phase in {_P.CLOSING, _P.DRAINING}:
+            return _go(view, _P.RELEASING, failure=KERNEL_CHANGED, message=why)
+        if view.phase in {_P.OFF, _P.TURNING_ON, _P.VALIDATING} and view.node and view.node.kernel == view.former:
+            return _turn(view, KERNEL_CHANGED, why)
+        if view.phase in {_P.TURNING_ON, _P.VALIDATING} and view.reason in _ALONE:
+            return _go(view, _P.RELEASING, failure=KERNEL_CHANGED, message=why)
+    return None
 
 
 def _bereft(view: NodeView, now: datetime) -> Decision:
@@ -92,8 +115,7 @@ def _go(view: NodeView, phase: NodePhase, *acts: Act, message: str = "", failure
 
 
 def _undo(view: NodeView) -> Decision | None:
-    alone = view.reason in {VisitReason.INSTALL, VisitReason.BRING_BACK}
-    why = "the stack was deleted" if alone else "the plan was aborted"
+    why = "the stack was deleted" if view.reason in _ALONE else "the plan was aborted"
     if view.phase in _UNTOUCHED and not (view.node and view.node.visit == view.uid):
         return _go(view, _P.FAILED, failure=ABORTED, message=f"{why} before the node was touched")
     if view.phase is _P.RELEASING:
@@ -161,9 +183,9 @@ def _preparing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         case Outcome.ABSENT:
             return _stay(view, "starting the prepare pod", *acts)
         case Outcome.WAITING:
-            return _stay(view, view.prepare.trouble or "pulling images and checking the node")
+            return _stay(view, view.prepare.trouble or away(view, "pulling images and checking the node"))
         case Outcome.FAILED:
-            return _untouched_or_release(view, "NotPrepared", _said(view.prepare, "the prepare pod failed"))
+            return _untouched_or_release(view, "NotPrepared", said(view.prepare, "the prepare pod failed"))
         case Outcome.SUCCEEDED:
             return _go(view, _P.PREPARED, message="everything for the visit is on the node")
 
@@ -207,20 +229,6 @@ def _closing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     return _go(view, _P.DRAINING, message="closed; no new GPU pod")
 
 
-def _harmless(view: NodeView, pod: OtherPod) -> bool:
-    return view.reason is VisitReason.BRING_BACK and pod.before_boot
-
-
-def _to_evict(view: NodeView, closure: ClosureView) -> tuple[OtherPod, ...]:
-    """Pods that are evicted now; what nobody makes again goes when nothing else can still undo the closure here."""
-    found = tuple(
-        pod for pod in view.others if not pod.member and (pod.evictable or pod.forced or _harmless(view, pod))
-    )
-    first = tuple(pod for pod in found if not pod.expended)
-    stopping = any(one.phase not in _STOPPED for one in closure.requests)
-    return first if first or stopping else found
-
-
 def _draining(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     lost = [one for one in closure.requests if one.phase not in _GOING]
     if lost:
@@ -231,7 +239,7 @@ def _draining(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     behind = [one.name for one in closure.nodes if one.phase in {_P.PREPARED, _P.CLOSING}]
     if behind:
         return _stay(view, f"waiting for {behind[0]} of the closure to be closed")
-    evict = _to_evict(view, closure)
+    evict = to_evict(view, closure)
     if evict:
         work = view.reason is VisitReason.BRING_BACK and len(evict) < len(view.others)
         order = view.forced.get(_P.DRAINING, "")
@@ -240,7 +248,7 @@ def _draining(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         how = view.not_evicted or f"evicting {len(evict)} pod(s) under their budgets"
         waiting = _stay(view, f"deleting {len(evict)} pod(s) {order}" if order else how, Act.EVICT)
         return msgspec.structs.replace(waiting, evict=evict, held=UNSUPPORTED if work else "")
-    running = [one.gang for one in closure.requests if one.phase not in _STOPPED]
+    running = [one.gang for one in closure.requests if one.phase not in STOPPED]
     if running:
         return _stay(view, f"waiting for {running[0]} to stop")
     if view.others:
@@ -272,9 +280,9 @@ def _visiting(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
             busy = view.visit.result is not None and view.visit.result.reason is Reason.BUSY
             return _stay(view, view.visit.trouble or away(view, "the visit Job runs"), held=DRIVER_BUSY if busy else "")
         case Outcome.FAILED:
-            return _turn(view, "VisitFailed", _said(view.visit, "the visit Job failed"))
+            return _turn(view, "VisitFailed", said(view.visit, "the visit Job failed"))
         case Outcome.SUCCEEDED:
-            return _go(view, _P.TURNING_ON, message=_said(view.visit, "swapped"))
+            return _go(view, _P.TURNING_ON, message=said(view.visit, "swapped"))
 
 
 def _keys(node: NodeFacts) -> tuple[str, str, str]:
@@ -313,9 +321,9 @@ def _validating(view: NodeView, closure: ClosureView, now: datetime) -> Decision
         case Outcome.ABSENT:
             return _stay(view, view.validate.trouble or "starting the validation pod", Act.VALIDATE)
         case Outcome.WAITING:
-            return _stay(view, view.validate.trouble or "the validation pod runs")
+            return _stay(view, view.validate.trouble or away(view, "the validation pod runs"))
         case Outcome.FAILED:
-            return _turn(view, "NotValid", _said(view.validate, "the validation pod failed"))
+            return _turn(view, "NotValid", said(view.validate, "the validation pod failed"))
         case Outcome.SUCCEEDED:
             if missing := missing_gpus(view):
                 # It was well a moment ago: the plugin may just be registering again. It is not given back like this.
@@ -340,11 +348,6 @@ def _with_siblings(view: NodeView, closure: ClosureView) -> Decision:
     return _go(view, _P.RELEASING, message="valid, with all its siblings")
 
 
-def kept(view: NodeView) -> bool:
-    """Whether the visit failed and left its marks on the node, for a person."""
-    return view.phase is _P.FAILED and view.node is not None and view.node.visit == view.uid
-
-
 def _valid(view: NodeView) -> bool:
     well = view.validate.outcome is Outcome.SUCCEEDED and not missing_gpus(view)
     return view.phase is _P.VALIDATING and well
@@ -354,7 +357,7 @@ def _releasing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     del now
     if order := view.forced.get(_P.RELEASING, ""):
         return _released(view, f"given back {order}")
-    waiting = [one.gang for one in closure.requests if one.phase in _STOPPED and one.phase is not RequestPhase.ENDED]
+    waiting = [one.gang for one in closure.requests if one.phase in STOPPED and one.phase is not RequestPhase.ENDED]
     stopping = [one.gang for one in closure.requests if one.phase is RequestPhase.STOPPING]
     # With a node that is kept, the gang must not come back here, so nobody waits for it to be placed.
     placed = not any(kept(one) for one in closure.nodes)
@@ -380,10 +383,6 @@ def _released(view: NodeView, message: str) -> Decision:
     if not view.failure:
         return _go(view, _P.SUCCEEDED, message=message)
     return _go(view, _P.FAILED, message=f"{message}. Why it failed: {view.why}" if view.why else message)
-
-
-def _said(errand: Errand, otherwise: str) -> str:
-    return errand.result.message if errand.result is not None else errand.trouble or otherwise
 
 
 _STEPS = {

@@ -8,6 +8,7 @@ from msgspec import Struct
 from upgrader.core.fleet import NodeFacts
 from upgrader.core.orders import OrderResult
 from upgrader.core.phases import NodePhase, RequestPhase, VisitReason
+from upgrader.core.silence import Silence
 
 
 class Outcome(StrEnum):
@@ -24,7 +25,8 @@ class Errand(Struct, frozen=True, kw_only=True):
 
     outcome: Outcome = Outcome.ABSENT
     result: OrderResult | None = None
-    trouble: str = ""  # why it cannot start (image pull...), as the kubelet says it
+    trouble: str = ""  # why it cannot start (image pull...), as the kubelet or the API server says it
+    silence: Silence | None = None  # it has not begun, and its status does not say why
 
 
 class OperandFacts(Struct, frozen=True, kw_only=True):
@@ -60,6 +62,9 @@ ABORTED = "Aborted"
 GOING_BACK = "; going back"
 """How the sentence ends with which a walk turns round."""
 
+STOPPED = frozenset({RequestPhase.STOPPED, RequestPhase.ENDED})
+"""A gang in one of these runs nowhere."""
+
 
 class NodeView(Struct, frozen=True, kw_only=True):
     """A NodeUpgrade with everything that its next step depends on."""
@@ -79,6 +84,8 @@ class NodeView(Struct, frozen=True, kw_only=True):
     runtime_key: str = ""
     revision: str = ""
     kernel: str = ""  # that the visit reboots into; empty: it does not
+    planned: str = ""  # the kernel that the node has to run for all of the visit; empty: the visit reboots it
+    former: str = ""  # the kernel that what the node had before is for
     expected_gpus: int = 0
     prepare: Errand = Errand()
     visit: Errand = Errand()
@@ -113,6 +120,24 @@ def away(view: NodeView, otherwise: str) -> str:
     return "the node is not Ready: nothing on it answers"
 
 
+def moved(view: NodeView) -> str:
+    """That a node rebooted into another kernel than its visit is for, as a sentence; empty where it did not."""
+    node = view.node
+    if node is None or view.reverting or not (node.kernel and view.planned) or node.kernel == view.planned:
+        return ""
+    return f"the node runs kernel {node.kernel}, the visit was planned for {view.planned}"
+
+
+def kept(view: NodeView) -> bool:
+    """Whether the visit failed and left its marks on the node, for a person."""
+    return view.phase is NodePhase.FAILED and view.node is not None and view.node.visit == view.uid
+
+
+def said(errand: Errand, otherwise: str) -> str:
+    """What one of our pods answered, or why it gave no answer."""
+    return errand.result.message if errand.result is not None else errand.trouble or otherwise
+
+
 class RequestFacts(Struct, frozen=True, kw_only=True):
     """What a node needs to know of a gang of its closure."""
 
@@ -131,6 +156,20 @@ class ClosureView(Struct, frozen=True, kw_only=True):
     gangs: int = 0  # gangs that must have a request before anything is closed
     undo: bool = False  # plan aborted or deleted
     refused: str = ""  # why its gangs cannot be asked now; then the closure is let go
+
+
+def _harmless(view: NodeView, pod: OtherPod) -> bool:
+    return view.reason is VisitReason.BRING_BACK and pod.before_boot
+
+
+def to_evict(view: NodeView, closure: ClosureView) -> tuple[OtherPod, ...]:
+    """Pods that are evicted now; what nobody makes again goes when nothing else can still undo the closure here."""
+    found = tuple(
+        pod for pod in view.others if not pod.member and (pod.evictable or pod.forced or _harmless(view, pod))
+    )
+    first = tuple(pod for pod in found if not pod.expended)
+    stopping = any(one.phase not in STOPPED for one in closure.requests)
+    return first if first or stopping else found
 
 
 class Act(StrEnum):

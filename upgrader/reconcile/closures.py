@@ -17,7 +17,7 @@ from upgrader.core.conversation import LEAP_FROGGED, OVER
 from upgrader.core.conversation_facts import GangClosure
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError, UpgraderError
 from upgrader.core.phases import NodePhase, RequestPhase, ends
-from upgrader.core.visit_facts import ClosureView, NodeView, RequestFacts
+from upgrader.core.visit_facts import ClosureView, NodeView, RequestFacts, kept
 from upgrader.reconcile import forced, observe, spares
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.pod_facts import declared
@@ -185,7 +185,7 @@ def where(context: Context, closure: Closure, views: Sequence[NodeView], *, ahea
         chosen = steering.refuge(nodes, known) or ((left[:1] if there[0].reverting else sorted(targets)) or ("",))[0]
         return steering.Placement(left_behind=tuple(one for one in known if one != chosen), settled=True)
     forward = all(view.phase in {NodePhase.RELEASING, NodePhase.SUCCEEDED} and not view.failure for view in there)
-    here = "" if any(visit.kept(view) for view in there) else closure.name
+    here = "" if any(kept(view) for view in there) else closure.name
     return steering.Placement(left_behind=left if forward else tuple(sorted(targets)), closure=here)
 
 

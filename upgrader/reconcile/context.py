@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import ResourceKind
 from upgrader.core.forecast import BatchForecast
+from upgrader.reconcile.heard import Heard
 from upgrader.reconcile.ports import Clock, Cluster, CrashPoints, Leadership, Nodes, Registry, Trust, Way
 from upgrader.stack.settings import BuildSettings, StackSettings
 
@@ -48,6 +49,8 @@ class Context:
     trust: Trust | None = None
     """Who verifies images; None where no key is set."""
     gates: Gates = field(default_factory=Gates)
+    heard: Heard = field(default_factory=Heard)
+    """What Events said of pods that do not start. A hint, no truth."""
     active_seconds: float = 1.0
     """Pause between two steps of a plan that has a batch under way."""
     idle_seconds: float = 15.0

@@ -20,7 +20,7 @@ from upgrader.core.errors import ClusterError, ConflictError, NotFoundError, Unr
 from upgrader.core.node_features import LABEL_NFD_NODE, FeatureReport, kept_by_nfd, read_record
 from upgrader.core.node_labels import SETTLED, LabelDecision, LabelView, Standing, decide
 from upgrader.core.operands import PartPod
-from upgrader.reconcile import observe, operand_pods, silent_pods
+from upgrader.reconcile import hearsay, missing, observe, operand_pods
 from upgrader.reconcile.context import Context
 from upgrader.stack import manifests, naming
 
@@ -37,8 +37,8 @@ NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "E
 class Labelling(Struct, frozen=True, kw_only=True):
     """How it stands with the labels of a stack's nodes: nodes by standing, with the first message of each.
 
-    `wanted` are the nodes that should have a pod that reads, `pods` those that are there. `more`: there is something
-    left to write in the next step.
+    `wanted` are the nodes that should have a pod that reads, `pods` those that are there or missing. `more`: there is
+    something left to write in the next step.
     """
 
     asked: bool = False
@@ -73,11 +73,12 @@ async def label(context: Context, stack: GpuStack, pods: Iterable[Pod]) -> Label
     if auto:
         await _ensure(context, stack)
     listed = [one for one in pods if auto and one.metadata.labels.get(names.LABEL_COMPONENT) == naming.NODE_FEATURES]
-    own = await silent_pods.explained(
-        context, (operand_pods.part_pod(one) for one in listed if operand_pods.counts(one))
-    )
-    done = await _write(context, stack.metadata.name, stack if auto else None, _told(listed, own))
-    return msgspec.structs.replace(done, pods=tuple(own))
+    own = await hearsay.explained(context, (operand_pods.part_pod(one) for one in listed if operand_pods.counts(one)))
+    name = stack.metadata.name
+    done = await _write(context, name, stack if auto else None, _told(listed, own))
+    there, maker = [one.node for one in own], manifests.node_features_name(stack)
+    lacking = missing.part_pods(context, name, naming.NODE_FEATURES, maker, done.wanted, there)
+    return msgspec.structs.replace(done, pods=(*own, *await hearsay.explained(context, lacking)))
 
 
 async def leave(context: Context, name: str) -> bool:

@@ -1,20 +1,16 @@
 """Pods of operands as the rules see them: on which node, ready or not, and in the kubelet's words why not."""
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Any
 
 from upgrader.api import names
 from upgrader.api.kubernetes import ContainerStatus, Pod
-from upgrader.core import timing
 from upgrader.core.gangs import ENDED
 from upgrader.core.operands import COMPONENTS, Operand, OperandPod, PartPod
 from upgrader.reconcile.pod_facts import ours
 from upgrader.stack.containers import AFTER
-from upgrader.stack.errands import shortened
+from upgrader.stack.errands import being_made, shortened, silence_of
 
-BEING_MADE = frozenset({"ContainerCreating", "PodInitializing"})
-"""What the kubelet says of a container that has not begun, whatever is the matter."""
 _BY_NAME = {f"{AFTER}{operand.value.lower()}": operand for operand in Operand}
 
 
@@ -43,25 +39,7 @@ def counts(pod: Pod) -> bool:
 def _facts(pod: Pod) -> dict[str, Any]:
     if any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions):
         return {"node": pod.spec.node_name, "ready": True}
-    since = _silent_since(pod)
-    silent = {"silent_since": since, "uid": pod.metadata.uid} if since is not None else {}
-    return {"node": pod.spec.node_name, "trouble": _trouble(pod), **silent}
-
-
-def _silent_since(pod: Pod) -> datetime | None:
-    """Since when a pod waits for what comes before its first container, of which its status says nothing.
-
-    That is its volumes, its network, or a kubelet that has not taken it up.
-    """
-    made = pod.status.start_time or pod.metadata.creation_timestamp
-    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    return timing.parse(made) if made and pod.status.phase == "Pending" and all(map(_made, statuses)) else None
-
-
-def _made(status: ContainerStatus) -> bool:
-    """Whether a container is only being made, and never was before."""
-    waiting = status.state.waiting
-    return waiting is not None and waiting.reason in BEING_MADE and status.last_state.terminated is None
+    return {"node": pod.spec.node_name, "trouble": _trouble(pod), "silence": silence_of(pod)}
 
 
 def _trouble(pod: Pod) -> str:
@@ -75,7 +53,7 @@ def _trouble(pod: Pod) -> str:
 def _said(status: ContainerStatus) -> str:
     """What keeps a container from its work; empty where it is done, or nothing is known to be wrong."""
     waiting, ended = status.state.waiting, status.state.terminated
-    if (ended is not None and not ended.exit_code) or _made(status):
+    if (ended is not None and not ended.exit_code) or being_made(status):
         return ""
     last = ended or status.last_state.terminated
     if waiting is not None and (waiting.message or waiting.reason) and last is None:

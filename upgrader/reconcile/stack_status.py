@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,7 +19,6 @@ from upgrader.core.fleet import NodeFacts, Target
 from upgrader.core.node_labels import Standing as LabelStanding
 from upgrader.core.operands import (
     Operand,
-    OperandPod,
     OperandStanding,
     PartStanding,
     Standing,
@@ -28,7 +27,7 @@ from upgrader.core.operands import (
 )
 from upgrader.core.phases import NodePhase, ends
 from upgrader.core.upkeep import RETRY
-from upgrader.reconcile import operands, quiet, silent_pods
+from upgrader.reconcile import hearsay, missing, operands, quiet
 from upgrader.reconcile.conditions import Told, condition
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.drift_status import Answered, without_image
@@ -64,7 +63,7 @@ async def write(
         current = read.target.revision
     counts = operands.drift_counts(read.drift)
     drifted = _drifted(read, counts, len(now_drifted))
-    standing = standings_of(read, await silent_pods.explained(context, read.snapshot.operands), faults)
+    standing = await _standings(context, read, faults)
     labeller = beside(labelling.wanted, labelling.pods) if labelling.asked else PartStanding(state=Standing.EXTERNAL)
     status: dict[str, Any] = {
         "observedGeneration": stack.metadata.generation,
@@ -105,8 +104,18 @@ def _drifted(read: Read, counts: Sequence[DriftCount], nodes: int) -> Told:
     )
 
 
-def standings_of(read: Read, pods: Iterable[OperandPod], faults: Mapping[Operand, str]) -> tuple[OperandStanding, ...]:
-    """How it stands with each operand; what should run on a node goes by the node's labels, which visits write."""
+async def _standings(context: Context, read: Read, faults: Mapping[Operand, str]) -> tuple[OperandStanding, ...]:
+    """How it stands with each operand, with what is said of pods that do not start or cannot be made."""
+    wanted = _wanted(read)
+    pods = [*read.snapshot.operands, *missing.operand_pods(context, read, wanted)]
+    managed = dict.fromkeys([Operand.DRIVER, *quiet.managed(read.stack)], True)
+    managed[Operand.RUNTIME] = bool(read.target.runtime_image)
+    managed[Operand.DEVICE_PLUGIN] = bool(read.target.plugin_image)
+    return standings(managed, wanted, await hearsay.explained(context, pods), faults)
+
+
+def _wanted(read: Read) -> dict[Operand, frozenset[str]]:
+    """Nodes that should have an operand: by their labels, which visits write."""
     wanted: dict[Operand, set[str]] = defaultdict(set)
     by_themselves = quiet.managed(read.stack)
     for node in read.snapshot.nodes:
@@ -116,11 +125,7 @@ def standings_of(read: Read, pods: Iterable[OperandPod], faults: Mapping[Operand
         on = node.operands == names.ON
         for operand in [*(one for one, key in keyed.items() if key), *by_themselves] if on else []:
             wanted[operand].add(node.name)
-    managed = dict.fromkeys([Operand.DRIVER, *by_themselves], True)
-    managed[Operand.RUNTIME] = bool(read.target.runtime_image)
-    managed[Operand.DEVICE_PLUGIN] = bool(read.target.plugin_image)
-    nodes = {key: frozenset(value) for key, value in wanted.items()}
-    return standings(managed, nodes, pods, faults)
+    return {key: frozenset(value) for key, value in wanted.items()}
 
 
 def _operand(one: OperandStanding) -> dict[str, Any]:

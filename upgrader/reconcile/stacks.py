@@ -97,6 +97,7 @@ async def step(context: Context, name: str, sightings: Sightings) -> float | Non
     stack = await context.cluster.get(GPU_STACKS, name)
     if stack is None or stack.metadata.deletion_timestamp is not None:
         sightings.forget(name)
+        context.heard.forget(name)
         return await _leave(context, name)
     ordered = await _ordered(context, name)
     active = await _drive(context, ordered, undo=False)

@@ -13,7 +13,7 @@ from upgrader.core.declarations import Declared, nearest
 from upgrader.core.operands import COMPONENTS
 from upgrader.core.phases import NodePhase, VisitReason
 from upgrader.core.visit_facts import ABORTED, GOING_BACK, NodeView, OperandFacts, OtherPod
-from upgrader.reconcile import forced, observe
+from upgrader.reconcile import forced, hearsay, observe
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.pod_facts import of_the_node
 from upgrader.reconcile.works import declared_above
@@ -73,7 +73,25 @@ async def read_visit(
     }
     view = build_view(upgrade, node, pods, job, members, around)
     others = tuple(_released(pod, may_go) for pod in view.others)
-    return msgspec.structs.replace(view, others=others, forced=forced.orders(upgrade))
+    view = msgspec.structs.replace(view, others=others, forced=forced.orders(upgrade))
+    return await _explained(context, view)
+
+
+async def _explained(context: Context, view: NodeView) -> NodeView:
+    """With why the pod does not start that this phase waits for, where its own status does not say."""
+    listening = view.node is not None and view.node.ready
+    match view.phase:
+        case NodePhase.PREPARING:
+            found = await hearsay.of_errand(context, view.prepare, "the prepare pod", listening=listening)
+            return msgspec.structs.replace(view, prepare=found)
+        case NodePhase.VISITING:
+            found = await hearsay.of_errand(context, view.visit, "the visit Job", listening=listening)
+            return msgspec.structs.replace(view, visit=found)
+        case NodePhase.VALIDATING:
+            found = await hearsay.of_errand(context, view.validate, "the validation pod", listening=listening)
+            return msgspec.structs.replace(view, validate=found)
+        case _:
+            return view
 
 
 def _released(pod: OtherPod, may_go: MayGo) -> OtherPod:
@@ -125,6 +143,8 @@ def build_view(
         runtime_key=goal.runtime_key,
         revision=goal.revision,
         kernel=_kernel(upgrade),
+        planned=upgrade.spec.target.kernel if upgrade.spec.reboot is None else "",
+        former=upgrade.spec.source.kernel,
         expected_gpus=expected_gpus(upgrade),
         prepare=errands.prepare_errand(own),
         visit=errands.visit_errand(job, mine),

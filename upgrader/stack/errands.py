@@ -14,6 +14,7 @@ from upgrader.api import names
 from upgrader.api.kubernetes import ContainerStatus, Job, Pod
 from upgrader.core import timing
 from upgrader.core.orders import OrderResult, Reason
+from upgrader.core.silence import Silence
 from upgrader.core.visit_facts import Errand, Outcome
 from upgrader.stack.naming import PREPARE, VALIDATE, VISIT, is_validation
 
@@ -22,6 +23,8 @@ _NEVER = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 _START_TROUBLE = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "CreatePodSandboxError", "RunContainerError"}
 )
+_BEING_MADE = frozenset({"ContainerCreating", "PodInitializing"})
+"""What the kubelet says of a container that has not begun, whatever is the matter."""
 _ABSENT = re.compile(r"code = NotFound|manifest unknown|name unknown")
 """How containerd and CRI-O hand on a registry's "there is no such image"."""
 
@@ -58,7 +61,13 @@ def visit_errand(job: Job | None, pods: Iterable[Pod]) -> Errand:
     before = _latest([pod for pod in mine if pod.status.phase == "Failed"]).result
     if before is not None and before.reason is Reason.BUSY:  # not over: it is looked again who holds the driver
         return Errand(outcome=Outcome.WAITING, result=before, trouble=last.trouble or before.message)
-    return Errand(outcome=Outcome.WAITING, trouble=last.trouble)
+    silence = last.silence if last.outcome is not Outcome.ABSENT else _without_pod(job)
+    return Errand(outcome=Outcome.WAITING, trouble=last.trouble, silence=silence)
+
+
+def _without_pod(job: Job) -> Silence | None:
+    made, meta = job.metadata.creation_timestamp, job.metadata
+    return Silence(since=timing.parse(made), uid=meta.uid, maker=meta.name) if made else None
 
 
 def validate_errand(pods: Iterable[Pod], *, reverting: bool) -> Errand:
@@ -168,7 +177,24 @@ def _waiting(pod: Pod) -> Errand:
             return Errand(outcome=Outcome.WAITING, trouble=f"image {image} cannot be pulled yet: {why}")
         if waiting.reason in _START_TROUBLE:
             return Errand(outcome=Outcome.WAITING, trouble=f"container {status.name} does not start: {why}")
-    return Errand(outcome=Outcome.WAITING)
+    return Errand(outcome=Outcome.WAITING, silence=silence_of(pod))
+
+
+def silence_of(pod: Pod) -> Silence | None:
+    """Of a pod that waits for what comes before its first container, of which its status says nothing.
+
+    That is its volumes, its network, or a kubelet that has not taken it up; a first image that is pulled looks alike.
+    """
+    made = pod.status.start_time or pod.metadata.creation_timestamp
+    if not made or pod.status.phase != "Pending" or not all(map(being_made, _statuses(pod))):
+        return None
+    return Silence(since=timing.parse(made), uid=pod.metadata.uid)
+
+
+def being_made(status: ContainerStatus) -> bool:
+    """Whether a container is only being made, and never was before."""
+    waiting = status.state.waiting
+    return waiting is not None and waiting.reason in _BEING_MADE and status.last_state.terminated is None
 
 
 def _statuses(pod: Pod) -> Sequence[ContainerStatus]:

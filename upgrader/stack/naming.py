@@ -4,6 +4,7 @@ from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.naming import object_name
+from upgrader.core.operands import COMPONENT_OF, Operand
 
 # Values of names.LABEL_COMPONENT.
 DRIVER, RUNTIME, DEVICE_PLUGIN, NODE_FEATURES = "driver", "runtime", "device-plugin", "node-features"
@@ -14,6 +15,11 @@ PREPARE, VISIT, VALIDATE, PREFLIGHT = "prepare", "visit", "validate", "preflight
 def upgrade_of(meta: ObjectMeta) -> str:
     """Name of the NodeUpgrade that a pod or Job belongs to; empty for everything else."""
     return meta.annotations.get(names.ANNOTATION_NODE_UPGRADE, "")
+
+
+def keyed_name(operand: Operand, key: str) -> str:
+    """Name of the DaemonSet of an operand that a node's label chooses by its key."""
+    return f"{COMPONENT_OF[operand]}-{key}"
 
 
 def prepare_name(upgrade: NodeUpgrade) -> str:

@@ -24,6 +24,11 @@ AT_ONCE = "10%"
 _NOBODY = 65534
 
 
+def node_features_name(stack: GpuStack) -> str:
+    """Name of its DaemonSet: another one for a stack that is made again."""
+    return object_name(f"node-features-{stack.metadata.name}", stack.metadata.uid)
+
+
 def node_features_daemonset(stack: GpuStack, settings: StackSettings) -> Manifest:
     """Reads at each start of a pod, so on each boot, and when another kernel is installed; leaves a message each time.
 
@@ -36,7 +41,7 @@ def node_features_daemonset(stack: GpuStack, settings: StackSettings) -> Manifes
             "apiVersion": "apps/v1",
             "kind": "DaemonSet",
             "metadata": {
-                "name": object_name(f"node-features-{stack.metadata.name}", stack.metadata.uid),
+                "name": node_features_name(stack),
                 "namespace": settings.namespace,
                 "labels": labels,
                 "annotations": {},

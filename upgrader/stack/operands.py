@@ -5,7 +5,7 @@ from upgrader.core.fleet import ImageFacts
 from upgrader.core.operands import Operand, PluginSettings
 from upgrader.core.orders import RUN_DIRECTORY
 from upgrader.stack.containers import Before, around, container, probes, volumes, waits_for
-from upgrader.stack.naming import DEVICE_PLUGIN, DRIVER, RUNTIME
+from upgrader.stack.naming import DEVICE_PLUGIN, DRIVER, RUNTIME, keyed_name
 from upgrader.stack.order import before
 from upgrader.stack.parts import EVERYWHERE, PULL, Manifest, host_path, mount
 from upgrader.stack.settings import StackSettings
@@ -39,7 +39,7 @@ def driver_daemonset(stack: str, image: ImageFacts, settings: StackSettings) -> 
         "volumes": [host_path("run", RUN_DIRECTORY)],
     }
     readable = f"{image.driver} for {image.kernel}"
-    return _daemonset(f"driver-{image.key}", stack, DRIVER, image.key, spec, readable, settings)
+    return _daemonset(keyed_name(Operand.DRIVER, image.key), stack, DRIVER, image.key, spec, readable, settings)
 
 
 def plugin_daemonset(stack: str, key: str, image: str, plugin: PluginSettings, settings: StackSettings) -> Manifest:
@@ -54,7 +54,7 @@ def plugin_daemonset(stack: str, key: str, image: str, plugin: PluginSettings, s
         **_pod("plugin", image, program, before(Operand.DEVICE_PLUGIN, plugin, ours), settings),
     }
     readable = f"{plugin.resource_name} by {image}"
-    manifest = _daemonset(f"device-plugin-{key}", stack, DEVICE_PLUGIN, key, spec, readable, settings)
+    manifest = _daemonset(keyed_name(Operand.DEVICE_PLUGIN, key), stack, DEVICE_PLUGIN, key, spec, readable, settings)
     if program.config:
         manifest["spec"]["template"]["metadata"]["annotations"][names.ANNOTATION_CONFIG] = program.config
     return manifest
@@ -69,7 +69,7 @@ def runtime_daemonset(stack: str, key: str, image: str, plugin: PluginSettings, 
         "terminationGracePeriodSeconds": RESTORE_SECONDS,
         **_pod("runtime", image, program, before(Operand.RUNTIME, plugin, ()), settings),
     }
-    return _daemonset(f"runtime-{key}", stack, RUNTIME, key, spec, f"runtime hook {image}", settings)
+    return _daemonset(keyed_name(Operand.RUNTIME, key), stack, RUNTIME, key, spec, f"runtime hook {image}", settings)
 
 
 def _pod(name: str, image: str, program: Program, after: tuple[Before, ...], settings: StackSettings) -> Manifest:

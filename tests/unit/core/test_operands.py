@@ -1,13 +1,9 @@
-from datetime import UTC, datetime, timedelta
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from upgrader.core.operands import (
     COMPONENTS,
     QUIET,
-    SHOWN,
-    SILENT,
     Operand,
     OperandPod,
     OperandStanding,
@@ -16,11 +12,9 @@ from upgrader.core.operands import (
     Standing,
     beside,
     standings,
-    unexplained,
 )
 
 D, R, P, F, M = Operand
-NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
 OURS = dict.fromkeys(Operand, True)
 
 
@@ -117,19 +111,3 @@ def test_a_part_without_nodes_waits_for_nothing_and_one_that_is_everywhere_has_n
     ready = [PartPod(node="a", trouble="old"), PartPod(node="a", ready=True), PartPod(node="z")]
     for pods in (ready, ready[::-1]):
         assert beside("a", pods) == PartStanding(state=Standing.READY, ready=1, wanted=1)
-
-
-def silent(node, seconds):
-    return PartPod(node=node, uid=f"uid-{node}", silent_since=NOW - timedelta(seconds=seconds))
-
-
-def test_only_a_pod_that_is_silent_for_long_is_asked_about():
-    long = SILENT.total_seconds()
-    pods = [silent("a", long - 1), silent("b", long), PartPod(node="c"), PartPod(node="d", ready=True)]
-    assert [one.node for one in unexplained(pods, NOW)] == ["b"]
-
-
-def test_of_many_silent_pods_the_first_are_asked_about_in_any_order():
-    pods = [silent(node, 3600) for node in "edcba"]
-    for given_ in (pods, pods[::-1]):
-        assert [one.node for one in unexplained(given_, NOW)] == ["a", "b", "c"][:SHOWN]

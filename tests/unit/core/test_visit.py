@@ -6,6 +6,7 @@ from tests.support.visit_cases import ALONE, view
 from tests.support.visit_sentences_at_the_end import AT_THE_END
 from tests.support.visit_sentences_before_off import BEFORE_OFF
 from tests.support.visit_sentences_from_off import FROM_OFF
+from tests.support.visit_sentences_on_another_kernel import ON_ANOTHER_KERNEL
 from tests.support.world import START
 from upgrader.core import visit
 from upgrader.core.phases import TRANSITIONS, NodePhase, ends
@@ -14,7 +15,7 @@ from upgrader.core.visit_facts import (
     Decision,
 )
 
-CASES = BEFORE_OFF | FROM_OFF | AT_THE_END
+CASES = BEFORE_OFF | FROM_OFF | AT_THE_END | ON_ANOTHER_KERNEL
 
 
 def decided(seen, closure):

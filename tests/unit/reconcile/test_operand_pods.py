@@ -4,6 +4,7 @@ from tests.support.observed import wire
 from upgrader.api import kubernetes as k
 from upgrader.core import timing
 from upgrader.core.operands import Operand, OperandPod, PartPod
+from upgrader.core.silence import Silence
 from upgrader.reconcile.operand_pods import operand_pod, part_pod
 
 WAITS = {"name": "after-driver", "state": {"running": {}}}
@@ -88,7 +89,7 @@ SILENT = {
 @pytest.mark.parametrize("one", SILENT.values(), ids=SILENT)
 def test_of_one_that_does_not_begin_nothing_is_said_but_since_when(one):
     since = timing.parse(BEGAN)
-    assert part_pod(one) == PartPod(node="a", silent_since=since, uid=one.metadata.uid)
+    assert part_pod(one) == PartPod(node="a", silence=Silence(since=since, uid=one.metadata.uid))
 
 
 @pytest.mark.parametrize(
@@ -101,4 +102,4 @@ def test_of_one_that_does_not_begin_nothing_is_said_but_since_when(one):
     ids=["a container before it is done", "one before it runs", "it ran before"],
 )
 def test_one_of_which_a_container_has_begun_is_not_silent(one):
-    assert part_pod(one).silent_since is None
+    assert part_pod(one).silence is None

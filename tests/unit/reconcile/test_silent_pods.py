@@ -150,7 +150,7 @@ async def test_a_fault_that_comes_later_is_told_instead_of_the_one_before(rig: W
     rig.breaks("node-features", "gpu-0")
     await rig.later(70)
     rig.stuck.says.append(("FailedCreatePodSandBox", "(combined from similar events): no route"))
-    await rig.later(3)
+    await rig.later(31)
     assert rig.labeller()[2] == "gpu-0: it has not started; its kubelet says FailedCreatePodSandBox: no route"
 
 

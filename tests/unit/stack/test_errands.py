@@ -5,7 +5,9 @@ import pytest
 
 from upgrader.api import names
 from upgrader.api.kubernetes import Job, Pod
+from upgrader.core import timing
 from upgrader.core.orders import OrderResult, Reason
+from upgrader.core.silence import Silence
 from upgrader.core.visit_facts import Errand, Outcome
 from upgrader.stack.errands import prepare_errand, validate_errand, visit_errand
 
@@ -46,6 +48,11 @@ def waiting(trouble=""):
     return Errand(outcome=Outcome.WAITING, trouble=trouble)
 
 
+def silent(since="2026-11-21T09:00:00Z", **of):
+    """Waiting, and its status does not say for what."""
+    return Errand(outcome=Outcome.WAITING, silence=Silence(since=timing.parse(since), **of))
+
+
 def failed(trouble, result=None):
     return Errand(outcome=Outcome.FAILED, result=result, trouble=trouble)
 
@@ -57,7 +64,7 @@ CASES = {
     "there is none yet": ([], Errand()),
     "a pod of another component does not count": ([pod("Running", component="validate")], Errand()),
     "it runs": ([pod("Running", state={"running": {}})], waiting()),
-    "the kubelet has not seen it yet": ([pod("Pending")], waiting()),
+    "the kubelet has not seen it yet": ([pod("Pending")], silent()),
     "an order before the last says why it failed": (
         [pod("Failed", init=said(BUSY, 15), state={"waiting": {"reason": "PodInitializing"}})],
         failed(f"container driver ended with 15; it said: {msgspec.json.encode(BUSY).decode()}", BUSY),
@@ -141,7 +148,7 @@ CASES = {
         [pod("Pending", state=waits("CreateContainerError", "no such device"))],
         waiting("container prepare does not start: no such device"),
     ),
-    "it is only being made": ([pod("Pending", state=waits("ContainerCreating"))], waiting()),
+    "it is only being made": ([pod("Pending", state=waits("ContainerCreating"))], silent()),
     "the latest of several counts": (
         [pod("Failed", created=1, state=said(BUSY, 15)), pod("Succeeded", created=2, state=said(DONE))],
         Errand(outcome=Outcome.SUCCEEDED, result=DONE),
@@ -179,9 +186,10 @@ def test_a_prepare_pod_that_is_not_admitted_has_failed():
     assert prepare_errand([pod("Failed", reason="OutOfpods")]) == failed("OutOfpods")
 
 
-def job(**condition):
+def job(made="", **condition):
     conditions = [{"status": "True", **condition}] if condition else []
-    return msgspec.convert({"metadata": {"name": "visit", "uid": "j"}, "status": {"conditions": conditions}}, Job)
+    meta = {"name": "visit", "uid": "j", "creationTimestamp": made}
+    return msgspec.convert({"metadata": meta, "status": {"conditions": conditions}}, Job)
 
 
 def visitor(phase, **changes):
@@ -191,7 +199,7 @@ def visitor(phase, **changes):
 JOBS = {
     "there is no Job yet": (None, [visitor("Running")], Errand()),
     "its first pod runs": (job(), [visitor("Running")], waiting()),
-    "it has no pod yet": (job(), [], waiting()),
+    "it has no pod yet": (job(made="2026-11-21T09:00:07Z"), [], silent("2026-11-21T09:00:07Z", uid="j", maker="visit")),
     "one pod died, the next runs": (
         job(),
         [visitor("Failed", created=1, state={"terminated": KILLED}), visitor("Running", created=2)],

@@ -11,8 +11,8 @@ from upgrader.core.gang_holds import gang_holds
 from upgrader.core.holds import World as Indexed
 from upgrader.core.phases import NodePhase, RequestPhase, VisitReason
 from upgrader.core.strategy import StrategyFacts
-from upgrader.core.visit import BEFORE_OFF, kept
-from upgrader.core.visit_facts import NodeView, OperandFacts, OtherPod, RequestFacts
+from upgrader.core.visit import BEFORE_OFF
+from upgrader.core.visit_facts import NodeView, OperandFacts, OtherPod, RequestFacts, kept
 from upgrader.simulate import stack
 from upgrader.simulate.job import HAS_PODS, NAMESPACE, Job, Life
 from upgrader.simulate.ours.objects import Closure, Talk, Visit

@@ -1,0 +1,74 @@
+"""The next step of a visit whose node came up with another kernel: sentence, node, closure, decision."""
+
+from tests.support.facts import KERNEL
+from tests.support.visit_cases import (
+    ALONE,
+    BACK,
+    BRING_BACK,
+    CLOSED,
+    DRIVER_ON,
+    RUNS,
+    SWITCHED_OFF,
+    UNTOUCHED,
+    WHOLE,
+    N,
+    R,
+    around,
+    gang,
+    go,
+    stay,
+    view,
+)
+from upgrader.core.visit_facts import Act
+
+NEXT, THIRD = "6.1.0-50-amd64", "6.1.0-53-amd64"
+HOME = {"planned": NEXT, "former": KERNEL}
+"""It was to be brought back on NEXT, and runs the kernel that it had before."""
+AWAY = {"planned": NEXT, "former": THIRD}
+WHY = f"the node runs kernel {KERNEL}, the visit was planned for {NEXT}"
+RELEASED = go(N.RELEASING, WHY, "KernelChanged")
+TURNED = go(N.OFF, f"{WHY}; going back", "KernelChanged", reverting=True)
+
+ON_ANOTHER_KERNEL = {
+    "a node that nothing was done to is left": (
+        view(N.PREPARED, UNTOUCHED, **HOME),
+        ALONE,
+        go(N.FAILED, WHY, "KernelChanged"),
+    ),
+    "a bring-back has its taint taken away, whatever its prepare pod does": (
+        view(N.PREPARING, CLOSED, prepare=RUNS, **BRING_BACK, **HOME),
+        ALONE,
+        RELEASED,
+    ),
+    "a node that is closed is let go": (view(N.CLOSING, CLOSED, **AWAY), ALONE, RELEASED),
+    "so is one whose gang is stopped": (
+        view(N.DRAINING, CLOSED, **AWAY),
+        around(requests=(gang(R.STOPPED),)),
+        RELEASED,
+    ),
+    "operands that are off go back to what fits again": (view(N.OFF, SWITCHED_OFF, **HOME), ALONE, TURNED),
+    "a driver that loads nowhere there is not waited for": (view(N.TURNING_ON, DRIVER_ON, **HOME), ALONE, TURNED),
+    "nor is it validated": (view(N.VALIDATING, WHOLE, validate=RUNS, **HOME), ALONE, TURNED),
+    "where what it had does not fit either a plan's deadline decides": (
+        view(N.TURNING_ON, DRIVER_ON, **AWAY),
+        ALONE,
+        stay(N.TURNING_ON, "waiting for the driver to be loaded"),
+    ),
+    "a stack's visit is begun anew": (view(N.TURNING_ON, DRIVER_ON, **BRING_BACK, **AWAY), ALONE, RELEASED),
+    "so it is while it is validated": (view(N.VALIDATING, WHOLE, **BRING_BACK, **AWAY), ALONE, RELEASED),
+    "a visit Job that works is waited for": (
+        view(N.VISITING, SWITCHED_OFF, visit=RUNS, **HOME),
+        ALONE,
+        stay(N.VISITING, "the visit Job runs"),
+    ),
+    "the way back is not turned": (
+        view(N.OFF, CLOSED, **{**BACK, **HOME}),
+        ALONE,
+        stay(N.OFF, "switching the operands off", Act.OPERANDS_OFF, reverting=True, failure="VisitFailed"),
+    ),
+    "what is given back is given back": (
+        view(N.RELEASING, WHOLE, **HOME),
+        ALONE,
+        stay(N.RELEASING, "giving the node back", Act.GIVE_BACK),
+    ),
+}
