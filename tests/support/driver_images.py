@@ -17,6 +17,7 @@ from upgrader.core.driver_builds import CheckName, Identity, Verdict, build_key
 from upgrader.images.debian.values import Discovery
 from upgrader.images.drivers.catalog import Catalog
 from upgrader.images.drivers.manifest import DriverManifest, checksums, describe, encoded, load_order, shipped
+from upgrader.images.drivers.recipes import read_recipes
 from upgrader.images.labels import identity_labels
 from upgrader.images.layout import MANIFEST, Layout, LayoutWriter
 from upgrader.images.trust import BUILD_KEY
@@ -80,6 +81,11 @@ def whole_image(
     config = layout.put(CONFIG, json.dumps(whole).encode())
     made = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": [layer]}
     return layout.finish(layout.put(MANIFEST, msgspec.json.encode(made)))
+
+
+def asked(recipes: Path) -> tuple[str, ...]:
+    """The packages that an archive was asked for, for the recipes of a folder."""
+    return tuple(name for one in read_recipes(recipes).values() for name in one.recipe.packages)
 
 
 def known_headers(cache: Path, *, release: str = IDENTITY.kernel, os: str = IDENTITY.os, **exports) -> None:

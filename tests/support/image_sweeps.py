@@ -4,12 +4,13 @@ import asyncio
 import json
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import msgspec
 from click.testing import CliRunner
 
 from tests.support.driver_builds import definition, folder, identity, kernel, toolchain
-from tests.support.driver_images import whole_image
+from tests.support.driver_images import asked, whole_image
 from tests.support.rig import Rig
 from tests.support.terminal import RigSession
 from upgrader.cli.main import program
@@ -67,7 +68,8 @@ class World:
         self.rigs = {"main": cluster(RUNNING)}
         self.marks = tmp_path / "marks.json"
         patch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-        known = Catalog(discovery=Discovery(kernels=(kernel(WANTED, "bookworm"),)), toolchains=(toolchain("bookworm"),))
+        there = Discovery(kernels=(kernel(WANTED, "bookworm"),))
+        known = Catalog(discovery=there, toolchains=(toolchain("bookworm"),), names=asked(Path("driver-images")))
         known.save(tmp_path / "cache/upgrader/driver-builds")
         self.images = {}
 

@@ -48,7 +48,9 @@ def recipes(tmp_path, monkeypatch):
     buildah.chmod(0o755)
     monkeypatch.setenv("PATH", f"{buildah.parent}:/usr/bin:/bin")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    Catalog(discovery=DISCOVERY, toolchains=(toolchain(),)).save(tmp_path / "cache/upgrader/driver-builds")
+    Catalog(discovery=DISCOVERY, toolchains=(toolchain(),), names=("nvidia-open-kernel-dkms",)).save(
+        tmp_path / "cache/upgrader/driver-builds"
+    )
     return place
 
 

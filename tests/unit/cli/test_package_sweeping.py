@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.driver_builds import kernel, package, record, toolchain
-from tests.support.driver_images import driver_files, whole_image
+from tests.support.driver_images import asked, driver_files, whole_image
 from tests.support.image_sweeps import OLD, RUNNING, WANTED, Clusters, cluster
 from tests.support.rig import Rig
 from tests.support.trusting import IDENTITY, INPUTS
@@ -62,7 +62,9 @@ class World:
         self.kernels = {one: of_kernel(one, in_archive=one == WANTED) for one in (OLD, RUNNING, SHELVED, WANTED)}
         self.toolchain = toolchain("bookworm")
         self.catalog = Catalog(
-            discovery=Discovery(kernels=tuple(self.kernels.values()), packages=(DRIVER,)), toolchains=(self.toolchain,)
+            discovery=Discovery(kernels=tuple(self.kernels.values()), packages=(DRIVER,)),
+            toolchains=(self.toolchain,),
+            names=asked(recipes),
         )
         self.catalog.save(folder / "cache/upgrader/driver-builds")
         for one in [
@@ -229,7 +231,8 @@ async def test_an_image_of_the_store_that_does_not_say_what_it_was_made_of(world
 
 async def test_a_catalog_without_kernels_says_nothing(world, tmp_path):
     world.age()
-    Catalog(discovery=Discovery(), toolchains=()).save(tmp_path / "cache/upgrader/driver-builds")
+    nothing = Catalog(discovery=Discovery(), toolchains=(), names=asked(world.site.root))
+    nothing.save(tmp_path / "cache/upgrader/driver-builds")
     assert set((await world.fates("--yes")).values()) == {"kept"}
 
 

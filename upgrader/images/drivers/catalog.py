@@ -30,10 +30,18 @@ _TOOLS = ("main",)
 
 
 class Catalog(Struct, frozen=True, kw_only=True):
-    """A discovery, and the toolchains for its kernels. A kernel whose compiler is in no archive has none."""
+    """A discovery, and the toolchains for its kernels. A kernel whose compiler is in no archive has none.
+
+    `names` are the packages that the archives were asked for beside kernels.
+    """
 
     discovery: Discovery
     toolchains: tuple[Toolchain, ...]
+    names: tuple[str, ...] = ()
+
+    def answers(self, recipes: Mapping[str, RecipeFolder]) -> bool:
+        """Whether it was asked for all that these recipes are made of; of any other package it knows nothing."""
+        return set(self.names) >= set(_names(recipes))
 
     def kernel(self, release: str, os: str = "") -> Kernel:
         """A kernel; of several distributions' the one of `os`.
@@ -106,7 +114,7 @@ def look(
         ConfigurationError: the matrix names what no archive has.
     """
     progress("asking the archives")
-    names = sorted({name for one in recipes.values() for name in one.recipe.packages})
+    names = _names(recipes)
     now = discover(matrix.suites, matrix.components, names, source=source, folder=folder / "apt")
     earlier = load(folder)
     before = earlier.discovery if earlier else Discovery()
@@ -119,9 +127,13 @@ def look(
             apt = Apt(folder / "apt", source, one.suites, _TOOLS)
             apt.update()
             chains += _toolchains(apt, one.os, wanted, kept)
-    catalog = Catalog(discovery=kept, toolchains=tuple(chains))
+    catalog = Catalog(discovery=kept, toolchains=tuple(chains), names=tuple(names))
     catalog.save(folder)
     return catalog, news(before, kept)
+
+
+def _names(recipes: Mapping[str, RecipeFolder]) -> list[str]:
+    return sorted({name for one in recipes.values() for name in one.recipe.packages})
 
 
 def _toolchains(apt: Apt, os: str, compilers: Sequence[str], discovery: Discovery) -> list[Toolchain]:

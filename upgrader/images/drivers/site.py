@@ -117,8 +117,9 @@ class Site:
             )
 
     def catalog(self) -> Catalog:
-        """What the archives had when they were last asked; they are asked where nothing is known."""
-        return self.last_catalog() or self.look()[0]
+        """What the archives had when they were last asked for all that the recipes name; else they are asked."""
+        last = self.last_catalog()
+        return last if last is not None and last.answers(self.recipes) else self.look()[0]
 
     def last_catalog(self) -> Catalog | None:
         """As `catalog`, and nobody is asked; None where nobody ever was."""

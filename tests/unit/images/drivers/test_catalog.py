@@ -1,12 +1,16 @@
 """What the archives had, kept between two looks; a kernel is one of its own distribution."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from tests.support.driver_builds import DISCOVERY, RELEASE, kernel, toolchain
+from tests.support.driver_images import asked
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.errors import MissingPackageError
 from upgrader.images.drivers.catalog import FILE, Catalog, load
+from upgrader.images.drivers.recipes import read_recipes
 
 CATALOG = Catalog(discovery=DISCOVERY, toolchains=(toolchain(),))
 
@@ -34,3 +38,11 @@ def test_a_kernel_of_another_distribution_is_not_taken_for_it():
         found.kernel(RELEASE, "bookworm")
     with pytest.raises(MissingPackageError, match=r"no archive has the kernel 6\.1\.0-1-amd64"):
         found.kernel("6.1.0-1-amd64", "trixie")
+
+
+def test_of_a_package_that_nobody_asked_for_a_catalog_knows_nothing():
+    """A recipe that names one more package is not told that no archive has it: the archives are asked anew."""
+    recipes = read_recipes(Path("driver-images"))
+    whole = asked(Path("driver-images"))
+    assert msgspec.structs.replace(CATALOG, names=whole).answers(recipes)
+    assert not msgspec.structs.replace(CATALOG, names=tuple(set(whole) - {"nvidia-cuda-mps"})).answers(recipes)
