@@ -58,7 +58,7 @@ class RefusedPods:
     component: str
     nodes: set[str]
     says: str
-    """In the API server's words; `{}` is the name of the pod, another one with each try."""
+    """In the API server's words; `{}` is the name of the pod, another one with each try. Empty: nobody even tries."""
     _tries: int = 0
 
     def __call__(self) -> None:
@@ -67,6 +67,8 @@ class RefusedPods:
             owner = next(iter(meta.get("ownerReferences", [])), None)
             if meta.get("labels", {}).get(names.LABEL_COMPONENT) == self.component and node in self.nodes and owner:
                 self.cluster.store.remove(PODS, meta["name"], meta["namespace"])
+                if not self.says:
+                    continue
                 self._tries += 1
                 made = f"{owner['name']}-"[:58] + f"{self._tries:05x}"
                 body = {

@@ -19,12 +19,15 @@ from tests.support.visit_cases import (
     stay,
     view,
 )
-from upgrader.core.visit_facts import Act
+from upgrader.core.fleet import Uncovered
+from upgrader.core.phases import VisitReason
+from upgrader.core.visit_facts import Act, OperandFacts
 
 NEXT, THIRD = "6.1.0-50-amd64", "6.1.0-53-amd64"
 HOME = {"planned": NEXT, "former": KERNEL}
 """It was to be brought back on NEXT, and runs the kernel that it had before."""
 AWAY = {"planned": NEXT, "former": THIRD}
+KEPT = {**SWITCHED_OFF, "uncovered": Uncovered(driver="k-old", revision="old", kernel=KERNEL)}
 WHY = f"the node runs kernel {KERNEL}, the visit was planned for {NEXT}"
 RELEASED = go(N.RELEASING, WHY, "KernelChanged")
 TURNED = go(N.OFF, f"{WHY}; going back", "KernelChanged", reverting=True)
@@ -54,8 +57,32 @@ ON_ANOTHER_KERNEL = {
         ALONE,
         stay(N.TURNING_ON, "waiting for the driver to be loaded"),
     ),
-    "a stack's visit is begun anew": (view(N.TURNING_ON, DRIVER_ON, **BRING_BACK, **AWAY), ALONE, RELEASED),
-    "so it is while it is validated": (view(N.VALIDATING, WHOLE, **BRING_BACK, **AWAY), ALONE, RELEASED),
+    "of a stack's visit the driver is taken away first": (
+        view(N.TURNING_ON, DRIVER_ON, **BRING_BACK, **AWAY),
+        ALONE,
+        stay(N.TURNING_ON, f"{WHY}; switching off what was switched on", Act.UNCOVER),
+    ),
+    "so it is while it is validated": (
+        view(N.VALIDATING, WHOLE, **BRING_BACK, **AWAY),
+        ALONE,
+        stay(N.VALIDATING, f"{WHY}; switching off what was switched on", Act.UNCOVER),
+    ),
+    "what the node had is kept on it": (
+        view(N.TURNING_ON, SWITCHED_OFF, **BRING_BACK, **AWAY),
+        ALONE,
+        stay(N.TURNING_ON, f"{WHY}; keeping what it had", Act.UNCOVER),
+    ),
+    "its pods are waited for": (
+        view(N.TURNING_ON, KEPT, driver=OperandFacts(pods=1), **BRING_BACK, **AWAY),
+        ALONE,
+        stay(N.TURNING_ON, f"{WHY}; waiting for 1 operand pod(s) to go", Act.UNCOVER),
+    ),
+    "then it is begun anew": (view(N.TURNING_ON, KEPT, **BRING_BACK, **AWAY), ALONE, RELEASED),
+    "of a node that never had anything nothing is kept": (
+        view(N.TURNING_ON, SWITCHED_OFF, reason=VisitReason.INSTALL, **AWAY),
+        ALONE,
+        RELEASED,
+    ),
     "a visit Job that works is waited for": (
         view(N.VISITING, SWITCHED_OFF, visit=RUNS, **HOME),
         ALONE,

@@ -296,12 +296,25 @@ class Namespace(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta
 
 
+class EventSeries(Wire, frozen=True, kw_only=True):
+    last_observed_time: str | None = None
+
+
 class Event(Wire, frozen=True, kw_only=True):
     """What a part of the cluster has to say of an object; one that it says again is the same object."""
 
     metadata: ObjectMeta
     reason: str = ""
     message: str = ""
+    series: EventSeries | None = None
+    last_timestamp: str | None = None
+    event_time: str | None = None
+
+    @property
+    def last_said(self) -> str:
+        """When it was said last, RFC 3339; writers fill in one of these times or the other."""
+        again = self.series.last_observed_time if self.series is not None else None
+        return again or self.last_timestamp or self.event_time or self.metadata.creation_timestamp
 
 
 class Unread(Wire, frozen=True, kw_only=True):

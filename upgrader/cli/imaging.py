@@ -115,7 +115,7 @@ def discover(output: str, given: dict[str, Any]) -> int:
 @store_options
 @output_option
 def matrix(output: str, given: dict[str, Any]) -> int:
-    """Show the wanted cells and what is known of each; nothing is built, and no archive is asked."""
+    """Show the wanted cells and what is known of each; nothing is built, and what archives had last counts."""
     site = open_site(given)
     cells = site.cells(site.catalog())
     wanted, unmatched = cells.wanted()

@@ -15,6 +15,7 @@ from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, ends
 from upgrader.core.visit_facts import (
     ABORTED,
     GOING_BACK,
+    KERNEL_CHANGED,
     STOPPED,
     Act,
     ClosureView,
@@ -27,6 +28,7 @@ from upgrader.core.visit_facts import (
     moved,
     said,
     to_evict,
+    uncovered,
 )
 
 UNSUPPORTED = "RunningOnUnsupportedKernel"
@@ -40,9 +42,6 @@ UNHEALTHY = "GPUsMissing"
 
 DRIVER_BUSY = "DriverBusy"
 """Why a visit is held: processes that Kubernetes knows nothing of hold the driver. They are named, none is ended."""
-
-KERNEL_CHANGED = "KernelChanged"
-"""Failure of a visit whose node came up with another kernel than it was planned for."""
 
 LAST_ACT = timedelta(seconds=60)
 """How long beyond its deadline a revert that failed still tries to switch the operands off."""
@@ -92,6 +91,8 @@ def _on_another_kernel(view: NodeView) -> Decision | None:
         if view.phase in {_P.OFF, _P.TURNING_ON, _P.VALIDATING} and view.node and view.node.kernel == view.former:
             return _turn(view, KERNEL_CHANGED, why)
         if view.phase in {_P.TURNING_ON, _P.VALIDATING} and view.reason in _ALONE:
+            if left := uncovered(view):
+                return _stay(view, f"{why}; {left}", Act.UNCOVER)
             return _go(view, _P.RELEASING, failure=KERNEL_CHANGED, message=why)
     return None
 

@@ -59,6 +59,9 @@ class OtherPod(Struct, frozen=True, kw_only=True):
 ABORTED = "Aborted"
 """Failure of a walk that a person broke off: nothing went wrong."""
 
+KERNEL_CHANGED = "KernelChanged"
+"""Failure of a visit whose node came up with another kernel than it was planned for."""
+
 GOING_BACK = "; going back"
 """How the sentence ends with which a walk turns round."""
 
@@ -128,6 +131,17 @@ def moved(view: NodeView) -> str:
     return f"the node runs kernel {node.kernel}, the visit was planned for {view.planned}"
 
 
+def uncovered(view: NodeView) -> str:
+    """What is missing until nothing of ours runs on the node and it says what it had; empty when nothing is."""
+    node = view.node
+    if node is None or (node.driver_key, node.operands) != ("none", "off"):
+        return "switching off what was switched on"
+    if view.reason is VisitReason.BRING_BACK and node.uncovered is None:
+        return "keeping what it had"
+    left = view.driver.pods + view.runtime.pods + view.plugin.pods + view.others_of_ours.pods
+    return f"waiting for {left} operand pod(s) to go" if left else ""
+
+
 def kept(view: NodeView) -> bool:
     """Whether the visit failed and left its marks on the node, for a person."""
     return view.phase is NodePhase.FAILED and view.node is not None and view.node.visit == view.uid
@@ -179,6 +193,7 @@ class Act(StrEnum):
     CLOSE = "taint"
     EVICT = "evict others"
     OPERANDS_OFF = "operands off"
+    UNCOVER = "driver away"  # with what the node had kept on it, for the visit that comes next
     VISIT = "visit Job"
     CANCEL = "no visit Job"  # its node is gone: a node that joins under its name is not its business
     DRIVER_ON = "driver on"

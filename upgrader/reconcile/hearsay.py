@@ -6,12 +6,14 @@ Nothing is decided by it, so an API server that does not let us look is no reaso
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from datetime import timedelta
 from typing import TypeVar
 
 import msgspec
 
 from upgrader.api.kubernetes import Event
 from upgrader.api.resources import DAEMONSETS, EVENTS
+from upgrader.core import timing
 from upgrader.core.errors import ClusterError
 from upgrader.core.operands import NO_POD, SHOWN, PartPod
 from upgrader.core.silence import Silence, chosen, long_silent
@@ -25,17 +27,17 @@ _ONE_TRY = re.compile(r"\b[0-9a-f]{32,}\b")
 """The id of a sandbox, another one with each try: with it a status would be written anew for each."""
 _AGAIN = "(combined from similar events): "
 _REFUSED = "Error creating: "
+_USED = re.compile(r"\bused: .*?, limited: ")
+"""Of a quota: with it a status would be written anew whenever a pod comes or goes in its namespace."""
+STILL = timedelta(minutes=20)
+"""A refusal is told for so long: controllers try again after a quarter of an hour at the latest."""
 _LONGEST = 300
 _GENERATED = 58
 """How much of a maker's name, with its hyphen, the API server keeps in the names of its pods; five letters follow."""
 
 
 async def explained(context: Context, pods: Iterable[P]) -> list[P]:
-    """The pods, and those that should be there, with what Events say of such as have been silent for long.
-
-    Raises:
-        ClusterError: the API server did not answer; the step is made again.
-    """
+    """The pods, and those that should be there, with what Events say of such as have been silent for long."""
     found, now = list(pods), context.clock.now()
     asked = chosen(((one.node, one.silence) for one in found), now, SHOWN)
     return [await _explained(context, one, asked) for one in found]
@@ -45,9 +47,6 @@ async def of_errand(context: Context, errand: Errand, what: str, *, listening: b
     """One of our pods of a visit, with why it does not start; `listening`: its node is Ready, so its kubelet speaks.
 
     While nothing is said its images may still be pulled, so no more is known than before.
-
-    Raises:
-        ClusterError: the API server did not answer; the step is made again.
     """
     silence = errand.silence
     if errand.trouble or silence is None or not long_silent(silence, context.clock.now()):
@@ -81,10 +80,9 @@ async def _clause(context: Context, silence: Silence) -> str | None:
         return memory.of(silence.key)
     try:
         said = await _asked(context, silence)
-    except ClusterError as error:
-        if not error.refused:
-            raise
-        said = f"why is not known, since Events cannot be read: {error.brief}"
+    except ClusterError as error:  # whatever it is: no step of a visit or a stack waits for an explanation
+        before = None if error.refused else memory.of(silence.key)
+        said = f"why is not known, since Events cannot be read: {error.brief}" if before is None else before
     memory.keep(silence.key, said, now)
     return said
 
@@ -99,7 +97,10 @@ async def _asked(context: Context, silence: Silence) -> str:
             return f"its DaemonSet {silence.maker} is not there"
         uid = maker.metadata.uid
     events = await context.cluster.list(EVENTS, namespace, fields=f"involvedObject.uid={uid},type=Warning{reason}")
-    return _refusal(events, silence.maker) if silence.maker else _newest(events)
+    if not silence.maker:
+        return _newest(events)
+    now = context.clock.now()
+    return _refusal([one for one in events if now - timing.parse(one.last_said) < STILL], silence.maker)
 
 
 def _newest(events: Sequence[Event]) -> str:
@@ -117,10 +118,10 @@ def _refusal(events: Sequence[Event], maker: str) -> str:
         return ""
     prefix = f"{maker}-"[:_GENERATED]
     text = re.sub(rf"{re.escape(prefix)}[a-z0-9]{{5}}\b", f"{prefix}…", last.message.removeprefix(_AGAIN))
-    flat = " ".join(text.removeprefix(_REFUSED).split())
+    flat = _USED.sub("used: …, limited: ", " ".join(text.removeprefix(_REFUSED).split()))
     words = flat if len(flat) <= _LONGEST else f"{flat[:_LONGEST]}…"
     return f"the API server refuses to make one: {words}"
 
 
 def _last(events: Sequence[Event]) -> Event | None:
-    return max(events, key=lambda one: (one.metadata.creation_timestamp, one.metadata.name), default=None)
+    return max(events, key=lambda one: (one.last_said, one.metadata.name), default=None)

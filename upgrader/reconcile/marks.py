@@ -12,6 +12,7 @@ from upgrader.api.kubernetes import Node, Taint
 from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
 from upgrader.core import adoption
 from upgrader.core.fleet import Uncovered, settings_text
+from upgrader.core.phases import VisitReason
 
 
 def close(node: Node, upgrade: NodeUpgrade, now: str) -> dict[str, Any] | None:
@@ -49,6 +50,18 @@ def uncover(had: Uncovered) -> dict[str, Any]:
     """The driver away that does not fit the running kernel, and what it was, in one write."""
     kept = msgspec.json.encode(had).decode()
     return {"metadata": {"labels": dict(_OFF), "annotations": {names.ANNOTATION_UNCOVERED: kept}}}
+
+
+def driver_away(node: Node, upgrade: NodeUpgrade) -> dict[str, Any]:
+    """The driver away that a visit switched on before the node rebooted into another kernel.
+
+    What the node had before is kept: the next visit brings it back to that, and to nothing newer.
+    """
+    before, back = upgrade.spec.source, upgrade.spec.reason is VisitReason.BRING_BACK
+    if not back or names.ANNOTATION_UNCOVERED in node.metadata.annotations:
+        return operands_off(node)
+    kernel = node.status.node_info.kernel_version
+    return uncover(Uncovered(driver=before.driver_key, revision=upgrade.spec.target.revision, kernel=kernel))
 
 
 def driver_on(node: Node, goal: NodeState) -> dict[str, Any]:

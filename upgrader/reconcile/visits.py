@@ -80,13 +80,12 @@ async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision:
             return await evictions.evict(context, decision.evict)
         case Act.OPERANDS_OFF:
             await _mark(context, upgrade, marks.operands_off)
+        case Act.UNCOVER:
+            await _mark(context, upgrade, lambda node: marks.driver_away(node, upgrade))
         case Act.VISIT:
             await _create(context, JOBS, manifests.visit_job(upgrade, reverting=view.reverting, settings=context.stack))
         case Act.CANCEL:
-            name = manifests.visit_name(upgrade, reverting=view.reverting)
-            job = await context.cluster.get(JOBS, name, context.stack.namespace)
-            if job is not None:
-                await context.cluster.delete(JOBS, job.metadata)
+            await _cancel(context, manifests.visit_name(upgrade, reverting=view.reverting))
         case Act.DRIVER_ON:
             await _mark(context, upgrade, lambda node: marks.driver_on(node, effective(upgrade)))
         case Act.OPERANDS_ON:
@@ -96,6 +95,12 @@ async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision:
         case Act.GIVE_BACK:
             await _mark(context, upgrade, lambda node: marks.give_back(node, _arrived(upgrade)))
     return None
+
+
+async def _cancel(context: Context, name: str) -> None:
+    job = await context.cluster.get(JOBS, name, context.stack.namespace)
+    if job is not None:
+        await context.cluster.delete(JOBS, job.metadata)
 
 
 async def _validate(context: Context, body: dict[str, Any]) -> None:

@@ -2,8 +2,13 @@
 
 import pytest
 
+from tests.support.drifting import KERNEL, NEXT
 from tests.support.rebooting import BACK, NODE, THIRD, Reboot, Twice
-from upgrader.core.phases import NodePhase
+from upgrader.api import names
+from upgrader.api.resources import NODES
+from upgrader.core.phases import NodePhase, PlanPhase, VisitReason
+
+NEVER = {"days": ["Sat"], "start": "03:00", "end": "03:01"}
 
 
 @pytest.mark.parametrize("phase", [one for one in NodePhase if one not in {"Pending", "Failed", "Gone"}])
@@ -31,4 +36,24 @@ async def test_on_a_third_kernel_it_is_brought_back_on_that_one(phase: NodePhase
     rig.machines.reboot(NODE, Reboot(kernel=THIRD, boot="boot-3"))
     await rig.comes_to_rest(seconds=90)
     well = [one for one in rig.visits() if one.status.phase is NodePhase.SUCCEEDED and one.spec.target.kernel == THIRD]
-    assert [one.spec.node.name for one in well] == [NODE]  # an Install, where its driver was switched off by then
+    assert [one.spec.node.name for one in well] == [NODE]
+
+
+@pytest.mark.parametrize("phase", [NodePhase.TURNING_ON, NodePhase.VALIDATING])
+async def test_it_goes_back_to_what_it_had_although_a_plan_to_something_newer_is_under_way(phase: NodePhase) -> None:
+    """That plan has batches, canaries and a budget; a node that reboots passes none of them by."""
+    rig = Twice()
+    await rig.begin()
+    had = rig.stack_now().status.current_revision
+    for kernel in (KERNEL, NEXT, THIRD):
+        rig.image("2.0", kernel=kernel)
+    rig.plan("later", rig.stack(rig.spec("2.0")), strategy={"windows": [NEVER]})
+    await rig.until(lambda: any(one.status.phase is phase for one in rig.back()))
+    assert rig.plan_now("later").status.phase is PlanPhase.RUNNING
+    rig.machines.reboot(NODE, Reboot(kernel=THIRD, boot="boot-3"))
+    await rig.until(lambda: len(rig.back()) == 2 and rig.back()[1].status.phase is NodePhase.SUCCEEDED, 90)
+    second = rig.back()[1].spec
+    assert (second.target.revision, second.target.kernel) == (had, THIRD)
+    assert [one.spec.reason for one in rig.visits() if one.spec.node.name == NODE].count(VisitReason.INSTALL) == 1
+    node = rig.cluster.store.find(NODES, NODE)["metadata"]
+    assert (node["labels"][names.LABEL_REVISION], names.ANNOTATION_UNCOVERED in node["annotations"]) == (had, False)

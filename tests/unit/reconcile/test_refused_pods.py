@@ -17,6 +17,11 @@ REFUSED = "no pod of it is there; the API server refuses to make one: "
 MOUNT = ("FailedMount", 'MountVolume.SetUp failed for volume "host" : hostPath type check failed: / is no directory')
 
 
+def told(says: str) -> str:
+    """Without how much of a quota is used, which another pod would change."""
+    return says.replace("used: pods=4", "used: …")
+
+
 class Counting(FakeCluster):
     """An API server that counts how often it is asked for Events, and may refuse to tell them."""
 
@@ -60,7 +65,7 @@ class Refusing(Rig):
             for one in self.cluster.store.all(DAEMONSETS)
             if one["metadata"]["labels"][names.LABEL_COMPONENT] == component
         ]
-        return REFUSED + says.format(f"{name}-"[:58] + "…")
+        return REFUSED + told(says).format(f"{name}-"[:58] + "…")
 
     def told(self) -> str:
         """What the visit under way says."""
@@ -93,6 +98,15 @@ async def test_an_operand_of_which_no_pod_can_be_made_is_told_of_in_the_api_serv
     rig.others.clear()
     await rig.later(3)
     assert rig.operand(Operand.DRIVER) == ("2/2", "")
+
+
+async def test_a_refusal_that_is_over_is_not_told_for_ever(rig: Refusing) -> None:
+    """Its Events stay for an hour; what keeps pods away by then is something else."""
+    rig.refuses("driver", "gpu-0")
+    await rig.until(lambda: rig.operand(Operand.DRIVER)[1] == f"gpu-0: {rig.said('driver')}")
+    rig.others.clear()
+    rig.refuses("driver", "gpu-0", says="")
+    await rig.until(lambda: rig.operand(Operand.DRIVER) == ("1/2", "gpu-0: no pod of it is there"), 1500, stride=10)
 
 
 async def test_of_many_nodes_one_maker_is_asked_and_nothing_is_written_while_it_stays_so(rig: Refusing) -> None:
@@ -174,8 +188,8 @@ async def test_a_visit_whose_job_cannot_have_a_pod_says_so_and_ends_with_that(ri
     await rig.until(lambda: in_phase(rig, NodePhase.VISITING))
     await rig.later(35)
     (job,) = [one["metadata"]["name"] for one in rig.cluster.store.all(JOBS) if "gpu-9" in one["metadata"]["name"]]
-    why = f"no pod of the visit Job is there; the API server refuses to make one: {QUOTA.format(f'{job}-'[:58] + '…')}"
-    assert rig.told() == why
+    why = told(QUOTA).format(f"{job}-"[:58] + "…")
+    assert rig.told() == f"no pod of the visit Job is there; the API server refuses to make one: {why}"
     await rig.until(lambda: in_phase(rig, NodePhase.OFF), 1500, stride=5)
     (found,) = [one for one in rig.visits() if one.spec.node.name == "gpu-9"]
     assert found.status.steps[-2].result == f"Visiting took longer than its deadline: {why}; going back"

@@ -16,7 +16,7 @@ from upgrader.core.driver_matrix import Cell, Matrix
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.archives import archives
 from upgrader.images.debian.discovery import News
-from upgrader.images.debian.errors import ArchiveError
+from upgrader.images.debian.errors import ArchiveError, UnreachableArchiveError
 from upgrader.images.debian.fetching import Fetcher
 from upgrader.images.debian.store import PackageStore
 from upgrader.images.drivers.budget import Budget, memory_available_mib
@@ -119,7 +119,15 @@ class Site:
     def catalog(self) -> Catalog:
         """What the archives had when they were last asked for all that the recipes name; else they are asked."""
         last = self.last_catalog()
-        return last if last is not None and last.answers(self.recipes) else self.look()[0]
+        if last is not None and last.answers(self.recipes):
+            return last
+        try:
+            return self.look()[0]
+        except UnreachableArchiveError as error:
+            if last is None:
+                raise
+            self._progress(f"{error.brief}; going by the last answer, which lacks packages that recipes name now")
+            return last
 
     def last_catalog(self) -> Catalog | None:
         """As `catalog`, and nobody is asked; None where nobody ever was."""

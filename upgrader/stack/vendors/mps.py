@@ -32,6 +32,9 @@ MOUNTS = (Mount(name="mps-root", path=ROOT, at="/mps"), Mount(name="mps-shm", pa
 INJECTED = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
 """What NVIDIA's container runtime goes by: with it come the driver's libraries and MPS's own programs."""
 
+NO_GPU = {"NVIDIA_VISIBLE_DEVICES": "void"}
+"""With it NVIDIA's container runtime, where it is the default, does nothing: no driver need be loaded."""
+
 
 def mount_shared_memory() -> Program:
     """Mounts the memory that daemon and jobs share; it has to be there on the node for both."""
@@ -61,4 +64,4 @@ def control_daemon(settings: PluginSettings, config: str) -> Program:
 def proof(plugin: Program) -> Program:
     """Both programs say their versions, with the options that they would be started with."""
     words = 'nvidia-device-plugin "$@" && mps-control-daemon "$@"'
-    return Program(command=("sh", "-c", words, "sh"), args=(*plugin.args, "--version"), env=plugin.env)
+    return Program(command=("sh", "-c", words, "sh"), args=(*plugin.args, "--version"), env={**plugin.env, **NO_GPU})
