@@ -188,8 +188,9 @@ async def test_a_visit_whose_job_cannot_have_a_pod_says_so_and_ends_with_that(ri
     await rig.until(lambda: in_phase(rig, NodePhase.VISITING))
     await rig.later(35)
     (job,) = [one["metadata"]["name"] for one in rig.cluster.store.all(JOBS) if "gpu-9" in one["metadata"]["name"]]
-    why = told(QUOTA).format(f"{job}-"[:58] + "…")
-    assert rig.told() == f"no pod of the visit Job is there; the API server refuses to make one: {why}"
+    said = told(QUOTA).format(f"{job}-"[:58] + "…")
+    why = f"no pod of the visit Job is there; the API server refuses to make one: {said}"
+    assert rig.told() == why
     await rig.until(lambda: in_phase(rig, NodePhase.OFF), 1500, stride=5)
     (found,) = [one for one in rig.visits() if one.spec.node.name == "gpu-9"]
     assert found.status.steps[-2].result == f"Visiting took longer than its deadline: {why}; going back"
