@@ -232,7 +232,7 @@ class BoxNode:
             raise DevClusterError(f"{program} does not run on {self.name}", details=self._last_words())
 
     def _last_words(self) -> str:
-        logs = (self.folder / "init.log", self.log("starts"), self.log("kubelet"))
+        logs = (self.folder / "init.log", self.log("starts"), self.log("containerd"), self.log("kubelet"))
         return "\n".join(last_lines(log) for log in logs)
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from upgrader.core import timing
 from upgrader.core.errors import DevClusterError
-from upgrader.devcluster import cgroups, check, kernel_names, network, pause, record
+from upgrader.devcluster import cgroups, check, kernel_names, network, pause, record, watchers
 from upgrader.devcluster.addresses import PORT_FIELDS, Addresses, pick_ports, pick_subnet
 from upgrader.devcluster.box_node import BoxNode
 from upgrader.devcluster.boxes import Box
@@ -73,6 +73,8 @@ def up(spec: ClusterSpec, progress: Progress, root: Path | None = None) -> Clust
         down(spec.name, root)
     if boxes:
         progress(f"boxes on {cgroups.require().reason}")
+        if said := watchers.allow():
+            progress(said)
     # before anything is started: the first image takes a minute
     over = image(progress, spec.vm_packages) if vms else None
     claimed = _claim(spec, folder, namespaces=namespaces)
