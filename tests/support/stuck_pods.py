@@ -47,6 +47,10 @@ class StuckPods:
                     EVENTS, {"metadata": {"name": name, "namespace": pod["namespace"]}, "count": 0, **body}
                 )
             count = self.cluster.store.find(EVENTS, name, pod["namespace"])["count"]
+            # Told in turn, as a kubelet does that tries one volume after the other.
+            if count // 30 % len(self.says) == number or not count:
+                again = {"lastTimestamp": show(self.cluster.clock.now())}
+                self.cluster.store.change(EVENTS, name, again, pod["namespace"])
             self.cluster.store.change(EVENTS, name, {"count": count + 1}, pod["namespace"])
 
 

@@ -26,6 +26,7 @@ from upgrader.core.visit_facts import (
     kept,
     missing_gpus,
     moved,
+    operands_left,
     said,
     to_evict,
     uncovered,
@@ -265,10 +266,8 @@ def _off(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         return _stay(view, "switching the operands off", Act.OPERANDS_OFF)
     if view.node.adopted and view.node.theirs and not view.reverting:
         return _stay(view, "taking the node over from another operator", Act.OPERANDS_OFF)
-    if left := view.driver.pods + view.plugin.pods + view.others_of_ours.pods:
-        return _stay(view, away(view, f"waiting for {left} operand pod(s) to go"))
-    if view.theirs:
-        return _stay(view, f"waiting for {view.theirs} pod(s) of another operator to go")
+    if left := operands_left(view):
+        return _stay(view, left)
     return _go(view, _P.VISITING, message="operands are off")
 
 

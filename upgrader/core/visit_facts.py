@@ -138,8 +138,14 @@ def uncovered(view: NodeView) -> str:
         return "switching off what was switched on"
     if view.reason is VisitReason.BRING_BACK and node.uncovered is None:
         return "keeping what it had"
-    left = view.driver.pods + view.runtime.pods + view.plugin.pods + view.others_of_ours.pods
-    return f"waiting for {left} operand pod(s) to go" if left else ""
+    return operands_left(view)
+
+
+def operands_left(view: NodeView) -> str:
+    """That pods of operands are still on the node, ours or another operator's, as a sentence; empty when none is."""
+    if left := view.driver.pods + view.plugin.pods + view.others_of_ours.pods:
+        return away(view, f"waiting for {left} operand pod(s) to go")
+    return f"waiting for {view.theirs} pod(s) of another operator to go" if view.theirs else ""
 
 
 def kept(view: NodeView) -> bool:

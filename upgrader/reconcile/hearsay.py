@@ -105,7 +105,7 @@ async def _asked(context: Context, silence: Silence) -> str:
 
 def _newest(events: Sequence[Event]) -> str:
     """What was said first of all that is new: a fault that is told of again and again changes no word."""
-    last = _last(events)
+    last = max(events, key=lambda one: (one.metadata.creation_timestamp, one.metadata.name), default=None)
     if last is None:
         return ""
     return f"its kubelet says {last.reason}: {shortened(_ONE_TRY.sub('…', last.message.removeprefix(_AGAIN)))}"
@@ -113,7 +113,7 @@ def _newest(events: Sequence[Event]) -> str:
 
 def _refusal(events: Sequence[Event], maker: str) -> str:
     """The API server's words, without what is another with each try; they say first what matters."""
-    last = _last(events)
+    last = max(events, key=lambda one: (one.last_said, one.metadata.name), default=None)
     if last is None:
         return ""
     prefix = f"{maker}-"[:_GENERATED]
@@ -122,6 +122,3 @@ def _refusal(events: Sequence[Event], maker: str) -> str:
     words = flat if len(flat) <= _LONGEST else f"{flat[:_LONGEST]}…"
     return f"the API server refuses to make one: {words}"
 
-
-def _last(events: Sequence[Event]) -> Event | None:
-    return max(events, key=lambda one: (one.last_said, one.metadata.name), default=None)

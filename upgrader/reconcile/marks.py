@@ -52,16 +52,18 @@ def uncover(had: Uncovered) -> dict[str, Any]:
     return {"metadata": {"labels": dict(_OFF), "annotations": {names.ANNOTATION_UNCOVERED: kept}}}
 
 
-def driver_away(node: Node, upgrade: NodeUpgrade) -> dict[str, Any]:
+def driver_away(node: Node, upgrade: NodeUpgrade) -> dict[str, Any] | None:
     """The driver away that a visit switched on before the node rebooted into another kernel.
 
-    What the node had before is kept: the next visit brings it back to that, and to nothing newer.
+    What the node had before is kept: the next visit brings it back to that, and to nothing newer. None where both is so
+    already.
     """
-    before, back = upgrade.spec.source, upgrade.spec.reason is VisitReason.BRING_BACK
-    if not back or names.ANNOTATION_UNCOVERED in node.metadata.annotations:
-        return operands_off(node)
-    kernel = node.status.node_info.kernel_version
-    return uncover(Uncovered(driver=before.driver_key, revision=upgrade.spec.target.revision, kernel=kernel))
+    back = upgrade.spec.reason is VisitReason.BRING_BACK
+    if back and names.ANNOTATION_UNCOVERED not in node.metadata.annotations:
+        before, kernel = upgrade.spec.source, node.status.node_info.kernel_version
+        return uncover(Uncovered(driver=before.driver_key, revision=upgrade.spec.target.revision, kernel=kernel))
+    off = all(node.metadata.labels.get(key) == value for key, value in _OFF.items())
+    return None if off else operands_off(node)
 
 
 def driver_on(node: Node, goal: NodeState) -> dict[str, Any]:
