@@ -3,7 +3,8 @@
 from tests.support.objects import Object
 from tests.support.rig import Rig
 from upgrader.api import names
-from upgrader.api.resources import JOBS, NODE_UPGRADES, NODES, PODS
+from upgrader.api.resources import DRIVER_IMAGES, JOBS, NODE_UPGRADES, NODES, PODS
+from upgrader.api.v1alpha1 import DriverImage
 from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.phases import NodePhase
 
@@ -68,3 +69,14 @@ def remove_visits(rig: Rig, plan: str | None = None) -> None:
 
 def claimed(rig: Rig) -> bool:
     return any(names.ANNOTATION_VISIT in node["metadata"].get("annotations", {}) for node in rig.nodes())
+
+
+async def on_nvidia(rig: Rig, spec: Object, *nodes: str) -> None:
+    """Nodes on NVIDIA's driver 535.1, installed by a stack."""
+    for name in nodes:
+        rig.fleet.node(name)
+    rig.image("535.1")
+    for one in rig.all(DRIVER_IMAGES, DriverImage):
+        rig.cluster.store.change(DRIVER_IMAGES, one.metadata.name, {"spec": {"vendor": "nvidia"}})
+    rig.stack(spec)
+    await rig.settle()

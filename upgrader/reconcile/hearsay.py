@@ -121,4 +121,3 @@ def _refusal(events: Sequence[Event], maker: str) -> str:
     flat = _USED.sub("used: …, limited: ", " ".join(text.removeprefix(_REFUSED).split()))
     words = flat if len(flat) <= _LONGEST else f"{flat[:_LONGEST]}…"
     return f"the API server refuses to make one: {words}"
-

@@ -3,10 +3,10 @@
 import pytest
 
 from tests.support.fleet import RESOURCE
+from tests.support.pools import on_nvidia
 from tests.support.rig import Rig
 from upgrader.api import names
-from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, PODS
-from upgrader.api.v1alpha1 import DriverImage
+from upgrader.api.resources import GPU_STACKS, PODS
 from upgrader.core import sharing
 from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.phases import NodePhase, PlanPhase, ends
@@ -18,13 +18,7 @@ DAEMON = "mps-control-daemon"
 async def rig() -> Rig:
     """Two nodes on NVIDIA's driver, whose GPUs are not shared."""
     rig = Rig()
-    for name in ("gpu-0", "gpu-1"):
-        rig.fleet.node(name)
-    rig.image("535.1")
-    for one in rig.all(DRIVER_IMAGES, DriverImage):
-        rig.cluster.store.change(DRIVER_IMAGES, one.metadata.name, {"spec": {"vendor": "nvidia"}})
-    rig.stack(spec(rig))
-    await rig.settle()
+    await on_nvidia(rig, spec(rig), "gpu-0", "gpu-1")
     return rig
 
 

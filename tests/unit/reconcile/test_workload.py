@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.support.pools import on_nvidia
 from tests.support.rig import Rig
-from upgrader.api.resources import DRIVER_IMAGES, PODS
-from upgrader.api.v1alpha1 import DriverImage
+from upgrader.api.resources import PODS
 from upgrader.core.phases import PlanPhase
 
 SAMPLE = "registry/cuda-sample:1"
@@ -14,12 +14,7 @@ SAMPLE = "registry/cuda-sample:1"
 async def rig() -> Rig:
     """A node on NVIDIA's driver, whose stack names no workload."""
     rig = Rig()
-    rig.fleet.node("gpu-0")
-    rig.image("535.1")
-    for one in rig.all(DRIVER_IMAGES, DriverImage):
-        rig.cluster.store.change(DRIVER_IMAGES, one.metadata.name, {"spec": {"vendor": "nvidia"}})
-    rig.stack(spec(rig))
-    await rig.settle()
+    await on_nvidia(rig, spec(rig), "gpu-0")
     return rig
 
 
