@@ -1,4 +1,4 @@
-"""Law: a node that reboots again while it is brought back comes into service, in whatever order that is seen."""
+"""Law: a node that reboots while it is brought back, or visited by a plan, is in service soon, however that is seen."""
 
 import asyncio
 
@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.support.drifting import KERNEL
 from tests.support.examples import examples
 from tests.support.rebooting import NODE, THIRD, Reboot, Twice
+from upgrader.core.phases import ends
 
 LATEST = 60
 SECONDS = st.integers(0, LATEST)
@@ -36,3 +37,32 @@ async def _rebooted_twice(after: int, reboot: Reboot) -> None:
         await rig.second()
     rig.machines.reboot(NODE, reboot)
     await rig.comes_to_rest(seconds=300)
+
+
+@examples(25)
+@given(after=st.integers(0, 45), reboot=REBOOTS)
+def test_whenever_it_reboots_in_a_plan_it_serves_again_soon_and_no_step_is_lost(after: int, reboot: Reboot) -> None:
+    asyncio.run(_rebooted_in_a_plan(after, reboot))
+
+
+async def _rebooted_in_a_plan(after: int, reboot: Reboot) -> None:
+    rig = Twice()
+    await rig.train()
+    for kernel in (KERNEL, THIRD):
+        rig.image("2.0", kernel=kernel)
+    rig.plan("newer", rig.stack(rig.spec("2.0")))
+    for _ in range(after):
+        await rig.second()
+    rig.machines.reboot(NODE, reboot)
+    for _ in range(max(reboot.away, reboot.ready, reboot.info, reboot.label) + 1):
+        await rig.second()
+    gang = rig.fleet.trainers["gang"]
+
+    def rests() -> bool:
+        return rig.serves(NODE) and all(ends(one.status.phase) for one in [*rig.visits(), *rig.visits("newer")])
+
+    await rig.until(rests, 300)
+    step = gang.step
+    await rig.until(lambda: gang.step > step + 3, 120)
+    assert gang.lost == 0
+    rig.assert_nothing_left()

@@ -146,6 +146,11 @@ class Twice(Rig):
     machines: Machines
 
     async def begin(self) -> None:
+        """The third reboots for the first time."""
+        await self.train()
+        self.machines.reboot(NODE, THERE)
+
+    async def train(self) -> None:
         nodes = ("gpu-0", "gpu-1", NODE)
         for name in nodes:
             self.fleet.node(name)
@@ -158,26 +163,33 @@ class Twice(Rig):
         self.machines = Machines(self, dict.fromkeys(nodes, KERNEL))
         self.others.append(self.machines)
         self.fleet.errands = self.machines.errand
-        self.machines.reboot(NODE, THERE)
 
     def back(self) -> list[NodeUpgrade]:
         return [one for one in self.visits() if one.spec.reason is VisitReason.BRING_BACK]
 
     def in_service(self) -> bool:
         """Everything that a person would look at, on the kernel that the machine has."""
-        node = self.cluster.store.find(NODES, NODE)
-        keys = {one["spec"]["kernel"]: one["status"]["key"] for one in self.cluster.store.all(DRIVER_IMAGES)}
         stack = self.stack_now().status
         return (
-            labels_of(self, NODE)[names.LABEL_DRIVER] == keys[self.machines.runs[NODE]]
+            self.serves(NODE)
             and labels_of(self, NODE).get(names.LABEL_REVISION) == stack.current_revision
-            and labels_of(self, NODE)[names.LABEL_OPERANDS] == names.ON
+            and all(ends(one.status.phase) for one in self.visits())
+            and (stack.drifted, stack.ready) == (0, 3)
+        )
+
+    def serves(self, name: str) -> bool:
+        """On its third boot, on a revision, with the driver for its machine's kernel and all its GPUs, unmarked."""
+        node = self.cluster.store.find(NODES, name)
+        images = self.cluster.store.all(DRIVER_IMAGES)
+        fitting = [one for one in images if "status" in one and one["spec"]["kernel"] == self.machines.runs[name]]
+        return (
+            labels_of(self, name)[names.LABEL_DRIVER] in {one["status"].get("key") for one in fitting}
+            and names.LABEL_REVISION in labels_of(self, name)
+            and labels_of(self, name)[names.LABEL_OPERANDS] == names.ON
             and node["status"]["allocatable"][RESOURCE] == "8"
             and node["status"]["nodeInfo"]["bootID"] == "boot-3"
             and not node["spec"].get("taints")
             and names.ANNOTATION_VISIT not in node["metadata"].get("annotations", {})
-            and all(ends(one.status.phase) for one in self.visits())
-            and (stack.drifted, stack.ready) == (0, 3)
         )
 
     async def comes_to_rest(self, *, seconds: int) -> None:

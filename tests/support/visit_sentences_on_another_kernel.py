@@ -6,6 +6,7 @@ from tests.support.visit_cases import (
     BACK,
     BRING_BACK,
     CLOSED,
+    DONE,
     DRIVER_ON,
     RUNS,
     SWITCHED_OFF,
@@ -28,6 +29,7 @@ HOME = {"planned": NEXT, "former": KERNEL}
 """It was to be brought back on NEXT, and runs the kernel that it had before."""
 AWAY = {"planned": NEXT, "former": THIRD}
 KEPT = {**SWITCHED_OFF, "uncovered": Uncovered(driver="k-old", revision="old", kernel=KERNEL)}
+BARE = view(N.RELEASING, KEPT, name="v2", uid="u2", failure="KernelChanged", **AWAY)
 WHY = f"the node runs kernel {KERNEL}, the visit was planned for {NEXT}"
 RELEASED = go(N.RELEASING, WHY, "KernelChanged")
 TURNED = go(N.OFF, f"{WHY}; going back", "KernelChanged", reverting=True)
@@ -52,12 +54,27 @@ ON_ANOTHER_KERNEL = {
     "operands that are off go back to what fits again": (view(N.OFF, SWITCHED_OFF, **HOME), ALONE, TURNED),
     "a driver that loads nowhere there is not waited for": (view(N.TURNING_ON, DRIVER_ON, **HOME), ALONE, TURNED),
     "nor is it validated": (view(N.VALIDATING, WHOLE, validate=RUNS, **HOME), ALONE, TURNED),
-    "where what it had does not fit either a plan's deadline decides": (
+    "where what it had does not fit either the driver is taken away": (
         view(N.TURNING_ON, DRIVER_ON, **AWAY),
         ALONE,
-        stay(N.TURNING_ON, "waiting for the driver to be loaded"),
+        stay(N.TURNING_ON, f"{WHY}; switching off what was switched on", Act.UNCOVER),
     ),
-    "of a stack's visit the driver is taken away first": (
+    "of a plan's visit too what the node had is kept on it": (
+        view(N.TURNING_ON, SWITCHED_OFF, **AWAY),
+        ALONE,
+        stay(N.TURNING_ON, f"{WHY}; keeping what it had", Act.UNCOVER),
+    ),
+    "a sibling that is well goes back with it": (
+        view(N.VALIDATING, WHOLE, validate=DONE),
+        around(BARE),
+        go(N.OFF, "v2 of the same closure goes back; going back", "SiblingReverted", reverting=True),
+    ),
+    "nobody waits for a gang to be placed on a node without a driver": (
+        view(N.RELEASING, KEPT, failure="KernelChanged", **AWAY),
+        around(requests=(gang(R.RESTARTING),)),
+        stay(N.RELEASING, "giving the node back", Act.GIVE_BACK, failure="KernelChanged"),
+    ),
+    "so it is of a stack's visit": (
         view(N.TURNING_ON, DRIVER_ON, **BRING_BACK, **AWAY),
         ALONE,
         stay(N.TURNING_ON, f"{WHY}; switching off what was switched on", Act.UNCOVER),
@@ -92,6 +109,16 @@ ON_ANOTHER_KERNEL = {
         view(N.OFF, CLOSED, **{**BACK, **HOME}),
         ALONE,
         stay(N.OFF, "switching the operands off", Act.OPERANDS_OFF, reverting=True, failure="VisitFailed"),
+    ),
+    "nor is a driver waited for that the way back cannot load": (
+        view(N.TURNING_ON, KEPT, **{**BACK, **AWAY}),
+        ALONE,
+        go(
+            N.RELEASING,
+            f"the node runs kernel {KERNEL}, the way back was planned for {THIRD}",
+            "VisitFailed",
+            reverting=True,
+        ),
     ),
     "what is given back is given back": (
         view(N.RELEASING, WHOLE, **HOME),

@@ -23,6 +23,7 @@ from upgrader.core.visit_facts import (
     NodeView,
     Outcome,
     away,
+    bare,
     kept,
     missing_gpus,
     moved,
@@ -91,10 +92,10 @@ def _on_another_kernel(view: NodeView) -> Decision | None:
             return _go(view, _P.RELEASING, failure=KERNEL_CHANGED, message=why)
         if view.phase in {_P.OFF, _P.TURNING_ON, _P.VALIDATING} and view.node and view.node.kernel == view.former:
             return _turn(view, KERNEL_CHANGED, why)
-        if view.phase in {_P.TURNING_ON, _P.VALIDATING} and view.reason in _ALONE:
+        if view.phase in {_P.TURNING_ON, _P.VALIDATING}:
             if left := uncovered(view):
                 return _stay(view, f"{why}; {left}", Act.UNCOVER)
-            return _go(view, _P.RELEASING, failure=KERNEL_CHANGED, message=why)
+            return _go(view, _P.RELEASING, failure=view.failure or KERNEL_CHANGED, message=why)
     return None
 
 
@@ -337,7 +338,7 @@ def _with_siblings(view: NodeView, closure: ClosureView) -> Decision:
     if ahead and not view.reverting:
         # It left only because all were seen valid, in a step that was broken off: whoever still is goes with it.
         return _go(view, _P.RELEASING, message=f"valid, with {ahead[0].name}")
-    turned = [one for one in closure.nodes if one.reverting or one.phase is _P.FAILED]
+    turned = [one for one in closure.nodes if one.reverting or one.phase is _P.FAILED or bare(one)]
     if turned and not view.reverting:
         return _turn(view, "SiblingReverted", f"{turned[0].name} of the same closure goes back")
     behind = [
@@ -359,8 +360,8 @@ def _releasing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         return _released(view, f"given back {order}")
     waiting = [one.gang for one in closure.requests if one.phase in STOPPED and one.phase is not RequestPhase.ENDED]
     stopping = [one.gang for one in closure.requests if one.phase is RequestPhase.STOPPING]
-    # With a node that is kept, the gang must not come back here, so nobody waits for it to be placed.
-    placed = not any(kept(one) for one in closure.nodes)
+    # With a node that is kept, or has no driver, the gang does not come back here: nobody waits for it to be placed.
+    placed = not any(kept(one) or bare(one) for one in closure.nodes)
     unbound = [
         one.gang for one in closure.requests if placed and one.phase is RequestPhase.RESTARTING and not one.bound
     ]

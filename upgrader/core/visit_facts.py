@@ -124,11 +124,12 @@ def away(view: NodeView, otherwise: str) -> str:
 
 
 def moved(view: NodeView) -> str:
-    """That a node rebooted into another kernel than its visit is for, as a sentence; empty where it did not."""
-    node = view.node
-    if node is None or view.reverting or not (node.kernel and view.planned) or node.kernel == view.planned:
+    """That a node rebooted into another kernel than its way is for, as a sentence; empty where it did not."""
+    node, wanted = view.node, view.former if view.reverting else view.planned
+    if node is None or not (node.kernel and view.planned and wanted) or node.kernel == wanted:
         return ""
-    return f"the node runs kernel {node.kernel}, the visit was planned for {view.planned}"
+    way = "way back" if view.reverting else "visit"
+    return f"the node runs kernel {node.kernel}, the {way} was planned for {wanted}"
 
 
 def uncovered(view: NodeView) -> str:
@@ -136,7 +137,7 @@ def uncovered(view: NodeView) -> str:
     node = view.node
     if node is None or (node.driver_key, node.operands) != ("none", "off"):
         return "switching off what was switched on"
-    if view.reason is VisitReason.BRING_BACK and node.uncovered is None:
+    if view.reason is not VisitReason.INSTALL and node.uncovered is None:
         return "keeping what it had"
     return operands_left(view)
 
@@ -151,6 +152,13 @@ def operands_left(view: NodeView) -> str:
 def kept(view: NodeView) -> bool:
     """Whether the visit failed and left its marks on the node, for a person."""
     return view.phase is NodePhase.FAILED and view.node is not None and view.node.visit == view.uid
+
+
+def bare(view: NodeView) -> bool:
+    """Whether it is given back without a driver: no gang can come to it, until it is visited anew."""
+    node = view.node
+    off = node is not None and (node.driver_key, node.operands) == ("none", "off")
+    return off and view.phase is NodePhase.RELEASING
 
 
 def said(errand: Errand, otherwise: str) -> str:

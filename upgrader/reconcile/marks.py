@@ -55,13 +55,14 @@ def uncover(had: Uncovered) -> dict[str, Any]:
 def driver_away(node: Node, upgrade: NodeUpgrade) -> dict[str, Any] | None:
     """The driver away that a visit switched on before the node rebooted into another kernel.
 
-    What the node had before is kept: the next visit brings it back to that, and to nothing newer. None where both is so
-    already.
+    What the node had before is kept: the next visit brings it back to that, and to nothing newer. A node that is being
+    installed had nothing. None where both is so already.
     """
-    back = upgrade.spec.reason is VisitReason.BRING_BACK
-    if back and names.ANNOTATION_UNCOVERED not in node.metadata.annotations:
-        before, kernel = upgrade.spec.source, node.status.node_info.kernel_version
-        return uncover(Uncovered(driver=before.driver_key, revision=upgrade.spec.target.revision, kernel=kernel))
+    spec = upgrade.spec
+    if spec.reason is not VisitReason.INSTALL and names.ANNOTATION_UNCOVERED not in node.metadata.annotations:
+        had = spec.target if spec.reason is VisitReason.BRING_BACK else spec.source
+        kernel = node.status.node_info.kernel_version
+        return uncover(Uncovered(driver=spec.source.driver_key, revision=had.revision, kernel=kernel))
     off = all(node.metadata.labels.get(key) == value for key, value in _OFF.items())
     return None if off else operands_off(node)
 

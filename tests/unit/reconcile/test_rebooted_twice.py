@@ -6,6 +6,7 @@ from tests.support.drifting import KERNEL, NEXT
 from tests.support.rebooting import BACK, NODE, THIRD, Reboot, Twice
 from upgrader.api import names
 from upgrader.api.resources import NODES
+from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.phases import NodePhase, PlanPhase, VisitReason
 
 NEVER = {"days": ["Sat"], "start": "03:00", "end": "03:01"}
@@ -57,3 +58,36 @@ async def test_it_goes_back_to_what_it_had_although_a_plan_to_something_newer_is
     assert [one.spec.reason for one in rig.visits() if one.spec.node.name == NODE].count(VisitReason.INSTALL) == 1
     node = rig.cluster.store.find(NODES, NODE)["metadata"]
     assert (node["labels"][names.LABEL_REVISION], names.ANNOTATION_UNCOVERED in node["annotations"]) == (had, False)
+
+
+SEEN_ON = [NodePhase.VISITING, NodePhase.TURNING_ON, NodePhase.VALIDATING]
+
+
+@pytest.mark.parametrize("node", [NODE, "gpu-0"])
+@pytest.mark.parametrize("phase", SEEN_ON)
+async def test_in_a_plan_s_visit_it_goes_back_to_what_it_had_without_waiting_for_a_deadline(
+    phase: NodePhase, node: str
+) -> None:
+    rig = Twice()
+    await rig.train()
+    had = rig.stack_now().status.current_revision
+    for kernel in (KERNEL, THIRD):
+        rig.image("2.0", kernel=kernel)
+    rig.plan("newer", rig.stack(rig.spec("2.0")))
+
+    def rolled() -> NodeUpgrade | None:
+        return next((one for one in rig.visits("newer") if one.spec.node.name == node), None)
+
+    await rig.until(lambda: (one := rolled()) is not None and one.status.phase is phase)
+    rig.machines.reboot(node, Reboot(kernel=THIRD, boot="boot-3"))
+    await rig.until(lambda: [one.status.phase for one in rig.back()] == [NodePhase.SUCCEEDED], 180)
+    failed, (back,) = rolled(), rig.back()
+    assert failed is not None
+    assert (failed.status.phase, failed.status.reason) == (NodePhase.FAILED, "KernelChanged")
+    goal = back.spec.target
+    assert (back.spec.node.name, goal.revision, goal.kernel, goal.driver_version) == (node, had, THIRD, "1.0")
+    await rig.until(lambda: rig.plan_now("newer").status.phase is PlanPhase.PAUSED, 60)
+    gang = rig.fleet.trainers["gang"]
+    step = gang.step
+    await rig.until(lambda: gang.step > step, 60)
+    assert (gang.stops, gang.lost) == (0 if node == NODE else 2, 0)  # once for each of its two pods
