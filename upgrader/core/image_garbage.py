@@ -82,8 +82,11 @@ def sweep(
     """The fate of each image; `marks` says since when a digest has been unused, by earlier sweeps.
 
     Without any running kernel nothing is deleted: a fleet without nodes is a fleet that was not seen.
+    Bytes of two names are kept for either.
     """
-    return tuple(_fate(image, uses, marks, now, grace) for image in sorted(images))
+    needed = {one.digest: why for one in sorted(images) if (why := _needed(one, uses))}
+    seen = bool(uses.running)
+    return tuple(_fate(one, needed.get(one.digest, ""), marks, now, grace, seen=seen) for one in sorted(images))
 
 
 def remembering(uses: Uses, marks: Marks, now: datetime, window: timedelta) -> Uses:
@@ -119,11 +122,13 @@ def aged(digest: str, marks: Mapping[str, datetime], now: datetime, grace: timed
     return (Fate.DELETED if outlived else Fate.MARKED), since
 
 
-def _fate(image: StoredImage, uses: Uses, marks: Mapping[str, datetime], now: datetime, grace: timedelta) -> ImageFate:
-    if why := _needed(image, uses):
-        return ImageFate(image=image, fate=Fate.KEPT, reason=why)
+def _fate(
+    image: StoredImage, needed: str, marks: Mapping[str, datetime], now: datetime, grace: timedelta, *, seen: bool
+) -> ImageFate:
+    if needed:
+        return ImageFate(image=image, fate=Fate.KEPT, reason=needed)
     fate, since = aged(image.digest, marks, now, grace)
-    if not uses.running:
+    if not seen:
         return ImageFate(
             image=image, fate=Fate.KEPT, reason="no node was seen, so nothing is known", unused_since=since
         )

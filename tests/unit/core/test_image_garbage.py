@@ -63,6 +63,12 @@ def test_what_is_kept_and_why(uses, reason):
     assert (found.fate, found.reason) == (Fate.KEPT, reason)
 
 
+def test_bytes_that_are_needed_under_another_name_are_not_deleted():
+    renamed = StoredImage(kernel="6.1.0-50-amd64", image=OLD.image)
+    fates = sweep([OLD, renamed], Uses(running=RUNNING), {OLD.digest: NOW - timedelta(days=900)}, NOW, GRACE)
+    assert [(one.fate, one.reason) for one in fates] == [(Fate.KEPT, "nodes run 6.1.0-50-amd64")] * 2
+
+
 KERNELS = st.sampled_from(["6.1.0-40-amd64", "6.1.0-50-amd64", "6.12.94+deb13-amd64", "6.12.107+deb13-amd64"])
 IMAGES = st.builds(
     StoredImage,
