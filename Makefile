@@ -72,21 +72,21 @@ vm: binaries ## virtual nodes: boots, reboots, power cuts, hangs; boxes on cgrou
 	$(PYTEST) -p no:xdist tests/cluster -m vm --timeout=900
 
 e2e-vm: binaries ## the whole rollout on virtual nodes with NVIDIA's modules: build/e2e-vm-report.json (20 minutes emulated)
-	$(PYTEST) -p no:xdist tests/e2e_vm/test_story.py tests/e2e_vm/test_whole_stack.py -m vm --timeout=900
+	$(PYTEST) -p no:xdist tests/e2e_vm/test_story.py -m vm --timeout=900
 
 test: lint verify unit images vm e2e ## what CI runs: all but e2e-vm, demo and nightly
 
 torch: setup ## torch's CPU build in build/torch (150 MB to fetch, 650 MB there), from the distribution's archive
 	bash tests/nightly/torch.sh build/torch
 
-nightly: binaries torch ## what takes too long for every day: more examples, torch, every driver image of the matrix, the chain of drift, e2e-vm, a machine lost in its reboot, both demos (90 minutes)
+nightly: binaries torch ## what takes too long for every day: more examples, torch, every driver image of the matrix, the chain of drift, e2e-vm, every operand on virtual nodes, a machine lost in its reboot, both demos (100 minutes)
 	UPGRADER_TEST_PROFILE=nightly $(PYTEST) -n 2 --dist loadfile tests/property --timeout=3600
 	$(BIN)/upgrader images build --changed --report build/nightly-report.json
 	$(PYTEST) -p no:xdist tests/nightly
 	UPGRADER_TEST_PROFILE=nightly $(PYTEST) -p no:xdist tests/cluster/test_driver_builds.py -m cluster
 	$(PYTEST) -p no:xdist $(DRIFT_CHAIN) -m e2e --timeout=900
 	$(MAKE) e2e-vm
-	$(PYTEST) -p no:xdist tests/e2e_vm/test_lost_in_reboot.py -m vm --timeout=900
+	$(PYTEST) -p no:xdist tests/e2e_vm/test_whole_stack.py tests/e2e_vm/test_lost_in_reboot.py -m vm --timeout=900
 	$(MAKE) demo
 	$(MAKE) demo DEMO="--boxes 4"
 

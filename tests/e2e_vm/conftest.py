@@ -42,7 +42,7 @@ from upgrader.devcluster import kernels_of_virtual_nodes
 
 VERSIONS = {OPEN: ("1.34.4", "1"), PROPRIETARY: ("1.35.4", "2")}
 JOB = "gang"
-REPORT = Path("build/e2e-vm-report.json")
+STORY, ELSE = Path("build/e2e-vm-report.json"), Path("build/vm-stack-report.json")
 REBOOT = {"select": ["/usr/local/sbin/boot-kernel"], "restart": ["/sbin/reboot"]}
 
 
@@ -57,15 +57,18 @@ class Step(Struct, frozen=True, kw_only=True):
     job_step: int
 
 
-class Report(Struct, kw_only=True):
+class Report:
     """All steps, written again after each, and the visits that had ended at the end of each test."""
 
-    steps: list[Step] = []
-    visits: tuple[VisitReport, ...] = ()
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.steps: list[Step] = []
+        self.visits: tuple[VisitReport, ...] = ()
 
     def write(self) -> None:
-        REPORT.parent.mkdir(exist_ok=True)
-        REPORT.write_bytes(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
+        self._path.parent.mkdir(exist_ok=True)
+        whole = msgspec.json.encode({"steps": self.steps, "visits": self.visits})
+        self._path.write_bytes(msgspec.json.format(whole) + b"\n")
 
 
 MADE = pytest.StashKey[Report]()
@@ -73,12 +76,13 @@ MADE = pytest.StashKey[Report]()
 
 @pytest.fixture(scope="session")
 def report(request: pytest.FixtureRequest) -> Report:
-    return request.config.stash.setdefault(MADE, Report())
+    story = request.session.items[0].path.stem == "test_story"
+    return request.config.stash.setdefault(MADE, Report(STORY if story else ELSE))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """What the steps and the visits took."""
-    made = terminalreporter.config.stash.get(MADE, Report())
+    made = terminalreporter.config.stash.get(MADE, Report(STORY))
     for step in made.steps:
         modules = ", ".join(f"{node} {version or 'no module'}" for node, version in step.module_version.items())
         end = "" if step.ended_well else "; FAILED"
@@ -146,17 +150,19 @@ class VirtualPool(Pool):
         api, path = self.made.cluster.api, f"/apis/{NODE_UPGRADES.api_version}/nodeupgrades/{visit.name}/status"
         assert await waiting.in_thread(api.patch, path, body) is not None
 
-    async def to(self, driver: Driver, *flags: str, watch: bool = True) -> str:
-        """`upgrader plan` and `upgrader apply` to a driver with its kubelet and plugin; the plan's name."""
+    async def to(self, driver: Driver) -> str:
+        """`upgrader plan` and `upgrader apply --watch` to a driver with its kubelet and plugin; the plan's name."""
         kubelet, plugin = VERSIONS[driver]
-        changes = {
-            "driver.version": driver.version,
-            "driver.recipe": driver.recipe,
+        changes = changes_to(driver) | {
             "devicePlugin.image": self.made.images.plugins[plugin],
             "kubelet.version": kubelet,
             "kubelet.artifact": self.made.images.kubelets[kubelet],
         }
-        return await self.apply_changes(changes, *flags, watch=watch)
+        return await self.apply_changes(changes)
+
+    async def to_driver(self, driver: Driver) -> str:
+        """The same of the driver alone; nobody waits for the plan."""
+        return await self.apply_changes(changes_to(driver), watch=False)
 
     async def apply_stack(self, body: dict[str, Any]) -> str:
         """The same to a whole manifest of the stack."""
@@ -228,6 +234,10 @@ class VirtualPool(Pool):
 
         await waiting.poll(look, seconds, f"{node} is brought back on {kernel} (log: {self.controller.log})")
         return found[0]
+
+
+def changes_to(driver: Driver) -> dict[str, str]:
+    return {"driver.version": driver.version, "driver.recipe": driver.recipe}
 
 
 def module_version(machine: Any) -> str:

@@ -70,7 +70,7 @@ async def test_an_image_for_another_kernel_is_refused_before_anybody_is_asked(po
     await pool.eventually(DRIVER_IMAGES, right, lambda one: one.status.phase is DriverImagePhase.READY)
     before = pool.story(JOB).interruptions
     with pool.step("an image for another kernel is refused"):
-        plan = await pool.to(OPEN, watch=False)
+        plan = await pool.to_driver(OPEN)
         await pool.eventually(UPGRADE_PLANS, plan, lambda one: one.status.phase is PlanPhase.PAUSED, seconds=400)
         visits = await pool.visits(plan)
     assert visits["vm-a"].status.phase is NodePhase.FAILED
@@ -135,7 +135,7 @@ async def test_where_it_does_not_go_the_closure_reverts_and_the_old_module_never
 ) -> None:
     before = pool.story(JOB)
     with pool.step("a stranger holds the driver up to the deadline; all of it went back"):
-        plan = await pool.to(PROPRIETARY, watch=False)
+        plan = await pool.to_driver(PROPRIETARY)
         await pool.held(plan, "vm-a", "DriverBusy")
         await pool.bring_deadline_forward(plan, "vm-a")
         await pool.eventually(UPGRADE_PLANS, plan, lambda one: one.status.phase is PlanPhase.PAUSED, seconds=600)

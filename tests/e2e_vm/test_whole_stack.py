@@ -1,4 +1,4 @@
-"""Every operand at once on real kernels, after the story and without its job.
+"""Every operand at once on real kernels, without a job.
 
 GPUs are handed in as CDI devices by a containerd that serves them; a driver pod's end leaves the module where it is.
 """
