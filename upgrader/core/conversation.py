@@ -210,7 +210,7 @@ def _expired(view: RequestView, closure: GangClosure) -> GangDecision:
 def _stopping(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
     if view.owner.stopped_by != view.name:
         return _stop_now(view, closure, now)
-    if view.owner.ordered:
+    if view.owner.ordered and not view.owner.suspended:
         return _ordered(view, closure, now)
     if not view.owner.suspended:
         return _resumed_by_others(view)
