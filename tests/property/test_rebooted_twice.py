@@ -48,9 +48,7 @@ def test_whenever_it_reboots_in_a_plan_it_serves_again_soon_and_no_step_is_lost(
 async def _rebooted_in_a_plan(after: int, reboot: Reboot) -> None:
     rig = Twice()
     await rig.train()
-    for kernel in (KERNEL, THIRD):
-        rig.image("2.0", kernel=kernel)
-    rig.plan("newer", rig.stack(rig.spec("2.0")))
+    rig.newer(KERNEL, THIRD)
     for _ in range(after):
         await rig.second()
     rig.machines.reboot(NODE, reboot)

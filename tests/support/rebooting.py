@@ -144,6 +144,8 @@ class Twice(Rig):
     """Three nodes on driver 1.0, a gang on two of them; the third is the one that reboots."""
 
     machines: Machines
+    versions: dict[str, str]
+    """Of the driver, by revision."""
 
     async def begin(self) -> None:
         """The third reboots for the first time."""
@@ -156,13 +158,21 @@ class Twice(Rig):
             self.fleet.node(name)
         for kernel in (KERNEL, NEXT, THIRD):
             self.image("1.0", kernel=kernel)
-        self.stack(self.spec("1.0"))
+        self.versions = {self.stack(self.spec("1.0")): "1.0"}
         await self.settle()
         self.fleet.job("gang", members=2, gpus=8)
         await self.until(lambda: self.fleet.trainers["gang"].step > 3)
         self.machines = Machines(self, dict.fromkeys(nodes, KERNEL))
         self.others.append(self.machines)
         self.fleet.errands = self.machines.errand
+
+    def newer(self, *kernels: str) -> None:
+        """A plan to driver 2.0, of which there are images for these kernels."""
+        for kernel in kernels:
+            self.image("2.0", kernel=kernel)
+        revision = self.stack(self.spec("2.0"))
+        self.versions[revision] = "2.0"
+        self.plan("newer", revision)
 
     def back(self) -> list[NodeUpgrade]:
         return [one for one in self.visits() if one.spec.reason is VisitReason.BRING_BACK]
@@ -178,13 +188,17 @@ class Twice(Rig):
         )
 
     def serves(self, name: str) -> bool:
-        """On its third boot, on a revision, with the driver for its machine's kernel and all its GPUs, unmarked."""
+        """On its third boot, with its revision's driver for its machine's kernel and all its GPUs, unmarked."""
         node = self.cluster.store.find(NODES, name)
-        images = self.cluster.store.all(DRIVER_IMAGES)
-        fitting = [one for one in images if "status" in one and one["spec"]["kernel"] == self.machines.runs[name]]
+        version = self.versions.get(labels_of(self, name).get(names.LABEL_REVISION, ""))
+        fitting = {
+            one["status"].get("key")
+            for one in self.cluster.store.all(DRIVER_IMAGES)
+            if "status" in one
+            and (one["spec"]["version"], one["spec"]["kernel"]) == (version, self.machines.runs[name])
+        }
         return (
-            labels_of(self, name)[names.LABEL_DRIVER] in {one["status"].get("key") for one in fitting}
-            and names.LABEL_REVISION in labels_of(self, name)
+            labels_of(self, name)[names.LABEL_DRIVER] in fitting
             and labels_of(self, name)[names.LABEL_OPERANDS] == names.ON
             and node["status"]["allocatable"][RESOURCE] == "8"
             and node["status"]["nodeInfo"]["bootID"] == "boot-3"

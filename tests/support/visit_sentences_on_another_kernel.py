@@ -54,19 +54,45 @@ ON_ANOTHER_KERNEL = {
     "operands that are off go back to what fits again": (view(N.OFF, SWITCHED_OFF, **HOME), ALONE, TURNED),
     "a driver that loads nowhere there is not waited for": (view(N.TURNING_ON, DRIVER_ON, **HOME), ALONE, TURNED),
     "nor is it validated": (view(N.VALIDATING, WHOLE, validate=RUNS, **HOME), ALONE, TURNED),
-    "where what it had does not fit either the driver is taken away": (
+    "a plan's visit goes back also where what it had does not fit either": (
         view(N.TURNING_ON, DRIVER_ON, **AWAY),
         ALONE,
-        stay(N.TURNING_ON, f"{WHY}; switching off what was switched on", Act.UNCOVER),
+        TURNED,
     ),
-    "of a plan's visit too what the node had is kept on it": (
-        view(N.TURNING_ON, SWITCHED_OFF, **AWAY),
+    "whose driver is taken away then": (
+        view(N.TURNING_ON, DRIVER_ON, **{**BACK, **AWAY}),
         ALONE,
-        stay(N.TURNING_ON, f"{WHY}; keeping what it had", Act.UNCOVER),
+        stay(
+            N.TURNING_ON,
+            f"{WHY}; switching off what was switched on",
+            Act.UNCOVER,
+            reverting=True,
+            failure="VisitFailed",
+        ),
+    ),
+    "with what the node had kept on it": (
+        view(N.TURNING_ON, SWITCHED_OFF, **{**BACK, **AWAY}),
+        ALONE,
+        stay(N.TURNING_ON, f"{WHY}; keeping what it had", Act.UNCOVER, reverting=True, failure="VisitFailed"),
+    ),
+    "and it is given back": (
+        view(N.TURNING_ON, KEPT, **{**BACK, **AWAY}),
+        ALONE,
+        go(N.RELEASING, WHY, "KernelChanged", reverting=True),
+    ),
+    "a bring-back that failed on its own kernel is for a person": (
+        view(N.TURNING_ON, DRIVER_ON, **{**BACK, **BRING_BACK, "planned": KERNEL, "former": THIRD}),
+        ALONE,
+        stay(N.TURNING_ON, "switching the driver on", Act.DRIVER_ON, reverting=True, failure="VisitFailed"),
     ),
     "a sibling that is well goes back with it": (
         view(N.VALIDATING, WHOLE, validate=DONE),
         around(BARE),
+        go(N.OFF, "v2 of the same closure goes back; going back", "SiblingReverted", reverting=True),
+    ),
+    "so it does where one was let go before it was switched off": (
+        view(N.VALIDATING, WHOLE, validate=DONE),
+        around(view(N.RELEASING, CLOSED, name="v2", uid="u2", failure="NotDrained")),
         go(N.OFF, "v2 of the same closure goes back; going back", "SiblingReverted", reverting=True),
     ),
     "nobody waits for a gang to be placed on a node without a driver": (
@@ -109,16 +135,6 @@ ON_ANOTHER_KERNEL = {
         view(N.OFF, CLOSED, **{**BACK, **HOME}),
         ALONE,
         stay(N.OFF, "switching the operands off", Act.OPERANDS_OFF, reverting=True, failure="VisitFailed"),
-    ),
-    "nor is a driver waited for that the way back cannot load": (
-        view(N.TURNING_ON, KEPT, **{**BACK, **AWAY}),
-        ALONE,
-        go(
-            N.RELEASING,
-            f"the node runs kernel {KERNEL}, the way back was planned for {THIRD}",
-            "VisitFailed",
-            reverting=True,
-        ),
     ),
     "what is given back is given back": (
         view(N.RELEASING, WHOLE, **HOME),

@@ -97,7 +97,7 @@ def _driver_label(node: NodeFacts, _: Target, catalogue: Catalogue) -> Finding |
     if not node.driver_key:
         return Finding(reason=DriftReason.NOT_INSTALLED, message="The node has no driver of ours yet.")
     if node.driver_key == NO_DRIVER:
-        why = f": no image of it is for kernel {node.uncovered.kernel}" if node.uncovered is not None else ""
+        why = f": it was not for kernel {node.uncovered.kernel}" if node.uncovered is not None else ""
         return Finding(reason=DriftReason.DRIVER_ABSENT, message=f"The node's driver was taken away{why}.")
     if catalogue.of(node) is None:
         return Finding(

@@ -86,7 +86,10 @@ def sweep(
     """
     needed = {one.digest: why for one in sorted(images) if (why := _needed(one, uses))}
     seen = bool(uses.running)
-    return tuple(_fate(one, needed.get(one.digest, ""), marks, now, grace, seen=seen) for one in sorted(images))
+    return tuple(
+        _fate(one, _needed(one, uses) or needed.get(one.digest, ""), marks, now, grace, seen=seen)
+        for one in sorted(images)
+    )
 
 
 def remembering(uses: Uses, marks: Marks, now: datetime, window: timedelta) -> Uses:

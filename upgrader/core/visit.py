@@ -16,6 +16,7 @@ from upgrader.core.visit_facts import (
     ABORTED,
     GOING_BACK,
     KERNEL_CHANGED,
+    SETTLE,
     STOPPED,
     Act,
     ClosureView,
@@ -25,6 +26,7 @@ from upgrader.core.visit_facts import (
     away,
     bare,
     kept,
+    let_go,
     missing_gpus,
     moved,
     operands_left,
@@ -47,9 +49,6 @@ DRIVER_BUSY = "DriverBusy"
 
 LAST_ACT = timedelta(seconds=60)
 """How long beyond its deadline a revert that failed still tries to switch the operands off."""
-
-SETTLE = timedelta(seconds=5)
-"""Pods are listed again this long after the taint: a bind that was on its way has landed by then."""
 
 _P = NodePhase
 BEFORE_OFF = frozenset({_P.PENDING, _P.PREPARING, _P.PREPARED, _P.CLOSING, _P.DRAINING})
@@ -83,19 +82,20 @@ def decide(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
 def _on_another_kernel(view: NodeView) -> Decision | None:
     """Its node rebooted meanwhile: the driver that it is to get loads nowhere there, and no deadline changes that.
 
-    What the node still has may fit, else it is visited anew for what it runs. While a visit Job works it is waited for.
+    What it had may fit, else it is visited anew; a plan's visit puts the kubelet back first. A visit Job is waited for.
     """
     if why := moved(view):
         if view.phase in {_P.PREPARING, _P.PREPARED}:
             return _untouched_or_release(view, KERNEL_CHANGED, why)
         if view.phase in {_P.CLOSING, _P.DRAINING}:
             return _go(view, _P.RELEASING, failure=KERNEL_CHANGED, message=why)
-        if view.phase in {_P.OFF, _P.TURNING_ON, _P.VALIDATING} and view.node and view.node.kernel == view.former:
+        back = view.reason not in _ALONE or (view.node is not None and view.node.kernel == view.former)
+        if view.phase in {_P.OFF, _P.TURNING_ON, _P.VALIDATING} and back and not view.reverting:
             return _turn(view, KERNEL_CHANGED, why)
         if view.phase in {_P.TURNING_ON, _P.VALIDATING}:
             if left := uncovered(view):
                 return _stay(view, f"{why}; {left}", Act.UNCOVER)
-            return _go(view, _P.RELEASING, failure=view.failure or KERNEL_CHANGED, message=why)
+            return _go(view, _P.RELEASING, failure=KERNEL_CHANGED, message=why)
     return None
 
 
@@ -338,7 +338,7 @@ def _with_siblings(view: NodeView, closure: ClosureView) -> Decision:
     if ahead and not view.reverting:
         # It left only because all were seen valid, in a step that was broken off: whoever still is goes with it.
         return _go(view, _P.RELEASING, message=f"valid, with {ahead[0].name}")
-    turned = [one for one in closure.nodes if one.reverting or one.phase is _P.FAILED or bare(one)]
+    turned = [one for one in closure.nodes if one.reverting or let_go(one)]
     if turned and not view.reverting:
         return _turn(view, "SiblingReverted", f"{turned[0].name} of the same closure goes back")
     behind = [

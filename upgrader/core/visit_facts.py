@@ -1,6 +1,6 @@
 """What the next step of a visit depends on, and what is decided: values of core.visit and those who fill them."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from msgspec import Struct
@@ -65,6 +65,9 @@ KERNEL_CHANGED = "KernelChanged"
 GOING_BACK = "; going back"
 """How the sentence ends with which a walk turns round."""
 
+SETTLE = timedelta(seconds=5)
+"""Pods are listed again this long after the taint: a bind that was on its way has landed by then."""
+
 STOPPED = frozenset({RequestPhase.STOPPED, RequestPhase.ENDED})
 """A gang in one of these runs nowhere."""
 
@@ -125,11 +128,10 @@ def away(view: NodeView, otherwise: str) -> str:
 
 def moved(view: NodeView) -> str:
     """That a node rebooted into another kernel than its way is for, as a sentence; empty where it did not."""
-    node, wanted = view.node, view.former if view.reverting else view.planned
-    if node is None or not (node.kernel and view.planned and wanted) or node.kernel == wanted:
+    node, fits = view.node, {view.planned, view.former} if view.reverting else {view.planned}
+    if node is None or not (node.kernel and all(fits)) or node.kernel in fits:
         return ""
-    way = "way back" if view.reverting else "visit"
-    return f"the node runs kernel {node.kernel}, the {way} was planned for {wanted}"
+    return f"the node runs kernel {node.kernel}, the visit was planned for {view.planned}"
 
 
 def uncovered(view: NodeView) -> str:
@@ -155,10 +157,15 @@ def kept(view: NodeView) -> bool:
 
 
 def bare(view: NodeView) -> bool:
-    """Whether it is given back without a driver: no gang can come to it, until it is visited anew."""
+    """Whether it is given back without a driver that works: no gang can come to it, until it is visited anew."""
     node = view.node
     off = node is not None and (node.driver_key, node.operands) == ("none", "off")
-    return off and view.phase is NodePhase.RELEASING
+    return view.phase is NodePhase.RELEASING and (off or view.failure == KERNEL_CHANGED)
+
+
+def let_go(view: NodeView) -> bool:
+    """Whether the visit has failed, or is about to have."""
+    return view.phase is NodePhase.FAILED or (view.phase is NodePhase.RELEASING and bool(view.failure))
 
 
 def said(errand: Errand, otherwise: str) -> str:

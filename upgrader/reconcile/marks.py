@@ -13,6 +13,7 @@ from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
 from upgrader.core import adoption
 from upgrader.core.fleet import Uncovered, settings_text
 from upgrader.core.phases import VisitReason
+from upgrader.core.uncovered import read_uncovered
 
 
 def close(node: Node, upgrade: NodeUpgrade, now: str) -> dict[str, Any] | None:
@@ -52,19 +53,21 @@ def uncover(had: Uncovered) -> dict[str, Any]:
     return {"metadata": {"labels": dict(_OFF), "annotations": {names.ANNOTATION_UNCOVERED: kept}}}
 
 
-def driver_away(node: Node, upgrade: NodeUpgrade) -> dict[str, Any] | None:
+def driver_away(node: Node, upgrade: NodeUpgrade, goal: NodeState) -> dict[str, Any] | None:
     """The driver away that a visit switched on before the node rebooted into another kernel.
 
     What the node had before is kept: the next visit brings it back to that, and to nothing newer. A node that is being
-    installed had nothing. None where both is so already.
+    installed had nothing. The kubelet is by now as the walk, to `goal`, has made it. None where all is so already.
     """
-    spec = upgrade.spec
-    if spec.reason is not VisitReason.INSTALL and names.ANNOTATION_UNCOVERED not in node.metadata.annotations:
+    spec, there = upgrade.spec, node.metadata.annotations
+    settings = {names.ANNOTATION_KUBELET: settings_text(goal.kubelet_settings.items()) or None}
+    if spec.reason is not VisitReason.INSTALL and read_uncovered(there.get(names.ANNOTATION_UNCOVERED)) is None:
         had = spec.target if spec.reason is VisitReason.BRING_BACK else spec.source
         kernel = node.status.node_info.kernel_version
-        return uncover(Uncovered(driver=spec.source.driver_key, revision=had.revision, kernel=kernel))
+        return _with(uncover(Uncovered(driver=spec.source.driver_key, revision=had.revision, kernel=kernel)), settings)
     off = all(node.metadata.labels.get(key) == value for key, value in _OFF.items())
-    return None if off else operands_off(node)
+    told = all(there.get(key) == value for key, value in settings.items())
+    return None if off and told else _with(operands_off(node), settings)
 
 
 def driver_on(node: Node, goal: NodeState) -> dict[str, Any]:
@@ -91,7 +94,7 @@ def operands_on() -> dict[str, Any]:
 def give_back(node: Node, revision: str) -> dict[str, Any]:
     """Taint and claim go; the revision that the walk arrived at comes, where the operands are on again.
 
-    A node that was taken over and on which nothing of ours runs goes back to whoever had it.
+    A node that was taken over and on which nothing of ours ran goes back to whoever had it.
     """
     labels: dict[str, str] = {}
     there, on = node.metadata.annotations, node.metadata.labels.get(names.LABEL_OPERANDS) == names.ON
@@ -100,13 +103,18 @@ def give_back(node: Node, revision: str) -> dict[str, Any]:
         labels[names.LABEL_REVISION] = revision
     if on and names.ANNOTATION_UNCOVERED in there:
         gone[names.ANNOTATION_UNCOVERED] = None
-    if not on and names.ANNOTATION_ADOPTED in there:
+    if not on and names.ANNOTATION_ADOPTED in there and names.ANNOTATION_UNCOVERED not in there:
         labels |= adoption.handed_back(node.metadata.labels, there[names.ANNOTATION_ADOPTED])
         gone[names.ANNOTATION_ADOPTED] = None
     return {
         "metadata": {"annotations": gone, "labels": labels},
         "spec": {"taints": foreign_taints(node) or None},
     }
+
+
+def _with(patch: dict[str, Any], annotations: dict[str, str | None]) -> dict[str, Any]:
+    meta = patch["metadata"]
+    return {"metadata": {**meta, "annotations": {**meta.get("annotations", {}), **annotations}}}
 
 
 def harvest(node: Node, plan: str) -> dict[str, Any]:

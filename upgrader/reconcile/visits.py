@@ -81,7 +81,7 @@ async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision:
         case Act.OPERANDS_OFF:
             await _mark(context, upgrade, marks.operands_off)
         case Act.UNCOVER:
-            await _mark(context, upgrade, lambda node: marks.driver_away(node, upgrade))
+            await _mark(context, upgrade, lambda node: marks.driver_away(node, upgrade, effective(upgrade)))
         case Act.VISIT:
             await _create(context, JOBS, manifests.visit_job(upgrade, reverting=view.reverting, settings=context.stack))
         case Act.CANCEL:

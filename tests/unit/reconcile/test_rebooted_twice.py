@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.drifting import KERNEL, NEXT
+from tests.support.pools import labels_of
 from tests.support.rebooting import BACK, NODE, THIRD, Reboot, Twice
 from upgrader.api import names
 from upgrader.api.resources import NODES
@@ -71,9 +72,7 @@ async def test_in_a_plan_s_visit_it_goes_back_to_what_it_had_without_waiting_for
     rig = Twice()
     await rig.train()
     had = rig.stack_now().status.current_revision
-    for kernel in (KERNEL, THIRD):
-        rig.image("2.0", kernel=kernel)
-    rig.plan("newer", rig.stack(rig.spec("2.0")))
+    rig.newer(KERNEL, THIRD)
 
     def rolled() -> NodeUpgrade | None:
         return next((one for one in rig.visits("newer") if one.spec.node.name == node), None)
@@ -90,4 +89,9 @@ async def test_in_a_plan_s_visit_it_goes_back_to_what_it_had_without_waiting_for
     gang = rig.fleet.trainers["gang"]
     step = gang.step
     await rig.until(lambda: gang.step > step, 60)
+    assert rig.serves(node)
+    if node != NODE:
+        (sibling,) = (one.status for one in rig.visits("newer") if one.spec.node.name == "gpu-1")
+        assert (sibling.phase, sibling.reason) == (NodePhase.FAILED, "SiblingReverted")
+        assert labels_of(rig, "gpu-1")[names.LABEL_REVISION] == had
     assert (gang.stops, gang.lost) == (0 if node == NODE else 2, 0)  # once for each of its two pods

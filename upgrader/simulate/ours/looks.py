@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from upgrader.core.acknowledgement import LAST_CALL
 from upgrader.core.phases import NodePhase, RequestPhase
-from upgrader.core.visit import SETTLE
+from upgrader.core.visit_facts import SETTLE
 from upgrader.simulate.ours.objects import Closure, Talk
 from upgrader.simulate.world import World
 
