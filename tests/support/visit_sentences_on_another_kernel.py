@@ -100,6 +100,11 @@ ON_ANOTHER_KERNEL = {
         around(requests=(gang(R.RESTARTING),)),
         stay(N.RELEASING, "giving the node back", Act.GIVE_BACK, failure="KernelChanged"),
     ),
+    "but for one that runs on its other nodes": (
+        view(N.RELEASING, WHOLE),
+        around(BARE, requests=(gang(R.RESTARTING, nodes=frozenset({"node-3"})),)),
+        stay(N.RELEASING, "waiting for default/Job/train to be placed"),
+    ),
     "so it is of a stack's visit": (
         view(N.TURNING_ON, DRIVER_ON, **BRING_BACK, **AWAY),
         ALONE,

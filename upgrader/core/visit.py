@@ -24,8 +24,6 @@ from upgrader.core.visit_facts import (
     NodeView,
     Outcome,
     away,
-    bare,
-    kept,
     let_go,
     missing_gpus,
     moved,
@@ -33,6 +31,7 @@ from upgrader.core.visit_facts import (
     said,
     to_evict,
     uncovered,
+    unplaced,
 )
 
 UNSUPPORTED = "RunningOnUnsupportedKernel"
@@ -360,16 +359,11 @@ def _releasing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         return _released(view, f"given back {order}")
     waiting = [one.gang for one in closure.requests if one.phase in STOPPED and one.phase is not RequestPhase.ENDED]
     stopping = [one.gang for one in closure.requests if one.phase is RequestPhase.STOPPING]
-    # With a node that is kept, or has no driver, the gang does not come back here: nobody waits for it to be placed.
-    placed = not any(kept(one) or bare(one) for one in closure.nodes)
-    unbound = [
-        one.gang for one in closure.requests if placed and one.phase is RequestPhase.RESTARTING and not one.bound
-    ]
     asked = [one.gang for one in closure.requests if one.phase in _ASKED]
     for gangs, what in (
         (waiting, "be restarted"),
         (stopping, "be restarted"),
-        (unbound, "be placed"),
+        (unplaced(closure), "be placed"),
         (asked, "be let go"),
     ):
         if gangs:

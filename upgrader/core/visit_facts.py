@@ -180,6 +180,7 @@ class RequestFacts(Struct, frozen=True, kw_only=True):
     gang: str
     phase: RequestPhase
     bound: bool = False  # all members of the restarted gang have a node
+    nodes: frozenset[str] = frozenset()  # names of those that it ran on; none: not known, it may have been any
     message: str = ""
 
 
@@ -191,6 +192,16 @@ class ClosureView(Struct, frozen=True, kw_only=True):
     gangs: int = 0  # gangs that must have a request before anything is closed
     undo: bool = False  # plan aborted or deleted
     refused: str = ""  # why its gangs cannot be asked now; then the closure is let go
+
+
+def unplaced(closure: ClosureView) -> list[str]:
+    """Gangs that restart, whose pods have no nodes yet and may get these.
+
+    A gang does not come back to a node that is kept, or that has no driver: nobody waits for it to be placed.
+    """
+    out = {one.node.name for one in closure.nodes if one.node is not None and (kept(one) or bare(one))}
+    starting = [one for one in closure.requests if one.phase is RequestPhase.RESTARTING and not one.bound]
+    return [one.gang for one in starting if not out or (one.nodes and not one.nodes & out)]
 
 
 def _harmless(view: NodeView, pod: OtherPod) -> bool:

@@ -127,6 +127,7 @@ def _facts(request: CheckpointRequest, talk: Talk | None) -> RequestFacts:
         phase=request.status.phase,
         bound=bound or request.status.leap_frogged,  # it does not come back to these nodes
         message=request.status.message,
+        nodes=frozenset(one.node for one in request.spec.members),
     )
 
 
