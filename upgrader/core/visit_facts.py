@@ -137,7 +137,7 @@ def moved(view: NodeView) -> str:
 def uncovered(view: NodeView) -> str:
     """What is missing until nothing of ours runs on the node and it says what it had; empty when nothing is."""
     node = view.node
-    if node is None or (node.driver_key, node.operands) != ("none", "off"):
+    if node is None or not _off(node):
         return "switching off what was switched on"
     if view.reason is not VisitReason.INSTALL and node.uncovered is None:
         return "keeping what it had"
@@ -158,9 +158,12 @@ def kept(view: NodeView) -> bool:
 
 def bare(view: NodeView) -> bool:
     """Whether it is given back without a driver that works: no gang can come to it, until it is visited anew."""
-    node = view.node
-    off = node is not None and (node.driver_key, node.operands) == ("none", "off")
+    off = view.node is not None and _off(view.node)
     return view.phase is NodePhase.RELEASING and (off or view.failure == KERNEL_CHANGED)
+
+
+def _off(node: NodeFacts) -> bool:
+    return (node.driver_key, node.operands) == ("none", "off")
 
 
 def let_go(view: NodeView) -> bool:

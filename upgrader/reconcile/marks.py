@@ -60,14 +60,13 @@ def driver_away(node: Node, upgrade: NodeUpgrade, goal: NodeState) -> dict[str, 
     installed had nothing. The kubelet is by now as the walk, to `goal`, has made it. None where all is so already.
     """
     spec, there = upgrade.spec, node.metadata.annotations
-    settings = {names.ANNOTATION_KUBELET: settings_text(goal.kubelet_settings.items()) or None}
+    settings = _settings(goal)
     if spec.reason is not VisitReason.INSTALL and read_uncovered(there.get(names.ANNOTATION_UNCOVERED)) is None:
         had = spec.target if spec.reason is VisitReason.BRING_BACK else spec.source
         kernel = node.status.node_info.kernel_version
         return _with(uncover(Uncovered(driver=spec.source.driver_key, revision=had.revision, kernel=kernel)), settings)
     off = all(node.metadata.labels.get(key) == value for key, value in _OFF.items())
-    told = all(there.get(key) == value for key, value in settings.items())
-    return None if off and told else _with(operands_off(node), settings)
+    return None if off and _tells(node, settings) else _with(operands_off(node), settings)
 
 
 def driver_on(node: Node, goal: NodeState) -> dict[str, Any]:
@@ -80,10 +79,8 @@ def driver_on(node: Node, goal: NodeState) -> dict[str, Any]:
         names.LABEL_RUNTIME: goal.runtime_key or None,
         names.LABEL_DEVICE_PLUGIN: goal.plugin_key or None,
     }
-    settings = settings_text(goal.kubelet_settings.items()) or None
-    if node.metadata.annotations.get(names.ANNOTATION_KUBELET) == settings:
-        return {"metadata": {"labels": labels}}
-    return {"metadata": {"labels": labels, "annotations": {names.ANNOTATION_KUBELET: settings}}}
+    patch, settings = {"metadata": {"labels": labels}}, _settings(goal)
+    return patch if _tells(node, settings) else _with(patch, settings)
 
 
 def operands_on() -> dict[str, Any]:
@@ -110,6 +107,15 @@ def give_back(node: Node, revision: str) -> dict[str, Any]:
         "metadata": {"annotations": gone, "labels": labels},
         "spec": {"taints": foreign_taints(node) or None},
     }
+
+
+def _settings(goal: NodeState) -> dict[str, str | None]:
+    """What a visit has set of the kubelet, as the annotation that says so."""
+    return {names.ANNOTATION_KUBELET: settings_text(goal.kubelet_settings.items()) or None}
+
+
+def _tells(node: Node, annotations: dict[str, str | None]) -> bool:
+    return all(node.metadata.annotations.get(key) == value for key, value in annotations.items())
 
 
 def _with(patch: dict[str, Any], annotations: dict[str, str | None]) -> dict[str, Any]:
