@@ -110,7 +110,9 @@ class Rig:
 
     def stack(self, spec: dict[str, Any], name: str = STACK) -> str:
         """Apply the stack; the revision of its spec."""
-        self.cluster.store.put(GPU_STACKS, {"metadata": {"name": name}, "spec": spec})
+        there = self.cluster.store.stored(GPU_STACKS, name)
+        kept = {"status": there.value["status"]} if there is not None and "status" in there.value else {}
+        self.cluster.store.put(GPU_STACKS, {"metadata": {"name": name}, "spec": spec, **kept})
         return revision_of(target_of(msgspec.convert(spec, GpuStackSpec), name))
 
     def plan(self, name: str, revision: str, *, interruptions: int = 100, **spec: Any) -> None:
