@@ -9,8 +9,20 @@ KERNEL_MISMATCH=10 DRIVER_MISMATCH=11 CHECKSUM_MISMATCH=12 MISSING=14 DEVICE_FAI
 say() { echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) $who: $*"; }
 fail() { code=$1; shift; say "$*" >&2; exit "$code"; }
 
-# FILE NAME: a string or a number of a JSON object, the first of that name; at most one stands on a line.
-field() { sed -n -e "s/.*\"$2\": *\"\\([^\"]*\\)\".*/\\1/p" -e "s/.*\"$2\": *\\([0-9][0-9]*\\).*/\\1/p" "$1" | head -n 1; }
+# FILE NAME: a string or a number of a JSON object, the first of that name; at most one stands on a line. By the shell
+# alone: a probe asks for five of them, every few seconds.
+field() {
+  while IFS= read -r line || [ -n "$line" ]; do
+    case $line in *"\"$2\":"*) ;; *) continue ;; esac
+    line=${line##*"\"$2\":"}
+    line=${line#"${line%%[! ]*}"}
+    case $line in
+      \"*) line=${line#?}; echo "${line%%\"*}" ;;
+      *) echo "${line%%[!0-9]*}" ;;
+    esac
+    return
+  done < "$1"
+}
 
 # The kubelet's pid: its root directory is the node's, and its flags say which boot id the API server is shown.
 kubelet() {
@@ -52,12 +64,15 @@ check_kernel() {
   [ "$1" = "$wanted_kernel" ] || fail $KERNEL_MISMATCH "this image is for kernel $wanted_kernel, the node runs $1"
 }
 
-# BOOT: exit 1 unless this version is recorded as loaded on this boot.
+# Exit 1 unless this version is recorded as loaded, and on this boot. The record comes first: while a driver is being
+# loaded it is asked for all the time, and to find the kubelet takes longer.
 check_record() {
   [ -f "$state/loaded.json" ] || fail 1 "nothing is loaded"
   present=$(field "$state/loaded.json" version)
   [ "$present" = "$version" ] || fail 1 "$present is loaded, not $version"
-  [ "$(field "$state/loaded.json" bootId)" = "$1" ] || fail 1 "loaded on another boot than $1"
+  pid=$(kubelet)
+  boot=$(boot_id "$pid")
+  [ "$(field "$state/loaded.json" bootId)" = "$boot" ] || fail 1 "loaded on another boot than $boot"
 }
 
 # DEST: shows what this image is.

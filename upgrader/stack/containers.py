@@ -19,6 +19,8 @@ READY_SECONDS, PROGRAM_SECONDS = 2, 10
 
 A kubelet that has just started, as in a visit, delays every new probe by up to one period.
 """
+NETWORK_START, PROGRAM_START = 1, 2
+"""The same until it is ready once, because a visit waits for that."""
 
 
 class Before(NamedTuple):
@@ -80,13 +82,13 @@ def volumes(program: Program, before: Iterable[Before]) -> list[Manifest]:
 
 def probes(command: list[str]) -> dict[str, Any]:
     """Of a program; it may take long on a very busy node, where one that is cut off would only be started again."""
-    return _awaited({"exec": {"command": command}, "timeoutSeconds": 30}, PROGRAM_SECONDS)
+    return _awaited({"exec": {"command": command}, "timeoutSeconds": 30}, PROGRAM_START, PROGRAM_SECONDS)
 
 
-def _awaited(probe: Manifest, seconds: int) -> dict[str, Any]:
-    """Asked every second until it is ready once, because a visit waits for it; then more seldom."""
+def _awaited(probe: Manifest, until: int, seconds: int) -> dict[str, Any]:
+    """Asked every `until` seconds until it is ready once, then more seldom."""
     return {
-        "startupProbe": {**probe, "periodSeconds": 1, "failureThreshold": STARTUP_SECONDS},
+        "startupProbe": {**probe, "periodSeconds": until, "failureThreshold": STARTUP_SECONDS // until},
         "readinessProbe": {**probe, "periodSeconds": seconds, "failureThreshold": 2},
     }
 
@@ -134,7 +136,7 @@ def _readiness(program: Program) -> dict[str, Any]:
         return {}
     probe = {"httpGet": {"path": program.health, "port": program.port}, "timeoutSeconds": 5}
     if program.awaited:
-        return _awaited(probe, READY_SECONDS)
+        return _awaited(probe, NETWORK_START, READY_SECONDS)
     probe |= {"periodSeconds": 10}
     return {
         "ports": [{"name": "metrics", "containerPort": program.port}],

@@ -3,7 +3,10 @@
 : "${PROC:=/proc}" "${DEV:=}"
 
 major_of() { sed -n "s/^ *\\([0-9][0-9]*\\) $1\$/\\1/p" "$PROC/devices" | head -n 1; }
-count_devices() { ls "$PROC/driver/nvidia/gpus" 2>/dev/null | wc -l; }
+count_devices() {
+  set -- "$PROC"/driver/nvidia/gpus/*
+  if [ -e "$1" ]; then echo $#; else echo 0; fi
+}
 
 node() { [ -e "$1" ] || { mknod "$1" c "$2" "$3" && chmod 666 "$1"; }; }
 

@@ -74,6 +74,19 @@ def record(image):
     return loaded(image.run_folder, "sim")
 
 
+FIELDS = {"vendor": "sim", "version": "535.261.03", "bootId": "", "devices": 8, "what": "a b, c: 1", "none": 0}
+
+
+@pytest.mark.parametrize("indent", [None, 2], ids=["on one line", "a line each"])
+def test_fields_of_a_json_object_are_read_by_the_shell_alone(image, indent):
+    file = image.folder / "object.json"
+    file.write_text(json.dumps(FIELDS, indent=indent))
+    words = " ".join([*FIELDS, "absent"])
+    asks = f'. "$DRIVER/lib.sh"; PATH=/nowhere; for name in {words}; do echo "<$(field {file} $name)>"; done'
+    told = run([*image.shell, "-c", asks], timeout=20, env=image.env).text.splitlines()
+    assert told == [*(f"<{value}>" for value in FIELDS.values()), "<>"]
+
+
 def reboot(image):
     shutil.rmtree(image.run_folder)
     (image.folder / "proc/77/root/var/lib/box/boot-id").write_text("boot-2\n")
