@@ -59,6 +59,16 @@ ON_ANOTHER_KERNEL = {
         ALONE,
         TURNED,
     ),
+    "after a visit's own reboot its Node shows the kernel of before for a while": (
+        view(N.TURNING_ON, SWITCHED_OFF, kernel=NEXT, **HOME),
+        ALONE,
+        stay(N.TURNING_ON, f"waiting for the Node to show kernel {NEXT}; it still shows {KERNEL}"),
+    ),
+    "a third kernel after a visit's own reboot is not waited for": (
+        view(N.TURNING_ON, SWITCHED_OFF, kernel=NEXT, **AWAY),
+        ALONE,
+        TURNED,
+    ),
     "whose driver is taken away then": (
         view(N.TURNING_ON, DRIVER_ON, **{**BACK, **AWAY}),
         ALONE,

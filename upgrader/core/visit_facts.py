@@ -90,7 +90,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
     runtime_key: str = ""
     revision: str = ""
     kernel: str = ""  # that the visit reboots into; empty: it does not
-    planned: str = ""  # the kernel that the node has to run for all of the visit; empty: the visit reboots it
+    planned: str = ""  # the kernel that the node has to run now; empty: the visit reboots it, and has not yet
     former: str = ""  # the kernel that what the node had before is for
     expected_gpus: int = 0
     prepare: Errand = Errand()
@@ -127,8 +127,11 @@ def away(view: NodeView, otherwise: str) -> str:
 
 
 def moved(view: NodeView) -> str:
-    """That a node rebooted into another kernel than its way is for, as a sentence; empty where it did not."""
-    node, fits = view.node, {view.planned, view.former} if view.reverting else {view.planned}
+    """That a node rebooted into another kernel than its way is for, as a sentence; empty where it did not.
+
+    After a reboot of the visit its Node shows the former kernel for a while: that says nothing yet.
+    """
+    node, fits = view.node, {view.planned, view.former} if view.reverting or view.kernel else {view.planned}
     if node is None or not (node.kernel and all(fits)) or node.kernel in fits:
         return ""
     return f"the node runs kernel {node.kernel}, the visit was planned for {view.planned}"

@@ -36,6 +36,9 @@ class MayGo(msgspec.Struct, frozen=True, kw_only=True):
 
 NOBODY = MayGo()
 
+_BOOTED = frozenset({NodePhase.TURNING_ON, NodePhase.VALIDATING})
+"""The phases after a visit's own reboot, which its Job has seen to be over."""
+
 
 def effective(upgrade: NodeUpgrade) -> NodeState:
     """What the node should run at the end of the walk: the source while it goes back."""
@@ -143,7 +146,7 @@ def build_view(
         runtime_key=goal.runtime_key,
         revision=goal.revision,
         kernel=_kernel(upgrade),
-        planned=upgrade.spec.target.kernel if upgrade.spec.reboot is None else "",
+        planned=upgrade.spec.target.kernel if upgrade.spec.reboot is None or status.phase in _BOOTED else "",
         former=upgrade.spec.source.kernel,
         expected_gpus=expected_gpus(upgrade),
         prepare=errands.prepare_errand(own),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.drifting import reboots
 from tests.support.fleet import RESOURCE
 from tests.support.rig import Rig
 from upgrader.api import names
@@ -9,7 +10,7 @@ from upgrader.api.resources import NODES, PODS
 from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.phases import NodePhase, PlanPhase, VisitReason
 
-NOW, NEXT = "6.1.0-47-amd64", "6.1.0-50-amd64"
+NOW, NEXT, THIRD = "6.1.0-47-amd64", "6.1.0-50-amd64", "6.1.0-53-amd64"
 REBOOT = {"kernel": NEXT, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}
 
 
@@ -95,6 +96,27 @@ async def test_a_node_that_comes_up_with_another_kernel_goes_back_and_its_siblin
     await rig.until(lambda: [one.status.phase for one in rig.requests()] == ["Restored"])
     assert rig.fleet.reboots == [("gpu-0", NEXT), ("gpu-0", NOW)]
     assert (kernels(rig), {one.status.phase for one in rig.visits("up")}) == ({NOW}, {NodePhase.FAILED})
+    assert rig.fleet.trainers["gang"].lost == 0
+    rig.assert_nothing_left()
+
+
+@pytest.mark.parametrize("phase", [NodePhase.TURNING_ON, NodePhase.VALIDATING])
+async def test_a_node_that_reboots_again_into_a_third_kernel_goes_back_without_waiting_for_a_deadline(
+    rig: Rig, phase: NodePhase
+) -> None:
+    rig.plan("up", rig.stack(rig.spec("2.0") | {"reboot": REBOOT}))
+
+    def there() -> bool:
+        return any(one.spec.node.name == "gpu-1" and one.status.phase is phase for one in rig.visits("up"))
+
+    await rig.until(lambda: there() and kernels(rig) == {NEXT})
+    reboots(rig, "gpu-1", boot="boot-9", kernel=THIRD)
+    await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.FAILED}, 90)
+    ended = {one.spec.node.name: one.status for one in rig.visits("up")}
+    assert {name: one.reason for name, one in ended.items()} == {"gpu-0": "SiblingReverted", "gpu-1": "KernelChanged"}
+    why = f"given back. Why it failed: the node runs kernel {THIRD}, the visit was planned for {NEXT}"
+    assert (ended["gpu-1"].message, kernels(rig)) == (why, {NOW})
+    await rig.until(lambda: [one.status.phase for one in rig.requests()] == ["Restored"])
     assert rig.fleet.trainers["gang"].lost == 0
     rig.assert_nothing_left()
 
