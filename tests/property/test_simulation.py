@@ -142,15 +142,22 @@ class Watch:
         batch = self.ours.batches[-1]
         mine = {node for one in batch.closures for node in one.nodes}
         pool = {name: node.spec.gpus for name, node in self.world.nodes.items()}
+        serving = {
+            name for name, node in self.world.nodes.items() if node.in_service and (name in mine or not node.visit)
+        }
         allowed = allowed_gpus(self.sim.settings.rollout.max_unavailable, sum(pool.values()))
-        taken = sum(one.gpus for one in batch.closures)
-        down = sum(
-            gpus
-            for name, gpus in pool.items()
-            if name not in mine and not (self.world.nodes[name].in_service and not self.world.nodes[name].visit)
+        stopped = {gang for one in batch.closures for gang in one.gangs}
+        elsewhere = sum(
+            job.spec.gpus
+            for job in self.world.jobs.values()
+            for place in job.places
+            if job.name in stopped and place in serving - mine
         )
-        assert taken <= allowed
-        assert taken + down <= max(allowed, down), f"{taken} GPUs beside {down} that are down, {allowed} allowed"
+        # What somebody else took out of service already costs nothing to visit.
+        added = sum(pool[name] for name in mine & serving) + elsewhere
+        down = sum(pool[name] for name in pool.keys() - serving)
+        assert sum(one.gpus for one in batch.closures) <= allowed
+        assert not added or added + down <= allowed, f"{added} GPUs beside {down} that are down, {allowed} allowed"
 
     def the_batch_takes_no_more_than_it_was_priced_at(self, after):
         del after
