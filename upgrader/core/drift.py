@@ -253,12 +253,24 @@ def _revision(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
             reason=DriftReason.REVISION_MISSING,
             message="The node carries no revision: it was not given back by a visit, or its label was removed.",
         )
+    if not _resolved(target):
+        return Finding(
+            reason=DriftReason.REVISION,
+            message=f"The node is on revision {node.revision}, the stack's is {target.revision}; what of its images "
+            "differs is not known before their digests are.",
+        )
     return Finding(
         reason=DriftReason.REVISION,
         message=f"The node is on revision {node.revision}, the stack's is {target.revision}; nothing on the node "
         "differs, so it takes that name without a visit.",
         counts=False,
     )
+
+
+def _resolved(target: Target) -> bool:
+    """Whether every image by which nodes are compared is known by its digest."""
+    images = ((target.plugin_image, target.plugin_digest), (target.runtime_image, target.runtime_digest))
+    return all(digest or not image for image, digest in images)
 
 
 def _no_image(node: NodeFacts, target: Target, catalogue: Catalogue) -> Finding | None:

@@ -181,6 +181,17 @@ TABLE = {
             )
         ],
     ),
+    "nothing differs that can be compared before an image is resolved": (
+        node("a", NEW, revision="0123456789"),
+        target(plugin_digest=""),
+        [
+            Finding(
+                reason=R.REVISION,
+                message=f"The node is on revision 0123456789, the stack's is {target().revision}; what of its images "
+                "differs is not known before their digests are.",
+            )
+        ],
+    ),
     "its revision label is missing": (
         node("a", NEW, revision=""),
         target(),
