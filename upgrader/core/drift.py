@@ -244,8 +244,8 @@ def would_lack(node: NodeFacts, catalogue: Catalogue) -> Driver | None:
 
 
 def _revision(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
-    # Asked only where nothing else differs. What is left are facts that change nothing on a node (where its kubelet
-    # comes from, with what visits validate, a version written down that it has), and a label that somebody removed.
+    # Asked only where nothing else differs: what is left are facts that cannot be seen from outside (the kubelet's
+    # artifact, its place), and a label that somebody removed.
     if node.revision == target.revision:
         return None
     if not node.revision:
@@ -253,24 +253,10 @@ def _revision(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
             reason=DriftReason.REVISION_MISSING,
             message="The node carries no revision: it was not given back by a visit, or its label was removed.",
         )
-    if not _resolved(target):
-        return Finding(
-            reason=DriftReason.REVISION,
-            message=f"The node is on revision {node.revision}, the stack's is {target.revision}; what of its images "
-            "differs is not known before their digests are.",
-        )
     return Finding(
         reason=DriftReason.REVISION,
-        message=f"The node is on revision {node.revision}, the stack's is {target.revision}; nothing on the node "
-        "differs, so it takes that name without a visit.",
-        counts=False,
+        message=f"The node was given back on revision {node.revision}, the stack's is {target.revision}.",
     )
-
-
-def _resolved(target: Target) -> bool:
-    """Whether every image by which nodes are compared is known by its digest."""
-    images = ((target.plugin_image, target.plugin_digest), (target.runtime_image, target.runtime_digest))
-    return all(digest or not image for image, digest in images)
 
 
 def _no_image(node: NodeFacts, target: Target, catalogue: Catalogue) -> Finding | None:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from upgrader.core.catalogue import Catalogue
-from upgrader.core.drift import NO_DRIVER, DriftReason, NodeDrift
+from upgrader.core.drift import NO_DRIVER
 from upgrader.core.fleet import NodeFacts
 
 RETRY = timedelta(minutes=15)
@@ -47,15 +47,6 @@ def need(node: NodeFacts, catalogue: Catalogue, *, orphaned: bool = False) -> Ne
     if orphaned or node.driver_key in {"", NO_DRIVER}:
         return Need.INSTALL
     return Need.BRING_BACK if kernel_changed(node, catalogue) else None
-
-
-def takes_name(node: NodeFacts, found: NodeDrift) -> bool:
-    """Whether all that differs on a node is the name of its revision, so that the stack's can be written on it.
-
-    Not while a visit holds it, which writes that name itself, nor while it is not Ready: what it says is old then.
-    """
-    own = not (node.taken or node.left_alone)
-    return own and node.ready and found.has(DriftReason.REVISION) and not found.drifted
 
 
 def kernel_changed(node: NodeFacts, catalogue: Catalogue) -> bool:

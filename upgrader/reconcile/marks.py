@@ -123,11 +123,6 @@ def _with(patch: dict[str, Any], annotations: dict[str, str | None]) -> dict[str
     return {"metadata": {**meta, "annotations": {**meta.get("annotations", {}), **annotations}}}
 
 
-def renamed(revision: str) -> dict[str, Any]:
-    """Another revision's name on a node that is as that one asks."""
-    return {"metadata": {"labels": {names.LABEL_REVISION: revision}}}
-
-
 def harvest(node: Node, plan: str) -> dict[str, Any]:
     """The soft taint that keeps others away while a plan waits for what runs there."""
     ours = Taint(key=names.TAINT_HARVEST, value=plan, effect="PreferNoSchedule")

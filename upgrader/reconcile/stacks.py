@@ -32,7 +32,6 @@ from upgrader.reconcile import (
     operands,
     proposals,
     quiet,
-    renames,
     stack_status,
     upkeep,
 )
@@ -115,14 +114,13 @@ async def step(context: Context, name: str, sightings: Sightings) -> float | Non
     made = await _care(context, read, goal, sightings)
     if not made:  # what was ordered just now is not among what was read, and needs its operands
         await operands.sweep(context, read)
-    renaming = await renames.take_names(context, read)
     labelling = await node_features.label(context, stack, read.reporting)
     answered = await _answer(context, read, goal, sightings)
     faults = await quiet.ensure(context, read)
     await stack_status.write(context, read, labelling, answered, faults)
     await history.prune(context, read)
     once = sightings.once(name, context.clock.now(), context.active_seconds)
-    soon = active or made or renaming or labelling.more or once
+    soon = active or made or labelling.more or once
     return context.active_seconds if soon else context.idle_seconds
 
 

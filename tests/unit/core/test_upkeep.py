@@ -2,11 +2,10 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.facts import image, node, target
+from tests.support.facts import image, node
 from tests.support.world import START
 from upgrader.core.catalogue import Catalogue
-from upgrader.core.drift import node_drift
-from upgrader.core.upkeep import RETRY, Attempt, Need, need, next_attempt, takes_name
+from upgrader.core.upkeep import RETRY, Attempt, Need, need, next_attempt
 
 HAS = image()
 CATALOGUE = Catalogue([HAS])
@@ -37,23 +36,6 @@ NEEDS = {
 def test_a_node_needs(facts, orphaned, needs):
     found = node("a", **({"revision": "", "visit": "uid-gone" if orphaned else ""} | facts))
     assert need(found, CATALOGUE, orphaned=orphaned) is needs
-
-
-NAMED = {
-    "where only that differs": ({}, True),
-    "not while it is silent": ({"ready": False}, False),
-    "not while it is visited": ({"visit": "uid"}, False),
-    "not while it keeps a taint": ({"maintenance": "closure"}, False),
-    "not where a person keeps us off": ({"skip": True}, False),
-    "not where something else differs": ({"kernel": "6.1.0-50-amd64"}, False),
-    "not where it lost its name": ({"revision": ""}, False),
-}
-
-
-@pytest.mark.parametrize(("facts", "takes"), NAMED.values(), ids=NAMED)
-def test_a_node_takes_the_name_of_a_revision(facts, takes):
-    found = node("a", **({"driver_key": HAS.key, "revision": "0123456789"} | facts))
-    assert takes_name(found, node_drift(found, target(version=HAS.version), CATALOGUE)) is takes
 
 
 NOW = START + timedelta(hours=1)
