@@ -17,7 +17,7 @@ field() {
     line=${line##*"\"$2\":"}
     line=${line#"${line%%[! ]*}"}
     case $line in
-      \"*) line=${line#?}; echo "${line%%\"*}" ;;
+      \"*) line=${line#?}; printf '%s\n' "${line%%\"*}" ;;
       *) echo "${line%%[!0-9]*}" ;;
     esac
     return
