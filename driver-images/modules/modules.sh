@@ -2,7 +2,7 @@
 # lines "in-tree NAME" and "module NAME SRCVERSION FILE"; a name is as /proc/modules has it.
 : "${SYS:=/sys}" "${PROC:=/proc}"
 
-ours() { while read -r kind line; do [ "$kind" != module ] || echo "$line"; done < "$order"; }
+ours() { while read -r kind line || [ -n "$kind" ]; do [ "$kind" != module ] || echo "$line"; done < "$order"; }
 loaded() { [ -d "$SYS/module/$1" ] && [ -e "$SYS/module/$1/refcnt" ]; }
 order=${DRIVER:-/driver}/load-order
 

@@ -10,7 +10,7 @@ say() { echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) $who: $*"; }
 fail() { code=$1; shift; say "$*" >&2; exit "$code"; }
 
 # FILE NAME: a string or a number of a JSON object, the first of that name; at most one stands on a line. By the shell
-# alone: a probe asks for five of them, every few seconds.
+# alone: a probe asks for six of them, every few seconds.
 field() {
   while IFS= read -r line || [ -n "$line" ]; do
     case $line in *"\"$2\":"*) ;; *) continue ;; esac
