@@ -96,12 +96,13 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 def made(start_cluster: Callable[..., Any], report: Report) -> Iterator[Stage]:
     """Cluster, images, kinds, rights."""
     started = time.monotonic()
+    wanted = tuple(VERSIONS), tuple(kubelet for kubelet, _ in VERSIONS.values())
     with tempfile.TemporaryDirectory() as folder:
-        modules = real_drivers.hardware(kernels_of_virtual_nodes(print), Path(folder), print)
-        cluster = start_cluster("vm", boxes=0, vms=2, vm_labels=POOL, vm_modules=modules)
-    made = asyncio.run(
-        stages.set_up_virtual(cluster, tuple(VERSIONS), tuple(one[0] for one in VERSIONS.values()), print)
-    )
+        kernels = kernels_of_virtual_nodes(print)
+        modules = real_drivers.hardware(kernels, Path(folder), print)
+        images = stages.images_of_virtual_nodes(kernels, *wanted, print)
+        cluster = start_cluster("vm", boxes=0, vms=2, vm_labels=POOL, vm_modules=modules, vm_images=images)
+    made = asyncio.run(stages.set_up_virtual(cluster, *wanted, print))
     note(report, made, "cluster, images, kinds", started)
     yield made
     stages.strike(made)

@@ -18,6 +18,7 @@ from upgrader.images.drivers.assembly import take_modules
 from upgrader.images.drivers.catalog import Catalog
 from upgrader.images.drivers.publishing import Publisher
 from upgrader.images.drivers.site import Settings, Site
+from upgrader.images.layout import Layout
 from upgrader.process.places import Progress
 
 OS = "bookworm"
@@ -51,6 +52,16 @@ def hardware(kernels: Sequence[str], folder: Path, progress: Progress) -> dict[s
         (module,) = take_modules(site.shelf.layout(built.digest), folder / kernel)
         modules[kernel] = module
     return modules
+
+
+def layouts(wanted: Sequence[tuple[Driver, str]], progress: Progress) -> list[Layout]:
+    """Images of drivers for kernels, on this machine, built where they are not there yet.
+
+    Raises:
+        ConfigurationError: one cannot be built; with the first error.
+    """
+    site = Site(Settings(), progress)
+    return [site.shelf.layout(result.digest) for result in _built(site, wanted, MODULES)]
 
 
 def push(registry: str, wanted: Sequence[tuple[Driver, str]], progress: Progress) -> dict[tuple[Driver, str], str]:

@@ -20,7 +20,9 @@ from upgrader.demo import manifests, real_drivers
 from upgrader.demo.controller import Controller
 from upgrader.demo.real_drivers import Driver
 from upgrader.devcluster import Cluster, ClusterSpec, cosign, down, kubelet, up
-from upgrader.images.publish import Product, Programs, push_kubelet, push_product
+from upgrader.images.layout import Layout
+from upgrader.images.product import Images
+from upgrader.images.publish import Product, Programs, product_layouts, push_kubelet, push_product
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 
@@ -121,6 +123,19 @@ async def set_up(cluster: Cluster, drivers: tuple[str, ...], kubelets: tuple[str
     return stage
 
 
+def images_of_virtual_nodes(
+    kernels: Sequence[str], drivers: Sequence[Driver], kubelets: tuple[str, ...], progress: Progress
+) -> tuple[Layout, ...]:
+    """All that `set_up_virtual` will push and nodes will run, to be on their disks before they boot.
+
+    Raises:
+        ConfigurationError: a driver cannot be built for one of the kernels.
+    """
+    with Images(progress) as images:
+        ours = product_layouts(images, kubelets=kubelets, programs=_programs(progress))
+    return (*ours.values(), *real_drivers.layouts(_for_each(kernels, drivers), progress))
+
+
 async def set_up_virtual(
     cluster: Cluster, drivers: Sequence[Driver], kubelets: tuple[str, ...], progress: Progress
 ) -> Stage:
@@ -134,7 +149,7 @@ async def set_up_virtual(
     first = cluster.virtual_nodes()[0]
     kernel = first.wait_ready().kernel
     stage = await _push(cluster, (), kernel, kubelets, progress)
-    wanted = [(driver, release) for release in first.kernels for driver in drivers]
+    wanted = _for_each(first.kernels, drivers)
     images = await asyncio.to_thread(real_drivers.push, cluster.registry, wanted, progress)
     await _declare(stage, [real_drivers.driver_image(*one, image) for one, image in images.items()])
     progress(f"kinds, rights and {len(images)} driver images with real modules are in the API")
@@ -150,10 +165,18 @@ async def _push(
         drivers=drivers,
         kernel=kernel,
         kubelets=kubelets,
-        programs=Programs(kubelet=lambda version: kubelet(version, progress), cosign=lambda: cosign(progress)),
+        programs=_programs(progress),
         progress=progress,
     )
     return Stage(cluster=cluster, images=images, kernel=kernel, folder=Path(tempfile.mkdtemp(prefix="upgrader-")))
+
+
+def _programs(progress: Progress) -> Programs:
+    return Programs(kubelet=lambda version: kubelet(version, progress), cosign=lambda: cosign(progress))
+
+
+def _for_each(kernels: Sequence[str], drivers: Sequence[Driver]) -> list[tuple[Driver, str]]:
+    return [(driver, kernel) for kernel in kernels for driver in drivers]
 
 
 async def _declare(stage: Stage, images: Iterable[manifests.Manifest]) -> None:

@@ -52,10 +52,21 @@ async def play(progress: Progress, show: Progress, *, vms: int = 2) -> Report:
     with tempfile.TemporaryDirectory(prefix="upgrader-") as folder:
         kernels = await asyncio.to_thread(kernels_of_virtual_nodes, progress)
         modules = await asyncio.to_thread(real_drivers.hardware, kernels, Path(folder), progress)
-        spec = ClusterSpec(name=CLUSTER, boxes=0, vms=vms, kubelet=FORMER[0], vm_labels=POOL, vm_modules=modules)
+        versions = (OPEN, PROPRIETARY), (FORMER[0], NEXT[0])
+        images = await asyncio.to_thread(stage.images_of_virtual_nodes, kernels, *versions, progress)
+        progress(f"{len(images)} images are on the nodes' disks before they boot")
+        spec = ClusterSpec(
+            name=CLUSTER,
+            boxes=0,
+            vms=vms,
+            kubelet=FORMER[0],
+            vm_labels=POOL,
+            vm_modules=modules,
+            vm_images=images,
+        )
 
         async def put_up(cluster: Cluster) -> Stage:
-            return await stage.set_up_virtual(cluster, (OPEN, PROPRIETARY), (FORMER[0], NEXT[0]), progress)
+            return await stage.set_up_virtual(cluster, *versions, progress)
 
         async with stage.on_stage(spec, put_up, progress) as made:
             report = await _upgrade(made, progress, show)

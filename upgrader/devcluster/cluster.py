@@ -152,6 +152,7 @@ class Cluster:
             made = VmRecord(
                 index=_free_index(held[0], spec.name),
                 image=str(over.folder),
+                container_images=str(over.preloaded.folder) if over.preloaded else "",
                 kernels=over.kernels,
                 order=uuid.uuid4().hex if spec.kernel else "",
                 **msgspec.structs.asdict(spec),

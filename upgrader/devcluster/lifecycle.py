@@ -25,6 +25,7 @@ from upgrader.devcluster.spec import BoxSpec, ClusterSpec, KwokSpec, VmSpec, che
 from upgrader.devcluster.virtual.image import Image, image
 from upgrader.devcluster.virtual.node import MODULES, VirtualNode
 from upgrader.devcluster.virtual.power import Power
+from upgrader.devcluster.virtual.preloaded import preloaded
 from upgrader.process.places import Progress, locked, state_root
 
 _BOXES_AT_ONCE = 4
@@ -77,6 +78,8 @@ def up(spec: ClusterSpec, progress: Progress, root: Path | None = None) -> Clust
             progress(said)
     # before anything is started: the first image takes a minute
     over = image(progress, spec.vm_packages) if vms else None
+    if over is not None and spec.vm_images:
+        over = msgspec.structs.replace(over, preloaded=preloaded(spec.vm_images, progress))
     claimed = _claim(spec, folder, namespaces=namespaces)
     try:
         if namespaces:

@@ -28,12 +28,16 @@ class BoxRecord(Struct, frozen=True, kw_only=True):
 
 
 class VmRecord(Struct, frozen=True, kw_only=True):
-    """A virtual node: `index` fixes its addresses, `image` is the folder of the image that its disk lies over."""
+    """A virtual node: `index` fixes its addresses, `image` is the folder of the image that its disk lies over.
+
+    `container_images` is that of the disk with container images, empty where it has none from the start.
+    """
 
     name: str
     index: int
     kubelet: str
     image: str
+    container_images: str = ""
     kernels: tuple[str, ...]
     """Releases that are installed, oldest first."""
     labels: Mapping[str, str] = {}

@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from upgrader.core.errors import DevClusterError
+from upgrader.images.layout import Layout
 
 MOST_BOXES = 60
 """Boxes and virtual nodes together."""
@@ -82,6 +83,8 @@ class ClusterSpec(Struct, frozen=True, kw_only=True):
     """Stands in for hardware: a module by the kernel that it is for, loaded by every virtual node when it boots."""
     vm_packages: tuple[str, ...] = ()
     """Debian packages that virtual nodes have beside the usual ones: unpacked, none of their scripts is run."""
+    vm_images: tuple[Layout, ...] = ()
+    """Container images that are on virtual nodes' disks, unpacked, before their first boot."""
     fast: bool = True
     """A dead node is NotReady after about 6 s instead of 40 s; to be False for more than MOST_FAST_KWOK kwok nodes."""
     loopback: bool = False

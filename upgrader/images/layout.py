@@ -4,6 +4,7 @@ https://github.com/opencontainers/image-spec/blob/main/image-layout.md
 """
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -100,10 +101,15 @@ class LayoutWriter:
         Raises:
             ConfigurationError: a manifest that is none.
         """
-        (self.folder / "oci-layout").write_bytes(_VERSION)
-        index = {"schemaVersion": 2, "manifests": [image]}
-        (self.folder / "index.json").write_bytes(msgspec.json.encode(index))
+        for name, data in index_files([image]).items():
+            (self.folder / name).write_bytes(data)
         return Layout(self.folder)
+
+
+def index_files(images: Sequence[Descriptor]) -> dict[str, bytes]:
+    """What a layout has beside its blobs, contents by name, where it lists these images."""
+    index = {"schemaVersion": 2, "manifests": images}
+    return {"oci-layout": _VERSION, "index.json": msgspec.json.encode(index)}
 
 
 def images(folder: Path) -> tuple[Descriptor, ...]:

@@ -55,14 +55,8 @@ def push_product(
         RegistryError: the registry does not take an image.
     """
     with images or Images(progress) as made:
-        layouts = {
-            "node": made.node(),
-            "controller": made.upgrader(programs.cosign()),
-            "trainer": made.trainer(),
-            **{f"driver:{_tag(version, kernel)}": made.driver(version, kernel) for version in drivers},
-            **{f"plugin:{version}": made.plugin(version) for version in plugins},
-            **{f"kubelet:{version}": made.kubelet(version, programs.kubelet(version)) for version in kubelets},
-        }
+        layouts = product_layouts(made, kubelets=kubelets, plugins=plugins, programs=programs)
+        layouts |= {f"driver:{_tag(version, kernel)}": made.driver(version, kernel) for version in drivers}
     pushed = asyncio.run(_push_all(registry, layouts, progress))
     return Product(
         node=pushed["node"],
@@ -72,6 +66,23 @@ def push_product(
         plugins={version: pushed[f"plugin:{version}"] for version in plugins},
         kubelets={version: pushed[f"kubelet:{version}"] for version in kubelets},
     )
+
+
+def product_layouts(
+    images: Images, *, kubelets: Sequence[str], programs: Programs, plugins: Sequence[str] = ("1", "2")
+) -> dict[str, Layout]:
+    """What `push_product` pushes beside simulated drivers, by name and tag; built where it is not there yet.
+
+    Raises:
+        ConfigurationError, ProcessError: as `push_product`.
+    """
+    return {
+        "node": images.node(),
+        "controller": images.upgrader(programs.cosign()),
+        "trainer": images.trainer(),
+        **{f"plugin:{version}": images.plugin(version) for version in plugins},
+        **{f"kubelet:{version}": images.kubelet(version, programs.kubelet(version)) for version in kubelets},
+    }
 
 
 def push_driver(registry: str, *, version: str, kernel: str, progress: Progress) -> str:

@@ -11,6 +11,7 @@ from msgspec import Struct
 from upgrader.core.errors import DevClusterError
 from upgrader.devcluster import binaries, versions
 from upgrader.devcluster.virtual import disk, initramfs, kernels, rootfs
+from upgrader.devcluster.virtual.preloaded import Preloaded
 from upgrader.images import base, store
 from upgrader.images.debian.archives import archives
 from upgrader.images.debian.fetching import Fetcher
@@ -31,6 +32,8 @@ class Image(Struct, frozen=True, kw_only=True):
     folder: Path
     kernels: tuple[str, ...]
     """Releases, oldest first; the last is what it boots by itself."""
+    preloaded: Preloaded | None = None
+    """What of container images comes with it."""
 
     def check(self, *, kernel: str, kubelet: str) -> None:
         """Raise DevClusterError unless it has both; an empty kernel is any."""
@@ -44,6 +47,8 @@ class Image(Struct, frozen=True, kw_only=True):
     def used(self) -> None:
         """Note that it is; see `sweep`."""
         os.utime(self.folder)
+        if self.preloaded is not None:
+            self.preloaded.used()
 
     @property
     def disk(self) -> Path:

@@ -11,6 +11,7 @@ from upgrader.devcluster.record import Record, VmRecord
 from upgrader.devcluster.virtual import qemu
 from upgrader.devcluster.virtual.image import Image
 from upgrader.devcluster.virtual.monitor import Monitor
+from upgrader.devcluster.virtual.preloaded import Preloaded
 from upgrader.devcluster.virtual.talking import SilentError
 from upgrader.images.boot import machine
 from upgrader.process import run
@@ -32,7 +33,8 @@ class Power:
         self.folder = cluster / vm.name
         self._addresses: Addresses = found.addresses
         self._last = found.addresses.last(vm.index)
-        self._image = Image(folder=Path(vm.image), kernels=vm.kernels)
+        images = Preloaded(folder=Path(vm.container_images)) if vm.container_images else None
+        self._image = Image(folder=Path(vm.image), kernels=vm.kernels, preloaded=images)
         self._shared = cluster / SHARED
         self._vm = vm
         self._mark = f"{found.token}:{vm.name}"
@@ -47,6 +49,7 @@ class Power:
             folder=self.folder,
             disk=self.folder / "disk.qcow2",
             seed=self.folder / "seed.tar",
+            images=self.folder / "images.qcow2" if self._image.preloaded else None,
             shared=self._shared,
             tap=self._addresses.cable(self._last),
             mac=mac(self._addresses.node(self._vm.index)),
@@ -74,22 +77,9 @@ class Power:
         self._shared.mkdir(exist_ok=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         write_whole(made.seed, qemu.seed(files), mode=0o600)
-        if not made.disk.exists():
-            beside = made.disk.with_name(".disk.new")
-            over: list[str | Path] = [
-                "qemu-img",
-                "create",
-                "-q",
-                "-f",
-                "qcow2",
-                "-F",
-                "raw",
-                "-b",
-                self._image.disk,
-                beside,
-            ]
-            run(over, timeout=_SECONDS)
-            beside.rename(made.disk)
+        _lay_over(self._image.disk, made.disk)
+        if self._image.preloaded is not None and made.images is not None:
+            _lay_over(self._image.preloaded.disk, made.images)
         self._image.used()
         network.plug_tap(self._addresses, self._last)
         for left in (made.monitor, made.agent):
@@ -146,3 +136,12 @@ class Power:
         for pid in self._dying:
             collect(pid)
         return True
+
+
+def _lay_over(base: Path, disk: Path) -> None:
+    """A disk of the machine's own over one that others use, too; once."""
+    if disk.exists():
+        return
+    beside = disk.with_name(f".{disk.name}.new")
+    run(["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", base, beside], timeout=_SECONDS)
+    beside.rename(disk)

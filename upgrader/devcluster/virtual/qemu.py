@@ -1,4 +1,4 @@
-"""QEMU's command line for one virtual node, and its two disks. Pure."""
+"""QEMU's command line for one virtual node, and its disks. Pure."""
 
 import io
 import tarfile
@@ -33,6 +33,7 @@ class Machine(Struct, frozen=True, kw_only=True):
         folder: for its sockets and logs.
         disk: its own, written to.
         seed: the second disk, a tar archive.
+        images: the third, with container images; None where it has none.
         shared: a folder of the host's that it shares with other nodes.
         tap: the host's link.
         mac: of its network card.
@@ -44,6 +45,7 @@ class Machine(Struct, frozen=True, kw_only=True):
     folder: Path
     disk: Path
     seed: Path
+    images: Path | None = None
     shared: Path
     tap: str
     mac: str
@@ -79,6 +81,7 @@ def command(made: Machine) -> list[str]:
         *("-device", "virtio-blk-pci,drive=root,bootindex=0"),
         *("-drive", f"file={_escaped(made.seed)},format=raw,if=none,id=seed,readonly=on"),
         *("-device", "virtio-blk-pci,drive=seed,bootindex=1"),
+        *_images(made),
         *("-netdev", f"tap,id=net,ifname={made.tap},script=no,downscript=no"),
         *("-device", f"virtio-net-pci,netdev=net,mac={made.mac},romfile="),
         *("-chardev", f"socket,id=console,{_listening(made.folder / 'console.sock')},{_kept(made.console)}"),
@@ -105,6 +108,13 @@ def seed(files: Mapping[str, bytes]) -> bytes:
 def order(number: str, entry: str) -> bytes:
     """Tells GRUB to boot an entry from now on, unless it has taken this very order already; see files/grub.cfg."""
     return f"set order={number}\nset wanted={entry}\n".encode()
+
+
+def _images(made: Machine) -> tuple[str, ...]:
+    if made.images is None:
+        return ()
+    drive = f"file={_escaped(made.images)},format=qcow2,if=none,id=images,cache=unsafe"
+    return ("-drive", drive, "-device", "virtio-blk-pci,drive=images")
 
 
 def _listening(path: Path) -> str:

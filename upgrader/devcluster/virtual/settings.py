@@ -36,10 +36,12 @@ def files(found: Record, vm: VmRecord, pki: Credentials) -> dict[str, bytes]:
     addresses = found.addresses
     own = node_files.of_node(pki, addresses, vm.name, vm.index, fast=found.fast)
     words = node_files.kubelet_words(addresses.node(vm.index), vm.labels)
+    third = {"images-disk": b"/dev/vdc\n"} if vm.container_images else {}
     ordered = {"order.cfg": qemu.order(vm.order, entry(vm.kernel))} if vm.order else {}
     return {
         **own,
         **ordered,
+        **third,
         "containerd.toml": containerd(),
         "hostname": f"{vm.name}\n".encode(),
         "kubelet-version": f"{vm.kubelet}\n".encode(),

@@ -1,0 +1,140 @@
+"""Container images on a disk of virtual nodes, unpacked before they boot, as on a machine image that was baked.
+
+A node under emulation takes a minute and more to unpack what this machine unpacks in seconds. containerd knows contents
+by their digests: a pull asks the registry for the manifest, and finds all else there.
+"""
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from upgrader.core.errors import DevClusterError
+from upgrader.devcluster import binaries, record, versions
+from upgrader.images import store
+from upgrader.images.archive import write_joint_archive
+from upgrader.images.layout import Layout
+from upgrader.process import run
+from upgrader.process.daemon import alive, collect, send, start
+from upgrader.process.places import Progress, cache_root, last_lines, locked, state_root
+from upgrader.process.waiting import comes_true
+
+SIZE = "8g"
+"""What nodes pull beside it lies there too; the file is sparse."""
+KEPT = 2
+"""Disks that stay although no cluster is up that has them: those that were used last. Each takes 1.5 GB or so."""
+_RECENT_SECONDS = 3600.0
+_NAMESPACE = "k8s.io"
+_PREFIX = "container-images-"
+_SECONDS = 300.0
+_END_SECONDS = 20.0
+
+_CONFIG = """\
+version = 3
+root = "{folder}/root"
+state = "{folder}/state"
+disabled_plugins = ["io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", \
+"io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.devmapper", \
+"io.containerd.snapshotter.v1.blockfile", "io.containerd.snapshotter.v1.erofs", "io.containerd.nri.v1.nri"]
+[grpc]
+  address = "{folder}/containerd.sock"
+[ttrpc]
+  address = "{folder}/ttrpc.sock"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{folder}/opt"
+"""
+
+
+class Preloaded(Struct, frozen=True, kw_only=True):
+    """A finished disk. Nobody writes to it: each node has an overlay."""
+
+    folder: Path
+
+    @property
+    def disk(self) -> Path:
+        """The raw disk: one file system, which is containerd's folder."""
+        return self.folder / "disk.img"
+
+    def used(self) -> None:
+        """Note that it is; see `sweep`."""
+        os.utime(self.folder)
+
+
+def preloaded(layouts: Sequence[Layout], progress: Progress) -> Preloaded:
+    """The disk with these images, made where it is not there yet (some ten seconds; one process at a time makes one).
+
+    Raises:
+        DevClusterError: containerd cannot be built, or does not start.
+        ProcessError: containerd refuses an image, or mke2fs.
+    """
+    root = cache_root() / "vm"
+    programs = {tool.name: binaries.binary(tool, progress) for tool in versions.CONTAINERD_TOOLS}
+    digests = sorted({layout.image.digest for layout in layouts})
+    parts: list[bytes | str] = [Path(__file__).read_bytes(), *(one.parent.name for one in programs.values()), *digests]
+    made = Preloaded(folder=root / f"{_PREFIX}{store.key(parts)}")
+    if not made.folder.is_dir():
+        with locked(root / ".lock", lambda: progress("virtual nodes' container images: waiting for another build")):
+            if not made.folder.is_dir():
+                _make(made, layouts, programs, progress)
+                for folder in sweep(root, _in_use()):
+                    progress(f"virtual nodes' container images: {folder.name} was not used lately, and is deleted")
+    made.used()
+    return made
+
+
+def sweep(root: Path, in_use: Sequence[Path]) -> list[Path]:
+    """Delete disks beyond the KEPT that were used last, but none of a cluster, nor one of the last hour; which ones."""
+    recent = time.time() - _RECENT_SECONDS
+    found = sorted(root.glob(f"{_PREFIX}*"), key=lambda folder: folder.stat().st_mtime, reverse=True)
+    gone = [one for one in found[KEPT:] if one not in in_use and one.stat().st_mtime < recent]
+    for folder in gone:
+        shutil.rmtree(folder)
+    return gone
+
+
+def _in_use() -> list[Path]:
+    """Disks of all clusters of this user; a cluster with a folder elsewhere has used its own within the hour."""
+    return [Path(vm.container_images) for one in record.clusters(state_root()) for vm in record.read(one).vms]
+
+
+def _make(made: Preloaded, layouts: Sequence[Layout], programs: dict[str, Path], progress: Progress) -> None:
+    started = time.monotonic()
+    beside = made.folder.with_name(f".{made.folder.name}.new")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    write_joint_archive(layouts, beside / "images.tar")
+    with _containerd(programs["containerd"], beside) as address:
+        ctr = (programs["ctr"], "-a", address, "-n", _NAMESPACE)
+        run([*ctr, "images", "import", "--digests", "--base-name", "preloaded", beside / "images.tar"], timeout=_SECONDS)
+    words = ("-q", "-F", "-t", "ext4", "-m", "0", "-L", "images", "-E", "lazy_itable_init=1,lazy_journal_init=1")
+    run(["mke2fs", *words, "-d", beside / "root", beside / "disk.img", SIZE], timeout=_SECONDS)
+    for path in beside.iterdir():
+        if path.name != "disk.img":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    size = (beside / "disk.img").stat().st_blocks * 512
+    beside.rename(made.folder)
+    seconds = time.monotonic() - started
+    progress(f"virtual nodes' container images: {len(layouts)} unpacked in {seconds:.0f} s, {size / 1e6:.0f} MB")
+
+
+@contextmanager
+def _containerd(program: Path, folder: Path) -> Iterator[Path]:
+    """A containerd with all that it has in a folder; the address that it answers at. Its root is whole afterwards."""
+    config, log, address = folder / "containerd.toml", folder / "containerd.log", folder / "containerd.sock"
+    config.write_text(_CONFIG.format(folder=folder))
+    pid = start([program, "--config", config], log=log)
+    try:
+        if not comes_true(lambda: address.exists() or not alive(pid), seconds=_SECONDS, every=0.02) or not alive(pid):
+            raise DevClusterError("containerd does not start on this machine", details=last_lines(log))
+        yield address
+    finally:
+        send(pid, signal.SIGTERM, str(config))
+        if not comes_true(lambda: not alive(pid), seconds=_END_SECONDS, every=0.02):
+            send(pid, signal.SIGKILL, str(config))
+        comes_true(lambda: not alive(pid), seconds=_END_SECONDS, every=0.02)
+        collect(pid)
