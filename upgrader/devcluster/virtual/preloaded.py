@@ -109,8 +109,8 @@ def _make(made: Preloaded, layouts: Sequence[Layout], programs: dict[str, Path],
     beside.mkdir(parents=True)
     write_joint_archive(layouts, beside / "images.tar")
     with _containerd(programs["containerd"], beside) as address:
-        ctr = (programs["ctr"], "-a", address, "-n", _NAMESPACE)
-        run([*ctr, "images", "import", "--digests", "--base-name", "preloaded", beside / "images.tar"], timeout=_SECONDS)
+        take = ("-n", _NAMESPACE, "images", "import", "--digests", "--base-name", "preloaded")
+        run([programs["ctr"], "-a", address, *take, beside / "images.tar"], timeout=_SECONDS)
     words = ("-q", "-F", "-t", "ext4", "-m", "0", "-L", "images", "-E", "lazy_itable_init=1,lazy_journal_init=1")
     run(["mke2fs", *words, "-d", beside / "root", beside / "disk.img", SIZE], timeout=_SECONDS)
     for path in beside.iterdir():
