@@ -1,13 +1,14 @@
-"""An image as one file."""
+"""Images as one file."""
 
 import hashlib
 import json
 import tarfile
 
+import msgspec
 import pytest
 
-from upgrader.images.archive import write_archive
-from upgrader.images.layout import Layout
+from upgrader.images.archive import write_archive, write_joint_archive
+from upgrader.images.layout import Layout, LayoutWriter, images
 
 
 @pytest.fixture
@@ -38,3 +39,27 @@ def test_the_archive_holds_the_layout_and_is_the_same_each_time(layout, tmp_path
     again = Layout(tmp_path / "again")
     assert (again.image, again.whole()) == (layout.image, True)
     assert [path.name for path in first.parent.iterdir()] == ["first.tar"]
+
+
+def one_of(folder, *layers):
+    """A layout in a folder that may hold others' blobs."""
+    writer = LayoutWriter(folder)
+    made = [writer.put("application/octet-stream", layer) for layer in layers]
+    config = writer.put("application/octet-stream", b"{}")
+    manifest = {"schemaVersion": 2, "config": config, "layers": made}
+    return writer.finish(writer.put("application/vnd.oci.image.manifest.v1+json", msgspec.json.encode(manifest)))
+
+
+def test_several_images_share_an_archive_with_each_blob_once_and_nothing_else(tmp_path):
+    first, second = one_of(tmp_path / "a", b"common", b"first"), one_of(tmp_path / "b", b"common", b"second")
+    (tmp_path / "a/blobs/sha256/0123").write_bytes(b"of an image that nobody asked for")
+    write_joint_archive([first, second], tmp_path / "both.tar")
+
+    with tarfile.open(tmp_path / "both.tar") as archive:
+        names = archive.getnames()
+        archive.extractall(tmp_path / "again", filter="data")
+    # two manifests, layers "common", "first" and "second", one configuration
+    assert sorted(names)[-2:] == ["index.json", "oci-layout"]
+    assert (len(names), len(set(names))) == (8, 8)
+    assert images(tmp_path / "again") == (first.image, second.image)
+    assert all(Layout(tmp_path / "again", one.image.digest).whole() for one in (first, second))

@@ -9,7 +9,7 @@ import pytest
 from tests.support.disks import differing
 from upgrader.core.errors import DevClusterError
 from upgrader.devcluster import versions
-from upgrader.devcluster.virtual import disk, initramfs, kernels, rootfs
+from upgrader.devcluster.virtual import disk, initramfs, kernels, preloaded, rootfs
 from upgrader.devcluster.virtual.image import UNUSED_SECONDS, Image, sweep
 from upgrader.images.debian.values import Kernel, Package
 from upgrader.process import run
@@ -128,6 +128,35 @@ def test_images_that_nobody_uses_any_more_are_deleted(tmp_path):
 
     assert sweep(tmp_path) == [stale]
     assert sorted(tmp_path.iterdir()) == [again, kept]
+
+
+def test_of_disks_with_container_images_the_last_stay_and_those_of_clusters_and_of_the_last_hour(tmp_path):
+    ages = {"new": 0, "hour": 3500, "day": 86_400, "of-a-cluster": 90_000, "stale": 100_000}
+    for name, age in ages.items():
+        folder = tmp_path / f"container-images-{name}"
+        folder.mkdir()
+        (folder / "disk.img").touch()
+        os.utime(folder, (time.time() - age,) * 2)
+    (tmp_path / "image-of-nodes").mkdir()
+    os.utime(tmp_path / "image-of-nodes", (0, 0))
+
+    gone = preloaded.sweep(tmp_path, [tmp_path / "container-images-of-a-cluster"])
+
+    assert [folder.name for folder in gone] == ["container-images-day", "container-images-stale"]
+    assert sorted(folder.name for folder in tmp_path.iterdir()) == [
+        "container-images-hour",
+        "container-images-new",
+        "container-images-of-a-cluster",
+        "image-of-nodes",
+    ]
+
+
+def test_a_disk_with_container_images_is_used_with_the_nodes_own(tmp_path):
+    (tmp_path / "images").mkdir()
+    os.utime(tmp_path / "images", (0, 0))
+    Image(folder=tmp_path, kernels=(), preloaded=preloaded.Preloaded(folder=tmp_path / "images")).used()
+
+    assert (tmp_path / "images").stat().st_mtime > 0
 
 
 def test_the_same_tree_gives_the_same_disk_whenever_and_wherever_it_was_made(tmp_path):

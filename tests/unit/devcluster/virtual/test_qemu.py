@@ -43,6 +43,13 @@ def test_a_machine_boots_from_its_own_disk_and_starts_again_after_a_reset():
     assert not {"-kernel", "-no-reboot", "-append"} & set(words)
 
 
+def test_a_disk_with_container_images_is_the_third_and_nobody_boots_from_it():
+    words = qemu.command(msgspec.structs.replace(MADE, images=Path("/c/vm-a/images.qcow2")))
+
+    assert option(words, "-drive")[2:] == ["file=/c/vm-a/images.qcow2,format=qcow2,if=none,id=images,cache=unsafe"]
+    assert option(words, "-device")[2] == "virtio-blk-pci,drive=images"
+
+
 def test_its_card_is_on_the_clusters_bridge_with_an_address_of_its_own():
     words = qemu.command(MADE)
 

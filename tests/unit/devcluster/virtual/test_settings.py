@@ -49,10 +49,16 @@ def test_a_node_has_what_is_its_own(pki):
         "--v=2",
     ]
     assert "addr add 10.70.0.12/24 dev eth0" in made["network"].decode().splitlines()
-    assert "order.cfg" not in made
+    assert not {"order.cfg", "images-disk"} & set(made)
 
 
 def test_a_kernel_that_was_ordered_is_named_to_grub(pki):
     ordered = msgspec.structs.replace(VM, kernel="6.1.0-47-amd64", order="1")
 
     assert settings.files(FOUND, ordered, pki)["order.cfg"] == b"set order=1\nset wanted=gnulinux-6.1.0-47-amd64\n"
+
+
+def test_a_node_knows_of_its_disk_with_container_images(pki):
+    made = settings.files(FOUND, msgspec.structs.replace(VM, container_images="/images"), pki)
+
+    assert made["images-disk"] == b"/dev/vdc\n"
