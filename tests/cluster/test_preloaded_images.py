@@ -48,4 +48,3 @@ def test_a_pull_unpacks_nothing_also_after_a_power_cut(cluster, pods):
         node.power_off()
         node.power_on()
         node.wait_ready()
-

@@ -148,15 +148,20 @@ FROM_OFF = {
         ALONE,
         stay(N.TURNING_ON, "switching the driver on", Act.DRIVER_ON),
     ),
-    "the driver is waited for": (
+    "the operands are switched on while the driver is being loaded": (
         view(N.TURNING_ON, DRIVER_ON, driver=STARTING),
         ALONE,
-        stay(N.TURNING_ON, "waiting for the driver to be loaded"),
+        stay(N.TURNING_ON, "waiting for the driver to be loaded", Act.OPERANDS_ON),
     ),
-    "the operands are switched on": (
+    "also where it is loaded already": (
         view(N.TURNING_ON, DRIVER_ON, driver=ONE),
         ALONE,
         stay(N.TURNING_ON, "switching the operands on", Act.OPERANDS_ON),
+    ),
+    "the driver is waited for": (
+        view(N.TURNING_ON, WHOLE, driver=STARTING),
+        ALONE,
+        stay(N.TURNING_ON, "waiting for the driver to be loaded"),
     ),
     "a runtime hook of another revision is switched with the driver": (
         view(N.TURNING_ON, {**WHOLE, "runtime_key": "r-old"}, driver=ONE, plugin=ONE, runtime_key="r-new"),
@@ -219,7 +224,7 @@ FROM_OFF = {
         ),
     ),
     "the driver is not loaded in time": (
-        view(N.TURNING_ON, DRIVER_ON, driver=STARTING, deadline=START),
+        view(N.TURNING_ON, WHOLE, driver=STARTING, deadline=START),
         ALONE,
         go(
             N.OFF,
@@ -228,7 +233,19 @@ FROM_OFF = {
             reverting=True,
         ),
     ),
-    "the former driver is not loaded in time either": (
+    "the former driver is not loaded in time either, and its operands wait for it": (
+        view(N.TURNING_ON, {**WHOLE, "driver_key": "k-old", "plugin_key": "p-old"}, deadline=START, **BACK),
+        ALONE,
+        stay(
+            N.TURNING_ON,
+            "On took longer than its deadline: waiting for the driver to be loaded; "
+            "switching the operands off before giving up",
+            Act.OPERANDS_OFF,
+            failure="VisitFailed",
+            reverting=True,
+        ),
+    ),
+    "once they are off it is given up": (
         view(N.TURNING_ON, {**DRIVER_ON, "driver_key": "k-old", "plugin_key": "p-old"}, deadline=START, **BACK),
         ALONE,
         go(

@@ -20,6 +20,9 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
   pinned_images = {{sandbox = "{PAUSE_IMAGE}"}}
   registry = {{config_path = "{HOME}/certs.d"}}
 [plugins."io.containerd.cri.v1.runtime"]
+  # for figures that nobody here asks for: every second, of each container, it took a tenth of a core under emulation
+  stats_collect_period = "30s"
+  stats_retention_period = "10m"
   enable_cdi = true
   cdi_spec_dirs = {list(CDI_FOLDERS)}
   cni = {{bin_dirs = ["{CNI_PROGRAMS}"], conf_dir = "{HOME}/cni"}}
