@@ -148,20 +148,15 @@ FROM_OFF = {
         ALONE,
         stay(N.TURNING_ON, "switching the driver on", Act.DRIVER_ON),
     ),
-    "the operands are switched on while the driver is being loaded": (
+    "the driver is waited for": (
         view(N.TURNING_ON, DRIVER_ON, driver=STARTING),
         ALONE,
-        stay(N.TURNING_ON, "waiting for the driver to be loaded", Act.OPERANDS_ON),
+        stay(N.TURNING_ON, "waiting for the driver to be loaded"),
     ),
-    "also where it is loaded already": (
+    "the operands are switched on": (
         view(N.TURNING_ON, DRIVER_ON, driver=ONE),
         ALONE,
         stay(N.TURNING_ON, "switching the operands on", Act.OPERANDS_ON),
-    ),
-    "the driver is waited for": (
-        view(N.TURNING_ON, WHOLE, driver=STARTING),
-        ALONE,
-        stay(N.TURNING_ON, "waiting for the driver to be loaded"),
     ),
     "a runtime hook of another revision is switched with the driver": (
         view(N.TURNING_ON, {**WHOLE, "runtime_key": "r-old"}, driver=ONE, plugin=ONE, runtime_key="r-new"),
@@ -224,7 +219,7 @@ FROM_OFF = {
         ),
     ),
     "the driver is not loaded in time": (
-        view(N.TURNING_ON, WHOLE, driver=STARTING, deadline=START),
+        view(N.TURNING_ON, DRIVER_ON, driver=STARTING, deadline=START),
         ALONE,
         go(
             N.OFF,
@@ -233,19 +228,7 @@ FROM_OFF = {
             reverting=True,
         ),
     ),
-    "the former driver is not loaded in time either, and its operands wait for it": (
-        view(N.TURNING_ON, {**WHOLE, "driver_key": "k-old", "plugin_key": "p-old"}, deadline=START, **BACK),
-        ALONE,
-        stay(
-            N.TURNING_ON,
-            "On took longer than its deadline: waiting for the driver to be loaded; "
-            "switching the operands off before giving up",
-            Act.OPERANDS_OFF,
-            failure="VisitFailed",
-            reverting=True,
-        ),
-    ),
-    "once they are off it is given up": (
+    "the former driver is not loaded in time either": (
         view(N.TURNING_ON, {**DRIVER_ON, "driver_key": "k-old", "plugin_key": "p-old"}, deadline=START, **BACK),
         ALONE,
         go(

@@ -298,11 +298,10 @@ def _turning_on(view: NodeView, closure: ClosureView, now: datetime) -> Decision
         return _stay(view, "switching the driver on", Act.DRIVER_ON)
     if not view.driver_key:
         return _go(view, _P.RELEASING, message="nothing was installed before, so nothing is switched on")
-    what = "switching the operands on" if view.driver.ready else "waiting for the driver to be loaded"
-    if node.operands != "on":  # at once: each of their pods waits on the node for what comes before it
-        return _stay(view, what, Act.OPERANDS_ON)
     if not view.driver.ready:
-        return _stay(view, what)
+        return _stay(view, "waiting for the driver to be loaded")
+    if node.operands != "on":
+        return _stay(view, "switching the operands on", Act.OPERANDS_ON)
     if view.runtime_key and not view.runtime.ready:
         return _stay(view, "waiting for the runtime hook")
     if view.plugin_key and not view.plugin.ready:

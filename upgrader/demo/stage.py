@@ -133,6 +133,7 @@ def images_of_virtual_nodes(
     """
     with Images(progress) as images:
         ours = product_layouts(images, kubelets=kubelets, programs=_programs(progress))
+    del ours["controller"]  # which runs beside the cluster
     return (*ours.values(), *real_drivers.layouts(_for_each(kernels, drivers), progress))
 
 

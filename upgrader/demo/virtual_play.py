@@ -31,7 +31,7 @@ FORMER, NEXT = ("1.34.4", "1"), ("1.35.4", "2")
 JOBS = {"gang": Cast(members=2, arguments=("--step-seconds", "0.5"))}
 """Steps that are not too short: what a node computes is taken from what it prepares, and emulated it has little."""
 
-STEPS_BEFORE = 20
+STEPS_BEFORE = 10
 INSTALL_SECONDS, TRAIN_SECONDS, BACK_SECONDS = 600.0, 300.0, 600.0
 
 

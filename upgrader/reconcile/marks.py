@@ -70,7 +70,7 @@ def driver_away(node: Node, upgrade: NodeUpgrade, goal: NodeState) -> dict[str, 
 
 
 def driver_on(node: Node, goal: NodeState) -> dict[str, Any]:
-    """The keys of driver, runtime hook and plugin.
+    """The keys of driver, runtime hook and plugin; operands stay off until the driver is loaded.
 
     With them goes what the visit has set of the kubelet, where there is or was something.
     """
@@ -84,7 +84,7 @@ def driver_on(node: Node, goal: NodeState) -> dict[str, Any]:
 
 
 def operands_on() -> dict[str, Any]:
-    """The device plugin and what else works on a loaded driver, which their pods wait for on the node."""
+    """The device plugin and what else works on a loaded driver."""
     return {"metadata": {"labels": {names.LABEL_OPERANDS: names.ON}}}
 
 

@@ -74,13 +74,11 @@ def prepare_pod(upgrade: NodeUpgrade, settings: StackSettings) -> Manifest:
     first = [_driver_image("driver", target.driver_image, "manifest")]
     for name, image, operand in _operand_images(target):
         first.append(_operand_image(name, image, operand, target))
-    # What going back needs has run here, so it is on the node but for a clean-up of images: nothing waits for it.
-    beside = []
     if upgrade.spec.source.driver_image not in {"", target.driver_image}:
-        beside.append(_driver_image("former-driver", upgrade.spec.source.driver_image, "former-manifest"))
+        first.append(_driver_image("former-driver", upgrade.spec.source.driver_image, "former-manifest"))
         volumes.append(scratch("former-manifest"))
     source, taken = upgrade.spec.source, {image for _, image, _ in _operand_images(target)}
-    beside += [
+    first += [
         _operand_image(f"former-{name}", image, operand, source, former=True)
         for name, image, operand in _operand_images(source)
         if image not in taken
@@ -88,7 +86,7 @@ def prepare_pod(upgrade: NodeUpgrade, settings: StackSettings) -> Manifest:
     if order.kubelet is not None:
         first.append(_kubelet_image(target))
         volumes.append(host_path("state", STATE_DIRECTORY))
-    spec = {"initContainers": first, "containers": [container, *beside], "volumes": volumes, **_on_the_host()}
+    spec = {"initContainers": first, "containers": [container], "volumes": volumes, **_on_the_host()}
     seconds = _seconds(NodePhase.PREPARING)
     return _pod(prepare_name(upgrade), upgrade, PREPARE, {**spec, "activeDeadlineSeconds": seconds}, settings)
 

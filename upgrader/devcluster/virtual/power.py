@@ -77,6 +77,7 @@ class Power:
         self._shared.mkdir(exist_ok=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         write_whole(made.seed, qemu.seed(files), mode=0o600)
+        self._check_images()
         _lay_over(self._image.disk, made.disk)
         if self._image.preloaded is not None and made.images is not None:
             _lay_over(self._image.preloaded.disk, made.images)
@@ -91,6 +92,14 @@ class Power:
         ):
             collect(pid)
             raise DevClusterError(f"QEMU of {self.folder.name} does not start", details=last_lines(log))
+
+    def _check_images(self) -> None:
+        there = self._image.preloaded
+        if there is not None and not there.disk.is_file():
+            raise DevClusterError(
+                f"{there.disk}, over which the disk of {self.folder.name} lies, is gone",
+                resolution="Take the cluster down and up again: it is made anew.",
+            )
 
     def kill(self) -> None:
         """Pull the plug: what it has not synced is lost. Nothing happens when it is off."""

@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from upgrader.images import store
 from upgrader.images.archive import write_joint_archive
 from upgrader.images.layout import Layout
 from upgrader.process import run
-from upgrader.process.daemon import alive, collect, send, start
+from upgrader.process.daemon import alive, collect, find, send, start
 from upgrader.process.places import Progress, cache_root, last_lines, locked, state_root
 from upgrader.process.waiting import comes_true
 
@@ -28,9 +28,10 @@ SIZE = "8g"
 """What nodes pull beside it lies there too; the file is sparse."""
 KEPT = 2
 """Disks that stay although no cluster is up that has them: those that were used last. Each takes 1.5 GB or so."""
-_RECENT_SECONDS = 3600.0
+UNUSED_SECONDS = 86400.0
 _NAMESPACE = "k8s.io"
 _PREFIX = "container-images-"
+_UNFINISHED = ".new"
 _SECONDS = 300.0
 _END_SECONDS = 20.0
 
@@ -69,7 +70,7 @@ def preloaded(layouts: Sequence[Layout], progress: Progress) -> Preloaded:
     """The disk with these images, made where it is not there yet (some ten seconds; one process at a time makes one).
 
     Raises:
-        DevClusterError: containerd cannot be built, or does not start.
+        DevClusterError: containerd cannot be built, does not start, or does not end.
         ProcessError: containerd refuses an image, or mke2fs.
     """
     root = cache_root() / "vm"
@@ -77,19 +78,28 @@ def preloaded(layouts: Sequence[Layout], progress: Progress) -> Preloaded:
     digests = sorted({layout.image.digest for layout in layouts})
     parts: list[bytes | str] = [Path(__file__).read_bytes(), *(one.parent.name for one in programs.values()), *digests]
     made = Preloaded(folder=root / f"{_PREFIX}{store.key(parts)}")
-    if not made.folder.is_dir():
-        with locked(root / ".lock", lambda: progress("virtual nodes' container images: waiting for another build")):
-            if not made.folder.is_dir():
-                _make(made, layouts, programs, progress)
-                for folder in sweep(root, _in_use()):
-                    progress(f"virtual nodes' container images: {folder.name} was not used lately, and is deleted")
-    made.used()
+    with locked(root / ".container-images.lock", lambda: progress("virtual nodes' container images: another build")):
+        if not made.folder.is_dir():
+            _make(made, layouts, programs, progress)
+        made.used()
+        tidy(root, progress)
     return made
 
 
+def tidy(root: Path, progress: Progress) -> None:
+    """Delete what nobody needs; nothing where it is not known what clusters have. The caller holds the lock."""
+    try:
+        in_use = [Path(vm.container_images) for one in record.clusters(state_root()) for vm in record.read(one).vms]
+    except DevClusterError as error:  # it cannot be read, or is just being taken down
+        progress(f"virtual nodes' container images: none is deleted, since {error}")
+        return
+    for folder in sweep(root, in_use):
+        progress(f"virtual nodes' container images: {folder.name} was not used for long, and is deleted")
+
+
 def sweep(root: Path, in_use: Sequence[Path]) -> list[Path]:
-    """Delete disks beyond the KEPT that were used last, but none of a cluster, nor one of the last hour; which ones."""
-    recent = time.time() - _RECENT_SECONDS
+    """Delete disks beyond the KEPT that were used last, but none of a cluster, nor one of the last day; which ones."""
+    recent = time.time() - UNUSED_SECONDS
     found = sorted(root.glob(f"{_PREFIX}*"), key=lambda folder: folder.stat().st_mtime, reverse=True)
     gone = [one for one in found[KEPT:] if one not in in_use and one.stat().st_mtime < recent]
     for folder in gone:
@@ -97,29 +107,42 @@ def sweep(root: Path, in_use: Sequence[Path]) -> list[Path]:
     return gone
 
 
-def _in_use() -> list[Path]:
-    """Disks of all clusters of this user; a cluster with a folder elsewhere has used its own within the hour."""
-    return [Path(vm.container_images) for one in record.clusters(state_root()) for vm in record.read(one).vms]
-
-
-def _make(made: Preloaded, layouts: Sequence[Layout], programs: dict[str, Path], progress: Progress) -> None:
+def _make(made: Preloaded, layouts: Sequence[Layout], programs: Mapping[str, Path], progress: Progress) -> None:
     started = time.monotonic()
-    beside = made.folder.with_name(f".{made.folder.name}.new")
-    shutil.rmtree(beside, ignore_errors=True)
+    _clear(made.folder.parent)
+    beside = made.folder.with_name(f".{made.folder.name}{_UNFINISHED}")
     beside.mkdir(parents=True)
-    write_joint_archive(layouts, beside / "images.tar")
-    with _containerd(programs["containerd"], beside) as address:
-        take = ("-n", _NAMESPACE, "images", "import", "--digests", "--base-name", "preloaded")
-        run([programs["ctr"], "-a", address, *take, beside / "images.tar"], timeout=_SECONDS)
-    words = ("-q", "-F", "-t", "ext4", "-m", "0", "-L", "images", "-E", "lazy_itable_init=1,lazy_journal_init=1")
-    run(["mke2fs", *words, "-d", beside / "root", beside / "disk.img", SIZE], timeout=_SECONDS)
-    for path in beside.iterdir():
-        if path.name != "disk.img":
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    size = (beside / "disk.img").stat().st_blocks * 512
-    beside.rename(made.folder)
+    try:
+        _fill(beside, layouts, programs)
+        for path in beside.iterdir():
+            if path.name != "disk.img":
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        size = (beside / "disk.img").stat().st_blocks * 512
+        beside.rename(made.folder)
+    finally:
+        _clear(made.folder.parent)
     seconds = time.monotonic() - started
     progress(f"virtual nodes' container images: {len(layouts)} unpacked in {seconds:.0f} s, {size / 1e6:.0f} MB")
+
+
+def _clear(root: Path) -> None:
+    """Of builds that did not end, also of killed processes, nothing stays, nor do their containerds."""
+    for left in root.glob(f".{_PREFIX}*{_UNFINISHED}"):
+        for pid in find(str(left / "containerd.toml")):
+            send(pid, signal.SIGKILL, str(left / "containerd.toml"))
+            _wait_for_end(pid)
+        shutil.rmtree(left)
+
+
+def _fill(folder: Path, layouts: Sequence[Layout], programs: Mapping[str, Path]) -> None:
+    archive = folder / "images.tar"
+    write_joint_archive(layouts, archive)
+    with _containerd(programs["containerd"], folder) as address:
+        take = ("-n", _NAMESPACE, "images", "import", "--digests", "--base-name", "preloaded")
+        run([programs["ctr"], "-a", address, *take, archive], timeout=_SECONDS)
+    archive.unlink()
+    words = ("-q", "-F", "-t", "ext4", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1")
+    run(["mke2fs", *words, "-d", folder / "root", folder / "disk.img", SIZE], timeout=_SECONDS)
 
 
 @contextmanager
@@ -134,7 +157,15 @@ def _containerd(program: Path, folder: Path) -> Iterator[Path]:
         yield address
     finally:
         send(pid, signal.SIGTERM, str(config))
-        if not comes_true(lambda: not alive(pid), seconds=_END_SECONDS, every=0.02):
-            send(pid, signal.SIGKILL, str(config))
-        comes_true(lambda: not alive(pid), seconds=_END_SECONDS, every=0.02)
-        collect(pid)
+        ended = _wait_for_end(pid)
+    if not ended:
+        raise DevClusterError(
+            "containerd does not end, so what it has written may not be whole", details=last_lines(log)
+        )
+
+
+def _wait_for_end(pid: int) -> bool:
+    """Whether a process has ended in time."""
+    ended = comes_true(lambda: not alive(pid), seconds=_END_SECONDS, every=0.02)
+    collect(pid)
+    return ended

@@ -91,8 +91,7 @@ class Acts:
                 self._part(visit, "driver", driver_ready=True)
             case Act.OPERANDS_ON:
                 node.change(operands="on")
-                waits = () if visit.driver_ready else ("driver",)
-                self._part(visit, *waits, "plugin", plugin_ready=True)
+                self._part(visit, "plugin", plugin_ready=True)
             case Act.VALIDATE:
                 visit.validate = WAITING
                 self._part(visit, "validate", validate=DONE)
@@ -105,9 +104,8 @@ class Acts:
                 raise AssertionError("no pod of a simulation is of a replicated owner, and no node reboots by itself")
         world.tell(node.name)
 
-    def _part(self, visit: Visit, *parts: str, **facts: object) -> None:
-        share = sum(SHARES[part] for part in parts)
-        self._later(visit, max(1, round(share * self.seconds(visit))), **facts)
+    def _part(self, visit: Visit, part: str, **facts: object) -> None:
+        self._later(visit, max(1, round(SHARES[part] * self.seconds(visit))), **facts)
 
     def _later(self, visit: Visit, seconds: int, **facts: object) -> None:
         attempt = self._attempts.get(visit.uid, -1)

@@ -3,6 +3,7 @@
 import os
 import struct
 import time
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from upgrader.devcluster.virtual import disk, initramfs, kernels, preloaded, roo
 from upgrader.devcluster.virtual.image import UNUSED_SECONDS, Image, sweep
 from upgrader.images.debian.values import Kernel, Package
 from upgrader.process import run
+from upgrader.process.daemon import alive, start
 from upgrader.process.waiting import comes_true
 
 
@@ -130,25 +132,62 @@ def test_images_that_nobody_uses_any_more_are_deleted(tmp_path):
     assert sorted(tmp_path.iterdir()) == [again, kept]
 
 
-def test_of_disks_with_container_images_the_last_stay_and_those_of_clusters_and_of_the_last_hour(tmp_path):
-    ages = {"new": 0, "hour": 3500, "day": 86_400, "of-a-cluster": 90_000, "stale": 100_000}
+@pytest.fixture
+def disks(tmp_path):
+    """Disks with container images, by the seconds since they were used last."""
+    ages = {"new": 0, "hour": 3600, "today": 86_000, "of-a-cluster": 90_000, "stale": 100_000}
     for name, age in ages.items():
         folder = tmp_path / f"container-images-{name}"
         folder.mkdir()
         (folder / "disk.img").touch()
         os.utime(folder, (time.time() - age,) * 2)
+    return tmp_path
+
+
+def test_of_disks_with_container_images_the_last_stay_and_those_of_clusters_and_of_the_last_day(disks, tmp_path):
     (tmp_path / "image-of-nodes").mkdir()
     os.utime(tmp_path / "image-of-nodes", (0, 0))
 
-    gone = preloaded.sweep(tmp_path, [tmp_path / "container-images-of-a-cluster"])
+    gone = preloaded.sweep(disks, [tmp_path / "container-images-of-a-cluster"])
 
-    assert [folder.name for folder in gone] == ["container-images-day", "container-images-stale"]
+    assert [folder.name for folder in gone] == ["container-images-stale"]
     assert sorted(folder.name for folder in tmp_path.iterdir()) == [
         "container-images-hour",
         "container-images-new",
         "container-images-of-a-cluster",
+        "container-images-today",
         "image-of-nodes",
     ]
+
+
+def test_where_it_is_not_known_what_clusters_have_no_disk_is_deleted(disks, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "state/upgrader/broken").mkdir(parents=True)
+    record = tmp_path / "state/upgrader/broken/cluster.json"
+    record.write_text("{")
+    said = []
+    preloaded.tidy(disks, said.append)
+    there = len(list(disks.glob("container-images-*")))
+
+    record.unlink()
+    preloaded.tidy(disks, said.append)
+
+    assert (there, len(list(disks.glob("container-images-*")))) == (5, 3)
+    assert said[0].startswith("virtual nodes' container images: none is deleted, since ")
+    assert str(record) in said[0]
+
+
+def test_of_a_disk_that_cannot_be_made_nothing_stays_nor_of_one_before(tmp_path):
+    before = tmp_path / ".container-images-old.new"
+    before.mkdir()
+    orphan = start(["sh", "-c", "sleep 1000", str(before / "containerd.toml")], log=tmp_path / "log")
+    broken = {"containerd": Path("/bin/false"), "ctr": Path("/bin/false")}
+
+    with pytest.raises(DevClusterError, match="containerd does not start"):
+        preloaded._make(preloaded.Preloaded(folder=tmp_path / "container-images-x"), (), broken, print)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+    assert not alive(orphan)
 
 
 def test_a_disk_with_container_images_is_used_with_the_nodes_own(tmp_path):
