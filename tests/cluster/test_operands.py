@@ -7,8 +7,8 @@ import pytest
 from tests.support.programs import soon
 from tests.support.workbench import RESOURCE
 from upgrader.api import names
+from upgrader.core.node_places import RUN_DIRECTORY
 from upgrader.core.operands import PluginSettings
-from upgrader.core.orders import RUN_DIRECTORY
 from upgrader.core.revisions import plugin_key
 from upgrader.stack import manifests
 

@@ -16,7 +16,7 @@ from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS, NODE_UPGRADES, NODES, PODS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core import timing
-from upgrader.core.orders import RUN_DIRECTORY
+from upgrader.core.node_places import RUN_DIRECTORY
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
 from upgrader.demo import manifests, waiting
 from upgrader.demo.journals import lines

@@ -15,14 +15,6 @@ POD_VARIABLE = "UPGRADER_POD"
 """Uid of the pod, by the downward API."""
 
 TERMINATION_LOG = "/dev/termination-log"
-HOST_ROOT = "/host"
-"""Where a node's file system is mounted in our pods on it."""
-
-STATE_DIRECTORY = "/var/lib/gpu-upgrader"
-"""On the node: fetched kubelets, the kubelet before the last swap, results."""
-
-RUN_DIRECTORY = "/run/gpu-upgrader"
-"""On the node, on tmpfs: what a reboot forgets, as it forgets loaded modules."""
 
 
 class Driver(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,9 +8,6 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from upgrader.core.orders import Reason
-from upgrader.node.outcome import EXIT_CODES
-
 COMMANDS = (
     "prepare",
     "visit",
@@ -30,10 +27,18 @@ def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     if not arguments or arguments[0] not in COMMANDS:
         sys.stderr.write(f"usage: python -m upgrader.node {'|'.join(COMMANDS)}\n")
-        return EXIT_CODES[Reason.BAD_ORDER]
+        return _bad_order()
     command = importlib.import_module(f"upgrader.node.commands.{arguments[0].replace('-', '_')}")
     code: int = command.main(arguments[1:])
     return code
+
+
+def _bad_order() -> int:
+    # what decodes orders takes an emulated node a quarter of a second to load, and several commands need none of it
+    from upgrader.core.orders import Reason  # noqa: PLC0415
+    from upgrader.node.outcome import EXIT_CODES  # noqa: PLC0415
+
+    return EXIT_CODES[Reason.BAD_ORDER]
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from upgrader.core.orders import HOST_ROOT, RUN_DIRECTORY, STATE_DIRECTORY, Reason
+from upgrader.core.node_places import HOST_ROOT, RUN_DIRECTORY, STATE_DIRECTORY
+from upgrader.core.orders import Reason
 from upgrader.node.durable import Digests
 from upgrader.node.outcome import OrderFailedError
 

@@ -10,11 +10,9 @@ from upgrader.api import names
 from upgrader.api.resources import NODE_UPGRADES
 from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
 from upgrader.core.fleet import NodeFacts
+from upgrader.core.node_places import HOST_ROOT, RUN_DIRECTORY, STATE_DIRECTORY
 from upgrader.core.operands import Operand, PluginSettings
 from upgrader.core.orders import (
-    HOST_ROOT,
-    RUN_DIRECTORY,
-    STATE_DIRECTORY,
     Driver,
     KubeletSettings,
     KubeletTarget,

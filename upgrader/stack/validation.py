@@ -2,7 +2,8 @@
 
 from msgspec import Struct
 
-from upgrader.core.orders import RUN_DIRECTORY, STATE_DIRECTORY, ValidateDriverOrder
+from upgrader.core.node_places import RUN_DIRECTORY, STATE_DIRECTORY
+from upgrader.core.orders import ValidateDriverOrder
 from upgrader.stack.commands import LOGS_ON_ERROR, node_command
 from upgrader.stack.parts import POD_RESOURCES, PULL, Manifest, host_path, mount
 from upgrader.stack.settings import StackSettings

@@ -87,3 +87,12 @@ def test_a_plugin_that_does_not_know_an_option_says_so_while_it_is_only_checked(
     finished = command("device-plugin --from-a-later-release --check")
     assert finished.code == 2
     assert b"--from-a-later-release" in finished.stderr
+
+
+@pytest.mark.parametrize("name", ["wait --for driver --file {here}", "device-plugin --check"])
+def test_what_has_no_order_does_not_load_what_decodes_them(name, tmp_path):
+    here = tmp_path / "loaded.json"
+    here.touch()
+    words = name.format(here=here).split()
+    tried = f"import sys; from upgrader.node.__main__ import main; print(main({words!r}), 'msgspec' in sys.modules)"
+    assert run([sys.executable, "-c", tried], timeout=30).stdout == b"0 False\n"
