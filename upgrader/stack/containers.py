@@ -14,7 +14,7 @@ AFTER = "after-"
 """How the names of init containers begin that wait for an operand; its name follows in small letters."""
 
 STARTUP_SECONDS = 600
-READY_SECONDS, PROGRAM_SECONDS = 2, 10
+READY_SECONDS, PROGRAM_SECONDS = 5, 20
 """Between two questions once it was ready: over the network, and by a program, which costs a node more to start.
 
 A kubelet that has just started, as in a visit, delays every new probe by up to one period.
