@@ -169,6 +169,31 @@ BEFORE_OFF = {
         around(requests=(gang(R.PARKED),)),
         go(N.DRAINING, "closed; no new GPU pod"),
     ),
+    "on a node without GPUs to give no pod was on its way": (
+        view(N.CLOSING, {**CLOSED, "gpus_allocatable": 0}, phase_since=START, **BRING_BACK),
+        ALONE,
+        go(N.DRAINING, "closed; no new GPU pod"),
+    ),
+    "where every pod is to end, one without GPUs may have been": (
+        view(N.CLOSING, {**CLOSED, "gpus_allocatable": 0}, phase_since=START, empties=True, **BRING_BACK),
+        ALONE,
+        stay(N.CLOSING, "listing pods once more before anything is stopped"),
+    ),
+    "another operator may have given devices by other names": (
+        view(
+            N.CLOSING,
+            {**CLOSED, "gpus_allocatable": 0, "theirs": ("nvidia.com/gpu.deploy.driver",)},
+            phase_since=START,
+            reason=VisitReason.INSTALL,
+        ),
+        ALONE,
+        stay(N.CLOSING, "listing pods once more before anything is stopped"),
+    ),
+    "in a plan's visit a plugin may just be away": (
+        view(N.CLOSING, {**CLOSED, "gpus_allocatable": 0}, phase_since=START),
+        ALONE,
+        stay(N.CLOSING, "listing pods once more before anything is stopped"),
+    ),
     "a pod with GPUs appeared after the acknowledgements": (
         view(N.CLOSING, CLOSED, others=(MEMBER, STRANGER)),
         around(requests=(gang(R.PARKED),)),

@@ -16,7 +16,6 @@ from upgrader.core.visit_facts import (
     ABORTED,
     GOING_BACK,
     KERNEL_CHANGED,
-    SETTLE,
     STOPPED,
     Act,
     ClosureView,
@@ -29,6 +28,7 @@ from upgrader.core.visit_facts import (
     moved,
     operands_left,
     said,
+    settled,
     to_evict,
     uncovered,
     unplaced,
@@ -226,7 +226,7 @@ def _closing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     turned = [one.name for one in closure.nodes if one.phase in {_P.RELEASING, _P.FAILED}]
     if turned:
         return _go(view, _P.RELEASING, failure="SiblingFailed", message=f"{turned[0]} of the same closure was let go")
-    if now < (view.node.closed_at or view.phase_since) + SETTLE:
+    if not settled(view, view.node, now):
         return _stay(view, "listing pods once more before anything is stopped")
     return _go(view, _P.DRAINING, message="closed; no new GPU pod")
 

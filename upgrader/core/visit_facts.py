@@ -66,7 +66,7 @@ GOING_BACK = "; going back"
 """How the sentence ends with which a walk turns round."""
 
 SETTLE = timedelta(seconds=5)
-"""Pods are listed again this long after the taint: a bind that was on its way has landed by then."""
+"""Pods are listed again this long after the taint: a bind that was on its way has landed by then (see `settled`)."""
 
 STOPPED = frozenset({RequestPhase.STOPPED, RequestPhase.ENDED})
 """A gang in one of these runs nowhere."""
@@ -102,9 +102,23 @@ class NodeView(Struct, frozen=True, kw_only=True):
     runtime: OperandFacts = OperandFacts()
     others_of_ours: OperandFacts = OperandFacts()  # pods of operands that may hold devices open
     others: tuple[OtherPod, ...] = ()
+    empties: bool = False  # it ends every pod on the node, with GPUs or without
     forced: dict[NodePhase, str] = {}  # steps that a person ordered to go on, with who and why
     not_evicted: str = ""  # why a pod was refused to be evicted last, as a sentence
     evict_after: datetime | None = None  # until then nobody is evicted; None: at once
+
+
+def settled(view: NodeView, node: NodeFacts, now: datetime) -> bool:
+    """Whether no pod that the visit would end can still be on its way to its node, which is closed.
+
+    Where no GPU works yet, or none works any more, no bind of a pod with GPUs was on its way: the node had none to
+    give, and its kubelet would refuse the pod. A plan's visit always looks again, as a plugin may just be away, and so
+    does one that takes a node over: another operator may have offered its devices by other names.
+    """
+    none = node.gpus_allocatable == 0 and not node.theirs
+    if none and not view.empties and view.reason is not VisitReason.ROLLOUT:
+        return True
+    return now >= (node.closed_at or view.phase_since) + SETTLE
 
 
 def missing_gpus(view: NodeView) -> str:

@@ -5,6 +5,8 @@ Orders come from the environment and answers go to the termination message, see 
 
 import importlib
 import logging
+import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -25,12 +27,19 @@ COMMANDS = (
 def main(arguments: Sequence[str]) -> int:
     """Exit code of the command, which is the function `main` of its module in `commands`."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    _end_when_told()
     if not arguments or arguments[0] not in COMMANDS:
         sys.stderr.write(f"usage: python -m upgrader.node {'|'.join(COMMANDS)}\n")
         return _bad_order()
     command = importlib.import_module(f"upgrader.node.commands.{arguments[0].replace('-', '_')}")
     code: int = command.main(arguments[1:])
     return code
+
+
+def _end_when_told() -> None:
+    """A visit waits for the end of operands, and process 1 of a container ends by no signal that it does not handle."""
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
 
 
 def _bad_order() -> int:

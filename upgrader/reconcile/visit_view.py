@@ -158,6 +158,7 @@ def build_view(
         runtime=_operand(pods, names.LABEL_IMAGE_KEY, goal.runtime_key, status.phase, "runtime"),
         others_of_ours=_holders(pods),
         others=tuple(_others(upgrade, pods, members, around)),
+        empties=manifests.empties(upgrade),
         not_evicted=status.eviction.message if status.eviction is not None else "",
         evict_after=timing.parse(status.eviction.not_before) if status.eviction is not None else None,
     )

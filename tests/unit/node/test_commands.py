@@ -1,7 +1,11 @@
 """`python -m upgrader.node` as a program: orders in the environment, answers on standard output and as exit code."""
 
 import json
+import os
+import signal
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -96,3 +100,18 @@ def test_what_has_no_order_does_not_load_what_decodes_them(name, tmp_path):
     words = name.format(here=here).split()
     tried = f"import sys; from upgrader.node.__main__ import main; print(main({words!r}), 'msgspec' in sys.modules)"
     assert run([sys.executable, "-c", tried], timeout=30).stdout == b"0 False\n"
+
+
+def test_process_one_of_a_container_ends_when_it_is_told_to(tmp_path):
+    words = [sys.executable, "-m", "upgrader.node", "wait", "--for", "driver", "--file", str(tmp_path / "never")]
+
+    def tell(_line):
+        for one in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(FileNotFoundError, ProcessLookupError):  # others end meanwhile
+                if one.read_text().split("\0")[:-1] == words:
+                    os.kill(int(one.parent.name), signal.SIGTERM)
+
+    alone = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", *words]
+    ended = run(alone, timeout=30, check=False, on_line=tell)
+    assert ended.code == 128 + signal.SIGTERM
+    assert "waiting for operand driver on this node" in ended.stderr.decode()
