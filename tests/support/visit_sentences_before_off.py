@@ -179,13 +179,18 @@ BEFORE_OFF = {
         ALONE,
         stay(N.CLOSING, "listing pods once more before anything is stopped"),
     ),
-    "another operator may have given devices by other names": (
+    "nor on one that never had any": (
         view(
             N.CLOSING,
-            {**CLOSED, "gpus_allocatable": 0, "theirs": ("nvidia.com/gpu.deploy.driver",)},
+            {**CLOSED, "gpus": 0, "gpus_allocatable": 0},
             phase_since=START,
             reason=VisitReason.INSTALL,
         ),
+        ALONE,
+        go(N.DRAINING, "closed; no new GPU pod"),
+    ),
+    "where a plugin of others is just away, one may have been": (
+        view(N.CLOSING, {**CLOSED, "gpus_allocatable": 0}, phase_since=START, reason=VisitReason.INSTALL),
         ALONE,
         stay(N.CLOSING, "listing pods once more before anything is stopped"),
     ),

@@ -111,12 +111,11 @@ class NodeView(Struct, frozen=True, kw_only=True):
 def settled(view: NodeView, node: NodeFacts, now: datetime) -> bool:
     """Whether no pod that the visit would end can still be on its way to its node, which is closed.
 
-    Where no GPU works yet, or none works any more, no bind of a pod with GPUs was on its way: the node had none to
-    give, and its kubelet would refuse the pod. A plan's visit always looks again, as a plugin may just be away, and so
-    does one that takes a node over: another operator may have offered its devices by other names.
+    No bind of a pod with GPUs was where a node never had any, or where none works since it rebooted: its kubelet would
+    refuse the pod. In a plan's visit, and where a plugin is known to the kubelet already, it may just be away.
     """
-    none = node.gpus_allocatable == 0 and not node.theirs
-    if none and not view.empties and view.reason is not VisitReason.ROLLOUT:
+    none = {VisitReason.INSTALL: node.gpus == 0, VisitReason.BRING_BACK: True}.get(view.reason, False)
+    if none and node.gpus_allocatable == 0 and not view.empties:
         return True
     return now >= (node.closed_at or view.phase_since) + SETTLE
 

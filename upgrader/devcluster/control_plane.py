@@ -25,7 +25,7 @@ _AUDIT_POLICY = {
     "rules": [
         {"level": "None", "verbs": ["get", "list", "watch"]},
         {"level": "None", "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}]},
-        # heartbeats: a few per second and node, and no writes of anybody who is watched here
+        # heartbeats: some per second and node with what changes, and no writes of anybody who is watched here
         {
             "level": "None",
             "userGroups": ["system:nodes"],

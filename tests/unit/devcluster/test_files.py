@@ -43,10 +43,11 @@ def test_a_node_has_its_own_pod_subnet():
 
 
 @pytest.mark.parametrize("fast", [True, False])
-def test_a_fast_clusters_kubelet_reports_every_second(fast):
+def test_a_fast_clusters_kubelet_reports_changes_within_a_second_and_else_every_ten(fast):
     read = json.loads(node_files.kubelet(fast=fast))
 
     assert read.get("nodeStatusUpdateFrequency") == ("1s" if fast else None)
+    assert read.get("nodeStatusReportFrequency") == ("10s" if fast else None)
     assert read["failCgroupV1"] is False
     assert read["imageGCHighThresholdPercent"] == 100
 
