@@ -93,7 +93,7 @@ def test_a_plugin_that_does_not_know_an_option_says_so_while_it_is_only_checked(
     assert b"--from-a-later-release" in finished.stderr
 
 
-@pytest.mark.parametrize("name", ["wait --for driver --file {here}", "device-plugin --check"])
+@pytest.mark.parametrize("name", ["wait --for driver --file {here}", "device-plugin --check", "runtime --check"])
 def test_what_has_no_order_does_not_load_what_decodes_them(name, tmp_path):
     here = tmp_path / "loaded.json"
     here.touch()

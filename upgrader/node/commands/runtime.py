@@ -4,11 +4,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from upgrader.core.orders import POD_VARIABLE
 from upgrader.node.clock import SystemClock
 from upgrader.node.commands.options import CHECK, parser
-from upgrader.node.programs import SystemPrograms
-from upgrader.node.runtime import RuntimeHook, serve
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -23,6 +20,11 @@ def main(arguments: Sequence[str]) -> int:
     options = known.parse_args(arguments)
     if options.check:
         return 0
+    # As of the device plugin: a check of the options needs none of it.
+    from upgrader.core.orders import POD_VARIABLE  # noqa: PLC0415
+    from upgrader.node.programs import SystemPrograms  # noqa: PLC0415
+    from upgrader.node.runtime import RuntimeHook, serve  # noqa: PLC0415
+
     hook = RuntimeHook(
         folder=options.folder,
         run=options.run,
