@@ -122,6 +122,7 @@ def test_a_kubelet_that_hangs_alone_or_with_all_its_node_is_silent_until_it_goes
 
 def test_a_failed_test_is_told_which_pods_are_not_well_and_what_their_node_does(dev_cluster, pods):
     pods.start("fails", "gpu-a", "exit 3")
+    assert pods.ended("fails")[0] == 3
 
     said = diagnosis.report(dev_cluster)
 

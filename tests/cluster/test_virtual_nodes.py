@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 import tomllib
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.support.leftovers import until as comes
 from tests.support.plain_pods import PlainPods, until
 from upgrader.core.errors import DevClusterError
 from upgrader.devcluster import BoxSpec, ClusterSpec, VmSpec, down, status, up
+from upgrader.images.boot import tsc
 from upgrader.process import ProgramFailedError, ProgramTimeoutError
 from upgrader.process.daemon import alive, collect, start
 
@@ -55,6 +57,24 @@ def test_each_is_a_node_of_its_own_kernel_and_kubelet(cluster):
     assert states["vm-a"].kernel != os.uname().release
     labels = cluster.api.get("/api/v1/nodes/vm-a")["metadata"]["labels"]
     assert LABELS.items() <= labels.items()
+
+
+def test_their_clocks_run_as_fast_as_this_machines(node):
+    def looked():
+        before = time.monotonic()
+        told = float(node.enter("cat", "/proc/uptime").text.split()[0])
+        return before, told, time.monotonic()
+
+    rates = [one for one in node.enter("cat", "/proc/cmdline").text.split() if one.startswith("tsc_early_khz=")]
+    first = looked()
+    node.enter("sleep", "3")
+    second = looked()
+
+    passed = second[1] - first[1]
+    assert (second[0] - first[2]) * 0.98 <= passed <= (second[2] - first[0]) * 1.02
+    emulated = "QEMU TCG" in node.enter("cat", "/proc/cpuinfo").text
+    assert len(rates) == emulated  # a kernel that measures it by itself is wrong now and then
+    assert all(abs(int(rate.partition("=")[2]) - tsc.khz()) < tsc.khz() / 1000 for rate in rates)
 
 
 def test_pods_of_virtual_nodes_and_boxes_reach_each_other_as_themselves(cluster, pods):

@@ -21,7 +21,7 @@ from upgrader.api.resources import (
     PODS,
     UPGRADE_PLANS,
 )
-from upgrader.core.errors import ConfigurationError, ConflictError, NotFoundError, ThrottledError
+from upgrader.core.errors import ConfigurationError, ConflictError, NameTakenError, NotFoundError, ThrottledError
 
 FOREIGN_UID = "00000000-0000-0000-0000-0000000000ff"
 
@@ -68,8 +68,24 @@ async def test_what_was_created_can_be_read(cluster, unique):
 
 async def test_a_name_is_taken_once(cluster, unique):
     await cluster.create(GPU_STACKS, m.gpu_stack(unique))
-    with pytest.raises(ConflictError):
+    with pytest.raises(NameTakenError):
         await cluster.create(GPU_STACKS, m.gpu_stack(unique))
+
+
+async def test_a_rehearsal_keeps_nothing_and_a_taken_name_is_none_of_it(cluster, unique, namespace):
+    for kind, body, space in ((GPU_STACKS, m.gpu_stack(unique), ""), (PODS, pod(unique, namespace), namespace)):
+        await cluster.rehearse(kind, body)
+        assert await cluster.get(kind, unique, space) is None
+        made = await cluster.create(kind, body)
+        await cluster.rehearse(kind, body)
+        assert await cluster.get(kind, unique, space) == made
+
+
+async def test_a_rehearsal_refuses_what_would_be_refused(cluster, unique):
+    with pytest.raises(ConfigurationError, match=r"driver\.vendor|acme"):
+        await cluster.rehearse(GPU_STACKS, m.changed(m.gpu_stack(unique), "spec.driver.vendor", "acme"))
+    with pytest.raises(NotFoundError):
+        await cluster.rehearse(CHECKPOINT_REQUESTS, m.checkpoint_request(namespace=unique))
 
 
 async def test_nothing_is_created_in_a_namespace_that_is_not_there(cluster, unique):

@@ -5,6 +5,7 @@ A test plays the rest of the world (kubelets, Job controller, people) through `c
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from upgrader.api.kubernetes import Node, ObjectMeta, Pod
 from upgrader.api.resources import NODES, PDBS, PODS, ResourceKind
 from upgrader.core.errors import (
     ConflictError,
+    NameTakenError,
     NotFoundError,
     ThrottledError,
     TwoBudgetsError,
@@ -30,7 +32,7 @@ T = TypeVar("T")
 
 
 class Write(msgspec.Struct, frozen=True):
-    """One write of ours: verb is create, merge, edit, apply, delete, evict or event."""
+    """One write of ours: verb is create, merge, edit, apply, delete, evict or event; or rehearse, which is none."""
 
     verb: str
     kind: str
@@ -173,6 +175,16 @@ class FakeCluster:
         write = Write("create", kind.kind, meta["name"], meta.get("namespace", ""))
         self._use(kind, write.namespace, "create")
         return self._write(write, kind, lambda: self.store.add(kind, manifest))
+
+    async def rehearse(self, kind: ResourceKind[Any], body: Mapping[str, Any]) -> None:
+        meta = body["metadata"]
+        namespace = meta.get("namespace", "")
+        self._use(kind, namespace, "create")
+        self._reach("rehearse", kind.path(namespace=namespace))
+        if self.before_write is not None:
+            self.before_write(Write("rehearse", kind.kind, meta["name"], namespace))
+        with contextlib.suppress(NameTakenError):  # a name that is taken
+            self.store.check(kind, merged({}, body))
 
     async def merge(
         self, kind: ResourceKind[T], meta: ObjectMeta, patch: Mapping[str, Any], subresource: str = ""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from tests.support.controllers import jobset_controller, kueue_controller, statefulset_controller
 from tests.support.objects import Object
 from tests.support.placing import (
+    PARTITION,
     RESOURCE,
     fits,
     gpus_of,
@@ -53,6 +54,9 @@ class Fleet(Training):
     """How the container ended that reads which driver is loaded, with how many GPUs."""
     external_plugin: bool = False
     """Whether somebody else's device plugin runs on every node."""
+    partitions: int = 0
+    in_parts: set[str] = field(default_factory=set)
+    """As how many devices of a resource of their own each GPU is offered; 0: whole, but for nodes with seven each."""
     unwell: dict[str, int] = field(default_factory=dict)
     """GPUs of a node that its plugin calls unhealthy."""
     refuses_devices: set[str] = field(default_factory=set)
@@ -124,9 +128,9 @@ class Fleet(Training):
             },
         )
 
-    def bare(self, name: str, *, node: str, gpus: int) -> None:
+    def bare(self, name: str, *, node: str, gpus: int, resource: str = RESOURCE) -> None:
         """A pod that nobody makes again."""
-        limits = {"limits": {RESOURCE: str(gpus)}}
+        limits = {"limits": {resource: str(gpus)}}
         self.store.put(
             PODS,
             {
@@ -188,9 +192,12 @@ class Fleet(Training):
             plugin = self.external_plugin or bool(plugins)
             shares = max(map(_shares, plugins), default=1)
             well = self.gpus - self.unwell.get(name, 0)
-            patch: Object = {"status": {"allocatable": {RESOURCE: str(well * shares) if plugin else "0"}}}
+            each = self.partitions or shares
+            patch: Object = {"status": {"allocatable": {self._resource: str(well * each) if plugin else "0"}}}
             if plugin:
-                patch["status"]["capacity"] = {RESOURCE: str(self.gpus * shares)}
+                patch["status"]["capacity"] = {self._resource: str(self.gpus * each)}
+            if name in self.in_parts:
+                patch = {"status": {key: {RESOURCE: 0, PARTITION: 7 * well} for key in ("allocatable", "capacity")}}
             self.store.change(NODES, name, patch)
 
     def _jobs(self) -> None:
@@ -264,6 +271,8 @@ class Fleet(Training):
             if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
                 continue
             asks = gpus_of(pod)
+            if asks > gpus_of(pod, (self._resource,)):
+                continue  # of a resource that no node has
             for node in sorted(self.store.seen(NODES), key=shunned):
                 name = node["metadata"]["name"]
                 if free[name] >= asks and tolerates(pod, node) and fits(pod, node):
@@ -280,7 +289,11 @@ class Fleet(Training):
             if pod["spec"].get("nodeName") == node["metadata"]["name"]
             and pod["status"].get("phase") in {"Pending", "Running"}
         )
-        return int(node["status"]["allocatable"].get(RESOURCE, 0)) - used
+        return int(node["status"]["allocatable"].get(self._resource, 0)) - used
+
+    @property
+    def _resource(self) -> str:
+        return PARTITION if self.partitions else RESOURCE
 
     def _pods(self) -> None:
         """Kubelets: bound pods run, our errands end, deleted pods go."""

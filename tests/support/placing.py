@@ -4,15 +4,16 @@ from tests.support.objects import Object
 from upgrader.api import names
 
 RESOURCE = "nvidia.com/gpu"
+PARTITION = "nvidia.com/mig-1g.10gb"
 
 
-def trainer_spec(gpus: int) -> Object:
+def trainer_spec(gpus: int, resource: str = RESOURCE) -> Object:
     return {
         "containers": [
             {
                 "name": "train",
                 "image": "trainer",
-                "resources": {"limits": {RESOURCE: str(gpus)}, "requests": {RESOURCE: str(gpus)}},
+                "resources": {"limits": {resource: str(gpus)}, "requests": {resource: str(gpus)}},
                 "volumeMounts": [
                     {"name": "upgrader", "mountPath": "/etc/gpu-upgrader"},
                     {"name": "answers", "mountPath": "/run/checkpoint"},
@@ -42,10 +43,9 @@ def trainer_spec(gpus: int) -> Object:
     }
 
 
-def gpus_of(pod: Object) -> int:
-    return sum(
-        int(one.get("resources", {}).get("limits", {}).get(RESOURCE, 0)) for one in pod["spec"].get("containers", [])
-    )
+def gpus_of(pod: Object, resources: tuple[str, ...] = (RESOURCE, PARTITION)) -> int:
+    limits = [one.get("resources", {}).get("limits", {}) for one in pod["spec"].get("containers", [])]
+    return sum(int(one.get(name, 0)) for one in limits for name in resources)
 
 
 def has_owner(pod: Object, kind: str) -> bool:

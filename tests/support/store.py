@@ -16,7 +16,7 @@ from tests.support.world import FakeClock
 from upgrader.api.crd import schema
 from upgrader.api.kinds import DECIDED_ONCE, FORCE_GROWS, KINDS
 from upgrader.api.resources import NAMESPACES, PODS, ResourceKind
-from upgrader.core.errors import ConfigurationError, ConflictError, NotFoundError
+from upgrader.core.errors import ConfigurationError, NameTakenError, NotFoundError
 from upgrader.core.timing import show
 
 T = TypeVar("T")
@@ -137,26 +137,31 @@ class ObjectStore:
 
     def add(self, kind: ResourceKind[Any], body: Object) -> Object:
         """A new object; the cluster's side of its metadata is made here."""
-        meta = body["metadata"]
-        namespace = meta.get("namespace", "") if kind.namespaced else ""
-        if kind.namespaced and self.stored(NAMESPACES, namespace) is None:
-            raise NotFoundError(f'namespaces "{namespace}" not found')
-        if self.stored(kind, meta["name"], namespace) is not None:
-            raise ConflictError(f"{kind.kind} {meta['name']} exists already")
-        stored = {"apiVersion": kind.api_version, "kind": kind.kind} | copied(body)
-        stored["metadata"] = {key: value for key, value in meta.items() if value is not None}
+        stored = self.check(kind, body)
         stored["metadata"].setdefault("uid", str(uuid.UUID(int=next(self._uids))))
         stored["metadata"] |= {
             "generation": 1,
             "creationTimestamp": show(self.clock.now()),
             "resourceVersion": str(next(self._versions)),
         }
-        if kind.plural in _SCHEMAS:
-            _fill_defaults(stored, _SCHEMAS[kind.plural])
-        self._judge(kind, stored, None)
         self._keep(kind, stored)
         self._tell(kind, None, stored)
         return copied(stored)
+
+    def check(self, kind: ResourceKind[Any], body: Object) -> Object:
+        """A new object with its defaults, as far as it may be added; nothing is kept."""
+        meta = body["metadata"]
+        namespace = meta.get("namespace", "") if kind.namespaced else ""
+        if kind.namespaced and self.stored(NAMESPACES, namespace) is None:
+            raise NotFoundError(f'namespaces "{namespace}" not found')
+        if self.stored(kind, meta["name"], namespace) is not None:
+            raise NameTakenError(f"{kind.kind} {meta['name']} exists already")
+        stored = {"apiVersion": kind.api_version, "kind": kind.kind} | copied(body)
+        stored["metadata"] = {key: value for key, value in meta.items() if value is not None}
+        if kind.plural in _SCHEMAS:
+            _fill_defaults(stored, _SCHEMAS[kind.plural])
+        self._judge(kind, stored, None)
+        return stored
 
     def save(self, kind: ResourceKind[Any], name: str, namespace: str, edit: Callable[[Object], Object]) -> Object:
         """Replace an object by an edited copy: same identity, new version if anything changed, next generation if the

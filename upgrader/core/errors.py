@@ -17,6 +17,9 @@ class UpgraderError(Exception):
     refused = False
     """Whether this very request was answered with no, for good: nothing of it was done, and others may go through."""
 
+    said = ""
+    """The very words of whoever answered with no, where somebody did."""
+
     def __init__(self, brief: str, *, details: str = "", resolution: str = "") -> None:
         super().__init__(brief)
         self.brief = brief
@@ -83,9 +86,13 @@ class NotFoundError(ClusterError):
 
 
 class ConflictError(ClusterError):
-    """The object changed since it was read, or exists already; read again and decide again."""
+    """The object changed since it was read, or its name is taken; read again and decide again."""
 
     refused = False
+
+
+class NameTakenError(ConflictError):
+    """There is an object of that name already."""
 
 
 class TwoBudgetsError(ClusterError):

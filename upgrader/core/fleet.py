@@ -141,8 +141,9 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     kubelet_version: str = ""  # without the leading v
     kubelet_settings: str = ""  # those of its kubelet that a visit has made, as settings_text has them
     boot_id: str = ""
-    gpus: int = 0  # capacity of the stack's resource, 0 where the plugin is away
+    gpus: int = 0  # capacity, partitions are counted as GPUs are; 0 where the plugin is away
     gpus_allocatable: int = 0
+    gpus_in_parts: tuple[tuple[str, int], ...] = ()  # of these, partitions: resources of other names than the stack's
     ready: bool = True
     unschedulable: bool = False
     skip: bool = False
@@ -175,6 +176,11 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     def left_alone(self) -> bool:
         """Whether nothing is begun on it, as a person, another operator or another stack would have it."""
         return self.skip or self.refused or bool(self.claimants)
+
+    @property
+    def gpus_whole(self) -> int:
+        """Of the GPUs that it offers, those by the stack's own name: no partition passes for one."""
+        return self.gpus_allocatable - sum(count for _, count in self.gpus_in_parts)
 
     @property
     def gpus_missing(self) -> bool:

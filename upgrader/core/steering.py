@@ -39,14 +39,18 @@ def possible(row: OwnerKind, api_server_version: str) -> bool:
 
 
 def refuge(nodes: Iterable[NodeFacts], revisions: Sequence[str]) -> str:
-    """The revision whose nodes in service offer most GPUs; the first of equals, empty where none offers any.
+    """The revision whose nodes in service offer most whole GPUs, then most of all; the first of equals, else empty.
 
     For a gang that cannot wait for its own nodes any longer: it must not meet two drivers, nor a node in a visit.
     """
     free = [node for node in nodes if node.ready and not node.taken and not node.unschedulable]
-    offered = {one: sum(node.gpus_allocatable for node in free if node.revision == one) for one in revisions}
+    of = {one: [node for node in free if node.revision == one] for one in revisions}
+    offered = {
+        one: (sum(node.gpus_whole for node in nodes), sum(node.gpus_allocatable for node in nodes))
+        for one, nodes in of.items()
+    }
     best = max(offered, key=lambda one: offered[one], default="")
-    return best if offered.get(best) else ""
+    return best if any(offered.get(best, ())) else ""
 
 
 def steered(template: Mapping[str, Any], placement: Placement) -> dict[str, Any]:

@@ -143,7 +143,7 @@ def _turn(view: NodeView, failure: str, message: str, now: datetime | None = Non
 
 
 def _late(view: NodeView, waiting: Decision, now: datetime) -> Decision:
-    why = f"{view.phase} took longer than its deadline: {waiting.message or 'no answer'}"
+    why = f"{view.phase} took longer than its deadline: {view.refused or waiting.message or 'no answer'}"
     match view.phase:
         case _P.PREPARING:
             return _untouched_or_release(view, "NotPrepared", why)

@@ -62,6 +62,9 @@ ABORTED = "Aborted"
 KERNEL_CHANGED = "KernelChanged"
 """Failure of a visit whose node came up with another kernel than it was planned for."""
 
+REFUSAL = "Refused"
+"""Why a visit is held: the API server, or an admission webhook of it, does not do what its phase needs."""
+
 GOING_BACK = "; going back"
 """How the sentence ends with which a walk turns round."""
 
@@ -83,6 +86,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
     reverting: bool = False
     failure: str = ""  # status.reason that survives until the end: why the walk turned round
     why: str = ""  # the sentence of that failure
+    refused: str = ""  # why the API server, or an admission webhook of it, did not do what this phase needs
     node: NodeFacts | None = None  # None: deleted, or another node of that name
     uid: str = ""
     driver_key: str = ""  # of the effective target (source while reverting)

@@ -1,11 +1,12 @@
 """Counting what our user wrote to the API server for the visit of a node, from the audit log. Pure.
 
 Counted are NodeUpgrades, Nodes, pods, Jobs and Events (docs/design: at most 20 for a visit); the conversation with the
-jobs is counted beside it. A create has its name in the body, which the audit policy of the embedded cluster keeps for
-these kinds; so it does for Events, which are counted for the Node that they are about.
+jobs is counted beside it, and a dry run stores nothing. A create has its name in the body, which the audit policy of
+the embedded cluster keeps for these kinds; so it does for Events, which are counted for the Node that they are about.
 """
 
 from collections.abc import Iterable, Mapping
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -52,11 +53,18 @@ class Entry(Struct, frozen=True, rename="camel"):
     """The few fields of an audit.k8s.io/v1 Event that are read."""
 
     verb: str = ""
+    request_uri: str = msgspec.field(name="requestURI", default="")
     user: User = User()
     object_ref: ObjectRef | None = None
     request_received_timestamp: str = ""
     request_object: Body | None = None
     response_status: Status = Status()
+
+    @property
+    def wrote(self) -> bool:
+        """Whether it changed what the API server stores."""
+        dry = "dryRun" in parse_qs(urlsplit(self.request_uri).query)
+        return self.verb in WRITES and self.response_status.code < REFUSED and not dry
 
 
 def entries(text: bytes) -> list[Entry]:
@@ -81,7 +89,7 @@ def writes_per_node(
         ref = one.object_ref
         if ref is None or one.user.username != user or one.request_received_timestamp < since:
             continue
-        if one.verb not in WRITES or ref.resource not in COUNTED or one.response_status.code >= REFUSED:
+        if ref.resource not in COUNTED or not one.wrote:
             continue
         if ref.resource in {"pods", "jobs"} and ref.namespace != namespace:
             continue

@@ -20,6 +20,7 @@ from upgrader.core.errors import (
     ClusterError,
     ConfigurationError,
     ConflictError,
+    NameTakenError,
     NotFoundError,
     TwoBudgetsError,
     UnreachableError,
@@ -215,9 +216,15 @@ class KubeCluster:
 
     async def create(self, kind: ResourceKind[T], body: Mapping[str, Any]) -> T:
         """See ports.Cluster."""
-        path = kind.path(namespace=str(body["metadata"].get("namespace", "")))
-        manifest = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
-        return await self._written("create", kind, Call(method="POST", path=path, query=_MANAGED, body=manifest))
+        return await self._written("create", kind, _creation(kind, body))
+
+    async def rehearse(self, kind: ResourceKind[Any], body: Mapping[str, Any]) -> None:
+        """See ports.Cluster."""
+        call = _creation(kind, body)
+        try:
+            await self._transport.read(msgspec.structs.replace(call, query=(*call.query, ("dryRun", "All"))))
+        except NameTakenError:  # the last thing that it looks at: all else was taken
+            return
 
     async def merge(
         self, kind: ResourceKind[T], meta: ObjectMeta, patch: Mapping[str, Any], subresource: str = ""
@@ -342,6 +349,12 @@ _NOT_APPLICABLE = "the server rejected our request due to an error in our reques
 @functools.cache
 def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - generic aliases are no classes
     return msgspec.json.Decoder(type_)
+
+
+def _creation(kind: ResourceKind[Any], body: Mapping[str, Any]) -> Call:
+    path = kind.path(namespace=str(body["metadata"].get("namespace", "")))
+    manifest = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
+    return Call(method="POST", path=path, query=_MANAGED, body=manifest)
 
 
 def _decode(body: bytes, type_: type[T], what: str) -> T:

@@ -13,6 +13,7 @@ from upgrader.core.errors import (
     ClusterError,
     ConfigurationError,
     ConflictError,
+    NameTakenError,
     NotFoundError,
     ThrottledError,
     UnreachableError,
@@ -46,7 +47,7 @@ _BY_CODE: Mapping[int, tuple[type[UpgraderError], str, str]] = {
     401: (ClusterError, "the API server does not know us", "Log in again, or name another kubeconfig."),
     403: (ClusterError, "the API server does not allow this", "Grant what deploy/ lists for the controller."),
     404: (ConfigurationError, "the API server does not serve this kind", "Apply crds/ of this release."),
-    409: (ConflictError, "the object changed since it was read, or exists already", ""),
+    409: (ConflictError, "the object changed since it was read", ""),
     410: (ExpiredError, "the API server no longer knows that version", ""),
 }
 
@@ -55,9 +56,16 @@ def refusal(code: int, headers: Mapping[str, str], body: bytes, asked: str) -> U
     """The error for an answer that is not 2xx; `asked` (verb and path) becomes its details."""
     status = _status(body)
     said = status.message or body[:200].decode(errors="replace").strip() or f"HTTP {code}"
-    details = f"{asked}: {said}"
+    error = _error(code, headers, status, said, f"{asked}: {said}")
+    error.said = said
+    return error
+
+
+def _error(code: int, headers: Mapping[str, str], status: Status, said: str, details: str) -> UpgraderError:
     if code == 404 and status.details is not None and status.details.name:
         return NotFoundError(f"{status.details.kind} {status.details.name} is not there", details=details)
+    if code == 409 and status.reason == "AlreadyExists":
+        return NameTakenError("the name is taken", details=details)
     if code in (400, 422):
         return ConfigurationError(said.splitlines()[0], details=details)
     if code == 429:

@@ -4,7 +4,8 @@ All is looked at and nothing is changed, so it may run beside jobs. A failure na
 not well, not only the first. See docs/validation.md.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -44,7 +45,7 @@ def validate_driver(
     order: ValidateDriverOrder,
     *,
     places: Places,
-    offered: Callable[[], frozenset[str]],
+    offered: Callable[[], Mapping[str, str]],
     programs: Programs,
     clock: Clock,
 ) -> OrderResult:
@@ -53,7 +54,7 @@ def validate_driver(
     Args:
         order: what should be there.
         places: where to look.
-        offered: ids of the devices that the kubelet offers now.
+        offered: devices that the kubelet offers now, by id, with the extended resource of each.
         programs: runs the driver's own tools.
         clock: for a kubelet that is not as far yet.
 
@@ -70,7 +71,7 @@ def validate_driver(
     if wrong:
         said = "; ".join(f"{name}: {trouble}" for name, trouble in wrong.items())
         raise _failed("devices", Reason.DEVICE_FAILED, f"{len(wrong)} of {len(inspected.devices)} not well: {said}")
-    seen: set[str] = set()
+    seen: dict[str, str] = {}
 
     def look() -> str:
         try:
@@ -79,7 +80,7 @@ def validate_driver(
             return str(error)  # it may just be starting
         seen.clear()
         seen.update(now)
-        return _offer_fault(now, frozenset(inspected.devices), order)
+        return _offer_fault(seen, frozenset(inspected.devices), order)
 
     if fault := until(look, clock=clock, seconds=OFFER_SECONDS):
         called = [f"{name} is called unhealthy (XID {xid})" for name, xid in devices.unhealthy(places.run).items()]
@@ -88,7 +89,7 @@ def validate_driver(
     return OrderResult(
         reason=Reason.DONE,
         message=f"{present.vendor} {present.version}{simulated}: {len(inspected.devices)} device(s) well, "
-        f"{len(seen)} x {order.resource} offered{f'; {order.besides}' if order.besides else ''}",
+        f"{_counted(seen, order.resource)} offered{f'; {order.besides}' if order.besides else ''}",
         facts={"driver": present.version, "devices": str(len(inspected.devices)), **inspected.facts},
     )
 
@@ -120,7 +121,13 @@ def _inspect(places: Places, present: Loaded, programs: Programs) -> Inspected:
             raise OrderFailedError(Reason.BAD_ORDER, f"no check is known of devices of vendor {present.vendor!r}")
 
 
-def _offer_fault(now: frozenset[str], known: frozenset[str], order: ValidateDriverOrder) -> str:
+def _counted(now: Mapping[str, str], resource: str) -> str:
+    """How many of each resource are offered; partitions of GPUs have names of their own."""
+    found = Counter(now.values()) or {resource: 0}
+    return ", ".join(f"{found[name]} x {name}" for name in sorted(found))
+
+
+def _offer_fault(now: Mapping[str, str], known: frozenset[str], order: ValidateDriverOrder) -> str:
     """What is wrong with what the kubelet offers; empty when nothing is."""
     # Parts of a device have ids of their own, from which the device cannot be told.
     parts = any(one.startswith("MIG-") for one in now)
@@ -131,5 +138,5 @@ def _offer_fault(now: frozenset[str], known: frozenset[str], order: ValidateDriv
         )
     wanted = max(order.expected, len(known))
     if len(now) < wanted:
-        return f"the kubelet offers {len(now)} x {order.resource}, {wanted} are expected"
+        return f"the kubelet offers {_counted(now, order.resource)}, {wanted} are expected"
     return ""

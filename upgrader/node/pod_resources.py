@@ -5,6 +5,7 @@ from pathlib import Path
 import grpc
 from msgspec import Struct
 
+from upgrader.core.gpu_resources import is_gpu
 from upgrader.node.proto import podresources_pb2 as messages
 from upgrader.node.proto import podresources_pb2_grpc as services
 
@@ -32,7 +33,7 @@ class PodResources:
 
     Args:
         socket: the kubelet's.
-        resource: the extended resource whose devices are meant.
+        resource: the extended resource whose devices are meant, with their partitions.
     """
 
     def __init__(self, socket: Path, resource: str) -> None:
@@ -53,12 +54,14 @@ class PodResources:
             for pod in answer.pod_resources
             for container in pod.containers
             for entry in container.devices
-            if entry.resource_name == self._resource
+            if is_gpu(entry.resource_name, self._resource)
             for device in entry.device_ids
         )
 
-    def offered(self) -> frozenset[str]:
-        """Ids of the devices that the kubelet gives to pods: all that their plugin calls healthy, also those in use.
+    def offered(self) -> dict[str, str]:
+        """Devices that the kubelet gives to pods: all that their plugin calls healthy, also those in use.
+
+        By their ids, with the extended resource by which a pod asks for each.
 
         Raises:
             grpc.RpcError: no answer.
@@ -66,8 +69,8 @@ class PodResources:
         with self._channel() as channel:
             stub = services.PodResourcesListerStub(channel)
             answer = stub.GetAllocatableResources(messages.AllocatableResourcesRequest(), timeout=TIMEOUT)
-        found = (entry.device_ids for entry in answer.devices if entry.resource_name == self._resource)
-        return frozenset(device for ids in found for device in ids)
+        found = (entry for entry in answer.devices if is_gpu(entry.resource_name, self._resource))
+        return {device: entry.resource_name for entry in found for device in entry.device_ids}
 
     def _channel(self) -> grpc.Channel:
         # Without this authority grpc sends the socket's path as one, which the kubelet's server refuses.

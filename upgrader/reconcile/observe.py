@@ -30,6 +30,7 @@ from upgrader.core.declarations import Declared, nearest
 from upgrader.core.disruption import DisruptionBudget, Requirement, Selector, blocked
 from upgrader.core.fleet import Gang, ImageBuild, ImageFacts, NodeFacts, Snapshot, Target
 from upgrader.core.gangs import gangs_of
+from upgrader.core.gpu_resources import count_of, gpus_by_name
 from upgrader.core.node_features import read_record
 from upgrader.core.owners import owner_kind
 from upgrader.core.phases import DriverImagePhase
@@ -43,7 +44,6 @@ from upgrader.reconcile.other_plans import taken_back, taken_elsewhere
 from upgrader.reconcile.pod_facts import (
     asked_id,
     controller_of,
-    count_of,
     declared,
     gpus_of,
     member_facts,
@@ -128,6 +128,7 @@ def node_facts(node: Node, resource: str) -> NodeFacts:
     """A node; `resource` is the extended resource whose devices are its GPUs."""
     labels, status = node.metadata.labels, node.status
     ours = next((taint for taint in node.spec.taints if taint.key == names.TAINT_MAINTENANCE), None)
+    offered = gpus_by_name(status.allocatable, resource)
     return NodeFacts(
         name=node.metadata.name,
         uid=node.metadata.uid,
@@ -136,7 +137,8 @@ def node_facts(node: Node, resource: str) -> NodeFacts:
         kubelet_settings=node.metadata.annotations.get(names.ANNOTATION_KUBELET, ""),
         boot_id=status.node_info.boot_id,
         gpus=count_of(status.capacity, resource),
-        gpus_allocatable=count_of(status.allocatable, resource),
+        gpus_allocatable=sum(offered.values()),
+        gpus_in_parts=tuple((name, count) for name, count in offered.items() if name != resource),
         ready=any(one.type == "Ready" and one.status == "True" for one in status.conditions),
         unschedulable=node.spec.unschedulable,
         skip=labels.get(names.LABEL_SKIP) == "true",

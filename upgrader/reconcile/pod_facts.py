@@ -1,5 +1,6 @@
 """Pods as the rules see them: total functions from what the API server sends, nothing is fetched here."""
 
+from collections import Counter
 from collections.abc import Container as Holding
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -10,6 +11,7 @@ from upgrader.core.chains import Chains
 from upgrader.core.declarations import NOTHING, Declared, instant, nearest
 from upgrader.core.fleet import MemberFacts, Owner
 from upgrader.core.gangs import ENDED, REPLICATED, PodFacts
+from upgrader.core.gpu_resources import gpus_by_name
 from upgrader.core.resolution import PodMarks, Rule, resolve
 from upgrader.reconcile.storage import Classes, storage_class
 
@@ -40,18 +42,18 @@ DECLARED = MappingProxyType(
 """The annotation of each field of Declared."""
 
 
-def count_of(values: Mapping[str, str | int], resource: str) -> int:
-    """How many of an extended resource; these are whole numbers, anything else counts as none."""
-    value = values.get(resource, 0)
-    if isinstance(value, int):
-        return max(0, value)
-    return int(value) if value.isdecimal() else 0
-
-
 def gpus_of(pod: Pod, resource: str) -> int:
-    """GPUs that the scheduler holds for a pod: those of all containers, or of the init container that asks for most."""
-    main = sum(_asked(container, resource) for container in pod.spec.containers)
-    return max([main, *(_asked(container, resource) for container in pod.spec.init_containers)])
+    """GPUs that the scheduler holds for a pod: of each resource those of all containers, or of the init container that
+    asks for most.
+
+    Partitions count as GPUs do, whatever resource a pod asks for them by.
+    """
+    held: Counter[str] = Counter()
+    for container in pod.spec.containers:
+        held.update(_asked(container, resource))
+    for container in pod.spec.init_containers:
+        held |= _asked(container, resource)
+    return held.total()
 
 
 def of_the_node(pod: Pod) -> bool:
@@ -204,9 +206,12 @@ def with_mates(
     return [one for key, group in found.items() if key in counting for one in group]
 
 
-def _asked(container: Container, resource: str) -> int:
+def _asked(container: Container, resource: str) -> Counter[str]:
     # For extended resources requests equal limits; either may stand alone.
-    return max(count_of(container.resources.limits, resource), count_of(container.resources.requests, resource))
+    limits, requests = container.resources.limits, container.resources.requests
+    if not limits and not requests:
+        return Counter()
+    return Counter(gpus_by_name(requests | limits, resource))
 
 
 def _default_container(pod: Pod) -> str:

@@ -35,6 +35,13 @@ class Cluster(Protocol):
         """Create from a manifest; ConflictError when the name is taken."""
         ...
 
+    async def rehearse(self, kind: ResourceKind[Any], body: Mapping[str, Any]) -> None:
+        """See whether an object would be created now: all is checked, admission too, and nothing is kept.
+
+        A name that is taken is none of it. Otherwise it raises what `create` would.
+        """
+        ...
+
     async def merge(
         self, kind: ResourceKind[T], meta: ObjectMeta, patch: Mapping[str, Any], subresource: str = ""
     ) -> T:

@@ -25,7 +25,8 @@ async def enough(
 ) -> bool:
     """Whether the gang fits on idle nodes of the target revision, one for each node that it was on.
 
-    Nodes as large as its own, so that its members fit there as they did; only where it can be steered there.
+    Nodes with as many whole GPUs as its own have GPUs, so that its members fit there as they did; only where it can be
+    steered there. Partitions are of sizes that we do not compare: no gang leaves its own nodes for them.
     """
     own = [one for one in visits if one.status.phase in SWAPPING and not one.status.reverting]
     targets = {one.spec.target.revision for one in visits}
@@ -67,4 +68,4 @@ def _due(context: Context, visits: Sequence[NodeUpgrade]) -> bool:
 def _in_service(node: Node, resource: str, size: int) -> bool:
     facts = observe.node_facts(node, resource)
     closed = any(one.effect in {"NoSchedule", "NoExecute"} for one in node.spec.taints)
-    return facts.ready and not facts.taken and not facts.unschedulable and not closed and facts.gpus_allocatable >= size
+    return facts.ready and not facts.taken and not facts.unschedulable and not closed and facts.gpus_whole >= size

@@ -10,9 +10,11 @@ from upgrader.api.resources import JOBS, NODES, PODS
 from upgrader.api.v1alpha1 import NodeState, NodeUpgrade, NodeUpgradeStatus
 from upgrader.core import adoption, timing
 from upgrader.core.declarations import Declared, nearest
+from upgrader.core.fleet import NodeFacts
+from upgrader.core.gpu_resources import gpus_by_name
 from upgrader.core.operands import COMPONENTS
 from upgrader.core.phases import NodePhase, VisitReason
-from upgrader.core.visit_facts import ABORTED, GOING_BACK, NodeView, OperandFacts, OtherPod
+from upgrader.core.visit_facts import ABORTED, GOING_BACK, REFUSAL, NodeView, OperandFacts, OtherPod
 from upgrader.reconcile import forced, hearsay, observe
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.pod_facts import of_the_node
@@ -47,7 +49,7 @@ def effective(upgrade: NodeUpgrade) -> NodeState:
 
 def expected_gpus(upgrade: NodeUpgrade) -> int:
     """Devices that the node should offer at the end of the walk; 0 where that is not known."""
-    return manifests.offered(upgrade, effective(upgrade))
+    return manifests.offered(upgrade, effective(upgrade), upgrade.status.found.gpus)
 
 
 async def read_visit(
@@ -126,7 +128,6 @@ def build_view(
 ) -> NodeView:
     """The values that `core.visit.decide` works on; pure."""
     status, goal = upgrade.status, effective(upgrade)
-    resource = upgrade.spec.target.resource_name
     mine = [pod for pod in pods if manifests.upgrade_of(pod.metadata) == upgrade.metadata.name]
     # A NodeUpgrade that was deleted and ordered again has the same name: the answers of the first are not its own.
     own = [pod for pod in mine if any(one.uid == upgrade.metadata.uid for one in pod.metadata.owner_references)]
@@ -140,7 +141,8 @@ def build_view(
         reverting=status.reverting,
         failure=status.reason,
         why=_why(status),
-        node=observe.node_facts(node, resource) if node is not None else None,
+        refused=_refused(status),
+        node=_facts(upgrade, node) if node is not None else None,
         driver_key=goal.driver_key,
         plugin_key=goal.plugin_key,
         runtime_key=goal.runtime_key,
@@ -162,6 +164,22 @@ def build_view(
         not_evicted=status.eviction.message if status.eviction is not None else "",
         evict_after=timing.parse(status.eviction.not_before) if status.eviction is not None else None,
     )
+
+
+def _facts(upgrade: NodeUpgrade, node: k.Node) -> NodeFacts:
+    """The node, with what it is able to offer.
+
+    Where it is partitioned otherwise now, its capacity has for five minutes more what was offered before (kubelet
+    1.34, endpointStopGracePeriod of its device manager; read, not measured). Then resources count of which pods can
+    have something.
+    """
+    resource = upgrade.spec.target.resource_name
+    facts = observe.node_facts(node, resource)
+    if upgrade.spec.source.mig_strategy == upgrade.spec.target.mig_strategy:
+        return facts
+    offered = gpus_by_name(node.status.allocatable, resource)
+    capacity = gpus_by_name(node.status.capacity, resource)
+    return msgspec.structs.replace(facts, gpus=sum(count for name, count in capacity.items() if name in offered))
 
 
 def _theirs(pod: k.Pod) -> bool:
@@ -223,6 +241,16 @@ def _in_the_way(upgrade: NodeUpgrade, pod: k.Pod) -> bool:
     if observe.gpus_of(pod, upgrade.spec.target.resource_name):
         return True
     return manifests.empties(upgrade) and not of_the_node(pod)
+
+
+def held(status: NodeUpgradeStatus) -> k.Condition | None:
+    """The condition that says what holds a visit, while something does."""
+    return next((one for one in status.conditions if (one.type, one.status) == ("Held", "True")), None)
+
+
+def _refused(status: NodeUpgradeStatus) -> str:
+    found = held(status)
+    return status.message if found is not None and found.reason == REFUSAL else ""
 
 
 def _why(status: NodeUpgradeStatus) -> str:

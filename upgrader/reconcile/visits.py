@@ -11,13 +11,15 @@ from upgrader.api.kubernetes import Node, ObjectMeta
 from upgrader.api.resources import JOBS, NODE_UPGRADES, NODES, PODS, ResourceKind
 from upgrader.api.v1alpha1 import NodeUpgrade, StepStatus
 from upgrader.core import timing, visit
-from upgrader.core.errors import ConflictError, NotFoundError, UpgraderError
+from upgrader.core.errors import ConflictError, NameTakenError, NotFoundError, UpgraderError
+from upgrader.core.fleet import NodeFacts
 from upgrader.core.phases import NodePhase, VisitReason, ends, row
-from upgrader.core.visit_facts import Act, Decision, NodeView
+from upgrader.core.visit_facts import REFUSAL, Act, Decision, NodeView
 from upgrader.reconcile import evictions, finalizers, marks
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.evictions import Refusal
-from upgrader.reconcile.visit_view import effective
+from upgrader.reconcile.rehearsals import rehearse
+from upgrader.reconcile.visit_view import effective, held
 from upgrader.stack import errands, manifests
 from upgrader.telemetry import metrics
 
@@ -55,9 +57,9 @@ async def perform(
 
 async def say(context: Context, upgrade: NodeUpgrade, error: UpgraderError) -> None:
     """Show in the visit what was refused; the next step tries again, and its deadline counts on."""
-    held = next((one for one in upgrade.status.conditions if one.type == "Held"), None)
-    if held is None or (held.status, held.reason, held.message) != ("True", "Refused", str(error)):
-        status = {"message": error.brief, "conditions": [_held(context, "Refused", str(error))]}
+    found = held(upgrade.status)
+    if found is None or (found.reason, found.message) != (REFUSAL, str(error)):
+        status = {"message": error.brief, "conditions": [_held(context, REFUSAL, str(error))]}
         await record(context, NODE_UPGRADES, upgrade.metadata, status)
 
 
@@ -72,6 +74,7 @@ async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision:
     """Do it; what was refused only for now is given back."""
     match act:
         case Act.PREPARE:
+            await rehearse(context, upgrade, _there(upgrade, view))
             await _create(context, PODS, manifests.prepare_pod(upgrade, context.stack))
         case Act.CLOSE:
             now = timing.show(context.clock.now())
@@ -116,9 +119,14 @@ async def _validate(context: Context, body: dict[str, Any]) -> None:
 
 
 def _validation_pod(context: Context, upgrade: NodeUpgrade, view: NodeView) -> dict[str, Any]:
+    node = _there(upgrade, view)
+    return manifests.validation_pod(upgrade, reverting=view.reverting, node=node, settings=context.stack)
+
+
+def _there(upgrade: NodeUpgrade, view: NodeView) -> NodeFacts:
     if view.node is None:
         raise NotFoundError(f"node {upgrade.spec.node.name} is gone")
-    return manifests.validation_pod(upgrade, reverting=view.reverting, node=view.node, settings=context.stack)
+    return view.node
 
 
 def _arrived(upgrade: NodeUpgrade) -> str:
@@ -130,7 +138,7 @@ def _arrived(upgrade: NodeUpgrade) -> str:
 async def _create(context: Context, kind: ResourceKind[Any], body: dict[str, Any]) -> None:
     try:
         await context.cluster.create(kind, body)
-    except ConflictError:
+    except NameTakenError:
         # The name follows from the NodeUpgrade, so it is there because this very act was done before a restart.
         log.info("already created", kind=kind.kind, name=body["metadata"]["name"])
 
@@ -192,8 +200,8 @@ def _wire(step: StepStatus) -> dict[str, Any]:
 
 def _waiting(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision) -> dict[str, Any]:
     """While a phase waits, its status is written only when it holds, or when it waits long enough to be asked about."""
-    held = next((one for one in upgrade.status.conditions if one.type == "Held"), None)
-    if decision.held != (held.reason if held and held.status == "True" else ""):
+    found = held(upgrade.status)
+    if decision.held != (found.reason if found is not None else ""):
         return {
             "message": decision.message,
             "conditions": [_held(context, decision.held, decision.message)],

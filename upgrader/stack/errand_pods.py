@@ -150,18 +150,18 @@ def validation_pod(
         settings: of everything on nodes.
     """
     after = upgrade.spec.source if reverting else upgrade.spec.target
-    asked = max(1, node.gpus_allocatable)
+    limits = _all_offered(after.resource_name, node)
+    asked = sum(limits.values())
     look = ValidateDriverOrder(
         driver=_driver(after),
         boot_id=node.boot_id,
         resource=after.resource_name,
-        expected=max(offered(upgrade, after), node.gpus),
+        expected=max(offered(upgrade, after, upgrade.status.found.gpus), node.gpus),
     )
     workload = Workload(image=after.workload_image, runtime_class=after.workload_runtime)
     last: list[Manifest]
     if (after.vendor or after.driver_vendor) == SIM:
         order = ValidateOrder(driver=_driver(after), boot_id=node.boot_id, devices=max(1, asked // after.shares))
-        limits = {after.resource_name: str(asked)}
         first, last = [driver_check(look, settings)], [_works_on_all(order, limits, settings)]
     elif not workload.image:
         told = msgspec.structs.replace(look, besides="looked at only, because the stack names no workload")
@@ -169,7 +169,7 @@ def validation_pod(
     else:
         told = msgspec.structs.replace(look, besides=f"{workload.image} worked on {asked} of them, each by itself")
         first = [driver_check(look, settings)]
-        last = [driver_check(told, settings, name=VALIDATE), *works(workload, after.resource_name, asked)]
+        last = [driver_check(told, settings, name=VALIDATE), *works(workload, limits)]
     spec = {
         **in_runtime(workload),
         **({"initContainers": first} if first else {}),  # an API server drops an empty list
@@ -180,20 +180,32 @@ def validation_pod(
     return _pod(validation_name(upgrade, reverting=reverting), upgrade, VALIDATE, spec, settings)
 
 
-def offered(upgrade: NodeUpgrade, after: NodeState) -> int:
-    """Devices that the node should offer under a state: its GPUs by what was found, as they are shared then.
+def offered(upgrade: NodeUpgrade, after: NodeState, found: int) -> int:
+    """Devices that the node should offer under a state: its GPUs by what was found before, as they are shared then.
 
-    0, which means at least one, where that is not known: the node was never installed, or is partitioned otherwise now.
+    0, which means at least one, where that is not known: the node was never installed, or is partitioned or shared
+    otherwise now.
     """
-    if upgrade.spec.source.mig_strategy != after.mig_strategy:
+    before = upgrade.spec.source
+    if before.mig_strategy != after.mig_strategy:
         return 0
-    return upgrade.status.found.gpus // upgrade.spec.source.shares * after.shares
+    if before.shares == after.shares:
+        return found
+    # With `mixed` only whole GPUs are shared, and how many of what was found these were is not written down.
+    return 0 if after.mig_strategy == "mixed" else found // before.shares * after.shares
 
 
-def _works_on_all(order: ValidateOrder, limits: dict[str, str], settings: StackSettings) -> Manifest:
+def _all_offered(resource: str, node: NodeFacts) -> dict[str, int]:
+    """How many of each extended resource a pod has to ask for to be given every GPU, but one at least."""
+    whole = {resource: node.gpus_whole} if node.gpus_whole else {}
+    return whole | dict(node.gpus_in_parts) or {resource: 1}
+
+
+def _works_on_all(order: ValidateOrder, asked: dict[str, int], settings: StackSettings) -> Manifest:
     run = mount("run", RUN_DIRECTORY, readOnly=True)
     unprivileged = {"allowPrivilegeEscalation": False}
     container = node_command(VALIDATE, order, settings, securityContext=unprivileged, volumeMounts=[run])
+    limits = {name: str(count) for name, count in asked.items()}
     return container | {"resources": container["resources"] | {"limits": limits}}
 
 
@@ -286,13 +298,14 @@ def _operand_images(state: NodeState) -> list[tuple[str, str, Operand]]:
 
 def _operand_image(name: str, image: str, operand: Operand, state: NodeState, *, former: bool = False) -> Manifest:
     """Shows that an operand's image is here and runs here, with its options; a former one has run with them."""
-    proof = VENDORS[state.vendor or state.driver_vendor].proofs[operand](None if former else _plugin(state))
+    proof = VENDORS[state.vendor or state.driver_vendor].proofs[operand](None if former else plugin_settings(state))
     found = containers.container(name, image, proof) | LOGS_ON_ERROR
     found.pop("volumeMounts")
     return found
 
 
-def _plugin(state: NodeState) -> PluginSettings:
+def plugin_settings(state: NodeState) -> PluginSettings:
+    """What the device plugin of a state is told."""
     return PluginSettings(
         vendor=state.vendor or state.driver_vendor,
         driver_vendor=state.driver_vendor,

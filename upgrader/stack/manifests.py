@@ -7,6 +7,7 @@ from upgrader.stack.node_features import node_features_daemonset, node_features_
 from upgrader.stack.operands import driver_daemonset, plugin_daemonset, runtime_daemonset
 from upgrader.stack.order import before
 from upgrader.stack.quiet import quiet_daemonset, quiet_name
+from upgrader.stack.rehearsal import rehearsal
 
 __all__ = [
     "before",
@@ -20,6 +21,7 @@ __all__ = [
     "prepare_pod",
     "quiet_daemonset",
     "quiet_name",
+    "rehearsal",
     "runtime_daemonset",
     "service_monitor",
     "upgrade_of",

@@ -1,5 +1,7 @@
 """What looks at the devices of a node and works on them: containers of validation pods and pre-flight Jobs. Pure."""
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from upgrader.core.node_places import RUN_DIRECTORY, STATE_DIRECTORY
@@ -49,8 +51,10 @@ def driver_check_volumes() -> list[Manifest]:
     ]
 
 
-def works(workload: Workload, resource: str, count: int) -> list[Manifest]:
+def works(workload: Workload, asked: Mapping[str, int]) -> list[Manifest]:
     """A container for each device that is offered: beside each other, so that each has another one.
+
+    `asked` are numbers of devices by extended resource.
 
     A sample works on one GPU only, the first that it sees; in one container after the other it would be the same.
     """
@@ -63,7 +67,7 @@ def works(workload: Workload, resource: str, count: int) -> list[Manifest]:
             "securityContext": {"allowPrivilegeEscalation": False},
             **LOGS_ON_ERROR,
         }
-        for number in range(count)
+        for number, resource in enumerate(name for name, count in asked.items() for _ in range(count))
     ]
 
 

@@ -1,5 +1,6 @@
 import pytest
 
+from tests.support.facts import node
 from tests.support.objects import merged
 from upgrader.api import names
 from upgrader.core import steering
@@ -82,3 +83,23 @@ def test_a_row_is_found_whatever_the_version_of_its_group():
 
 def test_the_names_are_those_of_the_api():
     assert (steering.REVISION, steering.MAINTENANCE) == (names.LABEL_REVISION, names.TAINT_MAINTENANCE)
+
+
+PARTS = {"gpus": 56, "gpus_allocatable": 56, "gpus_in_parts": (("nvidia.com/mig-1g.10gb", 56),)}
+WHOLE = {"gpus": 8, "gpus_allocatable": 8}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "chosen"),
+    [
+        ([node("a", revision="old", **WHOLE), node("b", revision="new", **PARTS)], "old"),
+        ([node("a", revision="old", **PARTS), node("b", revision="new", **WHOLE)], "new"),
+        ([node("a", revision="old", **PARTS), node("b", revision="new", gpus=0, gpus_allocatable=0)], "old"),
+        ([node("a", revision="old", **WHOLE), node("b", revision="new", **WHOLE)], "new"),
+        ([node("a", revision="other", **WHOLE)], ""),
+        ([node("a", revision="old", ready=False, **WHOLE)], ""),
+    ],
+    ids=["whole before parts", "whole it is", "parts where nothing is whole", "the first of equals", "strange", "away"],
+)
+def test_a_gang_that_waits_no_longer_goes_where_most_whole_gpus_are(nodes, chosen):
+    assert steering.refuge(nodes, ["new", "old"]) == chosen

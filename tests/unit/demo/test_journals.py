@@ -91,11 +91,13 @@ def _write(
     made: str = "",
     about: tuple[str, str] = ("", ""),
     code: int = 200,
+    query: str = "",
 ) -> Entry:
     ref = ObjectRef(resource=resource, namespace=namespace, name=name)
     body = Body(metadata=Meta(name=made), involved_object=Regarding(kind=about[0], name=about[1]))
     return Entry(
         verb=verb,
+        request_uri=f"/api/v1/{resource}{query}",
         user=User(username=user),
         object_ref=ref,
         request_received_timestamp=at,
@@ -111,6 +113,7 @@ def test_writes_count_for_the_node_they_are_about() -> None:
         _write("patch", "nodes", "node-a"),
         _write("patch", "nodes", "node-b"),
         _write("create", "pods", namespace="ours", made="prepare-b"),
+        _write("create", "pods", namespace="ours", made="prepare-b", query="?fieldManager=upgrader&dryRun=All"),
         _write("create", "events", namespace="default", about=("Node", "node-b")),
         _write("create", "events", namespace="default", about=("Job", "trainer")),
         _write("patch", "pods", "trainer-0", namespace="default"),

@@ -172,6 +172,21 @@ async def ordered() -> set[Use]:
     return rig.cluster.uses
 
 
+async def not_admitted() -> set[Use]:
+    """A kubelet that knows no device plugin yet refuses the validation pod, which is made again."""
+    rig = Rig()
+    rig.fleet.node("gpu-0")
+    rig.image("1.0")
+    rig.stack(rig.spec("1.0"))
+    await rig.until(lambda: [one.status.phase for one in rig.visits()] == [NodePhase.VALIDATING])
+    rig.fleet.refuses_devices = {"gpu-0"}
+    for _ in range(20):
+        await rig.second()
+    rig.fleet.refuses_devices = set()
+    await rig.until(lambda: [one.status.phase for one in rig.visits()] == [NodePhase.SUCCEEDED])
+    return rig.cluster.uses
+
+
 async def aged() -> set[Use]:
     """Ended plans and old revisions are more than their stack keeps."""
     rig = Rig()
@@ -264,12 +279,13 @@ async def uncovered() -> set[Use]:
 @pytest.fixture(scope="module")
 def uses() -> set[Use]:
     """What the controller does in a rollout, in one that is undone, with somebody else's pod in the way, for a node
-    that cannot be installed at first, for one that is deleted, to owners of each kind, to what is past, and by a
-    person's order; to labels of nodes, to images of drivers, and for a pod that does not start.
+    that cannot be installed at first, for one whose validation is not admitted, for one that is deleted, to owners of
+    each kind, to what is past, and by a person's order; to labels of nodes, to images of drivers, and for a pod that
+    does not start.
     """
     asked = (rollout("Go"), rollout("AbortAndUndo"), spoken_to_by_http())
     looked_after = (labelled(), monitored(), uncovered(), stuck())
-    runs = (*asked, repaired(), bereft(), switched(), aged(), ordered(), *looked_after)
+    runs = (*asked, repaired(), not_admitted(), bereft(), switched(), aged(), ordered(), *looked_after)
     return set().union(*(asyncio.run(one) for one in runs))
 
 

@@ -6,6 +6,7 @@ from upgrader.core.errors import (
     ClusterError,
     ConfigurationError,
     ConflictError,
+    NameTakenError,
     NotFoundError,
     ThrottledError,
     UnreachableError,
@@ -21,7 +22,9 @@ ASKED = "PATCH /api/v1/nodes/n1"
         (404, b'{"message":"m","details":{"name":"n1","kind":"nodes"}}', NotFoundError, "nodes n1 is not there"),
         (404, b"404 page not found\n", ConfigurationError, "the API server does not serve this kind"),
         (404, b'{"message":"the server could not find it","details":{}}', ConfigurationError, "does not serve"),
-        (409, b'{"message":"m"}', ConflictError, "changed since it was read"),
+        (409, b'{"message":"m","reason":"Conflict"}', ConflictError, "changed since it was read"),
+        (409, b'{"message":"m","reason":"AlreadyExists"}', NameTakenError, "the name is taken"),
+        (409, b'{"message":"a webhook denied it"}', ConflictError, "changed since it was read"),
         (410, b'{"message":"m"}', ExpiredError, "no longer knows that version"),
         (422, b'{"message":"spec.x: Invalid"}', ConfigurationError, "spec.x: Invalid"),
         (400, b'{"message":"bad\\nbody"}', ConfigurationError, "bad"),
@@ -36,7 +39,8 @@ def test_every_code_has_its_error(code, body, kind, brief):
     error = refusal(code, {}, body, ASKED)
     assert type(error) is kind
     assert brief in error.brief
-    assert error.details.startswith(f"{ASKED}: ")
+    assert error.said
+    assert error.details == f"{ASKED}: {error.said}"
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ class Node:
             part.mkdir()
         self.clock, self.programs = VirtualClock(), Smi()
         self.offered = set()
-        self.answers = lambda: frozenset(self.offered)
+        self.answers = lambda: dict.fromkeys(self.offered, RESOURCE)
 
     def record(self, vendor, version, devices, **more):
         facts = {"vendor": vendor, "version": version, "kernel": "k", "bootId": "boot-1", "devices": devices, **more}
@@ -171,7 +171,7 @@ def test_fewer_than_there_were(sim):
 
 
 def test_a_kubelet_that_is_just_starting_is_waited_for(sim):
-    calls = iter([None, frozenset(), frozenset(sim.offered)])
+    calls = iter([None, {}, dict.fromkeys(sim.offered, RESOURCE)])
 
     def answers():
         now = next(calls)
@@ -329,6 +329,15 @@ def test_a_real_driver_without_a_gpu_as_on_our_virtual_nodes(nvidia, code, reaso
         assert real(nvidia, expected=2).message == f"nvidia {NVIDIA}: 0 device(s) well, 2 x nvidia.com/gpu offered"
     else:
         assert refused(nvidia)[1] is reason
+
+
+def test_partitions_that_are_resources_of_their_own_are_named(nvidia):
+    offered = {"GPU-aaaa": RESOURCE, "MIG-1": "nvidia.com/mig-1g.10gb", "MIG-2": "nvidia.com/mig-1g.10gb"}
+    nvidia.answers = lambda: offered
+    shown = "1 x nvidia.com/gpu, 2 x nvidia.com/mig-1g.10gb"
+    assert real(nvidia, expected=3).message == f"nvidia {NVIDIA}: 2 device(s) well, {shown} offered"
+    found = nvidia.refused(vendor="nvidia", version=NVIDIA, expected=8)[2]
+    assert found == f"check offered: the kubelet offers {shown}, 8 are expected"
 
 
 def test_parts_of_gpus_are_counted_only(nvidia):

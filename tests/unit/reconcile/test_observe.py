@@ -186,6 +186,13 @@ NODE_TABLE = {
         node(capacity={RESOURCE: "8k"}, allocatable={RESOURCE: -1}),
         facts(),
     ),
+    "partitions are GPUs, and known by their names": (
+        node(
+            capacity={RESOURCE: "4", "nvidia.com/mig-1g.10gb": "14", "rdma/hca": "8"},
+            allocatable={RESOURCE: "4", "nvidia.com/mig-1g.10gb": "13", "nvidia.com/mig-2g.20gb": "0", "rdma/hca": "8"},
+        ),
+        facts(gpus=18, gpus_allocatable=17, gpus_in_parts=(("nvidia.com/mig-1g.10gb", 13),)),
+    ),
     "skip is a person's word": (
         node(labels={"gpu-upgrader.io/skip": "true"}),
         facts(skip=True, labels={"gpu-upgrader.io/skip": "true"}),
@@ -307,3 +314,11 @@ def test_disruption_budgets(seen, expected):
     assert observe.disruption_budget(budget(seen, 3)) == DisruptionBudget(
         name="keep", namespace="ml", selector=expected, allowed=3
     )
+
+
+def test_a_pod_holds_of_each_resource_what_its_containers_or_one_before_them_ask_for():
+    asked = [{"nvidia.com/mig-1g.10gb": "1"}, {"nvidia.com/mig-1g.10gb": "1", RESOURCE: "1"}]
+    before = [{"nvidia.com/mig-3g.40gb": "2"}, {RESOURCE: "3", "nvidia.com/mig-3g.40gb": "1"}]
+    containers, first = ([{"name": "c", "resources": {"limits": one}} for one in many] for many in (asked, before))
+    made = wire({"metadata": {"name": "p"}, "spec": {"containers": containers, "initContainers": first}}, k.Pod)
+    assert observe.gpus_of(made, RESOURCE) == 2 + 3 + 2

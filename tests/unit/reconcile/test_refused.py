@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from tests.support.objects import Object
@@ -11,6 +12,7 @@ from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, NODE_UPGRADES, PDBS, PODS, UPGRADE_PLANS
 from upgrader.core.errors import ClusterError, ConflictError, UnreachableError
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.kube.refusals import refusal
 from upgrader.reconcile import plans, stacks
 
 QUICK = {"timeoutSeconds": 30, "retrySeconds": 86400}
@@ -99,6 +101,76 @@ async def test_an_abort_ends_although_a_gang_cannot_be_read(rig: Rig) -> None:
     cannot_be_read(rig)
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Abort"}})
     await rig.until(lambda: rig.over("up"), 4000, stride=20)
+    rig.assert_nothing_left()
+
+
+def would_refuse(rig: Rig, pods: str) -> list[str]:
+    """The API server takes no pod whose name begins so; gives the names that it was shown."""
+    shown = []
+
+    def refused(write):
+        if write.kind == "Pod" and write.name.startswith(pods) and write.verb in {"rehearse", "create"}:
+            shown.append(write.name)
+            said = {"message": f'pods "{write.name}" is forbidden: no RuntimeClass'}
+            raise refusal(403, {}, msgspec.json.encode(said), "POST /pods")
+
+    rig.cluster.before_write = refused
+    return shown
+
+
+@pytest.mark.parametrize(
+    "pods", ["validate-gpu-1", "revalidate-gpu-0", "visit-gpu-0", "device-plugin-", "driver-"], ids=str
+)
+async def test_what_the_api_server_would_refuse_later_is_found_before_anybody_is_asked(rig: Rig, pods: str) -> None:
+    rig.plan("up", await running(rig), checkpoint=QUICK)
+    shown = would_refuse(rig, pods)
+    await rig.until(lambda: bool(shown))
+    for _ in range(20):
+        await rig.second()
+    held = [one.status for one in rig.visits("up") if one.status.conditions]
+    assert {(one.phase, one.conditions[0].reason) for one in held} == {(NodePhase.PREPARING, "Refused")}
+    assert "is forbidden: no RuntimeClass" in held[0].message
+    assert (rig.requests(), rig.fleet.trainers["gang"].stops) == ([], 0)
+
+    rig.cluster.before_write = None  # somebody put it right
+    await rig.until(lambda: rig.over("up"))
+    assert {one.status.phase for one in rig.visits("up")} == {NodePhase.SUCCEEDED}
+    rig.assert_nothing_left()
+
+
+async def test_what_was_refused_is_asked_again_in_a_while_and_not_each_second(rig: Rig) -> None:
+    rig.plan("up", await running(rig), checkpoint=QUICK)
+    shown = would_refuse(rig, "validate-gpu-1")
+    await rig.until(lambda: bool(shown))
+    shown.clear()
+    for _ in range(60):
+        await rig.second()
+    assert 4 <= len(shown) <= 12
+
+
+async def test_a_rollback_goes_without_a_way_back_to_what_it_leaves(rig: Rig) -> None:
+    revision = await running(rig)
+    (first,) = {node["metadata"]["labels"][names.LABEL_REVISION] for node in rig.nodes()}
+    rig.plan("up", revision)
+    await rig.until(lambda: rig.nodes_on(revision) == 2)
+    shown = would_refuse(rig, "revalidate-")
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "AbortAndUndo"}})
+    await rig.until(lambda: rig.nodes_on(first) == 2, 3000)
+    assert {one.rpartition("-")[0] for one in shown} == {"revalidate-gpu-0", "revalidate-gpu-1"}
+    assert rig.fleet.trainers["gang"].lost == 0
+
+
+async def test_what_the_api_server_refuses_until_the_end_of_preparing_is_told(rig: Rig) -> None:
+    rig.plan("up", await running(rig), checkpoint=QUICK)
+    would_refuse(rig, "validate-gpu-1")
+    await rig.until(lambda: any(one.status.phase is NodePhase.FAILED for one in rig.visits("up")), 4000, stride=20)
+    failed = {one.spec.node.name: one.status for one in rig.visits("up")}["gpu-1"]
+    assert failed.reason == "NotPrepared"
+    assert failed.message.startswith(
+        "Preparing took longer than its deadline: the API server would refuse pod validate-gpu-1-"
+    )
+    assert failed.message.endswith("is forbidden: no RuntimeClass")
+    assert (rig.requests(), rig.fleet.trainers["gang"].stops) == ([], 0)
     rig.assert_nothing_left()
 
 

@@ -61,7 +61,9 @@ async def test_a_restart_of_the_controller_between_any_two_steps_makes_no_differ
     assert not placed(rig) & own
 
 
-@pytest.mark.parametrize("why", ["taken", "tainted", "of another revision", "promised", "bound to its nodes"])
+@pytest.mark.parametrize(
+    "why", ["taken", "tainted", "of another revision", "promised", "bound to its nodes", "in parts"]
+)
 async def test_where_no_spare_will_do_it_waits_for_its_own_nodes(rig: Rig, why: str) -> None:
     revision = await running(rig, nodes=4)
     own = placed(rig)
@@ -76,6 +78,8 @@ async def test_where_no_spare_will_do_it_waits_for_its_own_nodes(rig: Rig, why: 
             rig.cluster.store.change(NODES, spare, {"spec": {"taints": [taint]}})
         case "of another revision":
             rig.cluster.store.change(NODES, spare, {"metadata": {"labels": {names.LABEL_REVISION: "other"}}})
+        case "in parts":
+            rig.fleet.in_parts = {spare}
         case "promised":
             rig.fleet.job("another", members=9, gpus=8)
         case "bound to its nodes":

@@ -32,6 +32,9 @@ def by_mps(replicas):
         (shared(4), shared(4), 32, 32),
         (shared(0), shared(4), 0, 0),
         (shared(0), shared(0, "mixed"), 8, 0),
+        (shared(0, "mixed"), shared(0, "mixed"), 17, 17),
+        (shared(2, "mixed"), shared(2, "mixed"), 15, 15),
+        (shared(2, "mixed"), shared(4, "mixed"), 15, 0),
         (shared(0), by_mps(4), 8, 32),
         (by_mps(4), shared(2), 32, 16),
         (shared(2), by_mps(3), 16, 24),
@@ -50,10 +53,12 @@ VETO = {"karpenter.sh/do-not-disrupt": "true"}
 NOTHING = {}
 
 
-async def view(rig: Rig, spaces):
+async def view(rig: Rig, spaces, sharing=("", "")):
     node = rig.cluster.store.find(NODES, "gpu-0")
     manifest = changed(node_upgrade(), "spec.node", {"name": "gpu-0", "uid": node["metadata"]["uid"]})
     manifest = changed(manifest, "spec.target.resourceName", RESOURCE)
+    for side, strategy in zip(("source", "target"), sharing, strict=True):
+        manifest = changed(manifest, f"spec.{side}.migStrategy", strategy)
     manifest["metadata"]["creationTimestamp"] = "2026-11-21T09:00:00Z"
     upgrade = msgspec.convert(manifest, NodeUpgrade)
     return await read_visit(rig.context, upgrade, frozenset(), spaces)
@@ -87,6 +92,28 @@ async def test_pods_that_declare_a_method_or_a_veto_in_any_place_are_never_evict
     rig.cluster.store.put(PODS, {"metadata": body, "spec": {"nodeName": "gpu-0", "containers": [container]}})
     spaces = {"ml": Declared(method="file")} if space else {}
     assert await evictable(rig, spaces) == [expected]
+
+
+async def test_of_a_resource_that_is_offered_all_is_expected_where_gpus_are_partitioned_otherwise():
+    rig = Rig()
+    rig.fleet.node("gpu-0")
+    sick = {"capacity": {RESOURCE: "56"}, "allocatable": {RESOURCE: "55"}}
+    rig.cluster.store.change(NODES, "gpu-0", {"status": sick})
+    seen = (await view(rig, {}, sharing=("", "single"))).node
+    assert (seen.gpus, seen.gpus_allocatable) == (56, 55)
+
+
+@pytest.mark.parametrize(("before", "gpus"), [("mixed", 7), ("single", 15)])
+async def test_what_was_offered_before_gpus_were_partitioned_otherwise_is_not_missed(before, gpus):
+    rig = Rig()
+    rig.fleet.node("gpu-0")
+    old = {"nvidia.com/mig-1g.10gb": "8"}
+    gone = dict.fromkeys(old, "0")
+    rig.cluster.store.change(
+        NODES, "gpu-0", {"status": {"capacity": {RESOURCE: "7", **old}, "allocatable": {RESOURCE: "7", **gone}}}
+    )
+    seen = (await view(rig, {}, sharing=(before, "single"))).node
+    assert (seen.gpus, seen.gpus_allocatable, seen.gpus_in_parts) == (gpus, 7, ())
 
 
 @pytest.mark.parametrize(

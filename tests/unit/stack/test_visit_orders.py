@@ -227,6 +227,46 @@ def test_a_share_by_mps_is_worked_on_by_a_container_of_its_own():
     assert order(pod, ValidateDriverOrder).expected == 32
 
 
+MIXED = msgspec.structs.replace(
+    VISITED, gpus=9, gpus_allocatable=9, gpus_in_parts=(("nvidia.com/mig-1g.10gb", 6), ("nvidia.com/mig-3g.40gb", 1))
+)
+
+
+def test_every_partition_is_worked_on_by_a_container_of_its_own():
+    walk = upgrade(target=nvidia(**CUDA_SAMPLE, migStrategy="mixed"), found={"gpus": 9})
+    pod = manifests.validation_pod(walk, reverting=False, node=MIXED, settings=SETTINGS)
+    asked = [next(iter(one["resources"]["limits"])) for one in pod["spec"]["containers"][1:]]
+    assert asked == ["nvidia.com/gpu"] * 2 + ["nvidia.com/mig-1g.10gb"] * 6 + ["nvidia.com/mig-3g.40gb"]
+    assert [one["name"] for one in pod["spec"]["containers"][1:]] == [f"workload-{number}" for number in range(9)]
+
+
+def test_where_all_gpus_are_in_parts_no_whole_one_is_asked_for():
+    visited = msgspec.structs.replace(MIXED, gpus=7, gpus_allocatable=7)
+    pod = manifests.validation_pod(upgrade(), reverting=False, node=visited, settings=SETTINGS)
+    limits = pod["spec"]["containers"][0]["resources"]["limits"]
+    assert limits == {"nvidia.com/mig-1g.10gb": "6", "nvidia.com/mig-3g.40gb": "1"}
+
+
+SLICED, WHOLE = {"timeSlices": 4}, {}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "offers", "asked"),
+    [
+        (WHOLE, WHOLE, 8, ("8", "8")),
+        (WHOLE, SLICED, 8, ("32", "8")),
+        (SLICED, WHOLE, 32, ("8", "32")),
+        (WHOLE, {"migStrategy": "mixed"}, 8, ("1", "8")),
+    ],
+)
+def test_a_rehearsal_asks_for_as_many_gpus_as_there_will_be(before, after, offers, asked):
+    source, target = state("560.1", "1.34.4", "a", **before), state("570.10", "1.35.4", "b", **after)
+    visited = msgspec.structs.replace(VISITED, gpus=offers, gpus_allocatable=offers)
+    shown = manifests.rehearsal(upgrade(source=source, target=target), visited, SETTINGS)
+    limits = [one[0]["spec"]["containers"][0]["resources"]["limits"] for one in (shown.there, shown.back)]
+    assert limits == [{"nvidia.com/gpu": count} for count in asked]
+
+
 def test_preparing_is_told_kernel_driver_and_kubelet():
     assert order(manifests.prepare_pod(upgrade(), SETTINGS), PrepareOrder) == PrepareOrder(
         kernel="6.1.0-47-amd64",

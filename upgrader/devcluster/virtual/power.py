@@ -13,7 +13,7 @@ from upgrader.devcluster.virtual.image import Image
 from upgrader.devcluster.virtual.monitor import Monitor
 from upgrader.devcluster.virtual.preloaded import Preloaded
 from upgrader.devcluster.virtual.talking import SilentError
-from upgrader.images.boot import machine
+from upgrader.images.boot import machine, tsc
 from upgrader.process import run
 from upgrader.process.daemon import alive, collect, find, send, start
 from upgrader.process.places import last_lines, write_whole
@@ -76,7 +76,8 @@ class Power:
         made = self.machine
         self._shared.mkdir(exist_ok=True)
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_whole(made.seed, qemu.seed(files), mode=0o600)
+        told = qemu.told(tsc.argument()) if made.accelerator == machine.EMULATED else {}
+        write_whole(made.seed, qemu.seed({**files, **told}), mode=0o600)
         self._check_images()
         _lay_over(self._image.disk, made.disk)
         if self._image.preloaded is not None and made.images is not None:

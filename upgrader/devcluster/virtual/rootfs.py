@@ -33,8 +33,6 @@ BOOT_ARGUMENTS = (
     # a panic boots anew, as on a real node, and so does a kernel that is stuck; the console says where it was
     "root=/dev/vda1 console=ttyS0 quiet loglevel=5 net.ifnames=0 panic=5 random.trust_cpu=on softlockup_panic=1"
     " softlockup_all_cpu_backtrace=1 mitigations=off nokaslr"
-    # code that stays at its address stays translated: under emulation a container starts a tenth faster
-    " norandmaps"
     " no_timer_check tsc=reliable nmi_watchdog=0 audit=0 apparmor=0 cryptomgr.notests rcupdate.rcu_expedited=1"
 )
 
@@ -181,7 +179,7 @@ def boot_menu(releases: Sequence[str]) -> str:
     """GRUB's entries."""
     return "".join(
         f"menuentry 'Linux {release}' --id '{entry(release)}' {{\n"
-        f"  linux /boot/vmlinuz-{release} {BOOT_ARGUMENTS}\n"
+        f"  linux /boot/vmlinuz-{release} {BOOT_ARGUMENTS} $machine\n"
         f"  initrd /boot/initrd-{release}\n"
         "}\n"
         for release in releases

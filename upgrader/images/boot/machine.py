@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 
 from upgrader.core.errors import ConfigurationError, ProcessError
+from upgrader.images.boot import tsc
 from upgrader.process import ProgramMissingError, ProgramTimeoutError, run
 from upgrader.process.places import cache_root, locked, write_whole
 
@@ -36,7 +37,9 @@ def start(
         ProgramFailedError: it could not start the machine, with its own words.
     """
     command = [*_QEMU, *_HOW[accelerator], "-m", str(MEMORY_MIB), "-serial", f"file:{console}", "-kernel", str(image)]
-    command += ["-append", f"{_QUICK} {arguments}".strip(), *(["-initrd", str(initramfs)] if initramfs else [])]
+    told = tsc.argument() if accelerator == EMULATED else ""
+    command += ["-append", " ".join(one for one in (_QUICK, told, arguments) if one)]
+    command += ["-initrd", str(initramfs)] if initramfs else []
     try:
         return run(command, timeout=timeout).seconds, False
     except ProgramTimeoutError as error:

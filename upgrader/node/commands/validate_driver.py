@@ -19,7 +19,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _validate(order: ValidateDriverOrder) -> OrderResult:
-    def offered() -> frozenset[str]:
+    def offered() -> dict[str, str]:
         try:
             return PodResources(SOCKET, order.resource).offered()
         except grpc.RpcError as error:

@@ -73,6 +73,7 @@ def test_grub_is_told_names_that_it_does_not_take_for_numbers():
     assert rootfs.entry("6.1.0-50-amd64") == "gnulinux-6.1.0-50-amd64"
     assert "menuentry 'Linux 6.1.0-50-amd64' --id 'gnulinux-6.1.0-50-amd64' {" in menu
     assert menu.count("linux /boot/vmlinuz-6.1.0-47-amd64 root=/dev/vda1 ") == 1
+    assert menu.count(" $machine\n") == 2  # what files/grub.cfg has read from the second disk
     assert menu.count("initrd /boot/initrd-6.1.0-47-amd64\n") == 1
 
 

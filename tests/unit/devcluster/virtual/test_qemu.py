@@ -63,9 +63,13 @@ def test_the_console_is_kept_over_all_boots():
     assert console.endswith("logfile=/c/vm-a/console.log,logappend=on")
 
 
-@pytest.mark.parametrize(("how", "word"), [(machine.KVM, "kvm"), (machine.EMULATED, "tcg,thread=multi,tb-size=1024")])
-def test_kvm_only_where_a_kernel_was_seen_to_run_under_it(how, word):
-    assert option(qemu.command(msgspec.structs.replace(MADE, accelerator=how)), "-accel") == [word]
+@pytest.mark.parametrize(
+    ("how", "word", "processors"), [(machine.KVM, "kvm", "2"), (machine.EMULATED, "tcg,tb-size=1024", "1")]
+)
+def test_kvm_only_where_a_kernel_was_seen_to_run_under_it(how, word, processors):
+    words = qemu.command(msgspec.structs.replace(MADE, accelerator=how))
+
+    assert (option(words, "-accel"), option(words, "-smp")) == ([word], [processors])
 
 
 def test_a_comma_in_a_path_is_no_end_of_an_option():
@@ -87,3 +91,10 @@ def test_the_second_disk_is_the_same_for_the_same_files_and_for_root_alone():
 
 def test_an_order_is_what_grub_reads():
     assert qemu.order("17", "gnulinux-6.1.0-50-amd64") == b"set order=17\nset wanted=gnulinux-6.1.0-50-amd64\n"
+
+
+def test_what_a_kernel_is_told_of_its_machine_is_a_file_that_the_boot_loader_reads():
+    assert qemu.told("tsc_early_khz=2596128") == {
+        "machine.cfg": b'set machine="norandmaps highres=off tsc_early_khz=2596128"\n'
+    }
+    assert qemu.told("") == {"machine.cfg": b'set machine="norandmaps highres=off"\n'}

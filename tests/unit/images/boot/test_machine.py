@@ -2,7 +2,7 @@
 
 import pytest
 
-from upgrader.images.boot import machine
+from upgrader.images.boot import machine, tsc
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,22 @@ def test_kvm_is_used_where_a_kernel_speaks_and_asked_once(qemu, tmp_path, script
     assert machine.accelerator(tmp_path / "vmlinuz", device=device) == found
     assert machine.accelerator(tmp_path / "vmlinuz", device=device) == found
     assert log.read_text() == ".\n"
+
+
+@pytest.mark.skipif(not tsc.argument(), reason="a machine whose counter cannot be read tells its guests nothing")
+def test_only_an_emulated_machines_kernel_is_told_how_fast_its_counter_runs(qemu, tmp_path):
+    log = qemu("exit 0")
+    for accelerator in (machine.EMULATED, machine.KVM):
+        machine.start(
+            tmp_path / "vmlinuz",
+            None,
+            accelerator=accelerator,
+            arguments="init=/check",
+            console=tmp_path / "console",
+            timeout=20,
+        )
+
+    emulated, kvm = log.read_text().splitlines()
+    assert emulated.endswith(f" {tsc.argument()} init=/check")
+    assert tsc.argument() not in kvm
+    assert kvm.endswith(" init=/check")

@@ -1,0 +1,77 @@
+"""What a real API server says of pods that a visit will make: before the visit, and nothing is kept of it."""
+
+import uuid
+
+import msgspec
+import pytest
+
+from tests.support.rendered import CUDA_SAMPLE, SETTINGS, VISITED
+from tests.support.visits import state, upgrade
+from upgrader.api.resources import NAMESPACES, PODS
+from upgrader.core.errors import UpgraderError
+from upgrader.stack import manifests
+
+pytestmark = pytest.mark.cluster
+
+QUOTAS = msgspec.structs.replace(PODS, kind="ResourceQuota", plural="resourcequotas", type=dict)
+ACCOUNTS = msgspec.structs.replace(PODS, kind="ServiceAccount", plural="serviceaccounts", type=dict)
+RUNTIME_CLASSES = msgspec.structs.replace(
+    NAMESPACES, group="node.k8s.io", kind="RuntimeClass", plural="runtimeclasses", type=dict
+)
+
+
+@pytest.fixture
+def name():
+    return f"t-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+async def namespace(api, name):
+    """A namespace of its own, in which pods of ours are allowed as deploy/ allows them."""
+    labels = {"pod-security.kubernetes.io/enforce": "privileged"}
+    made = await api.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}})
+    await api.create(ACCOUNTS, {"metadata": {"name": SETTINGS.service_account, "namespace": name}})
+    yield made.metadata
+    await api.delete(NAMESPACES, made.metadata)
+
+
+async def refused(api, name, **target):
+    """What the API server says of the first pod that it would not take; empty where it takes them all."""
+    settings = msgspec.structs.replace(SETTINGS, namespace=name)
+    visit = upgrade(target=state("570.10", "1.35.4", "b", **target), found={"gpus": 8})
+    shown = manifests.rehearsal(visit, VISITED, settings)
+    pods = [*shown.there, *shown.back]
+    assert (len(shown.there), len(shown.back)) == (4, 2)
+    try:
+        for pod in pods:
+            await api.rehearse(PODS, pod)
+    except UpgraderError as error:
+        return error.details
+    assert await api.list(PODS, name) == []
+    return ""
+
+
+async def test_all_pods_of_a_visit_are_taken(api, name, namespace):
+    assert await refused(api, name) == ""
+
+
+async def test_a_runtime_class_that_is_not_there_is_found(api, name, namespace):
+    sample = CUDA_SAMPLE | {"workloadRuntime": name}
+    target = {"vendor": "nvidia", "driverVendor": "nvidia", **sample}
+    assert f'RuntimeClass "{name}" not found' in await refused(api, name, **target)
+    body = {"apiVersion": "node.k8s.io/v1", "metadata": {"name": name}, "handler": "runc"}
+    made = await api.create(RUNTIME_CLASSES, body)
+    assert await refused(api, name, **target) == ""
+    meta = msgspec.convert(made["metadata"], type(namespace), strict=False)
+    await api.delete(RUNTIME_CLASSES, meta)
+
+
+async def test_a_quota_that_leaves_no_room_for_the_validation_is_found(api, name, namespace):
+    spec = {"hard": {"requests.nvidia.com/gpu": "7"}}
+    await api.create(QUOTAS, {"metadata": {"name": "gpus", "namespace": name}, "spec": spec})
+    assert "exceeded quota: gpus, requested: requests.nvidia.com/gpu=8" in await refused(api, name)
+
+
+async def test_pod_security_that_lets_no_privileged_pod_in_is_found(api, name, namespace):
+    await api.merge(NAMESPACES, namespace, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}})
+    assert 'violates PodSecurity "baseline:latest"' in await refused(api, name)

@@ -1,0 +1,55 @@
+"""Which extended resources are a pool's GPUs, and how many of them there are."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upgrader.core.gpu_resources import count_of, gpus_by_name, is_gpu
+
+GPU = "nvidia.com/gpu"
+
+
+@pytest.mark.parametrize(
+    ("name", "resource", "counts"),
+    [
+        (GPU, GPU, True),
+        ("nvidia.com/gpu.shared", GPU, True),
+        ("nvidia.com/mig-1g.10gb", GPU, True),
+        ("nvidia.com/mig-1g.5gb.me", GPU, True),
+        ("nvidia.com/gpu.shared", "nvidia.com/gpu.shared", True),
+        (GPU, "nvidia.com/gpu.shared", True),
+        ("nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared", True),
+        ("nvidia.com/gpu-a100.shared", "nvidia.com/gpu.shared", False),
+        ("nvidia.com/mig-3g.40gb.shared", GPU, True),
+        ("nvidia.com/gpu-a100", GPU, False),
+        ("nvidia.com/hostdev", GPU, False),
+        ("rdma/mig-1", GPU, False),
+        ("example.com/gpu", "example.com/gpu", True),
+        ("nvidia.com/mig-1g.10gb", "example.com/gpu", False),
+        (GPU, "example.com/gpu", False),
+        ("cpu", GPU, False),
+    ],
+)
+def test_partitions_and_shares_of_nvidias_plugin_are_gpus(name, resource, counts):
+    assert is_gpu(name, resource) is counts
+
+
+def test_what_is_none_is_not_named_and_what_is_no_number_is_none():
+    values = {"cpu": "64", GPU: "2", "nvidia.com/mig-1g.10gb": 7, "nvidia.com/mig-2g.20gb": "0", f"{GPU}.shared": "1k"}
+    assert gpus_by_name(values, GPU) == {GPU: 2, "nvidia.com/mig-1g.10gb": 7}
+    assert count_of(values, GPU) == 9
+
+
+@given(st.text("abgpu.-/", max_size=12), st.sampled_from(["", ".shared", ".shared.shared"]))
+def test_what_a_stack_names_is_always_a_gpu(name, end):
+    assert is_gpu(f"{name}{end}", f"{name}{end}")
+
+
+NAMES = st.sampled_from([GPU, f"{GPU}.shared", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-7g.80gb", "cpu", "rdma/hca"])
+
+
+@given(st.dictionaries(NAMES, st.integers(-1, 9) | st.sampled_from(["0", "3", "-1", "2Gi", ""])))
+def test_the_whole_is_the_sum_of_its_parts(values):
+    named = gpus_by_name(values, GPU)
+    assert count_of(values, GPU) == sum(named.values())
+    assert all(count > 0 and is_gpu(name, GPU) for name, count in named.items())
