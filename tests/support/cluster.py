@@ -18,6 +18,7 @@ from tests.support.world import FakeClock
 from upgrader.api.kubernetes import Node, ObjectMeta, Pod
 from upgrader.api.resources import NODES, PDBS, PODS, ResourceKind
 from upgrader.core.errors import (
+    ConfigurationError,
     ConflictError,
     NameTakenError,
     NotFoundError,
@@ -306,6 +307,8 @@ class FakeCluster:
         return result
 
     def _use(self, kind: ResourceKind[Any], namespace: str, *verbs: str, subresource: str = "") -> None:
+        if kind.version not in self.installed.get((kind.group, kind.plural), (kind.version,)):
+            raise ConfigurationError(f"{kind.api_version} {kind.kind}: the API server does not serve this kind")
         resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
         self.uses.update(Use(verb, kind.group, resource, namespace) for verb in verbs)
 

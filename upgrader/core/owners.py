@@ -5,7 +5,7 @@ CRD in tests/cluster. A template stands here only where its project lets an affi
 JobSet's webhook and Volcano's refuse that, a TrainJob has none, and Kueue would take a changed Job for another one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -187,8 +187,22 @@ OWNERS: tuple[OwnerKind, ...] = (
 BETWEEN: tuple[ReadKind, ...] = (ReadKind(kind="RayCluster", group="ray.io", version="v1", plural="rayclusters"),)
 """Kinds without a switch of their own that stand between an owner and its pods."""
 
-BUILT_IN = frozenset({"batch", "apps"})
-"""Groups that every API server serves."""
+BUILT_IN = frozenset({"", "batch", "apps"})
+"""Groups that every API server serves, in the versions that are named here."""
+
+
+def served_version(kind: ReadKind, served: Mapping[tuple[str, str], Sequence[str]], recorded: str = "") -> str:
+    """In which version objects of a kind are read and written; empty where the API server serves none of it.
+
+    Args:
+        kind: its row.
+        served: versions by group and plural, the preferred first.
+        recorded: the version in which it was read before; projects stop serving versions under objects that stay.
+    """
+    if kind.group in BUILT_IN:
+        return kind.version
+    versions = served.get((kind.group, kind.plural), ())
+    return next((one for one in (recorded, kind.version, *versions) if one in versions), "")
 
 
 def owner_kind(kind: str, api_version: str) -> OwnerKind | None:

@@ -10,6 +10,9 @@ from upgrader.core.works import JOB, LABEL_QUEUE, MPIJOB, RAYJOB, TRAINJOB, WORK
 LABEL_MAX_SECONDS = "kueue.x-k8s.io/max-exec-time-seconds"
 """On what is queued: Kueue makes it its Workload's limit, which is asked first where that is seen."""
 
+PAST_SECONDS = ("accumulatedPastExecutionTimeSeconds", "accumulatedPastExexcutionTimeSeconds")
+"""Seconds that a Workload ran before it was admitted last, as Kueue spells it in v1beta2, and in v1beta1."""
+
 FRESH = timedelta(minutes=10)
 """An estimate of remaining time counts for that long."""
 
@@ -59,7 +62,7 @@ def _from_start(*path: str) -> Callable[[Work], datetime | None]:
 
 
 def _from_admission(work: Work) -> datetime | None:
-    """Kueue's: counted from its admission, what ran before that taken off (the field's name is misspelt there)."""
+    """Kueue's: counted from its admission, what ran before that taken off."""
     since = next(
         (
             one.get("lastTransitionTime")
@@ -68,7 +71,7 @@ def _from_admission(work: Work) -> datetime | None:
         ),
         None,
     )
-    past = number(work.status.get("accumulatedPastExexcutionTimeSeconds"))
+    past = max(number(work.status.get(name)) for name in PAST_SECONDS)
     limit = number(work.spec.get("maximumExecutionTimeSeconds"))
     return _after(_time(since), max(0, limit - past)) if limit else None
 

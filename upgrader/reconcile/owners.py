@@ -16,7 +16,7 @@ from upgrader.core.declarations import nearest
 from upgrader.core.disruption import blocked
 from upgrader.core.errors import REFUSED, ConfigurationError, ConflictError, NotFoundError, UpgraderError
 from upgrader.core.fleet import Gang, MemberFacts
-from upgrader.core.owners import OWNERS, OwnerKind, Switch, owner_kind, pods_of
+from upgrader.core.owners import OWNERS, OwnerKind, Switch, owner_kind, pods_of, served_version
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.pod_facts import controller_of, declared
@@ -47,8 +47,20 @@ class LiveOwner(msgspec.Struct, frozen=True, kw_only=True):
         return self.body
 
 
+async def served_resource(context: Context, row: OwnerKind, api_version: str = "") -> ResourceKind[Object] | None:
+    """Where owners of a row are read and written now; None where the API server serves no version of them.
+
+    `api_version`: the one that a reference names; another one takes its place where that is no longer served.
+
+    Raises:
+        ClusterError: what is served is not known, so nothing is known of these owners.
+    """
+    version = served_version(row, await context.cluster.served(), api_version.rpartition("/")[2])
+    return resource_of(row, version) if version else None
+
+
 def resource_of(row: OwnerKind, api_version: str) -> ResourceKind[Object]:
-    """Where owners of a row are served, in the version that the gang's reference names."""
+    """Where owners of a row live in one version."""
     version = api_version.rpartition("/")[2] or row.version
     return ResourceKind(
         group=row.group, version=version, kind=row.kind, plural=row.plural, namespaced=True, type=Object
@@ -69,6 +81,8 @@ async def read_owner(context: Context, ref: OwnerRef, namespace: str) -> LiveOwn
         )
     resource = resource_of(row, ref.api_version)
     try:
+        # Where nothing of it is served, the API server says so itself.
+        resource = await served_resource(context, row, ref.api_version) or resource
         found = await context.cluster.get(resource, ref.name, namespace)
     except REFUSED as error:
         if not error.refused:
@@ -99,9 +113,10 @@ async def pod_selector(context: Context, owner: LiveOwner, namespace: str) -> st
     if bearer is None:  # a workload of plain pods: they carry its name
         return f"kueue.x-k8s.io/pod-group-name={owner.meta.name}"
     row = owner_kind(bearer.kind, bearer.api_version)
-    if row is None:
+    resource = await served_resource(context, row, bearer.api_version) if row is not None else None
+    if row is None or resource is None:
         return ""
-    body = await context.cluster.get(resource_of(row, bearer.api_version), bearer.name, namespace)
+    body = await context.cluster.get(resource, bearer.name, namespace)
     return pods_of(row, body) if body is not None and _uid(body) == bearer.uid else ""
 
 
@@ -132,15 +147,18 @@ async def forbidden(
 
 
 async def marked(context: Context) -> Sequence[LiveOwner]:
-    """Every owner in the cluster that carries a mark of ours, whatever became of its conversation."""
+    """Every owner in the cluster that carries a mark of ours, whatever became of its conversation.
+
+    Raises:
+        ClusterError: it is not known what is served, or a list was refused or did not come.
+    """
     found: list[LiveOwner] = []
     for row in OWNERS:
-        resource = resource_of(row, row.api_version)
-        try:
-            bodies = await context.cluster.list(resource)
-        except ConfigurationError as error:
-            log.debug("not served", kind=row.kind, group=row.group, because=error.brief)  # so nothing of it is stopped
+        resource = await served_resource(context, row)
+        if resource is None:
+            log.debug("not served", kind=row.kind, group=row.group)  # so nothing of it is stopped
             continue
+        bodies = await context.cluster.list(resource)
         live = (LiveOwner(row=row, resource=resource, body=body) for body in bodies)
         found += [
             one for one in live if {names.ANNOTATION_STOPPED, names.ANNOTATION_FENCE} & one.meta.annotations.keys()

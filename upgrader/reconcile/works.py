@@ -1,7 +1,7 @@
 """Owners of pods: reading them all at once, and what is seen in each."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
@@ -10,7 +10,7 @@ from upgrader.api.kubernetes import ObjectMeta, OwnerObject, Pod
 from upgrader.api.resources import ResourceKind, owner_resource
 from upgrader.core.declarations import Declared, nearest
 from upgrader.core.fleet import Owner
-from upgrader.core.owners import BETWEEN, BUILT_IN, OWNERS, ReadKind
+from upgrader.core.owners import BETWEEN, OWNERS, ReadKind, served_version
 from upgrader.core.works import Work, group_of
 from upgrader.reconcile.pod_facts import controller_of, declared
 from upgrader.reconcile.ports import Cluster
@@ -54,13 +54,8 @@ async def declared_above(cluster: Cluster, pod: Pod) -> Declared:
 
 
 def _resource(kind: ReadKind, served: Mapping[tuple[str, str], tuple[str, ...]]) -> ResourceKind[OwnerObject] | None:
-    """Where a kind is read: in the version that the table knows, else in the one that the API server prefers."""
-    if kind.group in BUILT_IN or kind is _POD:
-        return owner_resource(kind)
-    versions: Sequence[str] = served.get((kind.group, kind.plural), ())
-    if not versions:
-        return None
-    return owner_resource(kind, kind.version if kind.version in versions else versions[0])
+    version = served_version(kind, served)
+    return owner_resource(kind, version) if version else None
 
 
 def work_of(kind: ResourceKind[OwnerObject], seen: OwnerObject) -> Work:

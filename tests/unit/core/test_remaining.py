@@ -60,6 +60,15 @@ LIMITS = {
         ),
         HOUR,
     ),
+    "a Workload of Kueue in the version that spells it right": (
+        work(
+            "Workload",
+            "kueue.x-k8s.io/v1beta2",
+            {"maximumExecutionTimeSeconds": 4000},
+            {"conditions": [ADMITTED], "accumulatedPastExecutionTimeSeconds": 400},
+        ),
+        HOUR,
+    ),
     "one that is not admitted": (
         work("Workload", "kueue.x-k8s.io/v1beta1", {"maximumExecutionTimeSeconds": 4000}),
         None,
