@@ -115,14 +115,11 @@ class Fleet(Training):
     def replica(self, name: str, *, node: str, gpus: int) -> None:
         """A pod of a Deployment: its owner replaces it, here nowhere, so that its eviction can be seen."""
         limits = {"limits": {RESOURCE: str(gpus)}}
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": f"rs-{name}", "controller": True}
         self.store.put(
             PODS,
             {
-                "metadata": {
-                    "name": name,
-                    "namespace": "default",
-                    "ownerReferences": [{"kind": "ReplicaSet", "name": name, "uid": f"rs-{name}", "controller": True}],
-                },
+                "metadata": {"name": name, "namespace": "default", "ownerReferences": [owner]},
                 "spec": {"nodeName": node, "containers": [{"name": "web", "resources": limits}]},
                 "status": {"phase": "Pending"},
             },

@@ -21,6 +21,8 @@ class ResourceKind(Struct, Generic[T_co], frozen=True, kw_only=True):
     plural: str
     namespaced: bool
     type: type[T_co]
+    metadata_only: bool = False
+    """Objects are asked for without spec and status."""
 
     @property
     def api_version(self) -> str:
@@ -48,6 +50,7 @@ def owner_resource(kind: ReadKind, version: str = "") -> ResourceKind[k.OwnerObj
         plural=kind.plural,
         namespaced=True,
         type=k.OwnerObject,
+        metadata_only=kind.metadata_only,
     )
 
 

@@ -1,12 +1,15 @@
 """Chains: from a pod's controller up to its topmost owner, through everything that was read."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from upgrader.core.declarations import Declared, nearest
 from upgrader.core.fleet import Owner
+from upgrader.core.owners import DECLARING
 from upgrader.core.works import WORKLOAD, Work
+
+_DECLARING = frozenset(f"{kind.group}/{kind.kind}" for kind in DECLARING)
 
 
 class Link(Struct, frozen=True, kw_only=True):
@@ -27,6 +30,8 @@ class Chains:
     def __init__(self, works: Iterable[Work], pods: Mapping[str, Owner | None] | None = None) -> None:
         everything = sorted(works, key=lambda work: (work.namespace, work.owner.kind, work.owner.name, work.owner.uid))
         self._pods = pods or {}
+        self._declaring = {work.owner.uid: work for work in everything if work.sort in _DECLARING}
+        everything = [work for work in everything if work.sort not in _DECLARING]
         self._works = {work.owner.uid: work for work in everything if work.sort != WORKLOAD}
         self._workloads: dict[str, Work] = {}
         self._children: dict[str, list[Work]] = {}
@@ -71,8 +76,19 @@ class Chains:
     def _said(self, controller: Owner | None) -> Declared:
         links = self.above(controller)
         workload = self.workload(link.owner.uid for link in reversed(links))
-        works = [*(link.work for link in links), workload]
+        works = [*(link.work for link in links), *self._over(links), workload]
         return nearest([work.declared for work in works if work is not None])
+
+    def _over(self, links: Sequence[Link]) -> Iterable[Work]:
+        """Owners of which only metadata was read, from the topmost that counts upwards: ReplicaSet, then Deployment."""
+        seen: set[str] = set()
+        above = links[-1].owner if links else None
+        while above is not None and above.uid not in seen:
+            seen.add(above.uid)
+            work = self._declaring.get(above.uid)
+            above = work.controller if work is not None else None
+            if work is not None:
+                yield work
 
     def _climb(self, controller: Owner) -> Iterable[Link]:
         seen: set[str] = set()

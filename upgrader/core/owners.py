@@ -30,6 +30,7 @@ class ReadKind(Struct, frozen=True, kw_only=True):
     group: str
     version: str
     plural: str
+    metadata_only: bool = False  # nothing of it is read but what it declares, and who owns it
 
     @property
     def api_version(self) -> str:
@@ -186,6 +187,13 @@ OWNERS: tuple[OwnerKind, ...] = (
 
 BETWEEN: tuple[ReadKind, ...] = (ReadKind(kind="RayCluster", group="ray.io", version="v1", plural="rayclusters"),)
 """Kinds without a switch of their own that stand between an owner and its pods."""
+
+DECLARING: tuple[ReadKind, ...] = (
+    ReadKind(kind="ReplicaSet", group="apps", version="v1", plural="replicasets", metadata_only=True),
+    ReadKind(kind="Deployment", group="apps", version="v1", plural="deployments", metadata_only=True),
+    ReadKind(kind="DaemonSet", group="apps", version="v1", plural="daemonsets", metadata_only=True),
+)
+"""Kinds that no gang is named, stopped or counted by. What they declare holds for the pods below them."""
 
 BUILT_IN = frozenset({"", "batch", "apps"})
 """Groups that every API server serves, in the versions that are named here."""

@@ -30,7 +30,7 @@ from upgrader.kube import events
 from upgrader.kube.connect import Access, Login
 from upgrader.kube.discovery import DISCOVERY, Discovery, served_versions
 from upgrader.kube.refusals import ExpiredError, is_status, refusal
-from upgrader.kube.transport import Call, Transport
+from upgrader.kube.transport import JSON, Call, Transport
 from upgrader.telemetry import metrics
 
 T = TypeVar("T")
@@ -116,7 +116,8 @@ class KubeCluster:
     async def get(self, kind: ResourceKind[T], name: str, namespace: str = "") -> T | None:
         """See ports.Cluster."""
         try:
-            body = await self._transport.read(Call(method="GET", path=kind.path(name, namespace)))
+            accept = _METADATA if kind.metadata_only else JSON
+            body = await self._transport.read(Call(method="GET", path=kind.path(name, namespace), accept=accept))
         except NotFoundError:
             return None
         return _decode(body, kind.type, f"{kind.kind} {name}")
@@ -305,11 +306,13 @@ class KubeCluster:
     async def _pages(self, kind: ResourceKind[T], namespace: str, labels: str, fields: str) -> Listing[T]:
         query = [("limit", str(PAGE_SIZE))]
         query += [(name, text) for name, text in (("labelSelector", labels), ("fieldSelector", fields)) if text]
+        accept = _METADATA_LIST if kind.metadata_only else JSON
         items: list[T] = []
         following = ""
         while True:
             rest = (*query, ("continue", following)) if following else tuple(query)
-            body = await self._transport.read(Call(method="GET", path=kind.path(namespace=namespace), query=rest))
+            call = Call(method="GET", path=kind.path(namespace=namespace), query=rest, accept=accept)
+            body = await self._transport.read(call)
             page = _decode(body, Page[kind.type], f"list of {kind.kind}")  # type: ignore[name-defined]
             items += page.items
             following = page.metadata.continue_
@@ -340,6 +343,8 @@ class KubeCluster:
 
 
 _MANAGED = (("fieldManager", FIELD_MANAGER),)
+_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+_METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _RUN = (
     'marker=$1; shift; while [ "$1" != -- ]; do export "$1"; shift; done; shift; "$@"; printf "\\n%s %d" "$marker" "$?"'
 )

@@ -10,12 +10,12 @@ from upgrader.api.kubernetes import ObjectMeta, OwnerObject, Pod
 from upgrader.api.resources import ResourceKind, owner_resource
 from upgrader.core.declarations import Declared, nearest
 from upgrader.core.fleet import Owner
-from upgrader.core.owners import BETWEEN, OWNERS, ReadKind, served_version
+from upgrader.core.owners import BETWEEN, DECLARING, OWNERS, ReadKind, served_version
 from upgrader.core.works import Work, group_of
 from upgrader.reconcile.pod_facts import controller_of, declared
 from upgrader.reconcile.ports import Cluster
 
-READ: tuple[ReadKind, ...] = (*OWNERS, *BETWEEN)
+READ: tuple[ReadKind, ...] = (*OWNERS, *BETWEEN, *DECLARING)
 _POD = ReadKind(kind="Pod", group="", version="v1", plural="pods")
 """Leaders of a LeaderWorkerSet own the StatefulSets of their workers."""
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.support.cluster import Use
+from tests.support.deployed import deployed
 from tests.support.drifting import KERNEL, NEXT, images_of, made_by_recipe, reboots
 from tests.support.manifests import checkpoint_request
 from tests.support.owners import owner
@@ -19,7 +20,7 @@ from tests.support.rig import Rig, running
 from tests.support.stuck_pods import StuckPods
 from upgrader.api import names
 from upgrader.api.kinds import KINDS
-from upgrader.api.kubernetes import Pod
+from upgrader.api.kubernetes import ObjectMeta, OwnerReference, Pod
 from upgrader.api.resources import (
     JOBS,
     NODE_FEATURES,
@@ -38,7 +39,7 @@ from upgrader.core.owners import BETWEEN, OWNERS
 from upgrader.core.phases import NodePhase
 from upgrader.core.steering import Placement
 from upgrader.kube.lease import LEASES
-from upgrader.reconcile import owners
+from upgrader.reconcile import owners, works
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.owners import LiveOwner, resource_of
 
@@ -84,6 +85,7 @@ async def rollout(ending: str) -> set[Use]:
     rig.cluster.install(*OWNERS, *BETWEEN)
     revision = await running(rig, gpus=4)
     rig.fleet.replica("server", node="gpu-0", gpus=4)
+    deployed(rig.cluster.store, "server")
     rig.plan("up", revision)
     if ending != "Go":
         await rig.until(lambda: rig.fleet.trainers["gang"].stops > 0)
@@ -222,6 +224,15 @@ async def switched() -> set[Use]:
     return rig.cluster.uses
 
 
+async def declared() -> set[Use]:
+    """A pod with GPUs belongs to a DaemonSet."""
+    rig = Rig()
+    above = OwnerReference(api_version="apps/v1", kind="DaemonSet", name="web", uid="ds", controller=True)
+    pod = Pod(metadata=ObjectMeta(name="web-0", namespace=JOBS_IN, owner_references=[above]))
+    await works.declared_above(rig.cluster, pod)
+    return rig.cluster.uses
+
+
 async def restarted(context: Context, live: LiveOwner, *_: object, request: CheckpointRequest) -> None:
     await owners.restart(context, live, request.metadata.name, Placement())
 
@@ -285,7 +296,7 @@ def uses() -> set[Use]:
     """
     asked = (rollout("Go"), rollout("AbortAndUndo"), spoken_to_by_http())
     looked_after = (labelled(), monitored(), uncovered(), stuck())
-    runs = (*asked, repaired(), not_admitted(), bereft(), switched(), aged(), ordered(), *looked_after)
+    runs = (*asked, repaired(), not_admitted(), bereft(), switched(), declared(), aged(), ordered(), *looked_after)
     return set().union(*(asyncio.run(one) for one in runs))
 
 

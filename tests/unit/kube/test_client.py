@@ -11,7 +11,7 @@ from yarl import URL
 from tests.support.http import json, write_kubeconfig
 from tests.support.waiting import eventually
 from upgrader.api.kubernetes import ObjectMeta, Pod
-from upgrader.api.resources import GPU_STACKS, NODES, PODS
+from upgrader.api.resources import GPU_STACKS, NODES, PODS, owner_resource
 from upgrader.core.errors import (
     ClusterError,
     ConflictError,
@@ -21,6 +21,7 @@ from upgrader.core.errors import (
     TwoBudgetsError,
     UnreachableError,
 )
+from upgrader.core.owners import DECLARING
 from upgrader.kube import client as module
 from upgrader.kube.client import KubeCluster
 from upgrader.telemetry import metrics
@@ -49,6 +50,17 @@ async def test_lists_are_fetched_page_by_page(cluster, stub):
     first = {"limit": "2000", "labelSelector": "pool=a,gpu", "fieldSelector": "spec.unschedulable=false"}
     queries = [dict(URL(path).query) for _, path, _, _ in stub.requests]
     assert queries == [first, first | {"continue": "next page"}]
+
+
+async def test_kinds_of_which_only_metadata_is_read_come_without_the_rest(cluster, stub):
+    kind = owner_resource(DECLARING[0])
+    stub.answers = [json({"items": [NODE]}), json(NODE), json(NODE)]
+    assert [one.metadata.name for one in await cluster.list(kind)] == ["n1"]
+    await cluster.get(kind, "n1", "ml")
+    await cluster.get(NODES, "n1")
+    partial = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+    accepted = [headers["Accept"] for _, _, _, headers in stub.requests]
+    assert accepted == [partial.format("List"), partial.format(""), "application/json"]
 
 
 async def test_a_page_that_is_too_old_makes_a_new_list(cluster, stub):

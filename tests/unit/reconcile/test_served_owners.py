@@ -76,4 +76,5 @@ def test_uninstall_restarts_a_workload_whose_conversation_is_lost(rig):
     rig.cluster.store.change(SERVED, "train", {"spec": {"active": False}}, "default")
     ended = upgrader(rig, "uninstall", "--auto-approve")
     assert ended.exit_code == 0, ended.output
-    assert (active(rig), rig.cluster.store.find(SERVED, "train", "default")["metadata"].get("annotations")) == (True, {})
+    found = rig.cluster.store.find(SERVED, "train", "default")
+    assert (found["spec"]["active"], found["metadata"].get("annotations")) == (True, {})

@@ -10,7 +10,7 @@ from upgrader.api.resources import PODS, owner_resource
 from upgrader.core.declarations import Declared
 from upgrader.core.errors import UnreachableError
 from upgrader.core.fleet import Owner
-from upgrader.core.owners import BETWEEN, OWNERS, ReadKind
+from upgrader.core.owners import BETWEEN, DECLARING, OWNERS, ReadKind
 from upgrader.reconcile.works import READ, declared_above, read_works
 
 STOPPED = "gpu-upgrader.io/stopped"
@@ -75,12 +75,13 @@ async def test_kinds_that_are_not_installed_have_no_objects_and_are_not_asked_fo
     cluster = FakeCluster()
     put(cluster, of_kind("Job", "batch"), "train")
     assert await read_works(cluster) == (work(),)
-    assert {use.resource for use in cluster.uses} == {"jobs", "statefulsets"}
+    built_in = {"jobs", "statefulsets", "replicasets", "deployments", "daemonsets"}
+    assert {use.resource for use in cluster.uses} == built_in
 
 
 async def test_every_kind_is_read_that_is_served():
     cluster = FakeCluster()
-    cluster.install(*OWNERS, *BETWEEN)
+    cluster.install(*OWNERS, *BETWEEN, *DECLARING)
     for number, kind in enumerate(READ):
         put(cluster, kind, f"o-{number}")
     assert {one.owner for one in await read_works(cluster)} == {
@@ -113,6 +114,7 @@ def controlled(kind, name, by=None, annotations=None):
 
 
 SETS = of_kind("StatefulSet", "apps")
+REPLICAS, DEPLOYMENTS = of_kind("ReplicaSet", "apps"), of_kind("Deployment", "apps")
 SERVED = of_kind("LeaderWorkerSet", "leaderworkerset.x-k8s.io")
 POD = ReadKind(kind="Pod", group="", version="v1", plural="pods")
 METHOD = {"gpu-upgrader.io/checkpoint-method": "file"}
@@ -129,8 +131,16 @@ async def test_what_owners_of_one_pod_declare_is_read_up_to_the_topmost():
     assert await declared_above(cluster, worker) == Declared(method="file")
 
 
+async def test_what_a_deployment_declares_is_read_through_its_replica_set():
+    cluster = FakeCluster()
+    cluster.store.put(owner_resource(REPLICAS), controlled(REPLICAS, "web-1", (DEPLOYMENTS, "web")))
+    cluster.store.put(owner_resource(DEPLOYMENTS), controlled(DEPLOYMENTS, "web", annotations=METHOD))
+    pod = msgspec.convert(controlled(POD, "web-1-a", (REPLICAS, "web-1")), Pod)
+    assert await declared_above(cluster, pod) == Declared(method="file")
+
+
 async def test_an_owner_that_is_gone_or_unknown_declares_nothing():
     cluster = FakeCluster()
-    replicas = ReadKind(kind="ReplicaSet", group="apps", version="v1", plural="replicasets")
-    for kind, name in ((SETS, "gone"), (replicas, "web")):
+    rollouts = ReadKind(kind="Rollout", group="argoproj.io", version="v1alpha1", plural="rollouts")
+    for kind, name in ((SETS, "gone"), (REPLICAS, "web"), (rollouts, "web")):
         assert await declared_above(cluster, msgspec.convert(controlled(POD, "p", (kind, name)), Pod)) == Declared()
