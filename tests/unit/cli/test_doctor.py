@@ -133,8 +133,8 @@ def test_what_the_controller_may_not_is_named_with_its_namespace(well):
     assert one["subject"] == "the controller's rights in default"
     assert "sed s/NAMESPACE/default/ deploy/job-namespace.yaml" in one["fix"]
     assert {user for user, _ in asked} == {f"system:serviceaccount:{SYSTEM}:gpu-upgrader"}
-    daemonsets = [one["namespace"] for _, one in asked if one["resource"] == "daemonsets"]
-    assert set(daemonsets) == {SYSTEM}
+    services = [one["namespace"] for _, one in asked if one["resource"] == "services"]
+    assert set(services) == {SYSTEM}
 
 
 def test_whoever_may_only_look_is_told_so_and_it_is_no_problem(well):

@@ -160,7 +160,7 @@ async def test_the_world_is_read_once_each():
     assert found == observe.snapshot_of(seen, STACK.spec, RESOURCE, NOW)
     assert found.gangs[0].lane == "nfs-slow"
     kinds = ["Pod", "Job", "StatefulSet", "PodDisruptionBudget", "DriverImage", "Namespace", "UpgradePlan"]
-    kinds += ["PersistentVolumeClaim", "GpuStack"]
+    kinds += ["PersistentVolumeClaim", "GpuStack", "ReplicaSet", "Deployment", "DaemonSet"]
     policy = ("MutatingAdmissionPolicyBinding", "", "gpu-upgrader-steering", "")
     assert sorted(world.asked) == sorted([*((kind, "", "", "") for kind in kinds), policy])
 
