@@ -17,11 +17,13 @@ from upgrader.api import kubernetes as k
 from upgrader.api.v1alpha1 import DevicePluginSpec, DriverSpec, GpuStackSpec
 from upgrader.core.fleet import Gang, Owner, Snapshot
 from upgrader.core.forecast import Forecast, forecast
+from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.strategy import StrategyFacts
 from upgrader.core.works import Work
 from upgrader.reconcile.observe import Reading, snapshot_of
 
 RESOURCE = "nvidia.com/gpu"
+GPUS = PoolGpus(resource=RESOURCE)
 SPEC = GpuStackSpec(
     node_selector={"pool": "a"},
     driver=DriverSpec(vendor="sim", version="570.10"),
@@ -133,7 +135,7 @@ def main(report: Report) -> None:
         )
         seconds.append(taken / 1000)
         wire = reading(world)  # not before: what is kept in memory is looked at by the garbage collector
-        observed = milliseconds(lambda wire=wire: snapshot_of(wire, SPEC, RESOURCE, START))
+        observed = milliseconds(lambda wire=wire: snapshot_of(wire, SPEC, GPUS, START))
         del wire
         print(  # noqa: T201 - a bench prints
             f"{nodes} nodes, {gangs} gangs of {sum(len(one.members) for one in world.gangs)} members: "

@@ -16,6 +16,7 @@ from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import NAMESPACES, POLICY_BINDINGS
 from upgrader.api.resources import POLICIES as POLICIES_KIND
 from upgrader.cli import policies
+from upgrader.core.gpu_resources import PoolGpus
 from upgrader.kube.transport import Call
 from upgrader.reconcile.pod_facts import member_facts
 
@@ -126,7 +127,7 @@ async def test_a_pod_that_declares_file_gets_what_it_lacks_and_nothing_else(crea
         assert seen == plain | {"volumes": [REQUEST, ANSWERS], "containers": [train | added]}
         assert await created(within, {**pod(), "spec": seen}) == seen
         taken = msgspec.convert({**pod(), "spec": seen}, Pod)
-        assert member_facts(taken, "nvidia.com/gpu").mounted
+        assert member_facts(taken, PoolGpus(resource="nvidia.com/gpu")).mounted
         for unchanged in (
             pod(annotations={}),
             pod(annotations={names.ANNOTATION_METHOD: "api"}),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.facts import target
-from tests.support.observed import NOW, RESOURCE, STACK, node, pod
+from tests.support.observed import GPUS, NOW, STACK, node, pod
 from tests.support.visits import state, upgrade
 from upgrader.api import names
 from upgrader.reconcile import observe
@@ -62,7 +62,7 @@ def test_every_pod_that_a_visit_would_end_belongs_to_a_gang_that_the_forecast_lo
     reading = observe.Reading(nodes=NODES, pods=seen)
     judged = {
         member.uid
-        for gang in observe.snapshot_of(reading, STACK.spec, RESOURCE, NOW, empties=wanted).gangs
+        for gang in observe.snapshot_of(reading, STACK.spec, GPUS, NOW, empties=wanted).gangs
         for member in gang.members
     }
     for name, at in NODES.items():
@@ -75,5 +75,5 @@ def test_every_pod_that_a_visit_would_end_belongs_to_a_gang_that_the_forecast_lo
 @examples(300)
 @given(pods())
 def test_where_nothing_is_rebooted_only_what_belongs_to_a_pod_with_gpus_is_looked_at(seen):
-    for gang in observe.snapshot_of(observe.Reading(nodes=NODES, pods=seen), STACK.spec, RESOURCE, NOW).gangs:
+    for gang in observe.snapshot_of(observe.Reading(nodes=NODES, pods=seen), STACK.spec, GPUS, NOW).gangs:
         assert gang.gpus > 0

@@ -12,6 +12,7 @@ from upgrader.checkpoint.api import ApiWay
 from upgrader.core.conversation_facts import GangClosure
 from upgrader.core.errors import ConflictError, NotFoundError
 from upgrader.core.fleet import Gang, Owner
+from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.phases import NodePhase, RequestPhase, ends
 from upgrader.core.steering import Placement
 from upgrader.kube.client import KubeCluster
@@ -94,7 +95,7 @@ class LiveGang:
         gang = Gang(
             name=f"{self.namespace}/{self.resource.kind}/{self.name}",
             namespace=self.namespace,
-            members=tuple(member_facts(one, GPU) for one in pods),
+            members=tuple(member_facts(one, PoolGpus(resource=GPU)) for one in pods),
             owner=Owner(
                 kind=self.resource.kind,
                 name=self.name,

@@ -9,6 +9,7 @@ from upgrader.api import kubernetes as k
 from upgrader.api.resources import owner_resource
 from upgrader.api.v1alpha1 import GpuStack
 from upgrader.core.fleet import MemberFacts, NodeFacts, Owner
+from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.owners import owner_kind
 from upgrader.core.works import Work
 from upgrader.reconcile.works import work_of
@@ -17,6 +18,7 @@ NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
 
 
 RESOURCE = "nvidia.com/gpu"
+GPUS = PoolGpus(resource=RESOURCE)
 
 
 def wire(body, type_):

@@ -18,6 +18,7 @@ from upgrader.core.catalogue import Catalogue
 from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.core.fleet import ImageFacts, Snapshot, Target
 from upgrader.core.forecast import BatchForecast, Forecast
+from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.origins import Origin, origins
 from upgrader.core.saved import SavedForecast, limits_of
 from upgrader.core.strategy import StrategyFacts
@@ -121,14 +122,19 @@ async def target_of(context: Context, stack: GpuStack) -> Target:
 
 async def look(context: Context, stack: GpuStack, target: Target, *, method: str = "") -> Snapshot:
     """The world as it is now, for one stack; `method` is how jobs are asked that do not say."""
-    cluster = context.cluster
+    cluster, name = context.cluster, stack.metadata.name
     # Side by side, nodes too: a command has no cache of them, and the lists are most of the time that it takes.
-    nodes, version, around = await asyncio.gather(cluster.list(NODES), cluster.version(), observe.read_around(cluster))
+    nodes, version, around, former = await asyncio.gather(
+        cluster.list(NODES),
+        cluster.version(),
+        observe.read_around(cluster),
+        revisions.former_resources(context, name, target.resource_name),
+    )
     seen = msgspec.structs.replace(
         around, nodes={one.metadata.name: one for one in nodes}, api_server_version=version, method=method
     )
-    now, name = context.clock.now(), stack.metadata.name
-    return observe.snapshot_of(seen, stack.spec, target.resource_name, now, stack=name, empties=target)
+    gpus = PoolGpus(resource=target.resource_name, former=former)
+    return observe.snapshot_of(seen, stack.spec, gpus, context.clock.now(), stack=name, empties=target)
 
 
 async def foresee(

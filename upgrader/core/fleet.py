@@ -224,6 +224,7 @@ class MemberFacts(Struct, frozen=True, kw_only=True):
     container: str
     phase: str  # Pending, Running, Succeeded, Failed
     gpus: int = 0
+    not_offered: str = ""  # GPUs that it asks for by a name that nodes of the present revision do not offer
     terminating: bool = False
     request: str = ""  # our annotation on it, empty where there is none
     ephemeral_paths: tuple[str, ...] = ()  # mount paths of the answering container that die with the pod

@@ -21,7 +21,7 @@ def gang_holds(world: World, gang: Gang) -> list[Found]:
 
 def eviction_holds(world: World, gang: Gang) -> list[Found]:
     """Every reason that keeps pods from being evicted, for owners that replace them one by one."""
-    found = (_waited_for(world, gang), _veto(world, gang), _pdb(world, gang))
+    found = (check(world, gang) for check in (_waited_for, _resource_not_offered, _veto, _pdb))
     return _with_reboot(world, gang, [one for one in found if one is not None])
 
 
@@ -96,6 +96,20 @@ def _cannot_restart(world: World, gang: Gang) -> Found | None:
     why = gang.cannot_stop or "Nothing would make its pods again."
     way = "It is waited for, or name it expendable in the approval." if gang.bare else "It is waited for."
     return HoldReason.CANNOT_RESTART, f"{gang.name} cannot be stopped and restarted by us: {why} {way}"
+
+
+def _resource_not_offered(world: World, gang: Gang) -> Found | None:
+    asked = next((member.not_offered for member in gang.members if member.not_offered), "")
+    if not asked or gang.bare:
+        return None
+    return (
+        HoldReason.RESOURCE_NOT_OFFERED,
+        (
+            f"{gang.name} asks for {asked}, and nodes of revision {world.target.revision} offer "
+            f"{world.target.resource_name}: its pods would find no node there. It is waited for until it ends; or "
+            "start it again with the new name."
+        ),
+    )
 
 
 def _veto(_: World, gang: Gang) -> Found | None:
@@ -215,6 +229,7 @@ def _possible(world: World, row: OwnerKind) -> bool:
 _CHECKS: tuple[Callable[[World, Gang], Found | None], ...] = (
     _already_stopped,
     _cannot_restart,
+    _resource_not_offered,
     _veto,
     _refuses,
     _not_complete,

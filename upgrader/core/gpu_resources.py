@@ -5,11 +5,44 @@ With MIG strategy `mixed` a partition is a resource of its own, `nvidia.com/mig-
 whatever the strategy says: pods made under an earlier one, or for another operator's plugin, hold the driver as well.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
 
 NVIDIA_DOMAIN = "nvidia.com/"
 PARTITIONS = f"{NVIDIA_DOMAIN}mig-"
 SHARED = ".shared"
+
+
+class PoolGpus(Struct, frozen=True, kw_only=True):
+    """By what pods hold GPUs of a pool."""
+
+    resource: str  # that its stack's device plugin offers
+    former: tuple[str, ...] = ()  # that other revisions of the stack offer: nodes and pods may still be of those
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Extended resources that are GPUs here, the stack's own first; see `is_gpu` for what else they stand for."""
+        return (self.resource, *self.former)
+
+    def asked(self, values: Mapping[str, str | int]) -> dict[str, int]:
+        """How many GPUs are asked for, by extended resource, whatever revision offers them."""
+        return {name: count for one in self.names for name, count in gpus_by_name(values, one).items()}
+
+    def not_offered(self, names: Iterable[str]) -> str:
+        """One of these GPUs that nodes of the stack's present revision do not offer by that name; empty: there is none.
+
+        Which partitions a node is in is not known before it is.
+        """
+        offered = {self.resource, f"{self.resource.removesuffix(SHARED)}{SHARED}"}
+        return next((name for name in sorted(names) if name not in offered and not name.startswith(PARTITIONS)), "")
+
+    def offered_as(self, allocatable: Mapping[str, str | int], capacity: Mapping[str, str | int]) -> str:
+        """By which of its names a node offers GPUs.
+
+        A kubelet keeps the capacity of a plugin that went for five minutes: what can be had now counts first.
+        """
+        return max(self.names, key=lambda name: (count_of(allocatable, name), count_of(capacity, name)))
 
 
 def is_gpu(name: str, resource: str) -> bool:

@@ -34,6 +34,7 @@ class HoldReason(StrEnum):
     GANG_LEAVES_POOL = "GangLeavesPool"
     GANG_ON_OTHER_REVISION = "GangOnOtherRevision"
     CANNOT_RESTART = "CannotRestart"
+    RESOURCE_NOT_OFFERED = "ResourceNotOffered"
     PDB_BLOCKS = "PdbBlocks"
     VETOED = "Vetoed"
     PLACEMENT_NOT_GUARANTEED = "PlacementNotGuaranteed"

@@ -13,7 +13,7 @@ from upgrader.core.fleet import Gang
 from upgrader.core.phases import NodePhase
 from upgrader.reconcile import marks, observe
 from upgrader.reconcile.context import Context
-from upgrader.reconcile.revisions import read_target
+from upgrader.reconcile.revisions import former_resources, read_target
 from upgrader.stack import manifests
 
 log = structlog.get_logger()
@@ -41,7 +41,14 @@ async def undeclared(context: Context, upgrades: Iterable[NodeUpgrade]) -> froze
         method = plan.spec.checkpoint.method or "" if plan is not None else ""  # its jobs may be asked by default
         now = context.clock.now()
         seen = await observe.read_snapshot(
-            context.cluster, context.nodes, stack, target, now, method=method, reboots=manifests.empties(one)
+            context.cluster,
+            context.nodes,
+            stack,
+            target,
+            now,
+            former=await former_resources(context, one.spec.stack, target.resource_name),
+            method=method,
+            reboots=manifests.empties(one),
         )
         gangs = seen.gangs if seen is not None else ()
         free = [gang for gang in gangs if one.spec.node.name in gang.nodes and not declares(gang)]

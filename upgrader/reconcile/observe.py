@@ -24,21 +24,19 @@ from upgrader.api.resources import (
 )
 from upgrader.api.v1alpha1 import DriverImage, GpuStack, GpuStackSpec, UpgradePlan
 from upgrader.core import sharing, steering, timing
-from upgrader.core.adoption import theirs
 from upgrader.core.chains import Chains
 from upgrader.core.declarations import Declared, nearest
 from upgrader.core.disruption import DisruptionBudget, Requirement, Selector, blocked
-from upgrader.core.fleet import Gang, ImageBuild, ImageFacts, NodeFacts, Snapshot, Target
+from upgrader.core.fleet import Gang, ImageBuild, ImageFacts, Snapshot, Target
 from upgrader.core.gangs import gangs_of
-from upgrader.core.gpu_resources import count_of, gpus_by_name
-from upgrader.core.node_features import read_record
+from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.owners import owner_kind
 from upgrader.core.phases import DriverImagePhase
 from upgrader.core.resolution import PodMarks, Rule, UserRule, rules_of
 from upgrader.core.revisions import with_revision
-from upgrader.core.uncovered import code_name, read_uncovered
 from upgrader.core.vendors import choose
 from upgrader.core.works import Work
+from upgrader.reconcile.node_facts import node_facts, pending_kernel
 from upgrader.reconcile.operand_pods import operand_pod
 from upgrader.reconcile.other_plans import taken_back, taken_elsewhere
 from upgrader.reconcile.pod_facts import (
@@ -124,62 +122,6 @@ def _selecting(node: Node, stacks: Iterable[GpuStack]) -> tuple[str, ...]:
     return tuple(sorted(one.metadata.name for one in stacks if in_pool(node, one.spec)))
 
 
-def node_facts(node: Node, resource: str) -> NodeFacts:
-    """A node; `resource` is the extended resource whose devices are its GPUs."""
-    labels, status = node.metadata.labels, node.status
-    ours = next((taint for taint in node.spec.taints if taint.key == names.TAINT_MAINTENANCE), None)
-    offered = gpus_by_name(status.allocatable, resource)
-    return NodeFacts(
-        name=node.metadata.name,
-        uid=node.metadata.uid,
-        kernel=status.node_info.kernel_version,
-        kubelet_version=status.node_info.kubelet_version.removeprefix("v"),
-        kubelet_settings=node.metadata.annotations.get(names.ANNOTATION_KUBELET, ""),
-        boot_id=status.node_info.boot_id,
-        gpus=count_of(status.capacity, resource),
-        gpus_allocatable=sum(offered.values()),
-        gpus_in_parts=tuple((name, count) for name, count in offered.items() if name != resource),
-        ready=any(one.type == "Ready" and one.status == "True" for one in status.conditions),
-        unschedulable=node.spec.unschedulable,
-        skip=labels.get(names.LABEL_SKIP) == "true",
-        kernel_label=labels.get(names.LABEL_KERNEL_NFD, ""),
-        labels_boot=_labels_boot(node),
-        driver_version_label=labels.get(names.LABEL_DRIVER_GFD, ""),
-        driver_key=labels.get(names.LABEL_DRIVER, ""),
-        runtime_key=labels.get(names.LABEL_RUNTIME, ""),
-        plugin_key=labels.get(names.LABEL_DEVICE_PLUGIN, ""),
-        operands=labels.get(names.LABEL_OPERANDS, ""),
-        revision=labels.get(names.LABEL_REVISION, ""),
-        maintenance=(ours.value or "without a name") if ours is not None else "",
-        closed_at=timing.parse(ours.time_added) if ours is not None and ours.time_added else None,
-        visit=node.metadata.annotations.get(names.ANNOTATION_VISIT, ""),
-        pending_kernel=pending_kernel(node),
-        theirs=theirs(labels),
-        adopted=names.ANNOTATION_ADOPT in node.metadata.annotations,
-        uncovered=read_uncovered(node.metadata.annotations.get(names.ANNOTATION_UNCOVERED)),
-        os=code_name(status.node_info.os_image),
-        arch=status.node_info.architecture,
-        labels=labels,
-    )
-
-
-def _labels_boot(node: Node) -> str:
-    """The boot on which our labeller read the kernel label; empty where it is not ours, or was changed after us."""
-    text = node.metadata.annotations.get(names.ANNOTATION_NODE_FEATURES)
-    record = read_record(text) if text is not None else None
-    name = names.LABEL_KERNEL_NFD
-    ours = record is not None and record.labels.get(name, "") == node.metadata.labels.get(name)
-    return record.boot_id if record is not None and ours else ""
-
-
-def pending_kernel(node: Node) -> str:
-    """The kernel of the next boot, as it was read on this one."""
-    text = node.metadata.annotations.get(names.ANNOTATION_NODE_FEATURES)
-    record = read_record(text) if text is not None else None
-    present = record is not None and record.boot_id == node.status.node_info.boot_id
-    return record.pending if record is not None and present else ""
-
-
 def image_facts(image: DriverImage) -> ImageFacts | None:
     """A driver image; None while it is not Ready."""
     spec, status = image.spec, image.status
@@ -242,24 +184,30 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def snapshot_of(
-    seen: Reading, spec: GpuStackSpec, resource: str, now: datetime, *, stack: str = "", empties: Target | None = None
+    seen: Reading,
+    spec: GpuStackSpec,
+    gpus: PoolGpus,
+    now: datetime,
+    *,
+    stack: str = "",
+    empties: Target | None = None,
 ) -> Snapshot:
     """What was read, for one stack: its nodes, and the gangs that have a member on one of them.
 
-    `resource` is the extended resource whose devices are GPUs; an older revision of the stack may have another one.
+    `gpus`: by what its pods hold GPUs, and its nodes offer them.
     `empties`: what visits lead to; what one would end without GPUs, by a reboot or by other settings of the kubelet,
     counts as a gang too. None: nothing of that is done.
     """
     nodes = seen.nodes
     rivals = [one for one in seen.stacks if one.metadata.name != stack]
     pool = {
-        name: msgspec.structs.replace(node_facts(node, resource), claimants=_selecting(node, rivals))
+        name: msgspec.structs.replace(node_facts(node, gpus.resource, gpus.former), claimants=_selecting(node, rivals))
         for name, node in nodes.items()
         if in_pool(node, spec)
     }
-    others = [node_facts(node, resource) for name, node in nodes.items() if name not in pool]
+    others = [node_facts(node, gpus.resource, gpus.former) for name, node in nodes.items() if name not in pool]
     emptied = frozenset(name for name, node in pool.items() if empties is not None and empties.empties(node))
-    gangs = [gang for gang in _gangs(seen, resource, rules_for(spec), now, emptied) if gang.nodes & pool.keys()]
+    gangs = [gang for gang in _gangs(seen, gpus, rules_for(spec), now, emptied) if gang.nodes & pool.keys()]
     return Snapshot(
         cluster=next((one.metadata.uid for one in seen.namespaces if one.metadata.name == CLUSTER_NAMESPACE), ""),
         taken_at=now,
@@ -296,13 +244,13 @@ async def read_snapshot(
     target: Target,
     now: datetime,
     *,
-    api_server_version: str = "",
+    former: tuple[str, ...] = (),
     method: str = "",
     reboots: bool = False,
 ) -> Snapshot | None:
     """Read the world once; None while the nodes are not in step with the API server (then nothing is decided).
 
-    `api_server_version` is its gitVersion; without it a managed kubelet is never swapped and no gang counts as steered.
+    `former`: extended resources that other revisions of the stack offer, see `revisions.former_resources`.
     `method` is how jobs are asked that do not say; without it they are waited for.
     `reboots`: whether nodes would be emptied, to reboot them or to set their kubelets anew, where the target asks for
     that; only plans do it.
@@ -314,10 +262,11 @@ async def read_snapshot(
     known = nodes.snapshot()
     if known is None:
         return None
-    seen = await read_around(cluster)
-    seen = msgspec.structs.replace(seen, nodes=known, api_server_version=api_server_version, method=method)
+    version, seen = await cluster.version(), await read_around(cluster)
+    seen = msgspec.structs.replace(seen, nodes=known, api_server_version=version, method=method)
     empties = target if reboots else None
-    return snapshot_of(seen, stack.spec, target.resource_name, now, stack=stack.metadata.name, empties=empties)
+    gpus = PoolGpus(resource=target.resource_name, former=former)
+    return snapshot_of(seen, stack.spec, gpus, now, stack=stack.metadata.name, empties=empties)
 
 
 async def read_around(cluster: Cluster) -> Reading:
@@ -360,7 +309,7 @@ def rules_for(spec: GpuStackSpec) -> tuple[Rule, ...]:
 
 
 def _gangs(
-    seen: Reading, resource: str, rules: Sequence[Rule], now: datetime, rebooted: frozenset[str]
+    seen: Reading, gpus: PoolGpus, rules: Sequence[Rule], now: datetime, rebooted: frozenset[str]
 ) -> tuple[Gang, ...]:
     # Our own belong to no gang and own nothing; on a node with every operand they are most of what is there.
     pods = [pod for pod in seen.pods if not ours(pod)]
@@ -372,8 +321,8 @@ def _gangs(
         return nearest([chains.declared(marks.controller), spaces.get(pod.metadata.namespace, Declared())])
 
     found = (
-        pod_facts(pod, resource, around(pod, marks), marks, classes, rebooted=rebooted)
-        for pod, marks in with_mates(pods, chains, resource, rules, rebooted)
+        pod_facts(pod, gpus, around(pod, marks), marks, classes, rebooted=rebooted)
+        for pod, marks in with_mates(pods, chains, gpus, rules, rebooted)
     )
     return gangs_of(found, chains, spaces, rules, now, seen.method)
 

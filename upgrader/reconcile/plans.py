@@ -36,7 +36,7 @@ from upgrader.reconcile.durations import Past, past_of, seen
 from upgrader.reconcile.orders import LABEL_BATCH
 from upgrader.reconcile.owners import read_owner
 from upgrader.reconcile.rest import rest_of
-from upgrader.reconcile.revisions import read_target
+from upgrader.reconcile.revisions import former_resources, read_target
 from upgrader.reconcile.strategies import strategy_of
 from upgrader.reconcile.visits import forget
 from upgrader.telemetry import metrics
@@ -146,7 +146,7 @@ async def _read(context: Context, plan: UpgradePlan) -> Read:
             read.stack,
             read.target,
             context.clock.now(),
-            api_server_version=await context.cluster.version(),
+            former=await former_resources(context, plan.spec.stack, read.target.resource_name),
             method=plan.spec.checkpoint.method or "",
             reboots=True,
         )

@@ -7,11 +7,12 @@ from types import MappingProxyType
 
 from upgrader.api import names
 from upgrader.api.kubernetes import Container, DownwardVolume, ObjectMeta, OwnerReference, Pod, Volume, VolumeMount
+from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core.chains import Chains
 from upgrader.core.declarations import NOTHING, Declared, instant, nearest
 from upgrader.core.fleet import MemberFacts, Owner
 from upgrader.core.gangs import ENDED, REPLICATED, PodFacts
-from upgrader.core.gpu_resources import gpus_by_name
+from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.resolution import PodMarks, Rule, resolve
 from upgrader.reconcile.storage import Classes, storage_class
 
@@ -42,18 +43,22 @@ DECLARED = MappingProxyType(
 """The annotation of each field of Declared."""
 
 
-def gpus_of(pod: Pod, resource: str) -> int:
+def gpus_of(pod: Pod, gpus: PoolGpus) -> int:
     """GPUs that the scheduler holds for a pod: of each resource those of all containers, or of the init container that
     asks for most.
 
     Partitions count as GPUs do, whatever resource a pod asks for them by.
     """
+    return _held(pod, gpus).total()
+
+
+def _held(pod: Pod, gpus: PoolGpus) -> Counter[str]:
     held: Counter[str] = Counter()
     for container in pod.spec.containers:
-        held.update(_asked(container, resource))
+        held.update(_asked(container, gpus))
     for container in pod.spec.init_containers:
-        held |= _asked(container, resource)
-    return held.total()
+        held |= _asked(container, gpus)
+    return held
 
 
 def of_the_node(pod: Pod) -> bool:
@@ -107,12 +112,13 @@ def replicated(pod: Pod, around: Declared | None = None) -> bool:
     return owner is not None and owner.kind in REPLICATED and not (said.method or said.veto)
 
 
-def member_facts(pod: Pod, resource: str, container: str = "") -> MemberFacts:
+def member_facts(pod: Pod, gpus: PoolGpus, container: str = "") -> MemberFacts:
     """A pod as a member of its gang.
 
     `container` is the one that answers; empty means: as its annotations say, else the first. A container that the pod
     does not have gives the empty name, and such a pod cannot be asked.
     """
+    held = _held(pod, gpus)
     name = container or declared(pod.metadata).container or _default_container(pod)
     answering = next((one for one in pod.spec.containers if one.name == name), None)
     volumes = {volume.name: volume for volume in pod.spec.volumes}
@@ -125,7 +131,8 @@ def member_facts(pod: Pod, resource: str, container: str = "") -> MemberFacts:
         node=pod.spec.node_name,
         container=name if answering is not None else "",
         phase=pod.status.phase,
-        gpus=gpus_of(pod, resource),
+        gpus=held.total(),
+        not_offered=gpus.not_offered(held),
         terminating=pod.metadata.deletion_timestamp is not None,
         request=asked_id(pod),
         ephemeral_paths=tuple(sorted(path for path, stays in outlives.items() if not stays)),
@@ -136,6 +143,16 @@ def member_facts(pod: Pod, resource: str, container: str = "") -> MemberFacts:
         rank=_rank(pod),
         labels=pod.metadata.labels,
         started_at=instant(pod.status.start_time or ""),
+    )
+
+
+def members_of(request: CheckpointRequest, pods: Iterable[Pod], gpus: PoolGpus) -> tuple[MemberFacts, ...]:
+    """Members of a gang that is asked: those that the request names, and what has come since and has not failed."""
+    containers = {member.uid: member.container for member in request.spec.members}
+    return tuple(
+        member_facts(pod, gpus, containers.get(pod.metadata.uid, ""))
+        for pod in pods
+        if pod.status.phase != "Failed" or pod.metadata.uid in containers
     )
 
 
@@ -155,7 +172,7 @@ def marks_of(pod: Pod) -> PodMarks:
 
 def pod_facts(
     pod: Pod,
-    resource: str,
+    gpus: PoolGpus,
     around: Declared,
     marks: PodMarks | None = None,
     classes: Classes = NO_CLASSES,
@@ -166,7 +183,7 @@ def pod_facts(
 
     Args:
         pod: the pod.
-        resource: whose devices are GPUs.
+        gpus: by what it may hold GPUs.
         around: what its owners and namespace declare.
         marks: as marks_of() found them already.
         classes: StorageClasses of claims.
@@ -174,7 +191,7 @@ def pod_facts(
     """
     own, total = declared(pod.metadata), pod.metadata.annotations.get(names.ANNOTATION_GROUP_TOTAL, "")
     said = nearest([own, around])
-    member = member_facts(pod, resource, said.container)
+    member = member_facts(pod, gpus, said.container)
     return PodFacts(
         member=member,
         storage_class=storage_class(pod, member.container, said.path, classes),
@@ -188,7 +205,7 @@ def pod_facts(
 
 
 def with_mates(
-    pods: Iterable[Pod], chains: Chains, resource: str, rules: Sequence[Rule], rebooted: Holding[str] = NOWHERE
+    pods: Iterable[Pod], chains: Chains, gpus: PoolGpus, rules: Sequence[Rule], rebooted: Holding[str] = NOWHERE
 ) -> list[tuple[Pod, PodMarks]]:
     """Pods that belong together with one that is alive and asks for GPUs, or that a reboot of its node would end.
 
@@ -201,17 +218,17 @@ def with_mates(
         key = (marks.namespace, resolve(marks, chains, rules).key)
         found.setdefault(key, []).append((pod, marks))
         alive = pod.status.phase not in ENDED and not ours(pod)
-        if alive and (gpus_of(pod, resource) or ended_by_reboot(pod, rebooted)):
+        if alive and (gpus_of(pod, gpus) or ended_by_reboot(pod, rebooted)):
             counting.add(key)
     return [one for key, group in found.items() if key in counting for one in group]
 
 
-def _asked(container: Container, resource: str) -> Counter[str]:
+def _asked(container: Container, gpus: PoolGpus) -> Counter[str]:
     # For extended resources requests equal limits; either may stand alone.
     limits, requests = container.resources.limits, container.resources.requests
     if not limits and not requests:
         return Counter()
-    return Counter(gpus_by_name(requests | limits, resource))
+    return Counter(gpus.asked(requests | limits))
 
 
 def _default_container(pod: Pod) -> str:

@@ -42,6 +42,15 @@ async def revisions(context: Context, stack: str) -> list[ControllerRevision]:
     return sorted((one for one in found if not one.metadata.owner_references), key=lambda one: one.revision)
 
 
+async def former_resources(context: Context, stack: str, present: str) -> tuple[str, ...]:
+    """Extended resources that GPUs are offered by in other revisions of a stack: some nodes and pods may be of those.
+
+    `present`: the one that is not among them.
+    """
+    kept = [msgspec.convert(one.data["target"], Target) for one in await revisions(context, stack)]
+    return tuple(sorted({one.resource_name for one in kept} - {present}))
+
+
 async def ensure_revision(context: Context, stack: GpuStack) -> Target | str:
     """The present spec as a revision with pinned images; a sentence instead where an image is not there.
 

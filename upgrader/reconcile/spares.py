@@ -10,6 +10,7 @@ from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core import steering, timing
 from upgrader.core.conversation import SWAPPING
 from upgrader.core.gangs import ENDED
+from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.patches import every
 from upgrader.core.phases import NodePhase
 from upgrader.reconcile import observe
@@ -44,9 +45,11 @@ async def enough(
     pods = await context.cluster.list(PODS)
     # Those without a node count for all: whoever made them may be about to bind them there.
     waiting = [pod for pod in pods if not pod.spec.node_name and pod.status.phase not in ENDED]
-    if any(observe.gpus_of(pod, resource) for pod in waiting):
+    former = tuple(sorted({one.spec.source.resource_name for one in visits} - {"", resource}))
+    gpus = PoolGpus(resource=resource, former=former)
+    if any(observe.gpus_of(pod, gpus) for pod in waiting):
         return False
-    busy = {pod.spec.node_name for pod in pods if pod.status.phase not in ENDED and observe.gpus_of(pod, resource)}
+    busy = {pod.spec.node_name for pod in pods if pod.status.phase not in ENDED and observe.gpus_of(pod, gpus)}
     return len([node for node in free if node.metadata.name not in busy]) >= needed
 
 

@@ -18,6 +18,7 @@ from upgrader.api.v1alpha1 import GpuStack, NodeUpgrade, UpgradePlan
 from upgrader.core.drift import NodeDrift, drift
 from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.core.fleet import Snapshot, Target
+from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.phases import ends
 from upgrader.core.rollout import UNDER_WAY
 from upgrader.reconcile import (
@@ -37,7 +38,7 @@ from upgrader.reconcile import (
 )
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.operand_pods import own_pods
-from upgrader.reconcile.revisions import ensure_revision
+from upgrader.reconcile.revisions import ensure_revision, former_resources
 from upgrader.reconcile.sightings import Sightings
 from upgrader.reconcile.visits import forget
 
@@ -142,7 +143,9 @@ async def _read(context: Context, stack: GpuStack, target: Target) -> Read | Non
     around = await observe.read_around(context.cluster)
     seen = msgspec.structs.replace(around, nodes=nodes, api_server_version=version)
     name = stack.metadata.name
-    snapshot = observe.snapshot_of(seen, stack.spec, target.resource_name, context.clock.now(), stack=name)
+    former = await former_resources(context, name, target.resource_name)
+    gpus = PoolGpus(resource=target.resource_name, former=former)
+    snapshot = observe.snapshot_of(seen, stack.spec, gpus, context.clock.now(), stack=name)
     upgrades = await context.cluster.list(NODE_UPGRADES, labels=f"{names.LABEL_STACK}={name}")
     if _claims(snapshot) - {one.metadata.uid for one in upgrades}:
         upgrades = await context.cluster.list(NODE_UPGRADES)

@@ -17,6 +17,7 @@ from upgrader.core.conversation_facts import GangAct, GangClosure, GangDecision,
 from upgrader.core.declarations import leader
 from upgrader.core.errors import REFUSED, ClusterError, UnaskableError, UpgraderError
 from upgrader.core.fleet import MemberFacts
+from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.owner_facts import owner_facts
 from upgrader.core.owners import Switch
 from upgrader.core.phases import RequestPhase, ends, row
@@ -24,6 +25,7 @@ from upgrader.core.switching import is_off
 from upgrader.reconcile import asking, observe, owners, placing, unheard
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.owners import LiveOwner, read_owner, read_pods
+from upgrader.reconcile.pod_facts import members_of
 from upgrader.reconcile.ports import Way
 from upgrader.telemetry import metrics
 
@@ -72,7 +74,7 @@ async def read_talk(context: Context, request: CheckpointRequest, resource: str)
     pods: Sequence[Pod] = ()
     if not ends(request.status.phase):
         pods = await read_pods(context, owner, request)
-    members = _members(request, pods, resource)
+    members = members_of(request, pods, PoolGpus(resource=resource))
     about_to_stop = request.status.phase is _R.STOPPING and owner.body is not None and not _is_off(owner)
     answers, progress, unread = await _said(context, request, pods, about_to_stop=about_to_stop)
     forbidden = ""
@@ -86,15 +88,6 @@ async def read_talk(context: Context, request: CheckpointRequest, resource: str)
 
 def _is_off(owner: LiveOwner) -> bool:
     return owner.body is not None and is_off(owner.row, owner.body)
-
-
-def _members(request: CheckpointRequest, pods: Sequence[Pod], resource: str) -> tuple[MemberFacts, ...]:
-    containers = {member.uid: member.container for member in request.spec.members}
-    return tuple(
-        observe.member_facts(pod, resource, containers.get(pod.metadata.uid, ""))
-        for pod in pods
-        if pod.status.phase != "Failed" or pod.metadata.uid in containers
-    )
 
 
 async def _said(

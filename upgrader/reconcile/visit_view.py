@@ -11,7 +11,7 @@ from upgrader.api.v1alpha1 import NodeState, NodeUpgrade, NodeUpgradeStatus
 from upgrader.core import adoption, timing
 from upgrader.core.declarations import Declared, nearest
 from upgrader.core.fleet import NodeFacts
-from upgrader.core.gpu_resources import gpus_by_name
+from upgrader.core.gpu_resources import PoolGpus, gpus_by_name
 from upgrader.core.operands import COMPONENTS
 from upgrader.core.phases import NodePhase, VisitReason
 from upgrader.core.visit_facts import ABORTED, GOING_BACK, REFUSAL, NodeView, OperandFacts, OtherPod
@@ -224,7 +224,7 @@ def _others(
                 namespace=pod.metadata.namespace,
                 uid=pod.metadata.uid,
                 member=pod.metadata.uid in members,
-                gpus=observe.gpus_of(pod, upgrade.spec.target.resource_name) > 0,
+                gpus=observe.gpus_of(pod, _gpus(upgrade)) > 0,
                 evictable=observe.replicated(pod, around.get(pod.metadata.uid)) and not leaving,
                 leaving=leaving,
                 before_boot=upgrade.spec.reason is VisitReason.BRING_BACK and _rejected(pod),
@@ -238,9 +238,15 @@ def _in_the_way(upgrade: NodeUpgrade, pod: k.Pod) -> bool:
 
     What belongs to the node and comes back with it is not: pods of DaemonSets and static ones.
     """
-    if observe.gpus_of(pod, upgrade.spec.target.resource_name):
+    if observe.gpus_of(pod, _gpus(upgrade)):
         return True
     return manifests.empties(upgrade) and not of_the_node(pod)
+
+
+def _gpus(upgrade: NodeUpgrade) -> PoolGpus:
+    """What the node offered before the visit, and what it will offer: pods may ask for either."""
+    before = upgrade.spec.source.resource_name
+    return PoolGpus(resource=upgrade.spec.target.resource_name, former=(before,) if before else ())
 
 
 def held(status: NodeUpgradeStatus) -> k.Condition | None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upgrader.core.gpu_resources import count_of, gpus_by_name, is_gpu
+from upgrader.core.gpu_resources import PoolGpus, count_of, gpus_by_name, is_gpu
 
 GPU = "nvidia.com/gpu"
 
@@ -38,6 +38,47 @@ def test_what_is_none_is_not_named_and_what_is_no_number_is_none():
     values = {"cpu": "64", GPU: "2", "nvidia.com/mig-1g.10gb": 7, "nvidia.com/mig-2g.20gb": "0", f"{GPU}.shared": "1k"}
     assert gpus_by_name(values, GPU) == {GPU: 2, "nvidia.com/mig-1g.10gb": 7}
     assert count_of(values, GPU) == 9
+
+
+RENAMED = PoolGpus(resource="example.com/gpu", former=(GPU,))
+
+
+def test_pods_of_any_revision_of_the_stack_ask_for_gpus():
+    values = {"cpu": "4", "example.com/gpu": 1, GPU: "2", f"{GPU}.shared": 3, "nvidia.com/mig-1g.10gb": 4, "a.b/gpu": 5}
+    assert RENAMED.asked(values) == {"example.com/gpu": 1, GPU: 2, f"{GPU}.shared": 3, "nvidia.com/mig-1g.10gb": 4}
+
+
+@pytest.mark.parametrize(
+    ("asked", "resource", "not_offered"),
+    [
+        ((GPU,), GPU, ""),
+        ((f"{GPU}.shared",), GPU, ""),  # by another operator's plugin that renames
+        ((GPU,), f"{GPU}.shared", GPU),
+        ((GPU, "example.com/gpu"), "example.com/gpu", GPU),
+        (("nvidia.com/mig-1g.10gb",), "example.com/gpu", ""),
+        ((), GPU, ""),
+    ],
+)
+def test_what_nodes_of_the_present_revision_do_not_offer(asked, resource, not_offered):
+    assert PoolGpus(resource=resource, former=(GPU,)).not_offered(asked) == not_offered
+
+
+OFFERS = {
+    "the stack's own": ({"example.com/gpu": 8}, {"example.com/gpu": 8}, "example.com/gpu"),
+    "a former one": ({GPU: 8}, {GPU: 8}, GPU),
+    "a former plugin went a minute ago": (
+        {GPU: 0, "example.com/gpu": 4},
+        {GPU: 8, "example.com/gpu": 4},
+        "example.com/gpu",
+    ),
+    "its plugin is away": ({GPU: 0}, {GPU: 8}, GPU),
+    "nothing": ({}, {}, "example.com/gpu"),
+}
+
+
+@pytest.mark.parametrize(("allocatable", "capacity", "name"), OFFERS.values(), ids=OFFERS.keys())
+def test_by_which_name_a_node_offers_gpus(allocatable, capacity, name):
+    assert RENAMED.offered_as(allocatable, capacity) == name
 
 
 @given(st.text("abgpu.-/", max_size=12), st.sampled_from(["", ".shared", ".shared.shared"]))

@@ -48,6 +48,15 @@ GANG_HOLDS = {
             "waited for until it ends, or restart it on upgraded nodes yourself."
         ),
     ),
+    "its pods ask for what upgraded nodes do not offer": (
+        {"members": (member("x-0", "a", not_offered="old.example/gpu"),)},
+        {},
+        H.RESOURCE_NOT_OFFERED,
+        (
+            f"ml/Job/x asks for old.example/gpu, and nodes of revision {target().revision} offer nvidia.com/gpu: its "
+            "pods would find no node there. It is waited for until it ends; or start it again with the new name."
+        ),
+    ),
     "refused once and is left alone": (
         {"refusals": Refusals(count=1, last="x-0 refuses: no", until=START + timedelta(seconds=1))},
         {},

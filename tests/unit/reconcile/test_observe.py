@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.manifests import changed, driver_image, gpu_stack
 from tests.support.observed import (
+    GPUS,
     MOUNTS,
     REQUESTS,
     RESOURCE,
@@ -272,16 +273,16 @@ POD_TABLE = {
 
 @pytest.mark.parametrize(("seen", "container", "expected"), POD_TABLE.values(), ids=POD_TABLE.keys())
 def test_members(seen, container, expected):
-    assert observe.member_facts(seen, RESOURCE, container) == expected
+    assert observe.member_facts(seen, GPUS, container) == expected
 
 
 def test_when_a_member_started_and_whose_process_1_it_sees():
     status = k.PodStatus(phase="Running", start_time="2026-11-21T09:00:00Z")
     seen = msgspec.structs.replace(pod(), status=status)
-    assert observe.member_facts(seen, RESOURCE).started_at == START
+    assert observe.member_facts(seen, GPUS).started_at == START
     for shared in ({"shareProcessNamespace": True}, {"hostPID": True}):
         spec = msgspec.convert({**msgspec.to_builtins(seen.spec), **shared}, k.PodSpec)
-        assert observe.member_facts(msgspec.structs.replace(seen, spec=spec), RESOURCE).shares_processes
+        assert observe.member_facts(msgspec.structs.replace(seen, spec=spec), GPUS).shares_processes
 
 
 # --------------------------------------------------------------------------------------------------------- jobs
@@ -321,4 +322,4 @@ def test_a_pod_holds_of_each_resource_what_its_containers_or_one_before_them_ask
     before = [{"nvidia.com/mig-3g.40gb": "2"}, {RESOURCE: "3", "nvidia.com/mig-3g.40gb": "1"}]
     containers, first = ([{"name": "c", "resources": {"limits": one}} for one in many] for many in (asked, before))
     made = wire({"metadata": {"name": "p"}, "spec": {"containers": containers, "initContainers": first}}, k.Pod)
-    assert observe.gpus_of(made, RESOURCE) == 2 + 3 + 2
+    assert observe.gpus_of(made, GPUS) == 2 + 3 + 2

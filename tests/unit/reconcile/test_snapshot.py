@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.manifests import driver_image
-from tests.support.observed import NOW, RESOURCE, STACK, budget, facts, member, node, owned, pod, wire
+from tests.support.observed import GPUS, NOW, RESOURCE, STACK, budget, facts, member, node, owned, pod, wire
 from upgrader.api import kubernetes as k
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.core.fleet import Gang, ImageBuild, ImageFacts, Owner, Snapshot, Terms
@@ -41,7 +41,7 @@ def seen_world(**changes):
 
 
 def test_a_whole_snapshot():
-    assert observe.snapshot_of(seen_world(), STACK.spec, RESOURCE, NOW) == Snapshot(
+    assert observe.snapshot_of(seen_world(), STACK.spec, GPUS, NOW) == Snapshot(
         cluster="uid-cluster",
         taken_at=NOW,
         nodes=(
@@ -83,7 +83,7 @@ def test_a_whole_snapshot():
 )
 def test_gangs_can_be_steered_where_a_suspended_jobs_template_can_change(version, steering):
     seen = seen_world(api_server_version=version)
-    assert observe.snapshot_of(seen, STACK.spec, RESOURCE, NOW).steering is steering
+    assert observe.snapshot_of(seen, STACK.spec, GPUS, NOW).steering is steering
 
 
 @pytest.mark.parametrize(("shaping", "namespaces"), [(True, ("ml",)), (False, ())])
@@ -91,7 +91,7 @@ def test_pods_are_steered_by_policy_in_namespaces_that_opt_in(shaping, namespace
     opted = wire({"metadata": {"name": "ml", "labels": {"gpu-upgrader.io/admission": "true"}}}, k.Namespace)
     other = wire({"metadata": {"name": "other"}}, k.Namespace)
     seen = seen_world(namespaces=[opted, other], shaping=shaping)
-    assert observe.snapshot_of(seen, STACK.spec, RESOURCE, NOW).shaped == namespaces
+    assert observe.snapshot_of(seen, STACK.spec, GPUS, NOW).shaped == namespaces
 
 
 def test_the_container_may_be_named_by_the_namespace():
@@ -101,13 +101,13 @@ def test_the_container_may_be_named_by_the_namespace():
     }
     space = wire({"metadata": {"name": "ml", "annotations": annotations}}, k.Namespace)
     seen = seen_world(pods=[pod()], namespaces=[space])
-    (gang,) = observe.snapshot_of(seen, STACK.spec, RESOURCE, NOW).gangs
+    (gang,) = observe.snapshot_of(seen, STACK.spec, GPUS, NOW).gangs
     assert (gang.method, gang.members[0].container) == ("api", "sidecar")
 
 
 def test_pods_without_gpus_are_members_beside_their_mates():
     seen = seen_world(pods=[pod(), pod("launcher", "b", gpus=None), pod("other", "b", owner=("Job", "cpu"), gpus=None)])
-    (gang,) = observe.snapshot_of(seen, STACK.spec, RESOURCE, NOW).gangs
+    (gang,) = observe.snapshot_of(seen, STACK.spec, GPUS, NOW).gangs
     assert [(one.pod, one.gpus) for one in gang.members] == [("launcher", 0), ("train-0", 8)]
 
 
@@ -123,6 +123,9 @@ class World:
 
     async def served(self):
         return {}
+
+    async def version(self):
+        return "v1.36.0"
 
     async def get(self, kind, name, namespace=""):
         self.asked.append((kind.kind, namespace, name, ""))
@@ -156,8 +159,8 @@ async def test_the_world_is_read_once_each():
         GpuStack=[],
     )
     target = observe.target_of(STACK.spec, "pool-a")
-    found = await observe.read_snapshot(world, Known(seen.nodes), STACK, target, NOW, api_server_version="v1.36.0")
-    assert found == observe.snapshot_of(seen, STACK.spec, RESOURCE, NOW)
+    found = await observe.read_snapshot(world, Known(seen.nodes), STACK, target, NOW)
+    assert found == observe.snapshot_of(seen, STACK.spec, GPUS, NOW)
     assert found.gangs[0].lane == "nfs-slow"
     kinds = ["Pod", "Job", "StatefulSet", "PodDisruptionBudget", "DriverImage", "Namespace", "UpgradePlan"]
     kinds += ["PersistentVolumeClaim", "GpuStack", "ReplicaSet", "Deployment", "DaemonSet"]

@@ -53,12 +53,13 @@ VETO = {"karpenter.sh/do-not-disrupt": "true"}
 NOTHING = {}
 
 
-async def view(rig: Rig, spaces, sharing=("", "")):
+async def view(rig: Rig, spaces, sharing=("", ""), before=RESOURCE):
     node = rig.cluster.store.find(NODES, "gpu-0")
     manifest = changed(node_upgrade(), "spec.node", {"name": "gpu-0", "uid": node["metadata"]["uid"]})
     manifest = changed(manifest, "spec.target.resourceName", RESOURCE)
     for side, strategy in zip(("source", "target"), sharing, strict=True):
         manifest = changed(manifest, f"spec.{side}.migStrategy", strategy)
+    manifest = changed(manifest, "spec.source.resourceName", before)
     manifest["metadata"]["creationTimestamp"] = "2026-11-21T09:00:00Z"
     upgrade = msgspec.convert(manifest, NodeUpgrade)
     return await read_visit(rig.context, upgrade, frozenset(), spaces)
@@ -92,6 +93,14 @@ async def test_pods_that_declare_a_method_or_a_veto_in_any_place_are_never_evict
     rig.cluster.store.put(PODS, {"metadata": body, "spec": {"nodeName": "gpu-0", "containers": [container]}})
     spaces = {"ml": Declared(method="file")} if space else {}
     assert await evictable(rig, spaces) == [expected]
+
+
+@pytest.mark.parametrize(("asked", "seen"), [("old.example/gpu", [True]), ("rdma/hca", [])])
+async def test_pods_with_gpus_of_the_resource_that_the_node_has_offered_are_seen(asked, seen):
+    rig = Rig()
+    rig.fleet.node("gpu-0")
+    rig.fleet.bare("solo", node="gpu-0", gpus=1, resource=asked)
+    assert [pod.gpus for pod in (await view(rig, {}, before="old.example/gpu")).others] == seen
 
 
 async def test_of_a_resource_that_is_offered_all_is_expected_where_gpus_are_partitioned_otherwise():

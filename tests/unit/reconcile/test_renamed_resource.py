@@ -1,0 +1,45 @@
+"""A stack whose GPUs get another resource name: what runs by the former one is seen, counted, and not ended."""
+
+import pytest
+
+from tests.support.rig import Rig
+from upgrader.api import names
+
+RENAMED = ["nvidia.com/gpu.shared", "example.com/gpu"]
+
+
+async def pool(resource: str, *, jobs: int, **strategy: object) -> Rig:
+    """Four nodes with some jobs; a plan to a revision that offers GPUs by another name, and a few seconds of it."""
+    rig = Rig()
+    for number in range(4):
+        rig.fleet.node(f"gpu-{number}")
+    for version in ("1.0", "2.0"):
+        rig.image(version)
+    rig.stack(rig.spec("1.0"))
+    await rig.settle()
+    for number in range(jobs):
+        rig.fleet.job(f"j{number}")
+    await rig.until(lambda: all(one.step > 1 for one in rig.fleet.trainers.values()))
+    spec = rig.spec("2.0", plugin="2")
+    spec["devicePlugin"]["resourceName"] = resource
+    rig.plan("up", rig.stack(spec), strategy=strategy)
+    for _ in range(5):
+        await rig.second()
+    return rig
+
+
+@pytest.mark.parametrize("resource", RENAMED)
+async def test_gangs_that_ask_for_the_former_name_keep_their_nodes(resource):
+    rig = await pool(resource, jobs=4, maxUnavailable=8)
+    plan = rig.plan_now("up")
+    assert {(one.subject, one.reason) for one in plan.status.holds} == {
+        (f"default/Job/j{number}", "ResourceNotOffered") for number in range(4)
+    }
+    assert (plan.status.batches, rig.visits("up"), rig.requests()) == ([], [], [])
+    assert {node["metadata"]["labels"][names.LABEL_OPERANDS] for node in rig.nodes()} == {"on"}
+
+
+async def test_nodes_of_the_former_name_count_with_all_their_gpus():
+    rig = await pool("example.com/gpu", jobs=0, maxUnavailable=8)
+    (batch,) = rig.plan_now("up").status.batches
+    assert [(len(one.nodes), one.gpus) for one in batch.closures] == [(1, 8)]
