@@ -12,11 +12,12 @@ from tests.support.forecasts import cost
 from tests.support.world import START
 from tests.support.worlds import NEXT_KERNEL, renamed, shape, tidy_worlds, worlds
 from upgrader.core.budget import allowed_gpus, availability
+from upgrader.core.capacity import Capacity, capacity
 from upgrader.core.closures import closures
 from upgrader.core.drift import drift
 from upgrader.core.fleet import NodeFacts, Snapshot
 from upgrader.core.forecast import forecast
-from upgrader.core.strategy import StrategyFacts
+from upgrader.core.strategy import StrategyFacts, TopologyBudget
 
 
 def foresee(world: Snapshot, budget, known):
@@ -43,6 +44,36 @@ def test_every_drifted_node_is_in_one_batch_or_held_or_installed(case):
     )
 
 
+@given(
+    st.lists(st.integers(0, 16), min_size=2, max_size=8).filter(any),
+    st.integers(0, 10**9),
+    st.integers(0, 99),
+    st.lists(st.sampled_from(["", "r1", "r2"]), min_size=9, max_size=9),
+    st.integers(0, 40),
+)
+def test_what_one_node_says_of_its_size_allows_no_more_than_the_largest_other_one_would(
+    gpus, said, percent, racks, floor
+):
+    strategy = StrategyFacts(
+        max_unavailable=f"{percent}%",
+        min_available_gpus=floor,
+        topology=(TopologyBudget(key="rack", max_unavailable=f"{percent}%"),),
+    )
+
+    def limits(claim: int) -> Capacity:
+        sizes = [*gpus, claim]
+        nodes = [
+            node(f"n-{place}", gpus=size, gpus_allocatable=size, labels={"rack": rack} if rack else {})
+            for place, (size, rack) in enumerate(zip(sizes, racks, strict=False))
+        ]
+        return capacity(nodes, availability(nodes, strategy.max_unavailable), strategy)
+
+    found, honest = limits(said), limits(max(gpus))
+    assert found.pool.allowed <= honest.pool.allowed
+    assert found.above_floor <= honest.above_floor
+    assert all(found.domains[name].allowed <= one.allowed for name, one in honest.domains.items())
+
+
 @examples(300)
 @given(worlds())
 def test_the_budget_is_never_exceeded(case):
@@ -51,7 +82,7 @@ def test_the_budget_is_never_exceeded(case):
     broken = frozenset(one.node for one in made.drift if any(found.reason == "Kernel" for found in one.findings))
     pool = availability(world.nodes, budget, broken=broken, elsewhere=world.foreign_unavailable_gpus)
     gangs = {one.name: one for one in world.gangs}
-    assert pool.allowed == allowed_gpus(budget, pool.total)
+    assert pool.allowed <= allowed_gpus(budget, pool.total)
     for batch in made.batches:
         stopped = [gangs[name] for closure in batch.closures for name in closure.gangs]
         taken = cost(batch.nodes, stopped, pool)

@@ -7,7 +7,7 @@ broken, cordoned by others or in a visit, before a batch may take anything.
 import re
 from collections.abc import Container, Iterable, Mapping
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.fleet import Gang, NodeFacts
@@ -16,10 +16,16 @@ _PERCENT = re.compile(r"^(\d{1,3})%$")
 
 
 class Availability(Struct, frozen=True, kw_only=True):
-    """GPUs of a pool: `sizes` and `unavailable` by node; `taken` are out of service already, here or by other plans."""
+    """GPUs of a pool: `sizes`, `credited` and `unavailable` by node; `taken` are out of service already, here or by
+    other plans.
+
+    `credited` is what a node adds to what may be taken: its kubelet alone says how many GPUs it has, so it adds no more
+    than a second node has. What a node costs, and what of it is out of service, is what it says.
+    """
 
     allowed: int
     sizes: dict[str, int]
+    credited: dict[str, int]
     unavailable: dict[str, int]
     total: int
     taken: int
@@ -28,6 +34,15 @@ class Availability(Struct, frozen=True, kw_only=True):
     def remaining(self) -> int:
         """GPUs that may still be taken."""
         return max(0, self.allowed - self.taken)
+
+    def share(self, max_unavailable: int | str, nodes: Iterable[str]) -> int:
+        """`4` or `25%` of the GPUs that these nodes are credited with, rounded down; `100%` is all that they have.
+
+        Raises:
+            ConfigurationError: see `allowed_gpus`.
+        """
+        counted = self.sizes if max_unavailable == "100%" else self.credited
+        return allowed_gpus(max_unavailable, sum(counted[name] for name in nodes))
 
 
 class Cost(Struct, frozen=True, kw_only=True, gc=False):
@@ -75,14 +90,15 @@ def availability(
     unavailable = {
         node.name: gone for node in pool if (gone := _gone(node, sizes[node.name], broken=node.name in broken))
     }
-    total = sum(sizes.values())
-    return Availability(
-        allowed=allowed_gpus(max_unavailable, total),
+    found = Availability(
+        allowed=0,
         sizes=sizes,
+        credited=_credited(pool, sizes),
         unavailable=unavailable,
-        total=total,
+        total=sum(sizes.values()),
         taken=sum(unavailable.values()) + elsewhere,
     )
+    return structs.replace(found, allowed=found.share(max_unavailable, sizes))
 
 
 def costs(visited: Iterable[str], stopped: Iterable[Gang], pool: Availability) -> dict[str, Cost]:
@@ -112,6 +128,12 @@ def _size(node: NodeFacts, guess: int) -> int:
     if node.gpus or not node.driver_key:
         return node.gpus
     return guess
+
+
+def _credited(pool: Iterable[NodeFacts], sizes: Mapping[str, int]) -> dict[str, int]:
+    # The second largest is the most that one kubelet, whatever it says, cannot have made up alone.
+    said = sorted((node.gpus for node in pool if node.gpus), reverse=True)[:2]
+    return {name: min([size, *said[-1:]]) for name, size in sizes.items()}
 
 
 def _gone(node: NodeFacts, size: int, *, broken: bool) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from upgrader.core.budget import Availability, allowed_gpus, costs
+from upgrader.core.budget import Availability, costs
 from upgrader.core.fleet import Gang, NodeFacts
 from upgrader.core.strategy import StrategyFacts
 
@@ -52,9 +52,14 @@ class Capacity(Struct, frozen=True, kw_only=True):
     of_node: dict[str, tuple[str, ...]] = {}
 
     @property
+    def in_service(self) -> int:
+        """GPUs that the pool is credited with and that are in service."""
+        return sum(self.pool.credited.values()) - self.pool.taken
+
+    @property
     def above_floor(self) -> int:
         """GPUs in service that may go before fewer are left than minAvailableGPUs."""
-        return max(0, self.pool.total - self.pool.taken - self.floor)
+        return max(0, self.in_service - self.floor)
 
     @property
     def most_added(self) -> int:
@@ -111,12 +116,11 @@ def capacity(nodes: Iterable[NodeFacts], pool: Availability, strategy: StrategyF
 
 
 def _domain(key: str, value: str, nodes: list[str], most: int | str, pool: Availability) -> Domain:
-    total = sum(pool.sizes[name] for name in nodes)
     return Domain(
         key=key,
         value=value,
-        total=total,
-        allowed=allowed_gpus(most, total),
+        total=sum(pool.sizes[name] for name in nodes),
+        allowed=pool.share(most, nodes),
         taken=sum(pool.unavailable.get(name, 0) for name in nodes),
     )
 

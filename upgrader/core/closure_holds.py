@@ -105,7 +105,7 @@ def _taken(load: Load, limits: Capacity) -> list[Found]:
         found.append((HoldReason.BUDGET_TAKEN, message))
     if load.added > limits.above_floor:
         message = (
-            f"It would take {load.added} more GPUs out of service; {pool.total - pool.taken} are in service and "
+            f"It would take {load.added} more GPUs out of service; {limits.in_service} are in service and "
             f"{limits.floor} must stay. It waits until others are back, or until minAvailableGPUs is lowered."
         )
         found.append((HoldReason.BUDGET_TAKEN, message))

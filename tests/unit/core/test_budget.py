@@ -56,6 +56,7 @@ def test_what_of_a_node_is_out_of_service(changes, size, gone):
     assert pool == Availability(
         allowed=(size + 8) // 2,
         sizes={"a": size, "b": 8},
+        credited={"a": size, "b": 8},
         unavailable={"a": gone} if gone else {},
         total=size + 8,
         taken=gone,
@@ -75,6 +76,26 @@ def test_what_other_plans_have_out_of_service_counts():
 def test_a_pool_without_any_known_gpu_is_not_a_pool_without_gpus():
     pool = availability([node("a", gpus=0, gpus_allocatable=0)], "100%")
     assert (pool.total, pool.taken) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "most", "allowed"),
+    [
+        ([8, 8, 8_000_000], "25%", 6),
+        ([8, 4, 4], "50%", 6),
+        ([8, 4, 4], "100%", 16),  # all that there is
+        ([8, 4, 4], 16, 16),
+        ([8], "50%", 4),  # nobody to compare it with
+    ],
+)
+def test_a_node_adds_no_more_to_a_percentage_than_a_second_one_has(gpus, most, allowed):
+    pool = availability([node(f"n-{place}", gpus=count) for place, count in enumerate(gpus)], most)
+    assert (pool.allowed, pool.total) == (allowed, sum(gpus))
+
+
+def test_an_invented_size_is_not_lent_to_a_node_of_which_nothing_is_known():
+    pool = availability([node("a"), node("b"), node("liar", gpus=999), node("away", gpus=0, gpus_allocatable=0)], "50%")
+    assert (pool.allowed, pool.unavailable) == (16, {"away": 999, "liar": 991})
 
 
 NODES = [node("a"), node("b"), node("c", unschedulable=True), node("d", gpus_allocatable=5)]
