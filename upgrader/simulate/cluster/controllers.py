@@ -2,13 +2,13 @@
 
 import json
 
-from tests.support.objects import Object
-from tests.support.placing import owned_by
-from tests.support.store import ObjectStore
 from upgrader.api.kubernetes import OwnerObject
 from upgrader.api.resources import JOBS, PODS, ResourceKind
 from upgrader.core import timing
 from upgrader.core.owners import owner_kind
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.apiserver.store import ObjectStore
+from upgrader.simulate.cluster.placing import owned_by
 
 LABEL_JOBSET = "jobset.sigs.k8s.io/jobset-name"
 LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
@@ -17,7 +17,8 @@ LABEL_JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 
 def _resource(kind: str, api_version: str) -> ResourceKind[OwnerObject]:
     row = owner_kind(kind, api_version)
-    assert row is not None
+    if row is None:
+        raise LookupError(f"{kind} {api_version} is not in core.owners")
     return ResourceKind(
         group=row.group, version=row.version, kind=kind, plural=row.plural, namespaced=True, type=OwnerObject
     )

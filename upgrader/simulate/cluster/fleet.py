@@ -8,9 +8,14 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.support.controllers import jobset_controller, kueue_controller, statefulset_controller
-from tests.support.objects import Object
-from tests.support.placing import (
+from upgrader.api import names
+from upgrader.api.resources import DAEMONSETS, JOBS, NODES, PODS
+from upgrader.core import timing
+from upgrader.core.orders import ORDER_VARIABLE, OrderResult, Reason
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.apiserver.store import ObjectStore
+from upgrader.simulate.cluster.controllers import jobset_controller, kueue_controller, statefulset_controller
+from upgrader.simulate.cluster.placing import (
     PARTITION,
     RESOURCE,
     fits,
@@ -23,13 +28,8 @@ from tests.support.placing import (
     tolerates,
     trainer_spec,
 )
-from tests.support.readings import features_read, loaded_read, reads
-from tests.support.store import ObjectStore
-from tests.support.trainers import Trainer, Training
-from upgrader.api import names
-from upgrader.api.resources import DAEMONSETS, JOBS, NODES, PODS
-from upgrader.core import timing
-from upgrader.core.orders import ORDER_VARIABLE, OrderResult, Reason
+from upgrader.simulate.cluster.readings import features_read, loaded_read, reads
+from upgrader.simulate.cluster.trainers import Trainer, Training
 
 
 def _shares(plugin: Object) -> int:
@@ -162,9 +162,9 @@ class Fleet(Training):
                 if selector and all(labels.get(key) == value for key, value in selector.items()):
                     wanted[f"{one['metadata']['name']}.{node['metadata']['name']}"] = (one, node["metadata"]["name"])
         present = {pod["metadata"]["name"]: pod for pod in self.store.seen(PODS) if has_owner(pod, "DaemonSet")}
-        for name, (one, node) in wanted.items():
+        for name, (owner, place) in wanted.items():
             if name not in present:
-                self._add_pod(name, one["metadata"]["namespace"], "DaemonSet", one, node=node)
+                self._add_pod(name, owner["metadata"]["namespace"], "DaemonSet", owner, node=place)
         for name, pod in present.items():
             if name not in wanted:
                 self.store.remove(PODS, name, pod["metadata"]["namespace"])
@@ -335,7 +335,7 @@ class Fleet(Training):
         """Once for each boot: the kubelet runs the init containers of a pod again that it finds without its sandbox."""
         component = pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT)
         if component == "node-features":
-            ended = self.features(self.store.find(NODES, pod["spec"]["nodeName"]))
+            ended = self.features(self.store.read(NODES, pod["spec"]["nodeName"]))
         elif component == "feature-discovery" and reads(pod):
             ended = self.loaded(self.store, pod, self.gpus)
         else:
@@ -371,11 +371,10 @@ class Fleet(Training):
         if order.get("kubelet"):
             version = {"nodeInfo": {"kubeletVersion": f"v{order['kubelet']['version']}"}}
             self.store.change(NODES, pod["spec"]["nodeName"], {"status": version})
-        node = self.store.find(NODES, pod["spec"]["nodeName"])
-        reboot = order.get("reboot")
-        if reboot and node["status"]["nodeInfo"]["kernelVersion"] != reboot["kernel"]:
-            self.reboots.append((node["metadata"]["name"], reboot["kernel"]))
-            self._booting[node["metadata"]["name"]] = (self.shows_boot_after, reboot["kernel"])
+        name, reboot = pod["spec"]["nodeName"], order.get("reboot")
+        if reboot and self.store.read(NODES, name)["status"]["nodeInfo"]["kernelVersion"] != reboot["kernel"]:
+            self.reboots.append((name, reboot["kernel"]))
+            self._booting[name] = (self.shows_boot_after, reboot["kernel"])
 
     def _boots(self) -> None:
         for name, (seconds, kernel) in list(self._booting.items()):

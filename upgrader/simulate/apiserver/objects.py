@@ -3,7 +3,7 @@
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jsonpatch
 import jsonpointer
@@ -11,14 +11,18 @@ import msgspec
 
 from upgrader.core.errors import ConfigurationError, ConflictError
 
+T = TypeVar("T")
+
 Object = dict[str, Any]
+"""An object as its JSON is read."""
 
 _SET_BASED = re.compile(r"^(?P<key>[^\s]+)\s+(?P<op>in|notin)\s+\((?P<values>[^)]*)\)$")
 
 
-def copied(value: Any) -> Any:
+def copied(value: T) -> T:
     """A copy that shares nothing; through JSON, since that is many times faster than copy.deepcopy."""
-    return msgspec.json.decode(msgspec.json.encode(value))
+    result: T = msgspec.json.decode(msgspec.json.encode(value))
+    return result
 
 
 def merged(value: Any, patch: Any) -> Any:
@@ -37,9 +41,10 @@ def merged(value: Any, patch: Any) -> Any:
 def patched(value: Object, operations: Sequence[Mapping[str, Any]]) -> Object:
     """RFC 6902; what does not fit the value is a ConflictError, as it is for the client on the real API server."""
     try:
-        return jsonpatch.apply_patch(value, [dict(operation) for operation in operations])
+        result: Object = jsonpatch.apply_patch(copied(value), [dict(each) for each in operations], in_place=True)
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
         raise ConflictError("the object is not as the patch expects it", details=str(error)) from error
+    return result
 
 
 def applied(value: Object, previous: Object, wanted: Object) -> Object:
@@ -47,12 +52,14 @@ def applied(value: Object, previous: Object, wanted: Object) -> Object:
     result = {name: part for name, part in value.items() if name in wanted or name not in previous}
     for name, part in wanted.items():
         if isinstance(part, Mapping):
-            before = previous.get(name) if isinstance(previous.get(name), Mapping) else {}
-            now = value.get(name) if isinstance(value.get(name), Mapping) else {}
-            result[name] = applied(now, before, dict(part))
+            result[name] = applied(_mapping(value.get(name)), _mapping(previous.get(name)), dict(part))
         else:
             result[name] = copied(part)
     return result
+
+
+def _mapping(value: object) -> Object:
+    return value if isinstance(value, dict) else {}
 
 
 def has_labels(labels: Mapping[str, str], selector: str) -> bool:
@@ -101,7 +108,10 @@ def _requirement(labels: Mapping[str, str], text: str) -> bool:
 
 
 def _field(value: Object, text: str) -> bool:
-    path, operator, wanted = re.match(r"^([^!=]+)(!=|==|=)(.*)$", text).groups()
+    match = re.match(r"^([^!=]+)(!=|==|=)(.*)$", text)
+    if match is None:
+        raise ConfigurationError(f"field selector {text!r} cannot be read")
+    path, operator, wanted = match.groups()
     found: Any = value
     for part in path.split("."):
         found = found.get(part, "") if isinstance(found, Mapping) else ""

@@ -2,10 +2,10 @@
 
 import json
 
-from tests.support.objects import Object
-from tests.support.store import ObjectStore
 from upgrader.api import names
 from upgrader.api.resources import NODES, PODS
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.apiserver.store import ObjectStore
 
 
 def features_read(node: Object, **changes: object) -> Object:
@@ -39,6 +39,6 @@ def loaded_read(store: ObjectStore, pod: Object, gpus: int) -> Object | None:
     ]
     if not drivers:
         return None
-    boot = store.find(NODES, node)["status"]["nodeInfo"]["bootID"]
+    boot = store.read(NODES, node)["status"]["nodeInfo"]["bootID"]
     said = {"bootId": boot, "uptime": 10.0, "version": drivers[0].split()[1], "devices": gpus}
     return {"exitCode": 0, "message": json.dumps(said)}

@@ -7,17 +7,17 @@ import functools
 import itertools
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
-from tests.support.objects import Object, copied, merged
-from tests.support.world import FakeClock
 from upgrader.api.crd import schema
 from upgrader.api.kinds import DECIDED_ONCE, FORCE_GROWS, KINDS
 from upgrader.api.resources import NAMESPACES, PODS, ResourceKind
 from upgrader.core.errors import ConfigurationError, NameTakenError, NotFoundError
 from upgrader.core.timing import show
+from upgrader.simulate.apiserver.objects import Object, copied, merged
+from upgrader.simulate.cluster.ports import FakeClock
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ _SCHEMAS = {kind.resource.plural: schema(kind.resource.type) for kind in KINDS}
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Something happened to an object: `before` is None when it is new, `after` when it is gone."""
+    """Something happened to an object: `before` is None when it is new, `after` when it is gone. To be read only."""
 
     kind: ResourceKind[Any]
     before: Object | None
@@ -67,7 +67,7 @@ class Stored:
     def decoded(self, type_: type[T]) -> T:
         """As our client reads it, decoded once: the values are frozen, and nobody changes what is in them."""
         if type_ not in self._decoded:
-            self._decoded[type_] = _decoder(type_).decode(self.raw)
+            self._decoded[type_] = _decoder(cast("Any", type_)).decode(self.raw)
         found: T = self._decoded[type_]
         return found
 
@@ -124,6 +124,17 @@ class ObjectStore:
         found = self.stored(kind, name, namespace)
         return msgspec.json.decode(found.raw) if found else None
 
+    def read(self, kind: ResourceKind[Any], name: str, namespace: str = "") -> Object:
+        """The object, to be read only.
+
+        Raises:
+            NotFoundError: it is not there.
+        """
+        found = self.stored(kind, name, namespace)
+        if found is None:
+            raise NotFoundError(f"{kind.kind} {name} is not there")
+        return found.value
+
     def all(self, kind: ResourceKind[Any], namespace: str = "") -> Iterator[Object]:
         """Copies, in order of namespace and name; an empty namespace means all."""
         return (msgspec.json.decode(found.raw) for found in self.all_stored(kind, namespace))
@@ -156,7 +167,7 @@ class ObjectStore:
             raise NotFoundError(f'namespaces "{namespace}" not found')
         if self.stored(kind, meta["name"], namespace) is not None:
             raise NameTakenError(f"{kind.kind} {meta['name']} exists already")
-        stored = {"apiVersion": kind.api_version, "kind": kind.kind} | copied(body)
+        stored: Object = {"apiVersion": kind.api_version, "kind": kind.kind} | copied(body)
         stored["metadata"] = {key: value for key, value in meta.items() if value is not None}
         if kind.plural in _SCHEMAS:
             _fill_defaults(stored, _SCHEMAS[kind.plural])
@@ -171,7 +182,7 @@ class ObjectStore:
         if found is None:
             raise NotFoundError(f"{kind.kind} {name} is not there")
         old = found.value
-        new = merged(edit(copied(old)), _identity(old))
+        new: Object = merged(edit(copied(old)), _identity(old))
         if kind.plural in _SCHEMAS:
             _fill_defaults(new, _SCHEMAS[kind.plural])
         if new == old:
@@ -232,7 +243,7 @@ class ObjectStore:
 
     def _tell(self, kind: ResourceKind[Any], before: Object | None, after: Object | None) -> None:
         for listener in list(self.listeners):
-            listener(Change(kind, copied(before), copied(after)))
+            listener(Change(kind, before, after))
 
     def _judge(self, kind: ResourceKind[Any], new: Object, old: Object | None) -> None:
         try:
@@ -252,7 +263,7 @@ def _first(item: tuple[Key, Stored]) -> Key:
 
 
 @functools.cache
-def _decoder(type_: type[T]) -> msgspec.json.Decoder[T]:
+def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(type_)
 
 

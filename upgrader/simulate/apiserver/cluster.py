@@ -12,9 +12,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tests.support.objects import Object, applied, has_fields, has_labels, merged, patched, selected_by
-from tests.support.store import CLUSTER_SIDE, STATUS_ON_CREATE, ObjectStore
-from tests.support.world import FakeClock
 from upgrader.api.kubernetes import Node, ObjectMeta, Pod
 from upgrader.api.resources import NODES, PDBS, PODS, ResourceKind
 from upgrader.core.errors import (
@@ -28,6 +25,9 @@ from upgrader.core.errors import (
 )
 from upgrader.core.owners import ReadKind
 from upgrader.core.replies import Ran, Reply
+from upgrader.simulate.apiserver.objects import Object, applied, has_fields, has_labels, merged, patched, selected_by
+from upgrader.simulate.apiserver.store import CLUSTER_SIDE, STATUS_ON_CREATE, ObjectStore
+from upgrader.simulate.cluster.ports import FakeClock
 
 T = TypeVar("T")
 
@@ -130,7 +130,7 @@ class FakeCluster:
         self._reach("get", "/version")
         return self.git_version
 
-    async def read_file(self, pod: Pod, container: str, path: str) -> bytes | None:
+    async def read_file(self, pod: Pod, container: str, path: str) -> bytes | None:  # noqa: ARG002 - one of a port
         meta = pod.metadata
         self._use(PODS, meta.namespace, "get", "create", subresource="exec")
         self._reach("exec", PODS.path(meta.name, meta.namespace, "exec"))
@@ -253,7 +253,8 @@ class FakeCluster:
     async def event(
         self, regarding: ObjectMeta, kind: str, api_version: str, *, reason: str, message: str, warning: bool = False
     ) -> None:
-        assert api_version, "an Event says which object it is about"
+        if not api_version:
+            raise ConfigurationError("an Event says which object it is about")
         self.uses.add(Use("create", "", "events", regarding.namespace or "default"))
         self._log(Write("event", kind, regarding.name, regarding.namespace))
         self.events.append(Event(kind=kind, name=regarding.name, reason=reason, message=message, warning=warning))

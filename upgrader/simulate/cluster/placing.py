@@ -1,7 +1,7 @@
 """What schedulers and controllers go by: whose a pod is, and where it fits."""
 
-from tests.support.objects import Object
 from upgrader.api import names
+from upgrader.simulate.apiserver.objects import Object
 
 RESOURCE = "nvidia.com/gpu"
 PARTITION = "nvidia.com/mig-1g.10gb"
@@ -80,8 +80,8 @@ def shunned(node: Object) -> bool:
 
 def covers(toleration: Object, taint: Object) -> bool:
     if toleration.get("operator") == "Exists":
-        return toleration.get("key") in {None, taint["key"]}
-    return toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get("value", "")
+        return toleration.get("key") in (None, taint["key"])
+    return (toleration.get("key"), toleration.get("value", "")) == (taint["key"], taint.get("value", ""))
 
 
 def fits(pod: Object, node: Object) -> bool:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tests.support.cluster import FakeCluster
 from upgrader.api.kubernetes import Pod
 from upgrader.checkpoint.answers import ACK, PROGRESS
 from upgrader.checkpoint.signal import WITHDRAW
 from upgrader.core.replies import Ran, Reply
+from upgrader.simulate.apiserver.cluster import FakeCluster
 
 PROGRAMS = frozenset({"/app/save", "python3", "sh"})
 ENDPOINT = ":8080/checkpoint"
@@ -43,7 +43,7 @@ class Speaking:
             self._ask(pod, int(env["CHECKPOINT_REQUEST"]), int(env["CHECKPOINT_PARK_SECONDS"]))
         return Ran(output=b"", code=0)
 
-    def server(self, pod: Pod, method: str, endpoint: str, body: Any) -> Reply | None:
+    def server(self, pod: Pod, method: str, endpoint: str, body: Any) -> Reply | None:  # noqa: ANN401 - JSON
         """The endpoint of the way http."""
         where = urlsplit(endpoint)
         port, path = ENDPOINT.split("/", 1)

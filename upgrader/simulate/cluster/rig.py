@@ -6,14 +6,10 @@ Engine, rendering and rules are the real ones.
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from tests.support.cluster import FakeCluster, FakeNodes
-from tests.support.fleet import RESOURCE, Fleet
-from tests.support.speaking import Speaking
-from tests.support.world import FakeCrashPoints, FakeLeadership, FakeRegistry, FakeTrust, Skewed
 from upgrader.api import names
 from upgrader.api.resources import (
     CHECKPOINT_REQUESTS,
@@ -23,6 +19,7 @@ from upgrader.api.resources import (
     NODE_UPGRADES,
     NODES,
     UPGRADE_PLANS,
+    ResourceKind,
 )
 from upgrader.api.v1alpha1 import CheckpointRequest, DriverImage, GpuStack, GpuStackSpec, NodeUpgrade, UpgradePlan
 from upgrader.checkpoint.ways import ways
@@ -33,7 +30,14 @@ from upgrader.reconcile.context import Context, Gates
 from upgrader.reconcile.heard import Heard
 from upgrader.reconcile.observe import target_of
 from upgrader.reconcile.sightings import Sightings
+from upgrader.simulate.apiserver.cluster import FakeCluster, FakeNodes
+from upgrader.simulate.cluster.fleet import Fleet
+from upgrader.simulate.cluster.placing import RESOURCE
+from upgrader.simulate.cluster.ports import FakeCrashPoints, FakeLeadership, FakeRegistry, FakeTrust, Skewed
+from upgrader.simulate.cluster.speaking import Speaking
 from upgrader.stack.settings import BuildSettings, StackSettings
+
+T = TypeVar("T")
 
 STACK = "pool-a"
 
@@ -115,9 +119,9 @@ class Rig:
         self.cluster.store.put(GPU_STACKS, {"metadata": {"name": name}, "spec": spec, **kept})
         return revision_of(target_of(msgspec.convert(spec, GpuStackSpec), name))
 
-    def plan(self, name: str, revision: str, *, interruptions: int = 100, **spec: Any) -> None:
+    def plan(self, name: str, revision: str, *, interruptions: int = 100, **spec: Any) -> None:  # noqa: ANN401 - JSON
         approval = {"by": "test", "at": "2026-11-21T09:00:00Z", "envelope": {"maxInterruptions": interruptions}}
-        body = {
+        body: dict[str, Any] = {
             "stack": STACK,
             "targetRevision": revision,
             "approval": approval,
@@ -174,7 +178,7 @@ class Rig:
 
     # ---- looking
 
-    def all(self, kind: Any, type_: Any) -> list[Any]:
+    def all(self, kind: ResourceKind[Any], type_: type[T]) -> list[T]:
         return [found.decoded(type_) for found in self.cluster.store.all_stored(kind)]
 
     def stack_now(self) -> GpuStack:
@@ -200,12 +204,26 @@ class Rig:
 
     def assert_nothing_left(self) -> None:
         """Law 9: nothing is stopped or marked by us any more."""
-        for job in self.cluster.store.all(JOBS):
-            assert names.ANNOTATION_STOPPED not in job["metadata"].get("annotations", {}), self.where()
+        left = self.leftovers()
+        if left:
+            raise AssertionError("\n".join([*left, self.where()]))
+
+    def leftovers(self) -> list[str]:
+        """What is stopped or marked by us, in words."""
+        ours = (names.TAINT_MAINTENANCE, names.TAINT_HARVEST)
+        left = [
+            f"Job {job['metadata']['name']} is stopped by us"
+            for job in self.cluster.store.all(JOBS)
+            if names.ANNOTATION_STOPPED in job["metadata"].get("annotations", {})
+        ]
         for node in self.nodes():
-            assert names.ANNOTATION_VISIT not in node["metadata"].get("annotations", {}), self.where()
-            ours = (names.TAINT_MAINTENANCE, names.TAINT_HARVEST)
-            assert not [one for one in node["spec"].get("taints", []) if one["key"] in ours], self.where()
+            name = node["metadata"]["name"]
+            if names.ANNOTATION_VISIT in node["metadata"].get("annotations", {}):
+                left.append(f"node {name} is claimed by a visit")
+            left += [
+                f"node {name} has taint {one['key']}" for one in node["spec"].get("taints", []) if one["key"] in ours
+            ]
+        return left
 
     def where(self) -> str:
         """Where everything stands, for a failing test."""

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.support.cluster import FakeCluster
-from tests.support.controllers import STATEFULSETS
-from tests.support.objects import Object
-from tests.support.placing import owned_by
-from tests.support.store import ObjectStore
 from upgrader.api import names
 from upgrader.api.resources import JOBS, PODS
+from upgrader.simulate.apiserver.cluster import FakeCluster
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.apiserver.store import ObjectStore
+from upgrader.simulate.cluster.controllers import STATEFULSETS
+from upgrader.simulate.cluster.placing import owned_by
 
 ACK = "/run/checkpoint/ack.json"
 PROGRESS = "/run/checkpoint/progress.json"
