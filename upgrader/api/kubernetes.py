@@ -150,6 +150,13 @@ class SchedulingGroup(Wire, frozen=True, kw_only=True):
     pod_group_name: str = ""
 
 
+class PodResourceClaim(Wire, frozen=True, kw_only=True):
+    """Devices that a pod claims: an object that is there, or one to be made of a template."""
+
+    name: str
+    resource_claim_name: str | None = None
+
+
 class PodSpec(Wire, frozen=True, kw_only=True):
     node_name: str = ""
     node_selector: dict[str, str] = {}
@@ -158,6 +165,7 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     containers: list[Container] = []
     init_containers: list[Container] = []
     volumes: list[Volume] = []
+    resource_claims: list[PodResourceClaim] = []
     termination_grace_period_seconds: int | None = None
     share_process_namespace: bool = False
     host_pid: bool = msgspec.field(name="hostPID", default=False)
@@ -189,6 +197,12 @@ class ContainerStatus(Wire, frozen=True, kw_only=True):
     last_state: ContainerState = ContainerState()
 
 
+class ExtendedResourceClaim(Wire, frozen=True, kw_only=True):
+    """The claim by which the scheduler gives a pod extended resources that no device plugin offers."""
+
+    resource_claim_name: str = ""
+
+
 class PodStatus(Wire, frozen=True, kw_only=True):
     phase: str = ""
     reason: str = ""
@@ -197,6 +211,8 @@ class PodStatus(Wire, frozen=True, kw_only=True):
     conditions: list[Condition] = []
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
+    resource_claim_statuses: list[PodResourceClaim] = []
+    extended_resource_claim_status: ExtendedResourceClaim | None = None
 
 
 class Pod(Wire, frozen=True, kw_only=True):

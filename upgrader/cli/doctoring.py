@@ -15,7 +15,7 @@ from upgrader.api.kubernetes import Node
 from upgrader.api.resources import DAEMONSETS, DRIVER_IMAGES, GPU_STACKS, NODES, ResourceKind
 from upgrader.api.reviews import WHO_AM_I
 from upgrader.api.v1alpha1 import DriverImage, GpuStack
-from upgrader.cli import access, policies
+from upgrader.cli import access, claimed_gpus, policies
 from upgrader.core import checkup, steering, timing
 from upgrader.core.advice import Advice, Severity
 from upgrader.core.checkup import LeaseFacts
@@ -58,6 +58,7 @@ async def diagnose(context: Context) -> tuple[Advice, ...]:
         "other operators": _others,
         "images": _images,
         "stacks": _stacks,
+        "dynamic resources": claimed_gpus.look,
     }
     found = [await _careful(context, subject, look) for subject, look in looked.items()]
     return tuple(advice for part in found for advice in part)

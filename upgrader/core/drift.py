@@ -10,6 +10,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from upgrader.core.catalogue import Catalogue, fits
+from upgrader.core.device_claims import describe_holders
 from upgrader.core.fleet import NodeFacts, Snapshot, Target, settings_text
 from upgrader.core.node_features import same_kernel
 from upgrader.core.revisions import plugin_key_of, runtime_key_of
@@ -40,6 +41,7 @@ class DriftReason(StrEnum):
     KERNEL_LABEL_STALE = "KernelLabelStale"
     DRIVER_LABEL_DISAGREES = "DriverLabelDisagrees"
     NEXT_BOOT_UNCOVERED = "NextBootUncovered"
+    DYNAMIC_RESOURCES = "DynamicResources"
 
 
 class Finding(Struct, frozen=True, kw_only=True, gc=False):
@@ -234,6 +236,13 @@ def _next_boot(node: NodeFacts, _: Target, catalogue: Catalogue) -> Finding | No
     )
 
 
+def _dynamic_resources(node: NodeFacts, _: Target, __: Catalogue) -> Finding | None:
+    if not node.held_by_claim:
+        return None
+    message = f"{describe_holders(node.held_by_claim)}."
+    return Finding(reason=DriftReason.DYNAMIC_RESOURCES, message=message, counts=False)
+
+
 def would_lack(node: NodeFacts, catalogue: Catalogue) -> Driver | None:
     """The driver that a node would be without after its next reboot; None where it would have one, or has none now."""
     own = catalogue.of(node)
@@ -284,4 +293,5 @@ _CHECKS: tuple[Check, ...] = (
     _kernel_label,
     _driver_version_label,
     _next_boot,
+    _dynamic_resources,
 )

@@ -164,6 +164,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     pending_kernel: str = ""  # installed, and taken by its next boot; empty where that is the running one, or unknown
     os: str = ""  # code name of its distribution, as bookworm; empty where it does not say
     arch: str = ""  # as Debian names it
+    held_by_claim: tuple[str, ...] = ()  # pods that hold GPUs of it by ResourceClaims, as namespace/name
     claimants: tuple[str, ...] = ()  # other stacks that select it too: then nothing is begun on it
     labels: dict[str, str] = {}
 

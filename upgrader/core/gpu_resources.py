@@ -14,11 +14,16 @@ PARTITIONS = f"{NVIDIA_DOMAIN}mig-"
 SHARED = ".shared"
 
 
+Claimed = Mapping[tuple[str, str], int]
+"""GPUs of each ResourceClaim, by namespace and name."""
+
+
 class PoolGpus(Struct, frozen=True, kw_only=True):
     """By what pods hold GPUs of a pool."""
 
     resource: str  # that its stack's device plugin offers
     former: tuple[str, ...] = ()  # that other revisions of the stack offer: nodes and pods may still be of those
+    claimed: Claimed = {}
 
     @property
     def names(self) -> tuple[str, ...]:

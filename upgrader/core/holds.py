@@ -25,6 +25,7 @@ class HoldReason(StrEnum):
     NO_DRIVER_IMAGE = "NoDriverImage"
     PLUGIN_NOT_RESOLVED = "PluginNotResolved"
     KUBELET_SKEW = "KubeletSkew"
+    DYNAMIC_RESOURCES = "DynamicResources"
     GANG_UNDECLARED = "GangUndeclared"
     GANG_CANNOT_CHECKPOINT = "GangCannotCheckpoint"
     GANG_ALREADY_STOPPED = "GangAlreadyStopped"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from upgrader.core.device_claims import describe_holders
 from upgrader.core.drift import DriftReason
 from upgrader.core.fleet import NodeFacts
 from upgrader.core.holds import Found, HoldReason, World
@@ -145,6 +146,12 @@ def _skew(world: World, node: NodeFacts) -> Found | None:
     return None if skew.allowed else (HoldReason.KUBELET_SKEW, f"Node {node.name}: {skew.message}")
 
 
+def _dynamic_resources(_: World, node: NodeFacts) -> Found | None:
+    if not node.held_by_claim:
+        return None
+    return HoldReason.DYNAMIC_RESOURCES, f"Node {node.name}: {describe_holders(node.held_by_claim)}."
+
+
 _CHECKS: tuple[Callable[[World, NodeFacts], Found | None], ...] = (
     _two_stacks,
     _in_visit,
@@ -157,4 +164,5 @@ _CHECKS: tuple[Callable[[World, NodeFacts], Found | None], ...] = (
     _no_image,
     _plugin_unresolved,
     _skew,
+    _dynamic_resources,
 )

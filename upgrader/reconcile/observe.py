@@ -29,13 +29,14 @@ from upgrader.core.declarations import Declared, nearest
 from upgrader.core.disruption import DisruptionBudget, Requirement, Selector, blocked
 from upgrader.core.fleet import Gang, ImageBuild, ImageFacts, Snapshot, Target
 from upgrader.core.gangs import gangs_of
-from upgrader.core.gpu_resources import PoolGpus
+from upgrader.core.gpu_resources import Claimed, PoolGpus
 from upgrader.core.owners import owner_kind
 from upgrader.core.phases import DriverImagePhase
 from upgrader.core.resolution import PodMarks, Rule, UserRule, rules_of
 from upgrader.core.revisions import with_revision
 from upgrader.core.vendors import choose
 from upgrader.core.works import Work
+from upgrader.reconcile.device_claims import holders_by_node, read_claimed
 from upgrader.reconcile.node_facts import node_facts, pending_kernel
 from upgrader.reconcile.operand_pods import operand_pod
 from upgrader.reconcile.other_plans import taken_back, taken_elsewhere
@@ -180,6 +181,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     stacks: Sequence[GpuStack] = ()
     api_server_version: str = ""
     method: str = ""  # how jobs are asked that do not say
+    claimed: Claimed = msgspec.field(default_factory=dict)  # GPUs of ResourceClaims
     shaping: bool = False  # deploy/admission-steering.yaml is installed
 
 
@@ -198,10 +200,15 @@ def snapshot_of(
     `empties`: what visits lead to; what one would end without GPUs, by a reboot or by other settings of the kubelet,
     counts as a gang too. None: nothing of that is done.
     """
-    nodes = seen.nodes
+    nodes, gpus = seen.nodes, msgspec.structs.replace(gpus, claimed=seen.claimed)
+    holders = holders_by_node(seen.pods, seen.claimed)
     rivals = [one for one in seen.stacks if one.metadata.name != stack]
     pool = {
-        name: msgspec.structs.replace(node_facts(node, gpus.resource, gpus.former), claimants=_selecting(node, rivals))
+        name: msgspec.structs.replace(
+            node_facts(node, gpus.resource, gpus.former),
+            claimants=_selecting(node, rivals),
+            held_by_claim=holders.get(name, ()),
+        )
         for name, node in nodes.items()
         if in_pool(node, spec)
     }
@@ -289,6 +296,7 @@ async def read_around(cluster: Cluster) -> Reading:
     return Reading(
         pods=pods,
         claims=await cluster.list(CLAIMS) if any(map(keeps_on_claims, pods)) else (),
+        claimed=await read_claimed(cluster, pods),
         works=works,
         budgets=budgets,
         images=images,

@@ -14,6 +14,7 @@ from upgrader.core.fleet import MemberFacts, Owner
 from upgrader.core.gangs import ENDED, REPLICATED, PodFacts
 from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.resolution import PodMarks, Rule, resolve
+from upgrader.reconcile.device_claims import gpus_behind_resources, gpus_by_claims
 from upgrader.reconcile.storage import Classes, storage_class
 
 NO_CLASSES: Classes = MappingProxyType({})
@@ -47,9 +48,10 @@ def gpus_of(pod: Pod, gpus: PoolGpus) -> int:
     """GPUs that the scheduler holds for a pod: of each resource those of all containers, or of the init container that
     asks for most.
 
-    Partitions count as GPUs do, whatever resource a pod asks for them by.
+    Partitions count as GPUs do, whatever resource a pod asks for them by; so do devices of its claims.
     """
-    return _held(pod, gpus).total()
+    asked = max(_held(pod, gpus).total(), gpus_behind_resources(pod, gpus.claimed))
+    return asked + gpus_by_claims(pod, gpus.claimed)
 
 
 def _held(pod: Pod, gpus: PoolGpus) -> Counter[str]:
@@ -118,7 +120,6 @@ def member_facts(pod: Pod, gpus: PoolGpus, container: str = "") -> MemberFacts:
     `container` is the one that answers; empty means: as its annotations say, else the first. A container that the pod
     does not have gives the empty name, and such a pod cannot be asked.
     """
-    held = _held(pod, gpus)
     name = container or declared(pod.metadata).container or _default_container(pod)
     answering = next((one for one in pod.spec.containers if one.name == name), None)
     volumes = {volume.name: volume for volume in pod.spec.volumes}
@@ -131,8 +132,8 @@ def member_facts(pod: Pod, gpus: PoolGpus, container: str = "") -> MemberFacts:
         node=pod.spec.node_name,
         container=name if answering is not None else "",
         phase=pod.status.phase,
-        gpus=held.total(),
-        not_offered=gpus.not_offered(held),
+        gpus=gpus_of(pod, gpus),
+        not_offered=gpus.not_offered(_held(pod, gpus)),
         terminating=pod.metadata.deletion_timestamp is not None,
         request=asked_id(pod),
         ephemeral_paths=tuple(sorted(path for path, stays in outlives.items() if not stays)),

@@ -15,6 +15,7 @@ from upgrader.core.patches import every
 from upgrader.core.phases import NodePhase
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.device_claims import read_claimed
 from upgrader.reconcile.owners import LiveOwner
 
 LOOK = timedelta(seconds=30)
@@ -46,7 +47,7 @@ async def enough(
     # Those without a node count for all: whoever made them may be about to bind them there.
     waiting = [pod for pod in pods if not pod.spec.node_name and pod.status.phase not in ENDED]
     former = tuple(sorted({one.spec.source.resource_name for one in visits} - {"", resource}))
-    gpus = PoolGpus(resource=resource, former=former)
+    gpus = PoolGpus(resource=resource, former=former, claimed=await read_claimed(context.cluster, pods))
     if any(observe.gpus_of(pod, gpus) for pod in waiting):
         return False
     busy = {pod.spec.node_name for pod in pods if pod.status.phase not in ENDED and observe.gpus_of(pod, gpus)}

@@ -11,12 +11,13 @@ from upgrader.api.v1alpha1 import NodeState, NodeUpgrade, NodeUpgradeStatus
 from upgrader.core import adoption, timing
 from upgrader.core.declarations import Declared, nearest
 from upgrader.core.fleet import NodeFacts
-from upgrader.core.gpu_resources import PoolGpus, gpus_by_name
+from upgrader.core.gpu_resources import Claimed, PoolGpus, gpus_by_name
 from upgrader.core.operands import COMPONENTS
 from upgrader.core.phases import NodePhase, VisitReason
 from upgrader.core.visit_facts import ABORTED, GOING_BACK, REFUSAL, NodeView, OperandFacts, OtherPod
 from upgrader.reconcile import forced, hearsay, observe
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.device_claims import holds_by_claim, read_claimed
 from upgrader.reconcile.pod_facts import of_the_node
 from upgrader.reconcile.works import declared_above
 from upgrader.stack import errands, manifests
@@ -71,12 +72,13 @@ async def read_visit(
     if upgrade.status.phase is NodePhase.VISITING:
         name = manifests.visit_name(upgrade, reverting=upgrade.status.reverting)
         job = await context.cluster.get(JOBS, name, context.stack.namespace)
+    gpus = _gpus(upgrade, await read_claimed(context.cluster, pods))
     around = {
         pod.metadata.uid: await _around(context, pod, spaces)
         for pod in pods
-        if pod.metadata.uid not in members and _in_the_way(upgrade, pod)
+        if pod.metadata.uid not in members and _in_the_way(upgrade, pod, gpus)
     }
-    view = build_view(upgrade, node, pods, job, members, around)
+    view = build_view(upgrade, node, pods, job, members, around, gpus.claimed)
     others = tuple(_released(pod, may_go) for pod in view.others)
     view = msgspec.structs.replace(view, others=others, forced=forced.orders(upgrade))
     return await _explained(context, view)
@@ -125,8 +127,9 @@ def build_view(
     job: k.Job | None,
     members: frozenset[str],
     around: Mapping[str, Declared],
+    claimed: Claimed | None = None,
 ) -> NodeView:
-    """The values that `core.visit.decide` works on; pure."""
+    """The values that `core.visit.decide` works on; pure. `claimed`: see `device_claims.read_claimed`."""
     status, goal = upgrade.status, effective(upgrade)
     mine = [pod for pod in pods if manifests.upgrade_of(pod.metadata) == upgrade.metadata.name]
     # A NodeUpgrade that was deleted and ordered again has the same name: the answers of the first are not its own.
@@ -159,7 +162,7 @@ def build_view(
         theirs=sum(_theirs(pod) for pod in pods),
         runtime=_operand(pods, names.LABEL_IMAGE_KEY, goal.runtime_key, status.phase, "runtime"),
         others_of_ours=_holders(pods),
-        others=tuple(_others(upgrade, pods, members, around)),
+        others=tuple(_others(upgrade, pods, members, around, _gpus(upgrade, claimed or {}))),
         empties=manifests.empties(upgrade),
         not_evicted=status.eviction.message if status.eviction is not None else "",
         evict_after=timing.parse(status.eviction.not_before) if status.eviction is not None else None,
@@ -210,12 +213,16 @@ def _ready(pod: k.Pod) -> bool:
 
 
 def _others(
-    upgrade: NodeUpgrade, pods: Sequence[k.Pod], members: frozenset[str], around: Mapping[str, Declared]
+    upgrade: NodeUpgrade,
+    pods: Sequence[k.Pod],
+    members: frozenset[str],
+    around: Mapping[str, Declared],
+    gpus: PoolGpus,
 ) -> list[OtherPod]:
     found = []
     for pod in pods:
         ours = names.LABEL_COMPONENT in pod.metadata.labels
-        if ours or pod.status.phase in {"Succeeded", "Failed"} or not _in_the_way(upgrade, pod):
+        if ours or pod.status.phase in {"Succeeded", "Failed"} or not _in_the_way(upgrade, pod, gpus):
             continue
         leaving = pod.metadata.deletion_timestamp is not None
         found.append(
@@ -224,8 +231,8 @@ def _others(
                 namespace=pod.metadata.namespace,
                 uid=pod.metadata.uid,
                 member=pod.metadata.uid in members,
-                gpus=observe.gpus_of(pod, _gpus(upgrade)) > 0,
-                evictable=observe.replicated(pod, around.get(pod.metadata.uid)) and not leaving,
+                gpus=observe.gpus_of(pod, gpus) > 0,
+                evictable=_evictable(pod, around.get(pod.metadata.uid), gpus),
                 leaving=leaving,
                 before_boot=upgrade.spec.reason is VisitReason.BRING_BACK and _rejected(pod),
             )
@@ -233,20 +240,27 @@ def _others(
     return found
 
 
-def _in_the_way(upgrade: NodeUpgrade, pod: k.Pod) -> bool:
+def _evictable(pod: k.Pod, around: Declared | None, gpus: PoolGpus) -> bool:
+    """Whether a pod may go by itself; one with GPUs by ResourceClaim is waited for, as plans do."""
+    if pod.metadata.deletion_timestamp is not None or holds_by_claim(pod, gpus.claimed):
+        return False
+    return observe.replicated(pod, around)
+
+
+def _in_the_way(upgrade: NodeUpgrade, pod: k.Pod, gpus: PoolGpus) -> bool:
     """Whether the visit would end a pod: its devices go, the CPUs that are its own, or the whole machine.
 
     What belongs to the node and comes back with it is not: pods of DaemonSets and static ones.
     """
-    if observe.gpus_of(pod, _gpus(upgrade)):
+    if observe.gpus_of(pod, gpus):
         return True
     return manifests.empties(upgrade) and not of_the_node(pod)
 
 
-def _gpus(upgrade: NodeUpgrade) -> PoolGpus:
+def _gpus(upgrade: NodeUpgrade, claimed: Claimed) -> PoolGpus:
     """What the node offered before the visit, and what it will offer: pods may ask for either."""
     before = upgrade.spec.source.resource_name
-    return PoolGpus(resource=upgrade.spec.target.resource_name, former=(before,) if before else ())
+    return PoolGpus(resource=upgrade.spec.target.resource_name, former=(before,) if before else (), claimed=claimed)
 
 
 def held(status: NodeUpgradeStatus) -> k.Condition | None:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import yaml
 
+from tests.support.claims import claiming
 from tests.support.cluster import Use
 from tests.support.deployed import deployed
 from tests.support.drifting import KERNEL, NEXT, images_of, made_by_recipe, reboots
@@ -41,6 +42,7 @@ from upgrader.core.steering import Placement
 from upgrader.kube.lease import LEASES
 from upgrader.reconcile import owners, works
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.device_claims import CLAIM
 from upgrader.reconcile.owners import LiveOwner, resource_of
 
 SYSTEM = "gpu-upgrader-system"
@@ -233,6 +235,16 @@ async def declared() -> set[Use]:
     return rig.cluster.uses
 
 
+async def claimed() -> set[Use]:
+    """A pod holds GPUs by a ResourceClaim."""
+    rig = Rig()
+    rig.cluster.installed |= {(CLAIM.group, CLAIM.plural): (CLAIM.version,)}
+    await pool(rig)
+    claiming(rig.cluster.store, "solo", node="gpu-0", of="one")
+    await rig.second()
+    return rig.cluster.uses
+
+
 async def restarted(context: Context, live: LiveOwner, *_: object, request: CheckpointRequest) -> None:
     await owners.restart(context, live, request.metadata.name, Placement())
 
@@ -296,7 +308,18 @@ def uses() -> set[Use]:
     """
     asked = (rollout("Go"), rollout("AbortAndUndo"), spoken_to_by_http())
     looked_after = (labelled(), monitored(), uncovered(), stuck())
-    runs = (*asked, repaired(), not_admitted(), bereft(), switched(), declared(), aged(), ordered(), *looked_after)
+    runs = (
+        *asked,
+        repaired(),
+        not_admitted(),
+        bereft(),
+        switched(),
+        declared(),
+        claimed(),
+        aged(),
+        ordered(),
+        *looked_after,
+    )
     return set().union(*(asyncio.run(one) for one in runs))
 
 

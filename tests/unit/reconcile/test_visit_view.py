@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from tests.support.claims import NVIDIA, allocated, claim, claiming
 from tests.support.fleet import RESOURCE
 from tests.support.manifests import changed, node_upgrade
 from tests.support.rig import Rig
@@ -11,6 +12,7 @@ from upgrader.api.resources import NODES, PODS, owner_resource
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.declarations import Declared
 from upgrader.core.owners import owner_kind
+from upgrader.reconcile.device_claims import CLAIM
 from upgrader.reconcile.visit_view import expected_gpus, read_visit
 
 
@@ -101,6 +103,17 @@ async def test_pods_with_gpus_of_the_resource_that_the_node_has_offered_are_seen
     rig.fleet.node("gpu-0")
     rig.fleet.bare("solo", node="gpu-0", gpus=1, resource=asked)
     assert [pod.gpus for pod in (await view(rig, {}, before="old.example/gpu")).others] == seen
+
+
+async def test_a_pod_with_gpus_by_claim_is_seen_and_not_evicted_though_its_owner_replaces_it():
+    rig = Rig()
+    rig.fleet.node("gpu-0")
+    rig.cluster.installed |= {(CLAIM.group, CLAIM.plural): (CLAIM.version,)}
+    claim(rig.cluster.store, "one", allocated(NVIDIA))
+    claiming(rig.cluster.store, "web", node="gpu-0", of="one")
+    reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}
+    rig.cluster.store.change(PODS, "web", {"metadata": {"ownerReferences": [reference]}}, "default")
+    assert [(pod.gpus, pod.evictable) for pod in (await view(rig, {})).others] == [(True, False)]
 
 
 async def test_of_a_resource_that_is_offered_all_is_expected_where_gpus_are_partitioned_otherwise():

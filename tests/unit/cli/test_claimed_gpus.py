@@ -1,0 +1,60 @@
+"""What commands say of nodes whose GPUs pods hold by ResourceClaims."""
+
+import json
+
+import pytest
+
+from tests.support.claims import NVIDIA, allocated, claim, claiming
+from tests.support.rig import STACK
+from tests.support.terminal import upgrader
+from tests.unit.cli.conftest import NEXT, QUICK
+from upgrader.cli import claimed_gpus
+from upgrader.core.advice import Advice, Severity
+from upgrader.reconcile.device_claims import CLAIM
+
+SAID = (
+    "default/by-claim holds GPUs by ResourceClaim (dynamic resource allocation); such jobs are not asked or stopped "
+    "yet, and no visit begins there until they have ended"
+)
+
+
+@pytest.fixture
+def held(rig):
+    """The fourth node is held."""
+    rig.cluster.installed |= {(CLAIM.group, CLAIM.plural): (CLAIM.version,)}
+    claim(rig.cluster.store, "two", allocated(NVIDIA, NVIDIA))
+    claiming(rig.cluster.store, "by-claim", node="gpu-3", of="two")
+    return rig
+
+
+def test_plan_holds_the_node(held):
+    shown = json.loads(upgrader(held, "plan", *NEXT, *QUICK, "--output", "json").stdout)
+    reasons = {(one["subject"], one["reason"], one["message"]) for one in shown["forecast"]["holds"]}
+    assert ("gpu-3", "DynamicResources", f"Node gpu-3: {SAID}.") in reasons
+
+
+def test_drift_shows_it_and_counts_it_for_nothing(held):
+    shown = json.loads(upgrader(held, "drift", "--output", "json").stdout)
+    assert [(one["node"], one["findings"]) for one in shown["drift"]] == [
+        ("gpu-3", [{"reason": "DynamicResources", "message": f"{SAID}.", "counts": False}])
+    ]
+
+
+def test_why_names_the_pods(held):
+    assert "default/by-claim holds GPUs by ResourceClaim" in " ".join(upgrader(held, "why", "gpu-3").stdout.split())
+
+
+async def test_doctor_warns_of_it(held):
+    assert await claimed_gpus.look(held.context) == [
+        Advice(
+            subject=f"stack {STACK}",
+            check="DynamicResources",
+            severity=Severity.WARNING,
+            message=f"on gpu-3: {SAID}",
+            fix="Jobs that ask for the stack's resourceName instead are led through visits.",
+        )
+    ]
+
+
+async def test_doctor_says_nothing_where_there_is_none(rig):
+    assert await claimed_gpus.look(rig.context) == []

@@ -1,0 +1,43 @@
+"""What `upgrader doctor` says of GPUs that pods hold by ResourceClaims: which nodes no plan begins on."""
+
+from collections.abc import Mapping, Sequence
+
+from upgrader.api.resources import GPU_STACKS, NODES, PODS
+from upgrader.core.advice import Advice, Severity
+from upgrader.core.device_claims import describe_holders
+from upgrader.core.naming import listed
+from upgrader.reconcile import observe
+from upgrader.reconcile.context import Context
+from upgrader.reconcile.device_claims import holders_by_node, read_claimed
+
+
+async def look(context: Context) -> list[Advice]:
+    """One warning for each stack with such nodes.
+
+    Raises:
+        ClusterError: the API server refused or did not answer.
+    """
+    stacks = await context.cluster.list(GPU_STACKS)
+    pods = await context.cluster.list(PODS) if stacks else ()
+    holders = holders_by_node(pods, await read_claimed(context.cluster, pods))
+    if not holders:
+        return []
+    nodes = [node for node in await context.cluster.list(NODES) if node.metadata.name in holders]
+    found = {
+        stack.metadata.name: {
+            node.metadata.name: holders[node.metadata.name] for node in nodes if observe.in_pool(node, stack.spec)
+        }
+        for stack in stacks
+    }
+    return [_held(stack, held) for stack, held in sorted(found.items()) if held]
+
+
+def _held(stack: str, holders: Mapping[str, Sequence[str]]) -> Advice:
+    pods = sorted({pod for names in holders.values() for pod in names})
+    return Advice(
+        subject=f"stack {stack}",
+        check="DynamicResources",
+        severity=Severity.WARNING,
+        message=f"on {listed(sorted(holders))}: {describe_holders(pods)}",
+        fix="Jobs that ask for the stack's resourceName instead are led through visits.",
+    )
