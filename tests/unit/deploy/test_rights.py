@@ -303,23 +303,13 @@ async def uncovered() -> set[Use]:
 def uses() -> set[Use]:
     """What the controller does in a rollout, in one that is undone, with somebody else's pod in the way, for a node
     that cannot be installed at first, for one whose validation is not admitted, for one that is deleted, to owners of
-    each kind, to what is past, and by a person's order; to labels of nodes, to images of drivers, and for a pod that
-    does not start.
+    each kind, to what is past, and by a person's order; for pods of DaemonSets and pods with claims; to labels of
+    nodes, to images of drivers, and for a pod that does not start.
     """
     asked = (rollout("Go"), rollout("AbortAndUndo"), spoken_to_by_http())
     looked_after = (labelled(), monitored(), uncovered(), stuck())
-    runs = (
-        *asked,
-        repaired(),
-        not_admitted(),
-        bereft(),
-        switched(),
-        declared(),
-        claimed(),
-        aged(),
-        ordered(),
-        *looked_after,
-    )
+    read = (declared(), claimed())
+    runs = (*asked, repaired(), not_admitted(), bereft(), switched(), aged(), ordered(), *read, *looked_after)
     return set().union(*(asyncio.run(one) for one in runs))
 
 
