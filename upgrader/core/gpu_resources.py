@@ -32,15 +32,18 @@ class PoolGpus(Struct, frozen=True, kw_only=True):
 
     def asked(self, values: Mapping[str, str | int]) -> dict[str, int]:
         """How many GPUs are asked for, by extended resource, whatever revision offers them."""
-        return {name: count for one in self.names for name, count in gpus_by_name(values, one).items()}
+        found = gpus_by_name(values, self.resource)
+        for one in self.former:
+            found |= gpus_by_name(values, one)
+        return found
 
     def not_offered(self, names: Iterable[str]) -> str:
         """One of these GPUs that nodes of the stack's present revision do not offer by that name; empty: there is none.
 
         Which partitions a node is in is not known before it is.
         """
-        offered = {self.resource, f"{self.resource.removesuffix(SHARED)}{SHARED}"}
-        return next((name for name in sorted(names) if name not in offered and not name.startswith(PARTITIONS)), "")
+        others = sorted(name for name in names if name != self.resource and not name.startswith(PARTITIONS))
+        return next((name for name in others if name != f"{self.resource.removesuffix(SHARED)}{SHARED}"), "")
 
     def offered_as(self, allocatable: Mapping[str, str | int], capacity: Mapping[str, str | int]) -> str:
         """By which of its names a node offers GPUs.

@@ -56,7 +56,12 @@ def holders_by_node(pods: Iterable[Pod], claimed: Claimed) -> Mapping[str, tuple
     """Pods that hold GPUs of a node by claims, as namespace/name, by node."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for pod in pods:
-        if pod.spec.node_name and pod.status.phase not in ENDED and holds_by_claim(pod, claimed):
+        if (
+            refers_to_claims(pod)
+            and pod.spec.node_name
+            and pod.status.phase not in ENDED
+            and holds_by_claim(pod, claimed)
+        ):
             found[pod.spec.node_name].append(f"{pod.metadata.namespace}/{pod.metadata.name}")
     return {node: tuple(sorted(names)) for node, names in found.items()}
 

@@ -14,7 +14,7 @@ from upgrader.core.fleet import MemberFacts, Owner
 from upgrader.core.gangs import ENDED, REPLICATED, PodFacts
 from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.resolution import PodMarks, Rule, resolve
-from upgrader.reconcile.device_claims import gpus_behind_resources, gpus_by_claims
+from upgrader.reconcile.device_claims import gpus_behind_resources, gpus_by_claims, refers_to_claims
 from upgrader.reconcile.storage import Classes, storage_class
 
 NO_CLASSES: Classes = MappingProxyType({})
@@ -50,8 +50,13 @@ def gpus_of(pod: Pod, gpus: PoolGpus) -> int:
 
     Partitions count as GPUs do, whatever resource a pod asks for them by; so do devices of its claims.
     """
-    asked = max(_held(pod, gpus).total(), gpus_behind_resources(pod, gpus.claimed))
-    return asked + gpus_by_claims(pod, gpus.claimed)
+    return _count(pod, gpus, _held(pod, gpus))
+
+
+def _count(pod: Pod, gpus: PoolGpus, held: Counter[str]) -> int:
+    if not refers_to_claims(pod):
+        return held.total()
+    return max(held.total(), gpus_behind_resources(pod, gpus.claimed)) + gpus_by_claims(pod, gpus.claimed)
 
 
 def _held(pod: Pod, gpus: PoolGpus) -> Counter[str]:
@@ -120,6 +125,7 @@ def member_facts(pod: Pod, gpus: PoolGpus, container: str = "") -> MemberFacts:
     `container` is the one that answers; empty means: as its annotations say, else the first. A container that the pod
     does not have gives the empty name, and such a pod cannot be asked.
     """
+    held = _held(pod, gpus)
     name = container or declared(pod.metadata).container or _default_container(pod)
     answering = next((one for one in pod.spec.containers if one.name == name), None)
     volumes = {volume.name: volume for volume in pod.spec.volumes}
@@ -132,8 +138,8 @@ def member_facts(pod: Pod, gpus: PoolGpus, container: str = "") -> MemberFacts:
         node=pod.spec.node_name,
         container=name if answering is not None else "",
         phase=pod.status.phase,
-        gpus=gpus_of(pod, gpus),
-        not_offered=gpus.not_offered(_held(pod, gpus)),
+        gpus=_count(pod, gpus, held),
+        not_offered=gpus.not_offered(held),
         terminating=pod.metadata.deletion_timestamp is not None,
         request=asked_id(pod),
         ephemeral_paths=tuple(sorted(path for path, stays in outlives.items() if not stays)),
