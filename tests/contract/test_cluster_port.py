@@ -270,6 +270,23 @@ async def test_what_an_object_owns_goes_with_it(cluster, namespace):
     await eventually(look, lambda found: found is None, seconds=90)
 
 
+async def test_what_two_objects_own_goes_with_the_last_of_them(cluster, namespace):
+    owners = [await cluster.create(JOBS, job(name, namespace)) for name in ("first", "second")]
+    manifest = m.checkpoint_request(namespace=namespace)
+    manifest["metadata"]["ownerReferences"] = [
+        {"apiVersion": "batch/v1", "kind": "Job", "name": each.metadata.name, "uid": each.metadata.uid}
+        for each in owners
+    ]
+    made = await cluster.create(CHECKPOINT_REQUESTS, manifest)
+    look = functools.partial(cluster.get, CHECKPOINT_REQUESTS, "gang-1", namespace)
+    await cluster.delete(JOBS, owners[0].metadata)
+    left = await eventually(look, lambda found: found is None or len(found.metadata.owner_references) == 1, seconds=90)
+    assert left is not None
+    assert left.metadata.uid == made.metadata.uid
+    await cluster.delete(JOBS, owners[1].metadata)
+    await eventually(look, lambda found: found is None, seconds=90)
+
+
 async def test_a_bound_pod_waits_for_its_kubelet(cluster, namespace):
     read = await cluster.create(PODS, pod("p", namespace, node="no-such-node"))
     await cluster.delete(PODS, read.metadata)

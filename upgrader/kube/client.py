@@ -8,10 +8,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import msgspec
-from msgspec import Struct
 
 from upgrader.api.kubernetes import ObjectMeta, Pod, Wire
 from upgrader.api.names import FIELD_MANAGER
@@ -29,6 +28,7 @@ from upgrader.core.replies import Ran, Reply
 from upgrader.kube import events
 from upgrader.kube.connect import Access, Login
 from upgrader.kube.discovery import DISCOVERY, Discovery, served_versions
+from upgrader.kube.listing import Listing, Page
 from upgrader.kube.refusals import ExpiredError, is_status, refusal
 from upgrader.kube.transport import JSON, Call, Transport
 from upgrader.telemetry import metrics
@@ -48,27 +48,8 @@ READS_AT_ONCE = 8
 """Files read by exec at the same time: each is a connection through API server and kubelet."""
 
 
-class ListMeta(Wire, frozen=True, kw_only=True):
-    resource_version: str = ""
-    continue_: str = msgspec.field(name="continue", default="")
-
-
-class Page(Wire, Generic[T], frozen=True, kw_only=True):
-    """A list, or one page of it."""
-
-    items: list[T]
-    metadata: ListMeta = ListMeta()
-
-
 class Version(Wire, frozen=True, kw_only=True):
     git_version: str
-
-
-class Listing(Struct, Generic[T], frozen=True):
-    """All objects of a kind, as of one version."""
-
-    items: list[T]
-    resource_version: str
 
 
 class KubeCluster:

@@ -20,7 +20,7 @@ from msgspec import Struct
 from upgrader.api.kubernetes import Node, ObjectMeta, Wire
 from upgrader.api.resources import NODES, ResourceKind
 from upgrader.core.errors import ClusterError, UpgraderError
-from upgrader.kube.client import Listing
+from upgrader.kube.listing import Listing
 from upgrader.kube.refusals import ExpiredError
 from upgrader.telemetry import metrics
 

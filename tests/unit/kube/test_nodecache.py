@@ -9,7 +9,7 @@ import pytest
 from tests.support.waiting import eventually
 from upgrader.api.kubernetes import Node
 from upgrader.core.errors import UnreachableError
-from upgrader.kube.client import Listing
+from upgrader.kube.listing import Listing
 from upgrader.kube.nodecache import IDLE_SECONDS, NodeCache
 from upgrader.telemetry import metrics
 

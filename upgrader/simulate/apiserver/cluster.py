@@ -6,7 +6,8 @@ A test plays the rest of the world (kubelets, Job controller, people) through `c
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -25,8 +26,10 @@ from upgrader.core.errors import (
 )
 from upgrader.core.owners import ReadKind
 from upgrader.core.replies import Ran, Reply
-from upgrader.simulate.apiserver.objects import Object, applied, has_fields, has_labels, merged, patched, selected_by
+from upgrader.kube.listing import Listing
+from upgrader.simulate.apiserver.objects import Object, applied, merged, patched, selected_by
 from upgrader.simulate.apiserver.store import CLUSTER_SIDE, STATUS_ON_CREATE, ObjectStore
+from upgrader.simulate.apiserver.watching import Pages, Watches
 from upgrader.simulate.cluster.ports import FakeClock
 
 T = TypeVar("T")
@@ -92,6 +95,8 @@ class FakeCluster:
         self.before_write: Callable[[Write], None] | None = None
         self.replies: dict[str, Callable[[Object], Object]] = {}
         """Kinds that are answered and not kept (reviews): from what was posted to the answer."""
+        self.pages = Pages(self.store)
+        self.watches = Watches(self.store)
         self._faults: dict[int, Fault] = {}
         self._applied: dict[tuple[str, str, str], Object] = {}
 
@@ -112,11 +117,22 @@ class FakeCluster:
     ) -> Sequence[T]:
         self._use(kind, namespace, "list")
         self._reach("list", kind.path(namespace=namespace))
-        return [
-            found.decoded(kind.type)
-            for found in self.store.all_stored(kind, namespace)
-            if has_labels(found.value["metadata"].get("labels", {}), labels) and has_fields(found.value, fields)
-        ]
+        return [found.decoded(kind.type) for found in self.store.selected(kind, namespace, labels, fields)]
+
+    async def listing(self, kind: ResourceKind[T]) -> Listing[T]:
+        """All objects, with the version from which a watch may go on."""
+        self._use(kind, "", "list")
+        self._reach("list", kind.path())
+        page = self.pages.page(kind, "", "", "", 0)
+        return Listing(page.items, page.metadata.resource_version)
+
+    def watch(
+        self, kind: ResourceKind[Any], resource_version: str, *, seconds: int, idle_seconds: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Changes since a version as lines of JSON, bookmarks among them; it ends after `seconds` of virtual time."""
+        self._use(kind, "", "watch")
+        self._reach("watch", kind.path())
+        return self.watches.watch(kind, resource_version, seconds=seconds, idle_seconds=idle_seconds)
 
     def install(self, *kinds: ReadKind) -> None:
         """Serve kinds of others, as if their definitions were applied."""

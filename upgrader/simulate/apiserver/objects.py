@@ -64,12 +64,31 @@ def _mapping(value: object) -> Object:
 
 def has_labels(labels: Mapping[str, str], selector: str) -> bool:
     """Whether labels satisfy a selector in kubectl's syntax."""
+    if not selector:
+        return True
     return all(_requirement(labels, part) for part in _split(selector))
 
 
 def has_fields(value: Object, selector: str) -> bool:
     """Whether an object satisfies a field selector: dotted paths, = and !=."""
-    return all(_field(value, part.strip()) for part in selector.split(",") if part.strip())
+    return all((_at(value, path) == wanted) == equal for path, equal, wanted in fields_of(selector))
+
+
+@functools.lru_cache(maxsize=4096)
+def fields_of(selector: str) -> tuple[tuple[tuple[str, ...], bool, str], ...]:
+    """A field selector in its parts: path, whether it should be equal, the value.
+
+    Raises:
+        ConfigurationError: it cannot be read.
+    """
+    parts = []
+    for text in filter(None, (part.strip() for part in selector.split(","))):
+        match = re.match(r"^([^!=]+)(!=|==|=)(.*)$", text)
+        if match is None:
+            raise ConfigurationError(f"field selector {text!r} cannot be read")
+        path, operator, wanted = match.groups()
+        parts.append((tuple(path.split(".")), operator != "!=", wanted))
+    return tuple(parts)
 
 
 def selected_by(labels: Mapping[str, str], selector: Mapping[str, Any]) -> bool:
@@ -88,7 +107,7 @@ def selected_by(labels: Mapping[str, str], selector: Mapping[str, Any]) -> bool:
     return all(_requirement(labels, text) for text in texts)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=4096)
 def _split(selector: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in re.split(r",(?![^(]*\))", selector) if part.strip())
 
@@ -107,12 +126,8 @@ def _requirement(labels: Mapping[str, str], text: str) -> bool:
     return text.removeprefix("!") not in labels if text.startswith("!") else text in labels
 
 
-def _field(value: Object, text: str) -> bool:
-    match = re.match(r"^([^!=]+)(!=|==|=)(.*)$", text)
-    if match is None:
-        raise ConfigurationError(f"field selector {text!r} cannot be read")
-    path, operator, wanted = match.groups()
+def _at(value: Object, path: tuple[str, ...]) -> str:
     found: Any = value
-    for part in path.split("."):
-        found = found.get(part, "") if isinstance(found, Mapping) else ""
-    return (str(found) == wanted) == (operator != "!=")
+    for part in path:
+        found = found.get(part, "") if isinstance(found, dict) else ""
+    return str(found)

@@ -3,11 +3,10 @@
 Nothing here is asynchronous or counted: it is the world's side. FakeCluster puts our client's side on top of it.
 """
 
-import functools
 import itertools
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import msgspec
 
@@ -16,13 +15,10 @@ from upgrader.api.kinds import DECIDED_ONCE, FORCE_GROWS, KINDS
 from upgrader.api.resources import NAMESPACES, PODS, ResourceKind
 from upgrader.core.errors import ConfigurationError, NameTakenError, NotFoundError
 from upgrader.core.timing import show
-from upgrader.simulate.apiserver.objects import Object, copied, merged
+from upgrader.simulate.apiserver.collection import Collection, Key, Stored
+from upgrader.simulate.apiserver.history import Happened, History
+from upgrader.simulate.apiserver.objects import Object, copied, fields_of, has_fields, has_labels, merged
 from upgrader.simulate.cluster.ports import FakeClock
-
-T = TypeVar("T")
-
-Key = tuple[str, str]
-"""Namespace and name."""
 
 CLUSTER_SIDE = ("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "name", "namespace")
 """Metadata that no client writes."""
@@ -49,37 +45,16 @@ class Change(msgspec.Struct, frozen=True):
     after: Object | None
 
 
-class Stored:
-    """An object as it lies in the store: nobody changes `value`, a changed object is another Stored."""
-
-    def __init__(self, kind: ResourceKind[Any], value: Object) -> None:
-        self.kind = kind
-        self.value = value
-        self._raw = b""
-        self._decoded: dict[type[Any], Any] = {}
-
-    @property
-    def raw(self) -> bytes:
-        """As JSON, encoded once however often it is read."""
-        self._raw = self._raw or msgspec.json.encode(self.value)
-        return self._raw
-
-    def decoded(self, type_: type[T]) -> T:
-        """As our client reads it, decoded once: the values are frozen, and nobody changes what is in them."""
-        if type_ not in self._decoded:
-            self._decoded[type_] = _decoder(cast("Any", type_)).decode(self.raw)
-        found: T = self._decoded[type_]
-        return found
-
-
 class ObjectStore:
     """All objects. `listeners` are told of every change, whoever made it, and may make further ones."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
         self.listeners: list[Callable[[Change], None]] = []
-        self._objects: dict[str, dict[Key, Stored]] = {}
-        self._versions = itertools.count(1)
+        self.history = History()
+        self.version = 0
+        """Of the last change."""
+        self._objects: dict[str, Collection] = {}
         self._uids = itertools.count(1)
         for name in ("default", "kube-system", "gpu-upgrader-system"):
             self.put(NAMESPACES, {"metadata": {"name": name}})
@@ -112,12 +87,40 @@ class ObjectStore:
 
     def stored(self, kind: ResourceKind[Any], name: str, namespace: str = "") -> Stored | None:
         """The object itself, to be read only."""
-        return self._objects.get(_collection(kind), {}).get(self._key(kind, name, namespace))
+        found = self._objects.get(collection_of(kind))
+        return found.get(self._key(kind, name, namespace)) if found is not None else None
 
     def all_stored(self, kind: ResourceKind[Any], namespace: str = "") -> Iterator[Stored]:
         """The objects themselves, to be read only, by namespace and name; an empty namespace means all."""
-        found = self._objects.get(_collection(kind), {})
-        return (found[key] for key in list(found) if namespace in ("", key[0]))
+        found = self._objects.get(collection_of(kind))
+        everything = found.all() if found is not None else []
+        if not namespace:
+            return iter(everything)
+        return (each for each in everything if each.value["metadata"].get("namespace") == namespace)
+
+    def selected(self, kind: ResourceKind[Any], namespace: str, labels: str, fields: str) -> Iterator[Stored]:
+        """The objects that label and field selectors select, to be read only."""
+        everything = self.all_stored(kind, namespace)
+        nodes = [wanted for path, equal, wanted in fields_of(fields) if path == ("spec", "nodeName") and equal]
+        if nodes and nodes[0] and kind == PODS:  # as the real one, which keeps an index of it
+            found = self._objects.get(collection_of(PODS))
+            on_node = found.on_node(nodes[0]) if found is not None else iter(())
+            everything = (each for each in on_node if namespace in ("", each.value["metadata"]["namespace"]))
+        return (
+            each
+            for each in everything
+            if has_labels(each.value["metadata"].get("labels") or {}, labels) and has_fields(each.value, fields)
+        )
+
+    def on_node(self, node: str) -> list[Object]:
+        """Pods that are bound to a node, to be read only."""
+        found = self._objects.get(collection_of(PODS))
+        return [each.value for each in found.on_node(node)] if found is not None else []
+
+    def owned(self, kind: ResourceKind[Any], uid: str) -> list[Object]:
+        """Objects of a kind that an object owns, to be read only."""
+        found = self._objects.get(collection_of(kind))
+        return [each.value for each in found.owned(uid)] if found is not None else []
 
     def find(self, kind: ResourceKind[Any], name: str, namespace: str = "") -> Object | None:
         """A copy of the object."""
@@ -144,7 +147,10 @@ class ObjectStore:
 
         They are told of the objects as they are now; what is saved meanwhile is another value.
         """
-        return [found.value for found in self.all_stored(kind, namespace)]
+        if not namespace:
+            found = self._objects.get(collection_of(kind))
+            return found.values() if found is not None else []
+        return [each.value for each in self.all_stored(kind, namespace)]
 
     def add(self, kind: ResourceKind[Any], body: Object) -> Object:
         """A new object; the cluster's side of its metadata is made here."""
@@ -153,10 +159,9 @@ class ObjectStore:
         stored["metadata"] |= {
             "generation": 1,
             "creationTimestamp": show(self.clock.now()),
-            "resourceVersion": str(next(self._versions)),
+            "resourceVersion": self._next_version(),
         }
-        self._keep(kind, stored)
-        self._tell(kind, None, stored)
+        self._keep(kind, stored, None)
         return copied(stored)
 
     def check(self, kind: ResourceKind[Any], body: Object) -> Object:
@@ -188,11 +193,16 @@ class ObjectStore:
         if new == old:
             return copied(old)
         self._judge(kind, new, old)
+        held = old["metadata"].get("finalizers") or []
+        if old["metadata"].get("deletionTimestamp") and set(new["metadata"].get("finalizers") or []) - set(held):
+            raise ConfigurationError(
+                f"{kind.kind} {name} is not valid",
+                details="no new finalizers can be added if the object is being deleted",
+            )
         if _wish(new) != _wish(old):
             new["metadata"]["generation"] = old["metadata"]["generation"] + 1
-        new["metadata"]["resourceVersion"] = str(next(self._versions))
-        self._keep(kind, new)
-        self._tell(kind, old, new)
+        new["metadata"]["resourceVersion"] = self._next_version()
+        self._keep(kind, new, old)
         if new["metadata"].get("deletionTimestamp") and not _held(kind, new):
             self._drop(kind, self._key(kind, name, namespace))
         return copied(new)
@@ -209,37 +219,60 @@ class ObjectStore:
             new = copied(old)
             new["metadata"] |= {
                 "deletionTimestamp": show(self.clock.now()),
-                "resourceVersion": str(next(self._versions)),
+                "resourceVersion": self._next_version(),
             }
-            self._keep(kind, new)
-            self._tell(kind, old, new)
+            self._keep(kind, new, old)
 
     # ---- inside
 
     def _key(self, kind: ResourceKind[Any], name: str, namespace: str) -> Key:
         return (namespace if kind.namespaced else "", name)
 
-    def _keep(self, kind: ResourceKind[Any], value: Object) -> None:
+    def _keep(self, kind: ResourceKind[Any], value: Object, before: Object | None) -> None:
         meta = value["metadata"]
-        key = self._key(kind, meta["name"], meta.get("namespace", ""))
-        known = self._objects.setdefault(_collection(kind), {})
-        if key in known:
-            known[key] = Stored(kind, value)
-        else:  # kept in order, since they are listed far more often than made
-            self._objects[_collection(kind)] = dict(sorted([*known.items(), (key, Stored(kind, value))], key=_first))
+        stored = Stored(kind, value)
+        collection = self._objects.setdefault(collection_of(kind), Collection())
+        collection.put(self._key(kind, meta["name"], meta.get("namespace", "")), stored)
+        happened = "ADDED" if before is None else "MODIFIED"
+        self.history.add(Happened(self.version, collection_of(kind), happened, stored))
+        self._tell(kind, before, value)
 
     def _drop(self, kind: ResourceKind[Any], key: Key) -> None:
-        gone = self._objects.get(_collection(kind), {}).pop(key, None)
+        collection = self._objects.get(collection_of(kind))
+        gone = collection.pop(key) if collection is not None else None
         if gone is None:
             return
+        last = gone.value | {"metadata": gone.value["metadata"] | {"resourceVersion": self._next_version()}}
+        self.history.add(Happened(self.version, collection_of(kind), "DELETED", Stored(kind, last)))
         self._tell(kind, gone.value, None)
         uid = gone.value["metadata"]["uid"]
-        everything = [each for of_kind in self._objects.values() for each in of_kind.values()]
-        for each in everything:
-            meta = each.value["metadata"]
-            owned = any(owner["uid"] == uid for owner in meta.get("ownerReferences", []))
-            if owned and self.stored(each.kind, meta["name"], meta.get("namespace", "")) is not None:
-                self.mark_deleted(each.kind, meta["name"], meta.get("namespace", ""))
+        for each in [each for of_kind in self._objects.values() for each in of_kind.owned(uid)]:
+            self._collect(each)
+
+    def _collect(self, stored: Stored) -> None:
+        """As the garbage collector does: an object goes with the last of its owners; else only its reference goes."""
+        meta = stored.value["metadata"]
+        kind, name, namespace = stored.kind, meta["name"], meta.get("namespace", "")
+        if self.stored(kind, name, namespace) is None:
+            return
+        left = [owner for owner in meta["ownerReferences"] if self._exists(owner, namespace)]
+        if left:
+            self.save(kind, name, namespace, lambda old: merged(old, {"metadata": {"ownerReferences": left}}))
+        else:
+            self.mark_deleted(kind, name, namespace)
+
+    def _exists(self, owner: Object, namespace: str) -> bool:
+        """Whether an owner is there; of a kind that nobody stores here nothing is known."""
+        for collection in self._objects.values():
+            for each in collection.all()[:1]:
+                if each.kind.kind == owner.get("kind"):
+                    found = collection.get((namespace if each.kind.namespaced else "", owner["name"]))
+                    return found is not None and found.value["metadata"]["uid"] == owner["uid"]
+        return False
+
+    def _next_version(self) -> str:
+        self.version += 1
+        return str(self.version)
 
     def _tell(self, kind: ResourceKind[Any], before: Object | None, after: Object | None) -> None:
         for listener in list(self.listeners):
@@ -258,15 +291,6 @@ class ObjectStore:
                 raise ConfigurationError(f"{kind.kind} {new['metadata']['name']} is not valid", details=rule.sentence)
 
 
-def _first(item: tuple[Key, Stored]) -> Key:
-    return item[0]
-
-
-@functools.cache
-def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(type_)
-
-
 def _says(value: Any, patch: Any) -> bool:
     """Whether a merge patch would change nothing."""
     if not isinstance(patch, dict):
@@ -277,7 +301,8 @@ def _says(value: Any, patch: Any) -> bool:
     )
 
 
-def _collection(kind: ResourceKind[Any]) -> str:
+def collection_of(kind: ResourceKind[Any]) -> str:
+    """Name of the collection that a kind's objects lie in, whatever version they are read in."""
     return f"{kind.plural}.{kind.group}"
 
 

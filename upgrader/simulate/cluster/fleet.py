@@ -23,7 +23,6 @@ from upgrader.simulate.cluster.placing import (
     has_owner,
     is_ours,
     is_ready,
-    owned_by,
     shunned,
     tolerates,
     trainer_spec,
@@ -181,10 +180,8 @@ class Fleet(Training):
             name = node["metadata"]["name"]
             plugins = [
                 pod
-                for pod in self.store.seen(PODS)
-                if pod["spec"].get("nodeName") == name
-                and pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "device-plugin"
-                and is_ready(pod)
+                for pod in self.store.on_node(name)
+                if pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "device-plugin" and is_ready(pod)
             ]
             plugin = self.external_plugin or bool(plugins)
             shares = max(map(_shares, plugins), default=1)
@@ -199,7 +196,7 @@ class Fleet(Training):
 
     def _jobs(self) -> None:
         for job in self.store.seen(JOBS):
-            mine = [pod for pod in self.store.seen(PODS) if owned_by(pod, job)]
+            mine = self.store.owned(PODS, job["metadata"]["uid"])
             alive = [pod for pod in mine if pod["status"].get("phase") in {"Pending", "Running"}]
             failed = [pod for pod in mine if pod["status"].get("phase") == "Failed"]
             done = [pod for pod in mine if pod["status"].get("phase") == "Succeeded"]
@@ -263,10 +260,13 @@ class Fleet(Training):
         )
 
     def _schedule(self) -> None:
-        free = {node["metadata"]["name"]: self._free(node) for node in self.store.seen(NODES)}
-        for pod in self.store.seen(PODS):
-            if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
-                continue
+        waiting = [
+            pod
+            for pod in self.store.seen(PODS)
+            if not pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")
+        ]
+        free = {node["metadata"]["name"]: self._free(node) for node in self.store.seen(NODES)} if waiting else {}
+        for pod in waiting:
             asks = gpus_of(pod)
             if asks > gpus_of(pod, (self._resource,)):
                 continue  # of a resource that no node has
@@ -282,9 +282,8 @@ class Fleet(Training):
     def _free(self, node: Object) -> int:
         used = sum(
             gpus_of(pod)
-            for pod in self.store.seen(PODS)
-            if pod["spec"].get("nodeName") == node["metadata"]["name"]
-            and pod["status"].get("phase") in {"Pending", "Running"}
+            for pod in self.store.on_node(node["metadata"]["name"])
+            if pod["status"].get("phase") in {"Pending", "Running"}
         )
         return int(node["status"]["allocatable"].get(self._resource, 0)) - used
 

@@ -11,7 +11,6 @@ from upgrader.simulate.apiserver.cluster import FakeCluster
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.apiserver.store import ObjectStore
 from upgrader.simulate.cluster.controllers import STATEFULSETS
-from upgrader.simulate.cluster.placing import owned_by
 
 ACK = "/run/checkpoint/ack.json"
 PROGRESS = "/run/checkpoint/progress.json"
@@ -56,15 +55,14 @@ class Training:
 
     def _train(self) -> None:
         for name, trainer in self.trainers.items():
-            owner = self.store.find(JOBS, name, "default") or self.store.find(STATEFULSETS, name, "default")
-            if owner is None:
+            stored = self.store.stored(JOBS, name, "default") or self.store.stored(STATEFULSETS, name, "default")
+            if stored is None:
                 continue
+            owner = stored.value
             members = [
                 pod
-                for pod in self.store.seen(PODS)
-                if owned_by(pod, owner)
-                and pod["status"].get("phase") == "Running"
-                and not pod["metadata"].get("deletionTimestamp")
+                for pod in self.store.owned(PODS, owner["metadata"]["uid"])
+                if pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
             ]
             wanted = owner["spec"].get("parallelism", owner["spec"].get("replicas", 1))
             if not wanted or len(members) < wanted:

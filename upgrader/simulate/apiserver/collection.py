@@ -1,0 +1,114 @@
+"""The objects of one kind as they lie in the store, with the indices that everybody asks for."""
+
+from collections.abc import Iterator
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from upgrader.api.resources import ResourceKind
+from upgrader.simulate.apiserver.objects import Object
+
+T = TypeVar("T")
+
+Key = tuple[str, str]
+"""Namespace and name."""
+
+_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+class Stored:
+    """An object as it lies in the store: nobody changes `value`, a changed object is another Stored."""
+
+    def __init__(self, kind: ResourceKind[Any], value: Object) -> None:
+        self.kind = kind
+        self.value = value
+        self._raw = b""
+        self._decoded: dict[type[Any], Any] = {}
+
+    @property
+    def raw(self) -> bytes:
+        """As JSON, encoded once however often it is read."""
+        self._raw = self._raw or msgspec.json.encode(self.value)
+        return self._raw
+
+    def decoded(self, type_: type[T]) -> T:
+        """As our client reads it, decoded once: the values are frozen, and nobody changes what is in them."""
+        found = self._decoded.get(type_)
+        if found is None:
+            decoder = _DECODERS.get(type_)
+            if decoder is None:
+                decoder = _DECODERS[type_] = msgspec.json.Decoder(cast("Any", type_))
+            found = self._decoded[type_] = decoder.decode(self.raw)
+        return cast("T", found)
+
+
+class Collection:
+    """Objects by namespace and name. Lists are made once for as long as nothing changes."""
+
+    def __init__(self) -> None:
+        self._objects: dict[Key, Stored] = {}
+        self._by_node: dict[str, dict[Key, None]] = {}
+        self._by_owner: dict[str, dict[Key, None]] = {}
+        self._sorted: list[Stored] | None = None
+        self._values: list[Object] | None = None
+
+    def get(self, key: Key) -> Stored | None:
+        """The object of that name."""
+        return self._objects.get(key)
+
+    def put(self, key: Key, stored: Stored) -> None:
+        """Keep a new object, or what an object has become."""
+        before = self._objects.get(key)
+        if before is not None:
+            self._forget(key, before)
+        self._objects[key] = stored
+        node = _node(stored.value)
+        if node:
+            self._by_node.setdefault(node, {})[key] = None
+        for uid in _owners(stored.value):
+            self._by_owner.setdefault(uid, {})[key] = None
+        self._sorted = self._values = None
+
+    def pop(self, key: Key) -> Stored | None:
+        """Take an object out; None when it is not there."""
+        found = self._objects.pop(key, None)
+        if found is not None:
+            self._forget(key, found)
+            self._sorted = self._values = None
+        return found
+
+    def all(self) -> list[Stored]:
+        """By namespace and name."""
+        if self._sorted is None:
+            self._sorted = [self._objects[key] for key in sorted(self._objects)]
+        return self._sorted
+
+    def values(self) -> list[Object]:
+        """As `all`, to be read only."""
+        if self._values is None:
+            self._values = [each.value for each in self.all()]
+        return self._values
+
+    def on_node(self, node: str) -> Iterator[Stored]:
+        """Pods that are bound to a node, by namespace and name."""
+        return (self._objects[key] for key in sorted(self._by_node.get(node, ())))
+
+    def owned(self, uid: str) -> Iterator[Stored]:
+        """Objects with an owner reference to that uid, by namespace and name."""
+        return (self._objects[key] for key in sorted(self._by_owner.get(uid, ())))
+
+    def _forget(self, key: Key, stored: Stored) -> None:
+        node = _node(stored.value)
+        if node:
+            del self._by_node[node][key]
+        for uid in _owners(stored.value):
+            self._by_owner[uid].pop(key, None)
+
+
+def _node(value: Object) -> str:
+    node: str = value.get("spec", {}).get("nodeName", "") if isinstance(value.get("spec"), dict) else ""
+    return node
+
+
+def _owners(value: Object) -> list[str]:
+    return [owner["uid"] for owner in value["metadata"].get("ownerReferences") or []]
