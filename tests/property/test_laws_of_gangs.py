@@ -115,6 +115,8 @@ AROUND = st.builds(
     siblings=st.lists(st.sampled_from(RequestPhase), max_size=1).map(tuple),
     undo=st.booleans(),
     ask_until=TIMES,
+    forbidden=st.sampled_from(("", "", "", "another gang is not ready")),
+    pods_left=st.sampled_from(("", "", "", "waiting for pod default/web to go first")),
     expendable=st.sampled_from((frozenset(), frozenset(), frozenset({"default/Job/other"}), frozenset({GANG}))),
     turns=st.sampled_from((None, None, frozenset(), frozenset({"r1"}))),
 )
@@ -151,6 +153,8 @@ def test_no_gang_is_stopped_without_a_valid_acknowledgement_unless_the_approval_
         assert not around.undo
         assert not view.owner.suspended
         assert view.phase is RequestPhase.STOPPING
+        first = view.owner.stopped_by != view.name
+        assert not (first and (around.pods_left or around.forbidden)), "it would be the gang's only stop, and in vain"
         assert {one.uid for one in view.present if one.phase != "Succeeded"} <= set(view.members)
 
 

@@ -30,6 +30,7 @@ from upgrader.core.visit_facts import (
     OtherPod,
     Outcome,
     RequestFacts,
+    pods_left,
 )
 
 OLD, NEW = "old", "new"
@@ -208,9 +209,12 @@ class World:
         self._ask(views)
         talks = {one.name: self.request_view(one) for one in self.troupes if one.phase is not None}
         facts = self._facts(talks)
+        around = GangClosure(nodes=tuple(one.phase for one in views), undo=self._undone(views), ask_until=ASK_UNTIL)
+        unready = {name: conversation.unready(view, around, self.now) for name, view in talks.items()}
         for troupe in self.troupes:
             if troupe.name in talks:
-                self._converse(troupe, talks, views, left)
+                forbidden = next((why for name, why in unready.items() if name != troupe.name and why), "")
+                self._converse(troupe, talks, views, forbidden, left)
         closure = ClosureView(nodes=tuple(views), requests=facts, gangs=len(self.troupes), undo=self.undo)
         for box, view in zip(self.boxes, views, strict=True):
             self._walk(box, view, closure, left)
@@ -230,13 +234,20 @@ class World:
             for view in talks.values()
         )
 
-    def _converse(self, troupe: Troupe, talks: dict[str, RequestView], views: list[NodeView], left: list[int]) -> None:
+    def _undone(self, views: list[NodeView]) -> bool:
+        return self.undo and all(one.phase in visit.BEFORE_OFF or ends(one.phase) for one in views)
+
+    def _converse(
+        self, troupe: Troupe, talks: dict[str, RequestView], views: list[NodeView], forbidden: str, left: list[int]
+    ) -> None:
         view = talks[troupe.name]
         around = GangClosure(
             nodes=tuple(one.phase for one in views),
             siblings=tuple(one.phase for name, one in talks.items() if name != troupe.name),
-            undo=self.undo and all(one.phase in visit.BEFORE_OFF or ends(one.phase) for one in views),
+            undo=self._undone(views),
             ask_until=ASK_UNTIL,
+            forbidden=forbidden,
+            pods_left=pods_left(views),
             spares=self.spares and not any(box.reverting for box in self.boxes),
         )
         decision = conversation.decide(view, around, self.now)
@@ -340,6 +351,11 @@ class World:
             self.wrongs.append(f"{troupe.name} was stopped when it may have trained on")
         if any(box.facts is not None and not box.facts.visit for box in self.boxes):
             self.wrongs.append(f"{troupe.name} was stopped before its nodes were closed")
+        if any(box.stranger for box in self.boxes if box.facts is not None):
+            self.wrongs.append(f"{troupe.name} was stopped although a pod may keep its nodes from being visited")
+        fellows = [one for one in self.troupes if one is not troupe and one.phase is RequestPhase.WITHDRAWN]
+        if fellows:
+            self.wrongs.append(f"{troupe.name} was stopped although {fellows[0].name} was let go")
 
     def _judge_leap(self, troupe: Troupe) -> None:
         if any(box.phase not in conversation.SWAPPING for box in self.boxes):

@@ -273,7 +273,30 @@ BEFORE_OFF = {
     "the gang is waited for": (
         view(N.DRAINING, CLOSED, others=(MEMBER,)),
         around(requests=(gang(R.STOPPING),)),
-        stay(N.DRAINING, "waiting for default/Job/train to stop"),
+        stay(N.DRAINING, "waiting for default/Job/train to stop", on_siblings=True),
+    ),
+    "a gang whose stop was begun is given all its time": (
+        view(N.DRAINING, CLOSED, others=(MEMBER,), deadline=START),
+        around(requests=(gang(R.STOPPING), gang(R.STOPPED))),
+        stay(N.DRAINING, "waiting for default/Job/train to stop", on_siblings=True),
+    ),
+    "a gang is not waited for without end where another is not even about to stop": (
+        view(N.DRAINING, CLOSED, others=(MEMBER,), deadline=START),
+        around(requests=(gang(R.STOPPING), gang(R.PARKED))),
+        go(
+            N.RELEASING,
+            "Draining took longer than its deadline: waiting for default/Job/train to stop",
+            "NotDrained",
+        ),
+    ),
+    "nor where a pod came beside it": (
+        view(N.DRAINING, CLOSED, others=(MEMBER, STRANGER), deadline=START),
+        around(requests=(gang(R.STOPPING),)),
+        go(
+            N.RELEASING,
+            "Draining took longer than its deadline: waiting for default/Job/train to stop",
+            "NotDrained",
+        ),
     ),
     "the gang has stopped and a pod is left": (
         view(N.DRAINING, CLOSED, others=(STRANGER,)),

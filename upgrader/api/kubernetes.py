@@ -271,6 +271,7 @@ class PodDisruptionBudgetSpec(Wire, frozen=True, kw_only=True):
 
 class PodDisruptionBudgetStatus(Wire, frozen=True, kw_only=True):
     disruptions_allowed: int = 0
+    observed_generation: int | None = None
 
 
 class PodDisruptionBudget(Wire, frozen=True, kw_only=True):

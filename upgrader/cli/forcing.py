@@ -78,15 +78,19 @@ async def _visit(context: Context, node: str) -> NodeUpgrade:
 
 
 async def _declared(context: Context, visit: NodeUpgrade) -> list[str]:
-    """Gangs on the node that are asked and have not been stopped."""
+    """Gangs on the node that are asked and neither have acknowledged nor have been stopped."""
     stack = await context.cluster.get(GPU_STACKS, visit.spec.stack)
     target = await revisions.read_target(context, visit.spec.stack, visit.spec.target.revision)
     if stack is None or target is None:
         raise ConfigurationError(f"stack {visit.spec.stack} is not there: nobody can say whose pods are on the node")
     requests = await context.cluster.list(CHECKPOINT_REQUESTS, labels=f"{names.LABEL_CLOSURE}={visit.spec.closure}")
-    going = {one.spec.gang for one in requests if one.status.phase in {RequestPhase.STOPPING, RequestPhase.STOPPED}}
+    going = {one.spec.gang for one in requests if one.status.phase in _GOING}
     snapshot = await world.look(context, stack, target)
     return sorted(_asked(snapshot.gangs, visit.spec.node.name) - going)
+
+
+_GOING = frozenset({RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED})
+"""Those of them that have acknowledged are stopped when the pods are gone that an order ends."""
 
 
 def _asked(gangs: Iterable[Gang], node: str) -> set[str]:

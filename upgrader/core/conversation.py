@@ -198,6 +198,9 @@ def _parked(view: RequestView, closure: GangClosure, now: datetime) -> GangDecis
         return _stay(view, verdict.verdict, verdict.message)
     if any(phase in {_R.ASKING, _R.EXPIRED} for phase in closure.siblings):
         return _stay(view, "WaitingForFellows", "another gang of the closure has not acknowledged yet")
+    if closure.pods_left:
+        # Where they stay there is no visit, and this stop would be the gang's only one.
+        return _stay(view, "WaitingForPods", f"not stopped yet: {closure.pods_left}")
     return _go(view, _R.STOPPING, _stop_reason(verdict), f"{_what_is_safe(view, verdict)}; stopping the whole gang")
 
 
@@ -256,10 +259,29 @@ def _stop_now(view: RequestView, closure: GangClosure, now: datetime) -> GangDec
         return _go(view, _R.WITHDRAWN, verdict.verdict, f"not stopped: {why}", *back)
     if view.forbidden:
         return _stay(view, "DisruptionForbidden", f"not stopped yet: {view.forbidden}")
+    if closure.pods_left:
+        return _stay(view, "WaitingForPods", f"not stopped yet: {closure.pods_left}")
     if closure.forbidden or _R.PARKED in closure.siblings:
         # All or none: where a fellow cannot be stopped there is no visit, and this stop would be the gang's only one.
         return _stay(view, "WaitingForFellows", f"not stopped yet: {closure.forbidden or 'another gang is not ready'}")
     return _stay(view, _stop_reason(verdict), f"stopping; {_what_is_safe(view, verdict)}", GangAct.STOP)
+
+
+def unready(view: RequestView, closure: GangClosure, now: datetime) -> str:
+    """Why a gang could not be stopped now, as a sentence; empty where it could be, is being, or needs no stop.
+
+    Its fellows are left out of that: each of them is looked at in the same way.
+    """
+    if view.phase in {_R.STOPPED, _R.ENDED}:
+        return ""
+    if view.phase is not _R.STOPPING:
+        return f"{view.gang} is not ready"
+    if view.owner.stopped_by == view.name:
+        return ""
+    decision = decide(view, structs.replace(closure, siblings=(), forbidden=""), now)
+    if GangAct.STOP in decision.acts or decision.phase is _R.ENDED:
+        return ""
+    return f"{view.gang}: {view.forbidden or decision.message}"
 
 
 def _stop_reason(verdict: Judgement) -> str:

@@ -72,7 +72,8 @@ class GangClosure(Struct, frozen=True, kw_only=True):
     siblings: tuple[RequestPhase, ...] = ()  # the other gangs of the closure
     undo: bool = False  # plan aborted or deleted
     ask_until: datetime | None = None
-    forbidden: str = ""  # what forbids to disrupt another gang of the closure that is about to be stopped
+    forbidden: str = ""  # why another gang of the closure could not be stopped now: then none is
+    pods_left: str = ""  # that its nodes have pods beside members which a visit waits for, as a sentence
     spares: bool = False  # upgraded nodes in service that nobody uses would take the gang now
     expendable: frozenset[str] = frozenset()  # gangs that the approval lets us stop without an acknowledgement
     turns: frozenset[str] | None = None  # requests that may write a checkpoint now; None: there are no lanes

@@ -27,6 +27,7 @@ from upgrader.core.visit_facts import (
     missing_gpus,
     moved,
     operands_left,
+    pods_left,
     said,
     settled,
     to_evict,
@@ -250,9 +251,11 @@ def _draining(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         how = view.not_evicted or f"evicting {len(evict)} pod(s) under their budgets"
         waiting = _stay(view, f"deleting {len(evict)} pod(s) {order}" if order else how, Act.EVICT)
         return msgspec.structs.replace(waiting, evict=evict, held=UNSUPPORTED if work else "")
-    running = [one.gang for one in closure.requests if one.phase not in STOPPED]
+    running = [one for one in closure.requests if one.phase not in STOPPED]
     if running:
-        return _stay(view, f"waiting for {running[0]} to stop")
+        # A stop that was begun is given all its time, or it was for nothing: the gang's deadline counts from there.
+        stopping = all(one.phase is RequestPhase.STOPPING for one in running) and not pods_left((view,))
+        return msgspec.structs.replace(_stay(view, f"waiting for {running[0].gang} to stop"), on_siblings=stopping)
     if view.others:
         pod = view.others[0]
         held = UNSUPPORTED if view.reason is VisitReason.BRING_BACK else "PodsLeft"

@@ -1,5 +1,6 @@
 """What the next step of a visit depends on, and what is decided: values of core.visit and those who fill them."""
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -241,6 +242,16 @@ def to_evict(view: NodeView, closure: ClosureView) -> tuple[OtherPod, ...]:
     return first if first or stopping else found
 
 
+def pods_left(nodes: Iterable[NodeView]) -> str:
+    """That nodes still have pods for which a visit waits, beside members of gangs; as a sentence, or empty.
+
+    Those that nobody makes again and the approval names do not count: they go after the gangs.
+    """
+    left = (pod for one in nodes for pod in one.others if not (pod.member or pod.expended))
+    pod = next(left, None)
+    return f"waiting for pod {pod.namespace}/{pod.name} to go first" if pod is not None else ""
+
+
 class Act(StrEnum):
     """What is done to the world in a step."""
 
@@ -267,4 +278,4 @@ class Decision(Struct, frozen=True, kw_only=True):
     message: str = ""
     held: str = ""  # reason of the condition Held, empty where nothing holds
     evict: tuple[OtherPod, ...] = ()
-    on_siblings: bool = False  # done, and waits for its siblings: their deadlines count, not its own
+    on_siblings: bool = False  # waits for siblings, or for gangs that stop: their deadlines count, not its own

@@ -4,20 +4,21 @@ Reads are made anew for each closure in each step, right before its decisions; w
 to the next step.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 import structlog
 
 from upgrader.api.resources import NAMESPACES
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
-from upgrader.core import steering, timing, visit
+from upgrader.core import conversation, steering, timing, visit
 from upgrader.core.conversation import LEAP_FROGGED, OVER
-from upgrader.core.conversation_facts import GangClosure
+from upgrader.core.conversation_facts import GangClosure, GangDecision
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError, UpgraderError
 from upgrader.core.phases import NodePhase, RequestPhase, ends
-from upgrader.core.visit_facts import ClosureView, NodeView, RequestFacts, kept
+from upgrader.core.visit_facts import ClosureView, NodeView, RequestFacts, kept, pods_left
 from upgrader.reconcile import forced, observe, spares
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.pod_facts import declared
@@ -75,13 +76,17 @@ async def step(context: Context, closure: Closure) -> bool:
     talks = await _read(context, closure)
     views = await _views(context, closure)
     leaping = False
-    for talk in talks.values():
+    unready = _unready(context, closure, talks, views)
+    for name, talk in talks.items():
         if not ends(talk.view.phase):
-            forbidden = next(
-                (one.view.forbidden for one in talks.values() if one is not talk and one.view.forbidden), ""
-            )
+            # All or none: where a fellow cannot be stopped there is no visit, and no gang is stopped in vain.
+            forbidden = next((why for fellow, why in unready.items() if fellow != name and why), "")
             crowded = closure.crowded or leaping
-            leaping |= await _converse(context, closure, talk, views, crowded=crowded, forbidden=forbidden)
+            decision = await _converse(context, closure, talk, views, crowded=crowded, forbidden=forbidden)
+            if decision is None:
+                unready[name] = f"{talk.view.gang} is looked at again"
+            else:
+                leaping |= decision.reason == LEAP_FROGGED
     facts = ClosureView(
         nodes=tuple(views),
         requests=tuple(_facts(one, talks.get(one.metadata.name)) for one in closure.requests),
@@ -131,6 +136,31 @@ def _facts(request: CheckpointRequest, talk: Talk | None) -> RequestFacts:
     )
 
 
+def _around(closure: Closure, views: Sequence[NodeView]) -> GangClosure:
+    """The closure as all of its gangs see it."""
+    return GangClosure(
+        nodes=tuple(view.phase for view in views),
+        undo=closure.undo and all(view.phase in visit.BEFORE_OFF or ends(view.phase) for view in views),
+        ask_until=timing.parse(closure.ask_until) if closure.ask_until else None,
+        pods_left=pods_left(views),
+        expendable=closure.expendable,
+        turns=closure.turns,
+    )
+
+
+def _unready(
+    context: Context, closure: Closure, talks: Mapping[str, Talk], views: Sequence[NodeView]
+) -> dict[str, str]:
+    """Why each gang could not be stopped now, by the name of its request; empty where it could be, or need not be."""
+    around, now = _around(closure, views), context.clock.now()
+    found = {}
+    for request in closure.requests:
+        talk = talks.get(request.metadata.name)
+        cannot = "" if ends(request.status.phase) else f"{request.spec.gang} cannot be read"
+        found[request.metadata.name] = conversation.unready(talk.view, around, now) if talk is not None else cannot
+    return found
+
+
 async def _converse(
     context: Context,
     closure: Closure,
@@ -139,17 +169,14 @@ async def _converse(
     *,
     crowded: bool,
     forbidden: str,
-) -> bool:
+) -> GangDecision | None:
+    """One step with one gang; None where it was refused, or something changed meanwhile."""
     waits = talk.view.phase is RequestPhase.STOPPED and not crowded and not closure.undo
-    around = GangClosure(
-        nodes=tuple(view.phase for view in views),
+    around = msgspec.structs.replace(
+        _around(closure, views),
         siblings=tuple(one.status.phase for one in closure.requests if one.metadata.name != talk.view.name),
-        undo=closure.undo and all(view.phase in visit.BEFORE_OFF or ends(view.phase) for view in views),
-        ask_until=timing.parse(closure.ask_until) if closure.ask_until else None,
         forbidden=forbidden,
         spares=waits and await spares.enough(context, talk.request, talk.owner, closure.visits, closure.resource),
-        expendable=closure.expendable,
-        turns=closure.turns,
     )
     placing = partial(where, context, closure, views, ahead=talk.request.status.leap_frogged)
     try:
@@ -158,13 +185,13 @@ async def _converse(
         )
     except (ConflictError, NotFoundError) as error:
         log.info("looks again", request=talk.view.name, because=error.brief)
-        return False
+        return None
     except REFUSED as error:
         await _refused(error, talk.view.name, partial(say_of_talk, context, talk.request, error))
-        return False
+        return None
     if decision.phase is not talk.view.phase:
         log.info("conversation", gang=talk.view.gang, phase=decision.phase.value, message=decision.message)
-    return decision.reason == LEAP_FROGGED
+    return decision
 
 
 def where(context: Context, closure: Closure, views: Sequence[NodeView], *, ahead: bool = False) -> steering.Placement:

@@ -158,12 +158,14 @@ def image_build(image: DriverImage) -> ImageBuild:
 
 
 def disruption_budget(budget: PodDisruptionBudget) -> DisruptionBudget:
-    """A PodDisruptionBudget."""
+    """A PodDisruptionBudget; one that was changed since its controller counted allows nothing, as in an eviction."""
+    counted = budget.status.observed_generation
+    stale = counted is not None and counted < budget.metadata.generation
     return DisruptionBudget(
         name=budget.metadata.name,
         namespace=budget.metadata.namespace,
         selector=_selector(budget),
-        allowed=budget.status.disruptions_allowed,
+        allowed=0 if stale else budget.status.disruptions_allowed,
     )
 
 

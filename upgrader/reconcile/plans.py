@@ -33,6 +33,7 @@ from upgrader.reconcile import (
 )
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.durations import Past, past_of, seen
+from upgrader.reconcile.listed_nodes import list_nodes
 from upgrader.reconcile.orders import LABEL_BATCH
 from upgrader.reconcile.owners import read_owner
 from upgrader.reconcile.rest import rest_of
@@ -91,7 +92,7 @@ async def step(context: Context, name: str) -> float | None:
         # The budget is every plan's: another may have started a batch since this one looked. It looks again, and nobody
         # else starts one before this one is written.
         async with context.gates.batches:
-            read = await _read(context, plan)
+            read = await _read(await list_nodes(context), plan)
             decision = rollout.decide(plan_view.view(read, context.clock.now()))
             read = await _write(context, read, decision)
     else:

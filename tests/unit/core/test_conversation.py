@@ -127,6 +127,16 @@ CASES = {
         around(N.DRAINING, siblings=(R.ASKING,)),
         go(R.PARKED, "WaitingForFellows", "another gang of the closure has not acknowledged yet"),
     ),
+    "it is not stopped while a pod is left that may keep its nodes from being visited": (
+        view(R.PARKED),
+        around(N.DRAINING, pods_left="waiting for pod default/web to go first"),
+        go(R.PARKED, "WaitingForPods", "not stopped yet: waiting for pod default/web to go first"),
+    ),
+    "nor does one that came after its stop was intended let it be stopped": (
+        view(R.STOPPING),
+        around(N.DRAINING, pods_left="waiting for pod default/web to go first"),
+        go(R.STOPPING, "WaitingForPods", "not stopped yet: waiting for pod default/web to go first"),
+    ),
     "all nodes are closed": (
         view(R.PARKED),
         around(N.DRAINING, N.DRAINING, siblings=(R.PARKED,)),

@@ -116,7 +116,7 @@ async def test_an_order_for_a_job_that_declares_how_it_is_asked_is_refused(rig: 
     template = {"spec": {"template": {"metadata": {"annotations": said}}}}
     job = rig.cluster.store.change(JOBS, "late", template, "default")
     rig.fleet._add_pod("late-0-x", "default", "Job", job, node="gpu-0", index=0)
-    await rig.until(lambda: {one.status.phase for one in rig.requests()} == {RequestPhase.STOPPED})
+    await rig.until(lambda: {one.status.reason for one in rig.requests()} == {"WaitingForPods"})
     answer = await ordered(rig, "gpu-0", "--step", "Draining", *WHO, code=4)
     assert "default/Job/late declares how it is asked, and has not stopped: no order ends it" in answer
     assert "--expendable default/Job/late" in answer
@@ -127,6 +127,7 @@ async def test_an_order_for_a_job_that_declares_how_it_is_asked_is_refused(rig: 
     for _ in range(10):
         await rig.second()
     assert "late-0-x" in pods(rig)
+    assert rig.fleet.trainers["gang"].stops == 0, "nor is the gang stopped for a visit that may not come"
 
 
 async def test_where_nothing_waits_there_is_nothing_to_force(rig: Rig) -> None:

@@ -289,8 +289,9 @@ class FakeCluster:
         if len(budgets) > 1:
             raise TwoBudgetsError("this pod has more than one PodDisruptionBudget")
         for budget in budgets:
-            allowed = budget.get("status", {}).get("disruptionsAllowed", 0)
-            if allowed < 1:
+            status, generation = budget.get("status", {}), budget["metadata"]["generation"]
+            allowed = status.get("disruptionsAllowed", 0)
+            if allowed < 1 or status.get("observedGeneration", generation) < generation:
                 raise ThrottledError("the eviction would violate the pod's disruption budget")
             status = {"status": {"disruptionsAllowed": allowed - 1}}
             self.store.change(PDBS, budget["metadata"]["name"], status, namespace)
