@@ -308,6 +308,21 @@ class Gang(Struct, frozen=True, kw_only=True):
         return frozenset(member.node for member in self.members if member.node)
 
 
+class StoppedOwner(Struct, frozen=True, kw_only=True):
+    """An owner that carries the record of our stop, whatever became of the conversation."""
+
+    owner: Owner
+    namespace: str
+    plan: str
+    request: str  # name of the CheckpointRequest that stopped it
+    off: bool = True  # False: somebody switched it on meanwhile
+
+    @property
+    def shown(self) -> str:
+        """Kind, namespace and name, for people."""
+        return f"{self.owner.kind} {self.namespace}/{self.owner.name}"
+
+
 class Snapshot(Struct, frozen=True, kw_only=True):
     """The world as it was read once, for one stack's pool."""
 
@@ -324,3 +339,4 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     api_server_version: str = ""  # gitVersion of the API server, for the kubelet's skew; empty: unknown
     operands: tuple[OperandPod, ...] = ()  # pods of operands on these nodes
     taken_back: str = ""  # revision that a rollback leads away from; empty: none
+    stopped: tuple[StoppedOwner, ...] = ()  # in the whole cluster

@@ -122,6 +122,7 @@ class PlanView(Struct, frozen=True, kw_only=True):
     synced: bool = True
     revision_known: bool = True  # the target's ControllerRevision is written
     problem: str = ""  # why no forecast can be made, where that is a person's to correct
+    stopped: tuple[str, ...] = ()  # owners that it stopped, and that no conversation restarts; for people
 
 
 class PlanDecision(Struct, frozen=True, kw_only=True):
@@ -140,6 +141,23 @@ class PlanDecision(Struct, frozen=True, kw_only=True):
 def quiet(view: PlanView) -> bool:
     """Whether nothing of the plan is under way: no visit, and no gang that is asked, stopped or not yet seen again."""
     return all(ends(visit.phase) for visit in view.visits) and all(ends(talk.phase) for talk in view.talks)
+
+
+STOPPED_WAITS = timedelta(hours=1)
+"""How long the end of a plan waits for owners that it stopped and whose conversation is gone; their stack restarts them
+within half of that, unless it is refused."""
+
+
+def waits_for_stopped(view: PlanView) -> bool:
+    """Whether the plan cannot end yet, since owners that it stopped are still to be restarted."""
+    ended = [one.ended_at for one in view.visits if one.ended_at is not None]
+    return bool(view.stopped and ended) and view.now < max(ended) + STOPPED_WAITS
+
+
+def still_stopped(view: PlanView) -> tuple[Trouble, ...]:
+    """Owners that a plan leaves stopped, since nobody could restart them in time."""
+    message = "stopped by this plan, and its CheckpointRequest is gone; see the condition StoppedOwners of the stack"
+    return tuple(Trouble(subject=one, reason="StillStopped", message=message) for one in view.stopped)
 
 
 def troubles(view: PlanView) -> tuple[Trouble, ...]:

@@ -21,7 +21,9 @@ from upgrader.core.plan_facts import (
     VisitFacts,
     quiet,
     settled_nodes,
+    still_stopped,
     troubles,
+    waits_for_stopped,
 )
 from upgrader.core.rivals import UNDER_WAY, Rival, goes_first
 
@@ -57,7 +59,9 @@ _P = PlanPhase
 def decide(view: PlanView) -> PlanDecision:
     """The next step of a plan; doubt (an unsynced cache) starts nothing."""
     failures = troubles(view)
-    return msgspec.structs.replace(_decide(view, failures), failures=(*failures, *_unwell(view)))
+    decision = _decide(view, failures)
+    left = still_stopped(view) if decision.phase in {_P.FAILED, _P.ABORTED} else ()
+    return msgspec.structs.replace(decision, failures=(*failures, *_unwell(view), *left))
 
 
 def _decide(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
@@ -97,9 +101,18 @@ def _run(reason: str, message: str) -> PlanDecision:
 def _aborting(view: PlanView) -> PlanDecision:
     if not quiet(view):
         return _undo("taking back what was started", view.reason)
+    if waits_for_stopped(view):
+        return _undo(_restarts(view), view.reason)
+    if view.stopped:
+        message = f"aborted; still stopped: {', '.join(view.stopped)}, see the condition StoppedOwners of the stack"
+        return PlanDecision(phase=_P.ABORTED, message=message, reason=view.reason, end_batch=True)
     back = "; its nodes are brought back by a plan of their own" if view.reason == ROLLED_BACK else ""
     message = f"aborted; nothing is stopped or marked{back}"
     return PlanDecision(phase=_P.ABORTED, message=message, reason=view.reason, end_batch=True)
+
+
+def _restarts(view: PlanView) -> str:
+    return f"waiting until the stack has restarted {', '.join(view.stopped)}; see its condition StoppedOwners"
 
 
 def _proposed(view: PlanView, *, aborting: bool) -> PlanDecision:
@@ -130,6 +143,8 @@ def _nothing_left(view: PlanView) -> bool:
 def _running(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
     if view.open_batch is not None:
         return _under_way(view, view.open_batch, failures)
+    if not quiet(view):
+        return _stay(view, "TakingBack", "taking back what no batch of this plan covers")
     # `upgrader apply` writes the plan first and then the stack: arriving at the plan's own target is no other wish.
     if view.stack_revision not in {view.started_stack_revision, view.target_revision}:
         return PlanDecision(
@@ -253,8 +268,10 @@ def _next(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
         )
     if view.waiting or view.installs or view.harvesting:
         return _run("Held", _waits(view))
-    if failures:
-        message = f"ended with {len(failures)} failure(s), see them in the status"
+    if waits_for_stopped(view):
+        return _run("OwnersStopped", _restarts(view))
+    if failures or view.stopped:
+        message = f"ended with {len(failures) + len(view.stopped)} failure(s), see them in the status"
         return PlanDecision(phase=_P.FAILED, reason="Failures", message=message)
     return PlanDecision(phase=_P.COMPLETED, reason="Done", message="every node is on the target revision")
 

@@ -1,15 +1,15 @@
 """Works: what owns pods, or owns what owns them, as it was read; what its spec and status say, by its kind."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from upgrader.core.declarations import Declared
-from upgrader.core.fleet import Owner
+from upgrader.core.fleet import Owner, StoppedOwner
 from upgrader.core.owners import OwnerKind, owner_kind
 from upgrader.core.patches import at, every
-from upgrader.core.switching import is_off
+from upgrader.core.switching import Record, is_off
 
 JOB = "batch/Job"
 WORKLOAD = "kueue.x-k8s.io/Workload"
@@ -47,6 +47,7 @@ class Work(Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     declared: Declared = Declared()
     stopped_by: str = ""  # plan in the record of a stop
+    stop: Record | None = None  # that record, where it can be read
     spec: Mapping[str, Any] = {}
     status: Mapping[str, Any] = {}
 
@@ -104,6 +105,21 @@ def holds(owner: Mapping[str, Any], condition: str) -> bool:
 def suspended(work: Work) -> bool:
     """Whether it is switched off, by whomever."""
     return work.row is not None and is_off(work.row, work.body)
+
+
+def stopped_owners(works: Iterable[Work]) -> tuple[StoppedOwner, ...]:
+    """Those that carry our record of a stop, of kinds that can be stopped."""
+    return tuple(
+        StoppedOwner(
+            owner=work.owner,
+            namespace=work.namespace,
+            plan=work.stop.plan,
+            request=work.stop.request,
+            off=suspended(work),
+        )
+        for work in works
+        if work.stop is not None and work.row is not None
+    )
 
 
 def admitted(work: Work) -> bool:

@@ -35,7 +35,7 @@ from upgrader.core.phases import DriverImagePhase
 from upgrader.core.resolution import PodMarks, Rule, UserRule, rules_of
 from upgrader.core.revisions import with_revision
 from upgrader.core.vendors import choose
-from upgrader.core.works import Work
+from upgrader.core.works import Work, stopped_owners
 from upgrader.reconcile.device_claims import holders_by_node, read_claimed
 from upgrader.reconcile.node_facts import node_facts, pending_kernel
 from upgrader.reconcile.operand_pods import operand_pod
@@ -232,6 +232,7 @@ def snapshot_of(
         foreign_unavailable_gpus=taken_elsewhere(seen.plans, others, stack),
         api_server_version=seen.api_server_version,
         taken_back=taken_back(seen.stacks, seen.plans, stack),
+        stopped=stopped_owners(seen.works),
         operands=tuple(one for pod in seen.pods if (one := operand_pod(pod)) is not None and one.node in pool),
     )
 

@@ -9,7 +9,7 @@ from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade, UpgradePlan
 from upgrader.core import timing
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.forecast import BatchKind
-from upgrader.core.phases import NodePhase
+from upgrader.core.phases import NodePhase, ends
 from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanView, TalkFacts, Trouble, VisitFacts
 from upgrader.core.rivals import Rival, goes_first
 from upgrader.reconcile.lost import lost
@@ -62,6 +62,19 @@ def view(read: Read, now: datetime) -> PlanView:
         synced=batch is not None or made is not None,
         revision_known=read.target is not None,
         problem=read.problem,
+        stopped=_stopped(read),
+    )
+
+
+def _stopped(read: Read) -> tuple[str, ...]:
+    """Owners that the plan stopped, that are stopped, and that no open conversation restarts."""
+    if read.snapshot is None:
+        return ()
+    talking = {(one.metadata.namespace, one.metadata.name) for one in read.requests if not ends(one.status.phase)}
+    return tuple(
+        one.shown
+        for one in read.snapshot.stopped
+        if one.off and one.plan == read.plan.metadata.name and (one.namespace, one.request) not in talking
     )
 
 

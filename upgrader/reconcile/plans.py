@@ -25,6 +25,7 @@ from upgrader.reconcile import (
     finalizers,
     forced,
     harvest,
+    leftovers,
     observe,
     opening,
     plan_status,
@@ -79,8 +80,7 @@ async def step(context: Context, name: str) -> float | None:
     """
     plan = await context.cluster.get(UPGRADE_PLANS, name)
     if plan is None:
-        await forget(context, await context.cluster.list(NODE_UPGRADES, labels=f"{names.LABEL_PLAN}={name}"))
-        return None
+        return await _without_plan(context, name)
     over = ends(plan.status.phase)
     if names.FINALIZER not in plan.metadata.finalizers and plan.metadata.deletion_timestamp is None and not over:
         plan = await finalizers.put(context, UPGRADE_PLANS, plan.metadata)
@@ -100,14 +100,33 @@ async def step(context: Context, name: str) -> float | None:
     await _let_go_of(context, read)
     if read.open_batch is not None:
         await _drive(context, read, undo=decision.undo)
-        return context.active_seconds
-    if ends(read.plan.status.phase):
+    left = await _take_back(context, read)
+    if read.open_batch is not None or left or ends(read.plan.status.phase):
         return context.active_seconds
     return (
         context.idle_seconds
         if decision.phase is read.plan.status.phase and not decision.end_batch
         else context.active_seconds
     )
+
+
+async def _without_plan(context: Context, name: str) -> float | None:
+    """A plan that is gone, however it went: what it has begun is taken back."""
+    selector = f"{names.LABEL_PLAN}={name}"
+    visits = await context.cluster.list(NODE_UPGRADES, labels=selector)
+    requests = await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector)
+    if await leftovers.take_back(context, visits, requests):
+        return context.active_seconds
+    await forget(context, visits)
+    await leftovers.release(context, requests)
+    return None
+
+
+async def _take_back(context: Context, read: Read) -> bool:
+    """What the plan's started batch does not cover; whether there is any."""
+    batch = read.open_batch
+    covered = {one.name for one in batch.closures} if batch is not None else set()
+    return await leftovers.take_back(context, read.visits, read.requests, covered)
 
 
 async def _write(context: Context, read: Read, decision: PlanDecision) -> Read:
@@ -169,13 +188,22 @@ async def _past(context: Context, plan: UpgradePlan) -> Past:
 
 
 def _needs_snapshot(read: Read) -> bool:
-    """Reading all pods is spared while a batch only waits: forecasting, making visits, asking gangs and closing do."""
+    """Reading all pods is spared while a batch only waits: forecasting, making visits, asking gangs and closing do.
+
+    So does the end of an abort: no gang that the plan stopped is to be stopped then.
+    """
     batch = read.open_batch
     if batch is None:
+        return True
+    if read.plan.status.phase is PlanPhase.ABORTING and _all_ended(read):
         return True
     phases = [one.status.phase for one in _of_batch(read.visits, batch.number)]
     waits = {NodePhase.PREPARED, NodePhase.CLOSING} if read.plan.spec.checkpoint.wait_for else {NodePhase.PREPARED}
     return len(phases) < sum(len(one.nodes) for one in batch.closures) or bool(waits.intersection(phases))
+
+
+def _all_ended(read: Read) -> bool:
+    return all(ends(one.status.phase) for one in read.visits) and all(ends(one.status.phase) for one in read.requests)
 
 
 def _forecast(context: Context, read: Read, durations: Durations) -> Read:
@@ -316,6 +344,8 @@ async def _let_go_of(context: Context, read: Read) -> None:
 async def _finish(context: Context, read: Read) -> float | None:
     """A plan that ended keeps its finalizer only while something of it is not over."""
     plan = read.plan
+    if await _take_back(context, read):
+        return context.active_seconds
     context.orders.pop(plan.metadata.name, None)
     metrics.show_holds(plan.metadata.name, {})
     await forced.give_back(context, read.visits)
@@ -325,9 +355,7 @@ async def _finish(context: Context, read: Read) -> float | None:
         plan = await record(context, UPGRADE_PLANS, plan.metadata, {"harvesting": sorted(stuck)})
         if stuck:
             return context.active_seconds
-    for request in read.requests:
-        if ends(request.status.phase) and names.FINALIZER in request.metadata.finalizers:
-            await finalizers.take(context, CHECKPOINT_REQUESTS, request.metadata)
+    await leftovers.release(context, read.requests)
     if names.FINALIZER in plan.metadata.finalizers:
         plan = await finalizers.take(context, UPGRADE_PLANS, plan.metadata)
     if rollbacks.wanted(plan):

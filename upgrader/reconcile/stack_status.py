@@ -27,7 +27,8 @@ from upgrader.core.operands import (
 )
 from upgrader.core.phases import NodePhase, ends
 from upgrader.core.upkeep import RETRY
-from upgrader.reconcile import hearsay, missing, operands, quiet
+from upgrader.reconcile import abandoned, hearsay, missing, operands, quiet
+from upgrader.reconcile.abandoned import Abandoned
 from upgrader.reconcile.conditions import Told, condition
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.drift_status import Answered, without_image
@@ -53,9 +54,23 @@ async def refuse(context: Context, stack: GpuStack, message: str) -> None:
 
 
 async def write(
-    context: Context, read: Read, labelling: Labelling, answered: Answered, faults: Mapping[Operand, str]
+    context: Context,
+    read: Read,
+    labelling: Labelling,
+    answered: Answered,
+    faults: Mapping[Operand, str],
+    left: Sequence[Abandoned] = (),
 ) -> None:
-    """Write the status where it says something new; `faults`: why a quiet operand is not as it should be."""
+    """Write the status where it says something new.
+
+    Args:
+        context: ports.
+        read: what the step looked at.
+        labelling: how it stands with labels of nodes.
+        answered: what is done about drift.
+        faults: why a quiet operand is not as it should be.
+        left: stopped owners that have no conversation any more.
+    """
     stack, now_drifted = read.stack, [one for one in read.drift if one.drifted]
     ready = sum(node.revision == read.target.revision and not node.taken for node in read.snapshot.nodes)
     current = stack.status.current_revision
@@ -87,6 +102,7 @@ async def write(
                 *answered.told(read, context.clock.now()),
                 *_overlaps(read),
                 *_labelled(labelling),
+                *abandoned.conditions(stack, left),
             )
         ],
     }

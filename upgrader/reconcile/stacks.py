@@ -22,6 +22,7 @@ from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.phases import ends
 from upgrader.core.rollout import UNDER_WAY
 from upgrader.reconcile import (
+    abandoned,
     closures,
     drift_status,
     forced,
@@ -118,7 +119,10 @@ async def step(context: Context, name: str, sightings: Sightings) -> float | Non
     labelling = await node_features.label(context, stack, read.reporting)
     answered = await _answer(context, read, goal, sightings)
     faults = await quiet.ensure(context, read)
-    await stack_status.write(context, read, labelling, answered, faults)
+    left = await abandoned.restart_owners(
+        context, read.snapshot.stopped, read.plans, resource=target.resource_name, since=abandoned.found_since(stack)
+    )
+    await stack_status.write(context, read, labelling, answered, faults, left)
     await history.prune(context, read)
     once = sightings.once(name, context.clock.now(), context.active_seconds)
     soon = active or made or labelling.more or once

@@ -11,6 +11,7 @@ from upgrader.api.resources import ResourceKind, owner_resource
 from upgrader.core.declarations import Declared, nearest
 from upgrader.core.fleet import Owner
 from upgrader.core.owners import BETWEEN, DECLARING, OWNERS, ReadKind, served_version
+from upgrader.core.switching import record_of
 from upgrader.core.works import Work, group_of
 from upgrader.reconcile.pod_facts import controller_of, declared
 from upgrader.reconcile.ports import Cluster
@@ -69,6 +70,7 @@ def work_of(kind: ResourceKind[OwnerObject], seen: OwnerObject) -> Work:
         labels=meta.labels,
         declared=declared(meta),
         stopped_by=_stopped_by(meta),
+        stop=record_of(meta.annotations),
         spec=seen.spec,
         status=seen.status,
     )

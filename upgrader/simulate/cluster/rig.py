@@ -145,7 +145,8 @@ class Rig:
         for stack in dict.fromkeys([*wanted, *(one.spec.stack for one in visits)]):
             await stacks.step(self.context, stack, self.sightings)
         wanted = [one.metadata.name for one in self.all(UPGRADE_PLANS, UpgradePlan)]
-        ordered = dict.fromkeys([*wanted, *(one.spec.plan for one in visits if one.spec.plan)])
+        wanted += [one.spec.plan for one in visits if one.spec.plan]
+        ordered = dict.fromkeys([*wanted, *(one.spec.plan for one in self.requests() if one.spec.plan)])
         if self.side_by_side:
             await asyncio.gather(*(plans.step(self.context, plan) for plan in ordered))
         else:

@@ -1,0 +1,173 @@
+"""Gangs that we stopped, after somebody removed by force what would have restarted them."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.rig import Rig, running
+from upgrader.api import names
+from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, NODE_UPGRADES, PODS, UPGRADE_PLANS
+from upgrader.core.errors import ConfigurationError, UnreachableError
+from upgrader.core.phases import PlanPhase, RequestPhase, ends
+
+LONG = 4 * 3600
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def phase(rig: Rig) -> RequestPhase | None:
+    return next((one.status.phase for one in rig.requests()), None)
+
+
+def suspended(rig: Rig, job: str = "gang") -> bool:
+    return bool(rig.cluster.store.find(JOBS, job, "default")["spec"]["suspend"])
+
+
+def condition(rig: Rig) -> tuple[str, str] | None:
+    found = (one for one in rig.stack_now().status.conditions if one.type == "StoppedOwners")
+    return next(((one.status, one.reason) for one in found), None)
+
+
+def drivers(rig: Rig) -> set[str]:
+    """Drivers that members of gangs run on."""
+    labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in rig.nodes()}
+    pods = [one for one in rig.cluster.store.all(PODS, "default") if one["spec"].get("nodeName")]
+    return {labels[one["spec"]["nodeName"]].get(names.LABEL_DRIVER, "") for one in pods}
+
+
+def strip_request(rig: Rig) -> None:
+    """A person takes the finalizer away, or the namespace is restored without it."""
+    (request,) = rig.requests()
+    rig.cluster.store.remove(CHECKPOINT_REQUESTS, request.metadata.name, "default")
+
+
+def strip_plan(rig: Rig) -> None:
+    """A person takes the plan's finalizer away; the garbage collector deletes what it owns, which finalizers hold."""
+    rig.cluster.store.remove(UPGRADE_PLANS, "up")
+    for visit in rig.visits("up"):
+        rig.cluster.store.mark_deleted(NODE_UPGRADES, visit.metadata.name)
+    for request in rig.requests():
+        rig.cluster.store.mark_deleted(CHECKPOINT_REQUESTS, request.metadata.name, "default")
+
+
+async def stopped(rig: Rig, *, nodes: int = 2) -> str:
+    revision = await running(rig, nodes=nodes)
+    rig.plan("up", revision)
+    await rig.until(lambda: phase(rig) is RequestPhase.STOPPED)
+    return revision
+
+
+async def test_a_gang_whose_conversation_was_removed_is_restarted_on_upgraded_nodes(rig: Rig) -> None:
+    revision = await stopped(rig)
+    strip_request(rig)
+    shown = set()
+    rig.others.append(lambda: shown.add((suspended(rig), condition(rig), rig.plan_now("up").status.phase)))
+    await rig.until(lambda: rig.over("up"), LONG, stride=5)
+    assert (suspended(rig), condition(rig)) == (False, ("False", "NoneStopped"))
+    assert (rig.plan_now("up").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 2)
+    assert (True, ("True", "RequestGone"), PlanPhase.RUNNING) in shown
+    assert not [one for one in shown if one[0] and one[2] is PlanPhase.COMPLETED]
+    assert [one.reason for one in rig.cluster.events if one.name == "gang"][-1] == "RestartedAfterUpgrade"
+    step = rig.fleet.trainers["gang"].step
+    await rig.until(lambda: rig.fleet.trainers["gang"].step > step + 5)
+    assert len(drivers(rig)) == 1
+    rig.assert_nothing_left()
+
+
+async def test_what_a_plan_that_was_torn_away_has_begun_is_taken_back(rig: Rig) -> None:
+    await stopped(rig)
+    strip_plan(rig)
+    await rig.until(lambda: not rig.visits("up") and not rig.requests(), LONG, stride=5)
+    assert suspended(rig) is False
+    step = rig.fleet.trainers["gang"].step
+    await rig.until(lambda: rig.fleet.trainers["gang"].step > step + 5)
+    assert len(drivers(rig)) == 1
+    rig.assert_nothing_left()
+
+
+async def test_visits_and_conversation_of_a_plan_that_was_restored_without_its_status_are_taken_back(rig: Rig) -> None:
+    await stopped(rig)
+    body = rig.cluster.store.find(UPGRADE_PLANS, "up")
+    rig.cluster.store.remove(UPGRADE_PLANS, "up")
+    rig.cluster.store.put(UPGRADE_PLANS, {"metadata": {"name": "up"}, "spec": body["spec"]})
+    await rig.until(lambda: rig.over("up") and not suspended(rig), LONG, stride=5)
+    assert all(ends(one.status.phase) for one in (*rig.visits("up"), *rig.requests()))
+    rig.assert_nothing_left()
+
+
+async def test_everything_of_a_plan_removed_at_once_leaves_no_gang_stopped(rig: Rig) -> None:
+    await stopped(rig)
+    strip_request(rig)
+    strip_plan(rig)
+    await rig.until(lambda: not suspended(rig) and not rig.visits("up"), LONG, stride=5)
+    rig.assert_nothing_left()
+
+
+@pytest.mark.parametrize("run", ["Abort", "AbortAndUndo"])
+async def test_an_abort_ends_and_leaves_no_gang_stopped(rig: Rig, run: str) -> None:
+    await stopped(rig)
+    strip_request(rig)
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": run}})
+    await rig.until(lambda: rig.over("up"), LONG, stride=5)
+    assert (rig.plan_now("up").status.phase, suspended(rig)) == (PlanPhase.ABORTED, False)
+    rig.assert_nothing_left()
+
+
+async def test_a_conversation_that_cannot_be_listed_is_not_taken_for_gone(rig: Rig) -> None:
+    await stopped(rig)
+    before = rig.cluster.list
+
+    async def failing(kind, namespace="", **selectors):
+        if kind == CHECKPOINT_REQUESTS and not selectors.get("labels"):
+            raise UnreachableError("no answer")
+        return await before(kind, namespace, **selectors)
+
+    rig.cluster.list = failing  # type: ignore[method-assign]
+    for _ in range(60):
+        try:
+            await rig.second()
+        except UnreachableError:
+            rig.cluster.clock.advance(1)
+    assert suspended(rig) is True
+
+
+async def test_a_conversation_under_way_is_left_to_its_plan(rig: Rig) -> None:
+    await stopped(rig)
+    said = []
+    rig.others.append(lambda: said.append(condition(rig)))
+    await rig.until(lambda: rig.over("up"), LONG, stride=5)
+    assert set(said) == {None}
+
+
+async def test_a_record_that_a_tenant_forged_keeps_no_plan_from_ending(rig: Rig) -> None:
+    revision = await running(rig)
+    record = '{"plan": "up", "request": "none-such", "previous": false}'
+    rig.cluster.store.put(
+        JOBS,
+        {
+            "metadata": {"name": "forged", "namespace": "mallory", "annotations": {names.ANNOTATION_STOPPED: record}},
+            "spec": {"suspend": True, "template": {"spec": {"containers": []}}},
+        },
+    )
+    rig.plan("up", revision)
+    rig.cluster.before_write = refusing("mallory")
+    await rig.until(lambda: rig.over("up"), LONG, stride=10)
+    status = rig.plan_now("up").status
+    assert (status.phase, [(one.subject, one.reason) for one in status.failures]) == (
+        PlanPhase.FAILED,
+        [("Job mallory/forged", "StillStopped")],
+    )
+    assert condition(rig) == ("True", "RequestGone")
+
+
+def refusing(namespace: str) -> Callable[..., None]:
+    """Rights that were never given, or were taken away."""
+
+    def refuse(write) -> None:
+        if write.namespace == namespace and write.kind == "Job":
+            raise ConfigurationError("forbidden")
+
+    return refuse

@@ -1,0 +1,62 @@
+"""Visits and conversations that no started batch covers: their plan is gone, or what it knew of them.
+
+They are taken back (law 9): visits that have switched nothing off end where they are, the others walk to their end, and
+gangs are restarted.
+"""
+
+from collections.abc import Collection, Sequence
+
+import structlog
+
+from upgrader.api import names
+from upgrader.api.resources import CHECKPOINT_REQUESTS
+from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
+from upgrader.core.phases import ends
+from upgrader.reconcile import closures, finalizers
+from upgrader.reconcile.closures import Closure
+from upgrader.reconcile.context import Context
+
+log = structlog.get_logger()
+
+
+async def take_back(
+    context: Context,
+    visits: Sequence[NodeUpgrade],
+    requests: Sequence[CheckpointRequest],
+    covered: Collection[str] = frozenset(),
+) -> bool:
+    """One step of each closure that is not `covered` (by name) and has not ended; whether there is one."""
+    open_visits = {one.spec.closure for one in visits if not ends(one.status.phase)}
+    open_requests = {one.spec.closure or "" for one in requests if not ends(one.status.phase)}
+    left = sorted((open_visits | open_requests) - set(covered))
+    for name in left:
+        log.warning("taking back what no batch covers", closure=name)
+        await closures.step(context, _closure(context, name, visits, requests))
+    return bool(left)
+
+
+async def release(context: Context, requests: Sequence[CheckpointRequest]) -> None:
+    """Let go of conversations that have ended."""
+    for one in requests:
+        if ends(one.status.phase) and names.FINALIZER in one.metadata.finalizers:
+            await finalizers.take(context, CHECKPOINT_REQUESTS, one.metadata)
+
+
+def _closure(
+    context: Context, name: str, visits: Sequence[NodeUpgrade], requests: Sequence[CheckpointRequest]
+) -> Closure:
+    mine = [one for one in visits if one.spec.closure == name]
+    talks = [one for one in requests if (one.spec.closure or "") == name]
+    targets = {one.spec.target.revision for one in mine}
+    sources = {one.spec.source.revision for one in mine}
+    # What the plan had written down of this is gone with it.
+    known = {node.metadata.labels.get(names.LABEL_REVISION, "") for node in (context.nodes.snapshot() or {}).values()}
+    return Closure(
+        name=name,
+        resource=mine[0].spec.target.resource_name if mine else "",
+        visits=mine,
+        requests=talks,
+        gangs=len(talks),
+        undo=True,
+        revisions_left=sorted((known | sources) - targets - {""}),
+    )
