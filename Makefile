@@ -5,7 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
+SLOWEST := --durations=30 --durations-min=1
 DRIFT_CHAIN := tests/e2e/test_drift_chain.py
+SLOW_SUITES := tests/contract tests/cluster tests/images tests/e2e
 
 WANTED := import tomllib; d = tomllib.load(open("pyproject.toml", "rb")); print("\n".join(d["project"]["dependencies"]))
 COMPILE := $(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --no-header
@@ -14,7 +16,7 @@ COMPILE := $(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages binaries lock format lint unit images vm e2e e2e-vm test demo bench generate golden verify image torch nightly
+.PHONY: help setup packages binaries lock format lint unit gate test images vm e2e test-full e2e-vm demo bench generate golden verify image torch nightly
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,28 +60,34 @@ golden: setup ## files that tests compare with (manifests, screens) anew; read t
 verify: setup ## fails when something generated is not current
 	$(BIN)/python -m upgrader.api.generate --check .
 
-unit: setup ## units, properties, contract: the minute between two edits
-	$(PYTEST) -n 3 --dist worksteal tests/unit tests/property tests/contract -m "not cluster and not e2e"
+unit: setup ## units, properties, contract: the two minutes between two edits
+	$(PYTEST) $(SLOWEST) -n 3 --dist worksteal tests/unit tests/property tests/contract -m "not cluster and not e2e"
+
+gate: binaries ## of the slow suites what every change must pass: the API server, a rollout, a driver image, a virtual node
+	$(PYTEST) $(SLOWEST) -n 2 --dist loadfile $(SLOW_SUITES) -m gate --timeout=900
+
+test: lint verify unit gate ## what CI runs (15 minutes)
 
 images: binaries ## driver images of real kernels: built, checked, booted, signed (packages are fetched once)
-	$(PYTEST) -p no:xdist tests/images -m images
+	$(PYTEST) $(SLOWEST) -p no:xdist tests/images -m images
 
 e2e: binaries ## embedded cluster: API server, kwok, box nodes, crash points
-	$(PYTEST) -n 2 --dist loadfile tests/contract tests/cluster -m "cluster" --timeout=900
-	$(PYTEST) -n 2 --dist loadfile tests/e2e -m "e2e" --timeout=900 --ignore=$(DRIFT_CHAIN)
+	$(PYTEST) $(SLOWEST) -n 2 --dist loadfile tests/contract tests/cluster -m "cluster" --timeout=900
+	$(PYTEST) $(SLOWEST) -n 2 --dist loadfile tests/e2e -m "e2e" --timeout=900 --ignore=$(DRIFT_CHAIN)
 
 vm: binaries ## virtual nodes: boots, reboots, power cuts, hangs; boxes on cgroup v2 (emulated where there is no KVM)
-	$(PYTEST) -p no:xdist tests/cluster -m vm --timeout=900
+	$(PYTEST) $(SLOWEST) -p no:xdist tests/cluster -m vm --timeout=900
+
+test-full: export UPGRADER_TEST_PROFILE := full
+test-full: lint verify unit images vm e2e ## all but e2e-vm, demo and nightly, with three times the examples (45 minutes)
 
 e2e-vm: binaries ## the whole rollout on virtual nodes with NVIDIA's modules: build/e2e-vm-report.json (20 minutes emulated)
 	$(PYTEST) -p no:xdist tests/e2e_vm/test_story.py -m vm --timeout=900
 
-test: lint verify unit images vm e2e ## what CI runs: all but e2e-vm, demo and nightly
-
 torch: setup ## torch's CPU build in build/torch (150 MB to fetch, 650 MB there), from the distribution's archive
 	bash tests/nightly/torch.sh build/torch
 
-nightly: binaries torch ## what takes too long for every day: more examples, torch, every driver image of the matrix, the chain of drift, e2e-vm, every operand on virtual nodes, a machine lost in its reboot, both demos (100 minutes)
+nightly: test-full torch ## what takes too long for every day: test-full, more examples, torch, every driver image of the matrix, the chain of drift, e2e-vm, every operand on virtual nodes, a machine lost in its reboot, both demos (150 minutes)
 	UPGRADER_TEST_PROFILE=nightly $(PYTEST) -n 2 --dist loadfile tests/property --timeout=3600
 	$(BIN)/upgrader images build --changed --report build/nightly-report.json
 	$(PYTEST) -p no:xdist tests/nightly

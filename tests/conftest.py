@@ -5,10 +5,13 @@ import os
 import pytest
 from hypothesis import settings
 
-# How long an example takes says more about the machine's other work than about our code.
-settings.register_profile("upgrader", deadline=None)
-settings.register_profile("nightly", deadline=None, max_examples=1000)
-settings.load_profile(os.environ.get("UPGRADER_TEST_PROFILE", "upgrader"))
+from tests.support.examples import GATE_SHARE, PROFILE, Profile
+
+# How long an example takes depends on the machine's other work more than on the code: no deadline for one.
+settings.register_profile(Profile.GATE, deadline=None, max_examples=100 // GATE_SHARE)
+settings.register_profile(Profile.FULL, deadline=None)
+settings.register_profile(Profile.NIGHTLY, deadline=None, max_examples=1000)
+settings.load_profile(PROFILE)
 
 EXISTING_CLUSTER = "UPGRADER_TEST_KUBECONFIG"
 """Kubeconfig of a cluster for tests that is there already: used by tests of the API only, never torn down."""

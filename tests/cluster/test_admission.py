@@ -20,7 +20,7 @@ from upgrader.core.gpu_resources import PoolGpus
 from upgrader.kube.transport import Call
 from upgrader.reconcile.pod_facts import member_facts
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.gate, pytest.mark.timeout(300)]
 
 LEARNS_SECONDS = 120
 """The API server learns policies in about a second, and a new kind that one is parameterised by in half a minute."""

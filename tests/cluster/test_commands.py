@@ -7,7 +7,7 @@ from upgrader.core.replies import Ran
 from upgrader.images.publish import push_trainer
 from upgrader.kube.client import KubeCluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.gate, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

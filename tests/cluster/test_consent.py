@@ -13,7 +13,7 @@ from upgrader.core.phases import OnFailure
 from upgrader.core.strategy import StrategyFacts, TopologyBudget
 from upgrader.reconcile.strategies import strategy_of
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.gate]
 
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
 FULL = StrategyFacts(

@@ -14,7 +14,7 @@ from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 from upgrader.process import daemon
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.gate]
 
 IMAGE = "127.0.0.1:1/upgrader@sha256:" + "0" * 64
 SHORT_LEASE = 12

@@ -12,7 +12,7 @@ from tests.support.repository import documented_manifests
 from upgrader.api.kinds import KINDS
 from upgrader.core.errors import ConfigurationError
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.gate]
 
 BY_KIND = {kind.resource.kind: kind for kind in KINDS}
 VALID = (m.gpu_stack(), m.upgrade_plan(), m.node_upgrade(), m.checkpoint_request(), m.driver_image())

@@ -15,7 +15,7 @@ from upgrader.core.errors import ClusterError
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.lease import LEASES, Election
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.gate]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from upgrader.cli.session import Session
 from upgrader.core.advice import Severity
 from upgrader.kube.lease import CONTROLLER, LEASES, Election
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.gate]
 
 
 async def diagnosed(kubeconfig):

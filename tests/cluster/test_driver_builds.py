@@ -5,7 +5,6 @@ The small module every day; all of NVIDIA's with the profile of the nightly test
 
 import asyncio
 import functools
-import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support import deploying, pod_network
+from tests.support.examples import PROFILE, Profile
 from tests.support.repository import ROOT
 from tests.support.signing_keys import make_key
 from tests.support.trusting import PASSWORD, key_pair
@@ -38,7 +38,7 @@ from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 from upgrader.stack.build_jobs import BUILD
 
-NIGHTLY = os.environ.get("UPGRADER_TEST_PROFILE") == "nightly"
+NIGHTLY = PROFILE is Profile.NIGHTLY
 SECONDS = 3600 if NIGHTLY else 900
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(SECONDS + 300)]
 

@@ -16,7 +16,7 @@ from upgrader.kube.lease import LEASES, Election
 from upgrader.kube.nodecache import NodeCache
 from upgrader.kube.transport import REQUEST_SECONDS
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.gate]
 
 
 class Event(Wire, frozen=True, kw_only=True):

@@ -42,7 +42,7 @@ from upgrader.kube.install import CRDS, install_kinds
 from upgrader.reconcile import evictions, owners
 from upgrader.reconcile.owners import resource_of
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.gate, pytest.mark.timeout(300)]
 
 N, R = NodePhase, RequestPhase
 STATEFUL_SETS = resource("apps/v1", "StatefulSet")

@@ -20,7 +20,7 @@ from upgrader.reconcile.sightings import Sightings
 from upgrader.stack import manifests
 from upgrader.stack.settings import StackSettings
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.gate, pytest.mark.timeout(300)]
 
 SECONDS = 60
 KEY = "a" * 16

@@ -11,7 +11,7 @@ from upgrader.api.resources import NAMESPACES, PODS
 from upgrader.core.errors import UpgraderError
 from upgrader.stack import manifests
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.gate]
 
 QUOTAS = msgspec.structs.replace(PODS, kind="ResourceQuota", plural="resourcequotas", type=dict)
 ACCOUNTS = msgspec.structs.replace(PODS, kind="ServiceAccount", plural="serviceaccounts", type=dict)

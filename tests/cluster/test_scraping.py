@@ -13,7 +13,7 @@ from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import CRDS
 from upgrader.reconcile import scraping
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.gate, pytest.mark.timeout(300)]
 
 KIND = yaml.safe_load((ROOT / "tests/cluster/crds/servicemonitors.monitoring.coreos.com.yaml").read_text())
 WHOLE = msgspec.structs.replace(SERVICE_MONITORS, type=dict)

@@ -11,7 +11,7 @@ from tests.support.repository import ROOT
 from upgrader.api.resources import DAEMONSETS, JOBS, NAMESPACES, PODS
 from upgrader.core.errors import ConflictError
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.gate]
 
 KINDS = {kind.kind: msgspec.structs.replace(kind, type=dict) for kind in (DAEMONSETS, JOBS, PODS)}
 SERVICES = msgspec.structs.replace(PODS, kind="Service", plural="services", type=dict)

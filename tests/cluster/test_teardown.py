@@ -54,7 +54,8 @@ def test_power_off_leaves_the_disk_only(mark, name):
 
     off = machine()
     cable = cluster.addresses.cable(cluster.addresses.last(1))
-    assert on.links - off.links == {cable}
+    # Of this cluster only: another that begins or ends meanwhile has links before it has a process to be known by.
+    assert {link for link in on.links - off.links if link.startswith(cluster.addresses.link)} == {cable}
     assert {Path(path).name for path in on.cgroups - off.cgroups} >= {f"{cluster.addresses.link}-gpu-a"}
     assert not any("gpu-a" in path for path in off.cgroups)
     assert node.home.exists()

@@ -21,7 +21,7 @@ SERVICE_ACCOUNTS = ResourceKind(
 )
 
 
-@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.cluster)])
+@pytest.fixture(params=["fake", pytest.param("real", marks=[pytest.mark.cluster, pytest.mark.gate])])
 async def cluster(request):
     if request.param == "fake":
         yield FakeCluster()

@@ -23,7 +23,7 @@ def boxed(start_cluster):
     return cluster, push_trainer(cluster.registry, progress=print)
 
 
-@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.cluster)])
+@pytest.fixture(params=["fake", pytest.param("real", marks=[pytest.mark.cluster, pytest.mark.gate])])
 def place(request):
     """None, or a cluster and an image; pushing has a loop of its own, so it is done outside of the test's."""
     return None if request.param == "fake" else request.getfixturevalue("boxed")

@@ -21,6 +21,7 @@ async def _containers(pool: Pool, node: str) -> set[tuple[str, int]]:
     return {(one.container_id, one.restart_count) for pod in pods for one in pod.status.container_statuses}
 
 
+@pytest.mark.gate
 async def test_a_gang_lives_through_driver_plugin_and_kubelet(pool: Pool) -> None:
     before = (await pool.kube.get(GPU_STACKS, "pool")).spec.driver.version
     after = other(before)

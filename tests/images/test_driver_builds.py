@@ -53,6 +53,7 @@ def bench(tmp_path, catalog):
     return Bench(tmp_path / "store", catalog)
 
 
+@pytest.mark.gate
 def test_the_small_module_is_built_checked_and_booted_and_the_second_time_it_is_there(bench, kernels, tmp_path):
     cell = bench.cell("1.0", kernels[-1])
     (built,) = bench.build(cell)

@@ -85,6 +85,7 @@ async def test_the_tag_may_be_named_too(signed, repository, verdicts):
     assert await verdicts(f"{repository}:1@{digest}") == GOOD
 
 
+@pytest.mark.gate
 async def test_cosign_itself_verifies_what_we_hang_there(signed, keys, cosign_program):
     given = ["--key", keys[1], "--insecure-ignore-tlog=true"]
     said = json.loads(run([cosign_program, "verify", *given, signed], timeout=60).text)
@@ -249,6 +250,7 @@ async def test_a_changed_configuration(signed, registry_on_loopback, registry, v
     assert list(failed(await verdicts(signed))) == [CheckName.CONTENTS]
 
 
+@pytest.mark.gate
 async def test_a_moved_tag(signed, registry, repository, tmp_path, verdicts):
     other = await registry.push(driver_layout(tmp_path / "other", layer=b"evil"), f"{repository}:1")
     digest = signed.partition("@")[2]

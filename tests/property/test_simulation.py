@@ -1,9 +1,10 @@
 """The laws over whole rollouts: random fleets, random trouble, things of one second in any order."""
 
 import msgspec
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.simulated import HOUR, VISIT
 from upgrader.core.budget import allowed_gpus
 from upgrader.core.strategy import StrategyFacts
@@ -208,7 +209,7 @@ class Watch:
 
 
 @given(fleets(), SETTINGS)
-@settings(max_examples=60)
+@examples(60)
 def test_nobody_is_stopped_without_the_acknowledgement_of_all_nor_before_its_time_slice_nor_twice(fleet, chosen):
     watch = Watch(fleet, chosen)
     watch.run(watch.acknowledged_stops_only, watch.restarted_gangs_meet_one_driver)
@@ -217,7 +218,7 @@ def test_nobody_is_stopped_without_the_acknowledgement_of_all_nor_before_its_tim
 
 
 @given(fleets(), SETTINGS)
-@settings(max_examples=60)
+@examples(60)
 def test_the_budget_is_kept_by_every_batch_and_nothing_else_is_touched(fleet, chosen):
     watch = Watch(fleet, chosen)
     watch.run(
@@ -230,7 +231,7 @@ def test_the_budget_is_kept_by_every_batch_and_nothing_else_is_touched(fleet, ch
 
 
 @given(fleets(), SETTINGS)
-@settings(max_examples=60)
+@examples(60)
 def test_everything_ends_and_nothing_stays_stopped_or_marked(fleet, chosen):
     watch = Watch(fleet, msgspec.structs.replace(chosen, refill=0))
     watch.run()
@@ -247,7 +248,7 @@ def test_everything_ends_and_nothing_stays_stopped_or_marked(fleet, chosen):
 
 
 @given(fleets(), SETTINGS)
-@settings(max_examples=30)
+@examples(30)
 def test_the_same_seed_gives_the_same_rollout(fleet, chosen):
     first, second = (Simulation(fleet, Strategy.OURS, chosen).run() for _ in range(2))
     assert first == second

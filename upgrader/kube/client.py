@@ -295,7 +295,7 @@ class KubeCluster:
             call = Call(method="GET", path=kind.path(namespace=namespace), query=rest, accept=accept)
             body = await self._transport.read(call)
             page = _decode(body, Page[kind.type], f"list of {kind.kind}")  # type: ignore[name-defined]
-            items += page.items
+            items += page.items or ()
             following = page.metadata.continue_
             if not following:
                 return Listing(items, page.metadata.resource_version)

@@ -18,7 +18,8 @@ class ListMeta(Wire, frozen=True, kw_only=True):
 class Page(Wire, Generic[T], frozen=True, kw_only=True):
     """A list, or one page of it."""
 
-    items: list[T]
+    items: list[T] | None
+    """`null` is what the API server writes for no items of some kinds (metadata only, for instance)."""
     metadata: ListMeta = ListMeta()
 
 

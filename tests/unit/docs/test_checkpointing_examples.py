@@ -237,6 +237,8 @@ class TestHttpLoop:
             assert caller("GET", "/checkpoint/progress") == (200, {"step": step, "podUid": "uid-1-0"}, None)
             assert stop(programs) == [143]
             assert example.steps() == list(range(1, step + 1))
+        lines = ["resume 0", *(f"step {number}" for number in range(1, step + 1)), f"park {step}"]
+        assert example.text().splitlines() == lines, "no line of the HTTP server is in the log of the training"
         with example.running(example.python("http_loop.py"), PORT=str(free_port()), STEPS=str(step + 5)) as programs:
             assert programs[0].wait() == 0
             assert example.steps() == list(range(step + 1, step + 6))

@@ -24,6 +24,7 @@ from upgrader.core.errors import (
 from upgrader.core.owners import DECLARING
 from upgrader.kube import client as module
 from upgrader.kube.client import KubeCluster
+from upgrader.kube.listing import Listing
 from upgrader.telemetry import metrics
 
 NODE = {"metadata": {"name": "n1", "resourceVersion": "7", "uid": "u1"}}
@@ -50,6 +51,11 @@ async def test_lists_are_fetched_page_by_page(cluster, stub):
     first = {"limit": "2000", "labelSelector": "pool=a,gpu", "fieldSelector": "spec.unschedulable=false"}
     queries = [dict(URL(path).query) for _, path, _, _ in stub.requests]
     assert queries == [first, first | {"continue": "next page"}]
+
+
+async def test_a_list_whose_items_are_null_is_empty(cluster, stub):
+    stub.answers = [json({"metadata": {"resourceVersion": "9"}, "items": None})]
+    assert await cluster.listing(NODES) == Listing([], "9")
 
 
 async def test_kinds_of_which_only_metadata_is_read_come_without_the_rest(cluster, stub):

@@ -124,7 +124,7 @@ class FakeCluster:
         self._use(kind, "", "list")
         self._reach("list", kind.path())
         page = self.pages.page(kind, "", "", "", 0)
-        return Listing(page.items, page.metadata.resource_version)
+        return Listing(page.items or [], page.metadata.resource_version)
 
     def watch(
         self, kind: ResourceKind[Any], resource_version: str, *, seconds: int, idle_seconds: float
