@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 from tests.support.facts import node as node_facts
 from tests.support.world import START
-from upgrader.core import visit
+from upgrader.core import clearing, visit
 from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, ends, row
 from upgrader.core.visit_facts import (
@@ -73,7 +73,7 @@ def views(name="node-1", phases=tuple(NodePhase), deadlines=TIMES):
         phase_since=SINCE,
         deadline=deadlines,
         reverting=st.booleans(),
-        failure=st.sampled_from(("", "VisitFailed")),
+        failure=st.sampled_from(("", "VisitFailed", clearing.ARRIVED)),
         node=st.none() | NODES,
         driver_key=st.sampled_from(("", "k-new")),
         plugin_key=st.sampled_from(("", "k-new")),
@@ -172,8 +172,19 @@ def test_a_node_whose_deadline_has_passed_is_led_out(walk):
     turns = decision.reverting and not view.reverting
     gives_back = decision.acts == (Act.GIVE_BACK,)
     last_act = view.reverting and decision.acts == (Act.OPERANDS_OFF,) and view.deadline + visit.LAST_ACT > NOW
-    held = decision.held == visit.UNSUPPORTED  # until the work that runs there has ended
+    held = decision.held == clearing.UNSUPPORTED  # until the work that runs there has ended
     assert leaves or turns or gives_back or decision.on_siblings or last_act or held
+
+
+@MANY
+@given(walks(phases=(NodePhase.OFF, NodePhase.VISITING, NodePhase.TURNING_ON)))
+def test_no_visit_job_is_made_and_no_device_offered_while_a_pod_is_there_that_was_not_stopped(walk):
+    view, closure = walk
+    acts = visit.decide(view, closure, NOW).acts
+    strangers = [pod for pod in view.others if not pod.member]
+    event(f"{view.phase.value}: {len(strangers)} strangers, {', '.join(acts)}")
+    assert not (strangers and Act.VISIT in acts)
+    assert not (any(pod.gpus for pod in strangers) and Act.OPERANDS_ON in acts and not clearing.untouched(view))
 
 
 @MANY

@@ -315,6 +315,8 @@ class World:
                 box.mark(driver_key="none", operands="off", revision="")
                 box.driver = box.plugin = 0
             case Act.VISIT:
+                if box.stranger:
+                    self.wrongs.append(f"{box.name} was visited under a stranger")
                 box.begin("visit")
             case Act.DRIVER_ON:
                 box.mark(driver_key=box.goal or "none", plugin_key=box.goal)

@@ -138,7 +138,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     _node(_N.PREPARED, _N.CLOSING, _N.RELEASING, _N.FAILED, _N.GONE, seconds=2700, out=_N.FAILED),
     _node(_N.CLOSING, _N.DRAINING, _N.RELEASING, _N.GONE, seconds=60, act="taint", out=_N.RELEASING),
     _node(_N.DRAINING, _N.OFF, _N.RELEASING, _N.GONE, seconds=1800, act="evict others", out=_N.RELEASING),
-    _node(_N.OFF, _N.VISITING, _N.OFF, _N.FAILED, _N.GONE, seconds=300, act="operands off", out=_N.OFF),
+    _node(_N.OFF, _N.VISITING, _N.TURNING_ON, _N.OFF, _N.FAILED, _N.GONE, seconds=300, act="operands off", out=_N.OFF),
     _node(_N.VISITING, _N.TURNING_ON, _N.OFF, _N.FAILED, _N.GONE, seconds=1200, act="visit Job", out=_N.OFF),
     _node(
         _N.TURNING_ON,

@@ -9,6 +9,14 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from upgrader.core.clearing import (
+    ARRIVED,
+    UNSUPPORTED,
+    as_it_was,
+    evicting,
+    untouched,
+    wait_for_arrivals,
+)
 from upgrader.core.fleet import NodeFacts
 from upgrader.core.orders import Reason
 from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, ends
@@ -30,16 +38,10 @@ from upgrader.core.visit_facts import (
     pods_left,
     said,
     settled,
-    to_evict,
+    stay,
     uncovered,
     unplaced,
 )
-
-UNSUPPORTED = "RunningOnUnsupportedKernel"
-"""Why a bring-back is held: work that nobody acknowledged is on the node, and it ends the hold by ending."""
-
-EVICTION_REFUSED = "EvictionRefused"
-"""Why a visit is held: a pod may not be evicted, now or as it is."""
 
 UNHEALTHY = "GPUsMissing"
 """Why a visit is held: after its validation a GPU is not allocatable any more, so the node is not given back."""
@@ -65,7 +67,7 @@ def decide(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     Never raises; what is not known yet (a pod without answer, a sibling that is behind) is waiting, never a guess.
     """
     if ends(view.phase):
-        return _stay(view)
+        return stay(view)
     if view.node is None:
         return _bereft(view, now)
     if closure.undo and all(one.phase in BEFORE_OFF or ends(one.phase) for one in closure.nodes):
@@ -94,7 +96,7 @@ def _on_another_kernel(view: NodeView) -> Decision | None:
             return _turn(view, KERNEL_CHANGED, why)
         if view.phase in {_P.TURNING_ON, _P.VALIDATING}:
             if left := uncovered(view):
-                return _stay(view, f"{why}; {left}", Act.UNCOVER)
+                return stay(view, f"{why}; {left}", Act.UNCOVER)
             return _go(view, _P.RELEASING, failure=KERNEL_CHANGED, message=why)
     return None
 
@@ -103,14 +105,8 @@ def _bereft(view: NodeView, now: datetime) -> Decision:
     """Its node is gone; a visit Job of it must not work on a node that joins under the same name."""
     late = view.deadline is not None and now >= view.deadline
     if view.phase is _P.VISITING and view.visit.outcome is not Outcome.ABSENT and not late:
-        return _stay(view, "the node is gone; taking its visit Job away", Act.CANCEL)
+        return stay(view, "the node is gone; taking its visit Job away", Act.CANCEL)
     return _go(view, _P.GONE, message="the node was deleted, or another node of that name joined")
-
-
-def _stay(view: NodeView, message: str = "", *acts: Act, held: str = "") -> Decision:
-    return Decision(
-        phase=view.phase, acts=acts, reverting=view.reverting, failure=view.failure, message=message, held=held
-    )
 
 
 def _go(view: NodeView, phase: NodePhase, *acts: Act, message: str = "", failure: str = "") -> Decision:
@@ -131,7 +127,7 @@ def _turn(view: NodeView, failure: str, message: str, now: datetime | None = Non
     if view.reverting:
         off = view.node is None or view.node.operands != "on"
         if not off and not (now and view.deadline and now >= view.deadline + LAST_ACT):
-            return _stay(view, f"{message}; switching the operands off before giving up", Act.OPERANDS_OFF)
+            return stay(view, f"{message}; switching the operands off before giving up", Act.OPERANDS_OFF)
         what = "operands stay off" if off else "its operands could not be switched off"
         return _go(
             view,
@@ -156,6 +152,10 @@ def _late(view: NodeView, waiting: Decision, now: datetime) -> Decision:
             if waiting.held == UNSUPPORTED:
                 return waiting  # given back, it would take more work on a driver that is for another kernel
             return _go(view, _P.RELEASING, failure="NotDrained", message=why)
+        case _P.OFF | _P.VISITING if waiting.held == UNSUPPORTED and not view.reverting:
+            return waiting
+        case _P.OFF if waiting.held == ARRIVED:
+            return _turn(view, ARRIVED, why, now)
         case _P.OFF | _P.VISITING | _P.TURNING_ON | _P.VALIDATING:
             return _turn(view, f"{view.phase}Late", why, now)
         case _P.RELEASING:
@@ -184,9 +184,9 @@ def _preparing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     acts = (Act.CLOSE, Act.PREPARE) if view.reason is VisitReason.BRING_BACK else (Act.PREPARE,)
     match view.prepare.outcome:
         case Outcome.ABSENT:
-            return _stay(view, "starting the prepare pod", *acts)
+            return stay(view, "starting the prepare pod", *acts)
         case Outcome.WAITING:
-            return _stay(view, view.prepare.trouble or away(view, "pulling images and checking the node"))
+            return stay(view, view.prepare.trouble or away(view, "pulling images and checking the node"))
         case Outcome.FAILED:
             return _untouched_or_release(view, "NotPrepared", said(view.prepare, "the prepare pod failed"))
         case Outcome.SUCCEEDED:
@@ -200,7 +200,7 @@ def _prepared(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         return _untouched_or_release(view, "SiblingFailed", f"{failed[0]} of the same closure cannot be visited")
     behind = [one.name for one in closure.nodes if one.phase in {_P.PENDING, _P.PREPARING}]
     if behind:
-        return _stay(view, f"waiting for {len(behind)} node(s) of the closure to be prepared")
+        return stay(view, f"waiting for {len(behind)} node(s) of the closure to be prepared")
     if closure.refused:
         return _untouched_or_release(view, "NotAcknowledged", closure.refused)
     gone = [one for one in closure.requests if one.phase is RequestPhase.WITHDRAWN]
@@ -208,7 +208,7 @@ def _prepared(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         return _untouched_or_release(view, "NotAcknowledged", f"{gone[0].gang}: {gone[0].message}")
     silent = [one.gang for one in closure.requests if one.phase not in _ANSWERED]
     if silent or len(closure.requests) < closure.gangs:
-        return _stay(view, f"waiting for the acknowledgement of {', '.join(silent) or 'gangs still to be asked'}")
+        return stay(view, f"waiting for the acknowledgement of {', '.join(silent) or 'gangs still to be asked'}")
     return _go(view, _P.CLOSING, message="all gangs of the closure have acknowledged")
 
 
@@ -217,7 +217,7 @@ def _closing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     if lost:
         return _go(view, _P.RELEASING, failure="AcknowledgementLost", message=f"{lost[0].gang}: {lost[0].message}")
     if view.node is None or view.node.visit != view.uid:
-        return _stay(view, "tainting the node", Act.CLOSE)
+        return stay(view, "tainting the node", Act.CLOSE)
     strangers = [pod for pod in view.others if pod.stranger]
     if strangers and view.reason is not VisitReason.BRING_BACK:
         pod = strangers[0]
@@ -228,7 +228,7 @@ def _closing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     if turned:
         return _go(view, _P.RELEASING, failure="SiblingFailed", message=f"{turned[0]} of the same closure was let go")
     if not settled(view, view.node, now):
-        return _stay(view, "listing pods once more before anything is stopped")
+        return stay(view, "listing pods once more before anything is stopped")
     return _go(view, _P.DRAINING, message="closed; no new GPU pod")
 
 
@@ -241,47 +241,42 @@ def _draining(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         return _go(view, _P.RELEASING, failure="SiblingFailed", message=f"{turned[0]} of the same closure was let go")
     behind = [one.name for one in closure.nodes if one.phase in {_P.PREPARED, _P.CLOSING}]
     if behind:
-        return _stay(view, f"waiting for {behind[0]} of the closure to be closed")
-    evict = to_evict(view, closure)
-    if evict:
-        work = view.reason is VisitReason.BRING_BACK and len(evict) < len(view.others)
-        order = view.forced.get(_P.DRAINING, "")
-        if view.evict_after is not None and now < view.evict_after and not order:
-            return _stay(view, view.not_evicted, held=UNSUPPORTED if work else EVICTION_REFUSED)
-        how = view.not_evicted or f"evicting {len(evict)} pod(s) under their budgets"
-        waiting = _stay(view, f"deleting {len(evict)} pod(s) {order}" if order else how, Act.EVICT)
-        return msgspec.structs.replace(waiting, evict=evict, held=UNSUPPORTED if work else "")
+        return stay(view, f"waiting for {behind[0]} of the closure to be closed")
+    if evict := evicting(view, closure, now):
+        return evict
     running = [one for one in closure.requests if one.phase not in STOPPED]
     if running:
         # A stop that was begun is given all its time, or it was for nothing: the gang's deadline counts from there.
         stopping = all(one.phase is RequestPhase.STOPPING for one in running) and not pods_left((view,))
-        return msgspec.structs.replace(_stay(view, f"waiting for {running[0].gang} to stop"), on_siblings=stopping)
+        return msgspec.structs.replace(stay(view, f"waiting for {running[0].gang} to stop"), on_siblings=stopping)
     if view.others:
         pod = view.others[0]
         held = UNSUPPORTED if view.reason is VisitReason.BRING_BACK else "PodsLeft"
-        return _stay(view, f"waiting for pod {pod.namespace}/{pod.name} to end", held=held)
+        return stay(view, f"waiting for pod {pod.namespace}/{pod.name} to end", held=held)
     return _go(view, _P.OFF, message="no pod is left that the visit would end")
 
 
 def _off(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
-    del closure, now
+    if untouched(view):
+        return _go(view, _P.TURNING_ON, message="no visit Job was made, so there is nothing to undo")
     if view.node is None or view.node.driver_key != "none" or view.node.operands != "off" or view.node.revision:
-        return _stay(view, "switching the operands off", Act.OPERANDS_OFF)
+        return stay(view, "switching the operands off", Act.OPERANDS_OFF)
     if view.node.adopted and view.node.theirs and not view.reverting:
-        return _stay(view, "taking the node over from another operator", Act.OPERANDS_OFF)
+        return stay(view, "taking the node over from another operator", Act.OPERANDS_OFF)
+    if waiting := wait_for_arrivals(view, closure, now):
+        return waiting
     if left := operands_left(view):
-        return _stay(view, left)
+        return stay(view, left)
     return _go(view, _P.VISITING, message="operands are off")
 
 
 def _visiting(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
-    del closure, now
     match view.visit.outcome:
         case Outcome.ABSENT:
-            return _stay(view, "starting the visit Job", Act.VISIT)
+            return wait_for_arrivals(view, closure, now) or stay(view, "starting the visit Job", Act.VISIT)
         case Outcome.WAITING:
             busy = view.visit.result is not None and view.visit.result.reason is Reason.BUSY
-            return _stay(view, view.visit.trouble or away(view, "the visit Job runs"), held=DRIVER_BUSY if busy else "")
+            return stay(view, view.visit.trouble or away(view, "the visit Job runs"), held=DRIVER_BUSY if busy else "")
         case Outcome.FAILED:
             return _turn(view, "VisitFailed", said(view.visit, "the visit Job failed"))
         case Outcome.SUCCEEDED:
@@ -293,44 +288,45 @@ def _keys(node: NodeFacts) -> tuple[str, str, str]:
 
 
 def _turning_on(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
-    del closure, now
     node = view.node
     if node is not None and view.kernel not in {"", node.kernel}:
-        return _stay(view, f"waiting for the Node to show kernel {view.kernel}; it still shows {node.kernel}")
+        return stay(view, f"waiting for the Node to show kernel {view.kernel}; it still shows {node.kernel}")
     if node is None or _keys(node) != (view.driver_key or "none", view.runtime_key, view.plugin_key):
-        return _stay(view, "switching the driver on", Act.DRIVER_ON)
+        return stay(view, "switching the driver on", Act.DRIVER_ON)
     if not view.driver_key:
         return _go(view, _P.RELEASING, message="nothing was installed before, so nothing is switched on")
     if not view.driver.ready:
-        return _stay(view, "waiting for the driver to be loaded")
+        return stay(view, "waiting for the driver to be loaded")
     if node.operands != "on":
-        return _stay(view, "switching the operands on", Act.OPERANDS_ON)
+        return wait_for_arrivals(view, closure, now) or stay(view, "switching the operands on", Act.OPERANDS_ON)
     if view.runtime_key and not view.runtime.ready:
-        return _stay(view, "waiting for the runtime hook")
+        return stay(view, "waiting for the runtime hook")
     if view.plugin_key and not view.plugin.ready:
-        return _stay(view, "waiting for the device plugin to register with the kubelet")
+        return stay(view, "waiting for the device plugin to register with the kubelet")
     if not node.ready:
-        return _stay(view, "waiting for the node to be Ready")
+        return stay(view, "waiting for the node to be Ready")
     if node.gpus_allocatable == 0:
-        return _stay(view, f"0 GPUs allocatable, {view.expected_gpus or 'some'} expected")
+        return stay(view, f"0 GPUs allocatable, {view.expected_gpus or 'some'} expected")
     # A plugin names all its devices at once: where some are allocatable, the others are not coming by waiting. Which
     # they are only the validation can say.
     return _go(view, _P.VALIDATING, message=missing_gpus(view) or f"{node.gpus_allocatable} GPUs allocatable")
 
 
 def _validating(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
-    del now
     match view.validate.outcome:
+        case Outcome.ABSENT if why := as_it_was(view):
+            return _go(view, _P.RELEASING, message=why)
         case Outcome.ABSENT:
-            return _stay(view, view.validate.trouble or "starting the validation pod", Act.VALIDATE)
+            start = stay(view, view.validate.trouble or "starting the validation pod", Act.VALIDATE)
+            return wait_for_arrivals(view, closure, now) or start
         case Outcome.WAITING:
-            return _stay(view, view.validate.trouble or away(view, "the validation pod runs"))
+            return stay(view, view.validate.trouble or away(view, "the validation pod runs"))
         case Outcome.FAILED:
             return _turn(view, "NotValid", said(view.validate, "the validation pod failed"))
         case Outcome.SUCCEEDED:
             if missing := missing_gpus(view):
                 # It was well a moment ago: the plugin may just be registering again. It is not given back like this.
-                return _stay(view, f"valid, but now {missing}", held=UNHEALTHY)
+                return stay(view, f"valid, but now {missing}", held=UNHEALTHY)
             return _with_siblings(view, closure)
 
 
@@ -347,7 +343,7 @@ def _with_siblings(view: NodeView, closure: ClosureView) -> Decision:
         one.name for one in closure.nodes if not ends(one.phase) and one.phase is not _P.RELEASING and not _valid(one)
     ]
     if behind:
-        return msgspec.structs.replace(_stay(view, f"valid; waiting for {behind[0]} of the closure"), on_siblings=True)
+        return msgspec.structs.replace(stay(view, f"valid; waiting for {behind[0]} of the closure"), on_siblings=True)
     return _go(view, _P.RELEASING, message="valid, with all its siblings")
 
 
@@ -370,14 +366,14 @@ def _releasing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         (asked, "be let go"),
     ):
         if gangs:
-            return _stay(view, f"waiting for {gangs[0]} to {what}")
+            return stay(view, f"waiting for {gangs[0]} to {what}")
     return _released(view, "given back")
 
 
 def _released(view: NodeView, message: str) -> Decision:
     node = view.node
     if node is not None and node.visit == view.uid:
-        return _stay(view, "giving the node back", Act.GIVE_BACK)
+        return stay(view, "giving the node back", Act.GIVE_BACK)
     if not view.failure:
         return _go(view, _P.SUCCEEDED, message=message)
     return _go(view, _P.FAILED, message=f"{message}. Why it failed: {view.why}" if view.why else message)

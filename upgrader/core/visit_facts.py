@@ -279,3 +279,10 @@ class Decision(Struct, frozen=True, kw_only=True):
     held: str = ""  # reason of the condition Held, empty where nothing holds
     evict: tuple[OtherPod, ...] = ()
     on_siblings: bool = False  # waits for siblings, or for gangs that stop: their deadlines count, not its own
+
+
+def stay(view: NodeView, message: str = "", *acts: Act, held: str = "") -> Decision:
+    """A phase goes on, with these acts."""
+    return Decision(
+        phase=view.phase, acts=acts, reverting=view.reverting, failure=view.failure, message=message, held=held
+    )

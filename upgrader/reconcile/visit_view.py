@@ -84,6 +84,14 @@ async def read_visit(
     return await _explained(context, view)
 
 
+async def list_others(context: Context, upgrade: NodeUpgrade, view: NodeView) -> tuple[OtherPod, ...]:
+    """Pods that the visit would end, as they are now; who is a member is known from the view."""
+    pods = await context.cluster.list(PODS, fields=f"spec.nodeName={upgrade.spec.node.name}")
+    members = frozenset(one.uid for one in view.others if one.member)
+    claimed = await read_claimed(context.cluster, pods)
+    return tuple(_others(upgrade, pods, members, {}, _gpus(upgrade, claimed)))
+
+
 async def _explained(context: Context, view: NodeView) -> NodeView:
     """With why the pod does not start that this phase waits for, where its own status does not say."""
     listening = view.node is not None and view.node.ready

@@ -10,7 +10,7 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Node, ObjectMeta
 from upgrader.api.resources import JOBS, NODE_UPGRADES, NODES, PODS, ResourceKind
 from upgrader.api.v1alpha1 import NodeUpgrade, StepStatus
-from upgrader.core import timing, visit
+from upgrader.core import clearing, timing
 from upgrader.core.errors import ConflictError, NameTakenError, NotFoundError, UpgraderError
 from upgrader.core.fleet import NodeFacts
 from upgrader.core.phases import NodePhase, VisitReason, ends, row
@@ -19,7 +19,7 @@ from upgrader.reconcile import evictions, finalizers, marks
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.evictions import Refusal
 from upgrader.reconcile.rehearsals import rehearse
-from upgrader.reconcile.visit_view import effective, held
+from upgrader.reconcile.visit_view import effective, held, list_others
 from upgrader.stack import errands, manifests
 from upgrader.telemetry import metrics
 
@@ -44,7 +44,7 @@ async def perform(
         refusal = await _act(context, upgrade, view, decision, act) or refusal
         context.crash.reached(("NodeUpgrade", view.phase.value, "after-act"))
     if refusal is not None:
-        held = decision.held or visit.EVICTION_REFUSED
+        held = decision.held or clearing.EVICTION_REFUSED
         decision = msgspec.structs.replace(decision, held=held, message=refusal.message)
     status = _status(context, upgrade, view, decision, ask_until)
     if refusal is not None:
@@ -86,18 +86,31 @@ async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision:
         case Act.UNCOVER:
             await _mark(context, upgrade, lambda node: marks.driver_away(node, upgrade, effective(upgrade)))
         case Act.VISIT:
+            await _look_again(context, upgrade, view)
             await _create(context, JOBS, manifests.visit_job(upgrade, reverting=view.reverting, settings=context.stack))
         case Act.CANCEL:
             await _cancel(context, manifests.visit_name(upgrade, reverting=view.reverting))
         case Act.DRIVER_ON:
             await _mark(context, upgrade, lambda node: marks.driver_on(node, effective(upgrade)))
         case Act.OPERANDS_ON:
+            await _look_again(context, upgrade, view)
             await _mark(context, upgrade, lambda _: marks.operands_on())
         case Act.VALIDATE:
             await _validate(context, _validation_pod(context, upgrade, view))
         case Act.GIVE_BACK:
             await _mark(context, upgrade, lambda node: marks.give_back(node, _arrived(upgrade)))
     return None
+
+
+async def _look_again(context: Context, upgrade: NodeUpgrade, view: NodeView) -> None:
+    """List the node's pods right before an act that would end some: much may lie between it and what was read.
+
+    Raises:
+        ConflictError: a pod came meanwhile; the next look decides what becomes of it.
+    """
+    fresh = msgspec.structs.replace(view, others=await list_others(context, upgrade, view))
+    if there := clearing.arrivals(fresh):
+        raise ConflictError(f"pod {there[0].namespace}/{there[0].name} came to node {upgrade.spec.node.name}")
 
 
 async def _cancel(context: Context, name: str) -> None:

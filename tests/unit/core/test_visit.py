@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.visit_cases import ALONE, view
+from tests.support.visit_sentences_arrivals import ARRIVALS
 from tests.support.visit_sentences_at_the_end import AT_THE_END
 from tests.support.visit_sentences_before_off import BEFORE_OFF
 from tests.support.visit_sentences_from_off import FROM_OFF
@@ -15,7 +16,7 @@ from upgrader.core.visit_facts import (
     Decision,
 )
 
-CASES = BEFORE_OFF | FROM_OFF | AT_THE_END | ON_ANOTHER_KERNEL
+CASES = BEFORE_OFF | FROM_OFF | AT_THE_END | ON_ANOTHER_KERNEL | ARRIVALS
 
 
 def decided(seen, closure):

@@ -1,0 +1,190 @@
+"""Pods that come to a node after it was drained: they tolerate everything, and nobody asked them for a checkpoint."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.fleet import RESOURCE
+from tests.support.rig import Rig, running
+from upgrader.api import names
+from upgrader.api.resources import JOBS, PODS
+from upgrader.core.orders import OrderResult, Reason
+from upgrader.core.phases import NodePhase, RequestPhase
+
+NOW, NEXT = "6.1.0-47-amd64", "6.1.0-50-amd64"
+REBOOT = {"kernel": NEXT, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}
+DAY = {"timeoutSeconds": 30, "retrySeconds": 86400}
+
+
+class Latecomer(Rig):
+    """One node with a gang on it, and a pod that is bound to it as soon as its visit is where the test wants it."""
+
+    async def begin(self, *, arrives: Callable[[Rig], bool], gpus: int = 1, kind: str = "Job") -> None:
+        await running(self, nodes=1, members=1)
+        self.image("2.0", NEXT)
+        self.came = False
+
+        def arrive() -> None:
+            if not self.came and arrives(self):
+                self.came = True
+                self.late(gpus, kind)
+
+        self.others.append(arrive)
+        self.plan("up", self.stack(self.spec("2.0", plugin="2") | {"reboot": REBOOT}), checkpoint=DAY)
+
+    def late(self, gpus: int, kind: str) -> None:
+        owner = {"apiVersion": "batch/v1", "kind": kind, "name": "late", "uid": "late", "controller": True}
+        annotations = {names.ANNOTATION_METHOD: "file"} if kind == "Job" else {}
+        self.cluster.store.put(
+            PODS,
+            {
+                "metadata": {
+                    "name": "late",
+                    "namespace": "default",
+                    "ownerReferences": [owner],
+                    "annotations": annotations,
+                    "labels": {"index": "0"},
+                },
+                "spec": {
+                    "nodeName": "gpu-0",
+                    "tolerations": [{"operator": "Exists"}],
+                    "containers": [{"name": "c", "resources": {"limits": {RESOURCE: str(gpus)} if gpus else {}}}],
+                },
+                "status": {"phase": "Running"},
+            },
+        )
+
+    def ends(self) -> None:
+        self.cluster.store.change(PODS, "late", {"status": {"phase": "Succeeded"}}, "default")
+
+    @property
+    def there(self) -> bool:
+        return self.cluster.store.find(PODS, "late", "default") is not None
+
+    @property
+    def visit_jobs(self) -> set[str]:
+        visits = {one.metadata.uid for one in self.visits("up")}
+        made = [job["metadata"] for job in self.cluster.store.all(JOBS)]
+        mine = [one for one in made if visits & {owner["uid"] for owner in one.get("ownerReferences", [])}]
+        return {one["name"].split("-")[0] for one in mine}
+
+    @property
+    def held(self) -> list[str]:
+        conditions = [one for visit in self.visits("up") for one in visit.status.conditions]
+        return [one.reason for one in conditions if (one.type, one.status) == ("Held", "True")]
+
+    @property
+    def restored(self) -> bool:
+        return {one.status.phase for one in self.requests()} == {RequestPhase.RESTORED}
+
+
+@pytest.fixture
+def rig() -> Latecomer:
+    return Latecomer()
+
+
+def at(phase: NodePhase) -> Callable[[Rig], bool]:
+    return lambda rig: any(one.status.phase is phase for one in rig.visits("up"))
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+async def test_a_pod_that_comes_while_operands_go_off_is_waited_for_before_the_reboot(
+    rig: Latecomer, gpus: int
+) -> None:
+    await rig.begin(arrives=at(NodePhase.OFF), gpus=gpus)
+    await rig.until(lambda: bool(rig.held))
+    for _ in range(60):
+        await rig.second()
+    assert (rig.held, rig.visit_jobs, rig.fleet.reboots) == (["PodsArrived"], set(), [])
+    assert "pod default/late" in rig.visits("up")[0].status.message
+    rig.ends()
+    await rig.until(lambda: rig.over("up"))
+    assert (rig.fleet.reboots, rig.fleet.trainers["gang"].lost) == ([("gpu-0", NEXT)], 0)
+    rig.assert_nothing_left()
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+async def test_where_it_stays_its_node_is_given_back_as_it_was_without_a_visit_job(rig: Latecomer, gpus: int) -> None:
+    await rig.begin(arrives=at(NodePhase.OFF), gpus=gpus)
+    before = rig.nodes()[0]["metadata"]["labels"][names.LABEL_DRIVER]
+    await rig.until(lambda: at(NodePhase.RELEASING)(rig), 900)
+    visit = rig.visits("up")[0].status
+    assert (visit.reason, rig.visit_jobs, rig.fleet.reboots, rig.there) == ("PodsArrived", set(), [], True)
+    labels = rig.nodes()[0]["metadata"]["labels"]
+    assert (labels[names.LABEL_DRIVER], labels[names.LABEL_OPERANDS]) == (before, "on")
+    rig.ends()  # the gang's own place is free again
+    await rig.until(lambda: rig.restored and at(NodePhase.FAILED)(rig), 900)
+    assert "pod default/late to end, which came after the node was drained" in rig.visits("up")[0].status.message
+    rig.assert_nothing_left()
+
+
+async def test_one_that_its_owner_replaces_is_evicted_and_the_visit_goes_on(rig: Latecomer) -> None:
+    await rig.begin(arrives=at(NodePhase.OFF), kind="ReplicaSet")
+    await rig.until(lambda: rig.over("up"))
+    assert (rig.came, rig.there, rig.fleet.reboots) == (True, False, [("gpu-0", NEXT)])
+
+
+def invalid(rig: Latecomer, *, always: bool) -> Callable[[Rig], bool]:
+    """The new driver is not valid, nor where `always` the former; the pod comes while that is being found."""
+    looked = []
+
+    def errands(component: str, pod: dict) -> OrderResult | None:
+        forth = component == "validate" and pod["metadata"]["name"].startswith("validate-")
+        if not rig.visits("up") or not (forth or (always and component == "validate")):
+            return None
+        looked.append(pod)
+        return OrderResult(reason=Reason.DRIVER_MISMATCH, message="no")
+
+    rig.fleet.errands = errands
+    return lambda _: bool(looked)
+
+
+async def test_one_that_comes_while_the_node_is_validated_is_not_rebooted_over_on_the_way_back(rig: Latecomer) -> None:
+    await rig.begin(arrives=invalid(rig, always=False))
+    await rig.until(lambda: rig.held == ["PodsArrived"] and rig.visits("up")[0].status.reverting)
+    for _ in range(60):
+        await rig.second()
+    assert (rig.visit_jobs, rig.fleet.reboots, rig.there) == ({"visit"}, [("gpu-0", NEXT)], True)
+    rig.ends()
+    await rig.until(lambda: rig.restored, 900)
+    assert rig.fleet.reboots == [("gpu-0", NEXT), ("gpu-0", NOW)]
+    rig.assert_nothing_left()
+
+
+async def test_where_it_stays_on_the_way_back_its_node_is_left_to_a_person_and_not_rebooted(rig: Latecomer) -> None:
+    await rig.begin(arrives=invalid(rig, always=True))
+    await rig.until(lambda: at(NodePhase.FAILED)(rig), 900)
+    visit = rig.visits("up")[0].status
+    assert (visit.reason, rig.fleet.reboots, rig.there) == ("RevertFailed", [("gpu-0", NEXT)], True)
+    assert "pod default/late" in visit.message
+    assert rig.nodes()[0]["spec"]["taints"]
+
+
+async def test_one_that_takes_devices_before_they_are_validated_is_waited_for(rig: Latecomer) -> None:
+    await rig.begin(arrives=at(NodePhase.VALIDATING))
+    await rig.until(lambda: rig.held == ["PodsArrived"])
+    for _ in range(30):
+        await rig.second()
+    rig.ends()
+    await rig.until(lambda: rig.over("up"))
+    assert (rig.fleet.reboots, rig.visits("up")[0].status.phase) == ([("gpu-0", NEXT)], NodePhase.SUCCEEDED)
+    rig.assert_nothing_left()
+
+
+async def test_pods_are_listed_between_what_was_read_and_the_visit_job(rig: Latecomer) -> None:
+    """Reads of a step lie before its decisions, and conversations with slow gangs between them."""
+    await rig.begin(arrives=lambda _: False)
+    listing = rig.cluster.list
+
+    async def list_(kind, namespace="", **selection):
+        found = await listing(kind, namespace, **selection)
+        if kind is PODS and at(NodePhase.VISITING)(rig) and not rig.came:
+            rig.came = True
+            rig.late(1, "Job")
+        return found
+
+    rig.cluster.list = list_
+    await rig.until(lambda: rig.came)
+    for _ in range(30):
+        await rig.second()
+    assert (rig.visit_jobs, rig.fleet.reboots, rig.held) == (set(), [], ["PodsArrived"])

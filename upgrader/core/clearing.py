@@ -1,0 +1,74 @@
+"""Pods on a node that its visit would end: evicted while it drains, looked for again before each act that ends pods.
+
+A taint keeps no pod away that tolerates it. After the node was drained such a pod may have come, and nobody asked it.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from upgrader.core.phases import NodePhase, VisitReason
+from upgrader.core.visit_facts import Act, ClosureView, Decision, NodeView, OtherPod, missing_gpus, stay, to_evict
+
+UNSUPPORTED = "RunningOnUnsupportedKernel"
+"""Why a bring-back is held: work that nobody acknowledged is on the node, and it ends the hold by ending."""
+
+EVICTION_REFUSED = "EvictionRefused"
+"""Why a visit is held: a pod may not be evicted, now or as it is."""
+
+ARRIVED = "PodsArrived"
+"""Why a visit is held, and why its walk turned round: pods came after the node was drained."""
+
+_ENDING = frozenset({NodePhase.OFF, NodePhase.VISITING})
+"""The phases before a visit Job, which ends every pod that stands in `others`; later acts take devices only."""
+
+
+def evicting(view: NodeView, closure: ClosureView, now: datetime) -> Decision | None:
+    """Pods that may go are evicted under their budgets; None where there is no such pod."""
+    evict = to_evict(view, closure)
+    if not evict:
+        return None
+    work = view.reason is VisitReason.BRING_BACK and len(evict) < len(view.others)
+    order = view.forced.get(NodePhase.DRAINING, "")
+    if view.evict_after is not None and now < view.evict_after and not order:
+        return stay(view, view.not_evicted, held=UNSUPPORTED if work else EVICTION_REFUSED)
+    how = view.not_evicted or f"evicting {len(evict)} pod(s) under their budgets"
+    waiting = stay(view, f"deleting {len(evict)} pod(s) {order}" if order else how, Act.EVICT)
+    return msgspec.structs.replace(waiting, evict=evict, held=UNSUPPORTED if work else "")
+
+
+def arrivals(view: NodeView) -> tuple[OtherPod, ...]:
+    """Pods that came after the node was drained and that the next act of its visit would end, or take devices from.
+
+    Members of gangs that were stopped are none. A walk that turned round for such pods takes nothing from them.
+    """
+    every = view.phase in _ENDING
+    if untouched(view) and not every:
+        return ()
+    return tuple(pod for pod in view.others if not pod.member and (every or pod.gpus))
+
+
+def untouched(view: NodeView) -> bool:
+    """Whether the walk turned round before its visit Job was made, so that there is nothing to undo on the node."""
+    return view.reverting and view.failure == ARRIVED
+
+
+def wait_for_arrivals(view: NodeView, closure: ClosureView, now: datetime) -> Decision | None:
+    """What is done in place of an act that would end pods; None where no pod is in its way."""
+    there = arrivals(view)
+    if not there:
+        return None
+    held = UNSUPPORTED if view.reason is VisitReason.BRING_BACK else ARRIVED
+    if evict := evicting(view, closure, now):
+        return msgspec.structs.replace(evict, held=held)
+    pod = there[0]
+    why = f"waiting for pod {pod.namespace}/{pod.name} to end, which came after the node was drained"
+    return stay(view, why, held=held)
+
+
+def as_it_was(view: NodeView) -> str:
+    """Why an untouched node is given back without a validation, as a sentence; empty where it can be validated."""
+    pod = next((one for one in view.others if one.gpus and not one.member), None)
+    if pod is None or not untouched(view) or missing_gpus(view):
+        return ""
+    return f"nothing was changed, and pod {pod.namespace}/{pod.name} has devices that a validation would need"
