@@ -58,6 +58,7 @@ def reading(seen: Snapshot) -> Reading:
     """The same fleet as the API server would send it, decoded."""
     nodes = {one.name: _node(one.name, one.driver_key) for one in seen.nodes}
     return Reading(
+        own_namespace="gpu-upgrader-system",
         nodes=nodes,
         pods=[
             _pod(one.owner.name if one.owner else "", each.pod, each.node) for one in seen.gangs for each in one.members

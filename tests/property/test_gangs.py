@@ -64,7 +64,7 @@ def pods(draw):
             controller=draw(st.one_of(st.none(), st.sampled_from(OWNERS))),
         )
         declared = Declared(method=draw(st.sampled_from(["", "api"])))
-        found.append(PodFacts(member=facts, marks=marks, declared=declared, ours=draw(st.integers(0, 9)) == 0))
+        found.append(PodFacts(member=facts, marks=marks, declared=declared))
     return found
 
 
@@ -86,7 +86,7 @@ def test_the_order_of_pods_and_owners_never_matters(seen, known, rules, chance):
 @given(seen=pods(), known=works(), rules=RULES)
 def test_each_pod_with_gpus_is_in_exactly_one_gang_and_every_gang_has_one(seen, known, rules):
     gangs = found(seen, known, rules)
-    alive = [one.member for one in seen if not one.ours and one.member.phase not in ENDED]
+    alive = [one.member for one in seen if one.member.phase not in ENDED]
     members = [each for gang in gangs for each in gang.members]
     assert len({each.uid for each in members}) == len(members)
     assert {each.uid for each in alive if each.gpus} <= {each.uid for each in members} <= {each.uid for each in alive}

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.facts import target
-from tests.support.observed import GPUS, NOW, STACK, node, pod
+from tests.support.observed import GPUS, NOW, OWN, STACK, node, pod
 from tests.support.visits import state, upgrade
 from upgrader.api import names
 from upgrader.reconcile import observe
@@ -36,6 +36,7 @@ def pods(draw):
             owner=draw(OWNERS),
             gpus=draw(st.sampled_from([None, None, "8"])),
             labels=draw(LABELS),
+            namespace=draw(st.sampled_from(["ml", OWN])),
             annotations=draw(ANNOTATIONS),
         )
         for number in range(count)
@@ -59,7 +60,7 @@ EMPTYING = {
 @examples(200)
 @given(seen=pods())
 def test_every_pod_that_a_visit_would_end_belongs_to_a_gang_that_the_forecast_looks_at(wanted, ordered, seen):
-    reading = observe.Reading(nodes=NODES, pods=seen)
+    reading = observe.Reading(own_namespace=OWN, nodes=NODES, pods=seen)
     judged = {
         member.uid
         for gang in observe.snapshot_of(reading, STACK.spec, GPUS, NOW, empties=wanted).gangs
@@ -68,12 +69,13 @@ def test_every_pod_that_a_visit_would_end_belongs_to_a_gang_that_the_forecast_lo
     for name, at in NODES.items():
         visit = upgrade(node=name, **ordered)
         here = [one for one in seen if one.spec.node_name == name]
-        view = build_view(visit, at, here, None, frozenset(), {})
+        view = build_view(visit, at, here, None, frozenset(), {}, namespace=OWN)
         assert {one.uid for one in view.others} <= judged
 
 
 @examples(300)
 @given(pods())
 def test_where_nothing_is_rebooted_only_what_belongs_to_a_pod_with_gpus_is_looked_at(seen):
-    for gang in observe.snapshot_of(observe.Reading(nodes=NODES, pods=seen), STACK.spec, GPUS, NOW).gangs:
+    reading = observe.Reading(own_namespace=OWN, nodes=NODES, pods=seen)
+    for gang in observe.snapshot_of(reading, STACK.spec, GPUS, NOW).gangs:
         assert gang.gpus > 0

@@ -14,7 +14,7 @@ GROUP = "scheduling.x-k8s.io/pod-group"
 NO_CONTROLLER = "Its pods have no controller that would make them again."
 
 
-def pod(name, at="a", *, controller=TRAIN, group="", declared=FILE, ours=False, storage_class="", **changes):
+def pod(name, at="a", *, controller=TRAIN, group="", declared=FILE, storage_class="", **changes):
     facts = member(name, at, **changes)
     marks = PodMarks(
         pod=name,
@@ -23,7 +23,7 @@ def pod(name, at="a", *, controller=TRAIN, group="", declared=FILE, ours=False, 
         labels={**facts.labels, **({GROUP: group} if group else {})},
         controller=controller,
     )
-    return PodFacts(member=facts, marks=marks, declared=declared, ours=ours, storage_class=storage_class)
+    return PodFacts(member=facts, marks=marks, declared=declared, storage_class=storage_class)
 
 
 def job(name="train", wanted=1, *, succeeded=0, suspended=False, **changes):

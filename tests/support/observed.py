@@ -17,6 +17,7 @@ from upgrader.reconcile.works import work_of
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
 
 
+OWN = "gpu-upgrader-system"
 RESOURCE = "nvidia.com/gpu"
 GPUS = PoolGpus(resource=RESOURCE)
 
@@ -74,7 +75,7 @@ def pod(name="train-0", at="a", *, owner=("Job", "train"), volumes=VOLUMES, moun
     }
     return wire(
         {
-            "metadata": {"name": name, "namespace": "ml", "uid": f"uid-{name}", "ownerReferences": references, **meta},
+            "metadata": {"name": name, "namespace": "ml", "uid": f"uid-{name}", "ownerReferences": references} | meta,
             "spec": {"nodeName": at, "containers": [trainer, {"name": "sidecar"}], "volumes": volumes},
             "status": {"phase": "Running"},
         },

@@ -32,7 +32,6 @@ class PodFacts(Struct, frozen=True, kw_only=True):
     member: MemberFacts
     marks: PodMarks
     declared: Declared = Declared()  # its own annotations only
-    ours: bool = False
     rebooted: bool = False  # its node is to be rebooted, which ends it whether it has GPUs or not
     storage_class: str = ""  # that its checkpoints go to, by the claim that it mounts there; empty: not known
     group_total: int = 0  # pods that its group should have in all, those that succeeded too; 0: not said
@@ -79,8 +78,6 @@ def _groups(
     alive: dict[tuple[str, tuple[str, str]], list[tuple[Belonging, PodFacts]]] = {}
     done: dict[tuple[str, tuple[str, str]], int] = {}
     for pod in pods:
-        if pod.ours:
-            continue
         found = _whole(resolve(pod.marks, chains, rules), pod, chains, namespaces)
         key = (pod.member.namespace, found.key)
         if pod.member.phase not in ENDED:

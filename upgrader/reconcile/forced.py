@@ -39,13 +39,10 @@ async def undeclared(context: Context, upgrades: Iterable[NodeUpgrade]) -> froze
             continue
         plan = await context.cluster.get(UPGRADE_PLANS, one.spec.plan) if one.spec.plan else None
         method = plan.spec.checkpoint.method or "" if plan is not None else ""  # its jobs may be asked by default
-        now = context.clock.now()
         seen = await observe.read_snapshot(
-            context.cluster,
-            context.nodes,
+            context,
             stack,
             target,
-            now,
             former=await former_resources(context, one.spec.stack, target.resource_name),
             method=method,
             reboots=manifests.empties(one),

@@ -36,6 +36,7 @@ from upgrader.core.resolution import PodMarks, Rule, UserRule, rules_of
 from upgrader.core.revisions import with_revision
 from upgrader.core.vendors import choose
 from upgrader.core.works import Work, stopped_owners
+from upgrader.reconcile.context import Context
 from upgrader.reconcile.device_claims import holders_by_node, read_claimed
 from upgrader.reconcile.node_facts import node_facts, pending_kernel
 from upgrader.reconcile.operand_pods import operand_pod
@@ -51,7 +52,7 @@ from upgrader.reconcile.pod_facts import (
     replicated,
     with_mates,
 )
-from upgrader.reconcile.ports import Cluster, Nodes
+from upgrader.reconcile.ports import Cluster
 from upgrader.reconcile.storage import classes_of, keeps_on_claims
 from upgrader.reconcile.works import read_works
 
@@ -172,6 +173,7 @@ def disruption_budget(budget: PodDisruptionBudget) -> DisruptionBudget:
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """What one reading of the world found, for all stacks alike."""
 
+    own_namespace: str  # in which our own pods are
     nodes: Mapping[str, Node] = msgspec.field(default_factory=dict)
     pods: Sequence[Pod] = ()
     works: Sequence[Work] = ()  # owners of pods, and what owns those
@@ -233,7 +235,9 @@ def snapshot_of(
         api_server_version=seen.api_server_version,
         taken_back=taken_back(seen.stacks, seen.plans, stack),
         stopped=stopped_owners(seen.works),
-        operands=tuple(one for pod in seen.pods if (one := operand_pod(pod)) is not None and one.node in pool),
+        operands=tuple(
+            one for pod in seen.pods if (one := operand_pod(pod, seen.own_namespace)) is not None and one.node in pool
+        ),
     )
 
 
@@ -248,11 +252,9 @@ def _steering(api_server_version: str) -> bool:
 
 
 async def read_snapshot(
-    cluster: Cluster,
-    nodes: Nodes,
+    context: Context,
     stack: GpuStack,
     target: Target,
-    now: datetime,
     *,
     former: tuple[str, ...] = (),
     method: str = "",
@@ -269,18 +271,18 @@ async def read_snapshot(
         ClusterError: the API server refused, or could not be reached.
         ConfigurationError: a rule of the stack about who belongs together cannot be used.
     """
-    known = nodes.snapshot()
+    known, cluster, now = context.nodes.snapshot(), context.cluster, context.clock.now()
     if known is None:
         return None
-    version, seen = await cluster.version(), await read_around(cluster)
+    version, seen = await cluster.version(), await read_around(cluster, context.stack.namespace)
     seen = msgspec.structs.replace(seen, nodes=known, api_server_version=version, method=method)
     empties = target if reboots else None
     gpus = PoolGpus(resource=target.resource_name, former=former)
     return snapshot_of(seen, stack.spec, gpus, now, stack=stack.metadata.name, empties=empties)
 
 
-async def read_around(cluster: Cluster) -> Reading:
-    """All but the nodes themselves.
+async def read_around(cluster: Cluster, own_namespace: str) -> Reading:
+    """All but the nodes themselves; `own_namespace`: in which our own pods are.
 
     Raises:
         ClusterError: the API server refused, or could not be reached.
@@ -297,6 +299,7 @@ async def read_around(cluster: Cluster) -> Reading:
         ),
     )
     return Reading(
+        own_namespace=own_namespace,
         pods=pods,
         claims=await cluster.list(CLAIMS) if any(map(keeps_on_claims, pods)) else (),
         claimed=await read_claimed(cluster, pods),
@@ -323,7 +326,7 @@ def _gangs(
     seen: Reading, gpus: PoolGpus, rules: Sequence[Rule], now: datetime, rebooted: frozenset[str]
 ) -> tuple[Gang, ...]:
     # Our own belong to no gang and own nothing; on a node with every operand they are most of what is there.
-    pods = [pod for pod in seen.pods if not ours(pod)]
+    pods = [pod for pod in seen.pods if not ours(pod, seen.own_namespace)]
     chains = Chains(seen.works, {pod.metadata.uid: controller_of(pod.metadata) for pod in pods})
     spaces = {one.metadata.name: declared(one.metadata) for one in seen.namespaces}
     classes = classes_of(seen.claims)

@@ -17,12 +17,12 @@ _BY_NAME = {f"{AFTER}{operand.value.lower()}": operand for operand in Operand}
 def own_pods(pods: Iterable[Pod], namespace: str, stack: str) -> list[Pod]:
     """Of all pods those that were made for a stack, which are in our own namespace."""
     mine = (one for one in pods if one.metadata.labels.get(names.LABEL_STACK) == stack)
-    return [one for one in mine if one.metadata.namespace == namespace and ours(one)]
+    return [one for one in mine if ours(one, namespace)]
 
 
-def operand_pod(pod: Pod) -> OperandPod | None:
-    """A pod of an operand; None for every other, and for one that has ended or is being ended."""
-    operand = COMPONENTS.get(pod.metadata.labels.get(names.LABEL_COMPONENT, ""))
+def operand_pod(pod: Pod, namespace: str) -> OperandPod | None:
+    """A pod of an operand in our own namespace; None for every other, and for one that has ended or is being ended."""
+    operand = COMPONENTS.get(pod.metadata.labels.get(names.LABEL_COMPONENT, "")) if ours(pod, namespace) else None
     return OperandPod(operand=operand, **_facts(pod)) if operand is not None and counts(pod) else None
 
 

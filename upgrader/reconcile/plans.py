@@ -161,11 +161,9 @@ async def _read(context: Context, plan: UpgradePlan) -> Read:
         return read
     try:
         snapshot = await observe.read_snapshot(
-            context.cluster,
-            context.nodes,
+            context,
             read.stack,
             read.target,
-            context.clock.now(),
             former=await former_resources(context, plan.spec.stack, read.target.resource_name),
             method=plan.spec.checkpoint.method or "",
             reboots=True,

@@ -74,9 +74,13 @@ def of_the_node(pod: Pod) -> bool:
     return owner is not None and owner.kind in _OF_THE_NODE
 
 
-def ours(pod: Pod) -> bool:
-    """Whether a pod is of our own making: an operand, an errand, a labeller."""
-    return names.LABEL_COMPONENT in pod.metadata.labels
+def ours(pod: Pod, namespace: str) -> bool:
+    """Whether a pod is of our own making: an operand, a pod of a visit, a labeller.
+
+    `namespace` is the one that we run in. Anybody may set a label on a pod of another namespace, so it says nothing
+    there: such a pod counts as every other does.
+    """
+    return pod.metadata.namespace == namespace and names.LABEL_COMPONENT in pod.metadata.labels
 
 
 def ended_by_reboot(pod: Pod, rebooted: Holding[str]) -> bool:
@@ -204,7 +208,6 @@ def pod_facts(
         storage_class=storage_class(pod, member.container, said.path, classes),
         marks=marks or marks_of(pod),
         declared=own,
-        ours=ours(pod),
         rebooted=ended_by_reboot(pod, rebooted),
         group_total=int(total) if total.isdecimal() else 0,
         active_deadline_seconds=pod.spec.active_deadline_seconds,
@@ -216,7 +219,7 @@ def with_mates(
 ) -> list[tuple[Pod, PodMarks]]:
     """Pods that belong together with one that is alive and asks for GPUs, or that a reboot of its node would end.
 
-    `rebooted`: names of nodes that are to be rebooted. That pod itself is among them.
+    `pods`: none of our own. `rebooted`: names of nodes that are to be rebooted. That pod itself is among them.
     """
     found: dict[tuple[str, tuple[str, str]], list[tuple[Pod, PodMarks]]] = {}
     counting = set()
@@ -224,8 +227,7 @@ def with_mates(
         marks = marks_of(pod)
         key = (marks.namespace, resolve(marks, chains, rules).key)
         found.setdefault(key, []).append((pod, marks))
-        alive = pod.status.phase not in ENDED and not ours(pod)
-        if alive and (gpus_of(pod, gpus) or ended_by_reboot(pod, rebooted)):
+        if pod.status.phase not in ENDED and (gpus_of(pod, gpus) or ended_by_reboot(pod, rebooted)):
             counting.add(key)
     return [one for key, group in found.items() if key in counting for one in group]
 

@@ -144,7 +144,7 @@ async def _read(context: Context, stack: GpuStack, target: Target) -> Read | Non
     nodes, version = context.nodes.snapshot(), await context.cluster.version()
     if nodes is None:
         return None
-    around = await observe.read_around(context.cluster)
+    around = await observe.read_around(context.cluster, context.stack.namespace)
     seen = msgspec.structs.replace(around, nodes=nodes, api_server_version=version)
     name = stack.metadata.name
     former = await former_resources(context, name, target.resource_name)

@@ -26,6 +26,7 @@ from upgrader.core.phases import NodePhase, PlanPhase, VisitReason, ends
 from upgrader.core.upkeep import Attempt, Need
 from upgrader.reconcile import batches, marks, orders, uncover
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.pod_facts import ours
 from upgrader.reconcile.revisions import read_target
 from upgrader.reconcile.sightings import Sightings
 from upgrader.stack.naming import VISIT
@@ -207,9 +208,8 @@ async def _still_orphaned(context: Context, read: Read, node: NodeFacts) -> Node
 async def _still_visited(context: Context, node: NodeFacts) -> bool:
     """Whether the visit Job of the visit that is no more still works on the node: it is waited for."""
     pods = await context.cluster.list(PODS, fields=f"spec.nodeName={node.name}")
-    return any(
-        pod.metadata.labels.get(names.LABEL_COMPONENT) == VISIT and pod.status.phase not in ENDED for pod in pods
-    )
+    mine = (pod for pod in pods if ours(pod, context.stack.namespace))
+    return any(pod.metadata.labels[names.LABEL_COMPONENT] == VISIT and pod.status.phase not in ENDED for pod in mine)
 
 
 async def _unmark(context: Context, node: Node) -> None:

@@ -18,7 +18,7 @@ from upgrader.core.visit_facts import ABORTED, GOING_BACK, REFUSAL, NodeView, Op
 from upgrader.reconcile import forced, hearsay, observe
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.device_claims import holds_by_claim, read_claimed
-from upgrader.reconcile.pod_facts import of_the_node
+from upgrader.reconcile.pod_facts import controller_of, of_the_node, ours
 from upgrader.reconcile.works import declared_above
 from upgrader.stack import errands, manifests
 
@@ -78,7 +78,7 @@ async def read_visit(
         for pod in pods
         if pod.metadata.uid not in members and _in_the_way(upgrade, pod, gpus)
     }
-    view = build_view(upgrade, node, pods, job, members, around, gpus.claimed)
+    view = build_view(upgrade, node, pods, job, members, around, gpus.claimed, namespace=context.stack.namespace)
     others = tuple(_released(pod, may_go) for pod in view.others)
     view = msgspec.structs.replace(view, others=others, forced=forced.orders(upgrade))
     return await _explained(context, view)
@@ -136,12 +136,16 @@ def build_view(
     members: frozenset[str],
     around: Mapping[str, Declared],
     claimed: Claimed | None = None,
+    *,
+    namespace: str,
 ) -> NodeView:
-    """The values that `core.visit.decide` works on; pure. `claimed`: see `device_claims.read_claimed`."""
+    """The values that `core.visit.decide` works on; pure.
+
+    `pods`: all of the node; our own are in `namespace`. `claimed`: see `device_claims.read_claimed`.
+    """
     status, goal = upgrade.status, effective(upgrade)
-    mine = [pod for pod in pods if manifests.upgrade_of(pod.metadata) == upgrade.metadata.name]
-    # A NodeUpgrade that was deleted and ordered again has the same name: the answers of the first are not its own.
-    own = [pod for pod in mine if any(one.uid == upgrade.metadata.uid for one in pod.metadata.owner_references)]
+    own = [pod for pod in pods if ours(pod, namespace)]
+    rest = [pod for pod in pods if not ours(pod, namespace)]
     return NodeView(
         name=upgrade.metadata.name,
         uid=upgrade.metadata.uid,
@@ -162,15 +166,15 @@ def build_view(
         planned=upgrade.spec.target.kernel if upgrade.spec.reboot is None or status.phase in _BOOTED else "",
         former=upgrade.spec.source.kernel,
         expected_gpus=expected_gpus(upgrade),
-        prepare=errands.prepare_errand(own),
-        visit=errands.visit_errand(job, mine),
-        validate=errands.validate_errand(own, reverting=status.reverting),
-        driver=_operand(pods, names.LABEL_IMAGE_KEY, goal.driver_key, status.phase, "driver"),
-        plugin=_operand(pods, names.LABEL_IMAGE_KEY, goal.plugin_key, status.phase, "device-plugin"),
-        theirs=sum(_theirs(pod) for pod in pods),
-        runtime=_operand(pods, names.LABEL_IMAGE_KEY, goal.runtime_key, status.phase, "runtime"),
-        others_of_ours=_holders(pods),
-        others=tuple(_others(upgrade, pods, members, around, _gpus(upgrade, claimed or {}))),
+        prepare=errands.prepare_errand(own, upgrade),
+        visit=errands.visit_errand(job, own),
+        validate=errands.validate_errand(own, upgrade, reverting=status.reverting),
+        driver=_operand(own, names.LABEL_IMAGE_KEY, goal.driver_key, status.phase, "driver"),
+        plugin=_operand(own, names.LABEL_IMAGE_KEY, goal.plugin_key, status.phase, "device-plugin"),
+        theirs=sum(_theirs(pod) for pod in rest),
+        runtime=_operand(own, names.LABEL_IMAGE_KEY, goal.runtime_key, status.phase, "runtime"),
+        others_of_ours=_holders(own),
+        others=tuple(_others(upgrade, rest, members, around, _gpus(upgrade, claimed or {}))),
         empties=manifests.empties(upgrade),
         not_evicted=status.eviction.message if status.eviction is not None else "",
         evict_after=timing.parse(status.eviction.not_before) if status.eviction is not None else None,
@@ -194,8 +198,15 @@ def _facts(upgrade: NodeUpgrade, node: k.Node) -> NodeFacts:
 
 
 def _theirs(pod: k.Pod) -> bool:
-    """Whether another operator's label had deployed it; its DaemonSet takes it away when that says false."""
-    return any(pod.spec.node_selector.get(key, adoption.OFF) != adoption.OFF for key in names.LABELS_DEPLOY)
+    """Whether another operator's label had deployed it; its DaemonSet takes it away when that says false.
+
+    A selector that a pod without a DaemonSet has would keep it there for ever.
+    """
+    owner = controller_of(pod.metadata)
+    by_daemonset = owner is not None and owner.kind == "DaemonSet"
+    return by_daemonset and any(
+        pod.spec.node_selector.get(key, adoption.OFF) != adoption.OFF for key in names.LABELS_DEPLOY
+    )
 
 
 def _operand(pods: Sequence[k.Pod], label: str, key: str, phase: NodePhase, component: str) -> OperandFacts:
@@ -229,8 +240,7 @@ def _others(
 ) -> list[OtherPod]:
     found = []
     for pod in pods:
-        ours = names.LABEL_COMPONENT in pod.metadata.labels
-        if ours or pod.status.phase in {"Succeeded", "Failed"} or not _in_the_way(upgrade, pod, gpus):
+        if pod.status.phase in {"Succeeded", "Failed"} or not _in_the_way(upgrade, pod, gpus):
             continue
         leaving = pod.metadata.deletion_timestamp is not None
         found.append(

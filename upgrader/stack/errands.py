@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from upgrader.api import names
-from upgrader.api.kubernetes import ContainerStatus, Job, Pod
+from upgrader.api.kubernetes import ContainerStatus, Job, ObjectMeta, Pod
+from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core import timing
 from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.silence import Silence
 from upgrader.core.visit_facts import Errand, Outcome
-from upgrader.stack.naming import PREPARE, VALIDATE, VISIT, is_validation
+from upgrader.stack.naming import prepare_name, validation_name
 
 _IMAGE_TROUBLE = frozenset({"ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable"})
 _NEVER = frozenset({"InvalidImageName", "ErrImageNeverPull"})
@@ -32,22 +32,22 @@ _SHOWN = 300
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 
 
-def prepare_errand(pods: Iterable[Pod]) -> Errand:
-    """The prepare pod among a visit's pods."""
-    return _latest(_of(pods, PREPARE))
+def prepare_errand(pods: Iterable[Pod], upgrade: NodeUpgrade) -> Errand:
+    """The prepare pod of a visit, among our own pods."""
+    return _latest(_named(pods, prepare_name(upgrade), upgrade.metadata))
 
 
 def visit_errand(job: Job | None, pods: Iterable[Pod]) -> Errand:
-    """The visit Job. Its own condition decides, because it runs a pod again that died; its last pod has the words.
+    """The visit Job, with its pods among our own.
+
+    Its own condition decides, because it runs a pod again that died; its last pod has the words.
 
     While the Job is not over its pods are not judged: one that cannot start now may yet, and a way back that began
     meanwhile would meet it on the node.
     """
     if job is None:
         return Errand()
-    mine = [
-        pod for pod in _of(pods, VISIT) if any(one.uid == job.metadata.uid for one in pod.metadata.owner_references)
-    ]
+    mine = [pod for pod in pods if _made_by(pod, job.metadata)]
     ended = {one.type: one for one in job.status.conditions if one.status == "True"}
     if "Complete" in ended:
         done = [pod for pod in mine if pod.status.phase == "Succeeded"]
@@ -70,12 +70,12 @@ def _without_pod(job: Job) -> Silence | None:
     return Silence(since=timing.parse(made), uid=meta.uid, maker=meta.name) if made else None
 
 
-def validate_errand(pods: Iterable[Pod], *, reverting: bool) -> Errand:
-    """The validation pod of this way: the one before the way back does not count on it.
+def validate_errand(pods: Iterable[Pod], upgrade: NodeUpgrade, *, reverting: bool) -> Errand:
+    """The validation pod of this way, among our own pods: the one before the way back does not count on it.
 
     One that the kubelet did not admit is as good as none, and is made again.
     """
-    mine = [pod for pod in _of(pods, VALIDATE) if is_validation(pod.metadata, reverting=reverting)]
+    mine = _named(pods, validation_name(upgrade, reverting=reverting), upgrade.metadata)
     refused = next((pod.status for pod in mine if not_admitted(pod)), None)
     if refused is None:
         return _latest(mine)
@@ -94,8 +94,13 @@ def not_admitted(pod: Pod) -> bool:
     return pod.status.phase == "Failed" and refused and not any(one.state.terminated for one in _statuses(pod))
 
 
-def _of(pods: Iterable[Pod], component: str) -> list[Pod]:
-    return [pod for pod in pods if pod.metadata.labels.get(names.LABEL_COMPONENT) == component]
+def _named(pods: Iterable[Pod], name: str, owner: ObjectMeta) -> list[Pod]:
+    """The pod by its name, where this owner made it: one ordered again has the same name as the one before."""
+    return [pod for pod in pods if pod.metadata.name == name and _made_by(pod, owner)]
+
+
+def _made_by(pod: Pod, owner: ObjectMeta) -> bool:
+    return any(one.controller and one.uid == owner.uid for one in pod.metadata.owner_references)
 
 
 def _latest(pods: Sequence[Pod]) -> Errand:

@@ -34,16 +34,7 @@ def visit_name(upgrade: NodeUpgrade, *, reverting: bool) -> str:
 
 def validation_name(upgrade: NodeUpgrade, *, reverting: bool) -> str:
     """Name of the validation pod; the way back is validated anew."""
-    return _name(_validation(reverting=reverting), upgrade)
-
-
-def is_validation(meta: ObjectMeta, *, reverting: bool) -> bool:
-    """Whether a pod is the validation pod of this way."""
-    return meta.name.startswith(f"{_validation(reverting=reverting)}-")
-
-
-def _validation(*, reverting: bool) -> str:
-    return "revalidate" if reverting else "validate"
+    return _name("revalidate" if reverting else "validate", upgrade)
 
 
 def _name(what: str, upgrade: NodeUpgrade) -> str:

@@ -36,7 +36,6 @@ TABLE = {
         [job()],
         [expected()],
     ),
-    "our own pods never count": ([pod("validate", ours=True)], [], []),
     "pods without GPUs are nobody's gang": ([pod("web", gpus=0)], [job()], []),
     "a launcher without GPUs is a mate of its Job": (
         [pod("train-0"), pod("train-launcher", gpus=0)],

@@ -26,7 +26,7 @@ async def rig() -> Rig:
 async def gang(rig: Rig) -> Gang:
     stack = rig.stack_now()
     target = target_of(stack.spec, stack.metadata.name)
-    snapshot = await observe.read_snapshot(rig.cluster, rig.context.nodes, stack, target, rig.cluster.clock.now())
+    snapshot = await observe.read_snapshot(rig.context, stack, target)
     assert snapshot is not None
     return next(one for one in snapshot.gangs if one.name == "default/Job/gang")
 

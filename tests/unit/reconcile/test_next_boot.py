@@ -77,9 +77,7 @@ async def test_where_none_can_be_built_people_are_warned_and_nothing_is_drained(
         f"1 node(s) (gpu-0) would be uncovered after a reboot: {missing}",
     )
     target = observe.target_of(rig.stack_now().spec, "pool-a")
-    snapshot = await observe.read_snapshot(
-        rig.cluster, rig.context.nodes, rig.stack_now(), target, rig.cluster.clock.now()
-    )
+    snapshot = await observe.read_snapshot(rig.context, rig.stack_now(), target)
     assert snapshot is not None
     found = {
         one.node: [(each.reason.value, each.counts, each.message) for each in one.findings]

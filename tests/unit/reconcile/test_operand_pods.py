@@ -1,6 +1,6 @@
 import pytest
 
-from tests.support.observed import wire
+from tests.support.observed import OWN, wire
 from upgrader.api import kubernetes as k
 from upgrader.core import timing
 from upgrader.core.operands import Operand, OperandPod, PartPod
@@ -17,7 +17,12 @@ def pod(component="device-plugin", phase="Pending", containers=(), inits=(), **m
         status |= {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     labels = {"gpu-upgrader.io/component": component}
     return wire(
-        {"metadata": {"name": "p", "labels": labels, **meta}, "spec": {"nodeName": "a"}, "status": status}, k.Pod
+        {
+            "metadata": {"name": "p", "namespace": OWN, "labels": labels, **meta},
+            "spec": {"nodeName": "a"},
+            "status": status,
+        },
+        k.Pod,
     )
 
 
@@ -27,11 +32,12 @@ def pod(component="device-plugin", phase="Pending", containers=(), inits=(), **m
         pod(component="visit"),
         pod(component=""),
         pod(phase="Failed"),
+        pod(namespace="ml"),
         pod(deletionTimestamp="2026-11-21T09:00:00Z"),
     ],
 )
-def test_what_is_no_operand_any_more_does_not_count(one):
-    assert operand_pod(one) is None
+def test_what_is_no_operand_of_our_own_does_not_count(one):
+    assert operand_pod(one, OWN) is None
 
 
 TROUBLE = {
@@ -69,13 +75,13 @@ TROUBLE = {
 
 @pytest.mark.parametrize(("one", "trouble"), TROUBLE.values(), ids=TROUBLE)
 def test_why_it_is_not_ready(one, trouble):
-    assert operand_pod(one) == OperandPod(node="a", operand=Operand.DEVICE_PLUGIN, trouble=trouble)
+    assert operand_pod(one, OWN) == OperandPod(node="a", operand=Operand.DEVICE_PLUGIN, trouble=trouble)
 
 
 def test_one_that_is_ready_has_no_trouble_whatever_it_went_through():
     last = {"name": "plugin", "ready": True, "restartCount": 1, "lastState": {"terminated": {"exitCode": 1}}}
     ready = OperandPod(node="a", operand=Operand.DRIVER, ready=True)
-    assert operand_pod(pod(component="driver", phase="Ready", containers=[last])) == ready
+    assert operand_pod(pod(component="driver", phase="Ready", containers=[last]), OWN) == ready
 
 
 MADE = {"name": "wait", "state": {"waiting": {"reason": "PodInitializing"}}}

@@ -1,9 +1,12 @@
 """The one reading of the world."""
 
+import dataclasses
+
 import pytest
 
 from tests.support.manifests import driver_image
-from tests.support.observed import GPUS, NOW, RESOURCE, STACK, budget, facts, member, node, owned, pod, wire
+from tests.support.observed import GPUS, NOW, OWN, RESOURCE, STACK, budget, facts, member, node, owned, pod, wire
+from tests.support.rig import Rig
 from upgrader.api import kubernetes as k
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.core.fleet import Gang, ImageBuild, ImageFacts, Owner, Snapshot, Terms
@@ -16,6 +19,7 @@ def seen_world(**changes):
     file = {"gpu-upgrader.io/checkpoint-method": "file"}
     marks = {"gpu-upgrader.io/visit": "uid-visit"}
     values = {
+        "own_namespace": OWN,
         "nodes": {
             "a": node("a", pool),
             "b": node("b", pool),
@@ -26,7 +30,7 @@ def seen_world(**changes):
             pod("train-1", "b", annotations=file, labels={"app": "train"}),
             pod("elsewhere", "away", owner=None),
             pod("idle", "a", owner=("ReplicaSet", "web"), gpus=None),
-            pod("validate", "a", owner=None, labels={"gpu-upgrader.io/component": "validate"}),
+            pod("validate", "a", owner=None, namespace=OWN, labels={"gpu-upgrader.io/component": "validate"}),
         ],
         "works": [owned(spec={"parallelism": 2})],
         "budgets": [budget({"matchLabels": {"app": "train"}})],
@@ -144,6 +148,10 @@ class Known:
         return self.nodes
 
 
+def looking(world, nodes):
+    return dataclasses.replace(Rig().context, cluster=world, nodes=Known(nodes))
+
+
 async def test_the_world_is_read_once_each():
     claim = {"metadata": {"name": "data", "namespace": "ml"}, "spec": {"storageClassName": "nfs-slow"}}
     seen = seen_world(claims=[wire(claim, k.PersistentVolumeClaim)])
@@ -159,7 +167,7 @@ async def test_the_world_is_read_once_each():
         GpuStack=[],
     )
     target = observe.target_of(STACK.spec, "pool-a")
-    found = await observe.read_snapshot(world, Known(seen.nodes), STACK, target, NOW)
+    found = await observe.read_snapshot(looking(world, seen.nodes), STACK, target)
     assert found == observe.snapshot_of(seen, STACK.spec, GPUS, NOW)
     assert found.gangs[0].lane == "nfs-slow"
     kinds = ["Pod", "Job", "StatefulSet", "PodDisruptionBudget", "DriverImage", "Namespace", "UpgradePlan"]
@@ -171,5 +179,5 @@ async def test_the_world_is_read_once_each():
 async def test_nothing_is_read_while_the_nodes_are_not_in_step():
     world = World()
     target = observe.target_of(STACK.spec, "pool-a")
-    assert await observe.read_snapshot(world, Known(None), STACK, target, NOW) is None
+    assert await observe.read_snapshot(looking(world, None), STACK, target) is None
     assert world.asked == []

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from tests.support.visits import UID, upgrade
 from upgrader.api import names
 from upgrader.api.kubernetes import Job, Pod
 from upgrader.core import timing
@@ -10,6 +11,11 @@ from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.silence import Silence
 from upgrader.core.visit_facts import Errand, Outcome
 from upgrader.stack.errands import prepare_errand, validate_errand, visit_errand
+from upgrader.stack.naming import prepare_name, validation_name
+
+VISIT = upgrade()
+PREPARE = prepare_name(VISIT)
+VALIDATE, REVALIDATE = (validation_name(VISIT, reverting=one) for one in (False, True))
 
 DONE = OrderResult(reason=Reason.DONE, message="well")
 LATE = OrderResult(reason=Reason.KUBELET_RESTORED, message="the old one runs")
@@ -25,7 +31,7 @@ def waits(reason, message=""):
     return {"waiting": {"reason": reason, "message": message}}
 
 
-def pod(phase, *, state=None, init=None, name="prepare-x", component="prepare", created=0, owner="", **status):
+def pod(phase, *, state=None, init=None, name=PREPARE, component="prepare", created=0, owner=UID, **status):
     containers = [{"name": component, "state": state}] if state else []
     inits = [{"name": "driver", "state": init}] if init else []
     body = {
@@ -33,7 +39,7 @@ def pod(phase, *, state=None, init=None, name="prepare-x", component="prepare", 
             "name": name,
             "labels": {names.LABEL_COMPONENT: component},
             "creationTimestamp": f"2026-11-21T09:00:{created:02}Z",
-            "ownerReferences": [{"kind": "Job", "name": "visit", "uid": owner}] if owner else [],
+            "ownerReferences": [{"kind": "NodeUpgrade", "name": "visit", "uid": owner, "controller": True}],
         },
         "spec": {
             "initContainers": [{"name": "driver", "image": "r/driver@sha256:1"}],
@@ -62,7 +68,8 @@ NO_ROUTE = "rpc error: code = Unknown desc = failed to pull: dial tcp 10.0.0.1:5
 
 CASES = {
     "there is none yet": ([], Errand()),
-    "a pod of another component does not count": ([pod("Running", component="validate")], Errand()),
+    "a pod of another name does not count": ([pod("Running", name=f"{PREPARE}-too")], Errand()),
+    "one that another NodeUpgrade made does not count": ([pod("Running", owner="before")], Errand()),
     "it runs": ([pod("Running", state={"running": {}})], waiting()),
     "the kubelet has not seen it yet": ([pod("Pending")], silent()),
     "an order before the last says why it failed": (
@@ -149,41 +156,37 @@ CASES = {
         waiting("container prepare does not start: no such device"),
     ),
     "it is only being made": ([pod("Pending", state=waits("ContainerCreating"))], silent()),
-    "the latest of several counts": (
-        [pod("Failed", created=1, state=said(BUSY, 15)), pod("Succeeded", created=2, state=said(DONE))],
-        Errand(outcome=Outcome.SUCCEEDED, result=DONE),
-    ),
 }
 
 
 @pytest.mark.parametrize(("pods", "expected"), CASES.values(), ids=CASES)
 def test_a_pod_is_read(pods, expected):
-    assert prepare_errand(pods) == expected
+    assert prepare_errand(pods, VISIT) == expected
 
 
 def test_the_way_back_is_not_validated_by_the_pod_before_it():
-    before = pod("Failed", name="validate-n-1", component="validate", state=said(BUSY, 18))
-    after = pod("Succeeded", name="revalidate-n-1", component="validate", state=said(DONE))
-    assert validate_errand([before, after], reverting=False).outcome is Outcome.FAILED
-    assert validate_errand([before, after], reverting=True) == Errand(outcome=Outcome.SUCCEEDED, result=DONE)
-    assert validate_errand([before], reverting=True) == Errand()
+    before = pod("Failed", name=VALIDATE, component="validate", state=said(BUSY, 18))
+    after = pod("Succeeded", name=REVALIDATE, component="validate", state=said(DONE))
+    assert validate_errand([before, after], VISIT, reverting=False).outcome is Outcome.FAILED
+    assert validate_errand([before, after], VISIT, reverting=True) == Errand(outcome=Outcome.SUCCEEDED, result=DONE)
+    assert validate_errand([before], VISIT, reverting=True) == Errand()
 
 
 @pytest.mark.parametrize("reason", ["UnexpectedAdmissionError", "OutOfnvidia.com/gpu"])
 def test_a_validation_pod_that_its_kubelet_did_not_admit_says_nothing_about_the_node(reason):
     """A kubelet that has just started knows no device plugin."""
-    refused = pod("Failed", component="validate", name="validate-n-1", reason=reason, message="Allocate failed")
+    refused = pod("Failed", component="validate", name=VALIDATE, reason=reason, message="Allocate failed")
     trouble = f"the kubelet did not admit the validation pod, so it is made again; it said: {reason}: Allocate failed"
-    assert validate_errand([refused], reverting=False) == Errand(trouble=trouble)
+    assert validate_errand([refused], VISIT, reverting=False) == Errand(trouble=trouble)
 
 
 def test_one_that_has_run_was_admitted():
-    ran = pod("Failed", component="validate", name="validate-n-1", reason="OutOfmemory", init=said(BUSY, 15))
-    assert validate_errand([ran], reverting=False).outcome is Outcome.FAILED
+    ran = pod("Failed", component="validate", name=VALIDATE, reason="OutOfmemory", init=said(BUSY, 15))
+    assert validate_errand([ran], VISIT, reverting=False).outcome is Outcome.FAILED
 
 
 def test_a_prepare_pod_that_is_not_admitted_has_failed():
-    assert prepare_errand([pod("Failed", reason="OutOfpods")]) == failed("OutOfpods")
+    assert prepare_errand([pod("Failed", reason="OutOfpods")], VISIT) == failed("OutOfpods")
 
 
 def job(made="", **condition):
