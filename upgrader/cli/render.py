@@ -80,11 +80,13 @@ def some(names: Iterable[str], shown: int = SHOWN_NAMES) -> str:
     return ", ".join(known[:shown]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def folded(table: Table, found: Sequence[T], row: Callable[[T], None], rest: Callable[[int], str]) -> RenderableType:
-    """A table of the first rows; `rest` says how many more there are, in a line below."""
+def folded(
+    table: Table, found: Sequence[T], row: Callable[[T], None], rest: Callable[[int], str], *, more: int = 0
+) -> RenderableType:
+    """A table of the first rows; `rest` gives the line below for how many there are beside, `more` not among them."""
     for one in found[:FOLDED_AT]:
         row(one)
-    left = len(found) - FOLDED_AT
+    left = max(0, len(found) - FOLDED_AT) + max(0, more)
     return Group(table, Text(rest(left), style="italic")) if left > 0 else table
 
 

@@ -15,6 +15,7 @@ from upgrader.cli.render import FOLDED_AT, change, columns, counted, folded, sec
 from upgrader.core import timing
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
 from upgrader.core.saved import rounded_up
+from upgrader.reconcile.orders import LABEL_BATCH
 
 NAMES = 3
 """Names in one cell."""
@@ -165,19 +166,30 @@ def _batches(seen: Progress) -> RenderableType:
     table = columns("Batch", "What", "Started", "Ended", "Nodes", "Gangs")
 
     def row(batch: BatchStatus) -> None:
-        nodes = [name for closure in batch.closures for name in closure.nodes]
-        gangs = [name for closure in batch.closures for name in closure.gangs]
+        # What is left of an ended batch are its counts; the names are those of its objects, as far as they are kept.
+        label, ended = str(batch.number), batch.ended_at is not None
+        visits = [one.spec.node.name for one in seen.visits if one.metadata.labels.get(LABEL_BATCH) == label]
+        asked = [one.spec.gang for one in seen.requests if one.metadata.labels.get(LABEL_BATCH) == label]
+        nodes = visits if ended else [name for closure in batch.closures for name in closure.nodes]
+        gangs = asked if ended else [name for closure in batch.closures for name in closure.gangs]
         table.add_row(
             str(batch.number),
             batch.kind.value,
             _clock(batch.started_at, seen.at),
             _clock(batch.ended_at, seen.at) if batch.ended_at is not None else "under way",
-            f"{len(nodes)}: {some(nodes, NAMES)}",
-            f"{len(gangs)}: {some(gangs, NAMES)}" if gangs else "nobody",
+            _names(batch.node_count if ended else len(nodes), nodes),
+            _names(batch.gang_count if ended else len(gangs), gangs),
         )
 
     latest_first = sorted(seen.plan.status.batches, key=lambda one: -one.number)
-    return folded(table, latest_first, row, lambda rest: f"and {counted(rest, 'batch', 'batches')} before these")
+    before = seen.plan.status.ended.count - sum(one.ended_at is not None for one in latest_first)
+    return folded(
+        table, latest_first, row, lambda rest: f"and {counted(rest, 'batch', 'batches')} before these", more=before
+    )
+
+
+def _names(count: int, names: Sequence[str]) -> str:
+    return f"{count}: {some(names, NAMES)}" if names else str(count or "nobody")
 
 
 def _visits(visits: Sequence[NodeUpgrade], at: datetime) -> RenderableType:

@@ -19,7 +19,7 @@ class Outage(Struct, frozen=True, kw_only=True):
 
 
 def lost_gpu_hours(visits: Iterable[Outage], gangs: Iterable[Outage], thrown: Iterable[Outage] = ()) -> float:
-    """GPU-hours lost, rounded to hundredths. While its nodes are visited a gang's GPUs count once, as the nodes'.
+    """GPU-hours lost, rounded to ten-thousandths. While its nodes are visited a gang's GPUs count once, as the nodes'.
 
     `thrown`: work of gangs that were ended without a checkpoint, all since their start: the most that it can be.
     """
@@ -31,7 +31,7 @@ def lost_gpu_hours(visits: Iterable[Outage], gangs: Iterable[Outage], thrown: It
     seconds = sum(one.gpus * (one.end - one.begin).total_seconds() for one in away)
     seconds += sum(one.gpus * _beside(one, windows.get(one.closure)) for one in gangs)
     seconds += sum(one.gpus * (one.end - one.begin).total_seconds() for one in thrown)
-    return round(seconds / 3600, 2)
+    return round(seconds / 3600, 4)
 
 
 def _beside(gang: Outage, window: tuple[datetime, datetime] | None) -> float:

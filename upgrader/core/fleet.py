@@ -244,12 +244,15 @@ class MemberFacts(Struct, frozen=True, kw_only=True):
 
 
 class Refusals(Struct, frozen=True, kw_only=True):
-    """What a gang has said no to in this plan."""
+    """What a gang has said no to in this plan, or nothing."""
 
     count: int = 0
     last: str = ""  # its own sentence
     until: datetime | None = None  # it is left alone until then
     left_out: bool = False  # it did not acknowledge in time, and declares that its nodes are left out then
+    unanswered: int = 0  # how often it did not acknowledge in time
+    unanswered_last: str = ""  # why not, the last time
+    unanswered_until: datetime | None = None  # it is left alone until then, too
 
 
 class Gang(Struct, frozen=True, kw_only=True):

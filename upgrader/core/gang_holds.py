@@ -143,6 +143,21 @@ def _refuses(world: World, gang: Gang) -> Found | None:
     )
 
 
+def _does_not_answer(world: World, gang: Gang) -> Found | None:
+    said = gang.refusals
+    if said.unanswered_until is None or world.snapshot.taken_at >= said.unanswered_until:
+        return None
+    times = "once" if said.unanswered == 1 else f"{said.unanswered} times"
+    return (
+        HoldReason.GANG_DOES_NOT_ANSWER,
+        (
+            f"{gang.name} was asked {times} and did not acknowledge; the last time: {said.unanswered_last}. It is "
+            f"asked again after {said.unanswered_until:%Y-%m-%d %H:%M:%S} UTC, less often each time: see why its "
+            "members do not answer."
+        ),
+    )
+
+
 def _not_complete(_: World, gang: Gang) -> Found | None:
     if gang.complete:
         return None
@@ -232,6 +247,7 @@ _CHECKS: tuple[Callable[[World, Gang], Found | None], ...] = (
     _resource_not_offered,
     _veto,
     _refuses,
+    _does_not_answer,
     _not_complete,
     _leaves_pool,
     _on_other_revision,

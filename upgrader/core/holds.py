@@ -31,6 +31,7 @@ class HoldReason(StrEnum):
     GANG_ALREADY_STOPPED = "GangAlreadyStopped"
     GANG_NOT_COMPLETE = "GangNotComplete"
     GANG_REFUSES = "GangRefuses"
+    GANG_DOES_NOT_ANSWER = "GangDoesNotAnswer"
     NODES_LEFT_OUT = "NodesLeftOut"
     GANG_LEAVES_POOL = "GangLeavesPool"
     GANG_ON_OTHER_REVISION = "GangOnOtherRevision"

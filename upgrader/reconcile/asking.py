@@ -1,7 +1,8 @@
 """What askings that are under way, or over, mean for the next: turns in lanes, and gangs that want to be left alone."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from typing import NamedTuple
 
 import msgspec
 
@@ -9,6 +10,7 @@ from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core import timing
 from upgrader.core.acknowledgement import Verdict
+from upgrader.core.backoff import pause
 from upgrader.core.conversation import LEFT_OUT
 from upgrader.core.fleet import Refusals, Snapshot
 from upgrader.core.phases import RequestPhase
@@ -45,17 +47,54 @@ def left_out(request: CheckpointRequest) -> bool:
     return request.status.phase is RequestPhase.WITHDRAWN and request.status.reason == LEFT_OUT
 
 
-def with_refusals(snapshot: Snapshot, requests: Iterable[CheckpointRequest], retry: timedelta) -> Snapshot:
-    """The snapshot, with what its gangs have said no to in this plan so far.
+def unanswered(request: CheckpointRequest) -> bool:
+    """Whether the gang was asked in vain: no acknowledgement of its own in time."""
+    return request.status.phase is RequestPhase.WITHDRAWN and request.status.reason in _IN_VAIN
 
-    `retry`: how long a gang is left alone that does not say how long it wants to be.
+
+_IN_VAIN = frozenset(
+    {
+        Verdict.WAITING.value,
+        Verdict.WRONG_REQUEST.value,
+        Verdict.UNEQUAL_STEPS.value,
+        Verdict.NOT_PARKED.value,
+        Verdict.EPHEMERAL.value,
+        Verdict.EXPIRED.value,
+        Verdict.UNASKABLE.value,
+    }
+)
+
+
+class Earlier(NamedTuple):
+    """How often a plan has asked a job in vain."""
+
+    refused: int
+    unanswered: int
+
+
+def earlier(requests: Iterable[CheckpointRequest], owner: str) -> Earlier:
+    """What the next request to the job with this uid counts: each request carries on what those before it counted."""
+    mine = [one for one in requests if one.spec.owner.uid == owner]
+    return Earlier(
+        refused=max((one.spec.refused_before + refused(one) for one in mine), default=0),
+        unanswered=max((one.spec.unanswered_before + unanswered(one) for one in mine), default=0),
+    )
+
+
+def with_refusals(snapshot: Snapshot, requests: Iterable[CheckpointRequest], retry: timedelta) -> Snapshot:
+    """The snapshot, with what its gangs have said no to, or nothing, in this plan so far.
+
+    `retry`: how long a gang is left alone that does not say how long it wants to be; longer each time. A job that was
+    made again is another one, though it has the same name.
     """
-    by_gang: dict[str, list[CheckpointRequest]] = {}
+    by_owner: dict[str, list[CheckpointRequest]] = {}
     for request in requests:
-        if refused(request) or left_out(request):
-            by_gang.setdefault(request.spec.gang, []).append(request)
+        if refused(request) or left_out(request) or unanswered(request):
+            by_owner.setdefault(request.spec.owner.uid, []).append(request)
     gangs = tuple(
-        msgspec.structs.replace(gang, refusals=_refusals(by_gang[gang.name], retry)) if gang.name in by_gang else gang
+        msgspec.structs.replace(gang, refusals=_refusals(said, retry))
+        if gang.owner is not None and (said := by_owner.get(gang.owner.uid))
+        else gang
         for gang in snapshot.gangs
     )
     return msgspec.structs.replace(snapshot, gangs=gangs)
@@ -67,16 +106,21 @@ def held_by_gangs(requests: Iterable[CheckpointRequest], visits: Iterable[NodeUp
     return frozenset(one.metadata.name for one in visits if one.spec.closure in closures)
 
 
-def _refusals(said: list[CheckpointRequest], retry: timedelta) -> Refusals:
-    noes = sorted((one for one in said if refused(one)), key=lambda one: one.spec.request_id)
-    last = noes[-1].status if noes else None
-    until = None
-    if last is not None and last.refused_at is not None:
-        wish = last.retry_after_seconds
-        until = timing.parse(last.refused_at) + (retry if wish is None else timedelta(seconds=wish))
-    return Refusals(
-        count=len(noes),
-        last=last.message if last is not None else "",
-        until=until,
-        left_out=any(left_out(one) for one in said),
-    )
+def _refusals(said: Sequence[CheckpointRequest], retry: timedelta) -> Refusals:
+    found = Refusals(left_out=any(left_out(one) for one in said))
+    if (no := _latest(one for one in said if refused(one))) is not None:
+        times, wish = no.spec.refused_before + 1, no.status.retry_after_seconds
+        wait = pause(retry, times) if wish is None else timedelta(seconds=wish)
+        until = timing.parse(no.status.refused_at) + wait if no.status.refused_at is not None else None
+        found = msgspec.structs.replace(found, count=times, last=no.status.message, until=until)
+    if (silence := _latest(one for one in said if unanswered(one))) is not None:
+        times, ended = silence.spec.unanswered_before + 1, silence.status.ended_at
+        until = timing.parse(ended) + pause(retry, times) if ended is not None else None
+        found = msgspec.structs.replace(
+            found, unanswered=times, unanswered_last=silence.status.message, unanswered_until=until
+        )
+    return found
+
+
+def _latest(requests: Iterable[CheckpointRequest]) -> CheckpointRequest | None:
+    return max(requests, key=lambda one: one.spec.request_id, default=None)

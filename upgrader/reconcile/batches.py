@@ -30,7 +30,7 @@ from upgrader.core.forecast import BatchForecast, BatchKind
 from upgrader.core.lanes import Asked, turns
 from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, row
 from upgrader.core.revisions import plugin_key_of, runtime_key_of
-from upgrader.reconcile import orders
+from upgrader.reconcile import asking, orders
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.revisions import read_target
 from upgrader.reconcile.talks import next_request_id
@@ -162,8 +162,12 @@ async def create_requests(
     closure: ClosureStatus,
     snapshot: Snapshot,
     existing: Sequence[CheckpointRequest],
+    earlier: Sequence[CheckpointRequest],
 ) -> int:
-    """Make the conversations of a closure whose nodes are all prepared; returns how many gangs must answer."""
+    """Make the conversations of a closure whose nodes are all prepared; returns how many gangs must answer.
+
+    `earlier`: all conversations of the plan.
+    """
     talking = set(closure.gangs) - closure.expended.keys()
     gangs = [gang for gang in snapshot.gangs if gang.name in talking and gang.nodes & set(closure.nodes)]
     there = {one.spec.gang for one in existing}
@@ -176,6 +180,7 @@ async def create_requests(
     for gang in gangs:
         if gang.name in there or gang.owner is None:
             continue
+        before = asking.earlier(earlier, gang.owner.uid)
         ask = orders.Ask(
             gang=gang,
             name=orders.request_name(plan.metadata.name, batch.number, gang.name),
@@ -186,6 +191,8 @@ async def create_requests(
             asked_at=now,
             park_seconds=park,
             timeout_seconds=gang.timeout_seconds or plan.spec.checkpoint.timeout_seconds,
+            refused_before=before.refused,
+            unanswered_before=before.unanswered,
         )
         body = orders.checkpoint_request(ask)
         body["metadata"]["ownerReferences"] = [owned_by(UPGRADE_PLANS, plan.metadata)]

@@ -12,16 +12,18 @@ _NOTHING = GangShare()
 
 
 def lost(plan: UpgradePlan, visits: Sequence[NodeUpgrade], requests: Sequence[CheckpointRequest]) -> float:
-    """GPU-hours, rounded to hundredths.
+    """GPU-hours: of the batches that have ended as they were summed up then, and of the one that is under way.
 
     A gang counts from when it was asked, if it parked then, else from its stop; until it was seen past its step,
     trained on, or was given up. What was ended without a checkpoint also lost all since its start.
     """
     closures = {one.name: one for batch in plan.status.batches for one in batch.closures}
-    return lost_gpu_hours(
-        (outage for one in visits if (outage := _of_visit(one)) is not None),
-        (outage for one in requests for outage in _of_talk(one, _share(closures, one))),
-        [*_evicted(closures.values(), visits), *_expended(closures, requests)],
+    here = [one for one in visits if one.spec.closure in closures]
+    talks = [one for one in requests if one.spec.closure in closures]
+    return plan.status.ended.lost_gpu_hours + lost_gpu_hours(
+        (outage for one in here if (outage := _of_visit(one)) is not None),
+        (outage for one in talks for outage in _of_talk(one, _share(closures, one))),
+        [*_evicted(closures.values(), here), *_expended(closures, talks)],
     )
 
 

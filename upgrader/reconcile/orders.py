@@ -180,6 +180,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     plan: str | None = None
     batch: int = 0
     closure: str | None = None
+    refused_before: int = 0
+    unanswered_before: int = 0
 
 
 def checkpoint_request(ask: Ask) -> dict[str, Any]:
@@ -220,6 +222,8 @@ def _request_spec(ask: Ask) -> dict[str, Any]:
         "timeoutSeconds": ask.timeout_seconds,
         "onDeadline": terms.on_deadline,
         "lane": gang.lane,
+        "refusedBefore": ask.refused_before,
+        "unansweredBefore": ask.unanswered_before,
         "requestId": ask.request_id,
         "askedAt": timing.show(ask.asked_at),
         "parkSeconds": ask.park_seconds,

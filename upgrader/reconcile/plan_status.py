@@ -18,6 +18,7 @@ from upgrader.core.forecast import BatchForecast, Forecast
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
 from upgrader.core.reforecast import Outlook
 from upgrader.core.rollout import UNDER_WAY, PlanDecision
+from upgrader.reconcile import ended_batches
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.lost import lost
 from upgrader.reconcile.plan_view import ended_for_good, visit_facts
@@ -59,15 +60,12 @@ def render(context: Context, read: Read, decision: PlanDecision) -> dict[str, An
         status["stackRevision"] = read.stack.status.update_revision if read.stack is not None else None
     elif read.stack is not None and read.stack.status.update_revision == plan.spec.target_revision:
         status["stackRevision"] = plan.spec.target_revision  # from here on, leaving it is another wish
-    status["lostGpuHours"] = explicit(
-        Loss(predicted=round(predicted, 2), actual=lost(plan, read.visits, read.requests))
-    )
+    cost = lost(plan, read.visits, read.requests)
+    status["lostGpuHours"] = explicit(Loss(predicted=round(predicted, 2), actual=round(cost, 2)))
     if ends(decision.phase) and not ends(plan.status.phase):
         status["endedAt"] = now
     if decision.end_batch:
-        status["batches"] = [
-            msgspec.to_builtins(one) | ({} if one.ended_at else {"endedAt": now}) for one in plan.status.batches
-        ]
+        status |= ended_batches.fold(plan, read.visits, now, lost=cost, expended=ended_for_good(read))
     return status
 
 

@@ -12,6 +12,7 @@ from upgrader.core.forecast import BatchKind
 from upgrader.core.phases import NodePhase, ends
 from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanView, TalkFacts, Trouble, VisitFacts
 from upgrader.core.rivals import Rival, goes_first
+from upgrader.reconcile import ended_batches
 from upgrader.reconcile.lost import lost
 from upgrader.reconcile.orders import LABEL_BATCH
 from upgrader.reconcile.proposals import number_of
@@ -46,7 +47,7 @@ def view(read: Read, now: datetime) -> PlanView:
         tolerated_failures=plan.spec.tolerated_failures,
         max_interruptions=plan.spec.approval.envelope.max_interruptions if plan.spec.approval else 0,
         ended=ended_for_good(read),
-        batches=len(plan.status.batches),
+        batches=ended_batches.started(plan),
         open_batch=batch.number if batch is not None else None,
         created=_created(read),
         visits=visit_facts(read.visits),
@@ -120,16 +121,20 @@ def _canaries(read: Read) -> Canaries:
     canary, soak = plan.spec.strategy.canary, plan.status.soak_until
     return Canaries(
         enabled=canary.enabled,
-        batches=frozenset(one.number for one in plan.status.batches if one.kind is BatchKind.CANARY),
+        batches=_canary_batches(plan),
         soak_seconds=canary.soak_seconds,
         soak_until=timing.parse(soak) if soak else None,
         unwell=_unwell(read),
     )
 
 
+def _canary_batches(plan: UpgradePlan) -> frozenset[int]:
+    return frozenset(one.batch for one in ended_batches.canaries(plan))
+
+
 def _unwell(read: Read) -> tuple[Trouble, ...]:
     """Canaries that were given back and are not what they were then."""
-    numbers = {one.number for one in read.plan.status.batches if one.kind is BatchKind.CANARY}
+    numbers = _canary_batches(read.plan)
     if read.snapshot is None or not numbers:
         return ()
     nodes = {node.name: node for node in read.snapshot.nodes}
@@ -165,7 +170,7 @@ def ended_for_good(read: Read) -> int:
         one.spec.closure for one in read.visits if any(step.name is NodePhase.DRAINING for step in one.status.steps)
     }
     closures = (one for batch in read.plan.status.batches for one in batch.closures if one.name in drained)
-    return len({gang for one in closures for gang in one.expended})
+    return read.plan.status.ended.expended + len({gang for one in closures for gang in one.expended})
 
 
 def _batch(one: NodeUpgrade | CheckpointRequest) -> int:

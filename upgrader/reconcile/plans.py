@@ -22,6 +22,7 @@ from upgrader.reconcile import (
     asking,
     batches,
     closures,
+    ended_batches,
     finalizers,
     forced,
     harvest,
@@ -30,6 +31,7 @@ from upgrader.reconcile import (
     opening,
     plan_status,
     plan_view,
+    pruning,
     rollbacks,
 )
 from upgrader.reconcile.context import Context, record
@@ -98,6 +100,7 @@ async def step(context: Context, name: str) -> float | None:
     else:
         read = await _write(context, read, decision)
     await _let_go_of(context, read)
+    await pruning.prune(context, read)
     if read.open_batch is not None:
         await _drive(context, read, undo=decision.undo)
     left = await _take_back(context, read)
@@ -224,7 +227,7 @@ async def _start(context: Context, read: Read, decision: PlanDecision) -> Upgrad
     plan, made, snapshot = read.plan, read.forecast, read.snapshot
     if made is None or snapshot is None:
         raise AssertionError("a batch is started only from a forecast")
-    number = len(plan.status.batches) + 1
+    number = ended_batches.started(plan) + 1
     batch = batches.batch_status(context, plan, number, made.batches[0], snapshot)
     left = {node.revision for node in snapshot.nodes if node.revision and node.revision != plan.spec.target_revision}
     status = plan_status.render(context, read, decision) | {
@@ -308,7 +311,9 @@ async def _ask(
     if held:
         return expected, held
     try:
-        return await batches.create_requests(context, read.plan, batch, closure, read.snapshot, talks), ""
+        return await batches.create_requests(
+            context, read.plan, batch, closure, read.snapshot, talks, read.requests
+        ), ""
     except ThrottledError:
         raise
     except REFUSED as error:

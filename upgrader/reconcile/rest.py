@@ -7,12 +7,12 @@ from msgspec import Struct, structs
 
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade, UpgradePlan
 from upgrader.core.fleet import Snapshot, Target
-from upgrader.core.forecast import BatchForecast, BatchKind, Forecast, forecast
+from upgrader.core.forecast import BatchForecast, Forecast, forecast
 from upgrader.core.phases import NodePhase, ends
 from upgrader.core.plan_facts import settled_nodes
 from upgrader.core.prediction import Durations
 from upgrader.core.strategy import StrategyFacts
-from upgrader.reconcile import asking, plan_view
+from upgrader.reconcile import asking, ended_batches, plan_view
 from upgrader.reconcile.orders import LABEL_BATCH
 
 
@@ -78,7 +78,7 @@ def stopped(requests: Sequence[CheckpointRequest]) -> frozenset[str]:
 
 def _proven(plan: UpgradePlan, visits: Sequence[NodeUpgrade]) -> tuple[str, ...]:
     """Classes of which a canary was given back upgraded; one that was let go, or failed, proves nothing."""
-    classes = {str(one.number): one.classes for one in plan.status.batches if one.kind is BatchKind.CANARY}
+    classes = {(str(one.batch), one.node): one.node_class for one in ended_batches.canaries(plan)}
     upgraded = [one for one in visits if one.status.phase is NodePhase.SUCCEEDED]
-    found = (classes.get(one.metadata.labels.get(LABEL_BATCH, ""), {}).get(one.spec.node.name) for one in upgraded)
+    found = (classes.get((one.metadata.labels.get(LABEL_BATCH, ""), one.spec.node.name)) for one in upgraded)
     return tuple(sorted({one for one in found if one is not None}))

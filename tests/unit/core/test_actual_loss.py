@@ -22,7 +22,7 @@ def test_a_gang_whose_nodes_were_never_visited_lost_all_of_its_wait():
 
 
 def test_a_gang_that_went_on_elsewhere_lost_what_it_waited():
-    assert lost_gpu_hours([outage(5, 65)], [outage(0, 10)]) == 8.67
+    assert lost_gpu_hours([outage(5, 65)], [outage(0, 10)]) == 8.6667
 
 
 def test_nothing_costs_nothing():

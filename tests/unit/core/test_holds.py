@@ -75,6 +75,15 @@ GANG_HOLDS = {
             "2026-11-21 10:00:00 UTC."
         ),
     ),
+    "did not answer and is left alone": (
+        {"refusals": Refusals(unanswered=3, unanswered_last="no word", unanswered_until=START + timedelta(hours=1))},
+        {},
+        H.GANG_DOES_NOT_ANSWER,
+        (
+            "ml/Job/x was asked 3 times and did not acknowledge; the last time: no word. It is asked again after "
+            "2026-11-21 10:00:00 UTC, less often each time: see why its members do not answer."
+        ),
+    ),
     "did not answer in time and wants to be left out then": (
         {"refusals": Refusals(left_out=True)},
         {},

@@ -208,6 +208,16 @@ async def aged() -> set[Use]:
     return rig.cluster.uses
 
 
+async def asked_in_vain() -> set[Use]:
+    """A gang does not answer, is asked again, and what is past of that goes."""
+    rig = Rig()
+    revision = await running(rig)
+    rig.fleet.trainers["gang"].answers = lambda *_: None
+    rig.plan("up", revision, checkpoint={"timeoutSeconds": 30, "retrySeconds": 60})
+    await rig.until(lambda: rig.plan_now("up").status.ended.count == 2, 6000, stride=10)
+    return rig.cluster.uses
+
+
 async def switched() -> set[Use]:
     """An owner of each kind is stopped, the stop is given up, and it is restarted."""
     rig = Rig()
@@ -303,13 +313,24 @@ async def uncovered() -> set[Use]:
 def uses() -> set[Use]:
     """What the controller does in a rollout, in one that is undone, with somebody else's pod in the way, for a node
     that cannot be installed at first, for one whose validation is not admitted, for one that is deleted, to owners of
-    each kind, to what is past, and by a person's order; for pods of DaemonSets and pods with claims; to labels of
-    nodes, to images of drivers, and for a pod that does not start.
+    each kind, to what is past, to a gang that does not answer, and by a person's order; for pods of DaemonSets and pods
+    with claims; to labels of nodes, to images of drivers, and for a pod that does not start.
     """
     asked = (rollout("Go"), rollout("AbortAndUndo"), spoken_to_by_http())
     looked_after = (labelled(), monitored(), uncovered(), stuck())
     read = (declared(), claimed())
-    runs = (*asked, repaired(), not_admitted(), bereft(), switched(), aged(), ordered(), *read, *looked_after)
+    runs = (
+        *asked,
+        repaired(),
+        not_admitted(),
+        bereft(),
+        switched(),
+        aged(),
+        asked_in_vain(),
+        ordered(),
+        *read,
+        *looked_after,
+    )
     return set().union(*(asyncio.run(one) for one in runs))
 
 

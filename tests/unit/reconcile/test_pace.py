@@ -89,8 +89,7 @@ async def test_each_class_is_proven_by_a_canary_of_its_own(rig: Rig) -> None:
     await rig.until(lambda: sum(one.ended_at is not None for one in rig.plan_now("up").status.batches) == 2)
     ended, status = rig.cluster.clock.now(), rig.plan_now("up").status
     assert [one.kind for one in status.batches] == [BatchKind.CANARY] * 2
-    said = [text for one in status.batches for text in one.classes.values()]
-    assert sorted(text.split(", ")[0] for text in said) == ["A100", "H100"]
+    assert sorted(one.node_class.split(", ")[0] for one in status.ended.canaries) == ["A100", "H100"]
     assert timing.parse(status.soak_until) - ended == timedelta(seconds=119), "watched from the end of the second on"
     await rig.until(lambda: len(rig.plan_now("up").status.batches) == 3)
     assert rig.cluster.clock.now() - ended >= timedelta(seconds=119)
@@ -113,8 +112,8 @@ async def test_a_canary_that_was_let_go_proves_nothing_although_another_class_ha
     await rig.until(lambda: rig.over("up"), 3000, stride=5)
     status = rig.plan_now("up").status
     assert (status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 3), rig.where()
-    kinds = [(one.kind, list(one.classes) == [busy]) for one in status.batches if busy in one.closures[0].nodes]
-    assert kinds[-1] == (BatchKind.CANARY, True), "the class that has proved nothing is asked again, as a canary"
+    (again,) = [one.batch for one in status.ended.canaries if one.node == busy]
+    assert again == 2, "the class that has proved nothing is asked again, as a canary"
 
 
 async def test_a_canary_that_fails_stops_the_plan_whatever_is_tolerated(rig: Rig) -> None:
@@ -339,11 +338,12 @@ async def test_what_changed_in_the_forecast_is_said(rig: Rig) -> None:
 
 async def test_what_it_cost_and_was_to_cost_is_in_the_status(rig: Rig) -> None:
     rig.plan("up", await running(rig))
+    await rig.until(lambda: bool(rig.plan_now("up").status.batches))
+    ((share,),) = [[one.shares for one in batch.closures] for batch in rig.plan_now("up").status.batches]
+    assert share["default/Job/gang"].gpus == 16
     await rig.until(lambda: rig.over("up"))
     lost = rig.plan_now("up").status.lost_gpu_hours
     assert lost.predicted > 0
     assert 0 < lost.actual < 1
     (talk,) = rig.requests()
     assert talk.spec.asked_at < talk.status.parked_at < talk.status.stopped_at < talk.status.ended_at
-    (share,) = [one.shares for batch in rig.plan_now("up").status.batches for one in batch.closures]
-    assert share["default/Job/gang"].gpus == 16

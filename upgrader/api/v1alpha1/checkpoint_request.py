@@ -61,6 +61,10 @@ class CheckpointRequestSpec(Resource, frozen=True, kw_only=True):
         Literal["wait", "skip-node", "terminate"], described("What no acknowledgement in time means.")
     ] = "wait"
     lane: Annotated[str, described("Storage that the checkpoint goes to; empty where nobody knows.")] = ""
+    refused_before: Annotated[int, Meta(description="How often it refused earlier requests of the plan.", ge=0)] = 0
+    unanswered_before: Annotated[
+        int, Meta(description="How many earlier requests of the plan it did not acknowledge in time.", ge=0)
+    ] = 0
     request_id: Annotated[int, described("Grows with every asking.")]
     asked_at: Annotated[Timestamp, described("When this asking began.")]
     park_seconds: Annotated[Seconds, described("How long a member stays parked without a word.")]

@@ -102,7 +102,10 @@ class Lanes(Resource, frozen=True, kw_only=True):
 
 class CheckpointDefaults(Resource, frozen=True, kw_only=True):
     timeout_seconds: Annotated[Seconds, described("Longest one checkpoint may take where the job does not say.")] = 1800
-    retry_seconds: Annotated[Seconds, described("How long a gang that refused or did not answer is left alone.")] = 600
+    retry_seconds: Annotated[
+        Seconds,
+        described("How long a gang that refused or did not answer is left alone; twice as long each time, up to 2 h."),
+    ] = 600
     method: Annotated[
         CheckpointMethods | None,
         described("How jobs are asked that do not say: as the annotation checkpoint-method. They are waited for else."),
@@ -177,7 +180,9 @@ class ClosureStatus(Resource, frozen=True, kw_only=True):
 
 class BatchStatus(Resource, frozen=True, kw_only=True):
     number: Annotated[int, described("Counted from 1.")]
-    closures: Annotated[list[ClosureStatus], described("What is visited in this batch.")]
+    closures: Annotated[list[ClosureStatus], described("What is visited in this batch; none once it has ended.")] = []
+    node_count: Annotated[int, described("How many nodes were visited in it, once it has ended.")] = 0
+    gang_count: Annotated[int, described("How many gangs were asked in it, once it has ended.")] = 0
     kind: Annotated[BatchKind, described("Why it came when it came: Canary, Idle, Asked.")] = BatchKind.ASKED
     started_at: Annotated[Timestamp, described("When the batch started.")]
     ask_until: Annotated[Timestamp, described("When asking ends: closures without all acknowledgements are let go.")]
@@ -185,6 +190,21 @@ class BatchStatus(Resource, frozen=True, kw_only=True):
     classes: Annotated[
         dict[str, str], described("GPU model, kernel and driver before the visit, by node; for canaries only.")
     ] = {}
+
+
+class CanaryStatus(Resource, frozen=True, kw_only=True):
+    batch: Annotated[int, described("Batch in which it was visited.")]
+    node: Annotated[str, described("Its name.")]
+    node_class: Annotated[str, described("GPU model, kernel and driver before the visit.")]
+
+
+class EndedBatches(Resource, frozen=True, kw_only=True):
+    """What counts of batches that have ended, summed up: the status does not grow with them."""
+
+    count: Annotated[int, described("How many have ended.")] = 0
+    lost_gpu_hours: Annotated[float, described("What they cost.")] = 0.0
+    expended: Annotated[int, described("Gangs that nothing restarts and that were ended in them.")] = 0
+    canaries: Annotated[list[CanaryStatus], described("Canaries of which there is still a NodeUpgrade.")] = []
 
 
 class ForecastSummary(Resource, frozen=True, kw_only=True):
@@ -238,8 +258,10 @@ class UpgradePlanStatus(Resource, frozen=True, kw_only=True):
     ended_at: Annotated[Timestamp | None, described("When it ended.")] = None
     forecast: Annotated[ForecastSummary, described("What is still to come.")] = ForecastSummary()
     batches: Annotated[
-        list[BatchStatus], described("Started batches; those to come are a forecast and not stored.")
+        list[BatchStatus],
+        described("The batch that is under way, and the latest that ended; those to come are not stored."),
     ] = []
+    ended: Annotated[EndedBatches, described("All batches that have ended, in sums.")] = EndedBatches()
     counts: Annotated[PlanCounts, described("Progress.")] = PlanCounts()
     holds: Annotated[list[Hold], described("The ten worst holds.")] = []
     failures: Annotated[list[Failure], described("What failed.")] = []

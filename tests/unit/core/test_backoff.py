@@ -1,0 +1,18 @@
+"""Pauses between askings in vain."""
+
+from datetime import timedelta
+
+import pytest
+
+from upgrader.core.backoff import LONGEST, pause
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(("times", "minutes"), [(0, 10), (1, 10), (2, 20), (3, 40), (4, 80), (5, 120), (10**9, 120)])
+def test_it_doubles_up_to_two_hours(times: int, minutes: int) -> None:
+    assert pause(10 * MINUTE, times) == minutes * MINUTE
+
+
+def test_a_longer_first_pause_stays_as_it_is() -> None:
+    assert pause(2 * LONGEST, 1) == pause(2 * LONGEST, 9) == 2 * LONGEST

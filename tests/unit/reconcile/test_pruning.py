@@ -1,0 +1,59 @@
+"""Which visits and conversations of ended batches go while their plan goes on."""
+
+import msgspec
+
+from tests.support.manifests import checkpoint_request, node_upgrade
+from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
+from upgrader.reconcile.orders import LABEL_BATCH
+from upgrader.reconcile.pruning import settled_talks, superseded
+
+
+def visit(batch: int, *, node: str = "gpu-0", phase: str = "Failed", reason: str = "NotAcknowledged") -> NodeUpgrade:
+    body = node_upgrade()
+    body["metadata"] |= {"name": f"{node}-{batch}", "labels": {LABEL_BATCH: str(batch)}}
+    body["spec"]["node"] = {"name": node, "uid": f"uid-{node}"}
+    return msgspec.convert(body | {"status": {"phase": phase, "reason": reason}}, NodeUpgrade)
+
+
+def talk(
+    number: int, *, job: str = "a", closure: str = "c", reason: str = "NotParked", **status: str
+) -> CheckpointRequest:
+    body = checkpoint_request()
+    body["metadata"] |= {"name": f"{job}-{number}", "uid": f"{job}-{number}"}
+    body["spec"] |= {"gang": f"ns/Job/{job}", "closure": closure, "requestId": number}
+    body["spec"]["owner"] = body["spec"]["owner"] | {"name": job, "uid": job}
+    said = {"phase": "Withdrawn", "reason": reason, "endedAt": "2026-11-21T09:00:00Z", **status}
+    return msgspec.convert(body | {"status": said}, CheckpointRequest)
+
+
+def names(found: list) -> list[str]:
+    return [one.metadata.name for one in found]
+
+
+def test_a_visit_goes_when_its_node_was_taken_again() -> None:
+    assert names(superseded([visit(9), visit(10), visit(3, node="gpu-1")])) == ["gpu-0-9"]
+
+
+def test_a_visit_stays_that_changed_something_or_counts_as_a_failure() -> None:
+    odd = [visit(1, phase="Succeeded", reason=""), visit(2, reason="NotDrained"), visit(3, reason="RevertFailed")]
+    assert superseded([*odd, visit(4)]) == []
+
+
+def test_the_latest_of_a_job_stays_and_so_does_its_latest_refusal() -> None:
+    said = [talk(1, reason="Refused"), talk(2, reason="Refused"), talk(3), talk(4, reason="ClosureLetGo")]
+    assert names(settled_talks([*said, talk(5, job="b")], {"c"}, None)) == ["a-1"]
+
+
+def test_a_conversation_that_stopped_its_gang_stays() -> None:
+    stopped = talk(1, stoppedAt="2026-11-21T09:00:00Z")
+    assert settled_talks([stopped, talk(2)], {"c"}, {"a"}) == []
+
+
+def test_a_job_that_is_gone_is_forgotten_with_its_last_visit() -> None:
+    assert names(settled_talks([talk(1)], set(), {"b"})) == ["a-1"]
+    assert settled_talks([talk(1)], {"c"}, {"b"}) == []
+    assert settled_talks([talk(1)], set(), None) == [], "who is there is not known"
+
+
+def test_what_is_under_way_stays() -> None:
+    assert settled_talks([talk(1, phase="Asking"), talk(2)], set(), {"b"}) == [talk(2)]

@@ -1,0 +1,13 @@
+"""How long a gang that was asked in vain is left alone: twice as long each time, up to a limit."""
+
+from datetime import timedelta
+
+LONGEST = timedelta(hours=2)
+"""A gang that never acknowledges costs its nodes little then; one that is put right is still asked the same day."""
+
+
+def pause(first: timedelta, times: int) -> timedelta:
+    """The pause after it was asked in vain for the n-th time in a row; a longer `first` is never made shorter."""
+    longest = max(first, LONGEST)
+    doublings = min(max(0, times - 1), 32)  # beyond that any pause has reached the limit
+    return min(longest, first * (1 << doublings))

@@ -1,0 +1,111 @@
+"""Visits and conversations of ended batches that nothing depends on any more, removed while their plan goes on.
+
+A plan that tries again and again makes new ones without end. What is kept: the latest visit of each node, and all that
+came as far as to change anything; of the conversations those that stopped a gang, the latest of each job with a visit,
+and the latest in which it said no. Their losses are in the sums of the plan's status by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import structlog
+
+from upgrader.api import names
+from upgrader.api.kubernetes import ObjectMeta
+from upgrader.api.resources import CHECKPOINT_REQUESTS, NODE_UPGRADES, ResourceKind
+from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
+from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError
+from upgrader.core.phases import NodePhase, ends
+from upgrader.core.plan_facts import LET_GO, QUIET
+from upgrader.reconcile import asking, finalizers
+from upgrader.reconcile.context import Context
+from upgrader.reconcile.orders import LABEL_BATCH
+
+if TYPE_CHECKING:
+    from upgrader.reconcile.plans import Read
+
+log = structlog.get_logger()
+
+AT_ONCE = 50
+"""Objects that one step removes: gangs that were stopped wait for no sweep."""
+
+
+async def prune(context: Context, read: Read) -> None:
+    """Remove some of them; where that is refused they stay, and nothing else is kept waiting."""
+    nodes = context.nodes.snapshot()
+    if read.open_batch is not None or nodes is None:
+        return
+    claims = {node.metadata.annotations.get(names.ANNOTATION_VISIT) for node in nodes.values()}
+    visits = [one for one in superseded(read.visits) if one.metadata.uid not in claims]
+    left = AT_ONCE
+    for one in visits[:left]:
+        await _remove(context, NODE_UPGRADES, one.metadata)
+    left -= len(visits[:left])
+    gone = {one.metadata.name for one in visits}
+    there = {one.spec.closure for one in read.visits if one.metadata.name not in gone}
+    jobs = {gang.owner.uid for gang in read.snapshot.gangs if gang.owner} if read.snapshot is not None else None
+    for request in settled_talks(read.requests, there, jobs)[:left]:
+        await _remove(context, CHECKPOINT_REQUESTS, request.metadata)
+
+
+def superseded(visits: Sequence[NodeUpgrade]) -> list[NodeUpgrade]:
+    """Visits that were let go before they changed anything, of nodes that a later batch took again."""
+    latest: dict[str, int] = {}
+    for one in visits:
+        latest[one.spec.node.name] = max(_batch(one.metadata), latest.get(one.spec.node.name, 0))
+    return [one for one in visits if _changed_nothing(one) and _batch(one.metadata) < latest[one.spec.node.name]]
+
+
+def settled_talks(
+    requests: Sequence[CheckpointRequest], closures: Iterable[str], jobs: Iterable[str] | None
+) -> list[CheckpointRequest]:
+    """Conversations that stopped nobody, and that a later one of the same job carries on or no visit remembers.
+
+    Args:
+        requests: all of a plan.
+        closures: those of which there is a visit.
+        jobs: uids of the owners of all gangs that are there; None where they are not known.
+    """
+    kept: set[str] = set()
+    for owner in {one.spec.owner.uid for one in requests}:
+        mine = sorted((one for one in requests if one.spec.owner.uid == owner), key=lambda one: one.spec.request_id)
+        noes = [one for one in mine if asking.refused(one) or asking.left_out(one)]
+        silent = [one for one in mine if asking.unanswered(one)]
+        kept |= {one.metadata.uid for one in (*mine[-1:], *noes[-1:], *silent[-1:])}
+    known = set(closures)
+
+    def forgotten(one: CheckpointRequest) -> bool:
+        return jobs is not None and one.spec.owner.uid not in jobs and one.spec.closure not in known
+
+    return [
+        one
+        for one in requests
+        if ends(one.status.phase) and one.status.stopped_at is None and (one.metadata.uid not in kept or forgotten(one))
+    ]
+
+
+def _changed_nothing(visit: NodeUpgrade) -> bool:
+    return visit.status.phase is NodePhase.FAILED and visit.status.reason in LET_GO & QUIET
+
+
+def _batch(meta: ObjectMeta) -> int:
+    return int(meta.labels.get(LABEL_BATCH, "0"))
+
+
+async def _remove(
+    context: Context, kind: ResourceKind[NodeUpgrade] | ResourceKind[CheckpointRequest], meta: ObjectMeta
+) -> None:
+    log.info("not needed any more", kind=kind.kind, name=meta.name)
+    try:
+        if names.FINALIZER in meta.finalizers:
+            await finalizers.take(context, kind, meta)
+        context.leadership.check()
+        await context.cluster.delete(kind, meta)
+    except (ConflictError, NotFoundError) as error:
+        log.info("looks again", name=meta.name, because=error.brief)
+    except ThrottledError:
+        raise
+    except REFUSED as error:
+        log.warning("not removed", name=meta.name, because=error.brief, details=error.details)
