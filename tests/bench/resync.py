@@ -160,7 +160,7 @@ class _Looks:
         times = []
         for _ in range(ROUNDS):
             used = time.process_time()
-            await observe.read_around(self._context.cluster, self._context.stack.namespace)
+            await observe.read_around(self._context.cluster, self._context.stack.namespace, self._context.workloads)
             times.append(time.process_time() - used)
         return statistics.median(times)
 

@@ -127,7 +127,7 @@ async def look(context: Context, stack: GpuStack, target: Target, *, method: str
     nodes, version, around, former = await asyncio.gather(
         cluster.list(NODES),
         cluster.version(),
-        observe.read_around(cluster, context.stack.namespace),
+        observe.read_around(cluster, context.stack.namespace, context.workloads),
         revisions.former_resources(context, name, target.resource_name),
     )
     seen = msgspec.structs.replace(

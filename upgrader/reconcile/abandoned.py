@@ -63,7 +63,10 @@ async def restart_owners(
     """
     found = await _without_request(context, recorded)
     if since is None:
-        return [Abandoned(stopped=one, why="it is looked for once more") for one in found]
+        # The record may have been taken off since it was read: nobody is alarmed for that.
+        return [
+            Abandoned(stopped=one, why="it is looked for once more") for one in found if await _recorded(context, one)
+        ]
     late = context.clock.now() >= since + LATE
     left: list[Abandoned] = []
     for one in found:
@@ -111,6 +114,17 @@ async def _without_request(context: Context, recorded: Sequence[StoppedOwner]) -
     listed = await context.cluster.list(CHECKPOINT_REQUESTS)
     under_way = {(one.metadata.namespace, one.metadata.name) for one in listed if not ends(one.status.phase)}
     return [one for one in recorded if (one.namespace, one.request) not in under_way]
+
+
+async def _recorded(context: Context, stopped: StoppedOwner) -> bool:
+    try:
+        owner = await owners.read_owner(context, OwnerRef(**msgspec.structs.asdict(stopped.owner)), stopped.namespace)
+    except REFUSED as error:
+        if not error.refused:
+            raise
+        return True
+    record = switching.record_of(owner.meta.annotations) if owner.body is not None else None
+    return bool(owner.unread) or (record is not None and record.request == stopped.request)
 
 
 async def _restart(context: Context, stopped: StoppedOwner, wanted: str, resource: str, *, late: bool) -> str:

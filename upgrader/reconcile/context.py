@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -11,6 +11,7 @@ from upgrader.api.resources import ResourceKind
 from upgrader.core.forecast import BatchForecast
 from upgrader.reconcile.heard import Heard
 from upgrader.reconcile.ports import Clock, Cluster, CrashPoints, Leadership, Nodes, Registry, Trust, Way
+from upgrader.reconcile.workloads import Workloads
 from upgrader.stack.settings import BuildSettings, StackSettings
 
 T_co = TypeVar("T_co", covariant=True)
@@ -49,6 +50,8 @@ class Context:
     trust: Trust | None = None
     """Who verifies images; None where no key is set."""
     gates: Gates = field(default_factory=Gates)
+    workloads: Workloads = field(default_factory=Workloads)
+    """All pods, their owners and claims, as old as a look may have them; see `anew`."""
     heard: Heard = field(default_factory=Heard)
     """What Events said of pods that do not start. A hint, no truth."""
     active_seconds: float = 1.0
@@ -59,6 +62,11 @@ class Context:
     """A phase that waits longer than this says in its status for what."""
     orders: dict[str, tuple[BatchForecast, ...]] = field(default_factory=dict)
     """Batches as last forecast, by plan: their order is gone on with where no other is better. A hint, no truth."""
+
+
+def anew(context: Context) -> Context:
+    """The same ports, with pods and their owners as the API server has them now: for what decides."""
+    return replace(context, workloads=Workloads())
 
 
 async def record(

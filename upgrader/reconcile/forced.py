@@ -12,7 +12,7 @@ from upgrader.core.errors import ConflictError, NotFoundError
 from upgrader.core.fleet import Gang
 from upgrader.core.phases import NodePhase
 from upgrader.reconcile import marks, observe
-from upgrader.reconcile.context import Context
+from upgrader.reconcile.context import Context, anew
 from upgrader.reconcile.revisions import former_resources, read_target
 from upgrader.stack import manifests
 
@@ -40,7 +40,7 @@ async def undeclared(context: Context, upgrades: Iterable[NodeUpgrade]) -> froze
         plan = await context.cluster.get(UPGRADE_PLANS, one.spec.plan) if one.spec.plan else None
         method = plan.spec.checkpoint.method or "" if plan is not None else ""  # its jobs may be asked by default
         seen = await observe.read_snapshot(
-            context,
+            anew(context),
             stack,
             target,
             former=await former_resources(context, one.spec.stack, target.resource_name),

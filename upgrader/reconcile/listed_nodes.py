@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from upgrader.api.kubernetes import Node
 from upgrader.api.resources import NODES
-from upgrader.reconcile.context import Context
+from upgrader.reconcile.context import Context, anew
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class ListedNodes:
 
 
 async def list_nodes(context: Context) -> Context:
-    """The same ports with all nodes as the API server has them now; a cache that is out of step stays out of step.
+    """The same ports with all nodes, and pods, as the API server has them now; a cache out of step stays out of step.
 
     A watch that a network has cut in half says nothing for minutes, and its cache does not know that it is old.
 
@@ -28,6 +28,6 @@ async def list_nodes(context: Context) -> Context:
         ClusterError: the API server refused or did not answer.
     """
     if context.nodes.snapshot() is None:
-        return context
+        return anew(context)
     nodes = {node.metadata.name: node for node in await context.cluster.list(NODES)}
-    return replace(context, nodes=ListedNodes(nodes=nodes))
+    return replace(anew(context), nodes=ListedNodes(nodes=nodes))

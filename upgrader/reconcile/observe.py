@@ -13,12 +13,10 @@ import msgspec
 from upgrader.api import names
 from upgrader.api.kubernetes import Namespace, Node, PersistentVolumeClaim, Pod, PodDisruptionBudget
 from upgrader.api.resources import (
-    CLAIMS,
     DRIVER_IMAGES,
     GPU_STACKS,
     NAMESPACES,
     PDBS,
-    PODS,
     POLICY_BINDINGS,
     UPGRADE_PLANS,
 )
@@ -37,7 +35,7 @@ from upgrader.core.revisions import with_revision
 from upgrader.core.vendors import choose
 from upgrader.core.works import Work, stopped_owners
 from upgrader.reconcile.context import Context
-from upgrader.reconcile.device_claims import holders_by_node, read_claimed
+from upgrader.reconcile.device_claims import holders_by_node
 from upgrader.reconcile.node_facts import node_facts, pending_kernel
 from upgrader.reconcile.operand_pods import operand_pod
 from upgrader.reconcile.other_plans import taken_back, taken_elsewhere
@@ -53,8 +51,8 @@ from upgrader.reconcile.pod_facts import (
     with_mates,
 )
 from upgrader.reconcile.ports import Cluster
-from upgrader.reconcile.storage import classes_of, keeps_on_claims
-from upgrader.reconcile.works import read_works
+from upgrader.reconcile.storage import classes_of
+from upgrader.reconcile.workloads import Workloads
 
 __all__ = [
     "Reading",
@@ -274,22 +272,24 @@ async def read_snapshot(
     known, cluster, now = context.nodes.snapshot(), context.cluster, context.clock.now()
     if known is None:
         return None
-    version, seen = await cluster.version(), await read_around(cluster, context.stack.namespace)
+    version, seen = await cluster.version(), await read_around(cluster, context.stack.namespace, context.workloads)
     seen = msgspec.structs.replace(seen, nodes=known, api_server_version=version, method=method)
     empties = target if reboots else None
     gpus = PoolGpus(resource=target.resource_name, former=former)
     return snapshot_of(seen, stack.spec, gpus, now, stack=stack.metadata.name, empties=empties)
 
 
-async def read_around(cluster: Cluster, own_namespace: str) -> Reading:
+async def read_around(cluster: Cluster, own_namespace: str, workloads: Workloads) -> Reading:
     """All but the nodes themselves; `own_namespace`: in which our own pods are.
+
+    `workloads`: how old pods and their owners may be.
 
     Raises:
         ClusterError: the API server refused, or could not be reached.
     """
     # Side by side: the API server answers one while another is decoded.
-    (pods, works, budgets), (images, namespaces, plans, binding, stacks) = await asyncio.gather(
-        asyncio.gather(cluster.list(PODS), read_works(cluster), cluster.list(PDBS)),
+    (work, budgets), (images, namespaces, plans, binding, stacks) = await asyncio.gather(
+        asyncio.gather(workloads.read(cluster), cluster.list(PDBS)),
         asyncio.gather(
             cluster.list(DRIVER_IMAGES),
             cluster.list(NAMESPACES),
@@ -300,10 +300,10 @@ async def read_around(cluster: Cluster, own_namespace: str) -> Reading:
     )
     return Reading(
         own_namespace=own_namespace,
-        pods=pods,
-        claims=await cluster.list(CLAIMS) if any(map(keeps_on_claims, pods)) else (),
-        claimed=await read_claimed(cluster, pods),
-        works=works,
+        pods=work.pods,
+        claims=work.claims,
+        claimed=work.claimed,
+        works=work.works,
         budgets=budgets,
         images=images,
         namespaces=namespaces,

@@ -34,7 +34,7 @@ from upgrader.reconcile import (
     pruning,
     rollbacks,
 )
-from upgrader.reconcile.context import Context, record
+from upgrader.reconcile.context import Context, anew, record
 from upgrader.reconcile.durations import Past, past_of, seen
 from upgrader.reconcile.listed_nodes import list_nodes
 from upgrader.reconcile.orders import LABEL_BATCH
@@ -164,7 +164,7 @@ async def _read(context: Context, plan: UpgradePlan) -> Read:
         return read
     try:
         snapshot = await observe.read_snapshot(
-            context,
+            anew(context) if _decides(read) else context,
             read.stack,
             read.target,
             former=await former_resources(context, plan.spec.stack, read.target.resource_name),
@@ -201,6 +201,21 @@ def _needs_snapshot(read: Read) -> bool:
     phases = [one.status.phase for one in _of_batch(read.visits, batch.number)]
     waits = {NodePhase.PREPARED, NodePhase.CLOSING} if read.plan.spec.checkpoint.wait_for else {NodePhase.PREPARED}
     return len(phases) < sum(len(one.nodes) for one in batch.closures) or bool(waits.intersection(phases))
+
+
+def _decides(read: Read) -> bool:
+    """Whether pods as they are now decide: which visits are made, who is asked, whose pods are waited for, the end."""
+    batch, status = read.open_batch, read.plan.status
+    if batch is None:  # before a batch is written all is read anew anyway
+        return status.phase is PlanPhase.ABORTING or status.reason == "BatchEnded"
+    if read.plan.spec.checkpoint.wait_for:
+        return True
+    there = {(one.spec.closure, one.spec.node.name) for one in _of_batch(read.visits, batch.number)}
+    asked = {(one.spec.closure, one.spec.gang) for one in _of_batch(read.requests, batch.number)}
+    return any(
+        {(one.name, node) for node in one.nodes} - there or {(one.name, gang) for gang in one.gangs} - asked
+        for one in batch.closures
+    )
 
 
 def _all_ended(read: Read) -> bool:

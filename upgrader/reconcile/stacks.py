@@ -37,7 +37,7 @@ from upgrader.reconcile import (
     stack_status,
     upkeep,
 )
-from upgrader.reconcile.context import Context
+from upgrader.reconcile.context import Context, anew
 from upgrader.reconcile.operand_pods import own_pods
 from upgrader.reconcile.revisions import ensure_revision, former_resources
 from upgrader.reconcile.sightings import Sightings
@@ -144,7 +144,7 @@ async def _read(context: Context, stack: GpuStack, target: Target) -> Read | Non
     nodes, version = context.nodes.snapshot(), await context.cluster.version()
     if nodes is None:
         return None
-    around = await observe.read_around(context.cluster, context.stack.namespace)
+    around = await observe.read_around(context.cluster, context.stack.namespace, context.workloads)
     seen = msgspec.structs.replace(around, nodes=nodes, api_server_version=version)
     name = stack.metadata.name
     former = await former_resources(context, name, target.resource_name)
@@ -181,7 +181,12 @@ async def _target(context: Context, stack: GpuStack) -> Target | str:
 async def _care(context: Context, read: Read, goal: Target, sightings: Sightings) -> bool:
     """Order what nodes need of their stack; whether any was. `goal` is what a node without a driver is given."""
     await image_wishes.ensure(context, read, goal)
-    due = await upkeep.due(context, read, sightings, goal)
+    if await upkeep.due(context, read, sightings, goal):
+        # Whoever is on a node decides whether it is installed: pods are listed for that, not those of a shared reading.
+        now = await _read(anew(context), read.stack, read.target)
+        due = await upkeep.due(context, now, sightings, goal) if now is not None else []
+    else:
+        due = []
     for one in due:
         await upkeep.order(context, read, one)
     await upkeep.prune(context, read)

@@ -12,6 +12,7 @@ from upgrader.core.errors import ConfigurationError
 from upgrader.kube.client import KubeCluster
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.ports import Cluster, CrashPoints, Leadership, Nodes, Registry, Trust
+from upgrader.reconcile.workloads import SHARED_SECONDS, Workloads
 from upgrader.stack.settings import BuildSettings, StackSettings
 from upgrader.wiring.settings import Settings
 
@@ -63,7 +64,7 @@ async def controller(
     """
     async with _registry(settings) as registry:
         made = context(settings, cluster, nodes, leadership, crash, registry, await _pinned(settings, registry))
-        yield replace(made, trust=_trust(settings, registry))
+        yield replace(made, trust=_trust(settings, registry), workloads=Workloads(seconds=SHARED_SECONDS))
 
 
 @asynccontextmanager

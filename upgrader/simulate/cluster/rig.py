@@ -30,6 +30,7 @@ from upgrader.reconcile.context import Context, Gates
 from upgrader.reconcile.heard import Heard
 from upgrader.reconcile.observe import target_of
 from upgrader.reconcile.sightings import Sightings
+from upgrader.reconcile.workloads import Workloads
 from upgrader.simulate.apiserver.cluster import FakeCluster, FakeNodes
 from upgrader.simulate.cluster.fleet import Fleet
 from upgrader.simulate.cluster.placing import RESOURCE
@@ -57,6 +58,8 @@ class Rig:
         self.heard = Heard()
         self.side_by_side = False
         """Whether plans take their steps at the same time, as their loops do."""
+        self.workloads = Workloads()
+        """Each loop reads pods for itself; see `share`."""
         self.seconds = 0
         self.others: list[Callable[[], None]] = []
         """What others do each second, beside the fleet."""
@@ -70,6 +73,10 @@ class Rig:
         """What a new process of the controller remembers: nothing."""
         self.sightings, self.gates, self.heard = Sightings(), Gates(), Heard()
         self.node_image = node_image or self.node_image
+
+    def share(self, seconds: float) -> None:
+        """Loops share readings of all pods, as in a real controller."""
+        self.workloads = Workloads(seconds=seconds, clock=lambda: self.cluster.clock.now().timestamp())
 
     @property
     def context(self) -> Context:
@@ -86,6 +93,7 @@ class Rig:
             trust=self.trust,
             gates=self.gates,
             heard=self.heard,
+            workloads=self.workloads,
         )
 
     # ---- setting up
