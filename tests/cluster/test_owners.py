@@ -63,7 +63,7 @@ async def live(fleet):
         for file in sorted((ROOT / "tests/cluster/crds").glob("*.yaml")):
             await connected.apply(CRDS, yaml.safe_load(file.read_text()))
         for row in OWNERS:
-            await eventually(lambda row=row: served(connected, row), seconds=30)
+            await eventually(lambda row=row: served(connected, row), seconds=120)
         yield connected
 
 
@@ -342,7 +342,7 @@ async def serving(live, space):
     async def look():
         return [one for one in await live.list(PODS, space, labels="app=web") if one.status.phase == "Running"]
 
-    pods = await eventually(look, lambda found: len(found) == 2, 60)
+    pods = await eventually(look, lambda found: len(found) == 2, 120)
     return [OtherPod(name=one.metadata.name, namespace=space, uid=one.metadata.uid, evictable=True) for one in pods]
 
 
@@ -358,7 +358,7 @@ async def budget(live, space, name, allowed, **spec):
         found = await live.get(PDBS, name, space)
         return found.status.disruptions_allowed
 
-    await eventually(look, lambda count: count == allowed, 30)
+    await eventually(look, lambda count: count == allowed, 120)
     return made
 
 
@@ -376,7 +376,7 @@ async def test_pods_of_a_deployment_are_evicted_as_their_budget_allows(live, spa
     await budget(live, space, "two", 2, maxUnavailable=2)
     assert await evictions.evict(context, pods) is None
     for pod in pods:
-        await eventually(lambda pod=pod: gone(live, pod), seconds=30)
+        await eventually(lambda pod=pod: gone(live, pod), seconds=120)
     assert await evictions.evict(context, pods) is None, "who is gone is no refusal"
 
 

@@ -33,7 +33,7 @@ async def without_the_kind(api):
     present = await api.get(CRDS, KIND["metadata"]["name"])
     if present is not None:
         await api.delete(CRDS, present.metadata)
-        await eventually(lambda: _gone(api), seconds=60)
+        await eventually(lambda: _gone(api), seconds=120)
     yield api
     present = await api.get(CRDS, KIND["metadata"]["name"])
     if present is not None:
@@ -58,7 +58,7 @@ async def test_a_servicemonitor_comes_with_its_kind_and_goes_with_its_stack(with
         assert await scraping.ensure(context_of(before), "pool-a") == ""
         (service,) = await names(api)
         await api.apply(CRDS, KIND)
-        await eventually(lambda: _served(api), seconds=60)
+        await eventually(lambda: _served(api), seconds=120)
 
     async with await KubeCluster.connect(controllers_kubeconfig) as cluster:  # one that has not asked what is served
         context = context_of(cluster)
@@ -78,6 +78,6 @@ async def test_a_servicemonitor_comes_with_its_kind_and_goes_with_its_stack(with
         assert await names(api) != [service]
         assert len(await names(api)) == len(await monitors(api)) == 1
         await api.delete(CRDS, (await api.get(CRDS, KIND["metadata"]["name"])).metadata)
-        await eventually(lambda: _gone(api), seconds=60)
+        await eventually(lambda: _gone(api), seconds=120)
         await scraping.leave(context, "pool-b")  # it is remembered as served for a minute
         assert await names(api) == []

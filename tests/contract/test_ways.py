@@ -67,7 +67,7 @@ async def test_a_pod_is_asked_answers_and_is_let_go(world, name):
     assert pod.metadata.annotations[names.ANNOTATION_REQUEST] == "100"
     await way.withdraw(request, [pod])
     await world.eventually(answers, lambda found: not found[0].parked, 120)
-    await world.eventually(lambda: way.progress(request, [pod]), lambda found: found[pod.metadata.uid] > said.step, 30)
+    await world.eventually(lambda: way.progress(request, [pod]), lambda found: found[pod.metadata.uid] > said.step, 120)
     assert names.ANNOTATION_REQUEST not in (await now(world, pod)).metadata.annotations
 
 

@@ -9,7 +9,7 @@ T = TypeVar("T")
 POLL_SECONDS = 0.05
 
 
-async def eventually(look: Callable[[], Awaitable[T]], wanted: Callable[[T], bool] = bool, seconds: float = 15) -> T:
+async def eventually(look: Callable[[], Awaitable[T]], wanted: Callable[[T], bool] = bool, seconds: float = 60) -> T:
     """What `look` gives as soon as `wanted` accepts it; an AssertionError that shows the last look otherwise."""
     last: T | str = "nothing was seen"
     try:
