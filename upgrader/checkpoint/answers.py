@@ -1,6 +1,7 @@
 """What members say, whichever way it comes: the wire forms, and reading them so that doubt is no answer."""
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, TypeVar
 
@@ -9,7 +10,9 @@ import structlog
 
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
+from upgrader.core import untrusted
 from upgrader.core.acknowledgement import Answer
+from upgrader.core.errors import UnreadableError
 
 log = structlog.get_logger()
 
@@ -19,17 +22,25 @@ PROGRESS = "/run/checkpoint/progress.json"
 AT_ONCE = 8
 """Members that are asked, read or patched at the same time."""
 
+MOST_TOLD = 1024
+"""Unreadable texts that a way remembers; one that is pushed out is logged again."""
+
+LONGEST_REASON = 256
+"""Characters of a refusal's reason that are kept."""
+
 T = TypeVar("T")
-Step = Annotated[int, msgspec.Meta(ge=0)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=untrusted.LARGEST)]
+Uid = Annotated[str, msgspec.Meta(max_length=128)]
+Location = Annotated[str, msgspec.Meta(max_length=4096)]
 
 
 class AckFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """An acknowledgement or a refusal as a job writes it, see docs/checkpointing.md."""
 
-    request_id: int
-    pod_uid: str
-    step: Step
-    uri: str = ""
+    request_id: Number
+    pod_uid: Uid
+    step: Number
+    uri: Location = ""
     parked: bool = False
     refused: str = ""
     retry_after_seconds: Annotated[int, msgspec.Meta(ge=1, le=604800)] | None = None
@@ -38,8 +49,8 @@ class AckFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class ProgressFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The latest step as a job writes it."""
 
-    step: Step
-    pod_uid: str = ""
+    step: Number
+    pod_uid: Uid = ""
 
 
 class Reader:
@@ -47,7 +58,7 @@ class Reader:
 
     def __init__(self) -> None:
         self._told: dict[tuple[str, str], bytes] = {}
-        """Unreadable texts that were logged, so that one that stays is logged once."""
+        """Digests of unreadable texts that were logged, so that one that stays is logged once; the latest MOST_TOLD."""
 
     def answer(self, pod: Pod, text: bytes | None, where: str) -> Answer | None:
         """An acknowledgement or refusal; None where there is none, or it cannot be read."""
@@ -62,7 +73,7 @@ class Reader:
             step=said.step,
             uri=said.uri,
             parked=said.parked,
-            refused=said.refused,
+            refused=said.refused[:LONGEST_REASON],
             retry_after_seconds=said.retry_after_seconds,
         )
 
@@ -76,14 +87,21 @@ class Reader:
         if not text:
             return None
         try:
-            return msgspec.json.decode(text, type=type_)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            key = (pod.metadata.uid, where)
-            if self._told.get(key) != text:
-                self._told[key] = text
-                name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-                log.warning("unreadable answer", pod=name, path=where, why=str(error))
+            found = untrusted.decode(text, type_)
+        except UnreadableError as error:
+            self._tell(pod, text, where, error)
             return None
+        self._told.pop((pod.metadata.uid, where), None)
+        return found
+
+    def _tell(self, pod: Pod, text: bytes, where: str, error: UnreadableError) -> None:
+        key, digest = (pod.metadata.uid, where), hashlib.sha256(text).digest()
+        if self._told.pop(key, None) != digest:
+            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            log.warning("unreadable answer", pod=name, path=where, why=error.brief)
+        self._told[key] = digest
+        if len(self._told) > MOST_TOLD:
+            del self._told[next(iter(self._told))]
 
 
 def speakers(request: CheckpointRequest, pods: Sequence[Pod]) -> list[Pod]:

@@ -17,7 +17,7 @@ import structlog
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint import marks
-from upgrader.checkpoint.answers import Reader, by_pod, speakers
+from upgrader.checkpoint.answers import LONGEST_REASON, Reader, by_pod, speakers
 from upgrader.core.acknowledgement import Answer
 from upgrader.core.errors import NotFoundError, UnaskableError
 from upgrader.core.replies import Reply
@@ -108,6 +108,6 @@ class HttpWay:
             pod_uid=pod.metadata.uid,
             request_id=request.spec.request_id,
             step=0,
-            refused=said.refused if said is not None and said.refused else "not now",
+            refused=said.refused[:LONGEST_REASON] if said is not None and said.refused else "not now",
             retry_after_seconds=min(after, LONGEST_RETRY_AFTER) if after else None,
         )

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
-from upgrader.core import timing
+from upgrader.core import timing, untrusted
 from upgrader.core.declarations import KNOWN, seconds
 from upgrader.core.errors import ConfigurationError, StaleForecastError
 from upgrader.core.explain_gang import find_gangs
@@ -175,12 +175,11 @@ def _deadline(text: str, now: datetime) -> datetime:
     found = seconds(text)
     if found is not None:
         return now + timedelta(seconds=found)
-    try:
-        end = timing.parse(text)
-    except ValueError as error:
+    end = untrusted.instant(text)
+    if end is None:
         raise ConfigurationError(
             f"--deadline {text} is no duration such as 8h and no time such as 2026-12-01T06:00:00Z"
-        ) from error
+        )
     if end - now < SHORTEST_DEADLINE:
         raise ConfigurationError(f"--deadline {text} is over already")
     return end

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from upgrader.core import untrusted
 from upgrader.core.fleet import MemberFacts
 
 LAST_CALL = timedelta(seconds=60)
@@ -173,7 +174,8 @@ def _fault(member: MemberFacts, answer: Answer | None, asked: Asked, *, fresh: b
 
 def earlier(asked: str, request_id: int) -> bool:
     """Whether a member was asked, if at all, under a lower id; `asked` is what it carries, empty where it was not."""
-    return not asked.isdecimal() or int(asked) < request_id
+    last = untrusted.whole(asked)
+    return last is None or last < request_id
 
 
 def ephemeral(uri: str, member: MemberFacts) -> bool:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
+from upgrader.core import untrusted
+
 LABELS_DEPLOY = ("nvidia.com/gpu.deploy.driver", "nvidia.com/gpu.deploy.device-plugin")
 """What we swap; its other operands may stay as they are."""
 OFF = "false"
@@ -52,7 +54,4 @@ def still_over(labels: Mapping[str, str], kept: str | None) -> str | None:
 
 def read_before(kept: str | None) -> dict[str, str] | None:
     """What an earlier take-over found; None where there was none, or nobody can read it."""
-    try:
-        return None if kept is None else msgspec.json.decode(kept, type=dict[str, str])
-    except msgspec.DecodeError:
-        return None
+    return untrusted.document(kept, dict[str, str])

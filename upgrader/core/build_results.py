@@ -6,6 +6,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
+from upgrader.core import untrusted
 from upgrader.core.driver_builds import Failure, FailureClass, Identity, Verdict
 
 MESSAGE_BYTES = 4096
@@ -84,10 +85,7 @@ _Said = TypeVar("_Said", BuildResult, Refusal)
 
 
 def _read(text: str, kind: type[_Said]) -> _Said | None:
-    try:
-        return msgspec.json.decode(text, type=kind)
-    except msgspec.MsgspecError:
-        return None
+    return untrusted.document(text, kind)
 
 
 def _brief(failure: Failure) -> Failure:

@@ -1,6 +1,5 @@
 """What a job declares about its checkpoints, and which of it can be used; what cannot be read is not declared."""
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -8,8 +7,9 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from upgrader.core import timing
+from upgrader.core import timing, untrusted
 from upgrader.core.fleet import MemberFacts, Terms
+from upgrader.core.untrusted import shown
 
 KNOWN = ("file", "exec", "http", "signal", "api", "none")
 """Methods; `none` says that the job cannot checkpoint at all."""
@@ -20,10 +20,10 @@ SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGCONT", "SIGURG", "SIGWINCH", "SIG
 SCOPES = ("all", "leader")
 ON_DEADLINE = ("wait", "skip-node", "terminate")
 
-_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-_DURATION = re.compile(r"(?:\d+[dhms])+")
-_PART = re.compile(r"(\d+)([dhms])")
-_ENDPOINT = re.compile(r":([1-9]\d{0,4})(/[A-Za-z0-9._~/-]*)?")
+LONGEST_TIMEOUT = 7 * 86400
+"""Seconds: more is no checkpoint-timeout, and fits into no CheckpointRequest."""
+
+_ENDPOINT = re.compile(r":([1-9][0-9]{0,4})(/[A-Za-z0-9._~/-]*)?")
 _LANE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,251}[A-Za-z0-9])?")
 
 
@@ -78,26 +78,9 @@ def nearest(layers: Sequence[Declared]) -> Declared:
     return Declared(**{name: first(name) for name in Declared.__struct_fields__})
 
 
-def seconds(duration: str) -> int | None:
-    """`90s`, `30m`, `1h30m`, `2d` or plain seconds; None where it is none of these, or nothing."""
-    return span(duration) or None
-
-
-def span(duration: str) -> int | None:
-    """As `seconds`, but nothing (`0`, `0s`) is a duration too."""
-    if duration.isascii() and duration.isdecimal():
-        return int(duration)
-    if not _DURATION.fullmatch(duration):
-        return None
-    return sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(duration))
-
-
-def instant(text: str) -> datetime | None:
-    """An RFC 3339 time; None where it is none, or does not say its offset."""
-    try:
-        return timing.parse(text)
-    except ValueError:
-        return None
+def seconds(text: str) -> int | None:
+    """`90s`, `30m`, `1h30m`, `2d` or plain seconds; None where it is none of these, nothing, or over ten years."""
+    return untrusted.duration(text) or None
 
 
 def times(
@@ -116,11 +99,13 @@ def times(
     """
     latest = max(starts, default=None)
     expected = seconds(declared.expected_runtime)
-    ends = instant(declared.expected_completion)
+    ends = untrusted.instant(declared.expected_completion)
     if ends is None and expected is not None and latest is not None:
         ends = timing.after(latest, expected)
     known = [one for one in (ends or estimate, limit) if one is not None]
-    return TimesDeclared(min_runtime_seconds=span(declared.min_runtime) or 0, ends_at=min(known, default=None))
+    return TimesDeclared(
+        min_runtime_seconds=untrusted.duration(declared.min_runtime) or 0, ends_at=min(known, default=None)
+    )
 
 
 def usable(declared: Declared, members: Iterable[MemberFacts]) -> Method:
@@ -132,7 +117,7 @@ def usable(declared: Declared, members: Iterable[MemberFacts]) -> Method:
     everybody = tuple(members)
     lost = [member.pod for member in everybody if not member.container]
     if lost:
-        return Method(problem=f"Its checkpoint-container {declared.container!r} is not in pod {lost[0]}.")
+        return Method(problem=f"Its checkpoint-container {shown(declared.container)} is not in pod {lost[0]}.")
     first = leader(everybody)
     asked = (first,) if declared.scope == "leader" and first is not None else everybody
     listed = dict.fromkeys(part.strip() for part in declared.method.split(","))
@@ -149,13 +134,8 @@ def usable(declared: Declared, members: Iterable[MemberFacts]) -> Method:
 
 def argv(command: str) -> tuple[str, ...]:
     """A command as JSON argv; empty where it is none."""
-    try:
-        found = json.loads(command)
-    except ValueError:
-        return ()
-    if not isinstance(found, list) or not all(isinstance(one, str) and "\0" not in one for one in found):
-        return ()
-    return tuple(found) if found and found[0] else ()
+    found = untrusted.document(command, list[str])
+    return tuple(found) if found and found[0] and not any("\0" in one for one in found) else ()
 
 
 def leader(members: Iterable[MemberFacts]) -> MemberFacts | None:
@@ -170,42 +150,42 @@ def _terms(declared: Declared, methods: Sequence[str]) -> Terms:
         endpoint=declared.endpoint,
         signal=declared.signal,
         ack_scope=declared.scope or SCOPES[0],
-        max_loss_seconds=span(declared.max_loss) or 0,
+        max_loss_seconds=untrusted.duration(declared.max_loss) or 0,
         on_deadline=declared.on_deadline or ON_DEADLINE[0],
     )
 
 
 def _unreadable(declared: Declared) -> Iterable[str]:
     """Why one of the values cannot be meant; a job with such a value is not asked, it might mean something else."""
-    examples = "is no duration such as 90s, 30m or 1h30m."
-    for name, value, good in (
-        ("checkpoint-timeout", declared.timeout, seconds),
-        ("min-runtime", declared.min_runtime, span),
-        ("expected-runtime", declared.expected_runtime, seconds),
-        ("max-loss", declared.max_loss, span),
+    for name, value, least, longest, most in (
+        ("checkpoint-timeout", declared.timeout, 1, LONGEST_TIMEOUT, "a week"),
+        ("min-runtime", declared.min_runtime, 0, untrusted.LONGEST_SECONDS, "ten years"),
+        ("expected-runtime", declared.expected_runtime, 1, untrusted.LONGEST_SECONDS, "ten years"),
+        ("max-loss", declared.max_loss, 0, untrusted.LONGEST_SECONDS, "ten years"),
     ):
-        if value and good(value) is None:
-            yield f"Its {name} {value!r} {examples}"
-    if declared.expected_completion and instant(declared.expected_completion) is None:
+        found = untrusted.duration(value, longest)
+        if value and (found is None or found < least):
+            yield f"Its {name} {shown(value)} is no duration such as 90s, 30m or 1h30m, {most} at most."
+    if declared.expected_completion and untrusted.instant(declared.expected_completion) is None:
         yield (
-            f"Its expected-completion-time {declared.expected_completion!r} is no time such as 2026-11-21T18:00:00Z "
-            "or 2026-11-21T18:00:00+01:00."
+            f"Its expected-completion-time {shown(declared.expected_completion)} is no time such as "
+            "2026-11-21T18:00:00Z or 2026-11-21T18:00:00+01:00, of the years 1970 to 8999."
         )
     for name, value, choices in (
         ("ack-scope", declared.scope, SCOPES),
         ("on-deadline", declared.on_deadline, ON_DEADLINE),
     ):
         if value and value not in choices:
-            yield f"Its {name} {value!r} is none of {', '.join(choices)}."
+            yield f"Its {name} {shown(value)} is none of {', '.join(choices)}."
     if declared.lane and not _LANE.fullmatch(declared.lane):
-        yield f"Its checkpoint-lane {declared.lane!r} is no name of letters, digits, '-', '_', '.' and '/'."
+        yield f"Its checkpoint-lane {shown(declared.lane)} is no name of letters, digits, '-', '_', '.' and '/'."
     if declared.path and not (declared.path.startswith("/") and ".." not in declared.path.split("/")):
-        yield f"Its checkpoint-path {declared.path!r} is no absolute path without '..', such as /data/checkpoints."
+        yield f"Its checkpoint-path {shown(declared.path)} is no absolute path without '..', such as /data/checkpoints."
 
 
 def _problem(method: str, declared: Declared, members: tuple[MemberFacts, ...]) -> str:
     if method not in KNOWN:
-        return f"Its checkpoint-method {method!r} is none of {', '.join(KNOWN)}."
+        return f"Its checkpoint-method {shown(method)} is none of {', '.join(KNOWN)}."
     check = _PROBLEMS.get(method)
     return check(declared, members) if check is not None else ""
 
@@ -223,7 +203,7 @@ def _file(_: Declared, members: tuple[MemberFacts, ...]) -> str:
 def _exec(declared: Declared, _: tuple[MemberFacts, ...]) -> str:
     if argv(declared.command):
         return ""
-    said = f"{declared.command!r} is no such list" if declared.command else "is missing"
+    said = f"{shown(declared.command)} is no such list" if declared.command else "is missing"
     return f'It declares exec, but its checkpoint-command {said}; write a JSON list such as ["/app/save", "--now"].'
 
 
@@ -231,13 +211,13 @@ def _http(declared: Declared, _: tuple[MemberFacts, ...]) -> str:
     found = _ENDPOINT.fullmatch(declared.endpoint)
     if found and int(found[1]) < 65536 and not {".."} & set((found[2] or "").split("/")):
         return ""
-    said = f"{declared.endpoint!r} is none" if declared.endpoint else "is missing"
+    said = f"{shown(declared.endpoint)} is none" if declared.endpoint else "is missing"
     return f"It declares http, but its checkpoint-endpoint {said}; write port and path, such as :8080/checkpoint."
 
 
 def _signal(declared: Declared, members: tuple[MemberFacts, ...]) -> str:
     if declared.signal not in SIGNALS:
-        said = f"{declared.signal!r} is none of {', '.join(SIGNALS)}." if declared.signal else "is missing."
+        said = f"{shown(declared.signal)} is none of {', '.join(SIGNALS)}." if declared.signal else "is missing."
         return f"It declares signal, but its checkpoint-signal {said}"
     shared = [member.pod for member in members if member.shares_processes]
     if shared:

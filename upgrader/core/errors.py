@@ -36,6 +36,10 @@ class ConfigurationError(UpgraderError):
     refused = True
 
 
+class UnreadableError(ConfigurationError):
+    """What others wrote cannot be read: it is no such value, or is beyond the bounds of core.untrusted."""
+
+
 class UnaskableError(ConfigurationError):
     """Members cannot be asked the way that their job declares: no such command, nobody listens.
 

@@ -236,6 +236,7 @@ class MemberFacts(Struct, frozen=True, kw_only=True):
     rank: int | None = None  # its place among the members where its labels say so; 0 leads
     labels: dict[str, str] = {}  # for PodDisruptionBudgets
     started_at: datetime | None = None  # status.startTime
+    unreadable: str = ""  # which of its values cannot be read, as a sentence: then its gang is not asked
 
     @property
     def running(self) -> bool:

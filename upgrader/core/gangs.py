@@ -11,7 +11,7 @@ from datetime import datetime
 from msgspec import Struct, structs
 
 from upgrader.core.chains import Chains
-from upgrader.core.declarations import Declared, TimesDeclared, nearest, times, usable
+from upgrader.core.declarations import Declared, Method, TimesDeclared, nearest, times, usable
 from upgrader.core.fleet import Gang, MemberFacts, Owner, Terms
 from upgrader.core.owners import Switch
 from upgrader.core.remaining import estimate_of, limit_of, queue_limit
@@ -136,7 +136,8 @@ def _gang(
     pods, belonging, members = group.pods, group.belonging, tuple(pod.member for pod in group.pods)
     layers, replicated = _layers(pods, chains, namespaces, default)
     declared, same = layers[0], all(_alike(layer, layers[0]) for layer in layers)
-    method = usable(declared, members)
+    unreadable = next((one.unreadable for one in members if one.unreadable), "")
+    method = usable(declared, members) if not unreadable else Method(problem=unreadable)
     switch = one_switch(belonging.name, belonging.kind, group.switches)
     cannot_stop = "" if replicated else switch.problem or shared.get(switch.uid, "")
     owners = _owners(pods, chains)

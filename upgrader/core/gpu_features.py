@@ -8,8 +8,9 @@ import re
 from collections.abc import Mapping
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta, Struct
+
+from upgrader.core import untrusted
 
 LABELS_GPU = tuple(
     f"nvidia.com/gpu.{part}"
@@ -133,7 +134,4 @@ def written(labels: Mapping[str, str], record: GpuRecord | None) -> dict[str, st
 
 def read_record(text: str) -> GpuRecord | None:
     """What we wrote on a node; None where nobody can read it any more."""
-    try:
-        return msgspec.json.decode(text, type=GpuRecord)
-    except msgspec.DecodeError:
-        return None
+    return untrusted.document(text, GpuRecord)

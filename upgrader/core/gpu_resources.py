@@ -9,10 +9,14 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
+from upgrader.core import untrusted
+
 NVIDIA_DOMAIN = "nvidia.com/"
 PARTITIONS = f"{NVIDIA_DOMAIN}mig-"
 SHARED = ".shared"
 
+DOUBT = 1
+"""GPUs of a pod that asks for a number of them that cannot be read."""
 
 Claimed = Mapping[tuple[str, str], int]
 """GPUs of each ResourceClaim, by namespace and name."""
@@ -31,11 +35,19 @@ class PoolGpus(Struct, frozen=True, kw_only=True):
         return (self.resource, *self.former)
 
     def asked(self, values: Mapping[str, str | int]) -> dict[str, int]:
-        """How many GPUs are asked for, by extended resource, whatever revision offers them."""
-        found = gpus_by_name(values, self.resource)
-        for one in self.former:
-            found |= gpus_by_name(values, one)
-        return found
+        """How many GPUs are asked for, by extended resource, whatever revision offers them.
+
+        A number that cannot be read is DOUBT: a pod that may hold GPUs is never taken for one that holds none.
+        """
+        found = {name: untrusted.quantity(values[name]) for name in sorted(values) if self._offers(name)}
+        return {name: DOUBT if count is None else count for name, count in found.items() if count != 0}
+
+    def unreadable(self, values: Mapping[str, str | int]) -> list[str]:
+        """Extended resources that are GPUs here and whose number cannot be read."""
+        return [name for name in sorted(values) if self._offers(name) and untrusted.quantity(values[name]) is None]
+
+    def _offers(self, name: str) -> bool:
+        return any(is_gpu(name, one) for one in self.names)
 
     def not_offered(self, names: Iterable[str]) -> str:
         """One of these GPUs that nodes of the stack's present revision do not offer by that name; empty: there is none.
@@ -66,19 +78,14 @@ def is_gpu(name: str, resource: str) -> bool:
 
 
 def count_of(values: Mapping[str, str | int], resource: str) -> int:
-    """How many GPUs of a pool; a partition is one of them."""
-    return sum(_whole(value) for name, value in values.items() if is_gpu(name, resource))
+    """How many GPUs of a pool; a partition is one of them. A number that cannot be read counts as none."""
+    return sum(untrusted.quantity(value) or 0 for name, value in values.items() if is_gpu(name, resource))
 
 
 def gpus_by_name(values: Mapping[str, str | int], resource: str) -> dict[str, int]:
-    """How many of each extended resource that are GPUs of a pool, by name; none that is 0.
-
-    Extended resources are whole numbers, anything else counts as none.
-    """
-    return {name: count for name in sorted(values) if is_gpu(name, resource) and (count := _whole(values[name]))}
-
-
-def _whole(value: str | int) -> int:
-    if isinstance(value, int):
-        return max(0, value)
-    return int(value) if value.isdecimal() else 0
+    """How many of each extended resource that are GPUs of a pool, by name; none that is 0, or cannot be read."""
+    return {
+        name: count
+        for name in sorted(values)
+        if is_gpu(name, resource) and (count := untrusted.quantity(values[name]) or 0)
+    }

@@ -6,6 +6,7 @@ torchrun: pytorch #119856 (30 s whatever the grace), #172596 (--shutdown-timeout
 import shlex
 from collections.abc import Iterator, Sequence
 
+from upgrader.core import untrusted
 from upgrader.core.advice import Advice, Severity
 from upgrader.core.declarations import seconds
 from upgrader.core.lint_facts import Check, Linted, MemberSettings, ProgramFacts, advice
@@ -171,7 +172,7 @@ def _shutdown_timeout(program: ProgramFacts) -> int | None:
         name, equals, value = word.partition("=")
         if name.replace("_", "-") == "--shutdown-timeout":
             text = value if equals else next(iter(words[at + 1 : at + 2]), "")
-    return int(text) if text.isdecimal() else None
+    return untrusted.whole(text)
 
 
 def _split(words: Sequence[str]) -> list[str]:

@@ -18,8 +18,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta, Struct
+
+from upgrader.core import untrusted
 
 PREFIX = "feature.node.kubernetes.io/"
 LABELS_KERNEL = tuple(f"{PREFIX}kernel-version.{part}" for part in ("full", "major", "minor", "revision"))
@@ -145,7 +146,4 @@ def kept_by_nfd(annotations: Mapping[str, str]) -> frozenset[str] | None:
 
 def read_record(text: str) -> FeatureRecord | None:
     """What we wrote on a node; None where nobody can read it any more."""
-    try:
-        return msgspec.json.decode(text, type=FeatureRecord)
-    except msgspec.DecodeError:
-        return None
+    return untrusted.document(text, FeatureRecord)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from upgrader.core.declarations import instant
+from upgrader.core import timing, untrusted
 from upgrader.core.patches import at
 from upgrader.core.works import JOB, LABEL_QUEUE, MPIJOB, RAYJOB, TRAINJOB, WORKLOAD, Work, entries, number
 
@@ -24,8 +24,7 @@ def estimate_of(works: Iterable[Work], now: datetime) -> datetime | None:
 
 def queue_limit(labels: Mapping[str, str]) -> int | None:
     """Seconds that Kueue lets something run that has these labels; None: it is in no queue, or has no limit."""
-    said = labels.get(LABEL_MAX_SECONDS, "")
-    return int(said) if LABEL_QUEUE in labels and said.isascii() and said.isdecimal() and int(said) else None
+    return untrusted.whole(labels.get(LABEL_MAX_SECONDS)) or None if LABEL_QUEUE in labels else None
 
 
 def limit_of(works: Sequence[Work], pods: Iterable[tuple[datetime, int]]) -> datetime | None:
@@ -37,7 +36,7 @@ def limit_of(works: Sequence[Work], pods: Iterable[tuple[datetime, int]]) -> dat
     """
     limits = [found for work in works if (limit := _LIMITS.get(work.sort)) and (found := limit(work)) is not None]
     limits += [found for work in works if (found := _from_label(work)) is not None]
-    limits += [start + timedelta(seconds=seconds) for start, seconds in pods]
+    limits += [found for start, seconds in pods if (found := _after(start, seconds)) is not None]
     return min(limits, default=None)
 
 
@@ -46,17 +45,17 @@ def _estimate(work: Work, now: datetime) -> datetime | None:
     if work.sort != TRAINJOB:
         return None
     said = at(work.status, ("trainerStatus",))
-    left, when = at(said, ("estimatedRemainingSeconds",)), _time(at(said, ("lastUpdatedTime",)))
-    if not isinstance(left, int) or left < 0 or when is None or not now - FRESH <= when <= now + FRESH:
+    when = untrusted.instant(at(said, ("lastUpdatedTime",)))
+    if when is None or not now - FRESH <= when <= now + FRESH:
         return None
-    return when + timedelta(seconds=left)
+    return _after(when, at(said, ("estimatedRemainingSeconds",)))
 
 
 def _from_start(*path: str) -> Callable[[Work], datetime | None]:
     """A limit in the spec, counted from status.startTime."""
 
     def limit(work: Work) -> datetime | None:
-        return _after(_time(work.status.get("startTime")), at(work.spec, path))
+        return _after(untrusted.instant(work.status.get("startTime")), at(work.spec, path))
 
     return limit
 
@@ -73,22 +72,18 @@ def _from_admission(work: Work) -> datetime | None:
     )
     past = max(number(work.status.get(name)) for name in PAST_SECONDS)
     limit = number(work.spec.get("maximumExecutionTimeSeconds"))
-    return _after(_time(since), max(0, limit - past)) if limit else None
+    return _after(untrusted.instant(since), max(0, limit - past)) if limit else None
 
 
 def _from_label(work: Work) -> datetime | None:
     """What Kueue is told for an owner, counted from its start: its Workload may know of time before that."""
-    return _after(_time(work.status.get("startTime")), queue_limit(work.labels))
+    return _after(untrusted.instant(work.status.get("startTime")), queue_limit(work.labels))
 
 
-def _after(start: datetime | None, seconds: object) -> datetime | None:
-    if start is None or not isinstance(seconds, int) or isinstance(seconds, bool) or seconds < 0:
-        return None
-    return start + timedelta(seconds=seconds)
-
-
-def _time(text: object) -> datetime | None:
-    return instant(text) if isinstance(text, str) else None
+def _after(start: datetime | None, limit: object) -> datetime | None:
+    """`limit` seconds later. A limit of more than ten years, as 9223372036854775807, is written where none is meant."""
+    seconds = untrusted.seconds(limit)
+    return timing.after(start, seconds) if start is not None and seconds is not None else None
 
 
 _LIMITS: Mapping[str, Callable[[Work], datetime | None]] = {

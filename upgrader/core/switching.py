@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from upgrader.core import untrusted
 from upgrader.core.naming import object_name
 from upgrader.core.owners import OwnerKind, Switch
 from upgrader.core.patches import at, changed, difference, put
@@ -34,7 +35,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 def is_off(row: OwnerKind, owner: Object) -> bool:
     """Whether an owner is switched off, whoever did it; `owner` is the object as the API server sends it."""
     if row.switch is Switch.COMMAND:
-        return at(owner, row.state) in {*row.off, "Aborting"}
+        return at(owner, row.state) in (*row.off, "Aborting")  # no set: what stands there may be no text
     value = at(owner, row.field)
     return value == row.off_value and isinstance(value, bool) is isinstance(row.off_value, bool)
 
@@ -102,10 +103,4 @@ def command(row: OwnerKind, owner: Object, request: str, *, on: bool) -> dict[st
 
 def record_of(annotations: Mapping[str, str]) -> Record | None:
     """Our record on an owner; None where there is none, or one that cannot be read (then it is not ours to undo)."""
-    text = annotations.get(STOPPED)
-    if text is None:
-        return None
-    try:
-        return msgspec.json.decode(text, type=Record)
-    except msgspec.MsgspecError:
-        return None
+    return untrusted.document(annotations.get(STOPPED), Record)

@@ -2,17 +2,23 @@
 
 from datetime import UTC, datetime, timedelta
 
+from upgrader.core import untrusted
+from upgrader.core.errors import UnreadableError
+
 
 def parse(text: str) -> datetime:
     """An aware datetime from an RFC 3339 time.
 
     Raises:
-        ValueError: no such time.
+        UnreadableError: no such time, or one without an offset; see `untrusted.instant`.
     """
-    value = datetime.fromisoformat(text)
-    if value.tzinfo is None:
-        raise ValueError(f"time without zone: {text!r}")
-    return value.astimezone(UTC)
+    value = untrusted.instant(text)
+    if value is None:
+        raise UnreadableError(
+            f"{untrusted.shown(text)} is no time",
+            resolution="Write one of the years 1970 to 8999 with its offset, such as 2026-11-21T18:00:00Z.",
+        )
+    return value
 
 
 def show(value: datetime) -> str:

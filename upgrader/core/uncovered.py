@@ -7,9 +7,9 @@ may crash-loop on it: its driver label is `none` until there is an image.
 import re
 from collections.abc import Iterable, Sequence
 
-import msgspec
 from msgspec import Struct
 
+from upgrader.core import untrusted
 from upgrader.core.fleet import ImageBuild, ImageFacts, Target, Uncovered
 from upgrader.core.phases import DriverImagePhase
 
@@ -57,13 +57,11 @@ def driver_had(image: ImageFacts) -> Driver:
 
 
 def read_uncovered(text: str | None) -> Uncovered | None:
-    """What we kept on a node when we took its driver away; None where there is nothing that can be read."""
-    if text is None:
-        return None
-    try:
-        return msgspec.json.decode(text, type=Uncovered)
-    except msgspec.DecodeError:
-        return None  # it is installed anew then, as a node is of which nobody knows what it had
+    """What we kept on a node when we took its driver away; None where there is nothing that can be read.
+
+    It is installed anew then, as a node is of which nobody knows what it had.
+    """
+    return untrusted.document(text, Uncovered)
 
 
 def code_name(os_image: str) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from upgrader.core import untrusted
 from upgrader.core.declarations import Declared
 from upgrader.core.fleet import Owner, StoppedOwner
 from upgrader.core.owners import OwnerKind, owner_kind
@@ -84,8 +85,10 @@ def shown(owner: Owner) -> str:
 
 
 def number(value: object, default: int = 0) -> int:
-    """A count on the wire, never below zero; anything odd is the default."""
-    return max(0, value) if isinstance(value, int) and not isinstance(value, bool) else default
+    """A count on the wire, never below zero nor above what is read; anything odd is the default."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return default
+    return min(max(0, value), untrusted.LARGEST)
 
 
 def entries(value: object) -> list[Mapping[str, Any]]:

@@ -15,6 +15,7 @@ import msgspec
 from upgrader.api.kubernetes import ObjectMeta, Pod, Wire
 from upgrader.api.names import FIELD_MANAGER
 from upgrader.api.resources import EVENTS, PODS, ResourceKind
+from upgrader.core import untrusted
 from upgrader.core.errors import (
     ClusterError,
     ConfigurationError,
@@ -161,7 +162,7 @@ class KubeCluster:
         # The exit code comes with the output: that of the connection may say success where it was cut off.
         said = await self._exec(pod, container, ("sh", "-c", _RUN, "sh", marker, *variables, "--", *argv))
         output, found, code = (said or b"").rpartition(f"\n{marker} ".encode())
-        return Ran(output=output, code=int(code)) if found and code.isdigit() else None
+        return Ran(output=output, code=int(code)) if found and len(code) < 4 and code.isdigit() else None
 
     async def call(self, pod: Pod, method: str, endpoint: str, body: object = None) -> Reply | None:
         """See ports.Cluster: through the API server's proxy, so that pods need no route from here."""
@@ -182,7 +183,7 @@ class KubeCluster:
                 raise refusal(status, headers, text, call.asked)
             return None
         after = headers.get("Retry-After", "")
-        return Reply(status=status, body=text, retry_after_seconds=int(after) if after.isdecimal() else None)
+        return Reply(status=status, body=text, retry_after_seconds=untrusted.whole(after))
 
     async def _exec(self, pod: Pod, container: str, command: Sequence[str]) -> bytes | None:
         query = (
@@ -346,6 +347,12 @@ def _creation(kind: ResourceKind[Any], body: Mapping[str, Any]) -> Call:
 def _decode(body: bytes, type_: type[T], what: str) -> T:
     try:
         decoded: T = _decoder(cast("Any", type_)).decode(body)
+    except RecursionError as error:
+        raise ClusterError(
+            f"{what} cannot be read",
+            details="An object of it is nested deeper than can be read.",
+            resolution="Find it with kubectl by its size and delete it: no controller's object looks like that.",
+        ) from error
     except msgspec.MsgspecError as error:
         raise ClusterError(
             f"{what} cannot be read",

@@ -6,9 +6,9 @@ that it does not know, answers with anything else.
 
 from collections.abc import Mapping
 
-import msgspec
 from msgspec import Struct
 
+from upgrader.core import untrusted
 from upgrader.core.errors import (
     ClusterError,
     ConfigurationError,
@@ -85,15 +85,12 @@ def is_status(body: bytes) -> bool:
 
 
 def _status(body: bytes) -> Status:
-    try:
-        return msgspec.json.decode(body, type=Status)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return Status()
+    return untrusted.document(body, Status) or Status()
 
 
 def _retry_after(headers: Mapping[str, str], status: Status) -> float | None:
     """Seconds; the form with a date is not used by Kubernetes."""
-    text = headers.get("Retry-After", "")
-    if text.isdecimal():
-        return float(text)
+    seconds = untrusted.duration(headers.get("Retry-After"))
+    if seconds is not None:
+        return float(seconds)
     return status.details.retry_after_seconds if status.details is not None else None

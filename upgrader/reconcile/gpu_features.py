@@ -17,8 +17,9 @@ import structlog
 from upgrader.api import names
 from upgrader.api.kubernetes import ContainerStatus, Node, Pod
 from upgrader.api.resources import NODES
+from upgrader.core import untrusted
 from upgrader.core.boot_reports import newest
-from upgrader.core.errors import ConflictError, NotFoundError, UnreachableError
+from upgrader.core.errors import ConflictError, NotFoundError, UnreachableError, UnreadableError
 from upgrader.core.gpu_features import (
     GpuLabelDecision,
     GpuLabelView,
@@ -144,8 +145,8 @@ def _reports(pods: Iterable[Pod]) -> tuple[Mapping[str, list[GpuReport]], str]:
             continue
         for text in _messages(pod):
             try:
-                found[pod.spec.node_name].append(msgspec.json.decode(text, type=GpuReport))
-            except msgspec.DecodeError as error:
+                found[pod.spec.node_name].append(untrusted.decode(text, GpuReport))
+            except UnreadableError as error:
                 fault = fault or f"{pod.spec.node_name}: what its pod said is no report: {error}"[:LONGEST]
     return found, fault
 

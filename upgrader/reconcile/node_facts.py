@@ -2,7 +2,7 @@
 
 from upgrader.api import names
 from upgrader.api.kubernetes import Node
-from upgrader.core import timing
+from upgrader.core import untrusted
 from upgrader.core.adoption import theirs
 from upgrader.core.fleet import NodeFacts
 from upgrader.core.gpu_resources import PoolGpus, count_of, gpus_by_name
@@ -40,7 +40,7 @@ def node_facts(node: Node, resource: str, former: tuple[str, ...] = ()) -> NodeF
         operands=labels.get(names.LABEL_OPERANDS, ""),
         revision=labels.get(names.LABEL_REVISION, ""),
         maintenance=(ours.value or "without a name") if ours is not None else "",
-        closed_at=timing.parse(ours.time_added) if ours is not None and ours.time_added else None,
+        closed_at=untrusted.instant(ours.time_added) if ours is not None else None,
         visit=node.metadata.annotations.get(names.ANNOTATION_VISIT, ""),
         pending_kernel=pending_kernel(node),
         theirs=theirs(labels),

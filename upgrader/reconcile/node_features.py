@@ -15,8 +15,9 @@ from upgrader.api import names
 from upgrader.api.kubernetes import ContainerStatus, Node, Pod
 from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODE_FEATURES, NODES
 from upgrader.api.v1alpha1 import GpuStack
+from upgrader.core import untrusted
 from upgrader.core.boot_reports import newest
-from upgrader.core.errors import ClusterError, ConflictError, NotFoundError, UnreachableError
+from upgrader.core.errors import ClusterError, ConflictError, NotFoundError, UnreachableError, UnreadableError
 from upgrader.core.node_features import LABEL_NFD_NODE, FeatureReport, kept_by_nfd, read_record
 from upgrader.core.node_labels import SETTLED, LabelDecision, LabelView, Standing, decide
 from upgrader.core.operands import PartPod
@@ -245,6 +246,6 @@ def _said(status: ContainerStatus) -> tuple[FeatureReport | None, str]:
     if ended.exit_code:
         return None, ended.message[:LONGEST] or f"its pod ended with code {ended.exit_code} ({ended.reason})"
     try:
-        return msgspec.json.decode(ended.message, type=FeatureReport), ""
-    except msgspec.DecodeError as error:
+        return untrusted.decode(ended.message, FeatureReport), ""
+    except UnreadableError as error:
         return None, f"what its pod said is no report: {error}"[:LONGEST]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade, UpgradePlan
-from upgrader.core import timing
+from upgrader.core import timing, untrusted
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.forecast import BatchKind
 from upgrader.core.phases import NodePhase, ends
@@ -174,7 +174,7 @@ def ended_for_good(read: Read) -> int:
 
 
 def _batch(one: NodeUpgrade | CheckpointRequest) -> int:
-    return int(one.metadata.labels.get(LABEL_BATCH, "0"))
+    return untrusted.whole(one.metadata.labels.get(LABEL_BATCH)) or 0
 
 
 def _rival(plan: UpgradePlan, *, startable: bool = True) -> Rival:

@@ -8,8 +8,9 @@ from types import MappingProxyType
 from upgrader.api import names
 from upgrader.api.kubernetes import Container, DownwardVolume, ObjectMeta, OwnerReference, Pod, Volume, VolumeMount
 from upgrader.api.v1alpha1 import CheckpointRequest
+from upgrader.core import untrusted
 from upgrader.core.chains import Chains
-from upgrader.core.declarations import NOTHING, Declared, instant, nearest
+from upgrader.core.declarations import NOTHING, Declared, nearest
 from upgrader.core.fleet import MemberFacts, Owner
 from upgrader.core.gangs import ENDED, REPLICATED, PodFacts
 from upgrader.core.gpu_resources import PoolGpus
@@ -153,7 +154,8 @@ def member_facts(pod: Pod, gpus: PoolGpus, container: str = "") -> MemberFacts:
         shares_processes=pod.spec.share_process_namespace or pod.spec.host_pid,
         rank=_rank(pod),
         labels=pod.metadata.labels,
-        started_at=instant(pod.status.start_time or ""),
+        started_at=untrusted.instant(pod.status.start_time),
+        unreadable=_unreadable(pod, gpus),
     )
 
 
@@ -200,7 +202,7 @@ def pod_facts(
         classes: StorageClasses of claims.
         rebooted: names of nodes that are to be rebooted.
     """
-    own, total = declared(pod.metadata), pod.metadata.annotations.get(names.ANNOTATION_GROUP_TOTAL, "")
+    own = declared(pod.metadata)
     said = nearest([own, around])
     member = member_facts(pod, gpus, said.container)
     return PodFacts(
@@ -209,7 +211,7 @@ def pod_facts(
         marks=marks or marks_of(pod),
         declared=own,
         rebooted=ended_by_reboot(pod, rebooted),
-        group_total=int(total) if total.isdecimal() else 0,
+        group_total=untrusted.whole(pod.metadata.annotations.get(names.ANNOTATION_GROUP_TOTAL)) or 0,
         active_deadline_seconds=pod.spec.active_deadline_seconds,
     )
 
@@ -246,8 +248,24 @@ def _default_container(pod: Pod) -> str:
 
 
 def _rank(pod: Pod) -> int | None:
-    places = (pod.metadata.labels.get(name, "") for name in names.LABELS_RANK)
-    return next((int(place) for place in places if place.isascii() and place.isdecimal()), None)
+    places = (untrusted.whole(pod.metadata.labels.get(name)) for name in names.LABELS_RANK)
+    return next((place for place in places if place is not None), None)
+
+
+def _unreadable(pod: Pod, gpus: PoolGpus) -> str:
+    """Which of a pod's numbers cannot be read, as a sentence; how many GPUs or members there are is not guessed."""
+    for name in (names.ANNOTATION_GROUP_TOTAL,):
+        text = pod.metadata.annotations.get(name)
+        if text is not None and untrusted.whole(text) is None:
+            return f"Annotation {name} of pod {pod.metadata.name} cannot be read: {untrusted.shown(text)} is no number."
+    for container in (*pod.spec.containers, *pod.spec.init_containers):
+        values = container.resources.requests | container.resources.limits
+        for name in gpus.unreadable(values) if values else ():
+            said = untrusted.shown(str(values[name]))
+            return (
+                f"{name} of container {container.name} of pod {pod.metadata.name} cannot be read: {said} is no number."
+            )
+    return ""
 
 
 def _outlives(volume: Volume | None) -> bool:

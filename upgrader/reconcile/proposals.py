@@ -12,7 +12,7 @@ from upgrader.api import names
 from upgrader.api.explicit import explicit
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.api.v1alpha1 import Approval, DriftPlanSpec, Envelope, UpgradePlan
-from upgrader.core import proposals, timing, upkeep
+from upgrader.core import proposals, timing, untrusted, upkeep
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.errors import ConflictError
 from upgrader.core.naming import object_name
@@ -47,8 +47,7 @@ async def answer(context: Context, read: Read, steady: Steady) -> Proposal | Non
 
 def number_of(plan: UpgradePlan) -> int:
     """As which of its plans for the revision a stack made it; 0: a person did, or a rollback."""
-    text = plan.metadata.annotations.get(names.ANNOTATION_ON_DRIFT, "")
-    return int(text) if text.isdecimal() else 0
+    return untrusted.whole(plan.metadata.annotations.get(names.ANNOTATION_ON_DRIFT)) or 0
 
 
 def _view(context: Context, read: Read, steady: Steady) -> ProposalView:

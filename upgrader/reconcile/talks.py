@@ -10,7 +10,7 @@ import structlog
 from upgrader.api.kubernetes import ObjectMeta, Pod
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import Ack, CheckpointRequest
-from upgrader.core import conversation, steering, timing
+from upgrader.core import conversation, steering, timing, untrusted
 from upgrader.core.acknowledgement import Answer, Verdict
 from upgrader.core.conversation import LEAP_FROGGED
 from upgrader.core.conversation_facts import GangAct, GangClosure, GangDecision, OwnerFacts, RequestView
@@ -287,7 +287,8 @@ async def _ask_again(context: Context, talk: Talk) -> None:
 
 def next_request_id(last: int, seen: Iterable[str], now: int) -> int:
     """max(now in seconds, 1 + the highest id on any member): it grows even when objects were cleaned away."""
-    return max(now, 1 + max((last, *(int(one) for one in seen if one.isdecimal()))))
+    known = (untrusted.whole(one) for one in seen)
+    return max(now, 1 + max((last, *(one for one in known if one is not None))))
 
 
 def _status(context: Context, talk: Talk, decision: GangDecision, ask_until: str | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import msgspec
 from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta, OwnerObject, Pod
 from upgrader.api.resources import ResourceKind, owner_resource
+from upgrader.core import untrusted
 from upgrader.core.declarations import Declared, nearest
 from upgrader.core.fleet import Owner
 from upgrader.core.owners import BETWEEN, DECLARING, OWNERS, ReadKind, served_version
@@ -82,7 +83,6 @@ class _Stopped(msgspec.Struct, frozen=True):
 
 def _stopped_by(meta: ObjectMeta) -> str:
     text = meta.annotations.get(names.ANNOTATION_STOPPED, "")
-    try:
-        return msgspec.json.decode(text, type=_Stopped).plan or text
-    except msgspec.MsgspecError:
-        return text  # whoever wrote it: the owner carries a record of a stop
+    found = untrusted.document(text, _Stopped)
+    # One that cannot be read is a record of a stop all the same.
+    return found.plan if found is not None and found.plan else text[: untrusted.SHOWN]

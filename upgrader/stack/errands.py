@@ -8,11 +8,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
-import msgspec
-
 from upgrader.api.kubernetes import ContainerStatus, Job, ObjectMeta, Pod
 from upgrader.api.v1alpha1 import NodeUpgrade
-from upgrader.core import timing
+from upgrader.core import timing, untrusted
 from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.silence import Silence
 from upgrader.core.visit_facts import Errand, Outcome
@@ -141,10 +139,9 @@ def _answers(statuses: Iterable[ContainerStatus]) -> Iterator[OrderResult]:
         ended = status.state.terminated
         if ended is None:
             continue
-        try:
-            yield msgspec.json.decode(ended.message, type=OrderResult)
-        except msgspec.MsgspecError:
-            continue  # not a result: `_failure` and `_succeeded` show what it said instead
+        found = untrusted.document(ended.message, OrderResult)
+        if found is not None:  # what is none is shown by `_failure` and `_succeeded`
+            yield found
 
 
 def _refusal(pod: Pod) -> OrderResult | None:

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from upgrader.api import names
 from upgrader.api.v1alpha1 import GpuStack
+from upgrader.core import untrusted
 from upgrader.core.naming import object_name
 from upgrader.core.operands import COMPONENT_OF, Operand, PluginSettings
 from upgrader.stack.containers import Before, container, volumes, waits_for
@@ -36,7 +37,8 @@ def quiet_daemonset(stack: GpuStack, one: QuietOperand, settings: StackSettings)
     program = VENDORS[one.plugin.vendor].quiet[one.operand](one.plugin)
     component = COMPONENT_OF[one.operand]
     labels = {names.LABEL_COMPONENT: component, names.LABEL_STACK: stack.metadata.name}
-    limit = {"maxUnavailable": int(one.max_unavailable) if one.max_unavailable.isdigit() else one.max_unavailable}
+    nodes = untrusted.whole(one.max_unavailable)
+    limit = {"maxUnavailable": one.max_unavailable if nodes is None else nodes}
     return marked(
         {
             "apiVersion": "apps/v1",

@@ -35,9 +35,20 @@ def test_partitions_and_shares_of_nvidias_plugin_are_gpus(name, resource, counts
 
 
 def test_what_is_none_is_not_named_and_what_is_no_number_is_none():
-    values = {"cpu": "64", GPU: "2", "nvidia.com/mig-1g.10gb": 7, "nvidia.com/mig-2g.20gb": "0", f"{GPU}.shared": "1k"}
+    values = {"cpu": "64", GPU: "2", "nvidia.com/mig-1g.10gb": 7, "nvidia.com/mig-2g.20gb": "0", f"{GPU}.shared": "1.5"}
     assert gpus_by_name(values, GPU) == {GPU: 2, "nvidia.com/mig-1g.10gb": 7}
     assert count_of(values, GPU) == 9
+
+
+def test_a_thousand_is_written_with_its_suffix():
+    assert gpus_by_name({GPU: "1k"}, GPU) == {GPU: 1000}
+
+
+def test_a_pod_that_asks_for_a_number_that_cannot_be_read_holds_gpus_all_the_same():
+    values = {"cpu": "many", GPU: "many", f"{GPU}.shared": "-1", "nvidia.com/mig-1g.10gb": "0"}
+    gpus = PoolGpus(resource=GPU)
+    assert gpus.asked(values) == {GPU: 1, f"{GPU}.shared": 1}
+    assert gpus.unreadable(values) == [GPU, f"{GPU}.shared"]
 
 
 RENAMED = PoolGpus(resource="example.com/gpu", former=(GPU,))

@@ -183,8 +183,12 @@ NODE_TABLE = {
     ),
     "Ready unknown is not Ready": (node(conditions=[{"type": "Ready", "status": "Unknown"}]), facts(ready=False)),
     "no condition at all is not Ready": (node(conditions=[]), facts(ready=False)),
+    "a thousand is written with its suffix": (
+        node(capacity={RESOURCE: "1k"}, allocatable={RESOURCE: "1k"}),
+        facts(gpus=1000, gpus_allocatable=1000),
+    ),
     "quantities that are no whole number are none": (
-        node(capacity={RESOURCE: "8k"}, allocatable={RESOURCE: -1}),
+        node(capacity={RESOURCE: "1500m"}, allocatable={RESOURCE: -1}),
         facts(),
     ),
     "partitions are GPUs, and known by their names": (

@@ -7,6 +7,7 @@ from typing import Any
 
 from upgrader.api import names
 from upgrader.api.resources import JOBS, PODS
+from upgrader.core import untrusted
 from upgrader.simulate.apiserver.cluster import FakeCluster
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.apiserver.store import ObjectStore
@@ -25,7 +26,7 @@ class Trainer:
     lost: int = 0
     stops: int = 0
     parks: bool = True
-    answers: Callable[[Object, int, int], dict[str, Any] | None] | None = None
+    answers: Callable[[Object, int, int], dict[str, Any] | bytes | None] | None = None
     """Another answer than the honest one, by pod, request id and step."""
 
 
@@ -124,10 +125,11 @@ class Training:
         if said is None:
             self.cluster.files.pop((uid, ACK), None)
         else:
-            self.cluster.files[uid, ACK] = json.dumps(said).encode()
+            self.cluster.files[uid, ACK] = said if isinstance(said, bytes) else json.dumps(said).encode()
 
     def _train_on(self, uid: str) -> None:
         """Its acknowledgement stands, and says that it is not parked any more."""
-        said = self.cluster.files.get((uid, ACK))
-        if isinstance(said, bytes):
-            self.cluster.files[uid, ACK] = json.dumps({**json.loads(said), "parked": False}).encode()
+        text = self.cluster.files.get((uid, ACK))
+        said = untrusted.document(text, dict[str, Any]) if isinstance(text, bytes) else None
+        if said is not None:
+            self.cluster.files[uid, ACK] = json.dumps({**said, "parked": False}).encode()

@@ -1,0 +1,152 @@
+"""What others wrote is read within bounds, or not at all."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.examples import examples
+from upgrader.core import timing, untrusted
+from upgrader.core.errors import UnreadableError
+
+TOO_LONG = "9" * 5000  # more digits than int() takes
+DEEP = "[" * 100_000
+
+TEXTS = st.one_of(
+    st.text(),
+    st.text(alphabet="0123456789dhmskMGiE.-+:TZ ", max_size=40),
+    st.sampled_from([TOO_LONG, DEEP, f'{{"x":{DEEP}', "٣", "٣h", "²", "\ud800", "1e99", f"{TOO_LONG}d", "NaN"]),
+    st.datetimes().map(lambda at: f"{at.isoformat()}Z"),
+    st.datetimes().map(lambda at: f"{at.isoformat()}+14:00"),
+)
+VALUES = st.one_of(TEXTS, st.none(), st.booleans(), st.integers(), st.floats(), st.lists(st.text()), st.just({}))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("0", 0), ("007", 7), ("0" * 5000, 0), ("9" * 15, untrusted.LARGEST)]
+    + [(text, None) for text in ("9" * 16, TOO_LONG, "", "-1", "1.5", "٣", "²", " 1", "1k", None, 1)],
+)
+def test_numbers(text, expected):
+    assert untrusted.whole(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("8", 8), (9, 9), ("1k", 1000), ("2Ki", 2048), ("3M", 3_000_000), ("1Gi", 1 << 30), ("3e2", 300), ("12E2", 1200)]
+    + [("1.5k", 1500), ("4000m", 4), ("5000000u", 5), ("2000000000n", 2), ("+1", 1), ("1T", 10**12), ("0", 0)]
+    + [(value, None) for value in ("1500m", "0.5", "1E", "1Ei", TOO_LONG, f"{TOO_LONG}k", "", "k", "-1", -2, True)]
+    + [(value, None) for value in ("1 k", "1kk", "1K", "1e99", "1e-99", None, 2.0)],
+)
+def test_quantities(value, expected):
+    assert untrusted.quantity(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("90s", 90),
+        ("1h30m", 5400),
+        ("2d", 172800),
+        ("45", 45),
+        ("0", 0),
+        ("0s", 0),
+        ("3650d", untrusted.LONGEST_SECONDS),
+    ]
+    + [
+        (text, None)
+        for text in ("3651d", "9999999999d", TOO_LONG, f"{TOO_LONG}s", "٣h", "soon", "-5m", "1.5h", "m", "")
+    ],
+)
+def test_durations(text, expected):
+    assert untrusted.duration(text) == expected
+
+
+def test_a_duration_may_have_a_bound_of_its_own():
+    assert [untrusted.duration(text, 60) for text in ("1m", "61s")] == [60, None]
+    assert [untrusted.seconds(value, 60) for value in (60, 61, -1, True, "60", None)] == [
+        60,
+        None,
+        None,
+        None,
+        None,
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-11-21T18:00:00Z", datetime(2026, 11, 21, 18, tzinfo=UTC)),
+        ("2026-11-21T18:00:00+01:00", datetime(2026, 11, 21, 17, tzinfo=UTC)),
+        ("2026-11-21T18:00:00", None),  # by which clock?
+        ("0001-01-01T00:00:00+14:00", None),
+        ("9999-12-31T23:59:59Z", None),
+        ("1969-12-31T23:59:59Z", None),
+        ("2026-02-30T00:00:00Z", None),
+        ("tomorrow", None),
+        ("\ud800", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_times(text, expected):
+    assert untrusted.instant(text) == expected
+
+
+class Thing(msgspec.Struct):
+    name: str
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (f'{{"x":{DEEP}', "it is nested too deep"),
+        (f'"{"x" * untrusted.JSON_BYTES}"', "it is longer than 1048576 bytes"),
+        ("{}", "Object missing required field `name`"),
+        (b'{"name":"\xff"}', None),
+        ("\ud800", None),
+        ("", None),
+    ],
+)
+def test_a_document_that_cannot_be_read_is_one_error(text, why):
+    with pytest.raises(UnreadableError, match=why):
+        untrusted.decode(text, Thing)
+    assert untrusted.document(text, Thing) is None
+
+
+def test_a_document_is_read_as_its_type():
+    assert untrusted.decode(b'{"name":"a","more":[[]]}', Thing) == Thing(name="a")
+    assert untrusted.document(None, Thing) is None
+
+
+def test_a_sentence_quotes_no_more_than_people_read():
+    assert untrusted.shown("5 minutes") == "'5 minutes'"
+    assert untrusted.shown("x" * 65) == repr("x" * 64 + "…")
+
+
+def test_a_time_that_cannot_be_read_is_an_error_with_a_way_out():
+    with pytest.raises(UnreadableError) as raised:
+        timing.parse("9999-12-31T23:59:59Z")
+    assert str(raised.value) == (
+        "'9999-12-31T23:59:59Z' is no time\n"
+        "Write one of the years 1970 to 8999 with its offset, such as 2026-11-21T18:00:00Z."
+    )
+
+
+@examples(100)
+@given(VALUES)
+def test_no_value_makes_a_reader_raise_or_give_what_cannot_be_computed_with(value):
+    readers = (untrusted.whole, untrusted.count, untrusted.quantity, untrusted.duration, untrusted.seconds)
+    for found in (read(value) for read in readers):
+        assert found is None or 0 <= found <= untrusted.LARGEST
+    at = untrusted.instant(value)
+    if at is not None:
+        longest = timedelta(seconds=untrusted.LONGEST_SECONDS)
+        assert untrusted.instant(timing.show(at)) == at
+        assert at - longest < at < at + longest
+    if isinstance(value, str):
+        untrusted.document(value, dict[str, str])
+        assert len(untrusted.shown(value)) < 12 * untrusted.SHOWN

@@ -1,0 +1,82 @@
+"""A value that cannot be read keeps nobody from anything but the gang, or the node, that it stands on."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.rig import Rig, running
+from upgrader.api import names
+from upgrader.api.resources import JOBS, PODS
+from upgrader.core.phases import PlanPhase, RequestPhase
+from upgrader.simulate.cluster.fleet import RESOURCE
+
+NESTED = "[" * 100_000
+DIGITS = "9" * 5000
+
+
+def stranger(rig: Rig, annotations: dict[str, str], spec: dict[str, Any] | None = None) -> None:
+    """A Job of another namespace whose pod asks for more GPUs than a node has."""
+    meta = {"name": "odd", "namespace": "elsewhere", "uid": "uid-odd", "annotations": annotations}
+    job = {"parallelism": 1, "template": {"metadata": {}, "spec": {"containers": []}}, **(spec or {})}
+    started = {"startTime": "2026-11-21T09:00:00Z"}
+    rig.cluster.store.put(JOBS, {"metadata": meta, "spec": job, "status": started})
+    uid = rig.cluster.store.find(JOBS, "odd", "elsewhere")["metadata"]["uid"]
+    owner = {"kind": "Job", "apiVersion": "batch/v1", "name": "odd", "uid": uid, "controller": True}
+    container = {"name": "c", "resources": {"limits": {RESOURCE: "64"}}}
+    rig.cluster.store.put(
+        PODS,
+        {
+            "metadata": {
+                **meta,
+                "name": "odd-0",
+                "uid": "uid-odd-0",
+                "labels": {"index": "0"},
+                "ownerReferences": [owner],
+            },
+            "spec": {"containers": [container]},
+            "status": {"phase": "Pending", **started},
+        },
+    )
+
+
+ODD: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
+    "a runtime of 27 million years": ({names.ANNOTATION_EXPECTED_RUNTIME: "9999999999d"}, {}),
+    "more digits than a number has": ({names.ANNOTATION_MIN_RUNTIME: DIGITS, names.ANNOTATION_REQUEST: DIGITS}, {}),
+    "the year 1, east of Greenwich": ({names.ANNOTATION_EXPECTED_COMPLETION: "0001-01-01T00:00:00+14:00"}, {}),
+    "a command that is nested too deep": ({names.ANNOTATION_METHOD: "exec", names.ANNOTATION_COMMAND: NESTED}, {}),
+    "a record of a stop that is nested too deep": ({names.ANNOTATION_STOPPED: f'{{"x":{NESTED}'}, {}),
+    "a total with too many digits": ({names.ANNOTATION_GROUP_TOTAL: DIGITS}, {}),
+    "a deadline that means never": ({}, {"activeDeadlineSeconds": 9223372036854775807}),
+}
+
+
+@pytest.mark.parametrize(("annotations", "spec"), ODD.values(), ids=ODD)
+async def test_an_odd_job_of_another_namespace_stops_no_plan(annotations: dict[str, str], spec: dict[str, Any]) -> None:
+    rig = Rig()
+    revision = await running(rig, members=1)
+    stranger(rig, {names.ANNOTATION_METHOD: "file", **annotations}, spec)
+    rig.plan("up", revision)
+    await rig.until(lambda: rig.over("up"))
+    assert (rig.plan_now("up").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 2)
+    assert rig.fleet.trainers["gang"].lost == 0
+
+
+async def test_an_answer_that_is_nested_too_deep_is_none_and_its_gang_alone_is_let_go() -> None:
+    rig = Rig()
+    for number in range(2):
+        rig.fleet.node(f"gpu-{number}")
+    for version in ("1.0", "2.0"):
+        rig.image(version)
+    rig.stack(rig.spec("1.0"))
+    await rig.settle()
+    for name in ("aa", "bb"):
+        rig.fleet.job(name, members=1)
+    await rig.until(lambda: min((one.step for one in rig.fleet.trainers.values()), default=0) > 5)
+    revision = rig.stack(rig.spec("2.0"))
+    rig.fleet.trainers["aa"].answers = lambda *_: f'{{"x":{NESTED}'.encode()
+    rig.plan("up", revision)
+    phases = lambda: {one.spec.owner.name: one.status.phase for one in rig.requests()}  # noqa: E731
+    await rig.until(lambda: phases().get("bb") is RequestPhase.RESTORED, seconds=1800)
+    assert rig.nodes_on(revision) == 1
+    assert phases()["aa"] in {RequestPhase.ASKING, RequestPhase.WITHDRAWN}
+    assert rig.fleet.trainers["aa"].stops == 0

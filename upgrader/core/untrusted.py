@@ -1,0 +1,135 @@
+"""The one door for what others wrote: annotations, labels, specs, reports of nodes, answers of jobs.
+
+Every reader is total. Whatever stands there, it raises nothing and gives None for what cannot be read; `decode` alone
+raises, and nothing but UnreadableError. What is read lies within the bounds below, so that sums of it can be computed,
+written into a status (int64) and read by any JSON parser (2^53).
+"""
+
+import re
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import TypeVar
+
+import msgspec
+
+from upgrader.core.errors import UnreadableError
+
+LARGEST = 10**15 - 1
+"""Numbers above it are not read; it has 15 digits."""
+
+LONGEST_SECONDS = 10 * 365 * 86400
+"""Ten years: durations above it are not read."""
+
+JSON_BYTES = 1 << 20
+"""Longer documents are not read. How deep one may nest is the parser's limit."""
+
+SHOWN = 64
+"""Characters of an unreadable text that a sentence repeats."""
+
+_YEARS = range(1970, 9000)  # any readable duration can be added to a time of these, and taken off it
+_DIGITS = 15
+_INSTANT_LENGTH = 64
+
+_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+_DURATION = re.compile(r"(?:[0-9]{1,15}[dhms]){1,8}")
+_PART = re.compile(r"([0-9]+)([dhms])")
+
+_QUANTITY = re.compile(
+    r"\+?(?P<number>[0-9]{1,18}(?:\.[0-9]{0,18})?)(?P<suffix>[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?"
+)
+_SUFFIXES = {
+    **{suffix: Fraction(1, 1000**power) for power, suffix in enumerate(("", "m", "u", "n"))},
+    **{suffix: Fraction(1000**power) for power, suffix in enumerate("kMGTPE", 1)},
+    **{f"{suffix}i": Fraction(1024**power) for power, suffix in enumerate("KMGTPE", 1)},
+}
+
+T = TypeVar("T")
+
+
+def whole(text: object) -> int | None:
+    """A number of ASCII digits, from 0 to LARGEST."""
+    if not isinstance(text, str) or not (text.isascii() and text.isdecimal()):
+        return None
+    digits = text.lstrip("0")
+    return int(digits or "0") if len(digits) <= _DIGITS else None
+
+
+def count(value: object) -> int | None:
+    """A number of a JSON document, from 0 to LARGEST; a boolean is none."""
+    good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
+    return value if good and isinstance(value, int) else None
+
+
+def quantity(value: object) -> int | None:
+    """A Kubernetes quantity that is a whole number from 0 to LARGEST: `8`, `1k`, `2Ki`, `3e2`, `4000m`."""
+    if not isinstance(value, str):
+        return count(value)
+    plain = whole(value)
+    if plain is not None:  # nearly always
+        return plain
+    found = _QUANTITY.fullmatch(value)
+    if found is None:
+        return None
+    suffix = found["suffix"] or ""
+    unit = _SUFFIXES[suffix] if suffix in _SUFFIXES else Fraction(10) ** int(suffix[1:])
+    amount = Fraction(found["number"]) * unit
+    return int(amount) if amount.denominator == 1 and amount <= LARGEST else None
+
+
+def duration(text: object, longest: int = LONGEST_SECONDS) -> int | None:
+    """`90s`, `30m`, `1h30m`, `2d` or plain seconds, as seconds; None above `longest`."""
+    if not isinstance(text, str):
+        return None
+    found = whole(text)
+    if found is None and _DURATION.fullmatch(text):
+        found = sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    return found if found is not None and found <= longest else None
+
+
+def seconds(value: object, longest: int = LONGEST_SECONDS) -> int | None:
+    """A duration that a JSON document gives as a number of seconds; None above `longest`."""
+    found = count(value)
+    return found if found is not None and found <= longest else None
+
+
+def instant(text: object) -> datetime | None:
+    """An RFC 3339 time of the years 1970 to 8999, in UTC; None too where it does not say its offset."""
+    if not isinstance(text, str) or len(text) > _INSTANT_LENGTH:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+        known = found.astimezone(UTC) if found.tzinfo is not None else None
+    except (ValueError, OverflowError):
+        return None
+    return known if known is not None and known.year in _YEARS else None
+
+
+def decode(text: str | bytes, type_: type[T]) -> T:
+    """A JSON document.
+
+    Raises:
+        UnreadableError: it is none, is not of this type, or is too long or nested too deep.
+    """
+    if len(text) > JSON_BYTES:
+        raise UnreadableError(f"it is longer than {JSON_BYTES} bytes")
+    try:
+        return msgspec.json.decode(text, type=type_)
+    except RecursionError as error:
+        raise UnreadableError("it is nested too deep") from error
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise UnreadableError(str(error)) from error
+
+
+def document(text: str | bytes | None, type_: type[T]) -> T | None:
+    """A JSON document; None where there is none, or it cannot be read."""
+    if not text:
+        return None
+    try:
+        return decode(text, type_)
+    except UnreadableError:
+        return None
+
+
+def shown(text: str) -> str:
+    """A text of others as a sentence quotes it: in quotes, no longer than people read."""
+    return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")
