@@ -35,7 +35,8 @@ LabelKey = Annotated[
 ]
 Seconds = Annotated[int, Meta(ge=1, le=604800)]
 Conditions = Annotated[list[Condition], Meta(extra_json_schema=keyed_by("type"))]
-Timestamp = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+# The years that core.untrusted reads; the schema alone says so, so that an object of before it was there can be listed.
+Timestamp = Annotated[str, Meta(extra_json_schema={"format": "date-time", "pattern": "^(19[7-9][0-9]|[2-8][0-9]{3})-"})]
 
 
 class Resource(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from upgrader.core import untrusted
+from upgrader.core import timing, untrusted
 from upgrader.core.fleet import MemberFacts
 
 LAST_CALL = timedelta(seconds=60)
@@ -85,7 +85,7 @@ def judge(
     changed = _changed(asked, present, alive, wanted)
     if changed is not None:
         return changed
-    fresh = bool(asked.max_loss_seconds) and now <= asked.asked_at + timedelta(seconds=asked.max_loss_seconds)
+    fresh = bool(asked.max_loss_seconds) and now <= timing.after(asked.asked_at, asked.max_loss_seconds)
     if now >= asked.stop_before - LAST_CALL and not fresh:
         return Judgement(verdict=Verdict.EXPIRED, message="parking ends within a minute; the gang is asked again")
     speaking = {asked.leader: alive[asked.leader]} if asked.leader and alive else alive

@@ -23,7 +23,11 @@ ON_DEADLINE = ("wait", "skip-node", "terminate")
 LONGEST_TIMEOUT = 7 * 86400
 """Seconds: more is no checkpoint-timeout, and fits into no CheckpointRequest."""
 
-_ENDPOINT = re.compile(r":([1-9][0-9]{0,4})(/[A-Za-z0-9._~/-]*)?")
+LONGEST_METHOD = 63
+LONGEST_COMMAND = 16384
+"""Characters of annotations: more is none. They go into CheckpointRequests, and the command into an address."""
+
+_ENDPOINT = re.compile(r":([1-9][0-9]{0,4})(/[A-Za-z0-9._~/-]{0,1023})?")
 _LANE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,251}[A-Za-z0-9])?")
 
 
@@ -134,7 +138,7 @@ def usable(declared: Declared, members: Iterable[MemberFacts]) -> Method:
 
 def argv(command: str) -> tuple[str, ...]:
     """A command as JSON argv; empty where it is none."""
-    found = untrusted.document(command, list[str])
+    found = untrusted.document(command, list[str]) if len(command) <= LONGEST_COMMAND else None
     return tuple(found) if found and found[0] and not any("\0" in one for one in found) else ()
 
 
@@ -171,6 +175,8 @@ def _unreadable(declared: Declared) -> Iterable[str]:
             f"Its expected-completion-time {shown(declared.expected_completion)} is no time such as "
             "2026-11-21T18:00:00Z or 2026-11-21T18:00:00+01:00, of the years 1970 to 8999."
         )
+    if len(declared.method) > LONGEST_METHOD:
+        yield f"Its checkpoint-method {shown(declared.method)} is longer than {LONGEST_METHOD} characters."
     for name, value, choices in (
         ("ack-scope", declared.scope, SCOPES),
         ("on-deadline", declared.on_deadline, ON_DEADLINE),

@@ -166,6 +166,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     arch: str = ""  # as Debian names it
     held_by_claim: tuple[str, ...] = ()  # pods that hold GPUs of it by ResourceClaims, as namespace/name
     claimants: tuple[str, ...] = ()  # other stacks that select it too: then nothing is begun on it
+    unreadable: str = ""  # which of its values cannot be read, as a sentence: then nothing is begun on it
     labels: dict[str, str] = {}
 
     @property
@@ -175,8 +176,8 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
 
     @property
     def left_alone(self) -> bool:
-        """Whether nothing is begun on it, as a person, another operator or another stack would have it."""
-        return self.skip or self.refused or bool(self.claimants)
+        """Whether nothing is begun on it: a person, another operator or another stack has it, or it cannot be read."""
+        return self.skip or self.refused or bool(self.claimants) or bool(self.unreadable)
 
     @property
     def gpus_whole(self) -> int:

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from msgspec import Struct, structs
 
+from upgrader.core import untrusted
 from upgrader.core.chains import Chains
 from upgrader.core.declarations import Declared, Method, TimesDeclared, nearest, times, usable
 from upgrader.core.fleet import Gang, MemberFacts, Owner, Terms
@@ -189,7 +190,7 @@ def _lane(declared: Declared, pods: Sequence[PodFacts]) -> tuple[str, bool]:
     """
     classes = {pod.storage_class for pod in pods if pod.storage_class}
     if declared.lane or len(classes) != 1:
-        return declared.lane, False
+        return untrusted.name(declared.lane), False
     return classes.pop(), True
 
 

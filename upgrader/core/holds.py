@@ -17,6 +17,7 @@ class HoldReason(StrEnum):
     TWO_STACKS = "TwoStacks"
     NODE_IN_VISIT = "NodeInVisit"
     NODE_SKIPPED = "NodeSkipped"
+    NODE_UNREADABLE = "NodeUnreadable"
     NODE_NOT_READY = "NodeNotReady"
     GPUS_MISSING = "GPUsMissing"
     NODE_KERNEL_CHANGED = "NodeKernelChanged"

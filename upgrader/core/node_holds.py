@@ -56,6 +56,10 @@ def _skipped(_: World, node: NodeFacts) -> Found | None:
     )
 
 
+def _unreadable(_: World, node: NodeFacts) -> Found | None:
+    return (HoldReason.NODE_UNREADABLE, node.unreadable) if node.unreadable else None
+
+
 def _not_ready(_: World, node: NodeFacts) -> Found | None:
     if node.ready:
         return None
@@ -156,6 +160,7 @@ _CHECKS: tuple[Callable[[World, NodeFacts], Found | None], ...] = (
     _two_stacks,
     _in_visit,
     _skipped,
+    _unreadable,
     _not_ready,
     gpus_missing,
     _kernel_changed,

@@ -9,6 +9,7 @@ from functools import partial
 
 from msgspec import Struct
 
+from upgrader.core import untrusted
 from upgrader.core.chains import Chains
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.fleet import Owner
@@ -140,7 +141,7 @@ def _by_label(word: str, key: str, pod: PodMarks, _: Chains) -> Belonging | None
 
 
 def _by_annotation(word: str, key: str, pod: PodMarks, _: Chains) -> Belonging | None:
-    value = pod.annotations.get(key)
+    value = untrusted.name(pod.annotations.get(key, ""))  # unlike a label's, it may be of any length
     return _group(key, value, f"annotation {key}={value} ({word})") if value else None
 
 

@@ -27,5 +27,8 @@ def show(value: datetime) -> str:
 
 
 def after(value: datetime, seconds: float) -> datetime:
-    """`seconds` later."""
-    return value + timedelta(seconds=seconds)
+    """`seconds` later; what lies beyond the calendar is its first or last moment."""
+    try:
+        return value + timedelta(seconds=seconds)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC) if seconds > 0 else datetime.min.replace(tzinfo=UTC)

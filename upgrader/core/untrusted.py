@@ -23,6 +23,9 @@ LONGEST_SECONDS = 10 * 365 * 86400
 JSON_BYTES = 1 << 20
 """Longer documents are not read. How deep one may nest is the parser's limit."""
 
+LONGEST_NAME = 253
+"""Characters of a name in Kubernetes."""
+
 SHOWN = 64
 """Characters of an unreadable text that a sentence repeats."""
 
@@ -128,6 +131,11 @@ def document(text: str | bytes | None, type_: type[T]) -> T | None:
         return decode(text, type_)
     except UnreadableError:
         return None
+
+
+def name(text: str) -> str:
+    """A name as far as it can be one; what was cut off leaves the name of nothing that is there."""
+    return text[:LONGEST_NAME]
 
 
 def shown(text: str) -> str:

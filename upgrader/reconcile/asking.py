@@ -8,7 +8,7 @@ import msgspec
 
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
-from upgrader.core import timing
+from upgrader.core import timing, untrusted
 from upgrader.core.acknowledgement import Verdict
 from upgrader.core.backoff import pause
 from upgrader.core.conversation import LEFT_OUT
@@ -26,14 +26,19 @@ async def turns_now(context: Context, width: int) -> frozenset[str] | None:
     if width <= 0:
         return None
     asking = [one for one in await context.cluster.list(CHECKPOINT_REQUESTS) if one.status.phase is RequestPhase.ASKING]
-    return turns((_writer(one) for one in asking), width, context.clock.now())
+    writers = (writer for one in asking if (writer := _writer(one)) is not None)
+    return turns(writers, width, context.clock.now())
 
 
-def _writer(request: CheckpointRequest) -> Writer:
+def _writer(request: CheckpointRequest) -> Writer | None:
+    """What a request has of its lane; None where nobody can read since when: it takes no place from others."""
     spec = request.spec
     # A person who asks (without a plan) waits for nobody, and is counted from the first moment.
     marked = request.status.marked_at or (spec.asked_at if spec.plan is None else None)
-    over = timing.after(timing.parse(marked), spec.timeout_seconds) if marked else None
+    since = untrusted.instant(marked)
+    if marked and since is None:
+        return None
+    over = timing.after(since, spec.timeout_seconds) if since is not None else None
     return Writer(request=request.metadata.name, lane=spec.lane, timeout_seconds=spec.timeout_seconds, turn_over=over)
 
 

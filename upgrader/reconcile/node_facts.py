@@ -9,6 +9,9 @@ from upgrader.core.gpu_resources import PoolGpus, count_of, gpus_by_name
 from upgrader.core.node_features import read_record
 from upgrader.core.uncovered import code_name, read_uncovered
 
+LONGEST_SETTINGS = 2048
+"""Characters of a kubelet's settings; GpuStack.spec.kubelet.settings holds fewer."""
+
 
 def node_facts(node: Node, resource: str, former: tuple[str, ...] = ()) -> NodeFacts:
     """A node. `resource` is the extended resource whose devices are its GPUs; `former`: where none is offered by that
@@ -18,13 +21,14 @@ def node_facts(node: Node, resource: str, former: tuple[str, ...] = ()) -> NodeF
     resource = PoolGpus(resource=resource, former=former).offered_as(status.allocatable, status.capacity)
     ours = next((taint for taint in node.spec.taints if taint.key == names.TAINT_MAINTENANCE), None)
     offered = gpus_by_name(status.allocatable, resource)
+    settings = node.metadata.annotations.get(names.ANNOTATION_KUBELET, "")
     return NodeFacts(
         name=node.metadata.name,
         uid=node.metadata.uid,
-        kernel=status.node_info.kernel_version,
-        kubelet_version=status.node_info.kubelet_version.removeprefix("v"),
-        kubelet_settings=node.metadata.annotations.get(names.ANNOTATION_KUBELET, ""),
-        boot_id=status.node_info.boot_id,
+        kernel=untrusted.name(status.node_info.kernel_version),
+        kubelet_version=untrusted.name(status.node_info.kubelet_version).removeprefix("v"),
+        kubelet_settings=settings[:LONGEST_SETTINGS],
+        boot_id=untrusted.name(status.node_info.boot_id),
         gpus=count_of(status.capacity, resource),
         gpus_allocatable=sum(offered.values()),
         gpus_in_parts=tuple((name, count) for name, count in offered.items() if name != resource),
@@ -41,15 +45,33 @@ def node_facts(node: Node, resource: str, former: tuple[str, ...] = ()) -> NodeF
         revision=labels.get(names.LABEL_REVISION, ""),
         maintenance=(ours.value or "without a name") if ours is not None else "",
         closed_at=untrusted.instant(ours.time_added) if ours is not None else None,
-        visit=node.metadata.annotations.get(names.ANNOTATION_VISIT, ""),
+        visit=untrusted.name(node.metadata.annotations.get(names.ANNOTATION_VISIT, "")),
         pending_kernel=pending_kernel(node),
         theirs=theirs(labels),
         adopted=names.ANNOTATION_ADOPT in node.metadata.annotations,
         uncovered=read_uncovered(node.metadata.annotations.get(names.ANNOTATION_UNCOVERED)),
-        os=code_name(status.node_info.os_image),
-        arch=status.node_info.architecture,
+        os=code_name(untrusted.name(status.node_info.os_image)),
+        arch=untrusted.name(status.node_info.architecture),
+        unreadable=_unreadable(node, settings, resource),
         labels=labels,
     )
+
+
+def _unreadable(node: Node, settings: str, resource: str) -> str:
+    """Which of a node's values cannot be read, and what to do, as a sentence."""
+    where = f"of node {node.metadata.name} cannot be read:"
+    if settings and (len(settings) > LONGEST_SETTINGS or untrusted.document(settings, dict[str, str]) is None):
+        return (
+            f"Annotation {names.ANNOTATION_KUBELET} {where} {untrusted.shown(settings)} is no JSON object of texts. "
+            "Correct it, or remove it where the kubelet has no settings of a stack."
+        )
+    for values in (node.status.capacity, node.status.allocatable):
+        for name in PoolGpus(resource=resource).unreadable(values):
+            return (
+                f"{name} {where} {untrusted.shown(str(values[name]))} is no whole number of GPUs. "
+                "See its device plugin, and restart its kubelet."
+            )
+    return ""
 
 
 def _labels_boot(node: Node) -> str:
@@ -66,4 +88,4 @@ def pending_kernel(node: Node) -> str:
     text = node.metadata.annotations.get(names.ANNOTATION_NODE_FEATURES)
     record = read_record(text) if text is not None else None
     present = record is not None and record.boot_id == node.status.node_info.boot_id
-    return record.pending if record is not None and present else ""
+    return untrusted.name(record.pending) if record is not None and present else ""

@@ -9,9 +9,9 @@ import msgspec
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, NODE_UPGRADES
 from upgrader.api.v1alpha1 import GpuStackSpec, NodeState, RebootState
-from upgrader.core import timing
+from upgrader.core import timing, untrusted
 from upgrader.core.declarations import leader
-from upgrader.core.errors import ConfigurationError
+from upgrader.core.errors import ConfigurationError, UnreadableError
 from upgrader.core.fleet import Gang, ImageFacts, NodeFacts, Target
 from upgrader.core.naming import digits, object_name
 from upgrader.core.phases import VisitReason
@@ -75,8 +75,8 @@ def _settings(node: NodeFacts) -> dict[str, str]:
         ConfigurationError: what stands on the node is none of ours.
     """
     try:
-        return msgspec.json.decode(node.kubelet_settings or "{}", type=dict[str, str])
-    except msgspec.DecodeError as error:
+        return untrusted.decode(node.kubelet_settings or "{}", dict[str, str])
+    except UnreadableError as error:
         raise ConfigurationError(
             f"annotation {names.ANNOTATION_KUBELET} of node {node.name} cannot be read ({error}): correct or remove it"
         ) from error

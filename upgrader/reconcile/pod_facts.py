@@ -110,8 +110,9 @@ def controller_of(meta: ObjectMeta) -> Owner | None:
 
 
 def _owner(reference: OwnerReference) -> Owner:
-    said = {"api_version": reference.api_version} if reference.api_version else {}
-    return Owner(kind=reference.kind, name=reference.name, uid=reference.uid, **said)
+    said = {"api_version": untrusted.name(reference.api_version)} if reference.api_version else {}
+    kind, name, uid = map(untrusted.name, (reference.kind, reference.name, reference.uid))
+    return Owner(kind=kind, name=name, uid=uid, **said)
 
 
 def replicated(pod: Pod, around: Declared | None = None) -> bool:

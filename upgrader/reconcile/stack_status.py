@@ -211,6 +211,9 @@ class _Installed:
         waiting = sum(self._under_way(node) or self._needs(node) for node in nodes)
         if waiting:
             return Told("Installed", "False", "Waiting", f"{waiting} of {len(nodes)} node(s) wait for their driver")
+        unreadable = [node.unreadable for node in nodes if node.unreadable and self._lacks(node)]
+        if unreadable:
+            return Told("Installed", "False", "NodeUnreadable", " ".join(unreadable[:SHOWN]))
         alone = sum(node.left_alone and self._lacks(node) for node in self._read.snapshot.nodes)
         others = f"; {alone} node(s) that would need one are left alone" if alone else ""
         said = f"no node waits for its first driver, nor for one for a new kernel{others}"

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import tracemalloc
 
 import msgspec
 import pytest
@@ -237,3 +238,28 @@ async def test_a_responders_acks_are_the_answers_and_the_progress(cluster):
     )
     assert await way.progress(request, [pod]) == {pod.metadata.uid: 7}
     assert cluster.writes == []
+
+
+async def test_texts_that_cannot_be_read_are_remembered_by_their_digest(cluster):
+    pods = [add_pod(cluster, f"a-{number}") for number in range(40)]
+    way = FileWay(cluster)
+    for number, pod in enumerate(pods):
+        cluster.files[pod.metadata.uid, ACK] = f"{number}".encode() + b"[" * (1 << 20)
+    with capture_logs():
+        tracemalloc.start()
+        assert await way.answers(request_for(*pods), pods) == ()
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert kept < 1 << 20, "less than one of them"
+
+
+async def test_what_a_job_says_is_as_long_as_a_status_can_carry(cluster):
+    """A reason is cut; a location, a step or a uid of that length is none."""
+    pod = add_pod(cluster, "a")
+    way, request = FileWay(cluster), request_for(pod)
+    cluster.files[pod.metadata.uid, ACK] = ack(pod, refused="x" * 100_000)
+    (found,) = await way.answers(request, [pod])
+    assert found.refused == "x" * 256
+    for changes in ({"uri": "/" + "x" * 100_000}, {"step": 10**18}, {"podUid": "x" * 1000}, {"requestId": -1}):
+        cluster.files[pod.metadata.uid, ACK] = ack(pod, **changes)
+        assert await way.answers(request, [pod]) == ()

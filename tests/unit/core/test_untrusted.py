@@ -5,23 +5,11 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.support.examples import examples
+from tests.support.hostile import DEEP, TOO_LONG, VALUES
 from upgrader.core import timing, untrusted
 from upgrader.core.errors import UnreadableError
-
-TOO_LONG = "9" * 5000  # more digits than int() takes
-DEEP = "[" * 100_000
-
-TEXTS = st.one_of(
-    st.text(),
-    st.text(alphabet="0123456789dhmskMGiE.-+:TZ ", max_size=40),
-    st.sampled_from([TOO_LONG, DEEP, f'{{"x":{DEEP}', "٣", "٣h", "²", "\ud800", "1e99", f"{TOO_LONG}d", "NaN"]),
-    st.datetimes().map(lambda at: f"{at.isoformat()}Z"),
-    st.datetimes().map(lambda at: f"{at.isoformat()}+14:00"),
-)
-VALUES = st.one_of(TEXTS, st.none(), st.booleans(), st.integers(), st.floats(), st.lists(st.text()), st.just({}))
 
 
 @pytest.mark.parametrize(

@@ -187,9 +187,12 @@ NODE_TABLE = {
         node(capacity={RESOURCE: "1k"}, allocatable={RESOURCE: "1k"}),
         facts(gpus=1000, gpus_allocatable=1000),
     ),
-    "quantities that are no whole number are none": (
+    "quantities that are no whole number are none, and said": (
         node(capacity={RESOURCE: "1500m"}, allocatable={RESOURCE: -1}),
-        facts(),
+        facts(
+            unreadable="nvidia.com/gpu of node a cannot be read: '1500m' is no whole number of GPUs. "
+            "See its device plugin, and restart its kubelet."
+        ),
     ),
     "partitions are GPUs, and known by their names": (
         node(

@@ -111,3 +111,10 @@ async def test_a_lane_that_another_plan_has_taken_meanwhile_is_waited_for(rig: R
     place = Placement(left_behind=(), closure="c")
     await talks.advance(context, talk, closure, where=lambda: place, ask_until=None, lane_width=1)
     assert admitted(rig) == ["late"]
+
+
+async def test_a_conversation_whose_turn_began_at_no_readable_time_takes_no_place_in_a_lane(rig: Rig) -> None:
+    conversation(rig, "odd", seconds=60, markedAt="9999-12-31T23:59:59Z")
+    conversation(rig, "other", seconds=60)
+    await admit(rig, "other")
+    assert await asking.turns_now(rig.context, 1) == {"other"}

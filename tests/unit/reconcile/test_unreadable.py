@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.rig import Rig, running
 from upgrader.api import names
-from upgrader.api.resources import JOBS, PODS
+from upgrader.api.resources import JOBS, NODES, PODS
 from upgrader.core.phases import PlanPhase, RequestPhase
 from upgrader.simulate.cluster.fleet import RESOURCE
 
@@ -80,3 +80,22 @@ async def test_an_answer_that_is_nested_too_deep_is_none_and_its_gang_alone_is_l
     assert rig.nodes_on(revision) == 1
     assert phases()["aa"] in {RequestPhase.ASKING, RequestPhase.WITHDRAWN}
     assert rig.fleet.trainers["aa"].stops == 0
+
+
+async def test_a_node_whose_settings_cannot_be_read_is_held_until_they_are_corrected_and_the_others_go_on() -> None:
+    rig = Rig()
+    revision = await running(rig, members=1)
+    (pod,) = [one for one in rig.cluster.store.all(PODS) if one["metadata"]["name"].startswith("gang")]
+    (idle,) = {one["metadata"]["name"] for one in rig.nodes()} - {pod["spec"]["nodeName"]}
+    rig.cluster.store.change(NODES, idle, {"metadata": {"annotations": {names.ANNOTATION_KUBELET: "not json"}}})
+    await rig.second()
+    rig.plan("up", revision)
+    await rig.until(lambda: rig.nodes_on(revision) == 1)
+    assert [(one.subject, one.reason) for one in rig.plan_now("up").status.holds] == [(idle, "NodeUnreadable")]
+    assert rig.plan_now("up").status.holds[0].message == (
+        f"Annotation gpu-upgrader.io/kubelet-settings of node {idle} cannot be read: 'not json' is no JSON object of "
+        "texts. Correct it, or remove it where the kubelet has no settings of a stack."
+    )
+    rig.cluster.store.change(NODES, idle, {"metadata": {"annotations": {names.ANNOTATION_KUBELET: None}}})
+    await rig.until(lambda: rig.over("up"))
+    assert (rig.plan_now("up").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 2)

@@ -1,0 +1,210 @@
+"""Whatever others write, the reading of the world raises nothing, and everything else is read as ever."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.examples import examples
+from tests.support.hostile import DEEP, TEXTS, TOO_LONG, VALUES
+from tests.support.observed import GPUS, NOW, RESOURCE, STACK, node, owned, pod, wire
+from upgrader.api import kubernetes as k
+from upgrader.api import names
+from upgrader.core import resolution
+from upgrader.core.owners import OWNERS
+from upgrader.core.remaining import LABEL_MAX_SECONDS, PAST_SECONDS
+from upgrader.core.untrusted import quantity
+from upgrader.core.wanted import LABEL_REPLICATED_JOB
+from upgrader.core.works import LABEL_QUEUE
+from upgrader.reconcile import observe
+from upgrader.reconcile.pod_facts import DECLARED
+
+LONGEST = 4000
+"""Characters of a sentence: it goes into a status beside hundreds of others."""
+
+FILE = {names.ANNOTATION_METHOD: "file"}
+POOL = {"pool": "a"}
+
+
+def texts(*keys, most=None):
+    """Annotations, or labels, of these names with anything in them."""
+    value = TEXTS if most is None else TEXTS.map(lambda text: text[:most])
+    return st.dictionaries(st.sampled_from(keys), value, max_size=4)
+
+
+def values(*keys):
+    """A part of a spec or status with anything in these fields."""
+    return st.dictionaries(st.sampled_from(keys), VALUES, max_size=4)
+
+
+ANNOTATIONS = texts(
+    *DECLARED.values(),
+    *names.ANNOTATIONS_VETO,
+    names.ANNOTATION_REQUEST,
+    names.ANNOTATION_STOPPED,
+    names.ANNOTATION_GROUP_TOTAL,
+    names.ANNOTATION_DEFAULT_CONTAINER,
+    resolution.ANNOTATION_WORKLOAD,
+    resolution.ANNOTATION_VOLCANO_GROUP,
+    resolution.KAI_GROUP,
+).map(lambda found: FILE | found)
+LABELS = texts(
+    *names.LABELS_RANK,
+    LABEL_QUEUE,
+    LABEL_MAX_SECONDS,
+    LABEL_REPLICATED_JOB,
+    resolution.LABEL_LWS_GROUP,
+    resolution.LABEL_LWS_NAME,
+    resolution.LABEL_JOBSET_UID,
+    resolution.LABEL_KUBEFLOW_JOB,
+    most=63,
+)
+SPECS = values(
+    "activeDeadlineSeconds",
+    "completions",
+    "leaderWorkerTemplate",
+    "managedBy",
+    "maximumExecutionTimeSeconds",
+    "mpiReplicaSpecs",
+    "parallelism",
+    "rayClusterSpec",
+    "replicas",
+    "replicatedJobs",
+    "runPolicy",
+    "suspend",
+    "tasks",
+    "workerGroupSpecs",
+)
+STATUSES = values("conditions", "replicaStatuses", "startTime", "state", "succeeded", "trainerStatus", *PAST_SECONDS)
+OWNER_KINDS = st.sampled_from([(row.kind, row.api_version) for row in OWNERS])
+QUANTITIES = st.one_of(TEXTS, st.integers(-(2**63), 2**63), st.sampled_from(["1k", "8", 8, "1500m", "12Ei"]))
+
+
+def honest():
+    return [pod("train-0", "a", annotations=FILE), pod("train-1", "b", annotations=FILE)]
+
+
+def odd_pod(annotations, labels, gpus="8", deadline=None, owner=None, started="2026-11-21T08:00:00Z"):
+    reference = {"kind": "Job", "apiVersion": "batch/v1", "name": "odd", "uid": "uid-odd", "controller": True}
+    meta = {"name": "odd-0", "namespace": "odd", "uid": "uid-odd-0", "annotations": annotations, "labels": labels}
+    container = {"name": "c", "resources": {"limits": {RESOURCE: gpus}}}
+    spec = {"nodeName": "c", "containers": [container], "activeDeadlineSeconds": deadline}
+    status = {"phase": "Running", "startTime": started}
+    return wire({"metadata": meta | {"ownerReferences": [owner or reference]}, "spec": spec, "status": status}, k.Pod)
+
+
+def world(*, pods=(), works=(), odd=None, namespaces=()):
+    return observe.Reading(
+        nodes={"a": node("a", POOL), "b": node("b", POOL), "c": odd or node("c", POOL)},
+        pods=[*honest(), *pods],
+        works=[owned(spec={"parallelism": 2}), *works],
+        namespaces=list(namespaces),
+        api_server_version="v1.36.0",
+    )
+
+
+def snapshot(seen):
+    target = observe.target_of(STACK.spec, "pool-a")
+    return observe.snapshot_of(seen, STACK.spec, GPUS, NOW, stack="pool-a", empties=target)
+
+
+def of_others(found):
+    """The facts of everything but the odd node and the odd gang."""
+    gangs = [one for one in found.gangs if one.namespace != "odd"]
+    return [one for one in found.nodes if one.name != "c"], gangs, found.images, found.builds
+
+
+EXPECTED = of_others(snapshot(world()))
+
+
+def check(seen):
+    """The snapshot, in which others are as ever and nothing is too long for a status."""
+    found = snapshot(seen)
+    assert of_others(found) == EXPECTED
+    for gang in found.gangs:
+        said = (gang.name, gang.undeclared_because, gang.cannot_stop, gang.resolved_by, gang.stopped_by, gang.lane)
+        assert all(len(text) <= LONGEST for text in said)
+        assert gang.earliest_stop is None or gang.earliest_stop > NOW.replace(year=1900)
+        assert gang.gpus >= 1, "it is on GPUs, whatever number it writes"
+    for one in found.nodes:
+        assert all(len(text) <= LONGEST for text in (one.kernel, one.kubelet_settings, one.unreadable, one.visit))
+    msgspec.json.encode(found)
+    return found
+
+
+@examples(60)
+@given(
+    ANNOTATIONS, LABELS, QUANTITIES.filter(lambda one: quantity(one) != 0), st.none() | st.integers(1, 2**63 - 1), TEXTS
+)
+def test_pods(annotations, labels, gpus, deadline, started):
+    check(world(pods=[odd_pod(annotations, labels, gpus, deadline, started=started)]))
+
+
+@examples(60)
+@given(OWNER_KINDS, ANNOTATIONS, LABELS, SPECS, STATUSES)
+def test_owners(kind, annotations, labels, spec, status):
+    name, version = kind
+    work = owned(name, "odd", api_version=version, annotations=annotations, labels=labels, spec=spec, status=status)
+    work = msgspec.structs.replace(work, namespace="odd")
+    reference = {"kind": name, "apiVersion": version, "name": "odd", "uid": "uid-odd", "controller": True}
+    check(world(pods=[odd_pod({}, {}, owner=reference)], works=[work]))
+
+
+@examples(30)
+@given(ANNOTATIONS)
+def test_namespaces(annotations):
+    space = wire({"metadata": {"name": "odd", "annotations": annotations}}, k.Namespace)
+    check(world(pods=[odd_pod({}, {})], namespaces=[space]))
+
+
+@examples(60)
+@given(
+    texts(
+        names.ANNOTATION_KUBELET,
+        names.ANNOTATION_NODE_FEATURES,
+        names.ANNOTATION_UNCOVERED,
+        names.ANNOTATION_VISIT,
+        names.ANNOTATION_ADOPT,
+    ),
+    QUANTITIES,
+    TEXTS,
+    TEXTS,
+)
+def test_nodes(annotations, gpus, added, told):
+    taint = {"key": names.TAINT_MAINTENANCE, "value": "x", "effect": "NoSchedule", "timeAdded": added}
+    info = dict.fromkeys(("kernelVersion", "kubeletVersion", "bootID", "osImage", "architecture"), told)
+    amounts = {"capacity": {RESOURCE: gpus}, "allocatable": {RESOURCE: gpus}}
+    odd = node("c", POOL, annotations, {"taints": [taint]}, nodeInfo=info, **amounts)
+    check(world(pods=[odd_pod({}, {})], odd=odd))
+
+
+UNREADABLE = {
+    names.ANNOTATION_TIMEOUT: "8d",
+    names.ANNOTATION_MIN_RUNTIME: TOO_LONG,
+    names.ANNOTATION_EXPECTED_RUNTIME: "9999999999d",
+    names.ANNOTATION_EXPECTED_COMPLETION: "0001-01-01T00:00:00+14:00",
+    names.ANNOTATION_MAX_LOSS: "٣h",
+    names.ANNOTATION_METHOD: "file," * 10_000,
+    names.ANNOTATION_GROUP_TOTAL: TOO_LONG,
+}
+
+
+@pytest.mark.parametrize(("name", "value"), UNREADABLE.items(), ids=UNREADABLE)
+def test_a_gang_with_a_value_that_cannot_be_read_is_undeclared_and_says_which(name, value):
+    (gang,) = [one for one in check(world(pods=[odd_pod(FILE | {name: value}, {})])).gangs if one.namespace == "odd"]
+    assert gang.method == ""
+    assert name.rpartition("/")[2] in gang.undeclared_because
+
+
+def test_a_gang_that_asks_for_a_number_of_gpus_that_cannot_be_read_is_undeclared():
+    (gang,) = [one for one in check(world(pods=[odd_pod(FILE, {}, "many")])).gangs if one.namespace == "odd"]
+    assert (gang.method, gang.gpus) == ("", 1)
+    assert gang.undeclared_because == "nvidia.com/gpu of container c of pod odd-0 cannot be read: 'many' is no number."
+
+
+@pytest.mark.parametrize("text", ["not json", f'{{"x":{DEEP}', '{"a":1}', '{"a":"' + "x" * 5000 + '"}'])
+def test_a_node_whose_settings_cannot_be_read_is_held_and_left_alone(text):
+    odd = node("c", POOL, {names.ANNOTATION_KUBELET: text})
+    (found,) = [one for one in check(world(odd=odd)).nodes if one.name == "c"]
+    assert found.left_alone
+    assert found.unreadable.startswith("Annotation gpu-upgrader.io/kubelet-settings of node c cannot be read: ")
