@@ -1,5 +1,7 @@
 """Whatever others write, the reading of the world raises nothing, and everything else is read as ever."""
 
+from datetime import timedelta
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -7,16 +9,20 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.hostile import DEEP, TEXTS, TOO_LONG, VALUES
-from tests.support.observed import GPUS, NOW, RESOURCE, STACK, node, owned, pod, wire
+from tests.support.manifests import checkpoint_request
+from tests.support.observed import GPUS, NOW, OWN, RESOURCE, STACK, node, owned, pod, wire
 from upgrader.api import kubernetes as k
 from upgrader.api import names
-from upgrader.core import resolution
+from upgrader.api.v1alpha1 import CheckpointRequest
+from upgrader.core import resolution, switching
+from upgrader.core.owner_facts import owner_facts
 from upgrader.core.owners import OWNERS
+from upgrader.core.patches import merged
 from upgrader.core.remaining import LABEL_MAX_SECONDS, PAST_SECONDS
 from upgrader.core.untrusted import quantity
 from upgrader.core.wanted import LABEL_REPLICATED_JOB
 from upgrader.core.works import LABEL_QUEUE
-from upgrader.reconcile import observe
+from upgrader.reconcile import asking, observe
 from upgrader.reconcile.pod_facts import DECLARED
 
 LONGEST = 4000
@@ -95,6 +101,7 @@ def odd_pod(annotations, labels, gpus="8", deadline=None, owner=None, started="2
 
 def world(*, pods=(), works=(), odd=None, namespaces=()):
     return observe.Reading(
+        own_namespace=OWN,
         nodes={"a": node("a", POOL), "b": node("b", POOL), "c": odd or node("c", POOL)},
         pods=[*honest(), *pods],
         works=[owned(spec={"parallelism": 2}), *works],
@@ -208,3 +215,48 @@ def test_a_node_whose_settings_cannot_be_read_is_held_and_left_alone(text):
     (found,) = [one for one in check(world(odd=odd)).nodes if one.name == "c"]
     assert found.left_alone
     assert found.unreadable.startswith("Annotation gpu-upgrader.io/kubelet-settings of node c cannot be read: ")
+
+
+@examples(60)
+@given(st.sampled_from(OWNERS), ANNOTATIONS, SPECS, STATUSES)
+def test_owners_in_a_conversation(row, annotations, spec, status):
+    if row.group in {"batch", "apps"}:  # the API server knows their fields, and takes no other sort of value for them
+        spec = {key: value for key, value in spec.items() if isinstance(value, int)}
+    owner = {"metadata": {"name": "odd", "uid": "u", "annotations": annotations}, "spec": spec, "status": status}
+    assert owner_facts(row, owner, "u", 1).present
+    stop, restart = switching.stop_patch(row, owner, "up", "r"), switching.restart_patch(row, owner, None)
+    assert merged(owner, stop)["metadata"]["annotations"][names.ANNOTATION_STOPPED]
+    assert not merged(owner, restart)["metadata"]["annotations"].get(names.ANNOTATION_STOPPED)
+
+
+@examples(60)
+@given(TEXTS, st.none() | TEXTS, st.none() | TEXTS)
+async def test_requests(asked, marked, refused):
+    """They are read by the plans of others too: for turns in lanes, and for what gangs have refused."""
+    body = checkpoint_request("odd")
+    status = {"phase": "Asking", "markedAt": marked}
+    odd = wire(body | {"spec": body["spec"] | {"askedAt": asked}, "status": status}, CheckpointRequest)
+    good = wire(checkpoint_request("good") | {"status": {"phase": "Asking"}}, CheckpointRequest)
+    context = Lanes([odd, good])
+    assert "good" in (await asking.turns_now(context, 2) or ())
+    status = {"phase": "Withdrawn", "reason": "Refused", "refusedAt": refused, "retryAfterSeconds": 604800}
+    spec = body["spec"] | {"gang": "odd/Job/odd", "owner": {"kind": "Job", "name": "odd", "uid": "uid-odd"}}
+    said = wire(body | {"spec": spec, "status": status}, CheckpointRequest)
+    job = msgspec.structs.replace(owned("Job", "odd"), namespace="odd")
+    found = snapshot(world(pods=[odd_pod(FILE, {})], works=[job]))
+    after = asking.with_refusals(found, [said], timedelta(minutes=5))
+    assert of_others(after) == EXPECTED
+    assert next(one for one in after.gangs if one.name == "odd/Job/odd").refusals.count == 1
+
+
+class Lanes:
+    """As much of a Context as a look at the lanes needs."""
+
+    def __init__(self, requests):
+        self.requests, self.cluster, self.clock = requests, self, self
+
+    async def list(self, _):
+        return self.requests
+
+    def now(self):
+        return NOW

@@ -10,6 +10,7 @@ from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import GPU_STACKS, NAMESPACES
 from upgrader.api.workloads import BUDGETS, JOB_POLICIES, MEMBER_PODS, Budget, JobPolicy, MemberPod
 from upgrader.cli import world
+from upgrader.core import untrusted
 from upgrader.core.advice import Advice
 from upgrader.core.declarations import Declared, nearest
 from upgrader.core.disruption import DisruptionBudget, selects
@@ -153,9 +154,9 @@ def most_at_once(budget: Budget) -> int | None:
 def _of(value: int | str, pods: int | None) -> int | None:
     if isinstance(value, int):
         return value
-    percent = value.removesuffix("%")
-    if not percent.isdecimal():
+    percent = untrusted.whole(value.removesuffix("%"))
+    if percent is None:
         return None
-    if percent == "0":
+    if percent == 0:
         return 0
-    return math.ceil(pods * int(percent) / 100) if pods is not None else None
+    return math.ceil(pods * percent / 100) if pods is not None else None

@@ -9,5 +9,5 @@ LONGEST = timedelta(hours=2)
 def pause(first: timedelta, times: int) -> timedelta:
     """The pause after it was asked in vain for the n-th time in a row; a longer `first` is never made shorter."""
     longest = max(first, LONGEST)
-    doublings = min(max(0, times - 1), 32)  # beyond that any pause has reached the limit
+    doublings = min(max(0, times - 1), 16)  # a second has reached the limit then, and a week has not left the calendar
     return min(longest, first * (1 << doublings))

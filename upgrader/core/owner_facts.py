@@ -5,7 +5,7 @@ from typing import Any
 
 from upgrader.core.conversation_facts import OwnerFacts
 from upgrader.core.owners import OwnerKind, Switch
-from upgrader.core.patches import at, every
+from upgrader.core.patches import at, every, word
 from upgrader.core.switching import is_off, record_of
 from upgrader.core.wanted import of_job
 from upgrader.core.works import holds, number
@@ -42,11 +42,11 @@ def _confirmed(row: OwnerKind, owner: Object) -> bool:
     """Whether its controller says that it is off; a field alone says only that it was told to."""
     if row.proof and not holds(owner, row.proof):
         return False
-    return not row.off or at(owner, row.state) in row.off
+    return not row.off or word(owner, row.state) in row.off
 
 
 def _finished(row: OwnerKind, owner: Object) -> bool:
-    return any(holds(owner, one) for one in row.conditions) or (bool(row.state) and at(owner, row.state) in row.ended)
+    return any(holds(owner, one) for one in row.conditions) or (bool(row.state) and word(owner, row.state) in row.ended)
 
 
 def _numbers(row: OwnerKind, owner: Object) -> Iterable[int]:
@@ -70,6 +70,6 @@ def _queued(row: OwnerKind, owner: Object) -> str:
             if isinstance(one, Mapping) and one.get("type") == "QuotaReserved"
         ]
         return f"its queue has not admitted it{f' ({said[0]})' if said and said[0] else ''}"
-    if row.waiting and at(owner, row.state) in row.waiting:
+    if row.waiting and word(owner, row.state) in row.waiting:
         return "its queue has not scheduled it"
     return ""

@@ -15,6 +15,12 @@ def at(value: Json, path: Path) -> Json:
     return value
 
 
+def word(value: Json, path: Path) -> str:
+    """The text at a path without `*`; empty where none is."""
+    found = at(value, path)
+    return found if isinstance(found, str) else ""
+
+
 def every(value: Json, path: Path) -> Iterator[Json]:
     """Everything that is at a path, entries of lists and maps in their order."""
     if not path:
@@ -71,6 +77,8 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str,
     patch: dict[str, Any] = {name: None for name in before if name not in after}
     for name, part in after.items():
         old = before.get(name)
+        if part is old and part is not None:  # nearly all of an object, however deep it is nested
+            continue
         if isinstance(part, Mapping) and isinstance(old, Mapping):
             inner = difference(old, part)
             if inner:

@@ -5,14 +5,14 @@ A patch is made from the owner as it was read, and is sent with that resourceVer
 
 from collections.abc import Mapping
 from functools import partial, reduce
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from upgrader.core import untrusted
 from upgrader.core.naming import object_name
 from upgrader.core.owners import OwnerKind, Switch
-from upgrader.core.patches import at, changed, difference, put
+from upgrader.core.patches import at, changed, difference, put, word
 from upgrader.core.steering import Placement, steered
 
 # The same names as in api.names, which is above this layer; a test keeps them equal.
@@ -22,20 +22,21 @@ FENCE = "gpu-upgrader.io/stop-given-up"
 _RECORD = ("metadata", "annotations", STOPPED)
 
 Object = Mapping[str, Any]
+Name = Annotated[str, msgspec.Meta(max_length=untrusted.LONGEST_NAME)]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Why an owner is off: only an owner with this annotation is restarted by us."""
 
-    plan: str
-    request: str
+    plan: Name
+    request: Name
     previous: bool | int | None = None  # what its switch held before; None: nothing
 
 
 def is_off(row: OwnerKind, owner: Object) -> bool:
     """Whether an owner is switched off, whoever did it; `owner` is the object as the API server sends it."""
     if row.switch is Switch.COMMAND:
-        return at(owner, row.state) in (*row.off, "Aborting")  # no set: what stands there may be no text
+        return word(owner, row.state) in {*row.off, "Aborting"}
     value = at(owner, row.field)
     return value == row.off_value and isinstance(value, bool) is isinstance(row.off_value, bool)
 

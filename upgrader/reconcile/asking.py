@@ -1,7 +1,7 @@
 """What askings that are under way, or over, mean for the next: turns in lanes, and gangs that want to be left alone."""
 
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import msgspec
@@ -116,15 +116,21 @@ def _refusals(said: Sequence[CheckpointRequest], retry: timedelta) -> Refusals:
     if (no := _latest(one for one in said if refused(one))) is not None:
         times, wish = no.spec.refused_before + 1, no.status.retry_after_seconds
         wait = pause(retry, times) if wish is None else timedelta(seconds=wish)
-        until = timing.parse(no.status.refused_at) + wait if no.status.refused_at is not None else None
-        found = msgspec.structs.replace(found, count=times, last=no.status.message, until=until)
+        found = msgspec.structs.replace(
+            found, count=times, last=no.status.message, until=_after(no.status.refused_at, wait)
+        )
     if (silence := _latest(one for one in said if unanswered(one))) is not None:
-        times, ended = silence.spec.unanswered_before + 1, silence.status.ended_at
-        until = timing.parse(ended) + pause(retry, times) if ended is not None else None
+        times = silence.spec.unanswered_before + 1
+        until = _after(silence.status.ended_at, pause(retry, times))
         found = msgspec.structs.replace(
             found, unanswered=times, unanswered_last=silence.status.message, unanswered_until=until
         )
     return found
+
+
+def _after(moment: str | None, pause: timedelta) -> datetime | None:
+    since = untrusted.instant(moment)
+    return timing.after(since, pause.total_seconds()) if since is not None else None
 
 
 def _latest(requests: Iterable[CheckpointRequest]) -> CheckpointRequest | None:

@@ -6,14 +6,14 @@ Nothing is decided by it, so an API server that does not let us look is no reaso
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 import msgspec
 
 from upgrader.api.kubernetes import Event
 from upgrader.api.resources import DAEMONSETS, EVENTS
-from upgrader.core import timing
+from upgrader.core import untrusted
 from upgrader.core.errors import ClusterError
 from upgrader.core.operands import NO_POD, SHOWN, PartPod
 from upgrader.core.silence import Silence, chosen, long_silent
@@ -100,7 +100,13 @@ async def _asked(context: Context, silence: Silence) -> str:
     if not silence.maker:
         return _newest(events)
     now = context.clock.now()
-    return _refusal([one for one in events if now - timing.parse(one.last_said) < STILL], silence.maker)
+    return _refusal([one for one in events if _since(one, now) < STILL], silence.maker)
+
+
+def _since(event: Event, now: datetime) -> timedelta:
+    """How long ago something was said; at a time that cannot be read: too long ago to count."""
+    at = untrusted.instant(event.last_said)
+    return now - at if at is not None else STILL
 
 
 def _newest(events: Sequence[Event]) -> str:

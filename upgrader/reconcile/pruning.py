@@ -16,6 +16,7 @@ from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import CHECKPOINT_REQUESTS, NODE_UPGRADES, ResourceKind
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
+from upgrader.core import untrusted
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError
 from upgrader.core.phases import NodePhase, ends
 from upgrader.core.plan_facts import LET_GO, QUIET
@@ -91,7 +92,7 @@ def _changed_nothing(visit: NodeUpgrade) -> bool:
 
 
 def _batch(meta: ObjectMeta) -> int:
-    return int(meta.labels.get(LABEL_BATCH, "0"))
+    return untrusted.whole(meta.labels.get(LABEL_BATCH)) or 0
 
 
 async def _remove(

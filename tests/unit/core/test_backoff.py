@@ -16,3 +16,8 @@ def test_it_doubles_up_to_two_hours(times: int, minutes: int) -> None:
 
 def test_a_longer_first_pause_stays_as_it_is() -> None:
     assert pause(2 * LONGEST, 1) == pause(2 * LONGEST, 9) == 2 * LONGEST
+
+
+@pytest.mark.parametrize("first", [timedelta(seconds=1), timedelta(days=7)])
+def test_any_pause_reaches_its_limit_and_no_further(first: timedelta) -> None:
+    assert pause(first, 10**9) == max(first, LONGEST)

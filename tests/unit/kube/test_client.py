@@ -21,7 +21,7 @@ from upgrader.core.errors import (
     TwoBudgetsError,
     UnreachableError,
 )
-from upgrader.core.owners import DECLARING
+from upgrader.core.owners import DECLARING, OWNERS
 from upgrader.kube import client as module
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.listing import Listing
@@ -201,6 +201,14 @@ async def test_a_stored_object_that_cannot_be_read_names_the_field(cluster, stub
     stub.answers = [json({"metadata": {"name": "s"}, "spec": {"nodeSelector": {"a": "b"}, "driver": 3}})]
     with pytest.raises(ClusterError, match=r"\$\.spec\.driver"):
         await cluster.get(GPU_STACKS, "s")
+
+
+async def test_an_object_that_is_nested_too_deep_is_an_error_with_a_way_out(cluster, stub):
+    deep = "[" * 5000 + "]" * 5000
+    body = f'{{"items":[{{"metadata":{{"name":"j"}},"spec":{{"x":{deep}}}}}]}}'
+    stub.answers = [web.Response(content_type="application/json", text=body)]
+    with pytest.raises(ClusterError, match="nested deeper than can be read"):
+        await cluster.list(owner_resource(OWNERS[0]))
 
 
 async def test_the_guard_is_asked_right_before_every_write(cluster, stub):
