@@ -18,21 +18,10 @@ from upgrader.api.resources import (
     ResourceKind,
 )
 from upgrader.kube.connect import Access
+from upgrader.reconcile.waking import Waking, passed_on
 
 WATCH_SECONDS = 300
 CONNECT_SECONDS = 10
-
-
-class Waking(Protocol):
-    """What events are passed on to."""
-
-    def wake(self, kind: str, name: str) -> None:
-        """Wake one object's loop."""
-        ...
-
-    def wake_all(self, kind: str) -> None:
-        """Wake all loops of a kind that are there."""
-        ...
 
 
 class Connection(Protocol):
@@ -41,34 +30,6 @@ class Connection(Protocol):
     async def access(self) -> Access:
         """Credentials as they are now."""
         ...
-
-
-def passed_on(loops: Waking, kind: str, body: dict[str, Any]) -> None:
-    """Wake whatever an event on this object matters to."""
-    name = str(body["metadata"]["name"])
-    match kind:
-        case GPU_STACKS.kind:
-            loops.wake(kind, name)
-            loops.wake_all(UPGRADE_PLANS.kind)  # a plan waits for its revision, and ends when the stack changes
-        case UPGRADE_PLANS.kind:
-            loops.wake(kind, name)
-            loops.wake(GPU_STACKS.kind, str(body["spec"]["stack"]))
-            loops.wake_all(kind)  # the next plan of the same stack waits for this one
-        case DRIVER_IMAGES.kind:
-            loops.wake(kind, name)
-            loops.wake_all(GPU_STACKS.kind)
-            loops.wake_all(UPGRADE_PLANS.kind)
-        case NODE_UPGRADES.kind | CHECKPOINT_REQUESTS.kind:
-            _wake_who_ordered(loops, body["spec"])
-        case _:
-            raise AssertionError(f"{kind} is not watched")
-
-
-def _wake_who_ordered(loops: Waking, spec: dict[str, Any]) -> None:
-    if spec.get("plan"):
-        loops.wake(UPGRADE_PLANS.kind, str(spec["plan"]))
-    elif spec.get("stack"):
-        loops.wake(GPU_STACKS.kind, str(spec["stack"]))
 
 
 WATCHED: tuple[ResourceKind[Any], ...] = (

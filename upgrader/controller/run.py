@@ -23,6 +23,7 @@ from upgrader.kube.transport import REQUEST_SECONDS
 from upgrader.reconcile import images, plans, stacks
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.sightings import Sightings
+from upgrader.reconcile.waking import Waking
 from upgrader.telemetry import logs
 from upgrader.wiring import compose
 from upgrader.wiring.settings import Settings
@@ -84,7 +85,7 @@ async def run(settings: Settings, *, kubeconfig: str | None = None, context: str
             await _serve(settings, cluster, nodes, election, loops, left)
 
 
-async def wake_left(context: Context, loops: rim.Waking) -> None:
+async def wake_left(context: Context, loops: Waking) -> None:
     """Wake every stack that has operands; one that was deleted while nobody led is woken by nothing else."""
     while True:
         try:

@@ -112,6 +112,10 @@ class ObjectStore:
             if has_labels(each.value["metadata"].get("labels") or {}, labels) and has_fields(each.value, fields)
         )
 
+    def everything(self) -> Iterator[Stored]:
+        """All objects of all kinds, to be read only."""
+        return (each for name in sorted(self._objects) for each in self._objects[name].all())
+
     def on_node(self, node: str) -> list[Object]:
         """Pods that are bound to a node, to be read only."""
         found = self._objects.get(collection_of(PODS))

@@ -29,6 +29,7 @@ from upgrader.reconcile import images, plans, stacks
 from upgrader.reconcile.context import Context, Gates
 from upgrader.reconcile.heard import Heard
 from upgrader.reconcile.observe import target_of
+from upgrader.reconcile.ports import Nodes
 from upgrader.reconcile.sightings import Sightings
 from upgrader.reconcile.workloads import Workloads
 from upgrader.simulate.apiserver.cluster import FakeCluster, FakeNodes
@@ -49,6 +50,8 @@ class Rig:
     def __init__(self, cluster: FakeCluster | None = None) -> None:
         self.cluster = cluster or FakeCluster()
         self.fleet = Fleet(cluster=self.cluster)
+        self.node_cache: Nodes | None = None
+        """Another cache of nodes than one that is always in step."""
         self.speaking = Speaking(self.cluster, self.fleet.mailbox)
         self.registry = FakeRegistry()
         self.leadership = FakeLeadership()
@@ -82,7 +85,7 @@ class Rig:
     def context(self) -> Context:
         return Context(
             cluster=self.cluster,
-            nodes=FakeNodes(self.cluster),
+            nodes=self.node_cache or FakeNodes(self.cluster),
             registry=self.registry,
             clock=Skewed(self.cluster.clock, self.skew),
             leadership=self.leadership,

@@ -1,0 +1,40 @@
+"""`python -m upgrader.simulate.chaos --seed 1 --runs 200`: plays seeds, and prints those that break a law."""
+
+import argparse
+import sys
+import time
+
+from upgrader.simulate.chaos.faults import SWITCHED_OFF, Fault
+from upgrader.simulate.chaos.run import Outcome, run
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Play seeds; 1 when a law was broken in any of them."""
+    parser = argparse.ArgumentParser(prog="chaos", description="Seeded rollouts with faults, judged by the laws.")
+    parser.add_argument("--seed", type=int, default=1, help="the first seed")
+    parser.add_argument("--runs", type=int, default=1, help="how many seeds from there on")
+    parser.add_argument("--nodes", type=int, default=0, help="so many nodes in every run, instead of a few by chance")
+    parser.add_argument("--without", type=Fault, action="append", default=[], help="a fault that does not happen")
+    parser.add_argument("--verbose", action="store_true", help="a line for every run")
+    given = parser.parse_args(arguments)
+    began, failed = time.monotonic(), 0
+    for seed in range(given.seed, given.seed + given.runs):
+        outcome = run(seed, nodes=given.nodes, without=frozenset(given.without))
+        failed += bool(outcome.violations)
+        if given.verbose or outcome.violations:
+            _print(outcome)
+    off = "".join(f"\n  switched off: {fault.value}: {why}" for fault, why in SWITCHED_OFF.items())
+    seconds = time.monotonic() - began
+    sys.stdout.write(f"{given.runs} runs in {seconds:.1f} s, {failed} broke a law{off}\n")
+    return int(failed > 0)
+
+
+def _print(outcome: Outcome) -> None:
+    sys.stdout.write(f"{outcome}\n")
+    if outcome.violations:
+        sys.stdout.write(f"  again: make chaos SEED={outcome.seed} RUNS=1\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""Random fleets: nodes, the gangs on them, what else runs there, and the plan that goes over them."""
+
+import json
+from typing import Any
+
+from msgspec import Struct
+
+from upgrader.api import names
+from upgrader.api.resources import JOBS
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.chaos.draws import Draws
+from upgrader.simulate.cluster.controllers import STATEFULSETS, job, stateful_set
+from upgrader.simulate.cluster.placing import trainer_spec
+from upgrader.simulate.cluster.rig import Rig
+from upgrader.simulate.cluster.trainers import Trainer
+
+GPUS = 8
+KERNELS = ("6.1.0-47-amd64", "6.1.0-50-amd64")
+PLAN = "up"
+
+METHODS: dict[str, dict[str, str]] = {
+    "file": {},
+    "exec": {names.ANNOTATION_COMMAND: json.dumps(["python3", "/app/workload.py"])},
+    "http": {names.ANNOTATION_ENDPOINT: ":8080/checkpoint"},
+    "signal": {names.ANNOTATION_SIGNAL: "SIGUSR1"},
+    "": {},  # says nothing: it is waited for
+}
+
+
+class GangSpec(Struct, frozen=True, kw_only=True):
+    """A gang; `answers`: whether its members ever acknowledge."""
+
+    name: str
+    kind: str
+    members: int
+    gpus: int
+    method: str
+    answers: bool = True
+    parks: bool = True
+
+
+class FleetSpec(Struct, frozen=True, kw_only=True):
+    """A fleet and the plan for it. `replicas` and `bare`: GPUs of pods by their name."""
+
+    nodes: int
+    kernels: tuple[str, ...]
+    gangs: tuple[GangSpec, ...]
+    replicas: dict[str, int]
+    bare: dict[str, int]
+    expendable: tuple[str, ...]
+    plan: dict[str, Any]
+
+    def __str__(self) -> str:
+        """In one line, for people."""
+        gangs = ", ".join(
+            f"{gang.name} {gang.kind} {gang.members}x{gang.gpus} {gang.method or '-'}" for gang in self.gangs
+        )
+        others = [*self.replicas, *self.bare]
+        return f"{self.nodes} nodes; gangs: {gangs or 'none'}; other pods: {others or 'none'}; plan: {self.plan}"
+
+
+def fleet_of(draws: Draws, nodes: int = 0) -> FleetSpec:
+    """A fleet; `nodes`: how many, instead of a few by chance."""
+    count = nodes or draws.among([1, 2, 2, 3, 4, 5, 6, 8])
+    gangs: list[GangSpec] = []
+    free = count * GPUS
+    while free > 0 and len(gangs) < max(1, count - 1) and draws.happens(0.85):
+        gang = _gang(draws, f"g{len(gangs)}", count)
+        if gang.members * gang.gpus <= free:
+            gangs.append(gang)
+            free -= gang.members * gang.gpus
+    replicas = {"web-a": draws.among([1, 2])} if free >= 2 and draws.happens(0.3) else {}
+    bare = {"solo-a": draws.among([1, 2])} if free >= 4 and draws.happens(0.2) else {}
+    expendable = tuple(f"default/Pod/{name}" for name in bare if draws.happens(0.7))
+    return FleetSpec(
+        nodes=count,
+        kernels=KERNELS if draws.happens(0.3) else KERNELS[:1],
+        gangs=tuple(gangs),
+        replicas=replicas,
+        bare=bare,
+        expendable=expendable,
+        plan=_plan(draws, expendable),
+    )
+
+
+def _gang(draws: Draws, name: str, nodes: int) -> GangSpec:
+    return GangSpec(
+        name=name,
+        kind=draws.among(["Job", "Job", "Job", "StatefulSet"]),
+        members=draws.among([1, 1, 2, 2, 3, min(4, nodes)]),
+        gpus=draws.among([GPUS, GPUS, 4, 2]),
+        method=draws.among(["file", "file", "file", "exec", "http", "signal", ""]),
+        answers=draws.happens(0.9),
+        parks=draws.happens(0.95),
+    )
+
+
+def _plan(draws: Draws, expendable: tuple[str, ...]) -> dict[str, Any]:
+    strategy = {
+        "maxUnavailable": draws.among(["100%", "100%", "50%", "25%", 8, 16, 24]),
+        "canary": {"enabled": draws.happens(0.2), "soakSeconds": 30},
+        "harvestForSeconds": draws.among([0, 0, 0, 120]),
+    }
+    envelope = {"maxInterruptions": 100, "expendable": list(expendable)}
+    return {
+        "strategy": strategy,
+        "approval": {"by": "chaos", "at": "2026-11-21T09:00:00Z", "envelope": envelope},
+        "toleratedFailures": draws.among([0, 0, 2, 100]),
+        "checkpoint": {
+            "timeoutSeconds": draws.among([60, 300, 1800]),
+            "retrySeconds": draws.among([60, 600]),
+            "lanes": {"maxConcurrent": draws.among([0, 0, 1])},
+        },
+    }
+
+
+async def settled(rig: Rig, fleet: FleetSpec) -> None:
+    """The nodes with the first driver on them, and no jobs yet."""
+    for number in range(fleet.nodes):
+        rig.fleet.node(f"gpu-{number}", kernel=fleet.kernels[number % len(fleet.kernels)])
+    for kernel in fleet.kernels:
+        for version in ("1.0", "2.0"):
+            rig.image(version, kernel)
+    rig.stack(rig.spec("1.0"))
+    await rig.settle(120 + fleet.nodes)
+
+
+def populate(rig: Rig, fleet: FleetSpec) -> None:
+    """The gangs, and what else runs."""
+    for gang in fleet.gangs:
+        put_gang(rig, gang)
+    for number, (name, gpus) in enumerate(fleet.replicas.items()):
+        rig.fleet.replica(name, node=f"gpu-{number % fleet.nodes}", gpus=gpus)
+    for number, (name, gpus) in enumerate(fleet.bare.items()):
+        rig.fleet.bare(name, node=f"gpu-{number % fleet.nodes}", gpus=gpus)
+
+
+def put_gang(rig: Rig, gang: GangSpec) -> None:
+    """A gang's owner, with a trainer behind its pods."""
+    annotations: Object = dict(METHODS[gang.method])
+    if gang.method:
+        annotations[names.ANNOTATION_METHOD] = gang.method
+    trainer = rig.fleet.trainers.setdefault(gang.name, Trainer())
+    trainer.parks = gang.parks
+    if not gang.answers:
+        trainer.answers = lambda _pod, _request, _step: None
+    spec = trainer_spec(gang.gpus)
+    if gang.kind == "StatefulSet":
+        body = stateful_set(gang.name, members=gang.members, annotations=annotations, spec=spec)
+        rig.cluster.store.put(STATEFULSETS, body)
+    else:
+        rig.cluster.store.put(JOBS, job(gang.name, members=gang.members, annotations=annotations, spec=spec))

@@ -1,0 +1,85 @@
+"""The judge: every change goes past every law, and what is left at the end is held against them."""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Protocol
+
+from upgrader.core.phases import NodePhase, RequestPhase, ends
+from upgrader.simulate.apiserver.store import ObjectStore
+from upgrader.simulate.chaos.journal import Entry
+from upgrader.simulate.chaos.known import Files, Known, Mailbox, Violation
+from upgrader.simulate.chaos.laws_of_gangs import Restarted, StoppedOnce, UnacknowledgedStop
+from upgrader.simulate.chaos.laws_of_nodes import Budget, NewController, OthersSet, Prepared
+from upgrader.simulate.chaos.laws_of_records import DoubtHolds, EveryStateEnds, IntentFirst
+
+LOOK_SECONDS = 60
+
+
+class Law(Protocol):
+    """One law, judged change by change. `known` is the world before the change."""
+
+    number: int
+
+    def look(self, entry: Entry, known: Known) -> Iterator[str]:
+        """What of a change breaks it, as sentences."""
+        ...
+
+
+class Judge:
+    """All laws, and what was found against them."""
+
+    def __init__(self, files: Files, mailbox: Callable[[], Mailbox]) -> None:
+        self.known = Known(files, mailbox)
+        self.violations: list[Violation] = []
+        self.ends, self.restarted = EveryStateEnds(), Restarted()
+        self.doubt, self.new_controller = DoubtHolds(), NewController()
+        self._laws: tuple[Law, ...] = (
+            UnacknowledgedStop(),
+            Prepared(),
+            OthersSet(),
+            Budget(),
+            StoppedOnce(),
+            self.ends,
+            IntentFirst(),
+            self.doubt,
+            self.restarted,
+            self.new_controller,
+        )
+        self._looked: datetime | None = None
+
+    def begin(self, store: ObjectStore) -> None:
+        """From here on changes are judged; what is there already is taken as it is."""
+        self.known.begin(store)
+
+    def read(self, entry: Entry) -> None:
+        """Judge one change."""
+        for law in self._laws:
+            for sentence in law.look(entry, self.known):
+                self._found(law.number, entry.at, sentence, str(entry))
+        self.known.take(entry)
+
+    def look(self, now: datetime) -> None:
+        """Judge what should have happened by now."""
+        if self._looked is not None and (now - self._looked).total_seconds() < LOOK_SECONDS:
+            return
+        self._looked = now
+        for sentence in self.ends.overdue(self.known, now):
+            self._found(self.ends.number, now, sentence)
+
+    def quiet(self) -> bool:
+        """Whether no visit and no conversation is under way."""
+        visits = (NodePhase(each.get("status", {}).get("phase", "Pending")) for each in self.known.of("NodeUpgrade"))
+        talks = (each.get("status", {}).get("phase", "Asking") for each in self.known.of("CheckpointRequest"))
+        return all(map(ends, visits)) and all(ends(RequestPhase(phase)) for phase in talks)
+
+    def end(self, now: datetime) -> None:
+        """Judge what is left when there was time enough for everything."""
+        if self.violations:
+            return
+        for sentence in self.ends.end(self.known):
+            self._found(self.ends.number, now, sentence)
+        for sentence in self.restarted.end(self.known):
+            self._found(self.restarted.number, now, sentence)
+
+    def _found(self, law: int, at: datetime, sentence: str, entry: str = "") -> None:
+        self.violations.append(Violation(law=law, at=at, sentence=sentence, entry=entry))

@@ -1,0 +1,224 @@
+"""The world as a log of changes tells it: what the laws look at beside the change itself."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from upgrader.api import names
+from upgrader.core.owners import OwnerKind, owner_kind
+from upgrader.core.switching import is_off
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.apiserver.store import ObjectStore
+from upgrader.simulate.chaos.journal import Entry
+from upgrader.simulate.cluster.placing import gpus_of
+from upgrader.simulate.cluster.trainers import ACK
+
+NAMESPACE = "gpu-upgrader-system"
+"""Where our own pods are."""
+
+Key = tuple[str, str]
+Files = Mapping[tuple[str, str], bytes | Callable[[], bytes | None]]
+Mailbox = Mapping[str, tuple[int, int]]
+
+
+class Violation(Struct, frozen=True, kw_only=True):
+    """A law that was broken: when, by what, and how."""
+
+    law: int
+    at: datetime
+    sentence: str
+    entry: str = ""
+
+    def __str__(self) -> str:
+        """In one line, for people."""
+        return f"law {self.law} at {self.at:%H:%M:%S}: {self.sentence}{f' [{self.entry}]' if self.entry else ''}"
+
+
+class Known:
+    """All objects, and what lies in the pods' files. `mailbox`: what pods were asked otherwise than by annotation."""
+
+    def __init__(self, files: Files, mailbox: Callable[[], Mailbox]) -> None:
+        self.objects: dict[str, dict[Key, Object]] = {}
+        self._files, self._mailbox = files, mailbox
+
+    def begin(self, store: ObjectStore) -> None:
+        """Take over what is there already."""
+        for stored in store.everything():
+            meta = stored.value["metadata"]
+            self.objects.setdefault(stored.kind.kind, {})[meta.get("namespace", ""), meta["name"]] = stored.value
+
+    def take(self, entry: Entry) -> None:
+        """Take in one change."""
+        objects = self.objects.setdefault(entry.kind, {})
+        if entry.after is None:
+            objects.pop(entry.key, None)
+        else:
+            objects[entry.key] = entry.after
+
+    def of(self, kind: str) -> Iterable[Object]:
+        """All objects of a kind."""
+        return self.objects.get(kind, {}).values()
+
+    def get(self, kind: str, name: str, namespace: str = "") -> Object | None:
+        """An object by its name."""
+        return self.objects.get(kind, {}).get((namespace, name))
+
+    def pods_on(self, node: str) -> list[Object]:
+        """Pods bound to a node that have not ended."""
+        return [pod for pod in self.of("Pod") if pod["spec"].get("nodeName") == node and not ended(pod)]
+
+    def members(self, owner: Object) -> list[Object]:
+        """Pods of an owner that run and are not on their way out, whatever stands between it and them."""
+        uids = {owner["metadata"]["uid"]}
+        if owner.get("kind") == "Workload":  # it is its Job's, and not the other way round
+            uids |= {each["uid"] for each in owner["metadata"].get("ownerReferences", [])}
+        jobs = (job for job in self.of("Job") if _owned(job, uids))
+        uids |= {job["metadata"]["uid"] for job in jobs}
+        return [pod for pod in self.of("Pod") if _owned(pod, uids) and runs(pod)]
+
+    def owners_of(self, pod: Object) -> list[Object]:
+        """Who made a pod, and who made that."""
+        found: list[Object] = []
+        waiting = [pod]
+        while waiting:
+            references = waiting.pop()["metadata"].get("ownerReferences") or []
+            for each in references:
+                owner = self.get(each["kind"], each["name"], pod["metadata"].get("namespace", ""))
+                if owner is not None and owner["metadata"]["uid"] == each["uid"] and owner not in found:
+                    found.append(owner)
+                    waiting.append(owner)
+        return found
+
+    def expendable(self, pod: Object) -> bool:
+        """Whether an approved plan names its gang as one that may be ended."""
+        meta = pod["metadata"]
+        gangs = {f"{meta['namespace']}/Pod/{meta['name']}"}
+        gangs |= {f"{meta['namespace']}/{each['kind']}/{each['metadata']['name']}" for each in self.owners_of(pod)}
+        envelopes = ((plan["spec"].get("approval") or {}).get("envelope", {}) for plan in self.of("UpgradePlan"))
+        return any(gangs & set(envelope.get("expendable", [])) for envelope in envelopes)
+
+    def not_acknowledged(self, pods: Iterable[Object]) -> str:
+        """Why these members have not acknowledged one checkpoint; empty when they have."""
+        steps: dict[int, str] = {}
+        for pod in pods:
+            meta = pod["metadata"]
+            ack, asked = self._ack(meta["uid"]), self._asked(pod)
+            if ack is None:
+                return f"{meta['name']} has acknowledged nothing"
+            if ack.get("podUid") != meta["uid"] or ack.get("requestId") != asked or not asked:
+                return f"{meta['name']} has acknowledged {ack.get('requestId')}, and was asked {asked}"
+            if not ack.get("parked") or ack.get("refused"):
+                return f"{meta['name']} trains on"
+            steps[ack.get("step", -1)] = meta["name"]
+        return f"members have acknowledged different steps: {sorted(steps)}" if len(steps) > 1 else ""
+
+    def _ack(self, uid: str) -> dict[str, Any] | None:
+        found = self._files.get((uid, ACK))
+        text = found() if callable(found) else found
+        try:
+            said = json.loads(text) if text else None
+        except (ValueError, RecursionError):
+            return None
+        return said if isinstance(said, dict) else None
+
+    def _asked(self, pod: Object) -> int:
+        text = str((pod["metadata"].get("annotations") or {}).get(names.ANNOTATION_REQUEST, "0"))
+        by_mark = int(text) if text.isdecimal() and len(text) < 20 else 0
+        return max(by_mark, self._mailbox().get(pod["metadata"]["uid"], (0, 0))[0])
+
+
+def ended(pod: Object) -> bool:
+    """Whether nothing of a pod runs any more."""
+    return pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
+
+
+def runs(pod: Object) -> bool:
+    """Whether a pod works, and is not on its way out."""
+    return pod.get("status", {}).get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
+
+
+def is_ours(value: Object) -> bool:
+    """Whether a pod or Job is of our own making: in our namespace, whatever labels others carry."""
+    return bool(value["metadata"].get("namespace") == NAMESPACE)
+
+
+def of_the_node(pod: Object) -> bool:
+    """Whether a pod comes back with its node."""
+    return any(each["kind"] in {"DaemonSet", "Node"} for each in pod["metadata"].get("ownerReferences") or [])
+
+
+def holds_gpus(pod: Object) -> bool:
+    """Whether a pod has devices that a visit takes away."""
+    return gpus_of(pod) > 0
+
+
+def declares(value: Object) -> bool:
+    """Whether an object says how to ask for a checkpoint."""
+    return bool((value["metadata"].get("annotations") or {}).get(names.ANNOTATION_METHOD))
+
+
+def replicated(pod: Object) -> bool:
+    """Whether its owner makes another one for a pod that is evicted."""
+    return any(
+        each["kind"] in {"ReplicaSet", "ReplicationController", "StatefulSet"}
+        for each in pod["metadata"].get("ownerReferences") or []
+    )
+
+
+def owner_row(value: Object) -> OwnerKind | None:
+    """Its row in the table of owners."""
+    return owner_kind(value.get("kind", ""), value.get("apiVersion", ""))
+
+
+def went_off(entry: Entry) -> bool:
+    """Whether an owner was switched off."""
+    return _switched(entry, off=True)
+
+
+def went_on(entry: Entry) -> bool:
+    """Whether an owner was switched on."""
+    return _switched(entry, off=False)
+
+
+def _switched(entry: Entry, *, off: bool) -> bool:
+    if entry.before is None or entry.after is None or is_ours(entry.after):
+        return False
+    row = owner_row(entry.after)
+    return row is not None and is_off(row, entry.after) is off and is_off(row, entry.before) is not off
+
+
+def stopped_by(value: Object) -> dict[str, Any] | None:
+    """Our record of a stop on an owner."""
+    text = (value["metadata"].get("annotations") or {}).get(names.ANNOTATION_STOPPED)
+    if text is None:
+        return None
+    try:
+        said = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    return said if isinstance(said, dict) else None
+
+
+def taints(node: Object) -> list[Object]:
+    """A node's taints."""
+    return list(node.get("spec", {}).get("taints") or [])
+
+
+def closed(node: Object) -> bool:
+    """Whether our own taint keeps pods off a node."""
+    return any(taint["key"] == names.TAINT_MAINTENANCE for taint in taints(node))
+
+
+def is_visit_job(entry: Entry) -> bool:
+    """Whether the controller has just made the Job of a visit."""
+    if entry.kind != "Job" or entry.before is not None or not entry.by_controller or not is_ours(entry.object):
+        return False
+    return bool(entry.object["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "visit")
+
+
+def _owned(value: Object, uids: set[str]) -> bool:
+    return any(each["uid"] in uids for each in value["metadata"].get("ownerReferences") or [])

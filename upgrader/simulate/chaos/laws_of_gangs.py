@@ -1,0 +1,174 @@
+"""The laws about what gangs have to bear: 1, 5 and 9."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from upgrader.api import names
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.chaos.journal import Entry
+from upgrader.simulate.chaos.known import (
+    NAMESPACE,
+    Known,
+    closed,
+    declares,
+    holds_gpus,
+    is_ours,
+    is_visit_job,
+    of_the_node,
+    replicated,
+    runs,
+    stopped_by,
+    went_off,
+    went_on,
+)
+
+
+class UnacknowledgedStop:
+    """Law 1: no pod of a declared job is ended by us without a valid acknowledgement of its whole gang."""
+
+    number = 1
+
+    def look(self, entry: Entry, known: Known) -> Iterator[str]:
+        """What of a change breaks the law."""
+        if not entry.by_controller:
+            return
+        if entry.kind == "Pod" and not is_ours(entry.object) and _goes(entry):
+            yield from self._ended(entry, known)
+        elif went_off(entry):
+            yield from self._stopped(entry, known)
+        elif is_visit_job(entry):
+            yield from self._visited(entry, known)
+
+    def _ended(self, entry: Entry, known: Known) -> Iterator[str]:
+        pod = entry.object
+        if not runs(entry.before or pod) or known.expendable(pod):
+            return
+        declared = declares(pod) or any(map(declares, known.owners_of(pod)))
+        if declared or not replicated(pod):
+            yield f"pod {pod['metadata']['name']} is ended, which is of a gang that was not stopped as a whole"
+
+    def _stopped(self, entry: Entry, known: Known) -> Iterator[str]:
+        members = known.members(entry.object)
+        if all(map(known.expendable, members)):
+            return
+        why = known.not_acknowledged(members)
+        if why:
+            yield f"gang {entry.key[1]} is stopped: {why}"
+
+    def _visited(self, entry: Entry, known: Known) -> Iterator[str]:
+        spec = entry.object["spec"]["template"]["spec"]
+        for pod in known.pods_on(spec.get("nodeName", "")):
+            if is_ours(pod) or of_the_node(pod) or not holds_gpus(pod) or known.expendable(pod):
+                continue
+            yield f"node {spec['nodeName']} is visited while pod {pod['metadata']['name']} has its GPUs"
+
+
+class StoppedOnce:
+    """Law 5: a gang is stopped at most once per rollout, and what we restarted never runs on mixed drivers."""
+
+    number = 5
+
+    def __init__(self) -> None:
+        self._stops: Counter[tuple[str, str]] = Counter()
+        self._restarted: set[str] = set()
+
+    def look(self, entry: Entry, known: Known) -> Iterator[str]:
+        """What of a change breaks the law."""
+        if entry.by_controller and went_off(entry):
+            record = stopped_by(entry.object) or {}
+            key = str(record.get("plan")), entry.object["metadata"]["uid"]
+            self._stops[key] += 1
+            if self._stops[key] > 1 and known.members(entry.object):
+                yield f"gang {entry.key[1]} is stopped a second time by plan {key[0]}"
+        elif entry.by_controller and went_on(entry):
+            self._restarted.add(entry.object["metadata"]["uid"])
+        elif entry.kind == "Pod" and _starts(entry):
+            yield from self._mixed(entry, known)
+
+    def _mixed(self, entry: Entry, known: Known) -> Iterator[str]:
+        pod = entry.object
+        owner = next((each for each in known.owners_of(pod) if each["metadata"]["uid"] in self._restarted), None)
+        if owner is None:
+            return
+        members = [each for each in known.members(owner) if each["metadata"]["uid"] != pod["metadata"]["uid"]]
+        drivers = {name: driver_on(name, known) for each in (*members, pod) if (name := each["spec"].get("nodeName"))}
+        if len(set(drivers.values()) - {""}) > 1:
+            yield f"gang {owner['metadata']['name']} runs on mixed drivers: {drivers}"
+
+
+class Restarted:
+    """Law 9: what we stopped we restart, and what we marked we leave unmarked."""
+
+    number = 9
+
+    def __init__(self) -> None:
+        self._off: dict[str, str] = {}
+        """Owners that we switched off and nobody switched on since, by uid."""
+
+    def look(self, entry: Entry, known: Known) -> Iterator[str]:  # noqa: ARG002 - as every law
+        """Keep count of what is stopped."""
+        uid = entry.object["metadata"].get("uid", "")
+        if entry.after is None or went_on(entry):
+            self._off.pop(uid, None)
+        elif entry.by_controller and went_off(entry):
+            self._off[uid] = entry.key[1]
+        return iter(())
+
+    def end(self, known: Known) -> Iterator[str]:
+        """What is left when everything is over."""
+        for name in sorted(self._off.values()):
+            yield f"gang {name} is still stopped"
+        for kind in sorted(known.objects):
+            for value in known.of(kind):
+                if names.ANNOTATION_STOPPED in (value["metadata"].get("annotations") or {}):
+                    yield f"{kind} {value['metadata']['name']} carries the record of a stop"
+        for node in known.of("Node"):
+            if not _needs_a_person(node, known):
+                yield from _marks(node)
+        for pod in known.of("Pod"):
+            annotations = pod["metadata"].get("annotations") or {}
+            if runs(pod) and annotations.get(names.ANNOTATION_REQUEST):
+                yield f"pod {pod['metadata']['name']} is still asked for a checkpoint"
+
+
+def _marks(node: Object) -> Iterator[str]:
+    meta = node["metadata"]
+    if closed(node):
+        yield f"node {meta['name']} is still closed"
+    if names.ANNOTATION_VISIT in (meta.get("annotations") or {}):
+        yield f"node {meta['name']} is still claimed"
+    if any(taint["key"] == names.TAINT_HARVEST for taint in node["spec"].get("taints") or []):
+        yield f"node {meta['name']} is still marked for the harvest"
+
+
+def _needs_a_person(node: Object, known: Known) -> bool:
+    """Whether even the way back failed there: then its marks stay, and the visit says so."""
+    claim = (node["metadata"].get("annotations") or {}).get(names.ANNOTATION_VISIT)
+    return any(
+        each["metadata"]["uid"] == claim and each.get("status", {}).get("failure") == "RevertFailed"
+        for each in known.of("NodeUpgrade")
+    )
+
+
+def driver_on(node: str, known: Known) -> str:
+    """Version of the driver whose pod runs on a node; empty where none does."""
+    keys = [
+        pod["metadata"].get("annotations", {}).get(names.ANNOTATION_READABLE, " ").split(" ")[1]
+        for pod in known.pods_on(node)
+        if pod["metadata"].get("namespace") == NAMESPACE
+        and pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "driver"
+        and runs(pod)
+    ]
+    return keys[0] if len(keys) == 1 else ""
+
+
+def _goes(entry: Entry) -> bool:
+    if entry.before is None:
+        return False
+    return entry.after is None or bool(
+        entry.after["metadata"].get("deletionTimestamp") and not entry.before["metadata"].get("deletionTimestamp")
+    )
+
+
+def _starts(entry: Entry) -> bool:
+    return entry.after is not None and runs(entry.after) and (entry.before is None or not runs(entry.before))

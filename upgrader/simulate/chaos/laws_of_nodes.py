@@ -1,0 +1,196 @@
+"""The laws about what is done to nodes and to what others set: 2, 3, 4 and 10."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from upgrader.api import names
+from upgrader.core.budget import allowed_gpus
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.chaos.journal import Author, Entry
+from upgrader.simulate.chaos.known import (
+    Known,
+    closed,
+    is_ours,
+    is_visit_job,
+    taints,
+    went_off,
+    went_on,
+)
+from upgrader.simulate.cluster.placing import gpus_of
+
+
+class Prepared:
+    """Law 2: no node is visited, and no gang asked, before the image is on the nodes."""
+
+    number = 2
+
+    def __init__(self) -> None:
+        self._made: set[str] = set()
+        """Uids of prepare pods that the controller made."""
+        self._prepared: set[str] = set()
+        """NodeUpgrades whose prepare pod has succeeded."""
+
+    def look(self, entry: Entry, known: Known) -> Iterator[str]:
+        """What of a change breaks the law."""
+        if entry.kind == "Pod" and is_ours(entry.object):
+            self._prepares(entry)
+        elif is_visit_job(entry):
+            yield from self._visited(entry)
+        elif entry.kind == "CheckpointRequest" and entry.by_controller and entry.before is None:
+            yield from self._asked(entry, known)
+
+    def _prepares(self, entry: Entry) -> None:
+        meta = entry.object["metadata"]
+        if meta.get("labels", {}).get(names.LABEL_COMPONENT) != "prepare":
+            return
+        if entry.by_controller and entry.before is None:
+            self._made.add(meta["uid"])
+        if entry.object.get("status", {}).get("phase") == "Succeeded" and meta["uid"] in self._made:
+            self._prepared.add(meta.get("annotations", {}).get(names.ANNOTATION_NODE_UPGRADE, ""))
+
+    def _visited(self, entry: Entry) -> Iterator[str]:
+        meta = entry.object["metadata"]
+        visit = meta.get("annotations", {}).get(names.ANNOTATION_NODE_UPGRADE, "")
+        if not meta["name"].startswith("revert") and visit not in self._prepared:
+            yield f"{visit} works on its node, which was not prepared"
+
+    def _asked(self, entry: Entry, known: Known) -> Iterator[str]:
+        nodes = {each.get("node", "") for each in entry.object["spec"].get("members", [])}
+        closure = entry.object["spec"].get("closure")
+        visits = {
+            each["spec"]["node"]["name"]: each["metadata"]["name"]
+            for each in known.of("NodeUpgrade")
+            if each["spec"].get("closure") == closure
+        }
+        for node in sorted(nodes - {""}):
+            if visits.get(node) not in self._prepared:
+                yield f"gang {entry.object['spec'].get('gang')} is asked, and node {node} was not prepared"
+
+
+class OthersSet:
+    """Law 3: what we did not set we do not unset."""
+
+    number = 3
+
+    def __init__(self) -> None:
+        self._off_by: dict[str, Author] = {}
+        """Who switched an owner off last, by uid."""
+
+    def look(self, entry: Entry, known: Known) -> Iterator[str]:  # noqa: ARG002 - as every law
+        """What of a change breaks the law."""
+        uid = entry.object["metadata"].get("uid", "")
+        if went_off(entry):
+            self._off_by[uid] = entry.author
+        if not entry.by_controller or entry.before is None or entry.after is None:
+            return
+        if went_on(entry) and self._off_by.get(uid) is not Author.CONTROLLER:
+            yield f"{entry.kind} {entry.key[1]} is switched on, which somebody else had switched off"
+        if entry.kind == "Node":
+            yield from _node_kept(entry.before, entry.after)
+        if entry.kind in {"Node", "Pod"} or not is_ours(entry.after):
+            yield from _marks_kept(entry, entry.before, entry.after)
+
+
+def _node_kept(before: Object, after: Object) -> Iterator[str]:
+    name = before["metadata"]["name"]
+    if before["spec"].get("unschedulable") != after["spec"].get("unschedulable"):
+        yield f"spec.unschedulable of node {name} is written"
+    lost = [each["key"] for each in _foreign_taints(before) if each not in _foreign_taints(after)]
+    if lost:
+        yield f"node {name} loses taints of others: {', '.join(lost)}"
+
+
+def _marks_kept(entry: Entry, before: Object, after: Object) -> Iterator[str]:
+    for part in ("labels", "annotations"):
+        old, new = _foreign(before, part), _foreign(after, part)
+        changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+        if changed:
+            yield f"{part} of {entry.kind} {entry.key[1]} that are not ours are changed: {', '.join(changed)}"
+
+
+def _foreign(value: Object, part: str) -> Mapping[str, Any]:
+    return {
+        key: found
+        for key, found in (value["metadata"].get(part) or {}).items()
+        if not key.startswith(f"{names.GROUP}/") and not key.startswith("nvidia.com/gpu.deploy.")
+    }
+
+
+def _foreign_taints(node: Object) -> list[Object]:
+    return [each for each in taints(node) if not each["key"].startswith(f"{names.GROUP}/")]
+
+
+class Budget:
+    """Law 4: plans never have more GPUs out of service than they may, whole gangs counted."""
+
+    number = 4
+
+    def __init__(self) -> None:
+        self._taken: dict[str, int] = {}
+        """GPUs of nodes that a plan has closed."""
+        self._members: dict[str, tuple[str, dict[str, int]]] = {}
+        """Of gangs that we stopped, by owner's uid: name, and GPUs by node."""
+
+    def look(self, entry: Entry, known: Known) -> Iterator[str]:
+        """What of a change breaks the law."""
+        if entry.kind == "Node":
+            yield from self._closed(entry, known)
+        elif entry.by_controller and went_off(entry):
+            counts: dict[str, int] = {}
+            for pod in known.members(entry.object):
+                node = pod["spec"].get("nodeName", "")
+                counts[node] = counts.get(node, 0) + gpus_of(pod)
+            self._members[entry.object["metadata"]["uid"]] = entry.key[1], counts
+            yield from self._judged(known, f"gang {entry.key[1]} is stopped")
+        elif went_on(entry) or (entry.after is None and entry.before is not None):
+            self._members.pop(entry.object["metadata"].get("uid", ""), None)
+
+    def _closed(self, entry: Entry, known: Known) -> Iterator[str]:
+        name = entry.key[1]
+        if entry.after is None or not closed(entry.after):
+            self._taken.pop(name, None)
+        elif entry.by_controller and name not in self._taken and _by_plan(entry.after, known):
+            self._taken[name] = _size(entry.before or entry.after)
+            yield from self._judged(known, f"node {name} is closed")
+
+    def _judged(self, known: Known, what: str) -> Iterator[str]:
+        allowed = [_allowed(plan, known) for plan in known.of("UpgradePlan")]
+        elsewhere = sum(
+            count for _, counts in self._members.values() for node, count in counts.items() if node not in self._taken
+        )
+        taken = sum(self._taken.values()) + elsewhere
+        if allowed and taken > max(allowed):
+            yield f"{what}: {taken} GPUs are out of service for plans, which may take {max(allowed)}"
+
+
+def _by_plan(node: Object, known: Known) -> bool:
+    claim = (node["metadata"].get("annotations") or {}).get(names.ANNOTATION_VISIT)
+    return any(each["metadata"]["uid"] == claim and each["spec"].get("plan") for each in known.of("NodeUpgrade"))
+
+
+def _size(node: Object) -> int:
+    return int(node.get("status", {}).get("capacity", {}).get("nvidia.com/gpu", 0) or 0)
+
+
+def _allowed(plan: Object, known: Known) -> int:
+    most = plan["spec"].get("strategy", {}).get("maxUnavailable", "25%")
+    return allowed_gpus(most, sum(map(_size, known.of("Node"))))
+
+
+class NewController:
+    """Law 10: another release of the controller changes no node."""
+
+    number = 10
+
+    def __init__(self) -> None:
+        self.watching = False
+        """Whether nothing but the controller is new now."""
+
+    def look(self, entry: Entry, known: Known) -> Iterator[str]:  # noqa: ARG002 - as every law
+        """What of a change breaks the law."""
+        if not self.watching or not entry.by_controller:
+            return
+        if entry.kind == "Node":
+            yield f"node {entry.key[1]} is changed by a new controller"
+        elif entry.kind in {"NodeUpgrade", "UpgradePlan"} and entry.before is None:
+            yield f"{entry.kind} {entry.key[1]} is made by a new controller"

@@ -1,0 +1,114 @@
+"""The laws about what the controller writes down: 6, 7 and 8."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from upgrader.api import names
+from upgrader.core import timing
+from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends, row
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.chaos.journal import Entry
+from upgrader.simulate.chaos.known import Known, closed, is_visit_job, stopped_by, went_off
+
+SLACK = timedelta(minutes=15)
+"""From a deadline until its way out must have been taken: crashes, retries, and clocks that differ."""
+
+_PHASES = {"NodeUpgrade": NodePhase, "CheckpointRequest": RequestPhase, "UpgradePlan": PlanPhase}
+
+
+class EveryStateEnds:
+    """Law 6: each phase has a deadline in the object, and is left when that has passed."""
+
+    number = 6
+
+    def look(self, entry: Entry, known: Known) -> Iterator[str]:  # noqa: ARG002 - as every law
+        """A phase that is entered has its deadline in the same write."""
+        if entry.kind not in {"NodeUpgrade", "CheckpointRequest"} or not entry.by_controller or entry.after is None:
+            return
+        status = entry.after.get("status") or {}
+        phase = status.get("phase")
+        if phase is None or ends(_PHASES[entry.kind](phase)):
+            return
+        if row(_PHASES[entry.kind](phase)).seconds is not None and not status.get("deadline"):
+            yield f"{entry.kind} {entry.key[1]} is {phase} without a deadline"
+
+    def overdue(self, known: Known, now: datetime) -> Iterator[str]:
+        """States that should have been left."""
+        for kind in ("NodeUpgrade", "CheckpointRequest"):
+            for value in known.of(kind):
+                deadline = (value.get("status") or {}).get("deadline")
+                if deadline and not _over(kind, value) and timing.parse(deadline) + SLACK < now:
+                    phase = value["status"]["phase"]
+                    yield f"{kind} {value['metadata']['name']} is {phase} since long after its deadline {deadline}"
+
+    def end(self, known: Known) -> Iterator[str]:
+        """What has not come to its end when there was time enough."""
+        for kind in _PHASES:
+            for value in known.of(kind):
+                if not _over(kind, value):
+                    status = value.get("status") or {}
+                    why = f"{status.get('phase')}, {status.get('reason', '')} {status.get('message', '')}".strip()
+                    yield f"{kind} {value['metadata']['name']} does not end: {why}"
+
+
+class IntentFirst:
+    """Law 7: what is intended is written before the act, or in the same write."""
+
+    number = 7
+
+    def look(self, entry: Entry, known: Known) -> Iterator[str]:
+        """What of a change breaks the law."""
+        if not entry.by_controller or entry.after is None:
+            return
+        if went_off(entry):
+            yield from self._stopped(entry, known)
+        elif is_visit_job(entry):
+            yield from self._visited(entry, known)
+        elif entry.kind == "Node" and closed(entry.after) and not (entry.before and closed(entry.before)):
+            claim = (entry.after["metadata"].get("annotations") or {}).get(names.ANNOTATION_VISIT)
+            if not any(each["metadata"]["uid"] == claim for each in known.of("NodeUpgrade")):
+                yield f"node {entry.key[1]} is closed for a visit that nobody has written down"
+
+    def _stopped(self, entry: Entry, known: Known) -> Iterator[str]:
+        record = stopped_by(entry.object)
+        if record is None:
+            yield f"gang {entry.key[1]} is stopped without a record of it"
+            return
+        request = known.get("CheckpointRequest", str(record.get("request")), entry.key[0])
+        if request is not None and request.get("status", {}).get("phase") != RequestPhase.STOPPING.value:
+            yield f"gang {entry.key[1]} is stopped while its conversation is {request['status'].get('phase')}"
+
+    def _visited(self, entry: Entry, known: Known) -> Iterator[str]:
+        name = entry.object["metadata"].get("annotations", {}).get(names.ANNOTATION_NODE_UPGRADE, "")
+        visit = known.get("NodeUpgrade", name)
+        phase = (visit or {}).get("status", {}).get("phase")
+        if visit is not None and phase != NodePhase.VISITING.value:
+            yield f"{name} works on its node while it is {phase}"
+
+
+class DoubtHolds:
+    """Law 8: nothing begins while the controller cannot know how things stand."""
+
+    number = 8
+
+    def __init__(self) -> None:
+        self.in_doubt = ""
+        """Why nothing may begin now; empty: everything can be known."""
+
+    def look(self, entry: Entry, known: Known) -> Iterator[str]:  # noqa: ARG002 - as every law
+        """What of a change breaks the law."""
+        if not self.in_doubt or not entry.by_controller:
+            return
+        begins = entry.before is None and entry.kind in {"NodeUpgrade", "CheckpointRequest"}
+        closes = entry.kind == "Node" and entry.after is not None and closed(entry.after)
+        if begins or went_off(entry) or (closes and not (entry.before and closed(entry.before))):
+            yield f"{entry.kind} {entry.key[1]}: something begins while {self.in_doubt}"
+
+
+def _over(kind: str, value: Object) -> bool:
+    phase = (value.get("status") or {}).get("phase")
+    if phase is None:
+        return False
+    if kind == "UpgradePlan" and phase == PlanPhase.PROPOSED.value:
+        return True  # it waits for a person, as one of an older spec does for ever
+    return ends(_PHASES[kind](phase))

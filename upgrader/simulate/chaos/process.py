@@ -1,0 +1,197 @@
+"""Controller processes one after the other in virtual time: steps when they are due or woken, as controller/ has them.
+
+A process that is killed is followed by another, which has the lease a while later and remembers nothing.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from upgrader.api import names
+from upgrader.api.resources import (
+    CHECKPOINT_REQUESTS,
+    DAEMONSETS,
+    DRIVER_IMAGES,
+    GPU_STACKS,
+    NODE_UPGRADES,
+    UPGRADE_PLANS,
+)
+from upgrader.core.errors import ConflictError, ThrottledError, UpgraderError
+from upgrader.kube.nodecache import NodeCache
+from upgrader.reconcile import images, plans, stacks
+from upgrader.reconcile.context import Context
+from upgrader.reconcile.waking import passed_on
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.apiserver.store import Change, ObjectStore
+from upgrader.simulate.chaos.draws import Draws
+from upgrader.simulate.chaos.ports import FaultyCluster
+from upgrader.simulate.cluster.ports import FakeClock, Killed
+from upgrader.simulate.cluster.rig import Rig
+
+FIRST_RETRY, LONGEST_RETRY = 0.5, 30.0
+"""As controller.loops.Pace has them."""
+LEASE_SECONDS = 30
+_TURNS = 12
+"""Turns of the event loop in which a watch brings what has changed."""
+_WATCHED = (GPU_STACKS, UPGRADE_PLANS, NODE_UPGRADES, CHECKPOINT_REQUESTS, DRIVER_IMAGES)
+_LOOPS = {DRIVER_IMAGES.kind, GPU_STACKS.kind, UPGRADE_PLANS.kind}
+
+Key = tuple[str, str]
+
+
+class Unknown(Struct, frozen=True):
+    """An error that is none of ours, met in a step: the loop tries again, and a person reads it in the log."""
+
+    at: datetime
+    step: str
+    error: str
+
+
+class Loops:
+    """When each object's next step is due. Fits reconcile.waking.Waking."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+        self._due: dict[Key, datetime] = {}
+        self._failures: dict[Key, int] = {}
+
+    def wake(self, kind: str, name: str) -> None:
+        """Its next step is due now, unless it has failed: then nothing shortens the wait."""
+        if not self._failures.get((kind, name)):
+            self._due[kind, name] = self._clock.now()
+
+    def wake_all(self, kind: str) -> None:
+        """Wake all loops of a kind that are there."""
+        for key in self._due:
+            if key[0] == kind:
+                self.wake(*key)
+
+    def due(self) -> list[Key]:
+        """Whose step is due, in one order whatever woke them."""
+        now = self._clock.now()
+        return sorted(key for key, at in self._due.items() if at <= now)
+
+    def went(self, key: Key, seconds: float | None) -> None:
+        """A step went well."""
+        self._failures.pop(key, None)
+        if seconds is None:
+            self._due.pop(key, None)
+        else:
+            self._due[key] = self._clock.now() + timedelta(seconds=max(seconds, 1.0))
+
+    def failed(self, key: Key, error: Exception) -> None:
+        """A step failed: it is made again, later each time."""
+        if isinstance(error, ConflictError):
+            self._due[key] = self._clock.now() + timedelta(seconds=1)
+            return
+        count = self._failures[key] = self._failures.get(key, 0) + 1
+        delay = min(FIRST_RETRY * 2.0 ** min(count - 1, 16), LONGEST_RETRY)
+        if isinstance(error, ThrottledError) and error.retry_after is not None:
+            delay = max(delay, error.retry_after)
+        self._due[key] = self._clock.now() + timedelta(seconds=delay)
+
+
+class Process:
+    """The controller process that leads now."""
+
+    def __init__(self, rig: Rig, cluster: FaultyCluster, draws: Draws) -> None:
+        self._rig, self._cluster, self._draws = rig, cluster, draws
+        self.crashes = 0
+        self.unknown: list[Unknown] = []
+        self._starts_at = cluster.clock.now()
+        self._context: Context | None = None
+        self._loops = Loops(cluster.clock)
+        self._watching: asyncio.Task[None] | None = None
+        cluster.store.listeners.append(self._changed)
+
+    async def turn(self) -> None:
+        """Take every step that is due; die in it, perhaps."""
+        if self._context is None:
+            if self._cluster.clock.now() < self._starts_at:
+                return
+            self._start()
+        await self._catch_up()
+        keys = self._loops.due()
+        tasks = [asyncio.ensure_future(self._step(key)) for key in keys]
+        if tasks:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        if self._cluster.killed:
+            await self._end(tasks)
+
+    async def stop(self) -> None:
+        """End for good."""
+        await self._end([])
+
+    def restart(self) -> None:
+        """Another process leads from the next turn on."""
+        self._cluster.killed = True
+
+    # ---- inside
+
+    def _start(self) -> None:
+        clock = self._cluster.clock
+        self._rig.restart()
+        cache = NodeCache(self._cluster, clock=lambda: clock.now().timestamp(), pause=lambda _failures: 0.0)
+        self._rig.node_cache = cache
+        self._watching = asyncio.ensure_future(cache.run())
+        self._context = self._rig.context
+        self._loops = Loops(clock)
+        for kind in _WATCHED:
+            for stored in self._cluster.store.all_stored(kind):
+                passed_on(self._loops, kind.kind, stored.value)
+        for name in _with_operands(self._cluster.store):
+            self._loops.wake(GPU_STACKS.kind, name)
+
+    async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
+        ending = [*tasks, *([self._watching] if self._watching is not None else [])]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        self._watching = self._context = None
+        self.crashes += 1
+        self._cluster.killed = False
+        self._starts_at = self._cluster.clock.now() + timedelta(seconds=self._draws.number(0, LEASE_SECONDS))
+
+    async def _catch_up(self) -> None:
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+
+    async def _step(self, key: Key) -> None:
+        kind, name = key
+        try:
+            seconds = await self._taken(kind, name)
+        except UpgraderError as error:
+            self._loops.failed(key, error)
+        except Exception as error:  # noqa: BLE001 - as controller.loops: nobody else's loop ends for it
+            self.unknown.append(
+                Unknown(self._cluster.clock.now(), f"{kind} {name}", f"{type(error).__name__}: {error}")
+            )
+            self._loops.failed(key, error)
+        else:
+            self._loops.went(key, seconds)
+
+    def _taken(self, kind: str, name: str) -> Awaitable[float | None]:
+        context = self._context
+        if context is None:
+            raise Killed("no process leads")
+        steps: dict[str, Callable[[], Awaitable[float | None]]] = {
+            DRIVER_IMAGES.kind: lambda: images.step(context, name),
+            GPU_STACKS.kind: lambda: stacks.step(context, name, self._rig.sightings),
+            UPGRADE_PLANS.kind: lambda: plans.step(context, name),
+        }
+        return steps[kind]()
+
+    def _changed(self, change: Change) -> None:
+        if self._context is None or change.kind.kind not in {kind.kind for kind in _WATCHED}:
+            return
+        found: Object | None = change.after or change.before
+        if found is not None:
+            passed_on(self._loops, change.kind.kind, found)
+
+
+def _with_operands(store: ObjectStore) -> list[str]:
+    """Stacks that have DaemonSets, among them those that are gone."""
+    found = {each["metadata"].get("labels", {}).get(names.LABEL_STACK, "") for each in store.seen(DAEMONSETS)}
+    return sorted(found - {""})

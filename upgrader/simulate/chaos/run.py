@@ -1,0 +1,150 @@
+"""One chaos run: a fleet that trains, a plan over it, faults for a while, calm, and what the laws find."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import structlog
+from msgspec import Struct
+
+from upgrader.api.resources import UPGRADE_PLANS
+from upgrader.core.phases import PlanPhase, ends
+from upgrader.simulate.chaos.draws import Draws
+from upgrader.simulate.chaos.faults import Fault, Rates, rates
+from upgrader.simulate.chaos.fleets import PLAN, FleetSpec, fleet_of, populate, settled
+from upgrader.simulate.chaos.judge import Judge
+from upgrader.simulate.chaos.known import Violation
+from upgrader.simulate.chaos.ports import CALM, FaultyCluster
+from upgrader.simulate.chaos.process import Process
+from upgrader.simulate.cluster.rig import Rig
+
+TROUBLE_SECONDS = 3600
+"""Of virtual time in which things go wrong; then everything has to come to its end."""
+CALM_SECONDS = 5400
+ABORT_SECONDS = 6 * 3600
+QUIET_SECONDS = 900
+"""A plan that has had nothing under way for so long waits for what will not come: somebody aborts it."""
+LONGEST_STRIDE = 30
+AFTER_UPGRADE_SECONDS = 60
+_ENDED = frozenset(phase.value for phase in PlanPhase if ends(phase))
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What became of a run."""
+
+    seed: int
+    fleet: FleetSpec
+    faults: Rates
+    violations: tuple[Violation, ...]
+    phase: str
+    crashes: int
+    writes: int
+    seconds: int
+
+    def __str__(self) -> str:
+        """For people; a run that broke a law has a line for each."""
+        lines = [f"seed {self.seed}: {self.phase}, {self.writes} writes, {self.crashes} crashes, {self.seconds} s"]
+        if self.violations:
+            rates = ", ".join(f"{fault.value} {rate:g}" for fault, rate in self.faults.of.items())
+            lines += [f"  {self.fleet}", f"  faults: {rates or 'none'}"]
+            lines += [f"  {violation}" for violation in self.violations]
+        return "\n".join(lines)
+
+
+class World:
+    """A fleet in trouble, its controller and its judge."""
+
+    def __init__(self, seed: int, *, nodes: int = 0, without: frozenset[Fault] = frozenset()) -> None:
+        self.draws = Draws(seed, "run")
+        self.cluster = FaultyCluster(self.draws.of("ports"))
+        self.rig = Rig(self.cluster)
+        self.fleet = fleet_of(self.draws.of("fleet"), nodes)
+        self.rates = rates(self.draws.of("faults"), without)
+        self.process = Process(self.rig, self.cluster, self.draws.of("process"))
+        self.judge = Judge(self.cluster.files, lambda: dict(self.rig.fleet.mailbox))
+        self.seconds = 0
+        self._stride = 1
+        self._quiet_since = self.now
+
+    async def play(self) -> None:
+        """The whole run; it ends early when a law is broken."""
+        await settled(self.rig, self.fleet)
+        populate(self.rig, self.fleet)
+        for _ in range(8):
+            self.rig.fleet.tick()
+        self.judge.begin(self.cluster.store)
+        self.cluster.journal.readers.append(self.judge.read)
+        revision = self.rig.stack(self.rig.spec("2.0", plugin="2", kubelet="1.35.4"))
+        self.rig.plan(PLAN, revision, **self.fleet.plan)
+        self.cluster.rates = self.rates
+        await self.until(lambda: self._over() or self._waits(), TROUBLE_SECONDS)
+        self._quiet_since = self.now
+        self.cluster.rates = CALM
+        await self.until(lambda: self._over() or self._waits(), CALM_SECONDS)
+        if not self._over() and self.plan_phase():
+            self.cluster.store.change(UPGRADE_PLANS, PLAN, {"spec": {"run": "Abort"}})
+            await self.until(self._over, ABORT_SECONDS)
+        await self.until(lambda: False, AFTER_UPGRADE_SECONDS)
+        self.judge.end(self.now)
+        await self._upgrade_the_controller()
+        await self.process.stop()
+
+    async def until(self, done: Callable[[], bool], seconds: int) -> None:
+        """Until something holds, a law is broken, or virtual time is over."""
+        end = self.now + timedelta(seconds=seconds)
+        while self.now < end and not done() and not self.judge.violations:
+            await self._moment()
+
+    @property
+    def now(self) -> datetime:
+        """What the world's clocks show."""
+        return self.cluster.clock.now()
+
+    def plan_phase(self) -> str:
+        """Where the plan is; empty when it is gone."""
+        found = self.cluster.store.stored(UPGRADE_PLANS, PLAN)
+        return str(found.value.get("status", {}).get("phase", "Proposed")) if found is not None else ""
+
+    async def _moment(self) -> None:
+        """A second of the world and the controller's steps in it; longer ones while nothing changes at all."""
+        before = self.cluster.store.version
+        await self.process.turn()
+        self.rig.fleet.tick()
+        self._stride = 1 if self.cluster.store.version != before else min(2 * self._stride, LONGEST_STRIDE)
+        self.cluster.clock.advance(self._stride - 1)
+        self.seconds += self._stride
+        self.judge.look(self.now)
+
+    def _over(self) -> bool:
+        return self.judge.quiet() and (not self.plan_phase() or self.plan_phase() in _ENDED)
+
+    def _waits(self) -> bool:
+        if not self.judge.quiet():
+            self._quiet_since = self.now
+        return self.now - self._quiet_since > timedelta(seconds=QUIET_SECONDS)
+
+    async def _upgrade_the_controller(self) -> None:
+        if self.judge.violations:
+            return
+        self.judge.new_controller.watching = True
+        self.rig.node_image = "registry/upgrader@sha256:" + "1" * 64
+        self.process.restart()
+        await self.until(lambda: False, AFTER_UPGRADE_SECONDS)
+
+
+def run(seed: int, *, nodes: int = 0, without: frozenset[Fault] = frozenset()) -> Outcome:
+    """Play one seed."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    world = World(seed, nodes=nodes, without=without)
+    asyncio.run(world.play())
+    return Outcome(
+        seed=seed,
+        fleet=world.fleet,
+        faults=world.rates,
+        violations=tuple(world.judge.violations),
+        phase=world.plan_phase() or "gone",
+        crashes=world.process.crashes,
+        writes=len(world.cluster.writes),
+        seconds=world.seconds,
+    )
