@@ -8,6 +8,8 @@ PYTEST := $(BIN)/python -m pytest
 SLOWEST := --durations=30 --durations-min=1
 DRIFT_CHAIN := tests/e2e/test_drift_chain.py
 SLOW_SUITES := tests/contract tests/cluster tests/images tests/e2e
+SEED ?= 1
+RUNS ?= 200
 
 WANTED := import tomllib; d = tomllib.load(open("pyproject.toml", "rb")); print("\n".join(d["project"]["dependencies"]))
 COMPILE := $(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --no-header
@@ -16,7 +18,7 @@ COMPILE := $(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages binaries lock format lint unit gate test images vm e2e test-full e2e-vm demo bench generate golden verify image torch nightly
+.PHONY: help setup packages binaries lock format lint unit chaos gate test images vm e2e test-full e2e-vm demo bench generate golden verify image torch nightly
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +69,9 @@ gate: binaries ## of the slow suites what every change must pass: the API server
 	$(PYTEST) $(SLOWEST) -n 2 --dist loadfile $(SLOW_SUITES) -m gate --timeout=900
 
 test: lint verify unit gate ## what CI runs (15 minutes)
+
+chaos: setup ## seeded rollouts with faults at every port, judged by the laws (SEED=n, RUNS=n; a seed that fails is printed)
+	$(BIN)/python -m upgrader.simulate.chaos --seed $(SEED) --runs $(RUNS)
 
 images: binaries ## driver images of real kernels: built, checked, booted, signed (packages are fetched once)
 	$(PYTEST) $(SLOWEST) -p no:xdist tests/images -m images
