@@ -107,6 +107,17 @@ async def test_a_later_request_is_not_withdrawn(cluster, way):
     assert marked(cluster, pod)[0] == "101"
 
 
+@pytest.mark.parametrize(("mark", "left"), [("1795251653", None), ("1795251599", "1795251599")])
+async def test_an_earlier_asking_of_the_same_request_is_withdrawn_with_it(cluster, way, mark, left):
+    """A controller that ended between asking again and marking the members leaves the id before on them."""
+    pod = add_pod(cluster, "a", annotations={names.ANNOTATION_REQUEST: mark})
+    request = request_for(pod)
+    meta = msgspec.structs.replace(request.metadata, creation_timestamp="2026-11-21T09:00:00Z")
+    spec = msgspec.structs.replace(request.spec, request_id=1795251999)
+    await way.withdraw(msgspec.structs.replace(request, metadata=meta, spec=spec), [pod])
+    assert marked(cluster, pod)[0] == left
+
+
 async def test_an_api_server_that_is_away_is_an_error_as_itself(cluster, way):
     pod = add_pod(cluster, "a")
     cluster.reachable = False

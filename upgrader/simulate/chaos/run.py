@@ -19,9 +19,9 @@ from upgrader.simulate.chaos.ports import CALM, FaultyCluster
 from upgrader.simulate.chaos.process import Process
 from upgrader.simulate.cluster.rig import Rig
 
-TROUBLE_SECONDS = 3600
+TROUBLE_SECONDS = 1500
 """Of virtual time in which things go wrong; then everything has to come to its end."""
-CALM_SECONDS = 5400
+CALM_SECONDS = 1800
 ABORT_SECONDS = 6 * 3600
 QUIET_SECONDS = 900
 """A plan that has had nothing under way for so long waits for what will not come: somebody aborts it."""
