@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 import structlog
@@ -133,11 +134,22 @@ class World:
         await self.until(lambda: False, AFTER_UPGRADE_SECONDS)
 
 
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Nothing is logged: it would be most of what a run does."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
 def run(seed: int, *, nodes: int = 0, without: frozenset[Fault] = frozenset()) -> Outcome:
     """Play one seed."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     world = World(seed, nodes=nodes, without=without)
-    asyncio.run(world.play())
+    with _silent():
+        asyncio.run(world.play())
     return Outcome(
         seed=seed,
         fleet=world.fleet,
