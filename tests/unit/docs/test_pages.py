@@ -37,6 +37,9 @@ def marks_in_code():
     return {f"{names.GROUP}/{name}" for path in sources for name in pattern.findall(path.read_text())}
 
 
+CITING = {".py", ".md", ".yaml"}
+
+
 def test_every_mark_is_listed_and_nothing_else():
     listed = set(re.findall(r"`([a-z0-9.-]+\.[a-z0-9.-]+/[A-Za-z0-9._-]+)`", MARKS))
     modules = (names, gpu_features, node_features, remaining, resolution, wanted, works)
@@ -94,3 +97,13 @@ def test_links_inside_the_repository_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
     local = [link for link in links if "://" not in link]
     assert [link for link in local if not (page.parent / link).exists()] == []
+
+
+def test_every_law_that_is_cited_is_defined():
+    defined = re.findall(r"^## (\d+)\. ", (ROOT / "docs/laws.md").read_text(), re.MULTILINE)
+    folders = ("upgrader", "tests", "docs", "deploy")
+    texts = [path.read_text() for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in CITING]
+    cited = {number for text in texts for number in re.findall(r"\blaw (\d+)", text, re.IGNORECASE)}
+    assert defined == [str(number) for number in range(1, 11)]
+    assert cited <= set(defined)
+    assert cited
