@@ -10,8 +10,11 @@ class Stub:
     def __init__(self):
         self.answers = []
         self.requests = []
+        self.raw = []
+        """Paths as they came, nothing decoded."""
 
     async def handle(self, request):
+        self.raw.append(request.raw_path)
         self.requests.append((request.method, request.path_qs, await request.text(), dict(request.headers)))
         answer = self.answers[min(len(self.requests), len(self.answers)) - 1]
         return answer if not callable(answer) else await answer(request)

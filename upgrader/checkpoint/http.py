@@ -100,6 +100,9 @@ class HttpWay:
             return await self._pods.call(pod, method, where)
         except NotFoundError:
             return None
+        except UnaskableError as error:  # nothing was ever asked there, and a conversation with it must end
+            log.warning("not called", pod=pod.metadata.name, because=error.brief)
+            return None
 
     def _refusal(self, request: CheckpointRequest, pod: Pod, reply: Reply) -> Answer:
         said = self._reader.decode(pod, reply.body, Refusal, "refusal")

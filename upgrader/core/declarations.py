@@ -8,6 +8,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from upgrader.core import timing, untrusted
+from upgrader.core.endpoints import is_endpoint
 from upgrader.core.fleet import MemberFacts, Terms
 from upgrader.core.untrusted import shown
 
@@ -16,6 +17,9 @@ KNOWN = ("file", "exec", "http", "signal", "api", "none")
 
 SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGCONT", "SIGURG", "SIGWINCH", "SIGALRM")
 """Signals by which a program may be asked: none that is meant to end it."""
+
+MOST_WORDS = 1024
+"""Of a command."""
 
 SCOPES = ("all", "leader")
 ON_DEADLINE = ("wait", "skip-node", "terminate")
@@ -27,7 +31,6 @@ LONGEST_METHOD = 63
 LONGEST_COMMAND = 16384
 """Characters of annotations: more is none. They go into CheckpointRequests, and the command into an address."""
 
-_ENDPOINT = re.compile(r":([1-9][0-9]{0,4})(/[A-Za-z0-9._~/-]{0,1023})?")
 _LANE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,251}[A-Za-z0-9])?")
 
 
@@ -207,15 +210,14 @@ def _file(_: Declared, members: tuple[MemberFacts, ...]) -> str:
 
 
 def _exec(declared: Declared, _: tuple[MemberFacts, ...]) -> str:
-    if argv(declared.command):
+    if 0 < len(argv(declared.command)) <= MOST_WORDS:
         return ""
     said = f"{shown(declared.command)} is no such list" if declared.command else "is missing"
     return f'It declares exec, but its checkpoint-command {said}; write a JSON list such as ["/app/save", "--now"].'
 
 
 def _http(declared: Declared, _: tuple[MemberFacts, ...]) -> str:
-    found = _ENDPOINT.fullmatch(declared.endpoint)
-    if found and int(found[1]) < 65536 and not {".."} & set((found[2] or "").split("/")):
+    if is_endpoint(declared.endpoint):
         return ""
     said = f"{shown(declared.endpoint)} is none" if declared.endpoint else "is missing"
     return f"It declares http, but its checkpoint-endpoint {said}; write port and path, such as :8080/checkpoint."

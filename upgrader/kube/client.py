@@ -15,7 +15,7 @@ import msgspec
 from upgrader.api.kubernetes import ObjectMeta, Pod, Wire
 from upgrader.api.names import FIELD_MANAGER
 from upgrader.api.resources import EVENTS, PODS, ResourceKind
-from upgrader.core import untrusted
+from upgrader.core import endpoints, untrusted
 from upgrader.core.errors import (
     ClusterError,
     ConfigurationError,
@@ -166,10 +166,9 @@ class KubeCluster:
 
     async def call(self, pod: Pod, method: str, endpoint: str, body: object = None) -> Reply | None:
         """See ports.Cluster: through the API server's proxy, so that pods need no route from here."""
-        rest = endpoint.lstrip(":0123456789")
-        port = endpoint.removesuffix(rest)
-        where = f"{PODS.path(f'{pod.metadata.name}{port}', pod.metadata.namespace, 'proxy')}{rest}"
-        call = Call(method=method, path=where, body=body)
+        port, path, query = endpoints.called(endpoint)
+        where = f"{PODS.path(f'{pod.metadata.name}{port}', pod.metadata.namespace, 'proxy')}{path}"
+        call = Call(method=method, path=where, query=query, body=body)
         async with self._reading:
             try:
                 said = await self._transport.reply(call, LARGEST_FILE)

@@ -9,6 +9,7 @@ import errno
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import msgspec
@@ -16,9 +17,10 @@ import tenacity
 from kubernetes.aio.client import ApiClient
 from kubernetes.aio.stream import WsApiClient
 from msgspec import Struct
+from yarl import URL
 
 from upgrader import __version__
-from upgrader.core.errors import ThrottledError, UnreachableError
+from upgrader.core.errors import ConfigurationError, ThrottledError, UnreachableError
 from upgrader.kube.refusals import RefusedError, refusal
 
 REQUEST_SECONDS = 10.0
@@ -165,15 +167,31 @@ class Transport:
     async def _send(self, call: Call, patience: aiohttp.ClientTimeout) -> Any:  # noqa: ANN401 - untyped package
         method, url, headers, body, _ = await self._client.param_serialize(
             call.method,
-            call.path,
+            _encoded(call.path),
             query_params=list(call.query),
             header_params={"Accept": call.accept, "Content-Type": call.content_type},
             body=msgspec.to_builtins(call.body),
             auth_settings=["BearerToken"],
         )
         with _silence_is_unreachable(call.asked):
-            answer = await self._client.call_api(method, url, headers, body, _request_timeout=patience)
+            # As it is: a URL that is made from text would resolve `..`, and so be another request than was looked at.
+            whole = URL(url, encoded=True)
+            answer = await self._client.call_api(method, whole, headers, body, _request_timeout=patience)
         return answer.response
+
+
+def _encoded(path: str) -> str:
+    """A path as it is sent.
+
+    Raises:
+        ConfigurationError: it would lead elsewhere than it says.
+    """
+    parts = path.removeprefix("/").removesuffix("/").split("/")
+    if not {"", ".", ".."}.isdisjoint(parts):
+        raise ConfigurationError(
+            f"{path[:200]!r} is no path of an object", resolution="Names contain no '/', and are neither '.' nor '..'."
+        )
+    return quote(path, safe="/:@!$&'()*+,;=~")
 
 
 class RedirectedError(aiohttp.ClientError):

@@ -79,6 +79,7 @@ class Cluster(Protocol):
 
         Raises:
             NotFoundError: the pod is not there.
+            UnaskableError: the endpoint is none, see core.endpoints; nothing was sent.
         """
         ...
 

@@ -156,7 +156,16 @@ TABLE = {
                 "as :8080/checkpoint."
             ),
         )
-        for wrong in ("8080", ":0/x", ":99999/x", ":80/../../secrets", ":80/x?y", "http://elsewhere/", ":80/%2e%2e")
+        for wrong in (
+            "8080",
+            ":0/x",
+            ":99999/x",
+            ":80/../../secrets",
+            ":80/x?y",
+            "http://elsewhere/",
+            ":80/%2e%2e",
+            ":80//x",
+        )
     },
     "signal with a place for the answer": (
         Declared(method="signal", signal="SIGUSR1"),

@@ -6,6 +6,8 @@ from msgspec import Meta
 
 from upgrader.api.fields import Resource, Seconds, Text, Timestamp, described, keyed_by
 from upgrader.api.kubernetes import ObjectMeta
+from upgrader.core import endpoints
+from upgrader.core.declarations import MOST_WORDS, SIGNALS
 from upgrader.core.phases import RequestPhase
 
 
@@ -35,6 +37,10 @@ class Placement(Resource, frozen=True, kw_only=True):
     ] = {}
 
 
+# Bounds of the command, the endpoint and the signal are the API server's to keep: one that was stored before they were
+# there, or by somebody else, must not keep all others from being read.
+
+
 class CheckpointRequestSpec(Resource, frozen=True, kw_only=True):
     """One conversation with one gang."""
 
@@ -47,9 +53,20 @@ class CheckpointRequestSpec(Resource, frozen=True, kw_only=True):
     fallbacks: Annotated[
         list[MethodName], described("Methods tried next, in this order, where a member cannot be asked by this one.")
     ] = []
-    command: Annotated[list[str], described("Command of the method exec.")] = []
-    endpoint: Annotated[str | None, described("Port and path of the method http, as :8080/checkpoint.")] = None
-    signal: Annotated[str | None, described("Signal of the method signal.")] = None
+    command: Annotated[
+        list[str], Meta(description="Command of the method exec.", extra_json_schema={"maxItems": MOST_WORDS})
+    ] = []
+    endpoint: Annotated[
+        str | None,
+        Meta(
+            description="Port and path of the method http, as :8080/checkpoint.",
+            extra_json_schema={"maxLength": endpoints.LONGEST, "pattern": f"^{endpoints.PATTERN}$"},
+        ),
+    ] = None
+    signal: Annotated[
+        str | None,
+        Meta(description="Signal of the method signal.", extra_json_schema={"pattern": f"^({'|'.join(SIGNALS)})$"}),
+    ] = None
     leader: Annotated[
         Text | None, described("Uid of the member whose answer counts for all; everybody answers where there is none.")
     ] = None

@@ -15,6 +15,7 @@ import msgspec
 
 from upgrader.api.kubernetes import Node, ObjectMeta, Pod
 from upgrader.api.resources import NODES, PDBS, PODS, ResourceKind
+from upgrader.core import endpoints
 from upgrader.core.errors import (
     ConfigurationError,
     ConflictError,
@@ -163,6 +164,7 @@ class FakeCluster:
         return self.program(pod, argv, env)
 
     async def call(self, pod: Pod, method: str, endpoint: str, body: object = None) -> Reply | None:
+        endpoints.called(endpoint)
         verb = {"POST": "create", "GET": "get", "DELETE": "delete"}[method]
         self._use(PODS, pod.metadata.namespace, verb, subresource="proxy")
         self._reach(method, PODS.path(pod.metadata.name, pod.metadata.namespace, "proxy"))
