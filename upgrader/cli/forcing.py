@@ -14,7 +14,7 @@ from upgrader.core.errors import BlockedError, ConfigurationError
 from upgrader.core.fleet import Gang
 from upgrader.core.forcing import FORCEABLE, refusal
 from upgrader.core.phases import NodePhase, RequestPhase, ends
-from upgrader.reconcile import forced, revisions
+from upgrader.reconcile import forced, own_requests, revisions
 from upgrader.reconcile.context import Context
 
 
@@ -84,7 +84,9 @@ async def _declared(context: Context, visit: NodeUpgrade) -> list[str]:
     if stack is None or target is None:
         raise ConfigurationError(f"stack {visit.spec.stack} is not there: nobody can say whose pods are on the node")
     requests = await context.cluster.list(CHECKPOINT_REQUESTS, labels=f"{names.LABEL_CLOSURE}={visit.spec.closure}")
-    going = {one.spec.gang for one in requests if one.status.phase in _GOING}
+    vouched = own_requests.vouchers([visit])
+    own = (request for request in requests if own_requests.is_own(request, None, vouched))
+    going = {request.spec.gang for request in own if request.status.phase in _GOING}
     snapshot = await world.look(context, stack, target)
     return sorted(_asked(snapshot.gangs, visit.spec.node.name) - going)
 

@@ -30,7 +30,7 @@ from upgrader.core import adoption, steering, switching
 from upgrader.core.errors import ConflictError, DeadlineError, NotFoundError, UnreachableError
 from upgrader.core.phases import Run, ends
 from upgrader.kube.install import CRDS
-from upgrader.reconcile import gpu_features, marks, node_features, owners, scraping
+from upgrader.reconcile import gpu_features, marks, node_features, own_requests, owners, scraping
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.owners import LiveOwner
 
@@ -161,9 +161,18 @@ async def _abort_plans(context: Context, tell: Tell) -> None:
 
 
 async def _under_way(context: Context) -> list[str]:
-    plans = [one for one in await context.cluster.list(UPGRADE_PLANS) if not ends(one.status.phase)]
-    visits = [one for one in await context.cluster.list(NODE_UPGRADES) if not ends(one.status.phase)]
-    requests = [one for one in await context.cluster.list(CHECKPOINT_REQUESTS) if not ends(one.status.phase)]
+    every_plan, every_visit = await context.cluster.list(UPGRADE_PLANS), await context.cluster.list(NODE_UPGRADES)
+    named = {plan.metadata.name: plan for plan in every_plan}
+    vouched = own_requests.vouchers(every_visit)
+    plans = [one for one in every_plan if not ends(one.status.phase)]
+    visits = [one for one in every_visit if not ends(one.status.phase)]
+    asking = [one for one in await context.cluster.list(CHECKPOINT_REQUESTS) if not ends(one.status.phase)]
+    # What carries a plan's name and is not its own is driven by nobody: it would be waited for in vain.
+    requests = [
+        request
+        for request in asking
+        if request.spec.plan is None or own_requests.is_own(request, named.get(request.spec.plan), vouched)
+    ]
     return [
         *(f"gang {one.spec.gang} ({one.status.phase.value})" for one in requests),
         *(f"node {one.spec.node.name} ({one.status.phase.value})" for one in visits),

@@ -17,6 +17,7 @@ from upgrader.core.errors import (
 )
 from upgrader.core.phases import PlanPhase, Run, ends
 from upgrader.core.rollout import CANARY_FAILED, DEADLINE_PASSED, TOO_MANY_FAILURES
+from upgrader.reconcile import own_requests
 from upgrader.reconcile.context import Context
 
 
@@ -57,13 +58,14 @@ async def look(context: Context, name: str) -> Progress:
     if plan is None:
         raise ConfigurationError(f"there is no plan {name}", resolution="`upgrader status` lists all plans.")
     selector = f"{names.LABEL_PLAN}={name}"
+    visits = await context.cluster.list(NODE_UPGRADES, labels=selector)
+    labelled = await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector)
+    requests, _ = own_requests.sort_out(labelled, plan, visits)
     return Progress(
         at=context.clock.now(),
         plan=plan,
-        visits=sorted(await context.cluster.list(NODE_UPGRADES, labels=selector), key=lambda one: one.spec.node.name),
-        requests=sorted(
-            await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector), key=lambda one: one.spec.gang
-        ),
+        visits=sorted(visits, key=lambda one: one.spec.node.name),
+        requests=sorted(requests, key=lambda one: one.spec.gang),
     )
 
 

@@ -99,7 +99,7 @@ def status(seen: Progress) -> RenderableType:
 
 def _lines(seen: Progress) -> list[str]:
     plan, at = seen.plan, seen.at
-    counts, lost = plan.status.counts, plan.status.lost_gpu_hours
+    counts, lost, ignored = plan.status.counts, plan.status.lost_gpu_hours, plan.status.ignored_requests
     why = f" ({plan.status.reason})" if plan.status.reason else ""
     lines = [
         f"{plan.status.message}{why}" if plan.status.message else "",
@@ -116,6 +116,7 @@ def _lines(seen: Progress) -> list[str]:
         if _ahead(plan.status.soak_until, at)
         else "",
         f"kept free until their jobs end: {some(plan.status.harvesting)}" if plan.status.harvesting else "",
+        f"CheckpointRequests that are not this plan's, ignored: {some(ignored)}" if ignored else "",
         f"changed: {plan.status.changed}" if plan.status.changed else "",
         f"undone by plan {plan.status.rollback_plan}" if plan.status.rollback_plan else "",
     ]

@@ -22,7 +22,7 @@ from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.origins import Origin, origins
 from upgrader.core.saved import SavedForecast, limits_of
 from upgrader.core.strategy import StrategyFacts
-from upgrader.reconcile import observe, revisions
+from upgrader.reconcile import observe, own_requests, revisions
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.durations import durations_of
 from upgrader.reconcile.rest import Rest, rest_of
@@ -192,7 +192,7 @@ async def foresee_rest(
         )
     selector = f"{names.LABEL_PLAN}={plan.metadata.name}"
     visits = await context.cluster.list(NODE_UPGRADES, labels=selector)
-    requests = await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector)
+    requests, _ = own_requests.sort_out(await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector), plan, visits)
     snapshot = await look(context, stack, target, method=plan.spec.checkpoint.method or "")
     now = context.clock.now()
     rest = rest_of(plan, snapshot, visits, requests, now)

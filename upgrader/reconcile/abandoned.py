@@ -11,8 +11,8 @@ import msgspec
 import structlog
 
 from upgrader.api.kubernetes import Node, ObjectMeta
-from upgrader.api.resources import CHECKPOINT_REQUESTS
-from upgrader.api.v1alpha1 import GpuStack, UpgradePlan
+from upgrader.api.resources import CHECKPOINT_REQUESTS, NODE_UPGRADES, UPGRADE_PLANS
+from upgrader.api.v1alpha1 import CheckpointRequest, GpuStack, UpgradePlan
 from upgrader.api.v1alpha1.checkpoint_request import OwnerRef
 from upgrader.core import steering, switching, timing
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError
@@ -21,7 +21,7 @@ from upgrader.core.owners import Switch
 from upgrader.core.patches import at, every
 from upgrader.core.phases import PlanPhase, ends
 from upgrader.core.shelter import Shelter, find_shelter
-from upgrader.reconcile import observe, owners
+from upgrader.reconcile import observe, own_requests, owners
 from upgrader.reconcile.conditions import Told
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.owners import LiveOwner
@@ -112,7 +112,7 @@ async def _without_request(context: Context, recorded: Sequence[StoppedOwner]) -
     if not recorded:
         return []
     listed = await context.cluster.list(CHECKPOINT_REQUESTS)
-    under_way = {(one.metadata.namespace, one.metadata.name) for one in listed if not ends(one.status.phase)}
+    under_way = await _under_way(context, listed)
     return [one for one in recorded if (one.namespace, one.request) not in under_way]
 
 
@@ -127,6 +127,17 @@ async def _recorded(context: Context, stopped: StoppedOwner) -> bool:
     return bool(owner.unread) or (record is not None and record.request == stopped.request)
 
 
+async def _under_way(context: Context, listed: Sequence[CheckpointRequest]) -> set[tuple[str, str]]:
+    """Conversations that a plan leads, or takes back; nobody drives those that no plan has made."""
+    plans = {plan.metadata.name: plan for plan in await context.cluster.list(UPGRADE_PLANS)}
+    vouched = own_requests.vouchers(await context.cluster.list(NODE_UPGRADES))
+    return {
+        (request.metadata.namespace, request.metadata.name)
+        for request in listed
+        if not ends(request.status.phase) and own_requests.is_own(request, plans.get(request.spec.plan or ""), vouched)
+    }
+
+
 async def _restart(context: Context, stopped: StoppedOwner, wanted: str, resource: str, *, late: bool) -> str:
     """Restart one owner, from what is there now; why it waits, else empty."""
     ref = OwnerRef(**msgspec.structs.asdict(stopped.owner))
@@ -138,7 +149,7 @@ async def _restart(context: Context, stopped: StoppedOwner, wanted: str, resourc
         return ""
     named = f"metadata.name={stopped.request}"
     again = await context.cluster.list(CHECKPOINT_REQUESTS, stopped.namespace, fields=named)
-    if any(not ends(one.status.phase) for one in again):
+    if await _under_way(context, again):
         return ""
     shelter = await _shelter(context, owner, wanted, resource, late=late)
     off = switching.is_off(owner.row, owner.present)

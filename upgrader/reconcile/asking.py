@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from upgrader.api.resources import CHECKPOINT_REQUESTS
+from upgrader.api.resources import CHECKPOINT_REQUESTS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core import timing, untrusted
 from upgrader.core.acknowledgement import Verdict
@@ -14,8 +14,12 @@ from upgrader.core.backoff import pause
 from upgrader.core.conversation import LEFT_OUT
 from upgrader.core.fleet import Refusals, Snapshot
 from upgrader.core.phases import RequestPhase
-from upgrader.core.writing import Writer, turns
+from upgrader.core.writing import Writer, person_over, turns
+from upgrader.reconcile import own_requests
 from upgrader.reconcile.context import Context
+
+NOBODY: own_requests.Vouchers = frozenset()
+"""What is only taken back writes no checkpoint."""
 
 
 async def turns_now(context: Context, width: int) -> frozenset[str] | None:
@@ -25,21 +29,36 @@ async def turns_now(context: Context, width: int) -> frozenset[str] | None:
     """
     if width <= 0:
         return None
-    asking = [one for one in await context.cluster.list(CHECKPOINT_REQUESTS) if one.status.phase is RequestPhase.ASKING]
-    writers = (writer for one in asking if (writer := _writer(one)) is not None)
+    listed = await context.cluster.list(CHECKPOINT_REQUESTS)
+    plans = {plan.metadata.name: plan for plan in await context.cluster.list(UPGRADE_PLANS)}
+    asking = [
+        request
+        for request in listed
+        if request.status.phase is RequestPhase.ASKING
+        and (request.spec.plan is None or own_requests.is_own(request, plans.get(request.spec.plan), NOBODY))
+    ]
+    writers = (writer for request in asking if (writer := _writer(request)) is not None)
     return turns(writers, width, context.clock.now())
 
 
 def _writer(request: CheckpointRequest) -> Writer | None:
     """What a request has of its lane; None where nobody can read since when: it takes no place from others."""
-    spec = request.spec
-    # A person who asks (without a plan) waits for nobody, and is counted from the first moment.
-    marked = request.status.marked_at or (spec.asked_at if spec.plan is None else None)
+    spec, marked = request.spec, request.status.marked_at
     since = untrusted.instant(marked)
     if marked and since is None:
         return None
+    writer = Writer(
+        request=request.metadata.name,
+        lane=spec.lane,
+        timeout_seconds=spec.timeout_seconds,
+        made_at=untrusted.instant(request.metadata.creation_timestamp),
+        by_person=spec.plan is None,
+    )
+    if writer.by_person:
+        # Counted from when the API server made it: every other time in it is what somebody wrote there.
+        return msgspec.structs.replace(writer, turn_over=person_over(writer))
     over = timing.after(since, spec.timeout_seconds) if since is not None else None
-    return Writer(request=request.metadata.name, lane=spec.lane, timeout_seconds=spec.timeout_seconds, turn_over=over)
+    return msgspec.structs.replace(writer, turn_over=over)
 
 
 def refused(request: CheckpointRequest) -> bool:

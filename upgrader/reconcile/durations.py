@@ -9,6 +9,7 @@ from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core import pace, timing
 from upgrader.core.phases import NodePhase, RequestPhase, VisitReason
 from upgrader.core.prediction import Durations
+from upgrader.reconcile import own_requests
 from upgrader.reconcile.ports import Cluster
 
 
@@ -49,8 +50,9 @@ def seen(visits: Sequence[NodeUpgrade], requests: Sequence[CheckpointRequest]) -
         for one in visits
         if one.spec.reason is VisitReason.ROLLOUT and one.status.phase is NodePhase.SUCCEEDED
     ]
-    plans = {one.spec.plan for one in visits if one.spec.plan}
-    back = [one.status for one in requests if one.status.phase is RequestPhase.RESTORED and one.spec.plan in plans]
+    vouched = own_requests.vouchers(visits)
+    restored = (request for request in requests if request.status.phase is RequestPhase.RESTORED)
+    back = [request.status for request in restored if own_requests.is_own(request, None, vouched)]
     return pace.learned(
         _between((one.get(NodePhase.DRAINING), one.get(NodePhase.RELEASING)) for one in done),
         checkpoints=_between((one.marked_at, one.stopped_at) for one in back),

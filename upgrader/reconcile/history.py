@@ -15,7 +15,7 @@ from upgrader.api.resources import CHECKPOINT_REQUESTS, CONTROLLER_REVISIONS, UP
 from upgrader.api.v1alpha1 import UpgradePlan
 from upgrader.core.history import Past, beyond
 from upgrader.core.phases import NodePhase, ends
-from upgrader.reconcile import rollbacks
+from upgrader.reconcile import own_requests, rollbacks
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.revisions import revision_name, revisions
 
@@ -39,7 +39,7 @@ async def prune(context: Context, read: Read) -> None:
     gone = set()
     for name in beyond(past, limit):
         plan = next(one for one in ended if one.metadata.name == name)
-        if plan.metadata.deletion_timestamp is None and not await _talking(context, name):
+        if plan.metadata.deletion_timestamp is None and not await _talking(context, read, plan):
             log.info("an ended plan is beyond the history limit", plan=name, limit=limit)
             context.leadership.check()
             await context.cluster.delete(UPGRADE_PLANS, plan.metadata)
@@ -62,9 +62,10 @@ def _needed(read: Read, plan: UpgradePlan) -> bool:
     return names.FINALIZER in plan.metadata.finalizers or bool(status.harvesting) or marked or undoing or blocks
 
 
-async def _talking(context: Context, plan: str) -> bool:
+async def _talking(context: Context, read: Read, plan: UpgradePlan) -> bool:
     """Whether a gang of an ended plan was not let go yet."""
-    found = await context.cluster.list(CHECKPOINT_REQUESTS, labels=f"{names.LABEL_PLAN}={plan}")
+    listed = await context.cluster.list(CHECKPOINT_REQUESTS, labels=f"{names.LABEL_PLAN}={plan.metadata.name}")
+    found, _ = own_requests.sort_out(listed, plan, read.upgrades)
     return any(not ends(one.status.phase) or names.FINALIZER in one.metadata.finalizers for one in found)
 
 

@@ -163,8 +163,8 @@ def node_upgrade(order: Order, owner: dict[str, Any] | None = None) -> dict[str,
     }
 
 
-def request_name(plan: str, batch: int, gang: str) -> str:
-    """Name of a CheckpointRequest."""
+def request_name(plan: str, batch: int | str, gang: str) -> str:
+    """Name of a CheckpointRequest; the batch also as its label has it."""
     return object_name(gang, plan, str(batch), gang)
 
 

@@ -18,7 +18,7 @@ from upgrader.core.forecast import BatchForecast, Forecast
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
 from upgrader.core.reforecast import Outlook
 from upgrader.core.rollout import UNDER_WAY, PlanDecision
-from upgrader.reconcile import ended_batches
+from upgrader.reconcile import ended_batches, own_requests
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.lost import lost
 from upgrader.reconcile.plan_view import ended_for_good, visit_facts
@@ -41,6 +41,7 @@ def render(context: Context, read: Read, decision: PlanDecision) -> dict[str, An
         "message": decision.message,
         "counts": explicit(_counts(read)),
         "harvesting": sorted(read.harvesting),
+        "ignoredRequests": own_requests.shown(read.ignored),
         "failures": [
             msgspec.to_builtins(Failure(subject=one.subject, reason=one.reason, message=one.message))
             for one in decision.failures

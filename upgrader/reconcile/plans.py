@@ -29,6 +29,7 @@ from upgrader.reconcile import (
     leftovers,
     observe,
     opening,
+    own_requests,
     plan_status,
     plan_view,
     pruning,
@@ -58,6 +59,8 @@ class Read:
     visits: Sequence[NodeUpgrade]
     requests: Sequence[CheckpointRequest]
     others: Sequence[UpgradePlan]
+    ignored: Sequence[CheckpointRequest] = ()
+    """Requests with the plan's label that it did not make; never driven."""
     kept: frozenset[str] = frozenset()
     """Revisions that other plans of the stack wait to go to, and that exist; read while this one waits too."""
     snapshot: Snapshot | None = None
@@ -117,7 +120,9 @@ async def _without_plan(context: Context, name: str) -> float | None:
     """A plan that is gone, however it went: what it has begun is taken back."""
     selector = f"{names.LABEL_PLAN}={name}"
     visits = await context.cluster.list(NODE_UPGRADES, labels=selector)
-    requests = await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector)
+    listed = await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector)
+    requests, others = own_requests.sort_out(listed, None, visits)
+    await own_requests.release(context, others)
     if await leftovers.take_back(context, visits, requests):
         return context.active_seconds
     await forget(context, visits)
@@ -151,12 +156,16 @@ async def _read(context: Context, plan: UpgradePlan) -> Read:
         for one in others
         if plan.status.phase is one.status.phase is PlanPhase.PROPOSED and one.spec.stack == plan.spec.stack
     }
+    visits = [one for one in past.visits if one.metadata.labels.get(names.LABEL_PLAN) == plan.metadata.name]
+    labelled = [one for one in past.requests if one.metadata.labels.get(names.LABEL_PLAN) == plan.metadata.name]
+    requests, ignored = own_requests.sort_out(labelled, plan, visits)
     read = Read(
         plan=plan,
         stack=await context.cluster.get(GPU_STACKS, plan.spec.stack),
         target=await read_target(context, plan.spec.stack, plan.spec.target_revision),
-        visits=[one for one in past.visits if one.metadata.labels.get(names.LABEL_PLAN) == plan.metadata.name],
-        requests=[one for one in past.requests if one.metadata.labels.get(names.LABEL_PLAN) == plan.metadata.name],
+        visits=visits,
+        requests=requests,
+        ignored=ignored,
         others=others,
         kept=frozenset([one for one in waited_for if await read_target(context, plan.spec.stack, one) is not None]),
     )
@@ -352,6 +361,7 @@ async def _let_go_of(context: Context, read: Read) -> None:
     past = [one for one in read.visits if one.metadata.labels.get(LABEL_BATCH) != str(open_batch)]
     await forced.give_back(context, past)
     await forget(context, past)
+    await own_requests.release(context, read.ignored)
     for request in read.requests:
         if ends(request.status.phase) and request.metadata.deletion_timestamp is not None:
             owner = await read_owner(context, request.spec.owner, request.metadata.namespace)
@@ -374,6 +384,7 @@ async def _finish(context: Context, read: Read) -> float | None:
         if stuck:
             return context.active_seconds
     await leftovers.release(context, read.requests)
+    await own_requests.release(context, read.ignored)
     if names.FINALIZER in plan.metadata.finalizers:
         plan = await finalizers.take(context, UPGRADE_PLANS, plan.metadata)
     if rollbacks.wanted(plan):

@@ -2,16 +2,23 @@
 
 from datetime import timedelta
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.world import START
-from upgrader.core.writing import Writer, turns
+from upgrader.core.writing import Writer, person_over, turns
 
 
-def writer(request, lane="fast", timeout=60, over=None):
+def writer(request, lane="fast", timeout=60, over=None, made=0, **more):
     turn_over = None if over is None else START + timedelta(seconds=over)
-    return Writer(request=request, lane=lane, timeout_seconds=timeout, turn_over=turn_over)
+    at = START + timedelta(seconds=made)
+    return Writer(request=request, lane=lane, timeout_seconds=timeout, turn_over=turn_over, made_at=at, **more)
+
+
+def person(request, timeout=60, made=0, lane="fast"):
+    asked = writer(request, lane=lane, timeout=timeout, made=made, by_person=True)
+    return msgspec.structs.replace(asked, turn_over=person_over(asked))
 
 
 def test_without_lanes_anybody_may():
@@ -34,6 +41,21 @@ def test_lanes_do_not_wait_for_each_other_and_who_names_none_shares_one():
 def test_who_writes_keeps_its_turn_and_gives_its_place_back_when_it_took_too_long():
     assert turns([writer("a", over=1), writer("b", timeout=90)], 1, START) == {"a"}
     assert turns([writer("a", over=0), writer("b", timeout=90)], 1, START) == {"a", "b"}
+
+
+def test_a_plan_waits_for_a_person_who_asked_before_it():
+    assert turns([person("p", made=-5), writer("a")], 1, START) == frozenset()
+    assert turns([person("p", made=-5), writer("a")], 2, START) == {"a"}
+    assert turns([person("p", made=-5, lane="slow"), writer("a")], 1, START) == {"a"}
+    assert turns([person("p", made=-60), writer("a")], 1, START) == {"a"}, "its checkpoint may take no longer"
+
+
+def test_no_number_of_persons_puts_a_plan_off_for_ever():
+    week, later = 7 * 24 * 3600, timedelta(minutes=10)
+    before = [person(f"p{number}", timeout=week, made=-1) for number in range(9)]
+    meanwhile = [person(f"q{number}", timeout=week, made=second) for number, second in enumerate(range(0, 600, 60))]
+    assert turns([*before, *meanwhile, writer("a")], 1, START) == frozenset()
+    assert turns([*before, *meanwhile, writer("a")], 1, START + later) == {"a"}
 
 
 WRITERS = st.lists(

@@ -4,18 +4,25 @@ import msgspec
 import pytest
 
 from tests.support.manifests import checkpoint_request
+from tests.support.own_requests import own
 from tests.support.visits import upgrade
+from upgrader.api.kubernetes import OwnerReference
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core.pace import learned
 from upgrader.core.prediction import Durations
 from upgrader.reconcile.durations import seen
 
+PLAN_UID = "uid-plan"
 WALK = (("Preparing", "09:00:00"), ("Prepared", "09:01:00"), ("Draining", "09:05:00"), ("Releasing", "09:12:00"))
 
 
 def visited(phase="Succeeded", walk=WALK):
     steps = [{"name": name, "startedAt": f"2026-11-21T{at}Z", "deadline": "2026-11-21T10:00:00Z"} for name, at in walk]
-    return upgrade(phase=phase, steps=steps)
+    found = upgrade(phase=phase, steps=steps)
+    meta = own(checkpoint_request(), PLAN_UID)["metadata"]
+    owners = msgspec.convert(meta["ownerReferences"], list[OwnerReference])
+    found_meta = msgspec.structs.replace(found.metadata, labels=meta["labels"], owner_references=owners)
+    return msgspec.structs.replace(found, metadata=found_meta)
 
 
 def talked(phase="Restored", plan="pool-a-1", **times):
@@ -28,7 +35,7 @@ def talked(phase="Restored", plan="pool-a-1", **times):
         "restoredAt": "2026-11-21T09:14:00Z",
     }
     status = {"phase": phase, **{key: value for key, value in (said | times).items() if value is not None}}
-    return msgspec.convert(body | {"status": status}, CheckpointRequest)
+    return msgspec.convert(own(body, PLAN_UID) | {"status": status}, CheckpointRequest)
 
 
 def test_what_ended_well_is_learned_from():
@@ -47,6 +54,12 @@ def test_what_ended_well_is_learned_from():
 )
 def test_nothing_else_is(visits, requests):
     assert seen(visits, requests) == Durations()
+
+
+def test_a_conversation_that_the_plan_did_not_make_teaches_nothing():
+    forged = talked()
+    forged = msgspec.structs.replace(forged, metadata=msgspec.structs.replace(forged.metadata, name="forged"))
+    assert seen([visited()], [forged]) == learned([420], checkpoints=[], restarts=[], preparations=[60])
 
 
 def test_a_time_that_is_missing_is_left_out():

@@ -6,11 +6,15 @@ import pytest
 
 from tests.support.cluster import FarCluster
 from tests.support.lone_gang import conversation
+from tests.support.manifests import upgrade_plan
+from tests.support.own_requests import own
 from tests.support.rig import Rig
-from upgrader.api.resources import CHECKPOINT_REQUESTS
+from upgrader.api.resources import CHECKPOINT_REQUESTS, UPGRADE_PLANS
+from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core.conversation import GangClosure
 from upgrader.core.phases import NodePhase, PlanPhase
 from upgrader.core.steering import Placement
+from upgrader.core.timing import show
 from upgrader.reconcile import asking, talks
 
 GPU = "nvidia.com/gpu"
@@ -65,10 +69,27 @@ async def test_two_plans_that_start_at_the_same_moment_share_one_budget(rig: Rig
 # ---- lanes
 
 
+def led(rig: Rig, gang: str, *, seconds: int, **status: object) -> None:
+    """A conversation that a plan has begun."""
+    conversation(rig, gang, seconds=seconds, **status)
+    name, at = f"plan-of-{gang}", show(rig.cluster.clock.now())
+    whole = f"default/Job/{gang}"
+    batch = {"number": 1, "startedAt": at, "askUntil": at, "closures": [{"name": "c", "nodes": [], "gangs": [whole]}]}
+    body = upgrade_plan(name) | {"status": {"phase": "Running", "batches": [batch]}}
+    plan = rig.cluster.store.put(UPGRADE_PLANS, body)
+    request = rig.cluster.store.find(CHECKPOINT_REQUESTS, gang, "default")
+    rig.cluster.store.remove(CHECKPOINT_REQUESTS, gang, "default")
+    request["spec"] |= {"gang": whole, "plan": name, "closure": "c"}
+    rig.cluster.store.put(CHECKPOINT_REQUESTS, own(request, plan["metadata"]["uid"]))
+
+
+def request_of(rig: Rig, gang: str) -> CheckpointRequest:
+    return next(one for one in rig.requests() if one.spec.owner.name == gang)
+
+
 async def admit(rig: Rig, gang: str) -> None:
     """A plan's step for a gang, from counting the turns on."""
-    context = rig.context
-    request = await context.cluster.get(CHECKPOINT_REQUESTS, gang, "default")
+    context, request = rig.context, request_of(rig, gang)
     talk = await talks.read_talk(context, request, GPU)
     closure = GangClosure(nodes=(NodePhase.PREPARED,), turns=await asking.turns_now(context, 1))
     place = Placement(left_behind=(), closure="c")
@@ -81,13 +102,13 @@ def admitted(rig: Rig) -> list[str]:
 
 async def test_two_plans_never_admit_a_gang_each_to_one_lane(rig: Rig) -> None:
     """The second is made while the first is on its way in; its longer checkpoint would go first if both were seen."""
-    conversation(rig, "short", seconds=60)
+    led(rig, "short", seconds=60)
 
     async def another() -> None:
         for _ in range(8):  # the first has counted the turns by now, and has not written its own yet
             await asyncio.sleep(0)
         assert admitted(rig) == []
-        conversation(rig, "long", seconds=600)
+        led(rig, "long", seconds=600)
         await admit(rig, "long")
 
     await asyncio.gather(admit(rig, "short"), another())
@@ -100,12 +121,12 @@ async def test_two_plans_never_admit_a_gang_each_to_one_lane(rig: Rig) -> None:
 
 async def test_a_lane_that_another_plan_has_taken_meanwhile_is_waited_for(rig: Rig) -> None:
     """What was counted at the beginning of a plan's step may be old when its last closure comes to its turn."""
-    conversation(rig, "early", seconds=60)
+    led(rig, "early", seconds=60)
     context = rig.context
     before = await asking.turns_now(context, 1)
-    conversation(rig, "late", seconds=600)
+    led(rig, "late", seconds=600)
     await admit(rig, "late")
-    request = await context.cluster.get(CHECKPOINT_REQUESTS, "early", "default")
+    request = request_of(rig, "early")
     closure = GangClosure(nodes=(NodePhase.PREPARED,), turns=before)
     talk = await talks.read_talk(context, request, GPU)
     place = Placement(left_behind=(), closure="c")
@@ -114,7 +135,7 @@ async def test_a_lane_that_another_plan_has_taken_meanwhile_is_waited_for(rig: R
 
 
 async def test_a_conversation_whose_turn_began_at_no_readable_time_takes_no_place_in_a_lane(rig: Rig) -> None:
-    conversation(rig, "odd", seconds=60, markedAt="9999-12-31T23:59:59Z")
-    conversation(rig, "other", seconds=60)
+    led(rig, "odd", seconds=60, markedAt="9999-12-31T23:59:59Z")
+    led(rig, "other", seconds=60)
     await admit(rig, "other")
-    assert await asking.turns_now(rig.context, 1) == {"other"}
+    assert await asking.turns_now(rig.context, 1) == {request_of(rig, "other").metadata.name}

@@ -265,6 +265,14 @@ class UpgradePlanStatus(Resource, frozen=True, kw_only=True):
     counts: Annotated[PlanCounts, described("Progress.")] = PlanCounts()
     holds: Annotated[list[Hold], described("The ten worst holds.")] = []
     failures: Annotated[list[Failure], described("What failed.")] = []
+    ignored_requests: Annotated[
+        list[str],
+        Meta(
+            description="CheckpointRequests, as NAMESPACE/NAME, that carry the plan's label and that it did not make: "
+            "nothing is done for them. Ten at most.",
+            max_length=10,
+        ),
+    ] = []
     rollback_plan: Annotated[str | None, described("Plan that undoes this one.")] = None
 
 
