@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from upgrader.core.errors import DevClusterError
 from upgrader.devcluster import Cluster
+from upgrader.kube.lease import CONTROLLER
 from upgrader.process import daemon
 from upgrader.process.waiting import comes_true
 
@@ -35,6 +36,8 @@ class Controller:
     def start(self, **settings: str) -> None:
         """Start it; `settings` are more UPGRADER_ variables, without the prefix."""
         kubeconfig = service_account_kubeconfig(self._cluster, self._folder)
+        if not self.running:
+            self._give_back_lease()
         variables = {
             "UPGRADER_NAMESPACE": NAMESPACE,
             "UPGRADER_NODE_IMAGE": self._node_image,
@@ -47,6 +50,14 @@ class Controller:
         more = {f"UPGRADER_{key}": value for key, value in settings.items()}
         words: list[str | Path] = [sys.executable, "-m", "upgrader", "--kubeconfig", kubeconfig, "controller"]
         self.pid = daemon.start(words, log=self.log, env=variables | more)
+
+    def _give_back_lease(self) -> None:
+        """Of the process before this, which has ended, perhaps by force: here nobody has to wait until it is over."""
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{CONTROLLER}"
+        lease = self._cluster.api.get(path) or {}
+        holder = lease.get("spec", {}).get("holderIdentity") or ""
+        if holder.rpartition("_")[0] == self.name:
+            self._cluster.api.patch(path, {"spec": {"holderIdentity": None}})
 
     @property
     def running(self) -> bool:

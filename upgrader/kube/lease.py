@@ -77,9 +77,12 @@ def since_boot() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def own_identity() -> str:
-    """A name that no other process has, nor this one after a restart."""
-    return f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+def own_identity(name: str = "") -> str:
+    """A name that no other process has, nor this one after a restart, whatever name both were given.
+
+    Of two processes with the same identity each would take the lease for its own, and both would lead.
+    """
+    return f"{name or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
 
 
 class Election:

@@ -161,6 +161,12 @@ def _choice(kind: type[LogFormat] | type[LogLevel]) -> Callable[[str], Any]:
     return parse
 
 
+def _identity(text: str) -> str:
+    if len(text) > 200 or any(char.isspace() for char in text):
+        raise ValueError("no name of at most 200 characters without spaces")
+    return own_identity(text)
+
+
 _namespace = _like(_NAMESPACE, "not the name of a namespace")
 _repository = _like(_REPOSITORY, "not registry/path, as registry.example/drivers")
 _registry = _like(_REGISTRY, "not a registry, as registry.example or registry.example:5000/mirror")
@@ -187,7 +193,7 @@ VARIABLES: Mapping[str, Callable[[str], dict[str, Any]]] = {
     f"{PREFIX}IDLE_SECONDS": _one("idle_seconds", _seconds),
     f"{PREFIX}NOTICE_SECONDS": _one("notice_seconds", _seconds),
     f"{PREFIX}LEASE_SECONDS": _one("lease_seconds", _lease),
-    f"{PREFIX}IDENTITY": _one("identity", _image),
+    f"{PREFIX}IDENTITY": _one("identity", _identity),
     f"{PREFIX}LISTEN": _listen,
     f"{PREFIX}STUCK_SECONDS": _one("stuck_seconds", _seconds),
     f"{PREFIX}LOG_FORMAT": _one("log_format", _choice(LogFormat)),

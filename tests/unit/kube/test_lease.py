@@ -131,6 +131,7 @@ def test_times_that_break_the_rule_are_refused(values):
 
 def test_no_two_processes_have_one_identity():
     assert own_identity() != own_identity()
+    assert own_identity("pod") != own_identity("pod")
 
 
 # ---- run(), in real time with a quick lease on the fake

@@ -1,5 +1,7 @@
 """Settings: defaults, every variable, all faults at once."""
 
+import re
+
 import pytest
 
 from upgrader.core.errors import ConfigurationError
@@ -41,7 +43,9 @@ def test_every_variable():
         "UPGRADER_LOG_LEVEL": "debug",
     }
     assert set(values) == set(VARIABLES)
-    assert read(values) == Settings(
+    found = read(values)
+    assert re.fullmatch("me_[0-9a-f]{8}", found.identity)
+    assert found == Settings(
         namespace="elsewhere",
         node_image="registry.example/upgrader:1",
         operand_registry="registry.example:5000/mirror",
@@ -61,7 +65,7 @@ def test_every_variable():
         idle_seconds=2.0,
         notice_seconds=3.0,
         lease_seconds=12,
-        identity="me",
+        identity=found.identity,
         listen_host="::1",
         listen_port=8080,
         stuck_seconds=60.0,
