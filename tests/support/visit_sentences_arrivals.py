@@ -13,6 +13,7 @@ from tests.support.visit_cases import (
     MEMBER,
     ONE,
     RUNS,
+    SILENT,
     STRANGER,
     SWITCHED_OFF,
     WHOLE,
@@ -26,7 +27,7 @@ from tests.support.visit_cases import (
     view,
 )
 from tests.support.world import START
-from upgrader.core.visit_facts import Act
+from upgrader.core.visit_facts import Act, VisitJobs
 
 CAME = "waiting for pod default/stranger to end, which came after the node was drained"
 HELD = {"held": "PodsArrived"}
@@ -152,5 +153,63 @@ ARRIVALS = {
         view(N.OFF, SWITCHED_OFF, others=(STRANGER,), deadline=START, **BRING_BACK),
         ALONE,
         stay(N.OFF, CAME, held="RunningOnUnsupportedKernel"),
+    ),
+    # ---- visit Jobs of ours
+    "the visit Job of the way there goes before the way back begins": (
+        view(N.OFF, SWITCHED_OFF, visit_jobs=VisitJobs(first=True, pods=1), **BACK),
+        ALONE,
+        stay(
+            N.OFF,
+            "taking away the visit Job of the way there",
+            Act.CANCEL_FIRST,
+            failure="NotValid",
+            reverting=True,
+        ),
+    ),
+    "also where it is seen late": (
+        view(N.VISITING, SWITCHED_OFF, visit_jobs=VisitJobs(first=True), **BACK),
+        ALONE,
+        stay(
+            N.VISITING,
+            "taking away the visit Job of the way there",
+            Act.CANCEL_FIRST,
+            failure="NotValid",
+            reverting=True,
+        ),
+    ),
+    "its pod is waited for when it is gone": (
+        view(N.VISITING, SWITCHED_OFF, visit_jobs=VisitJobs(pods=1), **BACK),
+        ALONE,
+        stay(
+            N.VISITING,
+            "waiting for 1 pod(s) of an earlier visit Job to end",
+            failure="NotValid",
+            reverting=True,
+        ),
+    ),
+    "that its node does not answer is what people are told then": (
+        view(N.VISITING, SILENT, visit_jobs=VisitJobs(pods=1), **BACK),
+        ALONE,
+        stay(
+            N.VISITING,
+            "the node is not Ready: nothing on it answers",
+            failure="NotValid",
+            reverting=True,
+        ),
+    ),
+    "a pod of a visit that is no more is waited for": (
+        view(N.VISITING, SWITCHED_OFF, visit_jobs=VisitJobs(pods=1)),
+        ALONE,
+        stay(N.VISITING, "waiting for 1 pod(s) of an earlier visit Job to end"),
+    ),
+    "where it does not end the node is left to a person": (
+        view(N.VISITING, SWITCHED_OFF, visit_jobs=VisitJobs(pods=1), deadline=START, **BACK),
+        ALONE,
+        go(
+            N.FAILED,
+            "Visiting took longer than its deadline: waiting for 1 pod(s) of an earlier visit Job to end; " + GIVE_UP,
+            "RevertFailed",
+            reverting=True,
+        ),
     ),
 }

@@ -1,6 +1,7 @@
 """Pods on a node that its visit would end: evicted while it drains, looked for again before each act that ends pods.
 
 A taint keeps no pod away that tolerates it. After the node was drained such a pod may have come, and nobody asked it.
+An earlier visit Job of ours is waited for, too: by its pods, because a Job is over before they are.
 """
 
 from datetime import datetime
@@ -8,7 +9,17 @@ from datetime import datetime
 import msgspec
 
 from upgrader.core.phases import NodePhase, VisitReason
-from upgrader.core.visit_facts import Act, ClosureView, Decision, NodeView, OtherPod, missing_gpus, stay, to_evict
+from upgrader.core.visit_facts import (
+    Act,
+    ClosureView,
+    Decision,
+    NodeView,
+    OtherPod,
+    away,
+    missing_gpus,
+    stay,
+    to_evict,
+)
 
 UNSUPPORTED = "RunningOnUnsupportedKernel"
 """Why a bring-back is held: work that nobody acknowledged is on the node, and it ends the hold by ending."""
@@ -64,6 +75,19 @@ def wait_for_arrivals(view: NodeView, closure: ClosureView, now: datetime) -> De
     pod = there[0]
     why = f"waiting for pod {pod.namespace}/{pod.name} to end, which came after the node was drained"
     return stay(view, why, held=held)
+
+
+def end_first_visit(view: NodeView) -> Decision | None:
+    """The visit Job of the way there goes before the way back has one; None where it has ended or is gone."""
+    if not view.visit_jobs.first:
+        return None
+    return stay(view, "taking away the visit Job of the way there", Act.CANCEL_FIRST)
+
+
+def wait_for_visits(view: NodeView) -> Decision | None:
+    """No visit Job is made while a pod of another works on the node; None where there is no such pod."""
+    left = view.visit_jobs.pods
+    return stay(view, away(view, f"waiting for {left} pod(s) of an earlier visit Job to end")) if left else None
 
 
 def as_it_was(view: NodeView) -> str:

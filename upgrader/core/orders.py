@@ -136,6 +136,7 @@ class Reason(StrEnum):
     DEVICE_FAILED = "DeviceFailed"
     NOT_REBOOTED = "NotRebooted"
     BAD_ORDER = "BadOrder"
+    OCCUPIED = "NodeOccupied"
 
 
 class OrderResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -13,9 +13,11 @@ from upgrader.core.clearing import (
     ARRIVED,
     UNSUPPORTED,
     as_it_was,
+    end_first_visit,
     evicting,
     untouched,
     wait_for_arrivals,
+    wait_for_visits,
 )
 from upgrader.core.fleet import NodeFacts
 from upgrader.core.orders import Reason
@@ -263,7 +265,7 @@ def _off(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         return stay(view, "switching the operands off", Act.OPERANDS_OFF)
     if view.node.adopted and view.node.theirs and not view.reverting:
         return stay(view, "taking the node over from another operator", Act.OPERANDS_OFF)
-    if waiting := wait_for_arrivals(view, closure, now):
+    if waiting := end_first_visit(view) or wait_for_arrivals(view, closure, now):
         return waiting
     if left := operands_left(view):
         return stay(view, left)
@@ -273,7 +275,8 @@ def _off(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
 def _visiting(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     match view.visit.outcome:
         case Outcome.ABSENT:
-            return wait_for_arrivals(view, closure, now) or stay(view, "starting the visit Job", Act.VISIT)
+            first = end_first_visit(view) or wait_for_visits(view) or wait_for_arrivals(view, closure, now)
+            return first or stay(view, "starting the visit Job", Act.VISIT)
         case Outcome.WAITING:
             busy = view.visit.result is not None and view.visit.result.reason is Reason.BUSY
             return stay(view, view.visit.trouble or away(view, "the visit Job runs"), held=DRIVER_BUSY if busy else "")

@@ -37,6 +37,13 @@ class OperandFacts(Struct, frozen=True, kw_only=True):
     ready: int = 0
 
 
+class VisitJobs(Struct, frozen=True, kw_only=True):
+    """What of visit Jobs may still work on the node, beside the Job of this way; not known while that one is there."""
+
+    first: bool = False  # the Job of the way there, while the node goes back; it has not ended
+    pods: int = 0  # pods of whichever visit Job, its own or one that is gone, which have not ended
+
+
 class OtherPod(Struct, frozen=True, kw_only=True):
     """A pod that is none of ours and that the visit would end."""
 
@@ -101,6 +108,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
     prepare: Errand = Errand()
     visit: Errand = Errand()
     validate: Errand = Errand()
+    visit_jobs: VisitJobs = VisitJobs()
     driver: OperandFacts = OperandFacts()
     plugin: OperandFacts = OperandFacts()
     theirs: int = 0  # pods of another operator that its labels have deployed here and that were taken over
@@ -261,6 +269,7 @@ class Act(StrEnum):
     OPERANDS_OFF = "operands off"
     UNCOVER = "driver away"  # with what the node had kept on it, for the visit that comes next
     VISIT = "visit Job"
+    CANCEL_FIRST = "no first visit Job"  # the way back begins, and two visits on one node would undo each other's work
     CANCEL = "no visit Job"  # its node is gone: a node that joins under its name is not its business
     DRIVER_ON = "driver on"
     OPERANDS_ON = "operands on"

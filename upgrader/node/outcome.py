@@ -23,6 +23,7 @@ EXIT_CODES: dict[Reason, int] = {
     Reason.DEVICE_FAILED: 18,
     Reason.BAD_ORDER: 19,
     Reason.NOT_REBOOTED: 20,
+    Reason.OCCUPIED: 21,
 }
 """1 is Python's own for a fault in our code; the scripts of a driver image use the same numbers."""
 

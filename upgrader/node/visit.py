@@ -1,7 +1,8 @@
 """The visit: unload the driver, swap and set the kubelet, reboot. Killed at any line, it comes to the same end.
 
 The truth is in files and processes, never in this run's memory: which binary is installed (by checksum), which one the
-running kubelet was started from, which one was kept, and the visit's own record. Each step asks these first.
+running kubelet was started from, which one was kept, and the visit's own record. Each step asks these first. A lock on
+the node keeps a second visit away meanwhile.
 """
 
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 from upgrader.core.orders import Driver, KubeletSettings, KubeletTarget, OrderResult, Reason, VisitOrder
 from upgrader.node import driver, kubelet_settings, reboot
 from upgrader.node.clock import Clock, until
+from upgrader.node.exclusion import holding_node
 from upgrader.node.host import Host
 from upgrader.node.kubelet import Kubelet
 from upgrader.node.kubelet_settings import Files
@@ -48,8 +50,12 @@ class Visit:
         """The result, which is also on record: the same order run again returns the same.
 
         Raises:
-            OrderFailedError: it failed in a way that another run may mend (busy, missing, kubelet lost).
+            OrderFailedError: it failed in a way that another run may mend (busy, occupied, missing, kubelet lost).
         """
+        with holding_node(self._host, self._order.visit, self._clock):
+            return self._run()
+
+    def _run(self) -> OrderResult:
         record = self._records.read()
         if record.result is not None:
             return record.result

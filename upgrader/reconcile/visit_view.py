@@ -14,13 +14,14 @@ from upgrader.core.fleet import NodeFacts
 from upgrader.core.gpu_resources import Claimed, PoolGpus, gpus_by_name
 from upgrader.core.operands import COMPONENTS
 from upgrader.core.phases import NodePhase, VisitReason
-from upgrader.core.visit_facts import ABORTED, GOING_BACK, REFUSAL, NodeView, OperandFacts, OtherPod
+from upgrader.core.visit_facts import ABORTED, GOING_BACK, REFUSAL, NodeView, OperandFacts, OtherPod, VisitJobs
 from upgrader.reconcile import forced, hearsay, observe
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.device_claims import holds_by_claim, read_claimed
 from upgrader.reconcile.pod_facts import controller_of, of_the_node, ours
 from upgrader.reconcile.works import declared_above
 from upgrader.stack import errands, manifests
+from upgrader.stack.naming import VISIT
 
 OPERAND_PHASES = frozenset({"Pending", "Running", "Unknown"})
 
@@ -80,8 +81,32 @@ async def read_visit(
     }
     view = build_view(upgrade, node, pods, job, members, around, gpus.claimed, namespace=context.stack.namespace)
     others = tuple(_released(pod, may_go) for pod in view.others)
-    view = msgspec.structs.replace(view, others=others, forced=forced.orders(upgrade))
+    jobs = await _visit_jobs(context, upgrade, pods)
+    view = msgspec.structs.replace(view, others=others, forced=forced.orders(upgrade), visit_jobs=jobs)
     return await _explained(context, view)
+
+
+async def _visit_jobs(context: Context, upgrade: NodeUpgrade, pods: Sequence[k.Pod]) -> VisitJobs:
+    """Visit Jobs that may still work on the node: read before one is made, by their pods rather than by themselves.
+
+    A Job says that it is over on the clock of its controller, or is gone, while its pod still ends.
+    """
+    if upgrade.status.phase not in {NodePhase.OFF, NodePhase.VISITING}:
+        return VisitJobs()
+    first = None
+    if upgrade.status.reverting:
+        name = manifests.visit_name(upgrade, reverting=False)
+        first = await context.cluster.get(JOBS, name, context.stack.namespace)
+    return VisitJobs(
+        first=first is not None and not errands.job_ended(first),
+        pods=sum(_visits(pod, context.stack.namespace) for pod in pods),
+    )
+
+
+def _visits(pod: k.Pod, namespace: str) -> bool:
+    meta = pod.metadata
+    ours = (meta.namespace, meta.labels.get(names.LABEL_COMPONENT)) == (namespace, VISIT)
+    return ours and pod.status.phase in OPERAND_PHASES
 
 
 async def list_others(context: Context, upgrade: NodeUpgrade, view: NodeView) -> tuple[OtherPod, ...]:

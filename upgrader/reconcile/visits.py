@@ -88,8 +88,9 @@ async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision:
         case Act.VISIT:
             await _look_again(context, upgrade, view)
             await _create(context, JOBS, manifests.visit_job(upgrade, reverting=view.reverting, settings=context.stack))
-        case Act.CANCEL:
-            await _cancel(context, manifests.visit_name(upgrade, reverting=view.reverting))
+        case Act.CANCEL | Act.CANCEL_FIRST:
+            back = view.reverting and act is Act.CANCEL
+            await _cancel(context, manifests.visit_name(upgrade, reverting=back))
         case Act.DRIVER_ON:
             await _mark(context, upgrade, lambda node: marks.driver_on(node, effective(upgrade)))
         case Act.OPERANDS_ON:

@@ -43,6 +43,9 @@ from upgrader.stack.vendors import VENDORS
 BUSY = 15
 """Processes hold the driver: run again, until they have gone or the phase is over. No number of times ends that."""
 
+OCCUPIED = 21
+"""Another visit works on the node: run again in the same way."""
+
 REPORTED = (1, *range(10, BUSY), *range(BUSY + 1, 21))
 """Exit codes by which a visit says itself that it failed (docs/node-contract.md; 1 is Python's own). These are final.
 Any other is the death of a container (137, 143, 255 after a power cut, 128 where it never started): it is run again."""
@@ -121,7 +124,7 @@ def visit_job(upgrade: NodeUpgrade, *, reverting: bool, settings: StackSettings)
             "podFailurePolicy": {
                 "rules": [
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-                    {"action": "Ignore", "onExitCodes": _codes(BUSY)},
+                    {"action": "Ignore", "onExitCodes": _codes(BUSY, OCCUPIED)},
                     {"action": "FailJob", "onExitCodes": _codes(*REPORTED)},
                 ]
             },

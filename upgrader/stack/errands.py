@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
-from upgrader.api.kubernetes import ContainerStatus, Job, ObjectMeta, Pod
+from upgrader.api.kubernetes import Condition, ContainerStatus, Job, ObjectMeta, Pod
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core import timing, untrusted
 from upgrader.core.orders import OrderResult, Reason
@@ -25,6 +25,9 @@ _BEING_MADE = frozenset({"ContainerCreating", "PodInitializing"})
 """What the kubelet says of a container that has not begun, whatever is the matter."""
 _ABSENT = re.compile(r"code = NotFound|manifest unknown|name unknown")
 """How containerd and CRI-O hand on a registry's "there is no such image"."""
+
+_AGAIN = frozenset({Reason.BUSY, Reason.OCCUPIED})
+"""Answers of a visit after which its Job runs it again, however often."""
 
 _SHOWN = 300
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
@@ -46,7 +49,7 @@ def visit_errand(job: Job | None, pods: Iterable[Pod]) -> Errand:
     if job is None:
         return Errand()
     mine = [pod for pod in pods if _made_by(pod, job.metadata)]
-    ended = {one.type: one for one in job.status.conditions if one.status == "True"}
+    ended = _conditions(job)
     if "Complete" in ended:
         done = [pod for pod in mine if pod.status.phase == "Succeeded"]
         # Its pods may have been cleaned away; that they completed is on the Job.
@@ -57,10 +60,19 @@ def visit_errand(job: Job | None, pods: Iterable[Pod]) -> Errand:
         return Errand(outcome=Outcome.FAILED, result=last.result, trouble=last.trouble or why)
     last = _latest([pod for pod in mine if pod.status.phase not in {"Succeeded", "Failed"}])
     before = _latest([pod for pod in mine if pod.status.phase == "Failed"]).result
-    if before is not None and before.reason is Reason.BUSY:  # not over: it is looked again who holds the driver
+    if before is not None and before.reason in _AGAIN:  # not over: it is looked again who holds driver or node
         return Errand(outcome=Outcome.WAITING, result=before, trouble=last.trouble or before.message)
     silence = last.silence if last.outcome is not Outcome.ABSENT else _without_pod(job)
     return Errand(outcome=Outcome.WAITING, trouble=last.trouble, silence=silence)
+
+
+def job_ended(job: Job) -> bool:
+    """Whether a Job makes no pod any more."""
+    return not {"Complete", "Failed"}.isdisjoint(_conditions(job))
+
+
+def _conditions(job: Job) -> dict[str, Condition]:
+    return {one.type: one for one in job.status.conditions if one.status == "True"}
 
 
 def _without_pod(job: Job) -> Silence | None:
