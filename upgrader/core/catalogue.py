@@ -6,6 +6,9 @@ from collections.abc import Iterable, Sequence
 from upgrader.core.fleet import ImageBuild, ImageFacts, NodeFacts, Target
 from upgrader.core.uncovered import Driver
 
+NO_DRIVER = "none"
+"""The driver label of a node whose driver was taken away."""
+
 
 def fits(image: ImageFacts, target: Target) -> bool:
     """Whether an image is of the driver that a target asks for, on whichever kernel.
@@ -34,6 +37,10 @@ class Catalogue:
         """The image that the node's driver label names; None where it names none, or one that is not Ready."""
         return self._by_key.get(node.driver_key)
 
+    def unknown(self, node: NodeFacts) -> bool:
+        """Whether the node has a driver of ours of which nothing is known: not that it has none."""
+        return node.driver_key not in {"", NO_DRIVER} and self.of(node) is None
+
     def had(self, node: NodeFacts) -> ImageFacts | None:
         """The image that the node's driver was, where we took that away for want of one for its kernel."""
         return self._by_key.get(node.uncovered.driver) if node.uncovered is not None else None
@@ -55,6 +62,10 @@ class Catalogue:
         known = self._by_kernel.get((target.driver_vendor, target.driver_version, kernel), ())
         fitting = [image for image in known if fits(image, target)]
         return next((one for one in fitting if one.recipe == target.driver_recipe), next(iter(fitting), None))
+
+    def for_visit(self, node: NodeFacts, target: Target) -> ImageFacts | None:
+        """The image that a visit takes the node to; None where there is none, or nothing known to go back to."""
+        return None if self.unknown(node) else self.wanted(node, target)
 
     def bring_back(self, node: NodeFacts) -> ImageFacts | None:
         """The image for the driver that the node has and the kernel that it runs, where these no longer fit.

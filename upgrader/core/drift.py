@@ -9,15 +9,12 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from upgrader.core.catalogue import Catalogue, fits
+from upgrader.core.catalogue import NO_DRIVER, Catalogue, fits
 from upgrader.core.device_claims import describe_holders
 from upgrader.core.fleet import NodeFacts, Snapshot, Target, settings_text
 from upgrader.core.node_features import same_kernel
 from upgrader.core.revisions import plugin_key_of, runtime_key_of
 from upgrader.core.uncovered import Driver, driver_had, driver_of, known_of, why_uncovered
-
-NO_DRIVER = "none"
-"""The driver label of a node whose driver was taken away."""
 
 
 class DriftReason(StrEnum):
@@ -101,7 +98,7 @@ def _driver_label(node: NodeFacts, _: Target, catalogue: Catalogue) -> Finding |
     if node.driver_key == NO_DRIVER:
         why = f": it was not for kernel {node.uncovered.kernel}" if node.uncovered is not None else ""
         return Finding(reason=DriftReason.DRIVER_ABSENT, message=f"The node's driver was taken away{why}.")
-    if catalogue.of(node) is None:
+    if catalogue.unknown(node):
         return Finding(
             reason=DriftReason.DRIVER_UNKNOWN,
             message=f"The node's driver label names image {node.driver_key}, which is the key of no Ready DriverImage.",

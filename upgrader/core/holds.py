@@ -21,6 +21,7 @@ class HoldReason(StrEnum):
     NODE_NOT_READY = "NodeNotReady"
     GPUS_MISSING = "GPUsMissing"
     NODE_KERNEL_CHANGED = "NodeKernelChanged"
+    DRIVER_UNKNOWN = "DriverUnknown"
     NODE_NOT_OURS = "NodeNotOurs"
     NODE_NOT_ADOPTED = "NodeNotAdopted"
     NO_DRIVER_IMAGE = "NoDriverImage"

@@ -97,6 +97,20 @@ def _kernel_changed(world: World, node: NodeFacts) -> Found | None:
     )
 
 
+def driver_unknown(world: World, node: NodeFacts) -> Found | None:
+    """Whether nobody could bring the node back to the driver that it runs: a visit that fails would leave it bare."""
+    if not world.catalogue.unknown(node):
+        return None
+    return (
+        HoldReason.DRIVER_UNKNOWN,
+        (
+            f"Node {node.name} runs the driver of image {node.driver_key}, which is the key of no Ready DriverImage: a "
+            "visit that fails could not bring it back to that. Make that DriverImage again, or see in its status why "
+            "it is not Ready (where a key was set since, sign the image)."
+        ),
+    )
+
+
 def _not_ours(world: World, node: NodeFacts) -> Found | None:
     if node.driver_key or node.name not in world.occupied:
         return None
@@ -164,6 +178,7 @@ _CHECKS: tuple[Callable[[World, NodeFacts], Found | None], ...] = (
     _not_ready,
     gpus_missing,
     _kernel_changed,
+    driver_unknown,
     _not_ours,
     _not_adopted,
     _no_image,

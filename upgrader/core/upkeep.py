@@ -10,8 +10,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from upgrader.core.catalogue import Catalogue
-from upgrader.core.drift import NO_DRIVER
+from upgrader.core.catalogue import NO_DRIVER, Catalogue
 from upgrader.core.fleet import NodeFacts
 
 RETRY = timedelta(minutes=15)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
 import structlog
 
 from upgrader.api.resources import CHECKPOINT_REQUESTS, DAEMONSETS, NODE_UPGRADES, UPGRADE_PLANS, ResourceKind
@@ -111,7 +112,7 @@ async def create_visits(
     for closure in batch.closures:
         for name in closure.nodes:
             node = facts.get(name)
-            image = catalogue.wanted(node, target) if node is not None else None
+            image = catalogue.for_visit(node, target) if node is not None else None
             if name in there or node is None or image is None:
                 continue
             await ensure_operands(context, stack, target, image)
@@ -121,7 +122,7 @@ async def create_visits(
                 stack=stack.metadata.name,
                 closure=closure.name,
                 reason=VisitReason.ROLLOUT,
-                source=await source_state(context, stack, node, catalogue),
+                source=await source_state(context, stack, node, catalogue, target),
                 target=orders.wanted_state(target, image),
                 reboot=orders.reboot_state(node, target, stack.spec),
                 plan=plan.metadata.name,
@@ -132,10 +133,24 @@ async def create_visits(
             )
 
 
-async def source_state(context: Context, stack: GpuStack, node: NodeFacts, catalogue: Catalogue) -> NodeState:
-    """What a node runs before its visit, by its own labels."""
+async def source_state(
+    context: Context, stack: GpuStack, node: NodeFacts, catalogue: Catalogue, target: Target
+) -> NodeState:
+    """What a node runs before its visit, by its own labels.
+
+    Where it does not tell its revision (a person took the label away), or that is not kept any more, its driver and its
+    operands are still those that it names, and not none; what else a revision has is then taken from the target.
+    """
     had = await read_target(context, stack.metadata.name, node.revision) if node.revision else None
-    return orders.present_state(node, had, catalogue.of(node))
+    image = catalogue.of(node)
+    if had is not None or image is None:
+        return orders.present_state(node, had, image)
+    return msgspec.structs.replace(
+        orders.present_state(node, target, image),
+        revision="",
+        plugin_key=node.plugin_key,
+        runtime_key=node.runtime_key,
+    )
 
 
 async def ensure_operands(context: Context, stack: GpuStack, target: Target, image: ImageFacts) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from upgrader.api.v1alpha1 import CheckpointRequest, ClosureStatus, NodeUpgrade
+from upgrader.core.catalogue import Catalogue
 from upgrader.core.drift import drift
 from upgrader.core.fleet import Gang
 from upgrader.core.gang_holds import gang_holds, waited_for
@@ -34,6 +35,11 @@ def held(read: Read, closure: ClosureStatus, talks: Sequence[CheckpointRequest])
             return found
     asked = {one.spec.gang for one in talks}
     nodes = [node for node in read.snapshot.nodes if node.name in closure.nodes]
+    visited = {one.spec.node.name for one in read.visits if one.spec.closure == closure.name}
+    catalogue = Catalogue(read.snapshot.images)
+    for node in nodes:
+        if node.name not in visited and catalogue.unknown(node):
+            return f"Image {node.driver_key}, the driver of node {node.name}, is no longer Ready, so it has no visit."
     if asked >= set(closure.gangs) and not any(node.gpus_missing for node in nodes):
         return ""  # spares looking at the whole pool
     world = World.of(

@@ -236,4 +236,4 @@ def _created(read: Read) -> bool:
         return not missing
     facts = {node.name: node for node in read.snapshot.nodes}
     catalogue = Catalogue(read.snapshot.images)
-    return all(name not in facts or catalogue.wanted(facts[name], read.target) is None for name in missing)
+    return all(name not in facts or catalogue.for_visit(facts[name], read.target) is None for name in missing)

@@ -13,8 +13,7 @@ from upgrader.api.resources import GPU_STACKS
 from upgrader.api.v1alpha1 import DriftCount, GpuStack, NodeUpgrade
 from upgrader.api.v1alpha1.gpu_stack import OperandStatus, PartStatus
 from upgrader.core import upkeep
-from upgrader.core.catalogue import Catalogue
-from upgrader.core.drift import NO_DRIVER
+from upgrader.core.catalogue import NO_DRIVER, Catalogue
 from upgrader.core.fleet import NodeFacts, Target
 from upgrader.core.node_labels import Standing as LabelStanding
 from upgrader.core.operands import (

@@ -1,0 +1,86 @@
+"""Nodes whose present driver, or whose revision, nobody knows: doubt is never taken for "nothing was installed"."""
+
+import pytest
+
+from tests.support.rig import Rig, running
+from tests.support.world import Killed
+from upgrader.api import names
+from upgrader.api.resources import DRIVER_IMAGES, NODE_UPGRADES, NODES
+from upgrader.core.orders import OrderResult, Reason
+from upgrader.core.phases import NodePhase, PlanPhase
+
+OLD = "sim-1.0-6.1.0-47-amd64"
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def driver(rig: Rig) -> str:
+    label: str = rig.nodes()[0]["metadata"]["labels"][names.LABEL_DRIVER]
+    return label
+
+
+def fails(rig: Rig) -> None:
+    """The new driver is not valid; the former is."""
+
+    def errands(component: str, pod: dict) -> OrderResult | None:
+        new = component == "validate" and pod["metadata"]["name"].startswith("validate-")
+        return OrderResult(reason=Reason.DRIVER_MISMATCH, message="2.0 is broken") if new else None
+
+    rig.fleet.errands = errands
+
+
+async def test_a_node_of_whose_driver_there_is_no_image_is_held_and_its_gang_trains_on(rig: Rig) -> None:
+    revision = await running(rig, nodes=1, members=1)
+    key = driver(rig)
+    rig.cluster.store.remove(DRIVER_IMAGES, OLD)
+    rig.plan("up", revision)
+    await rig.until(lambda: bool(rig.plan_now("up").status.holds))
+    for _ in range(30):
+        await rig.second()
+    holds = rig.plan_now("up").status.holds
+    assert [one.reason for one in holds] == ["DriverUnknown"]
+    assert f"image {key}, which is the key of no Ready DriverImage" in holds[0].message
+    assert (rig.visits("up"), rig.requests(), rig.fleet.trainers["gang"].stops) == ([], [], 0)
+    rig.image("1.0")
+    await rig.until(lambda: rig.over("up"))
+    assert (rig.plan_now("up").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 1)
+
+
+async def test_where_it_is_lost_while_a_batch_is_started_the_batch_ends_without_a_visit(rig: Rig) -> None:
+    revision = await running(rig, nodes=1, members=1)
+
+    create = rig.cluster.create
+
+    async def killed(kind, body):
+        if kind is not NODE_UPGRADES:
+            return await create(kind, body)
+        rig.cluster.create = create
+        rig.cluster.store.remove(DRIVER_IMAGES, OLD)
+        raise Killed("between the batch and its visits")
+
+    rig.cluster.create = killed
+    rig.plan("up", revision, checkpoint={"timeoutSeconds": 30, "retrySeconds": 86400})
+    with pytest.raises(Killed):
+        await rig.until(lambda: rig.over("up"))
+    rig.restart()
+    await rig.until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None, 900)
+    assert (rig.visits("up"), rig.requests(), rig.fleet.trainers["gang"].stops) == ([], [], 0)
+    rig.assert_nothing_left()
+
+
+async def test_a_node_without_a_revision_goes_back_to_the_driver_that_it_had(rig: Rig) -> None:
+    revision = await running(rig, nodes=1, members=1)
+    key = driver(rig)
+    rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": {names.LABEL_REVISION: None}}})
+    fails(rig)
+    rig.plan("up", revision)
+    await rig.until(lambda: any(one.status.phase is NodePhase.FAILED for one in rig.visits("up")), 900)
+    visit = rig.visits("up")[0]
+    assert (visit.status.reason, visit.spec.source.driver_key, visit.spec.source.revision) == ("NotValid", key, "")
+    labels = rig.nodes()[0]["metadata"]["labels"]
+    assert (labels[names.LABEL_DRIVER], labels[names.LABEL_OPERANDS]) == (key, "on")
+    await rig.until(lambda: {one.status.phase for one in rig.requests()} == {"Restored"})
+    rig.assert_nothing_left()
