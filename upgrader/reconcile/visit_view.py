@@ -99,14 +99,12 @@ async def _visit_jobs(context: Context, upgrade: NodeUpgrade, pods: Sequence[k.P
         first = await context.cluster.get(JOBS, name, context.stack.namespace)
     return VisitJobs(
         first=first is not None and not errands.job_ended(first),
-        pods=sum(_visits(pod, context.stack.namespace) for pod in pods),
+        pods=sum(ours(pod, context.stack.namespace) and _visits(pod) for pod in pods),
     )
 
 
-def _visits(pod: k.Pod, namespace: str) -> bool:
-    meta = pod.metadata
-    ours = (meta.namespace, meta.labels.get(names.LABEL_COMPONENT)) == (namespace, VISIT)
-    return ours and pod.status.phase in OPERAND_PHASES
+def _visits(pod: k.Pod) -> bool:
+    return pod.metadata.labels.get(names.LABEL_COMPONENT) == VISIT and pod.status.phase in OPERAND_PHASES
 
 
 async def list_others(context: Context, upgrade: NodeUpgrade, view: NodeView) -> tuple[OtherPod, ...]:
@@ -114,7 +112,8 @@ async def list_others(context: Context, upgrade: NodeUpgrade, view: NodeView) ->
     pods = await context.cluster.list(PODS, fields=f"spec.nodeName={upgrade.spec.node.name}")
     members = frozenset(one.uid for one in view.others if one.member)
     claimed = await read_claimed(context.cluster, pods)
-    return tuple(_others(upgrade, pods, members, {}, _gpus(upgrade, claimed)))
+    rest = [pod for pod in pods if not ours(pod, context.stack.namespace)]
+    return tuple(_others(upgrade, rest, members, {}, _gpus(upgrade, claimed)))
 
 
 async def _explained(context: Context, view: NodeView) -> NodeView:

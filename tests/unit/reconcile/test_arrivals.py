@@ -188,3 +188,14 @@ async def test_pods_are_listed_between_what_was_read_and_the_visit_job(rig: Late
     for _ in range(30):
         await rig.second()
     assert (rig.visit_jobs, rig.fleet.reboots, rig.held) == (set(), [], ["PodsArrived"])
+
+
+async def test_a_pod_of_its_own_that_has_not_ended_yet_is_none_that_came(rig: Latecomer) -> None:
+    """A validation pod may still hold devices when its time is over and the node goes back."""
+    await rig.begin(arrives=lambda _: False)
+    end = rig.fleet._end_errand
+    rig.fleet._end_errand = lambda pod: None if pod["metadata"]["name"].startswith("validate-") else end(pod)
+    await rig.until(lambda: rig.visit_jobs == {"visit", "revert"}, 1200, stride=5)
+    rig.fleet._end_errand = end
+    await rig.until(lambda: rig.restored, 900)
+    assert rig.fleet.reboots == [("gpu-0", NEXT), ("gpu-0", NOW)]
