@@ -30,6 +30,7 @@ from upgrader.core.visit_facts import (
     OtherPod,
     Outcome,
     RequestFacts,
+    VisitJobs,
     pods_left,
 )
 
@@ -65,6 +66,11 @@ class Box:
     @property
     def goal(self) -> str:
         return ("" if self.fresh else OLD) if self.reverting else NEW
+
+    @property
+    def first_visits(self) -> bool:
+        """Whether the visit Job of the way there works on while the node goes back."""
+        return self.reverting and self.errands.get("visit") is Outcome.WAITING
 
     def mark(self, **changes: object) -> None:
         assert self.facts is not None
@@ -155,6 +161,7 @@ class World:
             prepare=box.errand("prepare"),
             visit=box.errand("visit"),
             validate=box.errand("validate"),
+            visit_jobs=VisitJobs(first=box.first_visits, pods=int(box.first_visits)),
             driver=OperandFacts(pods=box.driver, ready=box.driver if loaded else 0),
             plugin=OperandFacts(pods=box.plugin, ready=box.plugin),
             others=tuple(others),
@@ -315,9 +322,11 @@ class World:
                 box.mark(driver_key="none", operands="off", revision="")
                 box.driver = box.plugin = 0
             case Act.VISIT:
-                if box.stranger:
-                    self.wrongs.append(f"{box.name} was visited under a stranger")
+                if box.stranger or box.first_visits:
+                    self.wrongs.append(f"{box.name} was visited under a stranger, or twice at the same time")
                 box.begin("visit")
+            case Act.CANCEL_FIRST:
+                box.errands.pop("visit", None)
             case Act.DRIVER_ON:
                 box.mark(driver_key=box.goal or "none", plugin_key=box.goal)
             case Act.OPERANDS_ON:

@@ -100,8 +100,8 @@ class Acts:
                 revision = visit.goal[1] if arrived else node.revision
                 node.change(visit="", maintenance="", closed_at=None, revision=revision)
                 world.ledger.release(node.name, world.now)
-            case Act.EVICT | Act.UNCOVER:
-                raise AssertionError("no pod of a simulation is of a replicated owner, and no node reboots by itself")
+            case Act.EVICT | Act.UNCOVER | Act.CANCEL_FIRST:
+                raise AssertionError("no pod of a simulation is replicated, no node reboots by itself, no visit hangs")
         world.tell(node.name)
 
     def _part(self, visit: Visit, part: str, **facts: object) -> None:
