@@ -97,7 +97,7 @@ def _kernel_changed(world: World, node: NodeFacts) -> Found | None:
     )
 
 
-def driver_unknown(world: World, node: NodeFacts) -> Found | None:
+def _driver_unknown(world: World, node: NodeFacts) -> Found | None:
     """Whether nobody could bring the node back to the driver that it runs: a visit that fails would leave it bare."""
     if not world.catalogue.unknown(node):
         return None
@@ -178,7 +178,7 @@ _CHECKS: tuple[Callable[[World, NodeFacts], Found | None], ...] = (
     _not_ready,
     gpus_missing,
     _kernel_changed,
-    driver_unknown,
+    _driver_unknown,
     _not_ours,
     _not_adopted,
     _no_image,
