@@ -5,6 +5,7 @@ toleration in its template together with `suspend: false`, and its new pods carr
 change of a template that has started, so there, and wherever a template need not change, it is left alone.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -78,9 +79,20 @@ def _changes(spec: Mapping[str, Any], placement: Placement) -> dict[str, Any]:
 
 
 def _tolerations(before: Sequence[Mapping[str, Any]], closure: str) -> list[Mapping[str, Any]]:
-    kept = [one for one in before if one.get("key") != MAINTENANCE]
+    kept = [one for one in before if not _is_ours(one)]
     ours = {"key": MAINTENANCE, "operator": "Equal", "value": closure, "effect": "NoSchedule"}
     return [*kept, ours] if closure else kept
+
+
+def _is_ours(toleration: Mapping[str, Any]) -> bool:
+    """Of exactly the shape in which a restart writes it; a user may tolerate our taint in any other."""
+    shape = (toleration.get("key"), toleration.get("operator"), toleration.get("effect"))
+    return (
+        shape == (MAINTENANCE, "Equal", "NoSchedule") and _CLOSURE.fullmatch(toleration.get("value") or "") is not None
+    )
+
+
+_CLOSURE = re.compile(r"[cn]-[0-9a-z]+")
 
 
 def _terms_of(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -160,7 +160,7 @@ class KubeCluster:
         marker = secrets.token_hex(16)
         variables = (f"{name}={value}" for name, value in env.items())
         # The exit code comes with the output: that of the connection may say success where it was cut off.
-        said = await self._exec(pod, container, ("sh", "-c", _RUN, "sh", marker, *variables, "--", *argv))
+        said = await self._exec(pod, container, ("sh", "-c", _RUN, "sh", marker, *variables, "--", *argv), acts=True)
         output, found, code = (said or b"").rpartition(f"\n{marker} ".encode())
         return Ran(output=output, code=int(code)) if found and len(code) < 4 and code.isdigit() else None
 
@@ -170,6 +170,8 @@ class KubeCluster:
         where = f"{PODS.path(f'{pod.metadata.name}{port}', pod.metadata.namespace, 'proxy')}{path}"
         call = Call(method=method, path=where, query=query, body=body)
         async with self._reading:
+            if method != "GET":
+                self._allowed()  # after the wait for a turn: only who leads asks pods for anything
             try:
                 said = await self._transport.reply(call, LARGEST_FILE)
             except UnreachableError:
@@ -184,7 +186,7 @@ class KubeCluster:
         after = headers.get("Retry-After", "")
         return Reply(status=status, body=text, retry_after_seconds=untrusted.whole(after))
 
-    async def _exec(self, pod: Pod, container: str, command: Sequence[str]) -> bytes | None:
+    async def _exec(self, pod: Pod, container: str, command: Sequence[str], *, acts: bool = False) -> bytes | None:
         query = (
             ("container", container),
             *(("command", part) for part in command),
@@ -192,6 +194,8 @@ class KubeCluster:
         )
         where = PODS.path(pod.metadata.name, pod.metadata.namespace, "exec")
         async with self._reading:
+            if acts:
+                self._allowed()
             return await self._transport.output(where, query, LARGEST_FILE)
 
     # ---- writing
@@ -316,9 +320,12 @@ class KubeCluster:
     async def _written(self, verb: str, kind: ResourceKind[T], call: Call) -> T:
         return _decode(await self._write(verb, kind, call), kind.type, call.asked)
 
-    async def _write(self, verb: str, kind: ResourceKind[Any], call: Call) -> bytes:
+    def _allowed(self) -> None:
         if self._guard is not None:
             self._guard()
+
+    async def _write(self, verb: str, kind: ResourceKind[Any], call: Call) -> bytes:
+        self._allowed()
         metrics.API_WRITES.labels(verb=verb, kind=kind.kind).inc()
         return await self._transport.write(call)
 

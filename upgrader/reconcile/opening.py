@@ -42,19 +42,28 @@ def held(read: Read, closure: ClosureStatus, talks: Sequence[CheckpointRequest])
             return f"Image {node.driver_key}, the driver of node {node.name}, is no longer Ready, so it has no visit."
     if asked >= set(closure.gangs) and not any(node.gpus_missing for node in nodes):
         return ""  # spares looking at the whole pool
-    world = World.of(
-        read.snapshot,
-        read.target,
-        strategy_of(read.plan, read.snapshot.taken_at),
-        drift=drift(read.snapshot, read.target),
-        already=frozenset(),
-        stopped_gangs=stopped(read.requests),
-    )
+    world = read.world
+    if world is None:
+        return ""
     for node in nodes:
         if (unwell := gpus_missing(world, node)) is not None:
             return unwell[1]
     mine = (gang for gang in here if gang.name in closure.gangs and gang.name not in asked)
     return next((message for gang in mine for _, message in gang_holds(world, gang)), "")
+
+
+def world_of(read: Read) -> World | None:
+    """What was read, indexed for the rules; None where it was not read whole."""
+    if read.snapshot is None or read.target is None:
+        return None
+    return World.of(
+        read.snapshot,
+        read.target,
+        strategy_of(read.plan, read.snapshot.taken_at),
+        drift=drift(read.snapshot, read.target),
+        already=frozenset(),
+        stopped_gangs=stopped(read.requests, read.snapshot),
+    )
 
 
 def _newcomer(gang: Gang, closure: ClosureStatus) -> str | None:

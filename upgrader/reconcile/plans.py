@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from upgrader.core import rollout
 from upgrader.core.errors import REFUSED, ConfigurationError, ThrottledError
 from upgrader.core.fleet import Snapshot, Target
 from upgrader.core.forecast import Forecast
+from upgrader.core.holds import World
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
 from upgrader.core.prediction import Durations
 from upgrader.core.rollout import PlanDecision
@@ -75,6 +77,11 @@ class Read:
     def open_batch(self) -> BatchStatus | None:
         """The started batch that has not ended."""
         return next((one for one in self.plan.status.batches if one.ended_at is None), None)
+
+    @cached_property
+    def world(self) -> World | None:
+        """What was read, for the rules: once for all closures of a batch."""
+        return opening.world_of(self)
 
 
 async def step(context: Context, name: str) -> float | None:

@@ -66,14 +66,15 @@ def rest_of(
         snapshot=asking.with_refusals(snapshot, requests, retry),
         already=settled | cooling | under_way,
         cooling=cooling,
-        stopped_gangs=stopped(requests),
+        stopped_gangs=stopped(requests, snapshot),
         proven=_proven(plan, visits),
     )
 
 
-def stopped(requests: Sequence[CheckpointRequest]) -> frozenset[str]:
-    """Gangs that the plan has stopped once."""
-    return frozenset(one.spec.gang for one in requests if one.status.stopped_at is not None)
+def stopped(requests: Sequence[CheckpointRequest], snapshot: Snapshot) -> frozenset[str]:
+    """Gangs that the plan has stopped once; a job that was made again is another one, though it has the same name."""
+    uids = {one.spec.owner.uid for one in requests if one.status.stopped_at is not None}
+    return frozenset(gang.name for gang in snapshot.gangs if gang.owner is not None and gang.owner.uid in uids)
 
 
 def _proven(plan: UpgradePlan, visits: Sequence[NodeUpgrade]) -> tuple[str, ...]:

@@ -40,6 +40,13 @@ CASES = {
             "tolerations": [{"key": "spot", "operator": "Exists"}, TOLERATION],
         },
     ),
+    "a user who tolerates our taint in another way goes on doing so": (
+        {"affinity": affinity(), "tolerations": [{"key": TOLERATION["key"], "operator": "Exists"}, TOLERATION]},
+        {
+            "affinity": affinity({"matchExpressions": [OURS]}),
+            "tolerations": [{"key": TOLERATION["key"], "operator": "Exists"}, TOLERATION],
+        },
+    ),
     "a user who asks for a revision by our label keeps the wish": (
         {"affinity": affinity({"matchExpressions": [{**OURS, "operator": "In"}]}), "tolerations": [TOLERATION]},
         {"affinity": affinity({"matchExpressions": [{**OURS, "operator": "In"}, OURS]})},

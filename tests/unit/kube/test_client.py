@@ -225,6 +225,8 @@ async def test_the_guard_is_asked_right_before_every_write(cluster, stub):
         guarded.apply(NODES, {"metadata": {"name": "n1"}}),
         guarded.delete(NODES, READ),
         guarded.evict(READ),
+        guarded.call(Pod(metadata=READ), "POST", ":8080/checkpoint", {}),
+        guarded.run(Pod(metadata=READ), "trainer", ["save"], {}),
     ):
         with pytest.raises(LostLeadershipError):
             await write
