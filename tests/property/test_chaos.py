@@ -7,22 +7,21 @@ import sys
 
 import pytest
 
+from tests.support.examples import PROFILE, Profile
 from upgrader.simulate.chaos.run import run
 
-SEEDS = (1, 2, 4, 6, 8)
-if os.environ.get("UPGRADER_TEST_PROFILE") == "nightly":
-    SEEDS = range(1, 201)
+SEEDS = {Profile.GATE: 6, Profile.FULL: 30, Profile.NIGHTLY: 1000}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", range(3, 3 + SEEDS[PROFILE]))
 def test_every_law_is_kept(seed):
-    outcome = run(seed)
+    outcome = run(seed, nodes=2)
     assert not outcome.violations, f"\n{outcome}"
 
 
 def test_a_seed_is_the_same_run_whatever_the_order_of_sets():
     program = (
-        "import json; from upgrader.simulate.chaos.run import run; o = run(2); "
+        "import json; from upgrader.simulate.chaos.run import run; o = run(4, nodes=2); "
         "print(json.dumps([o.phase, o.crashes, o.writes, o.seconds, [str(v) for v in o.violations]]))"
     )
     said = []

@@ -1,8 +1,12 @@
 """`python -m upgrader.simulate.chaos --seed 1 --runs 200`: plays seeds, and prints those that break a law."""
 
 import argparse
+import os
 import sys
 import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 from upgrader.simulate.chaos.faults import SWITCHED_OFF, Fault
 from upgrader.simulate.chaos.run import Outcome, run
@@ -15,18 +19,36 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=1, help="how many seeds from there on")
     parser.add_argument("--nodes", type=int, default=0, help="so many nodes in every run, instead of a few by chance")
     parser.add_argument("--without", type=Fault, action="append", default=[], help="a fault that does not happen")
+    parser.add_argument(
+        "--also", type=Fault, action="append", default=[], help="a fault that is switched off otherwise"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=os.cpu_count() or 1, help="processes that play beside each other"
+    )
     parser.add_argument("--verbose", action="store_true", help="a line for every run")
     given = parser.parse_args(arguments)
     began, failed = time.monotonic(), 0
-    for seed in range(given.seed, given.seed + given.runs):
-        outcome = run(seed, nodes=given.nodes, without=frozenset(given.without))
+    switched_off = frozenset(SWITCHED_OFF).union(given.without).difference(given.also)
+    play = partial(run, nodes=given.nodes, off=switched_off)
+    for outcome in _played(play, range(given.seed, given.seed + given.runs), min(given.workers, given.runs)):
         failed += bool(outcome.violations)
         if given.verbose or outcome.violations:
             _print(outcome)
-    off = "".join(f"\n  switched off: {fault.value}: {why}" for fault, why in SWITCHED_OFF.items())
+    off = "".join(
+        f"\n  switched off: {fault.value}: {why}" for fault, why in SWITCHED_OFF.items() if fault in switched_off
+    )
     seconds = time.monotonic() - began
     sys.stdout.write(f"{given.runs} runs in {seconds:.1f} s, {failed} broke a law{off}\n")
     return int(failed > 0)
+
+
+def _played(play: partial[Outcome], seeds: range, workers: int) -> Iterator[Outcome]:
+    """What became of each seed, in their order."""
+    if workers < 2:
+        yield from map(play, seeds)
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        yield from pool.map(play, seeds)
 
 
 def _print(outcome: Outcome) -> None:

@@ -16,6 +16,7 @@ from upgrader.simulate.cluster.trainers import Trainer
 
 GPUS = 8
 KERNELS = ("6.1.0-47-amd64", "6.1.0-50-amd64")
+REBOOT = {"reboot": {"kernel": KERNELS[1], "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}}
 PLAN = "up"
 
 METHODS: dict[str, dict[str, str]] = {
@@ -49,6 +50,8 @@ class FleetSpec(Struct, frozen=True, kw_only=True):
     bare: dict[str, int]
     expendable: tuple[str, ...]
     plan: dict[str, Any]
+    stack: dict[str, Any] = {}
+    """What the stack says besides: whether it reboots."""
 
     def __str__(self) -> str:
         """In one line, for people."""
@@ -56,7 +59,8 @@ class FleetSpec(Struct, frozen=True, kw_only=True):
             f"{gang.name} {gang.kind} {gang.members}x{gang.gpus} {gang.method or '-'}" for gang in self.gangs
         )
         others = [*self.replicas, *self.bare]
-        return f"{self.nodes} nodes; gangs: {gangs or 'none'}; other pods: {others or 'none'}; plan: {self.plan}"
+        pods = f"gangs: {gangs or 'none'}; other pods: {others or 'none'}"
+        return f"{self.nodes} nodes; {pods}; {', '.join(self.stack) or 'no reboot'}; plan: {self.plan}"
 
 
 def fleet_of(draws: Draws, nodes: int = 0) -> FleetSpec:
@@ -80,6 +84,7 @@ def fleet_of(draws: Draws, nodes: int = 0) -> FleetSpec:
         bare=bare,
         expendable=expendable,
         plan=_plan(draws, expendable),
+        stack=REBOOT if draws.happens(0.25) else {},
     )
 
 
@@ -118,7 +123,7 @@ async def settled(rig: Rig, fleet: FleetSpec) -> None:
     """The nodes with the first driver on them, and no jobs yet."""
     for number in range(fleet.nodes):
         rig.fleet.node(f"gpu-{number}", kernel=fleet.kernels[number % len(fleet.kernels)])
-    for kernel in fleet.kernels:
+    for kernel in KERNELS if fleet.stack else fleet.kernels:
         for version in ("1.0", "2.0"):
             rig.image(version, kernel)
     rig.stack(rig.spec("1.0"))
@@ -135,7 +140,7 @@ def populate(rig: Rig, fleet: FleetSpec) -> None:
         rig.fleet.bare(name, node=f"gpu-{number % fleet.nodes}", gpus=gpus)
 
 
-def put_gang(rig: Rig, gang: GangSpec) -> None:
+def put_gang(rig: Rig, gang: GangSpec, tolerations: list[Object] | None = None) -> None:
     """A gang's owner, with a trainer behind its pods."""
     annotations: Object = dict(METHODS[gang.method])
     if gang.method:
@@ -145,6 +150,8 @@ def put_gang(rig: Rig, gang: GangSpec) -> None:
     if not gang.answers:
         trainer.answers = lambda _pod, _request, _step: None
     spec = trainer_spec(gang.gpus)
+    if tolerations:
+        spec["tolerations"] = tolerations
     if gang.kind == "StatefulSet":
         body = stateful_set(gang.name, members=gang.members, annotations=annotations, spec=spec)
         rig.cluster.store.put(STATEFULSETS, body)

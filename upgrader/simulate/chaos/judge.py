@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Protocol
 
 from upgrader.core.phases import NodePhase, RequestPhase, ends
+from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.apiserver.store import ObjectStore
 from upgrader.simulate.chaos.journal import Entry
 from upgrader.simulate.chaos.known import Files, Known, Mailbox, Violation
@@ -68,9 +69,15 @@ class Judge:
 
     def quiet(self) -> bool:
         """Whether no visit and no conversation is under way."""
-        visits = (NodePhase(each.get("status", {}).get("phase", "Pending")) for each in self.known.of("NodeUpgrade"))
-        talks = (each.get("status", {}).get("phase", "Asking") for each in self.known.of("CheckpointRequest"))
+        visits = (
+            NodePhase(each.get("status", {}).get("phase", "Pending")) for each in self.known.made_of("NodeUpgrade")
+        )
+        talks = (each.get("status", {}).get("phase", "Asking") for each in self.known.made_of("CheckpointRequest"))
         return all(map(ends, visits)) and all(ends(RequestPhase(phase)) for phase in talks)
+
+    def well(self) -> bool:
+        """Whether no visit has failed: what failed is tried again, whoever leads then."""
+        return all(_phase(each) == NodePhase.SUCCEEDED for each in self.known.made_of("NodeUpgrade"))
 
     def end(self, now: datetime) -> None:
         """Judge what is left when there was time enough for everything."""
@@ -83,3 +90,7 @@ class Judge:
 
     def _found(self, law: int, at: datetime, sentence: str, entry: str = "") -> None:
         self.violations.append(Violation(law=law, at=at, sentence=sentence, entry=entry))
+
+
+def _phase(value: Object) -> str:
+    return str((value.get("status") or {}).get("phase", ""))

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.api import names
+from upgrader.core.orders import ORDER_VARIABLE
 from upgrader.core.owners import OwnerKind, owner_kind
 from upgrader.core.switching import is_off
 from upgrader.simulate.apiserver.objects import Object
@@ -43,6 +44,8 @@ class Known:
 
     def __init__(self, files: Files, mailbox: Callable[[], Mailbox]) -> None:
         self.objects: dict[str, dict[Key, Object]] = {}
+        self.made: set[str] = set()
+        """Uids of what the controller made, or was there at the beginning."""
         self._files, self._mailbox = files, mailbox
 
     def begin(self, store: ObjectStore) -> None:
@@ -50,9 +53,12 @@ class Known:
         for stored in store.everything():
             meta = stored.value["metadata"]
             self.objects.setdefault(stored.kind.kind, {})[meta.get("namespace", ""), meta["name"]] = stored.value
+            self.made.add(meta["uid"])
 
     def take(self, entry: Entry) -> None:
         """Take in one change."""
+        if entry.before is None and entry.by_controller:
+            self.made.add(entry.object["metadata"]["uid"])
         objects = self.objects.setdefault(entry.kind, {})
         if entry.after is None:
             objects.pop(entry.key, None)
@@ -62,6 +68,10 @@ class Known:
     def of(self, kind: str) -> Iterable[Object]:
         """All objects of a kind."""
         return self.objects.get(kind, {}).values()
+
+    def made_of(self, kind: str) -> list[Object]:
+        """Objects of a kind that are not somebody else's."""
+        return [value for value in self.of(kind) if value["metadata"]["uid"] in self.made]
 
     def get(self, kind: str, name: str, namespace: str = "") -> Object | None:
         """An object by its name."""
@@ -218,6 +228,15 @@ def is_visit_job(entry: Entry) -> bool:
     if entry.kind != "Job" or entry.before is not None or not entry.by_controller or not is_ours(entry.object):
         return False
     return bool(entry.object["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "visit")
+
+
+def is_reboot(entry: Entry) -> bool:
+    """Whether the Job of a visit reboots its node."""
+    containers = entry.object["spec"]["template"]["spec"].get("containers", [])
+    orders = [
+        each.get("value", "{}") for one in containers for each in one.get("env", []) if each["name"] == ORDER_VARIABLE
+    ]
+    return any(json.loads(order).get("reboot") for order in orders)
 
 
 def _owned(value: Object, uids: set[str]) -> bool:

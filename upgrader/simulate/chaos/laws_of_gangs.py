@@ -13,6 +13,7 @@ from upgrader.simulate.chaos.known import (
     declares,
     holds_gpus,
     is_ours,
+    is_reboot,
     is_visit_job,
     of_the_node,
     replicated,
@@ -41,7 +42,7 @@ class UnacknowledgedStop:
 
     def _ended(self, entry: Entry, known: Known) -> Iterator[str]:
         pod = entry.object
-        if not runs(entry.before or pod) or known.expendable(pod):
+        if not runs(entry.before or pod) or known.expendable(pod) or _says_ours(pod):
             return
         declared = declares(pod) or any(map(declares, known.owners_of(pod)))
         if declared or not replicated(pod):
@@ -57,10 +58,11 @@ class UnacknowledgedStop:
 
     def _visited(self, entry: Entry, known: Known) -> Iterator[str]:
         spec = entry.object["spec"]["template"]["spec"]
+        reboots = is_reboot(entry)
         for pod in known.pods_on(spec.get("nodeName", "")):
-            if is_ours(pod) or of_the_node(pod) or not holds_gpus(pod) or known.expendable(pod):
+            if is_ours(pod) or of_the_node(pod) or not (reboots or holds_gpus(pod)) or known.expendable(pod):
                 continue
-            yield f"node {spec['nodeName']} is visited while pod {pod['metadata']['name']} has its GPUs"
+            yield f"node {spec['nodeName']} is visited while pod {pod['metadata']['name']} runs there"
 
 
 class StoppedOnce:
@@ -104,10 +106,17 @@ class Restarted:
     def __init__(self) -> None:
         self._off: dict[str, str] = {}
         """Owners that we switched off and nobody switched on since, by uid."""
+        self._recorded: dict[str, str] = {}
+        """Owners that carry a record which we wrote, by uid."""
 
     def look(self, entry: Entry, known: Known) -> Iterator[str]:  # noqa: ARG002 - as every law
         """Keep count of what is stopped."""
         uid = entry.object["metadata"].get("uid", "")
+        has, had = (_recorded(value) for value in (entry.after, entry.before))
+        if had and not has:
+            self._recorded.pop(uid, None)
+        elif has and not had and entry.by_controller:
+            self._recorded[uid] = f"{entry.kind} {entry.key[1]}"
         if entry.after is None or went_on(entry):
             self._off.pop(uid, None)
         elif entry.by_controller and went_off(entry):
@@ -118,10 +127,8 @@ class Restarted:
         """What is left when everything is over."""
         for name in sorted(self._off.values()):
             yield f"gang {name} is still stopped"
-        for kind in sorted(known.objects):
-            for value in known.of(kind):
-                if names.ANNOTATION_STOPPED in (value["metadata"].get("annotations") or {}):
-                    yield f"{kind} {value['metadata']['name']} carries the record of a stop"
+        for name in sorted(self._recorded.values()):
+            yield f"{name} carries the record of a stop"
         for node in known.of("Node"):
             if not _needs_a_person(node, known):
                 yield from _marks(node)
@@ -145,7 +152,7 @@ def _needs_a_person(node: Object, known: Known) -> bool:
     """Whether even the way back failed there: then its marks stay, and the visit says so."""
     claim = (node["metadata"].get("annotations") or {}).get(names.ANNOTATION_VISIT)
     return any(
-        each["metadata"]["uid"] == claim and each.get("status", {}).get("failure") == "RevertFailed"
+        each["metadata"]["uid"] == claim and each.get("status", {}).get("reason") == "RevertFailed"
         for each in known.of("NodeUpgrade")
     )
 
@@ -160,6 +167,15 @@ def driver_on(node: str, known: Known) -> str:
         and runs(pod)
     ]
     return keys[0] if len(keys) == 1 else ""
+
+
+def _says_ours(pod: Object) -> bool:
+    """Whether a tenant has named an object of ours as its owner: then garbage collection ends it with that."""
+    return any(each["kind"] == "NodeUpgrade" for each in pod["metadata"].get("ownerReferences") or [])
+
+
+def _recorded(value: Object | None) -> bool:
+    return value is not None and names.ANNOTATION_STOPPED in (value["metadata"].get("annotations") or {})
 
 
 def _goes(entry: Entry) -> bool:

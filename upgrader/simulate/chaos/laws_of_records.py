@@ -1,6 +1,6 @@
 """The laws about what the controller writes down: 6, 7 and 8."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
 from upgrader.api import names
@@ -35,7 +35,7 @@ class EveryStateEnds:
     def overdue(self, known: Known, now: datetime) -> Iterator[str]:
         """States that should have been left."""
         for kind in ("NodeUpgrade", "CheckpointRequest"):
-            for value in known.of(kind):
+            for value in known.made_of(kind):
                 deadline = (value.get("status") or {}).get("deadline")
                 if deadline and not _over(kind, value) and timing.parse(deadline) + SLACK < now:
                     phase = value["status"]["phase"]
@@ -44,7 +44,7 @@ class EveryStateEnds:
     def end(self, known: Known) -> Iterator[str]:
         """What has not come to its end when there was time enough."""
         for kind in _PHASES:
-            for value in known.of(kind):
+            for value in known.of(kind) if kind == "UpgradePlan" else known.made_of(kind):
                 if not _over(kind, value):
                     status = value.get("status") or {}
                     why = f"{status.get('phase')}, {status.get('reason', '')} {status.get('message', '')}".strip()
@@ -92,17 +92,18 @@ class DoubtHolds:
     number = 8
 
     def __init__(self) -> None:
-        self.in_doubt = ""
+        self.in_doubt: Callable[[], str] = lambda: ""
         """Why nothing may begin now; empty: everything can be known."""
 
     def look(self, entry: Entry, known: Known) -> Iterator[str]:  # noqa: ARG002 - as every law
         """What of a change breaks the law."""
-        if not self.in_doubt or not entry.by_controller:
+        why = self.in_doubt() if entry.by_controller and entry.at == entry.sent else ""
+        if not why:
             return
         begins = entry.before is None and entry.kind in {"NodeUpgrade", "CheckpointRequest"}
         closes = entry.kind == "Node" and entry.after is not None and closed(entry.after)
         if begins or went_off(entry) or (closes and not (entry.before and closed(entry.before))):
-            yield f"{entry.kind} {entry.key[1]}: something begins while {self.in_doubt}"
+            yield f"{entry.kind} {entry.key[1]}: something begins while {why}"
 
 
 def _over(kind: str, value: Object) -> bool:

@@ -7,11 +7,12 @@ from typing import Any, TypeVar
 
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import ResourceKind
-from upgrader.core.errors import ConflictError, ThrottledError, UnreachableError, UpgraderError
+from upgrader.core.errors import ClusterError, ConflictError, ThrottledError, UnreachableError, UpgraderError
 from upgrader.simulate.apiserver.cluster import FakeCluster, Write
 from upgrader.simulate.chaos.draws import Draws
 from upgrader.simulate.chaos.faults import Fault, Rates
 from upgrader.simulate.chaos.journal import Journal
+from upgrader.simulate.chaos.known import NAMESPACE
 from upgrader.simulate.cluster.ports import Killed
 
 T = TypeVar("T")
@@ -102,6 +103,8 @@ class FaultyCluster(FakeCluster):
             raise ThrottledError("the API server asks to wait", retry_after=seconds, details=str(write))
         if write.verb != "create" and self._happens(Fault.CONFLICT):
             raise ConflictError("the object changed since it was read", details=str(write))
+        if write.namespace not in {"", NAMESPACE} and self._happens(Fault.FORBIDDEN):
+            raise ClusterError("the API server does not allow this", details=str(write))
         if self._happens(Fault.UNAVAILABLE):
             raise UnreachableError("the API server answered 500", details=str(write))
 

@@ -26,6 +26,7 @@ from upgrader.reconcile.waking import passed_on
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.apiserver.store import Change, ObjectStore
 from upgrader.simulate.chaos.draws import Draws
+from upgrader.simulate.chaos.faults import Fault
 from upgrader.simulate.chaos.ports import FaultyCluster
 from upgrader.simulate.cluster.ports import FakeClock, Killed
 from upgrader.simulate.cluster.rig import Rig
@@ -33,6 +34,8 @@ from upgrader.simulate.cluster.rig import Rig
 FIRST_RETRY, LONGEST_RETRY = 0.5, 30.0
 """As controller.loops.Pace has them."""
 LEASE_SECONDS = 30
+SKEWS = (0, 0, 2, -2, 20, -20, 90, -90, 600, -600)
+"""By how many seconds the clock of a controller's machine is ahead."""
 _TURNS = 12
 """Turns of the event loop in which a watch brings what has changed."""
 _WATCHED = (GPU_STACKS, UPGRADE_PLANS, NODE_UPGRADES, CHECKPOINT_REQUESTS, DRIVER_IMAGES)
@@ -104,6 +107,7 @@ class Process:
         self._context: Context | None = None
         self._loops = Loops(cluster.clock)
         self._watching: asyncio.Task[None] | None = None
+        self._cache: NodeCache | None = None
         cluster.store.listeners.append(self._changed)
 
     async def turn(self) -> None:
@@ -120,6 +124,10 @@ class Process:
         if self._cluster.killed:
             await self._end(tasks)
 
+    def in_doubt(self) -> str:
+        """Why the process that leads cannot know how things stand; empty where it can."""
+        return "the nodes are out of step" if self._cache is not None and self._cache.snapshot() is None else ""
+
     async def stop(self) -> None:
         """End for good."""
         await self._end([])
@@ -133,8 +141,9 @@ class Process:
     def _start(self) -> None:
         clock = self._cluster.clock
         self._rig.restart()
+        self._rig.skew = timedelta(seconds=self._draws.among(SKEWS) if self._skewed() else 0)
         cache = NodeCache(self._cluster, clock=lambda: clock.now().timestamp(), pause=lambda _failures: 0.0)
-        self._rig.node_cache = cache
+        self._rig.node_cache = self._cache = cache
         self._watching = asyncio.ensure_future(cache.run())
         self._context = self._rig.context
         self._loops = Loops(clock)
@@ -143,6 +152,9 @@ class Process:
                 passed_on(self._loops, kind.kind, stored.value)
         for name in _with_operands(self._cluster.store):
             self._loops.wake(GPU_STACKS.kind, name)
+
+    def _skewed(self) -> bool:
+        return self._cluster.rates.at(Fault.CLOCK_SKEW) > 0
 
     async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
         ending = [*tasks, *([self._watching] if self._watching is not None else [])]

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
@@ -12,12 +12,16 @@ from msgspec import Struct
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.core.phases import PlanPhase, ends
 from upgrader.simulate.chaos.draws import Draws
-from upgrader.simulate.chaos.faults import Fault, Rates, rates
+from upgrader.simulate.chaos.events import Events
+from upgrader.simulate.chaos.faults import SWITCHED_OFF, Fault, Rates, rates
 from upgrader.simulate.chaos.fleets import PLAN, FleetSpec, fleet_of, populate, settled
 from upgrader.simulate.chaos.judge import Judge
 from upgrader.simulate.chaos.known import Violation
+from upgrader.simulate.chaos.people import People
 from upgrader.simulate.chaos.ports import CALM, FaultyCluster
 from upgrader.simulate.chaos.process import Process
+from upgrader.simulate.chaos.removals import Removals
+from upgrader.simulate.chaos.tenants import Tenants
 from upgrader.simulate.cluster.rig import Rig
 
 TROUBLE_SECONDS = 1500
@@ -27,7 +31,11 @@ ABORT_SECONDS = 6 * 3600
 QUIET_SECONDS = 900
 """A plan that has had nothing under way for so long waits for what will not come: somebody aborts it."""
 LONGEST_STRIDE = 30
+OCCASIONS = 0.25
+"""Of the rates, for what happens in the world: so many occasions there are in a second."""
 AFTER_UPGRADE_SECONDS = 60
+SETTLED_SECONDS = 60
+"""Everything is over when it has been so for so long."""
 _ENDED = frozenset(phase.value for phase in PlanPhase if ends(phase))
 
 
@@ -39,6 +47,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     faults: Rates
     violations: tuple[Violation, ...]
     phase: str
+    unknown: tuple[str, ...]
+    """Errors of steps that are none of ours, each once."""
     crashes: int
     writes: int
     seconds: int
@@ -49,6 +59,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
         if self.violations:
             rates = ", ".join(f"{fault.value} {rate:g}" for fault, rate in self.faults.of.items())
             lines += [f"  {self.fleet}", f"  faults: {rates or 'none'}"]
+            lines += [f"  step failed for an unknown reason: {error[:300]}" for error in self.unknown[:5]]
             lines += [f"  {violation}" for violation in self.violations]
         return "\n".join(lines)
 
@@ -56,17 +67,28 @@ class Outcome(Struct, frozen=True, kw_only=True):
 class World:
     """A fleet in trouble, its controller and its judge."""
 
-    def __init__(self, seed: int, *, nodes: int = 0, without: frozenset[Fault] = frozenset()) -> None:
+    def __init__(self, seed: int, *, nodes: int = 0, off: Container[Fault] = SWITCHED_OFF) -> None:
         self.draws = Draws(seed, "run")
         self.cluster = FaultyCluster(self.draws.of("ports"))
         self.rig = Rig(self.cluster)
         self.fleet = fleet_of(self.draws.of("fleet"), nodes)
-        self.rates = rates(self.draws.of("faults"), without)
+        self.rates = rates(self.draws.of("faults"), off)
         self.process = Process(self.rig, self.cluster, self.draws.of("process"))
         self.judge = Judge(self.cluster.files, lambda: dict(self.rig.fleet.mailbox))
+        self.events = Events(self.rig, self.fleet, self.draws.of("events"))
+        tenants = Tenants(self.rig, self.fleet, self.draws.of("tenants"))
+        removals = Removals(self.cluster.store, self.draws.of("removals"))
+        self.people = People(self.cluster.store, self.draws.of("people"))
+        self._happening = {
+            **self.events.happening,
+            **tenants.happening,
+            Fault.FORCE_DELETED: removals.remove_something,
+            Fault.PERSON: self.people.act,
+        }
+        self._occasions = self.draws.of("occasions")
         self.seconds = 0
         self._stride = 1
-        self._quiet_since = self.now
+        self._quiet_since = self._over_since = self.now
 
     async def play(self) -> None:
         """The whole run; it ends early when a law is broken."""
@@ -75,18 +97,20 @@ class World:
         for _ in range(8):
             self.rig.fleet.tick()
         self.judge.begin(self.cluster.store)
+        self.judge.doubt.in_doubt = self.process.in_doubt
         self.cluster.journal.readers.append(self.judge.read)
-        revision = self.rig.stack(self.rig.spec("2.0", plugin="2", kubelet="1.35.4"))
+        revision = self.rig.stack(self.rig.spec("2.0", plugin="2", kubelet="1.35.4") | self.fleet.stack)
         self.rig.plan(PLAN, revision, **self.fleet.plan)
-        self.cluster.rates = self.rates
-        await self.until(lambda: self._over() or self._waits(), TROUBLE_SECONDS)
-        self._quiet_since = self.now
-        self.cluster.rates = CALM
-        await self.until(lambda: self._over() or self._waits(), CALM_SECONDS)
+        self._trouble(self.rates)
+        await self.until(lambda: self._settled() or self._waits(), TROUBLE_SECONDS)
+        self._quiet_since = self._over_since = self.now
+        self._trouble(CALM)
+        self.events.calm()
+        self.people.calm()
+        await self.until(lambda: self._settled() or self._waits(), CALM_SECONDS)
         if not self._over() and self.plan_phase():
             self.cluster.store.change(UPGRADE_PLANS, PLAN, {"spec": {"run": "Abort"}})
-            await self.until(self._over, ABORT_SECONDS)
-        await self.until(lambda: False, AFTER_UPGRADE_SECONDS)
+        await self.until(self._settled, ABORT_SECONDS)
         self.judge.end(self.now)
         await self._upgrade_the_controller()
         await self.process.stop()
@@ -111,11 +135,21 @@ class World:
         """A second of the world and the controller's steps in it; longer ones while nothing changes at all."""
         before = self.cluster.store.version
         await self.process.turn()
+        self._happens()
         self.rig.fleet.tick()
         self._stride = 1 if self.cluster.store.version != before else min(2 * self._stride, LONGEST_STRIDE)
         self.cluster.clock.advance(self._stride - 1)
         self.seconds += self._stride
         self.judge.look(self.now)
+
+    def _trouble(self, rates: Rates) -> None:
+        self.cluster.rates = rates
+        self.events.errand(rates)
+
+    def _happens(self) -> None:
+        for fault, act in self._happening.items():
+            if self._occasions.happens(self.cluster.rates.at(fault) * OCCASIONS * self._stride):
+                act()
 
     def _over(self) -> bool:
         return self.judge.quiet() and (not self.plan_phase() or self.plan_phase() in _ENDED)
@@ -125,8 +159,13 @@ class World:
             self._quiet_since = self.now
         return self.now - self._quiet_since > timedelta(seconds=QUIET_SECONDS)
 
+    def _settled(self) -> bool:
+        if not self._over():
+            self._over_since = self.now
+        return self.now - self._over_since >= timedelta(seconds=SETTLED_SECONDS)
+
     async def _upgrade_the_controller(self) -> None:
-        if self.judge.violations:
+        if self.judge.violations or not self.judge.well():
             return
         self.judge.new_controller.watching = True
         self.rig.node_image = "registry/upgrader@sha256:" + "1" * 64
@@ -145,9 +184,9 @@ def _silent() -> Iterator[None]:
         structlog.configure(**before)
 
 
-def run(seed: int, *, nodes: int = 0, without: frozenset[Fault] = frozenset()) -> Outcome:
+def run(seed: int, *, nodes: int = 0, off: Container[Fault] = SWITCHED_OFF) -> Outcome:
     """Play one seed."""
-    world = World(seed, nodes=nodes, without=without)
+    world = World(seed, nodes=nodes, off=off)
     with _silent():
         asyncio.run(world.play())
     return Outcome(
@@ -156,6 +195,7 @@ def run(seed: int, *, nodes: int = 0, without: frozenset[Fault] = frozenset()) -
         faults=world.rates,
         violations=tuple(world.judge.violations),
         phase=world.plan_phase() or "gone",
+        unknown=tuple(dict.fromkeys(f"{each.step}: {each.error}" for each in world.process.unknown)),
         crashes=world.process.crashes,
         writes=len(world.cluster.writes),
         seconds=world.seconds,

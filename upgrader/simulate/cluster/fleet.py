@@ -61,6 +61,8 @@ class Fleet(Training):
     refuses_devices: set[str] = field(default_factory=set)
     """Nodes whose kubelet knows no device plugin yet, and refuses pods that ask for devices."""
     ignores_sigterm: set[str] = field(default_factory=set)
+    down: set[str] = field(default_factory=set)
+    """Nodes whose kubelet does nothing."""
     backing_off: set[str] = field(default_factory=set)
     """Jobs whose controller waits before it makes another pod."""
 
@@ -295,7 +297,8 @@ class Fleet(Training):
         """Kubelets: bound pods run, our errands end, deleted pods go."""
         for pod in self.store.seen(PODS):
             meta, phase = pod["metadata"], pod["status"].get("phase")
-            if not pod["spec"].get("nodeName"):
+            node = pod["spec"].get("nodeName")
+            if not node or node in self.down or self.store.stored(NODES, node) is None:
                 continue
             if meta.get("deletionTimestamp"):
                 if meta["name"] not in self.ignores_sigterm:

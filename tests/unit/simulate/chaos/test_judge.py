@@ -38,7 +38,8 @@ class Log:
             after["metadata"] = {"name": name, "namespace": namespace, "uid": f"uid-{name}"} | after.get("metadata", {})
         self.objects[key] = after
         verb = "merge" if by is Author.CONTROLLER else ""
-        self.judge.read(Entry(at=self.now, kind=kind, author=by, verb=verb, before=before, after=after))
+        sent = self.now if verb else None
+        self.judge.read(Entry(at=self.now, kind=kind, author=by, verb=verb, before=before, after=after, sent=sent))
 
     @property
     def laws(self):
@@ -358,7 +359,7 @@ def test_law_7_a_node_is_worked_on_before_the_intent_is_written(log):
 
 
 def test_law_8_a_visit_begins_in_doubt(log):
-    log.judge.doubt.in_doubt = "nodes are out of step"
+    log.judge.doubt.in_doubt = lambda: "nodes are out of step"
     visit(log, "Pending")
     assert log.laws == [8]
 
@@ -387,7 +388,7 @@ def test_law_9_a_node_is_never_given_back(log):
 
 def test_a_node_whose_way_back_failed_waits_for_a_person(log):
     node(log, taints=[TAINT], annotations={"gpu-upgrader.io/visit": "uid-v"})
-    visit(log, "Failed", failure="RevertFailed")
+    visit(log, "Failed", reason="RevertFailed")
     log.judge.end(log.now)
     assert log.laws == []
 

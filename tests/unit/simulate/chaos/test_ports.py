@@ -1,0 +1,103 @@
+"""The API server with faults: what a client meets, what is done all the same, and who is said to have done it."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.support.world import START, Killed
+from upgrader.api.resources import PODS
+from upgrader.core.errors import ClusterError, ConflictError, ThrottledError, UnreachableError
+from upgrader.simulate.chaos.draws import Draws
+from upgrader.simulate.chaos.faults import SWITCHED_OFF, Fault, Rates, rates
+from upgrader.simulate.chaos.journal import Author
+from upgrader.simulate.chaos.ports import CALM, FaultyCluster
+
+POD = {"metadata": {"name": "a", "namespace": "default"}, "spec": {"containers": []}}
+
+
+@pytest.fixture
+def cluster():
+    return FaultyCluster(Draws(1, "ports"))
+
+
+@pytest.fixture
+def entries(cluster):
+    found = []
+    cluster.journal.readers.append(found.append)
+    return found
+
+
+async def created(cluster, fault):
+    cluster.rates = Rates({fault: 1.0})
+    try:
+        await cluster.create(PODS, POD)
+    finally:
+        cluster.rates = CALM
+
+
+NOT_DONE = {
+    Fault.THROTTLED: ThrottledError,
+    Fault.THROTTLED_FOR: ThrottledError,
+    Fault.UNAVAILABLE: UnreachableError,
+    Fault.FORBIDDEN: ClusterError,
+    Fault.CRASH_BEFORE: Killed,
+}
+
+
+@pytest.mark.parametrize(("fault", "error"), NOT_DONE.items(), ids=[fault.value for fault in NOT_DONE])
+async def test_a_write_that_is_refused_is_not_done(cluster, entries, fault, error):
+    with pytest.raises(error):
+        await created(cluster, fault)
+    assert entries == []
+
+
+@pytest.mark.parametrize(("fault", "error"), [(Fault.ANSWER_LOST, UnreachableError), (Fault.CRASH_AFTER, Killed)])
+async def test_a_write_whose_answer_is_lost_is_done(cluster, entries, fault, error):
+    with pytest.raises(error):
+        await created(cluster, fault)
+    assert [(one.kind, one.verb, one.author) for one in entries] == [("Pod", "create", Author.CONTROLLER)]
+
+
+@pytest.mark.parametrize(("fault", "error"), [(Fault.LATE_WRITE, UnreachableError), (Fault.FROZEN_LEADER, Killed)])
+async def test_a_late_write_is_the_controllers_and_of_the_time_when_it_was_sent(cluster, entries, fault, error):
+    with pytest.raises(error):
+        await created(cluster, fault)
+    assert entries == []
+    cluster.clock.advance(120)
+    assert [(one.author, one.sent) for one in entries] == [(Author.CONTROLLER, START)]
+    assert START < entries[0].at <= START + timedelta(seconds=90)
+
+
+async def test_a_late_write_that_does_not_fit_any_more_changes_nothing(cluster, entries):
+    with pytest.raises(UnreachableError):
+        await created(cluster, Fault.LATE_WRITE)
+    cluster.store.put(PODS, POD)
+    cluster.clock.advance(120)
+    assert [one.author for one in entries] == [Author.WORLD]
+
+
+async def test_a_write_meets_a_newer_object(cluster):
+    pod = await cluster.create(PODS, POD)
+    cluster.rates = Rates({Fault.CONFLICT: 1.0})
+    with pytest.raises(ConflictError):
+        await cluster.merge(PODS, pod.metadata, {"metadata": {"labels": {"a": "b"}}})
+
+
+async def test_nothing_of_a_dead_process_goes_on(cluster):
+    with pytest.raises(Killed):
+        await created(cluster, Fault.CRASH_BEFORE)
+    with pytest.raises(Killed):
+        await cluster.get(PODS, "a", "default")
+    cluster.killed = False
+    assert await cluster.get(PODS, "a", "default") is None
+
+
+def test_a_fault_that_is_switched_off_changes_no_other():
+    with_all = [rates(Draws(seed, "faults"), off=()).of for seed in range(50)]
+    without = [rates(Draws(seed, "faults"), off={Fault.CORDON}).of for seed in range(50)]
+    assert without == [{fault: rate for fault, rate in of.items() if fault is not Fault.CORDON} for of in with_all]
+    assert {fault for of in with_all for fault in of} == set(Fault)
+
+
+def test_what_is_switched_off_says_why():
+    assert all(why.strip() for why in SWITCHED_OFF.values())
