@@ -13,14 +13,14 @@ import msgspec
 
 from upgrader.core.fleet import NodeFacts
 from upgrader.core.owners import OwnerKind
-from upgrader.core.patches import merged
+from upgrader.core.patches import at, merged
 from upgrader.core.skew import minor_of
 
 # The same names as in api.names, which is above this layer; a test keeps them equal.
 REVISION = "gpu-upgrader.io/revision"
 MAINTENANCE = "gpu-upgrader.io/maintenance"
 
-_OURS = frozenset({(REVISION, "NotIn"), (REVISION, "Exists")})
+_OURS = ((REVISION, "NotIn"), (REVISION, "Exists"))  # no set: what is looked for there need not be a text
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -54,14 +54,34 @@ def refuge(nodes: Iterable[NodeFacts], revisions: Sequence[str]) -> str:
     return best if any(offered.get(best, ())) else ""
 
 
-def steered(template: Mapping[str, Any], placement: Placement) -> dict[str, Any]:
+def steered(template: Mapping[str, Any], placement: Placement) -> Mapping[str, Any]:
     """A pod template whose pods run only there; an empty placement takes our own expression and toleration away.
 
-    What an earlier restart had put there is replaced. The user's own terms and tolerations stay as they are.
+    What an earlier restart had put there is replaced. The user's own terms and tolerations stay as they are. A template
+    without the form of one stays as it is: no pod can be made from it, and its owner is switched on all the same.
     """
+    if not _readable(template):
+        return template
     changes = _changes(template.get("spec") or {}, placement)
     whole: dict[str, Any] = merged(template, {"spec": changes}) if changes else dict(template)
     return whole
+
+
+def _readable(template: object) -> bool:
+    """Whether a template has the form that Kubernetes gives it, as far as it is read here."""
+    if not isinstance(template, Mapping):
+        return False
+    inner = [("spec", "affinity", "nodeAffinity", _REQUIRED)[:length] for length in range(1, 5)]
+    if any(not isinstance(at(template, path), Mapping | None) for path in inner):
+        return False
+    terms = at(template, (*inner[-1], "nodeSelectorTerms"))
+    if not _objects(terms) or not _objects(at(template, ("spec", "tolerations"))):
+        return False
+    return all(_objects(one.get("matchExpressions")) for one in terms or ())
+
+
+def _objects(value: object) -> bool:
+    return value is None or (isinstance(value, list) and all(isinstance(one, Mapping) for one in value))
 
 
 def _changes(spec: Mapping[str, Any], placement: Placement) -> dict[str, Any]:
