@@ -56,14 +56,7 @@ class Fault(StrEnum):
     ERRAND_FAILS = "errand-fails"  # a prepare, visit or validation pod reports a failure
 
 
-SWITCHED_OFF: Mapping[Fault, str] = MappingProxyType(
-    {
-        Fault.ODD_TEXT: "text that cannot be read stops every step that lists pods",
-        Fault.ODD_NUMBERS: "numbers beyond a date's range stop every step that lists owners",
-        Fault.FORGED_REQUEST: "a request is taken for the plan's own by its labels",
-        Fault.FORGED_RECORD: "a record that cannot be read stops the steps of the stack",
-    }
-)
+SWITCHED_OFF: Mapping[Fault, str] = MappingProxyType({})
 """Faults that find defects which are known and not repaired yet, each with the defect. An empty table is the aim."""
 
 

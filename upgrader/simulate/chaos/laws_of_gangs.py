@@ -108,10 +108,14 @@ class Restarted:
         """Owners that we switched off and nobody switched on since, by uid."""
         self._recorded: dict[str, str] = {}
         """Owners that carry a record which we wrote, by uid."""
+        self._asked: set[str] = set()
+        """Uids of pods that carry a request which we wrote."""
 
     def look(self, entry: Entry, known: Known) -> Iterator[str]:  # noqa: ARG002 - as every law
         """Keep count of what is stopped."""
         uid = entry.object["metadata"].get("uid", "")
+        if entry.kind == "Pod" and entry.by_controller and entry.before is not None:
+            self._asked.add(uid)
         has, had = (_recorded(value) for value in (entry.after, entry.before))
         if had and not has:
             self._recorded.pop(uid, None)
@@ -134,7 +138,8 @@ class Restarted:
                 yield from _marks(node)
         for pod in known.of("Pod"):
             annotations = pod["metadata"].get("annotations") or {}
-            if runs(pod) and annotations.get(names.ANNOTATION_REQUEST):
+            asked = annotations.get(names.ANNOTATION_REQUEST) and pod["metadata"]["uid"] in self._asked
+            if runs(pod) and asked:
                 yield f"pod {pod['metadata']['name']} is still asked for a checkpoint"
 
 

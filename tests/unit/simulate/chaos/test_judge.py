@@ -394,9 +394,16 @@ def test_a_node_whose_way_back_failed_waits_for_a_person(log):
 
 
 def test_law_9_a_member_is_still_asked(log):
-    member(log)
+    member(log, asked="")
+    member(log, by=Author.CONTROLLER)
     log.judge.end(log.now)
     assert log.laws == [9]
+
+
+def test_a_pod_that_somebody_else_marked_is_his(log):
+    member(log)
+    log.judge.end(log.now)
+    assert log.laws == []
 
 
 # ---- law 10
