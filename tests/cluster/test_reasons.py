@@ -16,6 +16,7 @@ from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 from upgrader.reconcile import closures, stacks
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.isolation import Faults
 from upgrader.reconcile.sightings import Sightings
 from upgrader.stack import manifests
 from upgrader.stack.settings import StackSettings
@@ -73,7 +74,9 @@ class Controller:
         """A step of a visit, half a minute later; what it says."""
         upgrade = await self.cluster.get(NODE_UPGRADES, name)
         closure = closures.Closure(name="c", resource="nvidia.com/gpu", visits=[upgrade])
-        await closures.step(self.context, closure)
+        faults = Faults(kind="NodeUpgrade")
+        await closures.step(self.context, closure, faults, closures.Crowd(taken=True))
+        assert faults.found == {}
         self.clock.advance(31)
         return (await self.cluster.get(NODE_UPGRADES, name)).status.message
 

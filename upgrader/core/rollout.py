@@ -67,7 +67,7 @@ def decide(view: PlanView) -> PlanDecision:
 def _decide(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
     if ends(view.phase):
         return PlanDecision(phase=view.phase, message="", reason=view.reason)
-    aborting = view.deleted or view.run in {Run.ABORT, Run.ABORT_AND_UNDO} or not view.stack_present
+    aborting = aborted(view.run, deleted=view.deleted, stack_present=view.stack_present)
     match view.phase:
         case _P.PROPOSED:
             return _proposed(view, aborting=aborting)
@@ -80,6 +80,11 @@ def _decide(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
             return _running(view, failures)
         case _P.COMPLETED | _P.ABORTED | _P.SUPERSEDED | _P.FAILED:
             return PlanDecision(phase=view.phase, message="", reason=view.reason)
+
+
+def aborted(run: Run, *, deleted: bool, stack_present: bool) -> bool:
+    """Whether a plan that is under way is to be taken back, by a person's wish or since its stack is gone."""
+    return deleted or run in {Run.ABORT, Run.ABORT_AND_UNDO} or not stack_present
 
 
 def _undo(message: str, reason: str) -> PlanDecision:

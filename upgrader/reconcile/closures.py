@@ -21,16 +21,35 @@ from upgrader.core.phases import NodePhase, RequestPhase, ends
 from upgrader.core.visit_facts import ClosureView, NodeView, RequestFacts, kept, pods_left
 from upgrader.reconcile import forced, observe, spares
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.isolation import Faults
 from upgrader.reconcile.pod_facts import declared
 from upgrader.reconcile.talks import Talk, advance, read_talk
 from upgrader.reconcile.talks import say as say_of_talk
-from upgrader.reconcile.visit_view import MayGo, read_visit
+from upgrader.reconcile.visit_view import MayGo, blind_view, read_visit
 from upgrader.reconcile.visits import perform
 from upgrader.reconcile.visits import say as say_of_visit
 
 log = structlog.get_logger()
 
 ACKNOWLEDGED = frozenset({RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED})
+
+
+@dataclass(kw_only=True)
+class Crowd:
+    """What the closures of one step share: one gang at a time is placed on free nodes."""
+
+    taken: bool
+    """Whether a gang of the plan is being placed already: another must not count on the same free nodes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """The nodes of a closure in this step."""
+
+    views: tuple[NodeView, ...]
+    """In the order of the visits. One that could not be read has its phase and nothing of its node."""
+    unread: Mapping[str, str]
+    """Why, by the name of the visit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +67,6 @@ class Closure:
     revisions_left: Sequence[str] = ()
     refused: str = ""
     """Why its gangs cannot be asked now; then it is let go."""
-    crowded: bool = True
-    """Whether a gang of the plan is being placed already: another must not count on the same free nodes."""
     expendable: frozenset[str] = frozenset()
     """Gangs that the approval lets us stop without an acknowledgement."""
     expended: frozenset[str] = frozenset()
@@ -68,60 +85,70 @@ class Closure:
         )
 
 
-async def step(context: Context, closure: Closure) -> bool:
+async def step(context: Context, closure: Closure, faults: Faults, crowd: Crowd) -> None:
     """One step of one closure: its gangs first, so that nodes see what became of them at the next look.
 
-    Gives whether one of its gangs is about to be restarted elsewhere.
+    What goes wrong with one gang or node is noted in `faults`; the others have their step.
     """
-    talks = await _read(context, closure)
-    views = await _views(context, closure)
-    leaping = False
-    unready = _unready(context, closure, talks, views)
+    talks = await _read(context, closure, faults)
+    seen = await _views(context, closure, faults)
+    unready = _unready(context, closure, talks, seen)
     for name, talk in talks.items():
         if not ends(talk.view.phase):
             # All or none: where a fellow cannot be stopped there is no visit, and no gang is stopped in vain.
             forbidden = next((why for fellow, why in unready.items() if fellow != name and why), "")
-            crowded = closure.crowded or leaping
-            decision = await _converse(context, closure, talk, views, crowded=crowded, forbidden=forbidden)
+            decision = None
+            with faults.contained(talk.view.gang):
+                decision = await _converse(context, closure, talk, seen, crowd, forbidden=forbidden)
             if decision is None:
                 unready[name] = f"{talk.view.gang} is looked at again"
-            else:
-                leaping |= decision.reason == LEAP_FROGGED
     facts = ClosureView(
-        nodes=tuple(views),
+        nodes=seen.views,
         requests=tuple(_facts(one, talks.get(one.metadata.name)) for one in closure.requests),
         gangs=closure.gangs,
         undo=closure.undo,
         refused=closure.refused,
     )
-    for upgrade, view in zip(closure.visits, views, strict=True):
-        if not ends(view.phase):
-            await _walk(context, closure, upgrade, view, facts)
-    return leaping
+    for upgrade, view in zip(closure.visits, seen.views, strict=True):
+        if not ends(view.phase) and view.name not in seen.unread:
+            with faults.contained(f"node {upgrade.spec.node.name}"):
+                await _walk(context, closure, upgrade, view, facts)
 
 
-async def _read(context: Context, closure: Closure) -> dict[str, Talk]:
-    """Conversations by name; one whose owner we may not read is left as it is, and keeps nobody else."""
+async def _read(context: Context, closure: Closure, faults: Faults) -> dict[str, Talk]:
+    """Conversations by name; one whose owner cannot be read is left as it is, and keeps nobody else."""
     talks: dict[str, Talk] = {}
     for request in closure.requests:
         name = request.metadata.name
-        try:
-            talks[name] = await read_talk(context, request, closure.resource)
-        except REFUSED as error:
-            if not error.refused:
-                raise
-            await _refused(error, name, partial(say_of_talk, context, request, error))
+        with faults.contained(request.spec.gang):
+            try:
+                talks[name] = await read_talk(context, request, closure.resource)
+            except REFUSED as error:
+                if not error.refused:
+                    raise
+                await _refused(error, name, partial(say_of_talk, context, request, error))
     return talks
 
 
-async def _views(context: Context, closure: Closure) -> list[NodeView]:
+async def _views(context: Context, closure: Closure, faults: Faults) -> Seen:
+    """The nodes; of one that cannot be read only the phase is known: it stays where it is, its gangs go on."""
     members = frozenset(
         member.uid for one in closure.requests if one.status.phase in ACKNOWLEDGED for member in one.spec.members
     )
     spaces = {one.metadata.name: declared(one.metadata) for one in await context.cluster.list(NAMESPACES)}
     free = await forced.undeclared(context, closure.visits)
     may_go = MayGo(forced=free, expended=closure.expended, waited_for=closure.waited_for)
-    return [await read_visit(context, upgrade, members, spaces, may_go) for upgrade in closure.visits]
+    views: list[NodeView] = []
+    unread: dict[str, str] = {}
+    for upgrade in closure.visits:
+        view: NodeView | None = None
+        name = upgrade.spec.node.name
+        with faults.contained(f"node {name}"):
+            view = await read_visit(context, upgrade, members, spaces, may_go)
+        if view is None:
+            unread[upgrade.metadata.name] = f"node {name} cannot be read"
+        views.append(view if view is not None else blind_view(upgrade))
+    return Seen(views=tuple(views), unread=unread)
 
 
 def _facts(request: CheckpointRequest, talk: Talk | None) -> RequestFacts:
@@ -136,23 +163,21 @@ def _facts(request: CheckpointRequest, talk: Talk | None) -> RequestFacts:
     )
 
 
-def _around(closure: Closure, views: Sequence[NodeView]) -> GangClosure:
+def _around(closure: Closure, seen: Seen) -> GangClosure:
     """The closure as all of its gangs see it."""
     return GangClosure(
-        nodes=tuple(view.phase for view in views),
-        undo=closure.undo and all(view.phase in visit.BEFORE_OFF or ends(view.phase) for view in views),
+        nodes=tuple(view.phase for view in seen.views),
+        undo=closure.undo and all(view.phase in visit.BEFORE_OFF or ends(view.phase) for view in seen.views),
         ask_until=timing.parse(closure.ask_until) if closure.ask_until else None,
-        pods_left=pods_left(views),
+        pods_left=next(iter(seen.unread.values()), "") or pods_left(seen.views),
         expendable=closure.expendable,
         turns=closure.turns,
     )
 
 
-def _unready(
-    context: Context, closure: Closure, talks: Mapping[str, Talk], views: Sequence[NodeView]
-) -> dict[str, str]:
+def _unready(context: Context, closure: Closure, talks: Mapping[str, Talk], seen: Seen) -> dict[str, str]:
     """Why each gang could not be stopped now, by the name of its request; empty where it could be, or need not be."""
-    around, now = _around(closure, views), context.clock.now()
+    around, now = _around(closure, seen), context.clock.now()
     found = {}
     for request in closure.requests:
         talk = talks.get(request.metadata.name)
@@ -165,20 +190,20 @@ async def _converse(
     context: Context,
     closure: Closure,
     talk: Talk,
-    views: Sequence[NodeView],
+    seen: Seen,
+    crowd: Crowd,
     *,
-    crowded: bool,
     forbidden: str,
 ) -> GangDecision | None:
     """One step with one gang; None where it was refused, or something changed meanwhile."""
-    waits = talk.view.phase is RequestPhase.STOPPED and not crowded and not closure.undo
+    waits = talk.view.phase is RequestPhase.STOPPED and not crowd.taken and not closure.undo
     around = msgspec.structs.replace(
-        _around(closure, views),
+        _around(closure, seen),
         siblings=tuple(one.status.phase for one in closure.requests if one.metadata.name != talk.view.name),
         forbidden=forbidden,
         spares=waits and await spares.enough(context, talk.request, talk.owner, closure.visits, closure.resource),
     )
-    placing = partial(where, context, closure, views, ahead=talk.request.status.leap_frogged)
+    placing = partial(where, context, closure, seen.views, ahead=talk.request.status.leap_frogged)
     try:
         decision = await advance(
             context, talk, around, where=placing, ask_until=closure.ask_until, lane_width=closure.lane_width
@@ -191,6 +216,7 @@ async def _converse(
         return None
     if decision.phase is not talk.view.phase:
         log.info("conversation", gang=talk.view.gang, phase=decision.phase.value, message=decision.message)
+    crowd.taken |= decision.reason == LEAP_FROGGED
     return decision
 
 

@@ -13,8 +13,9 @@ from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core.phases import ends
 from upgrader.reconcile import closures, finalizers
-from upgrader.reconcile.closures import Closure
+from upgrader.reconcile.closures import Closure, Crowd
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.isolation import Faults
 
 log = structlog.get_logger()
 
@@ -23,6 +24,7 @@ async def take_back(
     context: Context,
     visits: Sequence[NodeUpgrade],
     requests: Sequence[CheckpointRequest],
+    faults: Faults,
     covered: Collection[str] = frozenset(),
 ) -> bool:
     """One step of each closure that is not `covered` (by name) and has not ended; whether there is one."""
@@ -31,7 +33,8 @@ async def take_back(
     left = sorted((open_visits | open_requests) - set(covered))
     for name in left:
         log.warning("taking back what no batch covers", closure=name)
-        await closures.step(context, _closure(context, name, visits, requests))
+        with faults.contained(f"what no batch covers, closure {name}"):
+            await closures.step(context, _closure(context, name, visits, requests), faults, Crowd(taken=True))
     return bool(left)
 
 

@@ -3,27 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import msgspec
 import structlog
 
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
-from upgrader.api.v1alpha1 import BatchStatus, CheckpointRequest, ClosureStatus, GpuStack, NodeUpgrade, UpgradePlan
+from upgrader.api.v1alpha1 import BatchStatus, CheckpointRequest, GpuStack, NodeUpgrade, UpgradePlan
 from upgrader.core import rollout
-from upgrader.core.errors import REFUSED, ConfigurationError, ThrottledError
+from upgrader.core.errors import REFUSED, ConfigurationError, LostLeadershipError
 from upgrader.core.fleet import Snapshot, Target
 from upgrader.core.forecast import Forecast
 from upgrader.core.holds import World
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
-from upgrader.core.prediction import Durations
 from upgrader.core.rollout import PlanDecision
-from upgrader.core.strategy import StrategyFacts
 from upgrader.reconcile import (
-    asking,
     batches,
-    closures,
     ended_batches,
     finalizers,
     forced,
@@ -37,8 +32,11 @@ from upgrader.reconcile import (
     pruning,
     rollbacks,
 )
+from upgrader.reconcile.closures import Crowd
 from upgrader.reconcile.context import Context, anew, record
+from upgrader.reconcile.driving import Drive, all_ended, of_batch
 from upgrader.reconcile.durations import Past, past_of, seen
+from upgrader.reconcile.isolation import PASSING, Faults, describe, faults_of, tell
 from upgrader.reconcile.listed_nodes import list_nodes
 from upgrader.reconcile.orders import LABEL_BATCH
 from upgrader.reconcile.owners import read_owner
@@ -61,6 +59,8 @@ class Read:
     visits: Sequence[NodeUpgrade]
     requests: Sequence[CheckpointRequest]
     others: Sequence[UpgradePlan]
+    past: Past
+    """Visits and conversations that durations are learned from; its own are among them."""
     ignored: Sequence[CheckpointRequest] = ()
     """Requests with the plan's label that it did not make; never driven."""
     kept: frozenset[str] = frozenset()
@@ -96,24 +96,47 @@ async def step(context: Context, name: str) -> float | None:
     over = ends(plan.status.phase)
     if names.FINALIZER not in plan.metadata.finalizers and plan.metadata.deletion_timestamp is None and not over:
         plan = await finalizers.put(context, UPGRADE_PLANS, plan.metadata)
-    read = await _read(context, plan)
-    if over:
-        return await _finish(context, read)
+    read, faults = await _read(context, plan), faults_of(UPGRADE_PLANS, plan.status.conditions)
+    try:
+        pause = await (_finish if over else _go_on)(context, read, faults)
+    except PASSING:
+        raise
+    except Exception as error:  # told to people, then raised as it was
+        faults.note(f"plan {name}", error)
+        await tell(context, UPGRADE_PLANS, name, plan.status.conditions, faults)
+        raise
+    await tell(context, UPGRADE_PLANS, name, plan.status.conditions, faults)
+    faults.check()
+    return pause
+
+
+async def _go_on(context: Context, read: Read, faults: Faults) -> float | None:
+    """What is stopped first, from its own objects; only then what others write is looked at, which may fail."""
+    drive = Drive(context=context, faults=faults, crowd=Crowd(taken=_restarting(read.requests)))
+    await drive.begun(read, undo=_undone(read))
+    left = await _take_back(context, read, faults)
+    if drive.driven or left:  # that took its time, and a person may have written meanwhile
+        plan = await context.cluster.get(UPGRADE_PLANS, read.plan.metadata.name)
+        if plan is None:
+            return context.active_seconds
+        read = replace(read, plan=plan)
+    read = await _look(context, read, faults)
     decision = rollout.decide(plan_view.view(read, context.clock.now()))
     if decision.start_batch:
         # The budget is every plan's: another may have started a batch since this one looked. It looks again, and nobody
         # else starts one before this one is written.
         async with context.gates.batches:
-            read = await _read(await list_nodes(context), plan)
+            fresh = await list_nodes(context)
+            read = await _look(fresh, await _read(fresh, read.plan), faults)
             decision = rollout.decide(plan_view.view(read, context.clock.now()))
             read = await _write(context, read, decision)
     else:
         read = await _write(context, read, decision)
-    await _let_go_of(context, read)
-    await pruning.prune(context, read)
+    with faults.contained("what has ended"):
+        await _let_go_of(context, read)
+        await pruning.prune(context, read)
     if read.open_batch is not None:
-        await _drive(context, read, undo=decision.undo)
-    left = await _take_back(context, read)
+        await drive.rest(read, undo=decision.undo)
     if read.open_batch is not None or left or ends(read.plan.status.phase):
         return context.active_seconds
     return (
@@ -123,6 +146,19 @@ async def step(context: Context, name: str) -> float | None:
     )
 
 
+def _undone(read: Read) -> bool:
+    """Whether what the plan has begun is taken back; known without anything that may fail."""
+    plan, stack = read.plan, read.stack
+    deleted = plan.metadata.deletion_timestamp is not None
+    present = stack is not None and stack.metadata.deletion_timestamp is None
+    aborted = rollout.aborted(plan.spec.run, deleted=deleted, stack_present=present)
+    return plan.status.phase is PlanPhase.ABORTING or aborted
+
+
+def _restarting(requests: Sequence[CheckpointRequest]) -> bool:
+    return any(one.status.phase is RequestPhase.RESTARTING for one in requests)
+
+
 async def _without_plan(context: Context, name: str) -> float | None:
     """A plan that is gone, however it went: what it has begun is taken back."""
     selector = f"{names.LABEL_PLAN}={name}"
@@ -130,18 +166,22 @@ async def _without_plan(context: Context, name: str) -> float | None:
     listed = await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector)
     requests, others = own_requests.sort_out(listed, None, visits)
     await own_requests.release(context, others)
-    if await leftovers.take_back(context, visits, requests):
+    faults = faults_of(UPGRADE_PLANS)
+    left = await leftovers.take_back(context, visits, requests, faults)
+    metrics.show_faults(UPGRADE_PLANS.kind, name, len(faults.found))
+    faults.check()
+    if left:
         return context.active_seconds
     await forget(context, visits)
     await leftovers.release(context, requests)
     return None
 
 
-async def _take_back(context: Context, read: Read) -> bool:
+async def _take_back(context: Context, read: Read, faults: Faults) -> bool:
     """What the plan's started batch does not cover; whether there is any."""
     batch = read.open_batch
     covered = {one.name for one in batch.closures} if batch is not None else set()
-    return await leftovers.take_back(context, read.visits, read.requests, covered)
+    return await leftovers.take_back(context, read.visits, read.requests, faults, covered)
 
 
 async def _write(context: Context, read: Read, decision: PlanDecision) -> Read:
@@ -156,6 +196,7 @@ async def _write(context: Context, read: Read, decision: PlanDecision) -> Read:
 
 
 async def _read(context: Context, plan: UpgradePlan) -> Read:
+    """The plan's own objects: nothing here is written by those whose jobs run."""
     past = await _past(context, plan)
     others = [one for one in await context.cluster.list(UPGRADE_PLANS) if one.metadata.name != plan.metadata.name]
     waited_for = {
@@ -166,7 +207,7 @@ async def _read(context: Context, plan: UpgradePlan) -> Read:
     visits = [one for one in past.visits if one.metadata.labels.get(names.LABEL_PLAN) == plan.metadata.name]
     labelled = [one for one in past.requests if one.metadata.labels.get(names.LABEL_PLAN) == plan.metadata.name]
     requests, ignored = own_requests.sort_out(labelled, plan, visits)
-    read = Read(
+    return Read(
         plan=plan,
         stack=await context.cluster.get(GPU_STACKS, plan.spec.stack),
         target=await read_target(context, plan.spec.stack, plan.spec.target_revision),
@@ -174,28 +215,39 @@ async def _read(context: Context, plan: UpgradePlan) -> Read:
         requests=requests,
         ignored=ignored,
         others=others,
+        past=past,
         kept=frozenset([one for one in waited_for if await read_target(context, plan.spec.stack, one) is not None]),
     )
-    if read.stack is None or read.target is None or ends(plan.status.phase) or not _needs_snapshot(read):
+
+
+async def _look(context: Context, read: Read, faults: Faults) -> Read:
+    """The same with the world around it, where this step needs that, and a forecast between two batches."""
+    plan, stack, target = read.plan, read.stack, read.target
+    if stack is None or target is None or not _needs_snapshot(read):
         return read
     try:
         snapshot = await observe.read_snapshot(
             anew(context) if _decides(read) else context,
-            read.stack,
-            read.target,
-            former=await former_resources(context, plan.spec.stack, read.target.resource_name),
+            stack,
+            target,
+            former=await former_resources(context, plan.spec.stack, target.resource_name),
             method=plan.spec.checkpoint.method or "",
             reboots=True,
         )
+        if snapshot is None or read.open_batch is not None:
+            return replace(read, snapshot=snapshot)
+        return _forecast(context, replace(read, snapshot=snapshot))
+    except LostLeadershipError:
+        raise
     except REFUSED as error:
         if read.open_batch is None:
             raise
         # What was begun goes on: gangs that we stopped must not wait for a list that somebody else keeps from us.
         log.warning("the world cannot be read", because=error.brief, details=error.details)
         return read
-    if snapshot is None or read.open_batch is not None:
-        return replace(read, snapshot=snapshot)
-    return _forecast(context, replace(read, snapshot=snapshot), seen(past.visits, past.requests))
+    except Exception as error:  # noqa: BLE001 - a plan that cannot look at the world can still be aborted
+        faults.note("the look at the cluster", error)
+        return replace(read, problem=f"the cluster cannot be looked at: {describe(error)}")
 
 
 async def _past(context: Context, plan: UpgradePlan) -> Past:
@@ -212,9 +264,9 @@ def _needs_snapshot(read: Read) -> bool:
     batch = read.open_batch
     if batch is None:
         return True
-    if read.plan.status.phase is PlanPhase.ABORTING and _all_ended(read):
+    if read.plan.status.phase is PlanPhase.ABORTING and all_ended(read):
         return True
-    phases = [one.status.phase for one in _of_batch(read.visits, batch.number)]
+    phases = [one.status.phase for one in of_batch(read.visits, batch.number)]
     waits = {NodePhase.PREPARED, NodePhase.CLOSING} if read.plan.spec.checkpoint.wait_for else {NodePhase.PREPARED}
     return len(phases) < sum(len(one.nodes) for one in batch.closures) or bool(waits.intersection(phases))
 
@@ -226,23 +278,19 @@ def _decides(read: Read) -> bool:
         return status.phase is PlanPhase.ABORTING or status.reason == "BatchEnded"
     if read.plan.spec.checkpoint.wait_for:
         return True
-    there = {(one.spec.closure, one.spec.node.name) for one in _of_batch(read.visits, batch.number)}
-    asked = {(one.spec.closure, one.spec.gang) for one in _of_batch(read.requests, batch.number)}
+    there = {(one.spec.closure, one.spec.node.name) for one in of_batch(read.visits, batch.number)}
+    asked = {(one.spec.closure, one.spec.gang) for one in of_batch(read.requests, batch.number)}
     return any(
         {(one.name, node) for node in one.nodes} - there or {(one.name, gang) for gang in one.gangs} - asked
         for one in batch.closures
     )
 
 
-def _all_ended(read: Read) -> bool:
-    return all(ends(one.status.phase) for one in read.visits) and all(ends(one.status.phase) for one in read.requests)
-
-
-def _forecast(context: Context, read: Read, durations: Durations) -> Read:
+def _forecast(context: Context, read: Read) -> Read:
     plan, snapshot, target = read.plan, read.snapshot, read.target
     if snapshot is None or target is None:
         return read
-    now = context.clock.now()
+    now, durations = context.clock.now(), seen(read.past.visits, read.past.requests)
     rest = rest_of(plan, snapshot, read.visits, read.requests, now)
     before = context.orders.get(plan.metadata.name, ())
     try:
@@ -272,96 +320,6 @@ async def _start(context: Context, read: Read, decision: PlanDecision) -> Upgrad
     return written
 
 
-async def _drive(context: Context, read: Read, *, undo: bool) -> None:
-    """Make what is missing of the open batch, then one step of each of its closures."""
-    batch, plan = read.open_batch, read.plan
-    if batch is None:
-        return
-    visits = _of_batch(read.visits, batch.number)
-    if not undo and read.stack is not None and read.target is not None and read.snapshot is not None:
-        await batches.create_visits(context, plan, read.stack, read.target, batch, read.snapshot, visits)
-        context.crash.reached(("UpgradePlan", PlanPhase.RUNNING.value, "after-act"))
-        visits = _of_batch(
-            await context.cluster.list(NODE_UPGRADES, labels=f"{names.LABEL_PLAN}={plan.metadata.name}"), batch.number
-        )
-    requests = _of_batch(read.requests, batch.number)
-    crowded = any(one.status.phase is RequestPhase.RESTARTING for one in read.requests)
-    strategy = strategy_of(plan, context.clock.now())
-    turns = await asking.turns_now(context, strategy.lane_width)
-    for closure in batch.closures:
-        mine = [one for one in visits if one.spec.closure == closure.name]
-        talks = [one for one in requests if one.spec.closure == closure.name]
-        gangs, refused = await _ask(context, read, batch, closure, mine, talks, undo=undo)
-        under_way = closures.Closure(
-            name=closure.name,
-            resource=read.target.resource_name if read.target is not None else "",
-            visits=mine,
-            requests=talks,
-            gangs=gangs,
-            undo=undo,
-            ask_until=batch.ask_until,
-            revisions_left=plan.status.revisions_left,
-            refused=refused,
-            crowded=crowded,
-            expendable=frozenset(strategy.expendable),
-            turns=turns,
-            lane_width=strategy.lane_width,
-            expended=_expended(closure, strategy),
-            waited_for=opening.waited_pods(read, mine),
-        )
-        if under_way.open:
-            crowded |= await closures.step(context, under_way)
-
-
-def _expended(closure: ClosureStatus, strategy: StrategyFacts) -> frozenset[str]:
-    """Uids of pods that are evicted for good; only while the approval still names their gang."""
-    return frozenset(uid for gang, uids in closure.expended.items() if gang in strategy.expendable for uid in uids)
-
-
-async def _ask(
-    context: Context,
-    read: Read,
-    batch: BatchStatus,
-    closure: ClosureStatus,
-    visits: Sequence[NodeUpgrade],
-    talks: Sequence[CheckpointRequest],
-    *,
-    undo: bool,
-) -> tuple[int, str]:
-    """How many gangs must have acknowledged before the closure goes on, and why they cannot be asked.
-
-    They are asked when all nodes are prepared, and only if nothing holds them by then.
-    """
-    phases = {one.status.phase for one in visits}
-    if undo or phases - _UNASKED:
-        return len(talks), ""
-    expected = max(len(closure.gangs), len(talks))
-    if phases != {NodePhase.PREPARED} or read.snapshot is None:
-        return expected, ""
-    held = opening.held(read, closure, talks)
-    if held:
-        return expected, held
-    try:
-        return await batches.create_requests(
-            context, read.plan, batch, closure, read.snapshot, talks, read.requests
-        ), ""
-    except ThrottledError:
-        raise
-    except REFUSED as error:
-        if not error.refused:
-            log.info("not asked yet", closure=closure.name, because=error.brief)  # doubt holds; askUntil bounds it
-            return expected, ""
-        log.warning("not asked", closure=closure.name, because=error.brief, details=error.details)
-        return expected, str(error)
-
-
-_UNASKED = frozenset({NodePhase.PENDING, NodePhase.PREPARING, NodePhase.PREPARED})
-
-
-def _of_batch(objects: Sequence[Any], number: int) -> list[Any]:
-    return [one for one in objects if one.metadata.labels.get(LABEL_BATCH) == str(number)]
-
-
 async def _let_go_of(context: Context, read: Read) -> None:
     """Objects that somebody deleted and that nothing depends on: ended visits of ended batches, talks without a job."""
     open_batch = read.open_batch.number if read.open_batch is not None else None
@@ -376,10 +334,10 @@ async def _let_go_of(context: Context, read: Read) -> None:
                 await finalizers.take(context, CHECKPOINT_REQUESTS, request.metadata)
 
 
-async def _finish(context: Context, read: Read) -> float | None:
+async def _finish(context: Context, read: Read, faults: Faults) -> float | None:
     """A plan that ended keeps its finalizer only while something of it is not over."""
     plan = read.plan
-    if await _take_back(context, read):
+    if await _take_back(context, read, faults):
         return context.active_seconds
     context.orders.pop(plan.metadata.name, None)
     metrics.show_holds(plan.metadata.name, {})

@@ -31,6 +31,7 @@ from upgrader.reconcile.abandoned import Abandoned
 from upgrader.reconcile.conditions import Told, condition
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.drift_status import Answered, without_image
+from upgrader.reconcile.isolation import STEP_FAILED
 from upgrader.reconcile.node_features import Labelling
 from upgrader.reconcile.rollbacks import away_from
 from upgrader.reconcile.upkeep import latest
@@ -103,7 +104,9 @@ async def write(
                 *_labelled(labelling),
                 *abandoned.conditions(stack, left),
             )
-        ],
+        ]
+        # What fails is told at the end of the step.
+        + [msgspec.to_builtins(one) for one in stack.status.conditions if one.type == STEP_FAILED],
     }
     present = msgspec.to_builtins(stack.status)
     if any(present.get(key) != value and (present.get(key) or value) for key, value in status.items()):

@@ -38,10 +38,12 @@ from upgrader.reconcile import (
     upkeep,
 )
 from upgrader.reconcile.context import Context, anew
+from upgrader.reconcile.isolation import PASSING, Faults, faults_of, tell
 from upgrader.reconcile.operand_pods import own_pods
 from upgrader.reconcile.revisions import ensure_revision, former_resources
 from upgrader.reconcile.sightings import Sightings
 from upgrader.reconcile.visits import forget
+from upgrader.telemetry import metrics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,10 +103,28 @@ async def step(context: Context, name: str, sightings: Sightings) -> float | Non
         sightings.forget(name)
         context.heard.forget(name)
         return await _leave(context, name)
+    faults = faults_of(GPU_STACKS, stack.status.conditions)
+    try:
+        pause = await _go_on(context, stack, sightings, faults)
+    except PASSING:
+        raise
+    except Exception as error:  # told to people, then raised as it was
+        faults.note(f"stack {name}", error)
+        await tell(context, GPU_STACKS, name, stack.status.conditions, faults)
+        raise
+    await tell(context, GPU_STACKS, name, stack.status.conditions, faults)
+    faults.check()
+    return pause
+
+
+async def _go_on(context: Context, stack: GpuStack, sightings: Sightings, faults: Faults) -> float:
+    """Visits that are under way first, from their own objects; then all that may fail."""
+    name = stack.metadata.name
     ordered = await _ordered(context, name)
-    active = await _drive(context, ordered, undo=False)
-    await forced.give_back(context, ordered)
-    await forget(context, ordered)
+    active = await _drive(context, ordered, faults, undo=False)
+    with faults.contained("visits that have ended"):
+        await forced.give_back(context, ordered)
+        await forget(context, ordered)
     target = await _target(context, stack)
     if isinstance(target, str):
         await stack_status.refuse(context, stack, target)
@@ -112,18 +132,20 @@ async def step(context: Context, name: str, sightings: Sightings) -> float | Non
     read = await _read(context, stack, target)
     if read is None:
         return context.active_seconds
+    # What was stopped goes before all other care.
+    left = await abandoned.restart_owners(
+        context, read.snapshot.stopped, read.plans, resource=target.resource_name, since=abandoned.found_since(stack)
+    )
     goal = await upkeep.install_target(context, read)
-    made = await _care(context, read, goal, sightings)
+    made = await _care(context, read, goal, sightings, faults)
     if not made:  # what was ordered just now is not among what was read, and needs its operands
         await operands.sweep(context, read)
     labelling = await node_features.label(context, stack, read.reporting)
     answered = await _answer(context, read, goal, sightings)
-    faults = await quiet.ensure(context, read)
-    left = await abandoned.restart_owners(
-        context, read.snapshot.stopped, read.plans, resource=target.resource_name, since=abandoned.found_since(stack)
-    )
-    await stack_status.write(context, read, labelling, answered, faults, left)
-    await history.prune(context, read)
+    refused = await quiet.ensure(context, read)
+    await stack_status.write(context, read, labelling, answered, refused, left)
+    with faults.contained("history"):
+        await history.prune(context, read)
     once = sightings.once(name, context.clock.now(), context.active_seconds)
     soon = active or made or labelling.more or once
     return context.active_seconds if soon else context.idle_seconds
@@ -178,18 +200,20 @@ async def _target(context: Context, stack: GpuStack) -> Target | str:
         return str(error)
 
 
-async def _care(context: Context, read: Read, goal: Target, sightings: Sightings) -> bool:
+async def _care(context: Context, read: Read, goal: Target, sightings: Sightings, faults: Faults) -> bool:
     """Order what nodes need of their stack; whether any was. `goal` is what a node without a driver is given."""
     await image_wishes.ensure(context, read, goal)
-    if await upkeep.due(context, read, sightings, goal):
+    if await upkeep.due(context, read, sightings, goal, faults):
         # Whoever is on a node decides whether it is installed: pods are listed for that, not those of a shared reading.
         now = await _read(anew(context), read.stack, read.target)
-        due = await upkeep.due(context, now, sightings, goal) if now is not None else []
+        due = await upkeep.due(context, now, sightings, goal, faults) if now is not None else []
     else:
         due = []
     for one in due:
-        await upkeep.order(context, read, one)
-    await upkeep.prune(context, read)
+        with faults.contained(f"node {one.order.node.name}"):
+            await upkeep.order(context, read, one)
+    with faults.contained("visits that failed before"):
+        await upkeep.prune(context, read)
     pool = (context.nodes.snapshot() or {}).values()
     await harvest.sweep(context, [node for node in pool if observe.in_pool(node, read.stack.spec)])
     return bool(due)
@@ -206,8 +230,11 @@ async def _answer(context: Context, read: Read, goal: Target, sightings: Sightin
 
 async def _leave(context: Context, name: str) -> float | None:
     """A stack that is deleted, or gone: its visits are taken back where no driver was switched off yet, else ended."""
-    visits = await _ordered(context, name)
-    if await _drive(context, visits, undo=True):
+    visits, faults = await _ordered(context, name), faults_of(GPU_STACKS)
+    left = await _drive(context, visits, faults, undo=True)
+    metrics.show_faults(GPU_STACKS.kind, name, len(faults.found))
+    faults.check()
+    if left:
         return context.active_seconds
     await forget(context, visits)
     labelled = not await node_features.leave(context, name)
@@ -225,12 +252,12 @@ async def _ordered(context: Context, name: str) -> list[NodeUpgrade]:
     return [one for one in await _of(context, name) if one.spec.plan is None]
 
 
-async def _drive(context: Context, visits: Sequence[NodeUpgrade], *, undo: bool) -> bool:
-    """One step of each visit without a plan; each is a closure of its own."""
+async def _drive(context: Context, visits: Sequence[NodeUpgrade], faults: Faults, *, undo: bool) -> bool:
+    """One step of each visit without a plan; each is a closure of its own, and keeps no other from its step."""
     active = [one for one in visits if not ends(one.status.phase)]
     for one in active:
         resource = one.spec.target.resource_name
-        await closures.step(
-            context, closures.Closure(name=one.spec.closure, resource=resource, visits=[one], undo=undo)
-        )
+        closure = closures.Closure(name=one.spec.closure, resource=resource, visits=[one], undo=undo)
+        with faults.contained(f"node {one.spec.node.name}"):
+            await closures.step(context, closure, faults, closures.Crowd(taken=True))
     return bool(active)

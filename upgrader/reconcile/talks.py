@@ -15,7 +15,7 @@ from upgrader.core.acknowledgement import Answer, Verdict
 from upgrader.core.conversation import LEAP_FROGGED
 from upgrader.core.conversation_facts import GangAct, GangClosure, GangDecision, OwnerFacts, RequestView
 from upgrader.core.declarations import leader
-from upgrader.core.errors import REFUSED, ClusterError, UnaskableError, UpgraderError
+from upgrader.core.errors import ClusterError, LostLeadershipError, UnaskableError, UpgraderError
 from upgrader.core.fleet import MemberFacts
 from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.owner_facts import owner_facts
@@ -24,6 +24,7 @@ from upgrader.core.phases import RequestPhase, ends, row
 from upgrader.core.switching import is_off
 from upgrader.reconcile import asking, observe, owners, placing, unheard
 from upgrader.reconcile.context import Context, record
+from upgrader.reconcile.isolation import describe
 from upgrader.reconcile.owners import LiveOwner, read_owner, read_pods
 from upgrader.reconcile.pod_facts import members_of
 from upgrader.reconcile.ports import Way
@@ -104,9 +105,11 @@ async def _said(
         if request.status.phase is _R.RESTARTING:
             alive = [pod for pod in pods if pod.metadata.deletion_timestamp is None and pod.status.phase == "Running"]
             return recorded, dict(await way.progress(request, alive)), ""
-    except REFUSED as error:
-        log.warning("no answer can be read", gang=request.spec.gang, because=error.brief, details=error.details)
-        return () if about_to_stop else recorded, {}, error.brief
+    except LostLeadershipError:
+        raise
+    except Exception as error:  # noqa: BLE001 - what its members say, or whatever reading it does, is no answer
+        log.warning("no answer can be read", gang=request.spec.gang, because=describe(error))
+        return () if about_to_stop else recorded, {}, describe(error)
     return recorded, {}, ""
 
 

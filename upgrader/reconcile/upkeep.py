@@ -26,6 +26,7 @@ from upgrader.core.phases import NodePhase, PlanPhase, VisitReason, ends
 from upgrader.core.upkeep import Attempt, Need
 from upgrader.reconcile import batches, marks, orders, uncover
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.isolation import Faults
 from upgrader.reconcile.pod_facts import ours
 from upgrader.reconcile.revisions import read_target
 from upgrader.reconcile.sightings import Sightings
@@ -45,7 +46,7 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
     image: ImageFacts
 
 
-async def due(context: Context, read: Read, sightings: Sightings, goal: Target) -> list[Due]:
+async def due(context: Context, read: Read, sightings: Sightings, goal: Target, faults: Faults) -> list[Due]:
     """The visits that nodes need now; `goal` is what a node without a driver is given.
 
     Marks of visits that are no more and had changed nothing are taken away here, and drivers that fit no kernel.
@@ -56,26 +57,34 @@ async def due(context: Context, read: Read, sightings: Sightings, goal: Target) 
     under_way = {one.spec.node.uid for one in read.visits if not ends(one.status.phase)}
     found: list[Due] = []
     for node in read.snapshot.nodes:
-        orphaned = node.visit in read.orphans
-        if node.left_alone or node.uid in under_way or (node.visit and not orphaned):
-            continue
-        fresh = await _still_orphaned(context, read, node) if orphaned else None
-        if orphaned and fresh is None:
-            continue
-        one: Due | None = None
-        match upkeep.need(node, catalogue, orphaned=orphaned):
-            case Need.UNMARK if fresh is not None:
-                await _unmark(context, fresh)
-            case Need.INSTALL:
-                one = await _install(context, read, node, goal, catalogue)
-            case Need.BRING_BACK:
-                now, apart = context.clock.now(), context.active_seconds
-                if sightings.twice(read.stack.metadata.name, node, now, apart):
-                    one = await _bring_back(context, read, node, goal, catalogue)
-            case _:
-                continue
-        found += [one] if one is not None else []
+        if not node.left_alone and node.uid not in under_way:
+            with faults.contained(f"node {node.name}"):
+                one = await _due_at(context, read, sightings, node, goal, catalogue)
+                found += [one] if one is not None else []
     return found
+
+
+async def _due_at(
+    context: Context, read: Read, sightings: Sightings, node: NodeFacts, goal: Target, catalogue: Catalogue
+) -> Due | None:
+    orphaned = node.visit in read.orphans
+    if node.visit and not orphaned:
+        return None
+    fresh = await _still_orphaned(context, read, node) if orphaned else None
+    if orphaned and fresh is None:
+        return None
+    match upkeep.need(node, catalogue, orphaned=orphaned):
+        case Need.UNMARK if fresh is not None:
+            await _unmark(context, fresh)
+        case Need.INSTALL:
+            return await _install(context, read, node, goal, catalogue)
+        case Need.BRING_BACK:
+            now, apart = context.clock.now(), context.active_seconds
+            if sightings.twice(read.stack.metadata.name, node, now, apart):
+                return await _bring_back(context, read, node, goal, catalogue)
+        case _:
+            pass
+    return None
 
 
 async def order(context: Context, read: Read, one: Due) -> None:

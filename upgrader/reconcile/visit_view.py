@@ -116,6 +116,21 @@ async def list_others(context: Context, upgrade: NodeUpgrade, view: NodeView) ->
     return tuple(_others(upgrade, rest, members, {}, _gpus(upgrade, claimed)))
 
 
+def blind_view(upgrade: NodeUpgrade) -> NodeView:
+    """A NodeUpgrade whose node cannot be read: where its walk is, for the others. Nothing is decided on it."""
+    status = upgrade.status
+    return NodeView(
+        name=upgrade.metadata.name,
+        uid=upgrade.metadata.uid,
+        reason=upgrade.spec.reason,
+        phase=status.phase,
+        phase_since=timing.parse(upgrade.metadata.creation_timestamp),
+        deadline=None,
+        reverting=status.reverting,
+        failure=status.reason,
+    )
+
+
 async def _explained(context: Context, view: NodeView) -> NodeView:
     """With why the pod does not start that this phase waits for, where its own status does not say."""
     listening = view.node is not None and view.node.ready

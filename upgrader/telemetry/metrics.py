@@ -26,6 +26,12 @@ LAST_RECONCILE = Gauge(
 RECONCILE_ERRORS = Counter(
     "upgrader_reconcile_errors_total", "Reconcile steps that ended with an error.", ["kind", "error"], registry=REGISTRY
 )
+STEP_FAULTS = Gauge(
+    "upgrader_step_faults",
+    "Parts of an object's latest step that failed and are tried again, by kind and name of the object.",
+    ["kind", "object"],
+    registry=REGISTRY,
+)
 API_WRITES = Counter("upgrader_api_writes_total", "Writes sent to the API server.", ["verb", "kind"], registry=REGISTRY)
 NODE_CACHE_SYNCED = Gauge(
     "upgrader_node_cache_synced", "1 while the nodes are in step with the API server, else 0.", registry=REGISTRY
@@ -41,3 +47,11 @@ def show_holds(plan: str, by_reason: Mapping[str, int]) -> None:
     HOLDS.remove_by_labels({"plan": plan})
     for reason, count in by_reason.items():
         HOLDS.labels(plan=plan, reason=reason).set(count)
+
+
+def show_faults(kind: str, name: str, count: int) -> None:
+    """How many parts of an object's latest step failed; none shows nothing."""
+    if count:
+        STEP_FAULTS.labels(kind=kind, object=name).set(count)
+    else:
+        STEP_FAULTS.remove_by_labels({"kind": kind, "object": name})

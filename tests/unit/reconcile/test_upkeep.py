@@ -16,6 +16,7 @@ from tests.support.rig import STACK, Rig, running
 from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS, NODE_UPGRADES, NODES, PODS
 from upgrader.core.phases import NodePhase, PlanPhase, VisitReason, ends
+from upgrader.simulate.cluster.ports import Killed
 
 NEXT = "6.1.0-50-amd64"
 
@@ -62,8 +63,8 @@ async def test_an_attempt_is_made_once_though_the_controller_dies_while_it_order
     rig.stack(rig.spec("1.0"))
     await rig.until(lambda: in_phase(rig, NodePhase.FAILED))
     rig.cluster.clock.advance(900)
-    rig.cluster.fail_at(write, ConnectionError("killed"), acted=True)
-    with pytest.raises(ConnectionError):
+    rig.cluster.fail_at(write, Killed(), acted=True)
+    with pytest.raises(Killed):
         await rig.second()
     rig.restart()
     for _ in range(2):

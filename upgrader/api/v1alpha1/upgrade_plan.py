@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from upgrader.api.fields import (
     CheckpointMethods,
+    Conditions,
     Resource,
     Seconds,
     Text,
@@ -272,6 +273,10 @@ class UpgradePlanStatus(Resource, frozen=True, kw_only=True):
             "nothing is done for them. Ten at most.",
             max_length=10,
         ),
+    ] = []
+    conditions: Annotated[
+        Conditions,
+        described("StepFailed: parts of the plan's step that fail, with the error; everything else goes on."),
     ] = []
     rollback_plan: Annotated[str | None, described("Plan that undoes this one.")] = None
 

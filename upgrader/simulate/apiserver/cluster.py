@@ -68,7 +68,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 class Fault(msgspec.Struct, frozen=True):
     """What happens at a write instead of an answer; `acted`: the write was done and only its answer is lost."""
 
-    error: Exception
+    error: BaseException
     acted: bool = False
 
 
@@ -101,7 +101,7 @@ class FakeCluster:
         self._faults: dict[int, Fault] = {}
         self._applied: dict[tuple[str, str, str], Object] = {}
 
-    def fail_at(self, write: int, error: Exception, *, acted: bool = False) -> None:
+    def fail_at(self, write: int, error: BaseException, *, acted: bool = False) -> None:
         """Make the n-th write from now on (counted from 1) fail."""
         self._faults[len(self.writes) + write] = Fault(error, acted)
 

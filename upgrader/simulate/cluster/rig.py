@@ -4,7 +4,7 @@ Engine, rendering and rules are the real ones.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from upgrader.api.resources import (
 )
 from upgrader.api.v1alpha1 import CheckpointRequest, DriverImage, GpuStack, GpuStackSpec, NodeUpgrade, UpgradePlan
 from upgrader.checkpoint.ways import ways
+from upgrader.core.errors import LostLeadershipError
 from upgrader.core.phases import ends
 from upgrader.core.revisions import revision_of
 from upgrader.reconcile import images, plans, stacks
@@ -63,6 +64,8 @@ class Rig:
         """Whether plans take their steps at the same time, as their loops do."""
         self.workloads = Workloads()
         """Each loop reads pods for itself; see `share`."""
+        self.tolerant = False
+        """Whether a step that fails is made again at the next second, as the loops of a controller do."""
         self.seconds = 0
         self.others: list[Callable[[], None]] = []
         """What others do each second, beside the fleet."""
@@ -149,24 +152,33 @@ class Rig:
     async def second(self) -> None:
         """One step of everything, then a second of the world."""
         for image in self.all(DRIVER_IMAGES, DriverImage):
-            await images.step(self.context, image.metadata.name)
+            await self._step(images.step(self.context, image.metadata.name))
         visits = self.all(NODE_UPGRADES, NodeUpgrade)
         # As events do: a visit wakes who ordered it, whether that is still there or not.
         wanted = [one.metadata.name for one in self.all(GPU_STACKS, GpuStack)]
         for stack in dict.fromkeys([*wanted, *(one.spec.stack for one in visits)]):
-            await stacks.step(self.context, stack, self.sightings)
+            await self._step(stacks.step(self.context, stack, self.sightings))
         wanted = [one.metadata.name for one in self.all(UPGRADE_PLANS, UpgradePlan)]
         wanted += [one.spec.plan for one in visits if one.spec.plan]
         ordered = dict.fromkeys([*wanted, *(one.spec.plan for one in self.requests() if one.spec.plan)])
         if self.side_by_side:
-            await asyncio.gather(*(plans.step(self.context, plan) for plan in ordered))
+            await asyncio.gather(*(self._step(plans.step(self.context, plan)) for plan in ordered))
         else:
             for plan in ordered:
-                await plans.step(self.context, plan)
+                await self._step(plans.step(self.context, plan))
         self.fleet.tick()
         for tick in self.others:
             tick()
         self.seconds += 1
+
+    async def _step(self, step: Awaitable[object]) -> None:
+        try:
+            await step
+        except LostLeadershipError:
+            raise
+        except Exception:
+            if not self.tolerant:
+                raise
 
     async def until(self, done: Callable[[], bool], seconds: int = 600, *, stride: int = 1) -> None:
         """Run until something holds; fails, with where everything stood, when it does not within virtual seconds.

@@ -1,0 +1,175 @@
+"""One step of each closure of a plan's started batch; what goes wrong with one keeps no other from its step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from upgrader.api import names
+from upgrader.api.resources import NODE_UPGRADES
+from upgrader.api.v1alpha1 import BatchStatus, CheckpointRequest, ClosureStatus, NodeUpgrade
+from upgrader.core.errors import REFUSED, ThrottledError
+from upgrader.core.naming import listed
+from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
+from upgrader.core.strategy import StrategyFacts
+from upgrader.reconcile import asking, batches, closures, opening
+from upgrader.reconcile.closures import Crowd
+from upgrader.reconcile.context import Context
+from upgrader.reconcile.isolation import Faults
+from upgrader.reconcile.orders import LABEL_BATCH
+from upgrader.reconcile.strategies import strategy_of
+
+if TYPE_CHECKING:
+    from upgrader.reconcile.plans import Read
+
+log = structlog.get_logger()
+
+_UNASKED = frozenset({NodePhase.PENDING, NodePhase.PREPARING, NodePhase.PREPARED})
+_STOPPED = frozenset({RequestPhase.STOPPING, RequestPhase.STOPPED, RequestPhase.RESTARTING})
+"""Phases in which a gang may be stopped by us: nothing that others write may keep it from being restarted."""
+
+
+@dataclass(kw_only=True)
+class Drive:
+    """One step of the closures of a plan."""
+
+    context: Context
+    faults: Faults
+    crowd: Crowd
+    driven: set[str] = field(default_factory=set)
+    """Names of closures that have had their step."""
+
+    async def begun(self, read: Read, *, undo: bool) -> None:
+        """Closures with gangs that we stopped, from nothing but their own objects: before all that may fail is read."""
+        batch = read.open_batch
+        if batch is None:
+            return
+        visits, requests = of_batch(read.visits, batch.number), of_batch(read.requests, batch.number)
+        stopped = {one.spec.closure for one in requests if one.status.phase in _STOPPED}
+        found = [one for one in batch.closures if one.name in stopped]
+        await self._each(read, batch, found, visits, requests, turns=frozenset(), undo=undo)
+
+    async def rest(self, read: Read, *, undo: bool) -> None:
+        """Make what is missing of the open batch, then one step of each closure that has had none."""
+        batch, plan = read.open_batch, read.plan
+        if batch is None:
+            return
+        visits = of_batch(read.visits, batch.number)
+        if not undo and read.stack is not None and read.target is not None and read.snapshot is not None:
+            with self.faults.contained("visits to be made"):
+                await batches.create_visits(self.context, plan, read.stack, read.target, batch, read.snapshot, visits)
+                self.context.crash.reached(("UpgradePlan", PlanPhase.RUNNING.value, "after-act"))
+            made = await self.context.cluster.list(NODE_UPGRADES, labels=f"{names.LABEL_PLAN}={plan.metadata.name}")
+            visits = of_batch(made, batch.number)
+        left = [one for one in batch.closures if one.name not in self.driven]
+        turns: frozenset[str] | None = frozenset()  # where they cannot be counted nobody has one
+        with self.faults.contained("turns of the lanes"):
+            turns = await asking.turns_now(self.context, self._strategy(read).lane_width)
+        await self._each(read, batch, left, visits, of_batch(read.requests, batch.number), turns=turns, undo=undo)
+
+    async def _each(
+        self,
+        read: Read,
+        batch: BatchStatus,
+        found: Sequence[ClosureStatus],
+        visits: Sequence[NodeUpgrade],
+        requests: Sequence[CheckpointRequest],
+        *,
+        turns: frozenset[str] | None,
+        undo: bool,
+    ) -> None:
+        for closure in found:
+            self.driven.add(closure.name)
+            mine = [one for one in visits if one.spec.closure == closure.name]
+            talks = [one for one in requests if one.spec.closure == closure.name]
+            with self.faults.contained(f"closure of {listed(closure.nodes)}"):
+                under_way = await self._under_way(read, batch, closure, mine, talks, turns=turns, undo=undo)
+                if under_way.open:
+                    await closures.step(self.context, under_way, self.faults, self.crowd)
+
+    async def _under_way(
+        self,
+        read: Read,
+        batch: BatchStatus,
+        closure: ClosureStatus,
+        visits: Sequence[NodeUpgrade],
+        talks: Sequence[CheckpointRequest],
+        *,
+        turns: frozenset[str] | None,
+        undo: bool,
+    ) -> closures.Closure:
+        strategy = self._strategy(read)
+        gangs, refused = await _ask(self.context, read, batch, closure, visits, talks, undo=undo)
+        return closures.Closure(
+            name=closure.name,
+            resource=read.target.resource_name if read.target is not None else "",
+            visits=visits,
+            requests=talks,
+            gangs=gangs,
+            undo=undo,
+            ask_until=batch.ask_until,
+            revisions_left=read.plan.status.revisions_left,
+            refused=refused,
+            expendable=frozenset(strategy.expendable),
+            turns=turns,
+            lane_width=strategy.lane_width,
+            expended=_expended(closure, strategy),
+            waited_for=opening.waited_pods(read, visits),
+        )
+
+    def _strategy(self, read: Read) -> StrategyFacts:
+        return strategy_of(read.plan, self.context.clock.now())
+
+
+def of_batch(objects: Sequence[Any], number: int) -> list[Any]:
+    """Those that a batch has made."""
+    return [one for one in objects if one.metadata.labels.get(LABEL_BATCH) == str(number)]
+
+
+def all_ended(read: Read) -> bool:
+    """Whether every visit and conversation of the plan is over."""
+    return all(ends(one.status.phase) for one in read.visits) and all(ends(one.status.phase) for one in read.requests)
+
+
+def _expended(closure: ClosureStatus, strategy: StrategyFacts) -> frozenset[str]:
+    """Uids of pods that are evicted for good; only while the approval still names their gang."""
+    return frozenset(uid for gang, uids in closure.expended.items() if gang in strategy.expendable for uid in uids)
+
+
+async def _ask(
+    context: Context,
+    read: Read,
+    batch: BatchStatus,
+    closure: ClosureStatus,
+    visits: Sequence[NodeUpgrade],
+    talks: Sequence[CheckpointRequest],
+    *,
+    undo: bool,
+) -> tuple[int, str]:
+    """How many gangs must have acknowledged before the closure goes on, and why they cannot be asked.
+
+    They are asked when all nodes are prepared, and only if nothing holds them by then.
+    """
+    phases = {one.status.phase for one in visits}
+    if undo or phases - _UNASKED:
+        return len(talks), ""
+    expected = max(len(closure.gangs), len(talks))
+    if phases != {NodePhase.PREPARED} or read.snapshot is None:
+        return expected, ""
+    held = opening.held(read, closure, talks)
+    if held:
+        return expected, held
+    try:
+        requests = read.requests
+        return await batches.create_requests(context, read.plan, batch, closure, read.snapshot, talks, requests), ""
+    except ThrottledError:
+        raise
+    except REFUSED as error:
+        if not error.refused:
+            log.info("not asked yet", closure=closure.name, because=error.brief)  # doubt holds; askUntil bounds it
+            return expected, ""
+        log.warning("not asked", closure=closure.name, because=error.brief, details=error.details)
+        return expected, str(error)
