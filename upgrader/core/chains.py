@@ -30,6 +30,7 @@ class Chains:
     def __init__(self, works: Iterable[Work], pods: Mapping[str, Owner | None] | None = None) -> None:
         everything = sorted(works, key=lambda work: (work.namespace, work.owner.kind, work.owner.name, work.owner.uid))
         self._pods = pods or {}
+        self._all_read = not any(work.unread for work in everything)
         self._declaring = {work.owner.uid: work for work in everything if work.sort in _DECLARING}
         everything = [work for work in everything if work.sort not in _DECLARING]
         self._works = {work.owner.uid: work for work in everything if work.sort != WORKLOAD}
@@ -73,11 +74,21 @@ class Chains:
             found = self._declared[uid] = self._said(controller)
         return found
 
+    def unread(self, controller: Owner | None) -> str:
+        """Why an owner above cannot be read; empty where all can."""
+        if self._all_read:
+            return ""
+        return next((work.unread for work in self._around(controller) if work.unread), "")
+
     def _said(self, controller: Owner | None) -> Declared:
+        return nearest([work.declared for work in self._around(controller)])
+
+    def _around(self, controller: Owner | None) -> list[Work]:
+        """All that may declare something for the pods of a controller, the nearest first."""
         links = self.above(controller)
         workload = self.workload(link.owner.uid for link in reversed(links))
         works = [*(link.work for link in links), *self._over(links), workload]
-        return nearest([work.declared for work in works if work is not None])
+        return [work for work in works if work is not None]
 
     def _over(self, links: Sequence[Link]) -> Iterable[Work]:
         """Owners of which only metadata was read, from the topmost that counts upwards: ReplicaSet, then Deployment."""

@@ -153,3 +153,14 @@ class ProcessError(UpgraderError):
 
 class DevClusterError(UpgraderError):
     """The embedded cluster cannot run here, or a part of it does not come up."""
+
+
+LONGEST = 300
+"""Characters of one error that are told."""
+
+
+def describe(error: Exception) -> str:
+    """An error in a few words: its own where it is made for people, else with its class."""
+    brief = isinstance(error, UpgraderError)
+    text = str(error).replace("\n", "; ") if brief else f"{type(error).__name__}: {error}".removesuffix(": ")
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 from upgrader.core import untrusted
 from upgrader.core.chains import Chains
 from upgrader.core.declarations import Declared, Method, TimesDeclared, nearest, times, usable
+from upgrader.core.errors import describe
 from upgrader.core.fleet import Gang, MemberFacts, Owner, Terms
 from upgrader.core.owners import Switch
 from upgrader.core.remaining import estimate_of, limit_of, queue_limit
@@ -37,6 +38,7 @@ class PodFacts(Struct, frozen=True, kw_only=True):
     storage_class: str = ""  # that its checkpoints go to, by the claim that it mounts there; empty: not known
     group_total: int = 0  # pods that its group should have in all, those that succeeded too; 0: not said
     active_deadline_seconds: int | None = None
+    unread: str = ""  # why it cannot be read; then its gang is waited for
 
 
 class _Group(Struct, frozen=True, kw_only=True):
@@ -70,7 +72,7 @@ def gangs_of(
     """
     groups = _groups(pods, chains, namespaces, rules)
     shared = parted(group.switches for group in groups)
-    return _distinct([_gang(group, chains, namespaces, shared, now, method) for group in groups])
+    return _distinct([_read_gang(group, chains, namespaces, shared, now, method) for group in groups])
 
 
 def _groups(
@@ -79,7 +81,7 @@ def _groups(
     alive: dict[tuple[str, tuple[str, str]], list[tuple[Belonging, PodFacts]]] = {}
     done: dict[tuple[str, tuple[str, str]], int] = {}
     for pod in pods:
-        found = _whole(resolve(pod.marks, chains, rules), pod, chains, namespaces)
+        found, pod = _placed(pod, chains, namespaces, rules)  # noqa: PLW2901 - what cannot be placed is marked so
         key = (pod.member.namespace, found.key)
         if pod.member.phase not in ENDED:
             alive.setdefault(key, []).append((found, pod))
@@ -103,6 +105,20 @@ def _groups(
     return groups
 
 
+def _placed(
+    pod: PodFacts, chains: Chains, namespaces: Mapping[str, Declared], rules: Sequence[Rule]
+) -> tuple[Belonging, PodFacts]:
+    """To whom a pod belongs; one of which that cannot be told is a gang of its own, and is waited for."""
+    try:
+        found = _whole(resolve(pod.marks, chains, rules), pod, chains, namespaces)
+        switch_of(pod.marks, chains)
+    except Exception as error:  # noqa: BLE001 - one pod must not keep all others from being looked at
+        marks = PodMarks(pod=pod.marks.pod, uid=pod.marks.uid, namespace=pod.marks.namespace)
+        alone = Belonging(key=("unread", marks.uid), kind="Pod", name=marks.pod, because="nothing: it cannot be read")
+        return alone, structs.replace(pod, marks=marks, unread=pod.unread or describe(error))
+    return found, pod
+
+
 def _whole(found: Belonging, pod: PodFacts, chains: Chains, namespaces: Mapping[str, Declared]) -> Belonging:
     """Groups of a LeaderWorkerSet that are asked are stopped by its one switch, so all of them are one gang."""
     if (
@@ -124,6 +140,31 @@ def _layer(pod: PodFacts, chains: Chains, namespaces: Mapping[str, Declared]) ->
     """What is declared for a pod: by itself, by its owners, by its namespace; the nearest wins."""
     own, space = pod.declared, namespaces.get(pod.member.namespace, Declared())
     return nearest([own, chains.declared(pod.marks.controller), space])
+
+
+def _read_gang(
+    group: _Group,
+    chains: Chains,
+    namespaces: Mapping[str, Declared],
+    shared: Mapping[str, str],
+    now: datetime | None,
+    default: str,
+) -> Gang:
+    """The gang; one of which something cannot be read declares nothing, so that it is waited for."""
+    why = next((text for pod in group.pods if (text := pod.unread or chains.unread(pod.marks.controller))), "")
+    try:
+        gang = _gang(group, chains, namespaces, shared, now, default)
+    except Exception as error:  # noqa: BLE001 - one gang must not keep all others from being looked at
+        found, members = group.belonging, tuple(pod.member for pod in group.pods)
+        name = f"{group.namespace}/{found.kind}/{found.name}"
+        gang = Gang(name=name, namespace=group.namespace, kind=found.kind, members=members, wanted=len(members))
+        why = why or describe(error)
+    if not why:
+        return gang
+    problem = f"It cannot be read ({why})."
+    return structs.replace(
+        gang, method="", replicated=False, owner=None, cannot_stop=problem, undeclared_because=problem
+    )
 
 
 def _gang(

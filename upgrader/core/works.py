@@ -51,6 +51,7 @@ class Work(Struct, frozen=True, kw_only=True):
     stop: Record | None = None  # that record, where it can be read
     spec: Mapping[str, Any] = {}
     status: Mapping[str, Any] = {}
+    unread: str = ""  # why it cannot be read; then nothing below its metadata is known
 
     @property
     def sort(self) -> str:

@@ -21,6 +21,7 @@ from upgrader.core.errors import (
     ThrottledError,
     UnreachableError,
     UpgraderError,
+    describe,
 )
 from upgrader.reconcile.conditions import Told, condition
 from upgrader.reconcile.context import Context, record
@@ -32,17 +33,8 @@ PASSING = (ConflictError, NotFoundError, ThrottledError, UnreachableError, LostL
 """What ends a whole step and is no fault of what was looked at: it is made again, and no condition tells of it."""
 
 STEP_FAILED = "StepFailed"
-LONGEST = 300
-"""Characters of one error that are told."""
 SHOWN = 5
 """Objects that the condition names."""
-
-
-def describe(error: Exception) -> str:
-    """An error in a few words: its own where it is made for people, else with its class."""
-    brief = isinstance(error, UpgraderError)
-    text = str(error).replace("\n", "; ") if brief else f"{type(error).__name__}: {error}".removesuffix(": ")
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def faults_of(kind: ResourceKind[Any], present: Sequence[Condition] = ()) -> "Faults":

@@ -7,6 +7,7 @@ that lets us do less (not ready, no GPUs, undeclared).
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
@@ -46,7 +47,7 @@ from upgrader.reconcile.pod_facts import (
     gpus_of,
     member_facts,
     ours,
-    pod_facts,
+    read_pod,
     replicated,
     with_mates,
 )
@@ -335,7 +336,7 @@ def _gangs(
         return nearest([chains.declared(marks.controller), spaces.get(pod.metadata.namespace, Declared())])
 
     found = (
-        pod_facts(pod, gpus, around(pod, marks), marks, classes, rebooted=rebooted)
+        read_pod(pod, gpus, partial(around, pod, marks), marks, classes, rebooted=rebooted)
         for pod, marks in with_mates(pods, chains, gpus, rules, rebooted)
     )
     return gangs_of(found, chains, spaces, rules, now, seen.method)

@@ -11,7 +11,7 @@ from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import BatchStatus, CheckpointRequest, GpuStack, NodeUpgrade, UpgradePlan
 from upgrader.core import rollout
-from upgrader.core.errors import REFUSED, ConfigurationError, LostLeadershipError
+from upgrader.core.errors import REFUSED, ConfigurationError, LostLeadershipError, describe
 from upgrader.core.fleet import Snapshot, Target
 from upgrader.core.forecast import Forecast
 from upgrader.core.holds import World
@@ -36,7 +36,7 @@ from upgrader.reconcile.closures import Crowd
 from upgrader.reconcile.context import Context, anew, record
 from upgrader.reconcile.driving import Drive, all_ended, of_batch
 from upgrader.reconcile.durations import Past, past_of, seen
-from upgrader.reconcile.isolation import PASSING, Faults, describe, faults_of, tell
+from upgrader.reconcile.isolation import PASSING, Faults, faults_of, tell
 from upgrader.reconcile.listed_nodes import list_nodes
 from upgrader.reconcile.orders import LABEL_BATCH
 from upgrader.reconcile.owners import read_owner

@@ -1,9 +1,11 @@
 """Pods as the rules see them: total functions from what the API server sends, nothing is fetched here."""
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Container as Holding
-from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+
+import structlog
 
 from upgrader.api import names
 from upgrader.api.kubernetes import Container, DownwardVolume, ObjectMeta, OwnerReference, Pod, Volume, VolumeMount
@@ -11,12 +13,15 @@ from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core import untrusted
 from upgrader.core.chains import Chains
 from upgrader.core.declarations import NOTHING, Declared, nearest
+from upgrader.core.errors import describe
 from upgrader.core.fleet import MemberFacts, Owner
 from upgrader.core.gangs import ENDED, REPLICATED, PodFacts
 from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.resolution import PodMarks, Rule, resolve
 from upgrader.reconcile.device_claims import gpus_behind_resources, gpus_by_claims, refers_to_claims
 from upgrader.reconcile.storage import Classes, storage_class
+
+log = structlog.get_logger()
 
 NO_CLASSES: Classes = MappingProxyType({})
 NOWHERE: Holding[str] = frozenset()
@@ -217,20 +222,53 @@ def pod_facts(
     )
 
 
+def read_pod(
+    pod: Pod,
+    gpus: PoolGpus,
+    around: Callable[[], Declared],
+    marks: PodMarks,
+    classes: Classes,
+    *,
+    rebooted: Holding[str],
+) -> PodFacts:
+    """The same as `pod_facts`; one that cannot be read is taken for a pod with GPUs that declares nothing."""
+    try:
+        return pod_facts(pod, gpus, around(), marks, classes, rebooted=rebooted)
+    except Exception as error:  # noqa: BLE001 - one pod must not keep all others from being looked at
+        meta, why = pod.metadata, describe(error)
+        log.warning("pod cannot be read", pod=f"{meta.namespace}/{meta.name}", because=why)
+        member = MemberFacts(
+            pod=meta.name,
+            uid=meta.uid,
+            namespace=meta.namespace,
+            node=pod.spec.node_name,
+            container="",
+            phase=pod.status.phase,
+            gpus=1,
+        )
+        return PodFacts(member=member, marks=marks, unread=f"pod {meta.name}: {why}")
+
+
 def with_mates(
     pods: Iterable[Pod], chains: Chains, gpus: PoolGpus, rules: Sequence[Rule], rebooted: Holding[str] = NOWHERE
 ) -> list[tuple[Pod, PodMarks]]:
     """Pods that belong together with one that is alive and asks for GPUs, or that a reboot of its node would end.
 
-    `pods`: none of our own. `rebooted`: names of nodes that are to be rebooted. That pod itself is among them.
+    `pods`: none of our own. `rebooted`: names of nodes that are to be rebooted. That pod itself is among them. One that
+    cannot be read counts, by itself.
     """
     found: dict[tuple[str, tuple[str, str]], list[tuple[Pod, PodMarks]]] = {}
     counting = set()
     for pod in pods:
+        alive = pod.status.phase not in ENDED
         marks = marks_of(pod)
-        key = (marks.namespace, resolve(marks, chains, rules).key)
+        try:
+            key = (marks.namespace, resolve(marks, chains, rules).key)
+            counts = bool(gpus_of(pod, gpus)) or ended_by_reboot(pod, rebooted)
+        except Exception:  # noqa: BLE001 - one pod must not keep all others from being looked at; what follows says why
+            key, counts = (marks.namespace, ("unread", marks.uid)), True
         found.setdefault(key, []).append((pod, marks))
-        if pod.status.phase not in ENDED and (gpus_of(pod, gpus) or ended_by_reboot(pod, rebooted)):
+        if alive and counts:
             counting.add(key)
     return [one for key, group in found.items() if key in counting for one in group]
 

@@ -15,7 +15,7 @@ from upgrader.core.acknowledgement import Answer, Verdict
 from upgrader.core.conversation import LEAP_FROGGED
 from upgrader.core.conversation_facts import GangAct, GangClosure, GangDecision, OwnerFacts, RequestView
 from upgrader.core.declarations import leader
-from upgrader.core.errors import ClusterError, LostLeadershipError, UnaskableError, UpgraderError
+from upgrader.core.errors import ClusterError, LostLeadershipError, UnaskableError, UpgraderError, describe
 from upgrader.core.fleet import MemberFacts
 from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.owner_facts import owner_facts
@@ -24,7 +24,6 @@ from upgrader.core.phases import RequestPhase, ends, row
 from upgrader.core.switching import is_off
 from upgrader.reconcile import asking, observe, owners, placing, unheard
 from upgrader.reconcile.context import Context, record
-from upgrader.reconcile.isolation import describe
 from upgrader.reconcile.owners import LiveOwner, read_owner, read_pods
 from upgrader.reconcile.pod_facts import members_of
 from upgrader.reconcile.ports import Way

@@ -4,18 +4,22 @@ import asyncio
 from collections.abc import Mapping
 
 import msgspec
+import structlog
 
 from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta, OwnerObject, Pod
 from upgrader.api.resources import ResourceKind, owner_resource
 from upgrader.core import untrusted
 from upgrader.core.declarations import Declared, nearest
+from upgrader.core.errors import describe
 from upgrader.core.fleet import Owner
 from upgrader.core.owners import BETWEEN, DECLARING, OWNERS, ReadKind, served_version
 from upgrader.core.switching import record_of
-from upgrader.core.works import Work, group_of
+from upgrader.core.works import Work, group_of, suspended
 from upgrader.reconcile.pod_facts import controller_of, declared
 from upgrader.reconcile.ports import Cluster
+
+log = structlog.get_logger()
 
 READ: tuple[ReadKind, ...] = (*OWNERS, *BETWEEN, *DECLARING)
 _POD = ReadKind(kind="Pod", group="", version="v1", plural="pods")
@@ -31,7 +35,7 @@ async def read_works(cluster: Cluster) -> tuple[Work, ...]:
     served = await cluster.served()
     kinds = [resource for kind in READ if (resource := _resource(kind, served)) is not None]
     lists = await asyncio.gather(*(cluster.list(kind) for kind in kinds))
-    return tuple(work_of(kind, one) for kind, found in zip(kinds, lists, strict=True) for one in found)
+    return tuple(read_work(kind, one) for kind, found in zip(kinds, lists, strict=True) for one in found)
 
 
 async def declared_above(cluster: Cluster, pod: Pod) -> Declared:
@@ -58,6 +62,21 @@ async def declared_above(cluster: Cluster, pod: Pod) -> Declared:
 def _resource(kind: ReadKind, served: Mapping[tuple[str, str], tuple[str, ...]]) -> ResourceKind[OwnerObject] | None:
     version = served_version(kind, served)
     return owner_resource(kind, version) if version else None
+
+
+def read_work(kind: ResourceKind[OwnerObject], seen: OwnerObject) -> Work:
+    """The same as `work_of`; of an owner that cannot be read only who owns it is known."""
+    try:
+        work = work_of(kind, seen)
+        suspended(work)
+    except Exception as error:  # noqa: BLE001 - one owner must not keep all others from being looked at
+        meta, why = seen.metadata, describe(error)
+        log.warning("owner cannot be read", kind=kind.kind, name=f"{meta.namespace}/{meta.name}", because=why)
+        owner = Owner(kind=kind.kind, name=meta.name, uid=meta.uid, api_version=kind.api_version)
+        above, owned_by = controller_of(meta), tuple(one.uid for one in meta.owner_references)
+        said = f"{kind.kind} {meta.name}: {why}"
+        return Work(owner=owner, namespace=meta.namespace, controller=above, owned_by=owned_by, unread=said)
+    return work
 
 
 def work_of(kind: ResourceKind[OwnerObject], seen: OwnerObject) -> Work:

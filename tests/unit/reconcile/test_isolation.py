@@ -6,10 +6,10 @@ import pytest
 
 from tests.support.rig import Rig
 from upgrader.api.resources import UPGRADE_PLANS
-from upgrader.core.errors import LostLeadershipError
+from upgrader.core.errors import LONGEST, LostLeadershipError
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
 from upgrader.reconcile import plans
-from upgrader.reconcile.isolation import LONGEST, Faults
+from upgrader.reconcile.isolation import Faults
 from upgrader.simulate.cluster.ports import Killed
 from upgrader.telemetry import metrics
 
