@@ -33,6 +33,7 @@ from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, row
 from upgrader.core.revisions import plugin_key_of, runtime_key_of
 from upgrader.reconcile import asking, orders
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.isolation import Faults
 from upgrader.reconcile.revisions import read_target
 from upgrader.reconcile.talks import next_request_id
 from upgrader.stack import manifests
@@ -104,8 +105,12 @@ async def create_visits(
     batch: BatchStatus,
     snapshot: Snapshot,
     existing: Sequence[NodeUpgrade],
+    faults: Faults,
 ) -> None:
-    """Make the visits of a batch that are missing; nodes that left meanwhile are left out."""
+    """Make the visits of a batch that are missing; nodes that left meanwhile are left out.
+
+    A node for which none can be made keeps no other from its own; its closure is let go (see `opening.missing`).
+    """
     catalogue = Catalogue(snapshot.images)
     facts = {node.name: node for node in snapshot.nodes}
     there = {one.spec.node.name for one in existing}
@@ -115,22 +120,23 @@ async def create_visits(
             image = catalogue.for_visit(node, target) if node is not None else None
             if name in there or node is None or image is None:
                 continue
-            await ensure_operands(context, stack, target, image)
-            order = orders.Order(
-                name=orders.visit_name(name, plan.metadata.uid, str(batch.number), node.uid),
-                node=node,
-                stack=stack.metadata.name,
-                closure=closure.name,
-                reason=VisitReason.ROLLOUT,
-                source=await source_state(context, stack, node, catalogue, target),
-                target=orders.wanted_state(target, image),
-                reboot=orders.reboot_state(node, target, stack.spec),
-                plan=plan.metadata.name,
-                batch=batch.number,
-            )
-            await create_once(
-                context, NODE_UPGRADES, orders.node_upgrade(order, owned_by(UPGRADE_PLANS, plan.metadata))
-            )
+            with faults.contained(f"visit of node {name}"):
+                await ensure_operands(context, stack, target, image)
+                order = orders.Order(
+                    name=orders.visit_name(name, plan.metadata.uid, str(batch.number), node.uid),
+                    node=node,
+                    stack=stack.metadata.name,
+                    closure=closure.name,
+                    reason=VisitReason.ROLLOUT,
+                    source=await source_state(context, stack, node, catalogue, target),
+                    target=orders.wanted_state(target, image),
+                    reboot=orders.reboot_state(node, target, stack.spec),
+                    plan=plan.metadata.name,
+                    batch=batch.number,
+                )
+                await create_once(
+                    context, NODE_UPGRADES, orders.node_upgrade(order, owned_by(UPGRADE_PLANS, plan.metadata))
+                )
 
 
 async def source_state(

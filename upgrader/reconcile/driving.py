@@ -60,7 +60,9 @@ class Drive:
         visits = of_batch(read.visits, batch.number)
         if not undo and read.stack is not None and read.target is not None and read.snapshot is not None:
             with self.faults.contained("visits to be made"):
-                await batches.create_visits(self.context, plan, read.stack, read.target, batch, read.snapshot, visits)
+                await batches.create_visits(
+                    self.context, plan, read.stack, read.target, batch, read.snapshot, visits, self.faults
+                )
                 self.context.crash.reached(("UpgradePlan", PlanPhase.RUNNING.value, "after-act"))
             made = await self.context.cluster.list(NODE_UPGRADES, labels=f"{names.LABEL_PLAN}={plan.metadata.name}")
             visits = of_batch(made, batch.number)
@@ -157,6 +159,8 @@ async def _ask(
     if undo or phases - _UNASKED:
         return len(talks), ""
     expected = max(len(closure.gangs), len(talks))
+    if phases == {NodePhase.PREPARED} and (without := await opening.without_visit(context, closure, visits)):
+        return expected, without
     if phases != {NodePhase.PREPARED} or read.snapshot is None:
         return expected, ""
     held = opening.held(read, closure, talks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from upgrader.api.resources import NODES
 from upgrader.api.v1alpha1 import CheckpointRequest, ClosureStatus, NodeUpgrade
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.drift import drift
@@ -17,10 +18,27 @@ from upgrader.reconcile.rest import stopped
 from upgrader.reconcile.strategies import strategy_of
 
 if TYPE_CHECKING:
+    from upgrader.reconcile.context import Context
     from upgrader.reconcile.plans import Read
 
 OPENING = frozenset({NodePhase.PREPARED, NodePhase.CLOSING})
 """Phases of a visit in which all that runs on its node is looked at; from then on its taint keeps others away."""
+
+
+async def without_visit(context: Context, closure: ClosureStatus, visits: Sequence[NodeUpgrade]) -> str:
+    """Which node of a closure has no visit although it is there, as a sentence; empty: each has one, or is gone.
+
+    A gang whose nodes are visited in part would come back to two drivers.
+
+    Raises:
+        ClusterError: whether the node is there is not known.
+    """
+    visited = {one.spec.node.name for one in visits}
+    for name in closure.nodes:
+        if name not in visited and await context.cluster.get(NODES, name) is not None:
+            why = "its driver image is not Ready any more, or the node cannot be read"
+            return f"Node {name} of the closure has no visit ({why}); no part of a closure is visited alone."
+    return ""
 
 
 def held(read: Read, closure: ClosureStatus, talks: Sequence[CheckpointRequest]) -> str:

@@ -1,0 +1,72 @@
+"""A closure is visited whole or not at all, and only as large as it was when its batch was started."""
+
+
+from tests.support.rig import Rig
+from upgrader.api.resources import DRIVER_IMAGES
+from upgrader.core.errors import UnreachableError
+from upgrader.core.phases import NodePhase
+
+OTHER_KERNEL = "6.1.0-48-amd64"
+DAY = {"timeoutSeconds": 30, "retrySeconds": 86400}
+
+
+async def two_kernels() -> Rig:
+    """A gang on two nodes, gpu-0 and gpu-1, of two kernels."""
+    rig = Rig()
+    rig.fleet.node("gpu-0")
+    rig.fleet.node("gpu-1", kernel=OTHER_KERNEL)
+    for version in ("1.0", "2.0"):
+        rig.image(version)
+        rig.image(version, OTHER_KERNEL)
+    rig.stack(rig.spec("1.0"))
+    await rig.settle()
+    rig.fleet.job("gang", members=2)
+    await rig.until(lambda: rig.fleet.trainers["gang"].step > 5)
+    return rig
+
+
+def refuses_visits_of(rig: Rig, node: str) -> None:
+    def away(write) -> None:
+        if write.kind == "NodeUpgrade" and write.verb == "create" and node in write.name:
+            raise UnreachableError("the API server answered 503")
+
+    rig.cluster.before_write = away
+
+
+async def test_a_closure_one_of_whose_nodes_has_no_visit_is_let_go_before_its_gang_is_asked() -> None:
+    rig = await two_kernels()
+    refuses_visits_of(rig, "gpu-1")
+    rig.plan("up", rig.stack(rig.spec("2.0", plugin="2")), checkpoint=DAY)
+    await rig.until(lambda: bool(rig.visits("up")))
+    rig.cluster.store.remove(DRIVER_IMAGES, f"sim-2.0-{OTHER_KERNEL}")  # and now it can be made no more
+    rig.cluster.before_write = None
+    await rig.until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None, 4000, stride=5)
+    (visit,) = rig.visits("up")
+    assert (visit.spec.node.name, visit.status.phase, visit.status.reason) == (
+        "gpu-0",
+        NodePhase.FAILED,
+        "NotAcknowledged",
+    )
+    assert visit.status.message.startswith("Node gpu-1 of the closure has no visit")
+    assert (rig.requests(), rig.fleet.trainers["gang"].stops) == ([], 0)
+    rig.assert_nothing_left()
+
+
+async def test_a_node_for_which_no_visit_can_be_made_keeps_no_other_closure_waiting() -> None:
+    rig = Rig()
+    for number in range(2):
+        rig.fleet.node(f"gpu-{number}")
+    for version in ("1.0", "2.0"):
+        rig.image(version)
+    rig.stack(rig.spec("1.0"))
+    await rig.settle()
+    revision = rig.stack(rig.spec("2.0", plugin="2"))
+    refuses_visits_of(rig, "gpu-0")
+    rig.plan("up", revision, checkpoint=DAY)
+    await rig.until(lambda: rig.nodes_on(revision) == 1)
+    (told,) = rig.plan_now("up").status.conditions
+    assert (told.type, told.status) == ("StepFailed", "True")
+    assert "visit of node gpu-0: the API server answered 503" in told.message
+    rig.cluster.before_write = None
+    await rig.until(lambda: rig.over("up"))
+    assert rig.nodes_on(revision) == 2
