@@ -22,6 +22,9 @@ LEAP_FROGGED = "LeapFrogged"
 LEFT_OUT = "NodesLeftOut"
 """Reason of a gang that did not acknowledge in time and declares on-deadline: skip-node."""
 
+OUTGROWN = "ClosureOutgrown"
+"""Reason of a gang that is larger, right before its stop, than what its batch has counted."""
+
 _UNSTOPPED = frozenset({_R.ASKING, _R.PARKED, _R.EXPIRED})
 
 
@@ -247,6 +250,8 @@ def _stop_now(view: RequestView, closure: GangClosure, now: datetime) -> GangDec
     if _R.WITHDRAWN in closure.siblings:
         # Its nodes are about to be let go: this stop would be the gang's only one, and for nothing.
         return _go(view, _R.WITHDRAWN, "FellowNotAcknowledged", "another gang on the same nodes was let go", *back)
+    if closure.grown:
+        return _go(view, _R.WITHDRAWN, OUTGROWN, f"not stopped: {closure.grown}", *back)
     if _past(view.deadline, now):
         why = view.forbidden or "the stop did not succeed in time"
         return _go(view, _R.WITHDRAWN, "NotStopped", f"{why}; it trains on", *back)

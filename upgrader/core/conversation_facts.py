@@ -77,6 +77,7 @@ class GangClosure(Struct, frozen=True, kw_only=True):
     spares: bool = False  # upgraded nodes in service that nobody uses would take the gang now
     expendable: frozenset[str] = frozenset()  # gangs that the approval lets us stop without an acknowledgement
     turns: frozenset[str] | None = None  # requests that may write a checkpoint now; None: there are no lanes
+    grown: str = ""  # that the gang is larger than what its batch has counted, as a sentence
 
 
 class GangAct(StrEnum):

@@ -5,12 +5,13 @@ to the next step.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
 import structlog
 
+from upgrader.api import names
 from upgrader.api.resources import NAMESPACES
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core import conversation, steering, timing, visit
@@ -76,6 +77,8 @@ class Closure:
     turns: frozenset[str] | None = None
     """Requests that may write a checkpoint now; None: there are no lanes."""
     lane_width: int = 0
+    shares: Mapping[str, int] = field(default_factory=dict)
+    """GPUs of each gang as its batch has counted them; a gang that is not named may have any."""
 
     @property
     def open(self) -> bool:
@@ -177,13 +180,36 @@ def _around(closure: Closure, seen: Seen) -> GangClosure:
 
 def _unready(context: Context, closure: Closure, talks: Mapping[str, Talk], seen: Seen) -> dict[str, str]:
     """Why each gang could not be stopped now, by the name of its request; empty where it could be, or need not be."""
-    around, now = _around(closure, seen), context.clock.now()
+    now = context.clock.now()
     found = {}
     for request in closure.requests:
         talk = talks.get(request.metadata.name)
         cannot = "" if ends(request.status.phase) else f"{request.spec.gang} cannot be read"
-        found[request.metadata.name] = conversation.unready(talk.view, around, now) if talk is not None else cannot
+        if talk is not None:
+            around = msgspec.structs.replace(_around(closure, seen), grown=_grown(context, closure, talk))
+            cannot = conversation.unready(talk.view, around, now)
+        found[request.metadata.name] = cannot
     return found
+
+
+def _grown(context: Context, closure: Closure, talk: Talk) -> str:
+    """That members listed for this very step are more than the batch has counted, or on nodes that it does not take.
+
+    A gang may also run on nodes that need no visit: those have the closure's target revision.
+    """
+    if talk.view.phase is not RequestPhase.STOPPING:
+        return ""
+    members = [one for one in talk.view.present if one.gpus and one.phase not in {"Succeeded", "Failed"}]
+    gpus, counted = sum(one.gpus for one in members), closure.shares.get(talk.view.gang)
+    if counted is not None and gpus > counted:
+        return f"it has {gpus} GPUs now, {counted} when the batch was started"
+    taken = {one.spec.node.name for one in closure.visits}
+    targets = {"", *(one.spec.target.revision for one in closure.visits)}
+    nodes = context.nodes.snapshot() or {}
+    for name in sorted({one.node for one in members if one.node in nodes} - taken):
+        if nodes[name].metadata.labels.get(names.LABEL_REVISION, "") not in targets:
+            return f"it also runs on node {name}, which its closure does not take"
+    return ""
 
 
 async def _converse(
@@ -201,6 +227,7 @@ async def _converse(
         _around(closure, seen),
         siblings=tuple(one.status.phase for one in closure.requests if one.metadata.name != talk.view.name),
         forbidden=forbidden,
+        grown=_grown(context, closure, talk),
         spares=waits and await spares.enough(context, talk.request, talk.owner, closure.visits, closure.resource),
     )
     placing = partial(where, context, closure, seen.views, ahead=talk.request.status.leap_frogged)

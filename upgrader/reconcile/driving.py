@@ -118,6 +118,7 @@ class Drive:
             expendable=frozenset(strategy.expendable),
             turns=turns,
             lane_width=strategy.lane_width,
+            shares={name: share.gpus for name, share in closure.shares.items()},
             expended=_expended(closure, strategy),
             waited_for=opening.waited_pods(read, visits),
         )
@@ -159,12 +160,10 @@ async def _ask(
     if undo or phases - _UNASKED:
         return len(talks), ""
     expected = max(len(closure.gangs), len(talks))
-    if phases == {NodePhase.PREPARED} and (without := await opening.without_visit(context, closure, visits)):
-        return expected, without
-    if phases != {NodePhase.PREPARED} or read.snapshot is None:
+    if phases != {NodePhase.PREPARED}:
         return expected, ""
-    held = opening.held(read, closure, talks)
-    if held:
+    held = opening.held(read, closure, talks) or await opening.without_visit(context, closure, visits)
+    if held or read.snapshot is None:
         return expected, held
     try:
         requests = read.requests

@@ -51,6 +51,8 @@ def held(read: Read, closure: ClosureStatus, talks: Sequence[CheckpointRequest])
             return waited_for(gang)[1]
         if (found := _newcomer(gang, closure)) is not None:
             return found
+    if grown := _outgrown(read, closure, here):
+        return grown
     asked = {one.spec.gang for one in talks}
     nodes = [node for node in read.snapshot.nodes if node.name in closure.nodes]
     visited = {one.spec.node.name for one in read.visits if one.spec.closure == closure.name}
@@ -82,6 +84,23 @@ def world_of(read: Read) -> World | None:
         already=frozenset(),
         stopped_gangs=stopped(read.requests, read.snapshot),
     )
+
+
+def _outgrown(read: Read, closure: ClosureStatus, gangs: Sequence[Gang]) -> str:
+    """That a gang is larger than it was when its batch was started: neither budget nor approval counted that."""
+    mine = [gang for gang in gangs if gang.name in closure.gangs and not gang.replicated]
+    for gang in mine:
+        share = closure.shares.get(gang.name)
+        if share is not None and gang.gpus > share.gpus:
+            return f"{gang.name} has {gang.gpus} GPUs, {share.gpus} when the batch was started; it is counted anew."
+    elsewhere = frozenset[str]().union(*(gang.nodes for gang in mine)) - set(closure.nodes)
+    if not elsewhere or read.world is None:
+        return ""  # spares looking at the whole pool
+    drifted = {name for name, one in read.world.drift.items() if one.drifted}
+    for gang in mine:
+        for name in sorted(gang.nodes & elsewhere & drifted):
+            return f"{gang.name} also runs on node {name}, which its closure does not take; it is counted anew."
+    return ""
 
 
 def _newcomer(gang: Gang, closure: ClosureStatus) -> str | None:

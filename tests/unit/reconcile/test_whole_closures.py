@@ -1,10 +1,12 @@
 """A closure is visited whole or not at all, and only as large as it was when its batch was started."""
 
+import msgspec
 
 from tests.support.rig import Rig
-from upgrader.api.resources import DRIVER_IMAGES
+from upgrader.api import names
+from upgrader.api.resources import DRIVER_IMAGES, JOBS, NODES, PODS, UPGRADE_PLANS
 from upgrader.core.errors import UnreachableError
-from upgrader.core.phases import NodePhase
+from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
 
 OTHER_KERNEL = "6.1.0-48-amd64"
 DAY = {"timeoutSeconds": 30, "retrySeconds": 86400}
@@ -70,3 +72,51 @@ async def test_a_node_for_which_no_visit_can_be_made_keeps_no_other_closure_wait
     rig.cluster.before_write = None
     await rig.until(lambda: rig.over("up"))
     assert rig.nodes_on(revision) == 2
+
+
+async def elastic() -> Rig:
+    """A gang of one member in a pool of four nodes, three of which are skipped; a batch with a budget of its 8 GPUs."""
+    rig = Rig()
+    for number in range(4):
+        rig.fleet.node(f"gpu-{number}")
+    for version in ("1.0", "2.0"):
+        rig.image(version)
+    rig.stack(rig.spec("1.0"))
+    await rig.settle()
+    rig.fleet.job("gang", members=1)
+    await rig.until(lambda: rig.fleet.trainers["gang"].step > 5)
+    (node,) = (pod["spec"]["nodeName"] for pod in rig.cluster.store.all(PODS) if pod["metadata"]["labels"].get("job"))
+    for number in range(4):
+        if f"gpu-{number}" != node:
+            rig.cluster.store.change(NODES, f"gpu-{number}", {"metadata": {"labels": {names.LABEL_SKIP: "true"}}})
+    revision = rig.stack(rig.spec("2.0", plugin="2"))
+    rig.plan("up", revision, strategy={"maxUnavailable": 8}, checkpoint=DAY)
+    return rig
+
+
+async def test_a_gang_that_grew_since_its_batch_was_started_is_not_asked() -> None:
+    rig = await elastic()
+    await rig.until(lambda: bool(rig.visits("up")))
+    rig.cluster.store.change(JOBS, "gang", {"spec": {"parallelism": 4, "completions": 4}}, "default")
+    await rig.until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None, 4000, stride=5)
+    (visit,) = rig.visits("up")
+    assert visit.status.reason == "NotAcknowledged"
+    assert visit.status.message == ("default/Job/gang has 32 GPUs, 8 when the batch was started; it is counted anew.")
+    assert (rig.requests(), rig.fleet.trainers["gang"].stops) == ([], 0)
+    assert rig.plan_now("up").status.phase is PlanPhase.RUNNING  # nothing failed
+    rig.assert_nothing_left()
+
+
+async def test_a_gang_is_measured_once_more_right_before_its_stop() -> None:
+    """Its owner counts no members, and a request of before was made for all of them: only the batch says less."""
+    rig = await elastic()
+    await rig.until(lambda: any(one.status.phase is RequestPhase.STOPPING for one in rig.requests()))
+    batches = msgspec.to_builtins(rig.plan_now("up").status.batches)
+    batches[0]["closures"][0]["shares"]["default/Job/gang"]["gpus"] = 4
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"status": {"batches": batches}})
+    await rig.until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None, 4000, stride=5)
+    assert [(one.status.phase, one.status.reason) for one in rig.requests()] == [
+        (RequestPhase.WITHDRAWN, "ClosureOutgrown")
+    ]
+    assert rig.fleet.trainers["gang"].stops == 0
+    rig.assert_nothing_left()
