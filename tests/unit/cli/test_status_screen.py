@@ -24,7 +24,7 @@ BATCHES = [
     {
         "number": 1,
         "kind": "Canary",
-        "closures": [{"name": "c", "nodes": ["node-0"]}],
+        "nodeCount": 1,
         "startedAt": "2026-11-21T08:00:00Z",
         "askUntil": "2026-11-21T08:30:00Z",
         "endedAt": "2026-11-21T08:05:00Z",

@@ -103,12 +103,12 @@ async def test_the_visit_job_of_a_deleted_visit_is_waited_for(rig: Rig) -> None:
     remove_visits(rig)
     labels = {names.LABEL_COMPONENT: "visit"}
     spec = {"nodeName": "gpu-0", "containers": []}
-    meta = {"name": "still-at-work", "namespace": "default", "labels": labels}
+    meta = {"name": "still-at-work", "namespace": "gpu-upgrader-system", "labels": labels}
     rig.cluster.store.put(PODS, {"metadata": meta, "spec": spec, "status": {"phase": "Unknown"}})
     for _ in range(30):
         await rig.second()
     assert rig.visits() == []
-    rig.cluster.store.remove(PODS, "still-at-work", "default")
+    rig.cluster.store.remove(PODS, "still-at-work", "gpu-upgrader-system")
     await rig.until(lambda: in_phase(rig, NodePhase.SUCCEEDED))
 
 
