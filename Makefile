@@ -7,6 +7,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 SLOWEST := --durations=30 --durations-min=1
 DRIFT_CHAIN := tests/e2e/test_drift_chain.py
+LEFT_OUT := and not slow
 SLOW_SUITES := tests/contract tests/cluster tests/images tests/e2e
 SEED ?= 1
 RUNS ?= 200
@@ -63,7 +64,7 @@ verify: setup ## fails when something generated is not current
 	$(BIN)/python -m upgrader.api.generate --check .
 
 unit: setup ## units, properties, contract: the two minutes between two edits
-	$(PYTEST) $(SLOWEST) -n 3 --dist worksteal tests/unit tests/property tests/contract -m "not cluster and not e2e"
+	$(PYTEST) $(SLOWEST) -n 3 --dist worksteal tests/unit tests/property tests/contract -m "not cluster and not e2e $(LEFT_OUT)"
 
 gate: binaries ## of the slow suites what every change must pass: the API server, a rollout, a driver image, a virtual node
 	$(PYTEST) $(SLOWEST) -n 2 --dist loadfile $(SLOW_SUITES) -m gate --timeout=900
@@ -84,6 +85,7 @@ vm: binaries ## virtual nodes: boots, reboots, power cuts, hangs; boxes on cgrou
 	$(PYTEST) $(SLOWEST) -p no:xdist tests/cluster -m vm --timeout=900
 
 test-full: export UPGRADER_TEST_PROFILE := full
+test-full: LEFT_OUT :=
 test-full: lint verify unit images vm e2e ## all but e2e-vm, demo and nightly, with three times the examples (45 minutes)
 
 e2e-vm: binaries ## the whole rollout on virtual nodes with NVIDIA's modules: build/e2e-vm-report.json (20 minutes emulated)

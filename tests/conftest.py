@@ -3,6 +3,7 @@
 import os
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from tests.support.examples import GATE_SHARE, PROFILE, Profile
@@ -12,6 +13,16 @@ settings.register_profile(Profile.GATE, deadline=None, max_examples=100 // GATE_
 settings.register_profile(Profile.FULL, deadline=None)
 settings.register_profile(Profile.NIGHTLY, deadline=None, max_examples=1000)
 settings.load_profile(PROFILE)
+
+# Tracebacks as the controller writes them: structlog's default draws every local variable, in half a minute each.
+structlog.configure(
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 EXISTING_CLUSTER = "UPGRADER_TEST_KUBECONFIG"
 """Kubeconfig of a cluster for tests that is there already: used by tests of the API only, never torn down."""

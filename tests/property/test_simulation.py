@@ -209,7 +209,7 @@ class Watch:
 
 
 @given(fleets(), SETTINGS)
-@examples(60)
+@examples(30)
 def test_nobody_is_stopped_without_the_acknowledgement_of_all_nor_before_its_time_slice_nor_twice(fleet, chosen):
     watch = Watch(fleet, chosen)
     watch.run(watch.acknowledged_stops_only, watch.restarted_gangs_meet_one_driver)
@@ -218,7 +218,7 @@ def test_nobody_is_stopped_without_the_acknowledgement_of_all_nor_before_its_tim
 
 
 @given(fleets(), SETTINGS)
-@examples(60)
+@examples(30)
 def test_the_budget_is_kept_by_every_batch_and_nothing_else_is_touched(fleet, chosen):
     watch = Watch(fleet, chosen)
     watch.run(
@@ -231,7 +231,7 @@ def test_the_budget_is_kept_by_every_batch_and_nothing_else_is_touched(fleet, ch
 
 
 @given(fleets(), SETTINGS)
-@examples(60)
+@examples(30)
 def test_everything_ends_and_nothing_stays_stopped_or_marked(fleet, chosen):
     watch = Watch(fleet, msgspec.structs.replace(chosen, refill=0))
     watch.run()

@@ -35,6 +35,7 @@ async def run_hours(rig: Rig, hours: int) -> None:
         rig.cluster.clock.advance(19 if under_way else 599)
 
 
+@pytest.mark.slow
 async def test_two_days_of_asking_in_vain_leave_no_more_than_one_day(rig: Rig) -> None:
     await run_hours(rig, 24)
     early = (size(rig), len(rig.visits("up")), len(rig.requests()))
