@@ -13,7 +13,7 @@ def gpu_stack(name: str = "pool-a") -> dict[str, Any]:
         "metadata": {"name": name},
         "spec": {
             "nodeSelector": {"pool": "a"},
-            "driver": {"vendor": "sim", "version": "570.10"},
+            "driver": {"vendor": "sim", "version": "570.10", "unverified": "Allow"},
             "devicePlugin": {"image": "registry.example/plugin:1.0"},
         },
     }

@@ -23,15 +23,20 @@ def fits(image: ImageFacts, target: Target) -> bool:
 
 
 class Catalogue:
-    """An index over images; of several for the same driver and kernel the one with the least key is taken."""
+    """An index over images; of several for the same driver and kernel the one with the least key is taken.
+
+    Of those that nobody vouches for only what a node has already counts, so that a node is never without its own.
+    """
 
     def __init__(self, images: Iterable[ImageFacts], builds: Sequence[ImageBuild] = ()) -> None:
         self.builds = builds
         ordered = sorted(images, key=lambda image: image.key)
         self._by_key = {image.key: image for image in ordered}
         self._by_kernel: dict[tuple[str, str, str], list[ImageFacts]] = defaultdict(list)
+        self._unverified = [image for image in ordered if image.unverified]
         for image in ordered:
-            self._by_kernel[image.vendor, image.version, image.kernel].append(image)
+            if not image.unverified:
+                self._by_kernel[image.vendor, image.version, image.kernel].append(image)
 
     def of(self, node: NodeFacts) -> ImageFacts | None:
         """The image that the node's driver label names; None where it names none, or one that is not Ready."""
@@ -66,6 +71,11 @@ class Catalogue:
     def for_visit(self, node: NodeFacts, target: Target) -> ImageFacts | None:
         """The image that a visit takes the node to; None where there is none, or nothing known to go back to."""
         return None if self.unknown(node) else self.wanted(node, target)
+
+    def unverified(self, node: NodeFacts, target: Target) -> bool:
+        """Whether there is an image for this node that its stack does not allow, as nobody vouches for it."""
+        kernel = target.kernel_of(node)
+        return any(image.kernel == kernel and fits(image, target) for image in self._unverified)
 
     def bring_back(self, node: NodeFacts) -> ImageFacts | None:
         """The image for the driver that the node has and the kernel that it runs, where these no longer fit.

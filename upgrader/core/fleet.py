@@ -101,6 +101,7 @@ class ImageFacts(Struct, frozen=True, kw_only=True):
     digest: str  # name@sha256:...
     recipe: str = ""  # empty: brought by a person who did not say
     flavour: str = ""
+    unverified: bool = False  # nobody vouches for it, and its stack does not allow that: no node is given it anew
 
     @property
     def driver(self) -> str:
@@ -122,6 +123,7 @@ class ImageBuild(Struct, frozen=True, kw_only=True):
     os: str = ""
     arch: str = "amd64"
     message: str = ""
+    unverified: bool = False  # as of ImageFacts
 
 
 class Uncovered(Struct, frozen=True, kw_only=True, rename="camel"):

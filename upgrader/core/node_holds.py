@@ -7,6 +7,7 @@ from upgrader.core.drift import DriftReason
 from upgrader.core.fleet import NodeFacts
 from upgrader.core.holds import Found, HoldReason, World
 from upgrader.core.skew import kubelet_skew
+from upgrader.core.uncovered import ALLOW
 
 
 def node_holds(world: World, name: str) -> list[Found]:
@@ -136,6 +137,9 @@ def _no_image(world: World, node: NodeFacts) -> Found | None:
     if world.catalogue.wanted(node, world.target) is not None:
         return None
     target = world.target
+    if world.catalogue.unverified(node, target):
+        said = f"The DriverImage for {target.driver} on kernel {target.kernel_of(node)} is not verified: {ALLOW}."
+        return HoldReason.NO_DRIVER_IMAGE, said
     return (
         HoldReason.NO_DRIVER_IMAGE,
         (

@@ -190,6 +190,6 @@ def images_seen(nodes: Sequence[NodeFacts], snapshot: Snapshot, target: Target, 
 
 def _made(build: ImageBuild | None, now: datetime) -> bool:
     """Whether an image is being made and worth waiting for."""
-    if build is None or build.phase in HOPELESS:
+    if build is None or build.phase in HOPELESS or build.unverified:
         return False
     return build.made_at is None or now - build.made_at < IMAGE_WAIT

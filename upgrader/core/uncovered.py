@@ -82,11 +82,17 @@ def why_uncovered(builds: Sequence[ImageBuild], driver: Driver, kernel: str) -> 
     return f"There is no Ready DriverImage for {driver} on kernel {kernel}.{known_of(builds, driver, kernel)}"
 
 
+ALLOW = "set UPGRADER_IMAGE_KEY for the controller, or spec.driver.unverified: Allow in the stack"
+"""What to do about an image that nobody vouches for."""
+
+
 def known_of(builds: Sequence[ImageBuild], driver: Driver, kernel: str) -> str:
     """What goes on with a missing image, and what would help; empty, or sentences with a blank in front."""
     build = build_of(builds, driver, kernel)
     because = f": {build.message[:LONGEST].rstrip('.')}" if build is not None and build.message else ""
     said = f" DriverImage {build.name} is {build.phase.value}{because}." if build is not None else ""
+    if build is not None and build.unverified:
+        said = f" DriverImage {build.name} is not verified: {ALLOW}."
     others = alternatives(builds, driver, kernel)
     return f"{said} Alternatives: {'; '.join(others)}." if others else said
 

@@ -33,7 +33,7 @@ def stack(name: str, *, driver: str, plugin: str, kubelet: str, artifact: str) -
         "metadata": {"name": name},
         "spec": {
             "nodeSelector": POOL,
-            "driver": {"vendor": "sim", "version": driver},
+            "driver": {"vendor": "sim", "version": driver, "unverified": "Allow"},
             "devicePlugin": {"image": plugin, "resourceName": RESOURCE},
             "kubelet": {"manage": True, "version": kubelet, "artifact": artifact, "binary": BOX_KUBELET},
         },

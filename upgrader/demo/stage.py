@@ -73,7 +73,7 @@ class Stage:
     def real_stack(self, driver: Driver, kubelet: str, plugin: str, **more: Any) -> manifests.Manifest:  # noqa: ANN401
         """The same with a real driver under the simulated devices; `more` are further fields of the spec."""
         body = self.stack(driver.version, kubelet, plugin)
-        body["spec"]["driver"] = {"vendor": "sim", "recipe": driver.recipe, "version": driver.version}
+        body["spec"]["driver"] |= {"recipe": driver.recipe, "version": driver.version}
         return body | {"spec": body["spec"] | more}
 
     def trainer(self, name: str, **options: Any) -> manifests.Manifest:  # noqa: ANN401 - as manifests.trainer has them

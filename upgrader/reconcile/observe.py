@@ -26,6 +26,7 @@ from upgrader.core import sharing, steering, timing
 from upgrader.core.chains import Chains
 from upgrader.core.declarations import Declared, nearest
 from upgrader.core.disruption import DisruptionBudget, Requirement, Selector, blocked
+from upgrader.core.driver_builds import CheckName
 from upgrader.core.fleet import Gang, ImageBuild, ImageFacts, Snapshot, Target
 from upgrader.core.gangs import gangs_of
 from upgrader.core.gpu_resources import Claimed, PoolGpus
@@ -123,8 +124,8 @@ def _selecting(node: Node, stacks: Iterable[GpuStack]) -> tuple[str, ...]:
     return tuple(sorted(one.metadata.name for one in stacks if in_pool(node, one.spec)))
 
 
-def image_facts(image: DriverImage) -> ImageFacts | None:
-    """A driver image; None while it is not Ready."""
+def image_facts(image: DriverImage, *, allowed: bool = True) -> ImageFacts | None:
+    """A driver image; None while it is not Ready. `allowed`: also where nobody vouches for it."""
     spec, status = image.spec, image.status
     if status.phase is not DriverImagePhase.READY or not status.key or not status.digest:
         return None
@@ -136,10 +137,16 @@ def image_facts(image: DriverImage) -> ImageFacts | None:
         digest=status.digest,
         recipe=spec.recipe or "",
         flavour=spec.flavour or "",
+        unverified=not (allowed or _vouched(image)),
     )
 
 
-def image_build(image: DriverImage) -> ImageBuild:
+def _vouched(image: DriverImage) -> bool:
+    """Whether it was verified with the controller's key."""
+    return any(check.check is CheckName.IMAGE_SIGNATURE and check.passed for check in image.status.checks)
+
+
+def image_build(image: DriverImage, *, allowed: bool = True) -> ImageBuild:
     """A driver image in whatever phase it is."""
     spec, status = image.spec, image.status
     return ImageBuild(
@@ -154,7 +161,13 @@ def image_build(image: DriverImage) -> ImageBuild:
         os=spec.os or "",
         arch=spec.arch,
         message=status.message,
+        unverified=status.phase is DriverImagePhase.READY and not (allowed or _vouched(image)),
     )
+
+
+def _images(images: Iterable[DriverImage], *, allowed: bool) -> tuple[ImageFacts, ...]:
+    found = (image_facts(image, allowed=allowed) for image in images)
+    return tuple(sorted((facts for facts in found if facts is not None), key=lambda facts: facts.key))
 
 
 def disruption_budget(budget: PodDisruptionBudget) -> DisruptionBudget:
@@ -203,6 +216,7 @@ def snapshot_of(
     `empties`: what visits lead to; what one would end without GPUs, by a reboot or by other settings of the kubelet,
     counts as a gang too. None: nothing of that is done.
     """
+    allowed = spec.driver.unverified == "Allow"
     nodes, gpus = seen.nodes, msgspec.structs.replace(gpus, claimed=seen.claimed)
     holders = holders_by_node(seen.pods, seen.claimed)
     rivals = [one for one in seen.stacks if one.metadata.name != stack]
@@ -223,10 +237,8 @@ def snapshot_of(
         taken_at=now,
         nodes=tuple(pool[name] for name in sorted(pool)),
         gangs=tuple(gangs),
-        images=tuple(
-            sorted((facts for one in seen.images if (facts := image_facts(one)) is not None), key=lambda one: one.key)
-        ),
-        builds=tuple(sorted((image_build(one) for one in seen.images), key=lambda one: one.name)),
+        images=_images(seen.images, allowed=allowed),
+        builds=tuple(sorted((image_build(one, allowed=allowed) for one in seen.images), key=lambda build: build.name)),
         pdb_blocked=blocked(gangs, (disruption_budget(one) for one in seen.budgets)),
         steering=_steering(seen.api_server_version),
         shaped=tuple(sorted(one.metadata.name for one in seen.namespaces if seen.shaping and _opted_in(one))),

@@ -12,7 +12,7 @@ def test_every_field_is_there_also_inside():
     )
     assert explicit(spec) == {
         "nodeSelector": {"pool": "a"},
-        "driver": {"vendor": "sim", "version": "1.0"},
+        "driver": {"vendor": "sim", "version": "1.0", "unverified": "Refuse"},
         "devicePlugin": {
             "management": "Managed",
             "image": "registry/plugin:1",

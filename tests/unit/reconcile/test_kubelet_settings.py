@@ -82,7 +82,7 @@ async def test_a_later_visit_that_leaves_them_as_they_are_evicts_nobody(rig: Rig
     await rig.until(lambda: rig.over("up"))
     rig.fleet.replica("web", node="gpu-0", gpus=0)
     spec = settled(rig, **STATIC)
-    rig.plan("on", rig.stack(spec | {"driver": {"vendor": "sim", "version": "2.0"}}))
+    rig.plan("on", rig.stack(spec | {"driver": {"vendor": "sim", "version": "2.0", "unverified": "Allow"}}))
     await rig.until(lambda: rig.over("on"))
     assert rig.plan_now("on").status.phase is PlanPhase.COMPLETED, rig.where()
     assert "web" in {pod["metadata"]["name"] for pod in rig.cluster.store.all(PODS)}

@@ -23,7 +23,7 @@ async def rig() -> Rig:
 
 
 def spec(rig: Rig, **shares: object) -> dict:
-    found = rig.spec("535.1") | {"driver": {"vendor": "nvidia", "version": "535.1"}}
+    found = rig.spec("535.1") | {"driver": {"vendor": "nvidia", "version": "535.1", "unverified": "Allow"}}
     return found | {"devicePlugin": found["devicePlugin"] | {"sharing": shares}}
 
 

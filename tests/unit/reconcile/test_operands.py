@@ -59,7 +59,7 @@ async def nvidia_pool(rig):
     for image in (GFD, EXPORTER):
         rig.registry.push(image, f"cc{len(image)}")
     spec = rig.spec("535.1") | {
-        "driver": {"vendor": "nvidia", "version": "535.1"},
+        "driver": {"vendor": "nvidia", "version": "535.1", "unverified": "Allow"},
         "featureDiscovery": {"management": "Managed", "image": GFD, "maxUnavailable": "1"},
         "monitoring": {"management": "Managed", "image": EXPORTER},
     }

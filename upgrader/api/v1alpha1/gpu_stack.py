@@ -42,6 +42,13 @@ class DriverSpec(Resource, frozen=True, kw_only=True):
     flavour: Annotated[
         Literal["open", "proprietary"] | None, described("Flavour of the kernel modules; each recipe makes one.")
     ] = None
+    unverified: Annotated[
+        Literal["Refuse", "Allow"],
+        described(
+            "Driver images that nobody vouches for, as the controller has no key (UPGRADER_IMAGE_KEY). `Refuse`: no "
+            "node is given such an image. `Allow`: they are used as they are pinned."
+        ),
+    ] = "Refuse"
 
 
 class RuntimeSpec(Resource, frozen=True, kw_only=True):

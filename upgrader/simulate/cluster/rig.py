@@ -121,7 +121,7 @@ class Rig:
         self.registry.push(artifact, f"bb{kubelet.replace('.', '')}")
         return {
             "nodeSelector": {"pool": "a"},
-            "driver": {"vendor": "sim", "version": version},
+            "driver": {"vendor": "sim", "version": version, "unverified": "Allow"},
             "devicePlugin": {"image": plugin_image, "resourceName": RESOURCE},
             "kubelet": {"manage": True, "version": kubelet, "artifact": artifact, "binary": "/usr/bin/kubelet"},
         }

@@ -1,0 +1,54 @@
+"""Driver images that nobody vouches for: no node is given one unless its stack allows that."""
+
+import pytest
+
+from tests.support.rig import Rig, running
+from upgrader.api.resources import GPU_STACKS
+
+WHAT_TO_DO = "set UPGRADER_IMAGE_KEY for the controller, or spec.driver.unverified: Allow in the stack"
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def refusing(spec: dict) -> dict:
+    return spec | {"driver": {key: value for key, value in spec["driver"].items() if key != "unverified"}}
+
+
+def condition(rig: Rig, name: str) -> str:
+    return next(one.message for one in rig.stack_now().status.conditions if one.type == name)
+
+
+async def test_a_new_node_waits_and_is_told_what_to_do(rig: Rig) -> None:
+    rig.fleet.node("gpu-0")
+    rig.image("1.0")
+    rig.stack(refusing(rig.spec("1.0")))
+    for _ in range(30):
+        await rig.second()
+    assert rig.visits() == []
+    assert WHAT_TO_DO in str(rig.stack_now().status)
+    rig.cluster.store.change(GPU_STACKS, "pool-a", {"spec": {"driver": {"unverified": "Allow"}}})
+    await rig.settle()
+
+
+async def test_a_node_keeps_the_image_that_it_has_and_a_plan_holds_it(rig: Rig) -> None:
+    await running(rig)
+    before = {node["metadata"]["name"]: node["metadata"]["labels"] for node in rig.nodes()}
+    revision = rig.stack(refusing(rig.spec("2.0", plugin="2", kubelet="1.35.4")))
+    rig.plan("up", revision)
+    await rig.until(lambda: bool(rig.plan_now("up").status.holds), 60)
+    assert WHAT_TO_DO in rig.plan_now("up").status.holds[0].message
+    for _ in range(30):
+        await rig.second()
+    assert {node["metadata"]["name"]: node["metadata"]["labels"] for node in rig.nodes()} == before
+    assert rig.visits("up") == []
+    rig.cluster.store.change(GPU_STACKS, "pool-a", {"spec": {"driver": {"unverified": "Allow"}}})
+    await rig.until(lambda: rig.over("up"))
+    assert rig.nodes_on(revision) == 2
+
+
+async def test_to_allow_it_is_no_other_revision(rig: Rig) -> None:
+    spec = rig.spec("1.0")
+    assert rig.stack(refusing(spec)) == rig.stack(spec)
