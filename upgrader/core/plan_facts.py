@@ -22,9 +22,18 @@ LET_GO = frozenset(
 """Failures after which the node runs what it ran before and its gang trained on: they are tried again later."""
 
 QUIET = frozenset(
-    {"NotAcknowledged", "SiblingFailed", "NewGpuPod", "NewPod", "AcknowledgementLost", ABORTED, "SiblingReverted"}
+    {
+        "NotAcknowledged",
+        "SiblingFailed",
+        "NewGpuPod",
+        "NewPod",
+        "AcknowledgementLost",
+        "NotClosed",
+        ABORTED,
+        "SiblingReverted",
+    }
 )
-"""Failures that stop nobody's rollout: a workload said no, or the failure is counted at a sibling."""
+"""Failures that stop nobody's rollout: a workload said no, we came too late, or it is counted at a sibling."""
 
 
 class VisitFacts(Struct, frozen=True, kw_only=True):

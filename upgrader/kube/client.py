@@ -45,8 +45,11 @@ PAGE_SIZE = 2000
 LARGEST_FILE = 1 << 20
 VERSION_SECONDS = 300.0
 SERVED_SECONDS = 60.0
-READS_AT_ONCE = 8
-"""Files read by exec at the same time: each is a connection through API server and kubelet."""
+READS_AT_ONCE = 64
+"""Files read by exec at the same time, of all gangs: each is a connection through API server and kubelet.
+
+One gang has eight of them (`checkpoint.answers.AT_ONCE`), so that some that hang leave enough to the others.
+"""
 
 
 class Version(Wire, frozen=True, kw_only=True):

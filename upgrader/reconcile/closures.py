@@ -4,7 +4,9 @@ Reads are made anew for each closure in each step, right before its decisions; w
 to the next step.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -41,6 +43,8 @@ class Crowd:
 
     taken: bool
     """Whether a gang of the plan is being placed already: another must not count on the same free nodes."""
+    gate: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Closures have their steps side by side: one looks for free nodes, and records that, before another looks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +105,10 @@ async def step(context: Context, closure: Closure, faults: Faults, crowd: Crowd)
             # All or none: where a fellow cannot be stopped there is no visit, and no gang is stopped in vain.
             forbidden = next((why for fellow, why in unready.items() if fellow != name and why), "")
             decision = None
+            waits = talk.view.phase is RequestPhase.STOPPED and not closure.undo
             with faults.contained(talk.view.gang):
-                decision = await _converse(context, closure, talk, seen, crowd, forbidden=forbidden)
+                async with crowd.gate if waits else nullcontext():
+                    decision = await _converse(context, closure, talk, seen, crowd, forbidden=forbidden)
             if decision is None:
                 unready[name] = f"{talk.view.gang} is looked at again"
     facts = ClosureView(

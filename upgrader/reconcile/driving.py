@@ -15,7 +15,7 @@ from upgrader.core.errors import REFUSED, ThrottledError
 from upgrader.core.naming import listed
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
 from upgrader.core.strategy import StrategyFacts
-from upgrader.reconcile import asking, batches, closures, opening
+from upgrader.reconcile import asking, batches, closures, opening, side_by_side
 from upgrader.reconcile.closures import Crowd
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.isolation import Faults
@@ -30,6 +30,10 @@ log = structlog.get_logger()
 _UNASKED = frozenset({NodePhase.PENDING, NodePhase.PREPARING, NodePhase.PREPARED})
 _STOPPED = frozenset({RequestPhase.STOPPING, RequestPhase.STOPPED, RequestPhase.RESTARTING})
 """Phases in which a gang may be stopped by us: nothing that others write may keep it from being restarted."""
+
+
+AT_ONCE = 16
+"""Closures that have their step at the same time."""
 
 
 @dataclass(kw_only=True)
@@ -83,7 +87,7 @@ class Drive:
         turns: frozenset[str] | None,
         undo: bool,
     ) -> None:
-        for closure in found:
+        async def step(closure: ClosureStatus) -> None:
             self.driven.add(closure.name)
             mine = [one for one in visits if one.spec.closure == closure.name]
             talks = [one for one in requests if one.spec.closure == closure.name]
@@ -91,6 +95,8 @@ class Drive:
                 under_way = await self._under_way(read, batch, closure, mine, talks, turns=turns, undo=undo)
                 if under_way.open:
                     await closures.step(self.context, under_way, self.faults, self.crowd)
+
+        await side_by_side.each(found, step, AT_ONCE)
 
     async def _under_way(
         self,

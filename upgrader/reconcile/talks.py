@@ -15,7 +15,7 @@ from upgrader.core.acknowledgement import Answer, Verdict
 from upgrader.core.conversation import LEAP_FROGGED
 from upgrader.core.conversation_facts import GangAct, GangClosure, GangDecision, OwnerFacts, RequestView
 from upgrader.core.declarations import leader
-from upgrader.core.errors import ClusterError, LostLeadershipError, UnaskableError, UpgraderError, describe
+from upgrader.core.errors import ClusterError, UnaskableError, UpgraderError
 from upgrader.core.fleet import MemberFacts
 from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.owner_facts import owner_facts
@@ -24,6 +24,7 @@ from upgrader.core.phases import RequestPhase, ends, row
 from upgrader.core.switching import is_off
 from upgrader.reconcile import asking, observe, owners, placing, unheard
 from upgrader.reconcile.context import Context, record
+from upgrader.reconcile.member_answers import read_answers
 from upgrader.reconcile.owners import LiveOwner, read_owner, read_pods
 from upgrader.reconcile.pod_facts import members_of
 from upgrader.reconcile.ports import Way
@@ -76,7 +77,7 @@ async def read_talk(context: Context, request: CheckpointRequest, resource: str)
         pods = await read_pods(context, owner, request)
     members = members_of(request, pods, PoolGpus(resource=resource))
     about_to_stop = request.status.phase is _R.STOPPING and owner.body is not None and not _is_off(owner)
-    answers, progress, unread = await _said(context, request, pods, about_to_stop=about_to_stop)
+    answers, progress, unread = await read_answers(context, request, pods, about_to_stop=about_to_stop)
     forbidden = ""
     if about_to_stop:
         forbidden = await owners.forbidden(context, request.spec.gang, owner, pods, members)
@@ -88,32 +89,6 @@ async def read_talk(context: Context, request: CheckpointRequest, resource: str)
 
 def _is_off(owner: LiveOwner) -> bool:
     return owner.body is not None and is_off(owner.row, owner.body)
-
-
-async def _said(
-    context: Context, request: CheckpointRequest, pods: Sequence[Pod], *, about_to_stop: bool
-) -> tuple[tuple[Answer, ...], dict[str, int], str]:
-    """Answers, progress, and why neither could be read: that is no answer, and must not keep deadlines from passing."""
-    way, recorded = context.ways[request.spec.method], _recorded(request)
-    try:
-        if request.status.phase is _R.ASKING:
-            return await way.answers(request, pods) or recorded, {}, ""
-        if about_to_stop:
-            # Asked once more right before the stop: a member that trains on by now has taken its "parked" back.
-            return await way.answers(request, pods), {}, ""
-        if request.status.phase is _R.RESTARTING:
-            alive = [pod for pod in pods if pod.metadata.deletion_timestamp is None and pod.status.phase == "Running"]
-            return recorded, dict(await way.progress(request, alive)), ""
-    except LostLeadershipError:
-        raise
-    except Exception as error:  # noqa: BLE001 - what its members say, or whatever reading it does, is no answer
-        log.warning("no answer can be read", gang=request.spec.gang, because=describe(error))
-        return () if about_to_stop else recorded, {}, describe(error)
-    return recorded, {}, ""
-
-
-def _recorded(request: CheckpointRequest) -> tuple[Answer, ...]:
-    return tuple(Answer(**msgspec.structs.asdict(ack)) for ack in request.status.acks)
 
 
 def _view(

@@ -1,6 +1,7 @@
 """Reading what the next step of a visit depends on: the Node, the pods on it, the visit Job."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -13,7 +14,7 @@ from upgrader.core.declarations import Declared, nearest
 from upgrader.core.fleet import NodeFacts
 from upgrader.core.gpu_resources import Claimed, PoolGpus, gpus_by_name
 from upgrader.core.operands import COMPONENTS
-from upgrader.core.phases import NodePhase, VisitReason
+from upgrader.core.phases import NodePhase, VisitReason, row
 from upgrader.core.visit_facts import ABORTED, GOING_BACK, REFUSAL, NodeView, OperandFacts, OtherPod, VisitJobs
 from upgrader.reconcile import forced, hearsay, observe
 from upgrader.reconcile.context import Context
@@ -191,7 +192,7 @@ def build_view(
         reason=upgrade.spec.reason,
         phase=status.phase,
         phase_since=timing.parse(status.steps[-1].started_at if status.steps else upgrade.metadata.creation_timestamp),
-        deadline=timing.parse(status.deadline) if status.deadline else None,
+        deadline=_deadline(upgrade, node),
         reverting=status.reverting,
         failure=status.reason,
         why=_why(status),
@@ -218,6 +219,22 @@ def build_view(
         not_evicted=status.eviction.message if status.eviction is not None else "",
         evict_after=timing.parse(status.eviction.not_before) if status.eviction is not None else None,
     )
+
+
+def _deadline(upgrade: NodeUpgrade, node: k.Node | None) -> datetime | None:
+    """When this phase is given up: as it was written, but closing counts from its taint.
+
+    A step that came late, whosever fault that was, has not waited: until the taint is there it is tried for as long
+    again.
+    """
+    status = upgrade.status
+    written = timing.parse(status.deadline) if status.deadline else None
+    if status.phase is not NodePhase.CLOSING or written is None or node is None:
+        return written
+    allowed, facts = timedelta(seconds=row(status.phase).seconds or 0), _facts(upgrade, node)
+    if facts.visit == upgrade.metadata.uid and facts.closed_at is not None:
+        return max(written, facts.closed_at + allowed)
+    return written + allowed
 
 
 def _facts(upgrade: NodeUpgrade, node: k.Node) -> NodeFacts:

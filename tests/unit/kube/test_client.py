@@ -301,7 +301,7 @@ async def test_a_file_that_may_not_be_read_is_an_error_others_are_none(cluster, 
         assert await reading is None
 
 
-async def test_eight_files_are_read_at_a_time(cluster, stub):
+async def test_no_more_files_are_read_at_a_time_than_the_limit(cluster, stub):
     open_now, release = [], asyncio.Event()
 
     async def run(request):
@@ -312,7 +312,7 @@ async def test_eight_files_are_read_at_a_time(cluster, stub):
     stub.answers = [json({"metadata": {"name": "p", "namespace": "x", "uid": "u"}}), run]
     pod = await cluster.get(PODS, "p", "x")
     async with asyncio.TaskGroup() as group:
-        for _ in range(20):
+        for _ in range(module.READS_AT_ONCE + 12):
             group.create_task(cluster.read_file(pod, "main", "/f"))
 
         async def seen():
@@ -321,7 +321,7 @@ async def test_eight_files_are_read_at_a_time(cluster, stub):
         await eventually(seen, lambda count: count >= module.READS_AT_ONCE)
         assert len(open_now) == module.READS_AT_ONCE
         release.set()
-    assert len(open_now) == 20
+    assert len(open_now) == module.READS_AT_ONCE + 12
 
 
 MEMBER = Pod(metadata=ObjectMeta(name="p1", namespace="ml", uid="u1"))

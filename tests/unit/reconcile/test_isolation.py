@@ -1,5 +1,6 @@
 """An error while one gang, node or list is looked at keeps nothing else from being driven, and is told."""
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -8,7 +9,7 @@ from tests.support.rig import Rig
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.core.errors import LONGEST, LostLeadershipError
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
-from upgrader.reconcile import plans
+from upgrader.reconcile import plans, side_by_side
 from upgrader.reconcile.isolation import Faults
 from upgrader.simulate.cluster.ports import Killed
 from upgrader.telemetry import metrics
@@ -147,6 +148,49 @@ async def test_what_is_stopped_goes_on_before_anything_that_others_write_is_read
         rig.fleet.tick()
     assert "list PodDisruptionBudget" in steps, "the other closure needs a look at the cluster in this step"
     assert steps.index("merge Job bb") < steps.index("list PodDisruptionBudget")
+
+
+async def test_a_gang_whose_answers_take_long_to_read_costs_the_other_no_visit(rig: Rig) -> None:
+    """Every look at the members of aa takes longer than closing a node may: neither its visit nor the plan fails."""
+    read = rig.cluster.read_file
+
+    async def slow(pod, container, path):
+        if pod.metadata.labels.get("job") == "aa":
+            rig.cluster.clock.advance(70)
+            return None
+        return await read(pod, container, path)
+
+    rig.cluster.read_file = slow
+    await rig.until(lambda: phase(rig, "bb") is RequestPhase.RESTORED)
+    assert {one.status.reason for one in rig.visits("up")} <= {"", "NotAcknowledged"}
+    assert rig.plan_now("up").status.phase is PlanPhase.RUNNING
+
+
+async def test_closures_have_their_steps_beside_each_other_as_many_as_the_limit() -> None:
+    free, begun = asyncio.Event(), []
+
+    async def act(number: int) -> None:
+        begun.append(number)
+        if number == 0:
+            await free.wait()  # until the last of the others has been begun
+        elif number == 9:
+            free.set()
+
+    await side_by_side.each(range(10), act, 2)
+    assert begun == list(range(10))
+
+
+async def test_nothing_is_begun_after_the_process_was_killed() -> None:
+    begun = []
+
+    async def act(number: int) -> None:
+        begun.append(number)
+        if number == 1:
+            raise Killed
+
+    with pytest.raises(Killed):
+        await side_by_side.each(range(10), act, 4)
+    assert begun == [0, 1]
 
 
 def test_faults_are_short_and_name_what_they_are_about() -> None:
