@@ -63,9 +63,9 @@ def pod(name="p", *, annotations=FILE, labels=None, **spec):
 def write(api):
     """Any request; the answer as it is on the wire."""
 
-    async def send(method, path, body=None):
+    async def send(method, path, body=None, **query):
         sort = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        call = Call(method=method, path=path, body=body, content_type=sort)
+        call = Call(method=method, path=path, query=tuple(query.items()), body=body, content_type=sort)
         return msgspec.json.decode(await api._transport.write(call))
 
     return send
@@ -88,7 +88,7 @@ def created(write):
     """The spec that a pod has once the API server has taken it (not stored)."""
 
     async def create(namespace, body):
-        return (await write("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", body))["spec"]
+        return (await write("POST", f"/api/v1/namespaces/{namespace}/pods", body, dryRun="All"))["spec"]
 
     return create
 
