@@ -127,7 +127,6 @@ def test_a_program_on_the_node_tells_its_exit_code_output_and_errors(node):
     until(lambda: "sleep 4242" not in node.enter("ps", "-o", "args").text)
 
 
-@pytest.mark.gate
 def test_an_orderly_restart_into_the_other_kernel_and_back(node, pods):
     pods.start("stays", "vm-a", "/bin/busybox uname -r; exec /bin/busybox sleep 1000", restartPolicy="Always")
     first = node.wait_ready()
