@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import yaml
 
+from tests.support.discovered import discovered
 from tests.support.gangs_on_api import LiveGang, context_of, pods_spec
 from tests.support.owners import IDS, spec_of
 from tests.support.repository import ROOT
@@ -62,17 +63,9 @@ async def live(fleet):
         await install_kinds(connected)
         for file in sorted((ROOT / "tests/cluster/crds").glob("*.yaml")):
             await connected.apply(CRDS, yaml.safe_load(file.read_text()))
-        for row in OWNERS:
-            await eventually(lambda row=row: served(connected, row), seconds=120)
+        kinds = [resource_of(row, row.api_version) for row in OWNERS]
+        await eventually(lambda: discovered(str(fleet.kubeconfig), kinds), seconds=120)
         yield connected
-
-
-async def served(api, row):
-    try:
-        await api.list(resource_of(row, row.api_version))
-    except ConfigurationError:
-        return False
-    return True
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 import yaml
 
+from tests.support.discovered import discovered
 from tests.support.gangs_on_api import context_of
 from tests.support.repository import ROOT
 from tests.support.waiting import eventually
@@ -44,10 +45,6 @@ async def _gone(api):
     return await monitors(api) is None
 
 
-async def _served(api):
-    return await monitors(api) is not None
-
-
 async def names(api):
     return [one.metadata.name for one in await api.list(SERVICES, "gpu-upgrader-system")]
 
@@ -58,7 +55,7 @@ async def test_a_servicemonitor_comes_with_its_kind_and_goes_with_its_stack(with
         assert await scraping.ensure(context_of(before), "pool-a") == ""
         (service,) = await names(api)
         await api.apply(CRDS, KIND)
-        await eventually(lambda: _served(api), seconds=120)
+        await eventually(lambda: discovered(controllers_kubeconfig, [SERVICE_MONITORS]), seconds=120)
 
     async with await KubeCluster.connect(controllers_kubeconfig) as cluster:  # one that has not asked what is served
         context = context_of(cluster)
