@@ -63,13 +63,13 @@ golden: setup ## files that tests compare with (manifests, screens) anew; read t
 verify: setup ## fails when something generated is not current
 	$(BIN)/python -m upgrader.api.generate --check .
 
-unit: setup ## units, properties, contract: the two minutes between two edits
+unit: setup ## units, properties, contract: what every edit must pass (8 minutes)
 	$(PYTEST) $(SLOWEST) -n 3 --dist worksteal tests/unit tests/property tests/contract -m "not cluster and not e2e $(LEFT_OUT)"
 
 gate: binaries ## of the slow suites what every change must pass: the API server, a rollout, a driver image, a virtual node
 	$(PYTEST) $(SLOWEST) -n 2 --dist loadfile $(SLOW_SUITES) -m gate --timeout=900
 
-test: lint verify unit gate ## what CI runs (15 minutes)
+test: lint verify unit gate ## what CI runs (17 minutes)
 
 chaos: setup ## seeded rollouts with faults at every port, judged by the laws (SEED=n, RUNS=n; a seed that fails is printed)
 	$(BIN)/python -m upgrader.simulate.chaos --seed $(SEED) --runs $(RUNS)
