@@ -1,5 +1,7 @@
 """A pool that a stack looks after without a plan: what goes wrong there, and how it looks from outside."""
 
+from collections.abc import Sequence
+
 from tests.support.objects import Object
 from tests.support.rig import Rig
 from upgrader.api import names
@@ -9,11 +11,12 @@ from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.phases import NodePhase
 
 
-async def pool(rig: Rig, *, nodes: int = 1) -> str:
-    """Nodes on driver 1.0."""
+async def pool(rig: Rig, *, nodes: int = 1, images: Sequence[str] = ("1.0",)) -> str:
+    """Nodes on driver 1.0, with images of these drivers."""
     for number in range(nodes):
         rig.fleet.node(f"gpu-{number}")
-    rig.image("1.0")
+    for version in images:
+        rig.image(version)
     revision = rig.stack(rig.spec("1.0"))
     await rig.settle()
     return revision

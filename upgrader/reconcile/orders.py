@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from upgrader.api import names
+from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import CHECKPOINT_REQUESTS, NODE_UPGRADES
 from upgrader.api.v1alpha1 import GpuStackSpec, NodeState, RebootState
 from upgrader.core import timing, untrusted
@@ -18,6 +19,11 @@ from upgrader.core.phases import VisitReason
 from upgrader.core.revisions import plugin_key_of, runtime_key_of
 
 LABEL_BATCH = f"{names.GROUP}/batch"
+
+
+def batch_of(meta: ObjectMeta) -> int:
+    """The number of the batch that an object was made in; 0 where its label is no number."""
+    return untrusted.whole(meta.labels.get(LABEL_BATCH)) or 0
 
 
 def wanted_state(target: Target, image: ImageFacts) -> NodeState:

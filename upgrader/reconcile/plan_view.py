@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade, UpgradePlan
-from upgrader.core import timing, untrusted
+from upgrader.core import timing
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.forecast import BatchKind
 from upgrader.core.phases import NodePhase, ends
@@ -14,7 +14,7 @@ from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanView, Talk
 from upgrader.core.rivals import Rival, goes_first
 from upgrader.reconcile import ended_batches
 from upgrader.reconcile.lost import lost
-from upgrader.reconcile.orders import LABEL_BATCH
+from upgrader.reconcile.orders import LABEL_BATCH, batch_of
 from upgrader.reconcile.proposals import number_of
 from upgrader.reconcile.strategies import deadline_of
 from upgrader.reconcile.visit_view import expected_gpus
@@ -105,7 +105,7 @@ def _talks(requests: Sequence[CheckpointRequest]) -> tuple[TalkFacts, ...]:
         TalkFacts(
             name=one.metadata.name,
             gang=one.spec.gang,
-            batch=_batch(one),
+            batch=batch_of(one.metadata),
             phase=one.status.phase,
             reason=one.status.reason,
             message=one.status.message,
@@ -140,7 +140,7 @@ def _unwell(read: Read) -> tuple[Trouble, ...]:
     nodes = {node.name: node for node in read.snapshot.nodes}
     found = []
     for one in read.visits:
-        if _batch(one) not in numbers or one.status.phase is not NodePhase.SUCCEEDED:
+        if batch_of(one.metadata) not in numbers or one.status.phase is not NodePhase.SUCCEEDED:
             continue
         node = nodes.get(one.spec.node.name)
         if node is None or node.uid != one.spec.node.uid:
@@ -173,10 +173,6 @@ def ended_for_good(read: Read) -> int:
     return read.plan.status.ended.expended + len({gang for one in closures for gang in one.expended})
 
 
-def _batch(one: NodeUpgrade | CheckpointRequest) -> int:
-    return untrusted.whole(one.metadata.labels.get(LABEL_BATCH)) or 0
-
-
 def _rival(plan: UpgradePlan, *, startable: bool = True) -> Rival:
     return Rival(
         name=plan.metadata.name,
@@ -200,7 +196,7 @@ def visit_facts(visits: Sequence[NodeUpgrade]) -> tuple[VisitFacts, ...]:
         VisitFacts(
             name=one.metadata.name,
             node=one.spec.node.name,
-            batch=_batch(one),
+            batch=batch_of(one.metadata),
             phase=one.status.phase,
             failure=one.status.reason,
             message=_why(one) if one.status.phase is NodePhase.FAILED else one.status.message,

@@ -16,13 +16,12 @@ from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import CHECKPOINT_REQUESTS, NODE_UPGRADES, ResourceKind
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
-from upgrader.core import untrusted
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError
 from upgrader.core.phases import NodePhase, ends
 from upgrader.core.plan_facts import LET_GO, QUIET
 from upgrader.reconcile import asking, finalizers
 from upgrader.reconcile.context import Context
-from upgrader.reconcile.orders import LABEL_BATCH
+from upgrader.reconcile.orders import batch_of
 
 if TYPE_CHECKING:
     from upgrader.reconcile.plans import Read
@@ -55,8 +54,8 @@ def superseded(visits: Sequence[NodeUpgrade]) -> list[NodeUpgrade]:
     """Visits that were let go before they changed anything, of nodes that a later batch took again."""
     latest: dict[str, int] = {}
     for one in visits:
-        latest[one.spec.node.name] = max(_batch(one.metadata), latest.get(one.spec.node.name, 0))
-    return [one for one in visits if _changed_nothing(one) and _batch(one.metadata) < latest[one.spec.node.name]]
+        latest[one.spec.node.name] = max(batch_of(one.metadata), latest.get(one.spec.node.name, 0))
+    return [one for one in visits if _changed_nothing(one) and batch_of(one.metadata) < latest[one.spec.node.name]]
 
 
 def settled_talks(
@@ -89,10 +88,6 @@ def settled_talks(
 
 def _changed_nothing(visit: NodeUpgrade) -> bool:
     return visit.status.phase is NodePhase.FAILED and visit.status.reason in LET_GO & QUIET
-
-
-def _batch(meta: ObjectMeta) -> int:
-    return untrusted.whole(meta.labels.get(LABEL_BATCH)) or 0
 
 
 async def _remove(

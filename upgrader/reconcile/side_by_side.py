@@ -12,7 +12,8 @@ async def each(items: Iterable[T], act: Callable[[T], Awaitable[None]], limit: i
 
     The first error ends it: what is under way is cancelled, nothing further is begun, and it is raised as itself.
     """
-    left = iter(list(items))
+    wanted = list(items)
+    left = iter(wanted)
     failed: list[BaseException] = []
 
     async def work() -> None:
@@ -25,7 +26,7 @@ async def each(items: Iterable[T], act: Callable[[T], Awaitable[None]], limit: i
                 failed.append(error)
                 raise
 
-    workers = [asyncio.ensure_future(work()) for _ in range(limit)]
+    workers = [asyncio.ensure_future(work()) for _ in range(min(limit, len(wanted)))]
     try:
         await asyncio.gather(*workers)
     except BaseException:

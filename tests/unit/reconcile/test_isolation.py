@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.pools import pool
 from tests.support.rig import Rig
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.core.errors import LONGEST, LostLeadershipError
@@ -22,12 +23,7 @@ async def rig() -> Rig:
     """Two nodes with a gang each, aa and bb, and a plan whose batch takes both: aa does not answer, bb is stopped."""
     rig = Rig()
     rig.tolerant = True
-    for number in range(2):
-        rig.fleet.node(f"gpu-{number}")
-    for version in ("1.0", "2.0"):
-        rig.image(version)
-    rig.stack(rig.spec("1.0"))
-    await rig.settle()
+    await pool(rig, nodes=2, images=("1.0", "2.0"))
     for name in ("aa", "bb"):
         rig.fleet.job(name, members=1)
     await rig.until(lambda: min((one.step for one in rig.fleet.trainers.values()), default=0) > 5)

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from tests.support.pools import pool
 from tests.support.rig import Rig
 from upgrader.api import names
 from upgrader.api.resources import PODS
@@ -17,12 +18,7 @@ VALUES = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0-3", "topologyMa
 async def rig() -> Rig:
     """Two nodes on driver 1.0 with a gang over both."""
     rig = Rig()
-    for number in range(2):
-        rig.fleet.node(f"gpu-{number}")
-    for version in ("1.0", "2.0"):
-        rig.image(version)
-    rig.stack(rig.spec("1.0"))
-    await rig.settle()
+    await pool(rig, nodes=2, images=("1.0", "2.0"))
     rig.fleet.job("gang", members=2, gpus=8)
     await rig.until(lambda: rig.fleet.trainers["gang"].step > 10)
     return rig

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from tests.support.objects import Object
+from tests.support.pools import pool
 from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, NODE_UPGRADES, PDBS, PODS, UPGRADE_PLANS
@@ -34,12 +35,7 @@ def phase_of(rig: Rig, gang: str) -> RequestPhase | None:
 
 async def two_gangs(rig: Rig) -> str:
     """Two nodes with a gang each; the revision that is next."""
-    for number in range(2):
-        rig.fleet.node(f"gpu-{number}")
-    for version in ("1.0", "2.0"):
-        rig.image(version)
-    rig.stack(rig.spec("1.0"))
-    await rig.settle()
+    await pool(rig, nodes=2, images=("1.0", "2.0"))
     for name in ("aa", "bb"):
         rig.fleet.job(name, members=1)
     await rig.until(lambda: min((one.step for one in rig.fleet.trainers.values()), default=0) > 5)

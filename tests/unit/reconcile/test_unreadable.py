@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.pools import pool
 from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import JOBS, NODES, PODS
@@ -63,12 +64,7 @@ async def test_an_odd_job_of_another_namespace_stops_no_plan(annotations: dict[s
 
 async def test_an_answer_that_is_nested_too_deep_is_none_and_its_gang_alone_is_let_go() -> None:
     rig = Rig()
-    for number in range(2):
-        rig.fleet.node(f"gpu-{number}")
-    for version in ("1.0", "2.0"):
-        rig.image(version)
-    rig.stack(rig.spec("1.0"))
-    await rig.settle()
+    await pool(rig, nodes=2, images=("1.0", "2.0"))
     for name in ("aa", "bb"):
         rig.fleet.job(name, members=1)
     await rig.until(lambda: min((one.step for one in rig.fleet.trainers.values()), default=0) > 5)

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from tests.support.pools import pool
 from tests.support.rig import Rig
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, JOBS, NODES, PODS, UPGRADE_PLANS
@@ -56,12 +57,7 @@ async def test_a_closure_one_of_whose_nodes_has_no_visit_is_let_go_before_its_ga
 
 async def test_a_node_for_which_no_visit_can_be_made_keeps_no_other_closure_waiting() -> None:
     rig = Rig()
-    for number in range(2):
-        rig.fleet.node(f"gpu-{number}")
-    for version in ("1.0", "2.0"):
-        rig.image(version)
-    rig.stack(rig.spec("1.0"))
-    await rig.settle()
+    await pool(rig, nodes=2, images=("1.0", "2.0"))
     revision = rig.stack(rig.spec("2.0", plugin="2"))
     refuses_visits_of(rig, "gpu-0")
     rig.plan("up", revision, checkpoint=DAY)
@@ -77,12 +73,7 @@ async def test_a_node_for_which_no_visit_can_be_made_keeps_no_other_closure_wait
 async def elastic() -> Rig:
     """A gang of one member in a pool of four nodes, three of which are skipped; a batch with a budget of its 8 GPUs."""
     rig = Rig()
-    for number in range(4):
-        rig.fleet.node(f"gpu-{number}")
-    for version in ("1.0", "2.0"):
-        rig.image(version)
-    rig.stack(rig.spec("1.0"))
-    await rig.settle()
+    await pool(rig, nodes=4, images=("1.0", "2.0"))
     rig.fleet.job("gang", members=1)
     await rig.until(lambda: rig.fleet.trainers["gang"].step > 5)
     (node,) = (pod["spec"]["nodeName"] for pod in rig.cluster.store.all(PODS) if pod["metadata"]["labels"].get("job"))
