@@ -330,8 +330,7 @@ async def test_a_write_that_is_refused_is_told_and_the_other_nodes_are_labelled(
     assert pool.condition() == ("False", "Refused", "nodes: 1 Refused, 1 Labelled; gpu-0: a webhook says no")
     assert (pool.labels("gpu-0"), pool.labels("gpu-1")) == ({}, LABELS)
     pool.rig.cluster.before_write = None
-    await pool.seconds(2)
-    assert pool.condition() == ("True", "Labelled", "nodes: 2 Labelled")
+    await pool.rig.until(lambda: pool.condition() == ("True", "Labelled", "nodes: 2 Labelled"))
 
 
 async def test_many_new_nodes_are_labelled_in_several_steps() -> None:

@@ -5,8 +5,9 @@ Engine, rendering and rules are the real ones.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
-from typing import Any, TypeVar
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -41,8 +42,20 @@ from upgrader.simulate.cluster.speaking import Speaking
 from upgrader.stack.settings import BuildSettings, StackSettings
 
 T = TypeVar("T")
+Step = Callable[[Context, str], Awaitable[float | None]]
 
 STACK = "pool-a"
+
+ACTIVE_SECONDS = 5.0
+"""Longer than a controller's default: steps that nothing wakes would only cost time."""
+IDLE_SECONDS = 15.0
+
+
+class _Taken(NamedTuple):
+    """The last step of an object: the world as it began, and when the next one is due if nothing changes."""
+
+    version: int
+    due: datetime
 
 
 class Rig:
@@ -74,10 +87,11 @@ class Rig:
         self.node_image = "registry/upgrader@sha256:" + "0" * 64
         self.builds = BuildSettings()
         self.trust: FakeTrust | None = None
+        self._steps: dict[tuple[str, str], _Taken] = {}
 
     def restart(self, node_image: str | None = None) -> None:
         """What a new process of the controller remembers: nothing."""
-        self.sightings, self.gates, self.heard = Sightings(), Gates(), Heard()
+        self.sightings, self.gates, self.heard, self._steps = Sightings(), Gates(), Heard(), {}
         self.node_image = node_image or self.node_image
 
     def share(self, seconds: float) -> None:
@@ -100,6 +114,8 @@ class Rig:
             gates=self.gates,
             heard=self.heard,
             workloads=self.workloads,
+            active_seconds=ACTIVE_SECONDS,
+            idle_seconds=IDLE_SECONDS,
         )
 
     # ---- setting up
@@ -150,35 +166,43 @@ class Rig:
     # ---- running
 
     async def second(self) -> None:
-        """One step of everything, then a second of the world."""
+        """The steps that are due, then a second of the world."""
         for image in self.all(DRIVER_IMAGES, DriverImage):
-            await self._step(images.step(self.context, image.metadata.name))
+            await self._loop("DriverImage", image.metadata.name, images.step)
         visits = self.all(NODE_UPGRADES, NodeUpgrade)
         # As events do: a visit wakes who ordered it, whether that is still there or not.
         wanted = [one.metadata.name for one in self.all(GPU_STACKS, GpuStack)]
         for stack in dict.fromkeys([*wanted, *(one.spec.stack for one in visits)]):
-            await self._step(stacks.step(self.context, stack, self.sightings))
+            await self._loop("GpuStack", stack, partial(stacks.step, sightings=self.sightings))
         wanted = [one.metadata.name for one in self.all(UPGRADE_PLANS, UpgradePlan)]
         wanted += [one.spec.plan for one in visits if one.spec.plan]
         ordered = dict.fromkeys([*wanted, *(one.spec.plan for one in self.requests() if one.spec.plan)])
         if self.side_by_side:
-            await asyncio.gather(*(self._step(plans.step(self.context, plan)) for plan in ordered))
+            await asyncio.gather(*(self._loop("UpgradePlan", plan, plans.step) for plan in ordered))
         else:
             for plan in ordered:
-                await self._step(plans.step(self.context, plan))
+                await self._loop("UpgradePlan", plan, plans.step)
         self.fleet.tick()
         for tick in self.others:
             tick()
         self.seconds += 1
 
-    async def _step(self, step: Awaitable[object]) -> None:
+    async def _loop(self, kind: str, name: str, step: Step) -> None:
+        """The next step of an object where it is due: anything has changed since the last one began, or time is up."""
+        now, version = self.cluster.clock.now(), self.cluster.store.version
+        last = self._steps.pop((kind, name), None)
+        if last is not None and last.version == version and now < last.due:
+            self._steps[kind, name] = last
+            return
         try:
-            await step
+            delay = await step(self.context, name)
         except LostLeadershipError:
             raise
         except Exception:
             if not self.tolerant:
                 raise
+        else:
+            self._steps[kind, name] = _Taken(version, now + timedelta(seconds=IDLE_SECONDS if delay is None else delay))
 
     async def until(self, done: Callable[[], bool], seconds: int = 600, *, stride: int = 1) -> None:
         """Run until something holds; fails, with where everything stood, when it does not within virtual seconds.
