@@ -13,7 +13,9 @@ from upgrader.stack.build_jobs import BUILD
 def build_jobs(rig: Rig) -> list[dict[str, Any]]:
     """All build Jobs, the oldest first."""
     found = [
-        one for one in rig.cluster.store.all(JOBS) if one["metadata"]["labels"].get(names.LABEL_COMPONENT) == BUILD
+        one
+        for one in rig.cluster.store.all(JOBS)
+        if one["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == BUILD
     ]
     return sorted(found, key=lambda one: int(one["metadata"]["resourceVersion"]))
 
