@@ -16,7 +16,7 @@ from yarl import URL
 
 from upgrader.core.errors import RegistryError
 from upgrader.images.reference import Reference
-from upgrader.images.registry_login import Login, login_for
+from upgrader.images.registry_login import Login, login_for, sendable
 
 MANIFESTS = (
     "application/vnd.oci.image.index.v1+json",
@@ -50,6 +50,10 @@ class _Errors(Struct, frozen=True, kw_only=True):
 class _Token(Struct, frozen=True, kw_only=True):
     token: str = ""
     access_token: str = ""
+
+    def __repr__(self) -> str:
+        """Without the token: values are shown in tracebacks and logs."""
+        return "_Token()"
 
 
 class RegistryHttp:
@@ -116,7 +120,7 @@ class RegistryHttp:
         try:
             yield answer
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise _silent(reference, f"{method} {shown(url)}", error) from error
+            raise _silent(reference, f"{method} {shown(url)}", error) from None
         finally:
             answer.release()
 
@@ -164,7 +168,7 @@ class RegistryHttp:
         try:
             return await self._open().request(method, url, data=data, headers=sent, timeout=timeout)
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise _silent(reference, f"{method} {shown(url)}", error) from error
+            raise _silent(reference, f"{method} {shown(url)}", error) from None
 
     def _is_own(self, url: URL, reference: Reference) -> bool:
         """Whether an address is of the registry itself: same scheme, host and port."""
@@ -212,7 +216,13 @@ class RegistryHttp:
                 f"the token server of {reference.registry} does not answer",
                 details=f"{shown(str(realm))}: {type(error).__name__}",
             ) from error
-        return token.token or token.access_token
+        found = token.token or token.access_token
+        if found and not sendable(found):
+            raise RegistryError(
+                f"the token server of {reference.registry} gives a token that no header can hold",
+                details=f"{shown(str(realm))}: it has other characters than visible ASCII",
+            )
+        return found
 
     def _ask_token(
         self, realm: URL, query: dict[str, str], login: Login | None
@@ -284,9 +294,12 @@ def upload_place(asked: URL, said: str, reference: Reference) -> URL:
 
 
 def _silent(reference: Reference, when: str, error: Exception) -> RegistryError:
+    """To be raised without its cause: errors about an address that a registry sent us on to quote all of it."""
+    quotes = isinstance(error, aiohttp.ClientResponseError | aiohttp.InvalidURL)
+    why = "" if quotes else str(error)
     return RegistryError(
         f"the registry {reference.registry} does not answer",
-        details=f"{when}: {str(error) or type(error).__name__}",
+        details=f"{when}: {why or type(error).__name__}",
         resolution="Without its answer nothing is decided about its images; it is asked again.",
     )
 

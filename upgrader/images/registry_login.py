@@ -4,8 +4,8 @@ https://github.com/containers/image/blob/main/docs/containers-auth.json.5.md
 """
 
 import base64
-import binascii
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from upgrader.core.errors import ConfigurationError
 from upgrader.images.reference import DEFAULT_REGISTRY, Reference
 
 _DOCKER_HUB = "https://index.docker.io/v1/"
+_SENDABLE = re.compile(r"[!-~]+")
 _LOGIN = "`podman login` and `docker login` write such a file; REGISTRY_AUTH_FILE names another one."
 
 
@@ -43,6 +44,10 @@ class _Entry(Struct, frozen=True, kw_only=True):
     password: str = ""
     identitytoken: str = ""
     registrytoken: str = ""
+
+    def __repr__(self) -> str:
+        """As that of Login."""
+        return f"_Entry(username={self.username!r})"
 
 
 class _File(Struct, frozen=True, kw_only=True):
@@ -75,7 +80,7 @@ def logins(path: Path | None) -> dict[str, Login]:
         return {_place(name): _login(entry) for name, entry in entries.items()}
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read", details=error.strerror or "", resolution=_LOGIN) from error
-    except (msgspec.DecodeError, binascii.Error, UnicodeDecodeError):
+    except (msgspec.DecodeError, RecursionError, ValueError):
         # not even as a cause: the errors of a decoder may show what it read
         raise ConfigurationError(f"{path} holds no registry logins", resolution=_LOGIN) from None
 
@@ -91,7 +96,14 @@ def _login(entry: _Entry) -> Login:
     user, password = entry.username, entry.password
     if entry.auth:
         user, _, password = base64.b64decode(entry.auth, validate=True).decode().partition(":")
+    if entry.registrytoken and not sendable(entry.registrytoken):
+        raise ValueError("a token that no header can hold")
     return Login(user=user, password=password, identity=entry.identitytoken, bearer=entry.registrytoken)
+
+
+def sendable(token: str) -> bool:
+    """Whether a header can hold a token: one with a line feed makes libraries quote it in their error."""
+    return _SENDABLE.fullmatch(token) is not None
 
 
 def login_for(known: Mapping[str, Login], reference: Reference) -> Login | None:

@@ -23,6 +23,10 @@ class Access(Struct, frozen=True, kw_only=True):
     token: str | None = None
     insecure: bool = False
 
+    def __repr__(self) -> str:
+        """Without the token: values are shown in tracebacks and logs."""
+        return f"Access(server={self.server!r})"
+
 
 class Login:
     """Loads the configuration, and again when the API server no longer accepts it (tokens of exec plug-ins expire)."""
@@ -57,6 +61,10 @@ class Login:
         except (config.ConfigException, yaml.YAMLError, OSError) as error:
             source = self._kubeconfig or "the pod's service account"
             raise ConfigurationError(f"{source} cannot be used", details=str(error)) from error
+        except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+            # What the library meets in a file of another shape; not even as a cause, since it may quote a token.
+            details = f"it is no kubeconfig, or a part of it cannot be read ({type(error).__name__})"
+            raise ConfigurationError(f"{self._kubeconfig} cannot be used", details=details) from None
 
     async def access(self) -> Access:
         """The loaded configuration in plain words."""

@@ -4,6 +4,7 @@ A kubeconfig that gets its credentials from a program (`exec`) is refused while 
 """
 
 import base64
+import re
 import ssl
 import tempfile
 from pathlib import Path
@@ -15,6 +16,8 @@ from msgspec import Struct
 from upgrader.core.orders import Reason
 from upgrader.node.host import Host
 from upgrader.node.outcome import OrderFailedError
+
+_SENDABLE = re.compile(r"[!-~]*")
 
 Bytes64 = Annotated[str, msgspec.Meta(description="base64")]
 
@@ -32,6 +35,10 @@ class _User(Struct, frozen=True, kw_only=True, rename="kebab"):
     client_key_data: Bytes64 = ""
     token: str = ""
     token_file: str = msgspec.field(default="", name="tokenFile")
+
+    def __repr__(self) -> str:
+        """Without key and token: values are shown in tracebacks and logs."""
+        return "_User()"
 
 
 class _Context(Struct, frozen=True, kw_only=True):
@@ -68,6 +75,10 @@ class Access(Struct, frozen=True, kw_only=True):
     context: ssl.SSLContext
     token: str = ""
 
+    def __repr__(self) -> str:
+        """As that of _User."""
+        return f"Access(server={self.server!r})"
+
 
 _Named = TypeVar("_Named", _NamedCluster, _NamedUser, _NamedContext)
 
@@ -84,8 +95,8 @@ def access(host: Host, kubeconfig: str) -> Access:
         cluster = _one(config.clusters, context.cluster).cluster
         user = _one(config.users, context.user).user
         tls = _tls(host, Path(kubeconfig).parent, cluster, user)
-        token = user.token or (_text(host, Path(kubeconfig).parent, user.token_file) if user.token_file else "")
-    except (OSError, ValueError, msgspec.ValidationError) as error:  # ssl and base64 errors are among these
+        token = _token(host, Path(kubeconfig).parent, user)
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:  # ssl, base64 errors are among these
         raise OrderFailedError(
             Reason.MISSING,
             f"the kubelet's kubeconfig {kubeconfig} cannot be used: {error}; the visit needs it to see the node Ready",
@@ -102,6 +113,13 @@ def _one(entries: tuple[_Named, ...], name: str) -> _Named:
 
 def _text(host: Host, folder: Path, path: str) -> str:
     return host.path(str(folder / path)).read_text(encoding="utf-8").strip()
+
+
+def _token(host: Host, folder: Path, user: _User) -> str:
+    token = user.token or (_text(host, folder, user.token_file) if user.token_file else "")
+    if not _SENDABLE.fullmatch(token):  # the error of a header that cannot be made would quote it
+        raise ValueError("its token has other characters than visible ASCII")
+    return token
 
 
 def _tls(host: Host, folder: Path, cluster: _Cluster, user: _User) -> ssl.SSLContext:

@@ -47,6 +47,10 @@ class Command(Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         return shown(self.words, self.secrets)
 
+    def __repr__(self) -> str:
+        """Without its environment and input, which passwords stand in: values are shown in tracebacks and logs."""
+        return f"Command({str(self)!r})"
+
 
 class Finished(Struct, frozen=True, kw_only=True):
     """What a program left: `code` as the shell has it (128 + signal), the whole of its output, `seconds` it took."""

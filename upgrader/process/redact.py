@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 HIDDEN = "***"
 
 _SECRET_FLAG = re.compile(r"^(--?(?:[a-z-]+-)?(?:password|passwd|creds|token|secret|api-key))(=.*)?$", re.IGNORECASE)
-_USER_INFO = re.compile(r"(?<=://)[^/\s@]+@")
+_USER_INFO = re.compile(r"(?<=://)[^/\s]+@")  # up to the last @: a password may hold others
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:

@@ -3,12 +3,15 @@ import http.server
 import json
 import ssl
 import threading
+import traceback
 
 import pytest
 
+from tests.support.secrets import Secrets
 from tests.support.tls import Authority
 from upgrader.core.orders import Reason
 from upgrader.node import readiness
+from upgrader.node.credentials import access
 from upgrader.node.host import Host
 from upgrader.node.outcome import OrderFailedError
 from upgrader.node.processes import Running
@@ -165,6 +168,46 @@ def test_credentials_that_cannot_be_used_say_why(api, host, user, shown):
     with pytest.raises(OrderFailedError, match=shown) as caught:
         readiness.own_node(host, kubelet(), "gpu-a")
     assert caught.value.reason is Reason.MISSING
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "users:\n- name: u\n  user:\n    token: {token}\n   client-key-data: {token}\n",
+        "users: [{{name: u, user: {{token: '{token}",
+        "{token}",
+        "users: [{{name: u, user: {token}}}]",
+        "\xff{token}",
+    ],
+)
+def test_a_kubeconfig_that_is_none_is_named_and_not_quoted(host, text):
+    secrets = Secrets()
+    path = host.root / "etc/kube/config"
+    path.write_bytes(text.format(token=secrets.make("token")).encode("latin-1"))
+    with pytest.raises(OrderFailedError, match="/etc/kube/config cannot be used") as caught:
+        readiness.own_node(host, kubelet(), "gpu-a")
+    assert secrets.shown_in("".join(traceback.format_exception(caught.value))) == []
+
+
+def test_a_token_that_no_header_can_hold_is_not_quoted(api, host):
+    secrets = Secrets()
+    kubeconfig(host, api, {"token": secrets.make("token") + "\nx"}, {"certificate-authority": "pki/ca.crt"})
+    with pytest.raises(OrderFailedError, match="other characters than visible ASCII") as caught:
+        readiness.own_node(host, kubelet(), "gpu-a")
+    assert secrets.shown_in("".join(traceback.format_exception(caught.value))) == []
+    assert api.seen == []
+
+
+def test_a_token_is_in_no_error_about_an_answer_and_in_no_value(api, host):
+    secrets = Secrets()
+    token = secrets.make("token")
+    kubeconfig(host, api, {"token": token}, {"certificate-authority": "pki/ca.crt"})
+    api.answers["/api/v1/nodes/gpu-a"] = (401, b"Unauthorized")
+    with pytest.raises(OSError, match="401") as caught:
+        readiness.own_node(host, kubelet(), "gpu-a")
+    assert api.seen[0][2] == f"Bearer {token}"
+    shown = "".join(traceback.format_exception(caught.value)) + repr(access(host, "/etc/kube/config"))
+    assert secrets.shown_in(shown) == []
 
 
 def test_a_context_that_names_nothing(api, host):

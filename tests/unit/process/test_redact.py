@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upgrader.process import redact, shown
+from upgrader.process import Command, redact, shown
 
 
 @pytest.mark.parametrize(
@@ -14,6 +14,8 @@ from upgrader.process import redact, shown
         (["login", "--password-stdin"], "login --password-stdin"),
         (["login", "--password", "p", "--token", "t"], "login --password *** --token ***"),
         (["get", "https://me:pw@host/x"], "get https://***@host/x"),
+        (["get", "https://me:p@w@host/x"], "get https://***@host/x"),
+        (["get", "https://host/app@sha256:1", "http://me@[::1]/"], "get https://host/app@sha256:1 'http://***@[::1]/'"),
         (["get", "--registry-token=t", "--token-file", "f"], "get --registry-token=*** --token-file f"),
     ],
 )
@@ -28,3 +30,8 @@ def test_a_given_secret_is_never_shown(secret, before, after):
 
 def test_an_empty_secret_hides_nothing():
     assert redact("text", [""]) == "text"
+
+
+def test_a_command_as_a_value_shows_neither_its_environment_nor_its_input():
+    command = Command.of(["sign"], 5, None, {"COSIGN_PASSWORD": "staple"}, b"staple", ["staple"])
+    assert repr(command) == "Command('sign')"
