@@ -13,8 +13,7 @@ from tests.support.repository import ROOT
 from tests.support.waiting import eventually
 from upgrader.api import names
 from upgrader.api.kubernetes import Pod
-from upgrader.api.resources import NAMESPACES, POLICY_BINDINGS
-from upgrader.api.resources import POLICIES as POLICIES_KIND
+from upgrader.api.resources import NAMESPACES
 from upgrader.cli import policies
 from upgrader.core.gpu_resources import PoolGpus
 from upgrader.kube.transport import Call
@@ -265,14 +264,15 @@ async def test_without_labels_the_owner_says_whose_pods_they_are(created, spaces
         assert await created(within, owned("another")) == await created(outside, owned("another"))
 
 
-async def test_uninstalling_deletes_both_and_is_silent_where_there_are_none(api, write):
-    for file in policies.FILES.values():
-        for document in yaml.safe_load_all((ROOT / file).read_text()):
-            await write("POST", PATHS[document["kind"]], document)
+async def test_uninstalling_deletes_them_all_and_is_silent_where_there_are_none(api, write):
+    for policy in policies.SHIPPED:
+        for document in yaml.safe_load_all((ROOT / policy.file).read_text()):
+            kind = next(kind for kind in (policy.kind, policy.binding) if kind.kind == document["kind"])
+            await write("POST", kind.path(), document)
     said = []
     await policies.remove(context_of(api), said.append)
-    assert said == [f"admission policy {name} is deleted" for name in policies.FILES]
-    found = [await api.get(kind, name) for kind in (POLICIES_KIND, POLICY_BINDINGS) for name in policies.FILES]
-    assert found == [None] * 4
+    assert said == [f"admission policy {policy.name} is deleted" for policy in policies.SHIPPED]
+    found = [await api.get(kind, each.name) for each in policies.SHIPPED for kind in (each.kind, each.binding)]
+    assert found == [None] * 6
     await policies.remove(context_of(api), said.append)
-    assert len(said) == 2
+    assert len(said) == 3

@@ -340,10 +340,12 @@ class Unread(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta
 
 
-class MutatingAdmissionPolicyBindingSpec(Wire, frozen=True, kw_only=True):
+class AdmissionPolicyBindingSpec(Wire, frozen=True, kw_only=True):
     policy_name: str = ""
 
 
-class MutatingAdmissionPolicyBinding(Wire, frozen=True, kw_only=True):
+class AdmissionPolicyBinding(Wire, frozen=True, kw_only=True):
+    """Of a MutatingAdmissionPolicy or a ValidatingAdmissionPolicy."""
+
     metadata: ObjectMeta
-    spec: MutatingAdmissionPolicyBindingSpec = MutatingAdmissionPolicyBindingSpec()
+    spec: AdmissionPolicyBindingSpec = AdmissionPolicyBindingSpec()

@@ -31,6 +31,7 @@ ANNOTATION_NODE_FEATURES = f"{GROUP}/node-features"  # what our labeller wrote: 
 
 # On Namespaces, a person's: its pods are changed by the policies in deploy/admission-*.yaml, where these are installed.
 STEERING_POLICY = "gpu-upgrader-steering"  # of deploy/admission-steering.yaml and of its binding
+REQUESTS_POLICY = "gpu-upgrader-requests"  # of deploy/admission-requests.yaml and of its binding
 MOUNTS_POLICY = "gpu-upgrader-checkpoint-mounts"  # of deploy/admission-mounts.yaml and of its binding
 LABEL_ADMISSION = f"{GROUP}/admission"
 

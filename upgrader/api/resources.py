@@ -11,6 +11,8 @@ from upgrader.core.owners import ReadKind
 
 T_co = TypeVar("T_co", covariant=True)
 
+ADMISSION = "admissionregistration.k8s.io"
+
 
 class ResourceKind(Struct, Generic[T_co], frozen=True, kw_only=True):
     """A kind on the API server; `path()` gives the URL path of an object, or of the collection."""
@@ -35,9 +37,11 @@ class ResourceKind(Struct, Generic[T_co], frozen=True, kw_only=True):
         return "/".join(part for part in (f"{root}{scope}", self.plural, name, subresource) if part)
 
 
-def _kind(group: str, version: str, kind: str, type_: type[T_co], *, namespaced: bool = True) -> ResourceKind[T_co]:
+def _kind(
+    group: str, version: str, kind: str, type_: type[T_co], *, plural: str = "", namespaced: bool = True
+) -> ResourceKind[T_co]:
     return ResourceKind(
-        group=group, version=version, kind=kind, plural=f"{kind.lower()}s", namespaced=namespaced, type=type_
+        group=group, version=version, kind=kind, plural=plural or f"{kind.lower()}s", namespaced=namespaced, type=type_
     )
 
 
@@ -67,20 +71,15 @@ COMMANDS = _kind("bus.volcano.sh", "v1alpha1", "Command", k.Unread)
 SERVICES = _kind("", "v1", "Service", k.Unread)
 SERVICE_MONITORS = _kind("monitoring.coreos.com", "v1", "ServiceMonitor", k.Unread)
 NODE_FEATURES = _kind("nfd.k8s-sigs.io", "v1alpha1", "NodeFeature", k.Unread)
-POLICIES = ResourceKind(
-    group="admissionregistration.k8s.io",
-    version="v1",
-    kind="MutatingAdmissionPolicy",
-    plural="mutatingadmissionpolicies",
-    namespaced=False,
-    type=k.Unread,
+POLICIES = _kind(
+    ADMISSION, "v1", "MutatingAdmissionPolicy", k.Unread, plural="mutatingadmissionpolicies", namespaced=False
 )
-POLICY_BINDINGS = _kind(
-    "admissionregistration.k8s.io",
-    "v1",
-    "MutatingAdmissionPolicyBinding",
-    k.MutatingAdmissionPolicyBinding,
-    namespaced=False,
+POLICY_BINDINGS = _kind(ADMISSION, "v1", "MutatingAdmissionPolicyBinding", k.AdmissionPolicyBinding, namespaced=False)
+VALIDATING_POLICIES = _kind(
+    ADMISSION, "v1", "ValidatingAdmissionPolicy", k.Unread, plural="validatingadmissionpolicies", namespaced=False
+)
+VALIDATING_POLICY_BINDINGS = _kind(
+    ADMISSION, "v1", "ValidatingAdmissionPolicyBinding", k.AdmissionPolicyBinding, namespaced=False
 )
 GPU_STACKS = _kind(GROUP, VERSION, "GpuStack", v.GpuStack, namespaced=False)
 UPGRADE_PLANS = _kind(GROUP, VERSION, "UpgradePlan", v.UpgradePlan, namespaced=False)

@@ -127,7 +127,7 @@ async def _controller(context: Context) -> list[Advice]:
 
 async def _policies(context: Context) -> list[Advice]:
     there = await policies.installed(context)
-    return [checkup.policy(name, installed=name in there) for name in policies.FILES]
+    return [checkup.policy(policy.name, installed=policy.name in there) for policy in policies.SHIPPED]
 
 
 async def _others(context: Context) -> Sequence[Advice]:

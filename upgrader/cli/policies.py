@@ -1,47 +1,65 @@
-"""Our optional admission policies: whether they are installed, and taking them away with everything else."""
+"""The optional admission policies: whether they are installed, and their removal with everything else."""
 
 from collections.abc import Callable
 
+from msgspec import Struct
+
 from upgrader.api import names
-from upgrader.api.resources import POLICIES, POLICY_BINDINGS
+from upgrader.api.kubernetes import AdmissionPolicyBinding, Unread
+from upgrader.api.resources import (
+    POLICIES,
+    POLICY_BINDINGS,
+    VALIDATING_POLICIES,
+    VALIDATING_POLICY_BINDINGS,
+    ResourceKind,
+)
 from upgrader.core.errors import REFUSED
 from upgrader.reconcile.context import Context
 
-FILES = {
-    names.STEERING_POLICY: "deploy/admission-steering.yaml",
-    names.MOUNTS_POLICY: "deploy/admission-mounts.yaml",
-}
-"""Our policies, which have their bindings' names, and the file that each comes from."""
+
+class Policy(Struct, frozen=True):
+    """A policy that deploy/ holds; its binding has its name."""
+
+    name: str
+    file: str
+    kind: ResourceKind[Unread]
+    binding: ResourceKind[AdmissionPolicyBinding]
+
+
+SHIPPED = (
+    Policy(names.STEERING_POLICY, "deploy/admission-steering.yaml", POLICIES, POLICY_BINDINGS),
+    Policy(names.MOUNTS_POLICY, "deploy/admission-mounts.yaml", POLICIES, POLICY_BINDINGS),
+    Policy(names.REQUESTS_POLICY, "deploy/admission-requests.yaml", VALIDATING_POLICIES, VALIDATING_POLICY_BINDINGS),
+)
 
 
 async def installed(context: Context) -> list[str]:
-    """Our admission policies whose bindings are installed."""
-    return [name for name in FILES if await context.cluster.get(POLICY_BINDINGS, name) is not None]
+    """The names of those whose bindings are installed."""
+    return [each.name for each in SHIPPED if await context.cluster.get(each.binding, each.name) is not None]
 
 
 async def remove(context: Context, tell: Callable[[str], None]) -> None:
-    """Delete them, each binding before its policy; where that is not allowed it is told how somebody else can."""
-    for name, file in FILES.items():
+    """Delete them, each binding before its policy; where that is not allowed, print how another person can."""
+    for policy in SHIPPED:
         try:
-            gone = await _remove(context, name)
+            gone = await _remove(context, policy)
         except REFUSED as error:
             if not error.refused:
                 raise
-            tell(
-                f"admission policy {name}: {error.brief}; if it is installed, remove it with: kubectl delete -f {file}"
-            )
+            by_hand = f"if it is installed, remove it with: kubectl delete -f {policy.file}"
+            tell(f"admission policy {policy.name}: {error.brief}; {by_hand}")
             continue
         if gone:
-            tell(f"admission policy {name} is deleted")
+            tell(f"admission policy {policy.name} is deleted")
 
 
-async def _remove(context: Context, name: str) -> bool:
-    """Whether anything of it was there. What has our binding's name and binds a policy of others is left."""
-    binding = await context.cluster.get(POLICY_BINDINGS, name)
-    ours = binding is not None and binding.spec.policy_name == name
-    if binding is not None and ours:
-        await context.cluster.delete(POLICY_BINDINGS, binding.metadata)
-    policy = await context.cluster.get(POLICIES, name)
-    if policy is not None:
-        await context.cluster.delete(POLICIES, policy.metadata)
-    return ours or policy is not None
+async def _remove(context: Context, policy: Policy) -> bool:
+    """Whether anything of it was there. A binding of its name that binds another policy is left."""
+    binding = await context.cluster.get(policy.binding, policy.name)
+    bound = binding is not None and binding.spec.policy_name == policy.name
+    if binding is not None and bound:
+        await context.cluster.delete(policy.binding, binding.metadata)
+    found = await context.cluster.get(policy.kind, policy.name)
+    if found is not None:
+        await context.cluster.delete(policy.kind, found.metadata)
+    return bound or found is not None

@@ -92,6 +92,7 @@ def test_which_of_our_admission_policies_are_installed(well):
     assert said == {
         "policy gpu-upgrader-steering": "it is installed",
         "policy gpu-upgrader-checkpoint-mounts": "it is not installed; it is optional",
+        "policy gpu-upgrader-requests": "it is not installed; it is optional",
     }
 
 

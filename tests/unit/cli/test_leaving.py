@@ -21,7 +21,6 @@ from upgrader.api.resources import (
     NODE_UPGRADES,
     NODES,
     POLICIES,
-    POLICY_BINDINGS,
     SERVICES,
     UPGRADE_PLANS,
 )
@@ -78,32 +77,32 @@ def test_at_any_moment(rig, forecast_file, moment):
     assert rig.fleet.trainers["gang"].lost == 0
 
 
-POLICY_FILES = {
-    "gpu-upgrader-steering": "deploy/admission-steering.yaml",
-    "gpu-upgrader-checkpoint-mounts": "deploy/admission-mounts.yaml",
-}
+SHIPPED = {policy.name: policy for policy in policies.SHIPPED}
+OTHERS = "somebody-elses"
 
 
 def install(rig, name, *, binds=None):
     """A policy of deploy/ and its binding."""
-    rig.cluster.store.put(POLICIES, {"metadata": {"name": name}})
-    rig.cluster.store.put(POLICY_BINDINGS, {"metadata": {"name": name}, "spec": {"policyName": binds or name}})
+    policy = SHIPPED.get(name, SHIPPED["gpu-upgrader-steering"])
+    rig.cluster.store.put(policy.kind, {"metadata": {"name": name}})
+    rig.cluster.store.put(policy.binding, {"metadata": {"name": name}, "spec": {"policyName": binds or name}})
 
 
 def there(rig):
-    return [one["metadata"]["name"] for kind in (POLICIES, POLICY_BINDINGS) for one in rig.cluster.store.all(kind)]
+    kinds = dict.fromkeys(kind for policy in policies.SHIPPED for kind in (policy.kind, policy.binding))
+    return [found["metadata"]["name"] for kind in kinds for found in rig.cluster.store.all(kind)]
 
 
-@pytest.mark.parametrize("installed", [(), *((name,) for name in POLICY_FILES), tuple(POLICY_FILES)])
+@pytest.mark.parametrize("installed", [(), *((name,) for name in SHIPPED), tuple(SHIPPED)])
 def test_our_admission_policies_go_and_those_of_others_stay(rig, installed):
-    for name in (*installed, "somebody-elses"):
+    for name in (*installed, OTHERS):
         install(rig, name)
     ended = upgrader(rig, "uninstall", "--auto-approve")
     assert ended.exit_code == 0, ended.output
     said = " ".join(ended.output.split())
-    for name in POLICY_FILES:
+    for name in SHIPPED:
         assert (f"admission policy {name} is deleted" in said) is (name in installed)
-    assert there(rig) == ["somebody-elses"] * 2
+    assert there(rig) == [OTHERS] * 2
 
 
 def test_without_consent_no_policy_is_deleted(rig):
@@ -114,7 +113,7 @@ def test_without_consent_no_policy_is_deleted(rig):
 
 
 def test_a_binding_with_our_name_that_binds_a_policy_of_others_stays(rig):
-    install(rig, "gpu-upgrader-steering", binds="somebody-elses")
+    install(rig, "gpu-upgrader-steering", binds=OTHERS)
     rig.cluster.store.remove(POLICIES, "gpu-upgrader-steering")
     ended = upgrader(rig, "uninstall", "--auto-approve")
     assert ended.exit_code == 0, ended.output
@@ -150,12 +149,15 @@ def test_policies_go_before_our_kinds_which_one_of_them_reads(rig):
     assert kinds.index("MutatingAdmissionPolicy") < kinds.index(CRDS.kind)
 
 
-@pytest.mark.parametrize("name", POLICY_FILES)
-def test_the_names_of_admission_policies_are_those_of_their_files(name):
-    assert policies.FILES[name] == POLICY_FILES[name]
-    found = list(yaml.safe_load_all((ROOT / POLICY_FILES[name]).read_text()))
-    assert {one["metadata"]["name"] for one in found} == {name}
-    assert [one["spec"]["policyName"] for one in found if one["kind"] == POLICY_BINDINGS.kind] == [name]
+@pytest.mark.parametrize("file", sorted((ROOT / "deploy").glob("admission-*.yaml")), ids=lambda file: file.stem)
+def test_every_admission_policy_that_is_shipped_is_known_with_its_kinds(file):
+    [policy] = [each for each in policies.SHIPPED if ROOT / each.file == file]
+    found = {each["kind"]: each for each in yaml.safe_load_all(file.read_text())}
+    assert {kind: each["metadata"]["name"] for kind, each in found.items()} == {
+        policy.kind.kind: policy.name,
+        policy.binding.kind: policy.name,
+    }
+    assert found[policy.binding.kind]["spec"]["policyName"] == policy.name
 
 
 def test_what_a_stack_orders_in_the_moment_before_it_is_deleted_is_taken_back(rig):
