@@ -11,6 +11,7 @@ LEFT_OUT := and not slow
 SLOW_SUITES := tests/contract tests/cluster tests/images tests/e2e
 SEED ?= 1
 RUNS ?= 200
+TARGET ?= all
 
 WANTED := import tomllib; d = tomllib.load(open("pyproject.toml", "rb")); print("\n".join(d["project"]["dependencies"]))
 COMPILE := $(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --no-header
@@ -19,7 +20,7 @@ COMPILE := $(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages binaries lock format lint unit chaos gate test images vm e2e test-full e2e-vm demo bench generate golden verify image torch nightly
+.PHONY: help setup packages binaries lock format lint unit chaos fuzz gate test images vm e2e test-full e2e-vm demo bench generate golden verify image torch nightly
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +75,10 @@ test: lint verify unit gate ## what CI runs (17 minutes)
 chaos: setup ## seeded rollouts with faults at every port, judged by the laws (SEED=n, RUNS=n; a seed that fails is printed)
 	$(BIN)/python -m upgrader.simulate.chaos --seed $(SEED) --runs $(RUNS)
 
+fuzz: FUZZ_RUNS := $(if $(filter command line environment,$(origin RUNS)),$(RUNS),20000)
+fuzz: setup ## readers of what others write on a fuzzer's inputs (TARGET=name, RUNS=n; an input that breaks one is kept)
+	$(BIN)/python -m tests.fuzz.run $(TARGET) --runs $(FUZZ_RUNS)
+
 images: binaries ## driver images of real kernels: built, checked, booted, signed (packages are fetched once)
 	$(PYTEST) $(SLOWEST) -p no:xdist tests/images -m images
 
@@ -94,7 +99,7 @@ e2e-vm: binaries ## the whole rollout on virtual nodes with NVIDIA's modules: bu
 torch: setup ## torch's CPU build in build/torch (150 MB to fetch, 650 MB there), from the distribution's archive
 	bash tests/nightly/torch.sh build/torch
 
-nightly: test-full torch ## what takes too long for every day: test-full, more examples, torch, every driver image of the matrix, the chain of drift, e2e-vm, every operand on virtual nodes, a machine lost in its reboot, both demos (150 minutes)
+nightly: test-full torch ## what takes too long for every day: test-full, more examples, torch, every driver image of the matrix, the chain of drift, e2e-vm, every operand on virtual nodes, a fuzzer, a machine lost in its reboot, both demos (150 minutes)
 	UPGRADER_TEST_PROFILE=nightly $(PYTEST) -n 2 --dist loadfile tests/property --timeout=3600
 	$(BIN)/upgrader images build --changed --report build/nightly-report.json
 	$(PYTEST) -p no:xdist tests/nightly

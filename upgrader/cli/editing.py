@@ -24,7 +24,7 @@ def read_manifest(path: Path) -> tuple[str, Spec]:
     """
     try:
         documents = [one for one in yaml.safe_load_all(path.read_text()) if one is not None]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:  # ValueError: `month: 2001-99-99`, no UTF-8
         raise ConfigurationError(f"{path} cannot be read", details=str(error)) from error
     stacks = [one for one in documents if isinstance(one, dict) and one.get("kind") == GPU_STACKS.kind]
     if len(stacks) != 1:

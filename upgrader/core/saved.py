@@ -114,7 +114,7 @@ def load(raw: bytes, origin: str) -> SavedForecast:
     resolution = "Make a new one with `upgrader plan -o FILE`."
     try:
         saved = msgspec.json.decode(raw, type=SavedForecast)
-    except msgspec.MsgspecError as error:
+    except (ValueError, RecursionError) as error:  # of msgspec, and of bytes that are no text
         raise ConfigurationError(
             f"{origin} holds no saved forecast", details=str(error), resolution=resolution
         ) from error

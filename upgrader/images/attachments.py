@@ -16,6 +16,7 @@ from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.images.layout import MANIFEST, Descriptor
 from upgrader.images.reference import Reference, parse
 from upgrader.images.registry import RegistryClient
+from upgrader.images.wire import decode
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 LIMIT = 32 << 20
@@ -88,8 +89,8 @@ async def read(registry: RegistryClient, image: str, attachment: Attachment) -> 
     if manifest is None:
         return None
     try:
-        inside = msgspec.json.decode(manifest.data, type=_Layers)
-    except msgspec.DecodeError:
+        inside = decode(manifest.data, _Layers)
+    except ValueError:
         return None
     if inside.subject is None or inside.subject.digest != reference.digest or len(inside.layers) != 1:
         return None
@@ -158,8 +159,8 @@ async def detach(registry: RegistryClient, image: str) -> int:
 def _subject(manifest: bytes) -> str:
     """The digest of what a manifest hangs on; empty for none."""
     try:
-        subject = msgspec.json.decode(manifest, type=_Layers).subject
-    except msgspec.DecodeError:
+        subject = decode(manifest, _Layers).subject
+    except ValueError:
         return ""
     return subject.digest if subject is not None else ""
 
@@ -174,8 +175,8 @@ async def _list(registry: RegistryClient, reference: Reference, entry: Attachmen
 
 def _listed(page: bytes, reference: Reference) -> tuple[Attachment, ...]:
     try:
-        return msgspec.json.decode(page, type=_Index).manifests
-    except msgspec.DecodeError as error:
+        return decode(page, _Index).manifests
+    except ValueError as error:
         raise RegistryError(f"{reference.registry} has no readable list for {reference}", details=str(error)) from error
 
 

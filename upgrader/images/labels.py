@@ -9,6 +9,7 @@ from upgrader.core.driver_builds import Identity
 from upgrader.images.layout import Descriptor, Layout
 from upgrader.images.reference import parse
 from upgrader.images.registry import RegistryClient
+from upgrader.images.wire import decode
 
 CONFIG_LIMIT = 4 << 20
 """Most bytes of a configuration; one of ours has some hundred."""
@@ -47,7 +48,7 @@ def decode_labels(config: bytes) -> dict[str, str]:
     Raises:
         ValueError: it is none of an image.
     """
-    return msgspec.json.decode(config, type=_Image).config.labels or {}
+    return decode(config, _Image).config.labels or {}
 
 
 async def registry_labels(registry: RegistryClient, image: str) -> dict[str, str] | None:
@@ -60,7 +61,7 @@ async def registry_labels(registry: RegistryClient, image: str) -> dict[str, str
     found = await registry.manifest(image)
     if found is None:
         return None
-    config = msgspec.json.decode(found.data, type=Parts).config
+    config = decode(found.data, Parts).config
     return decode_labels(await registry.blob(config, parse(image), limit=CONFIG_LIMIT))
 
 

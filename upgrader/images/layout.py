@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from upgrader.core.errors import ConfigurationError
+from upgrader.images.wire import decode
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _VERSION = b'{"imageLayoutVersion":"1.0.0"}'
@@ -45,7 +46,7 @@ class Layout:
     def __init__(self, folder: Path, digest: str = "") -> None:
         self.folder = folder
         try:
-            index = msgspec.json.decode((folder / "index.json").read_bytes(), type=_Index)
+            index = decode((folder / "index.json").read_bytes(), _Index)
             (self.image,) = (one for one in index.manifests if digest in {"", one.digest})
             self.blobs = blobs(self.path(self.image).read_bytes())
         except (FileNotFoundError, ValueError) as error:
@@ -119,7 +120,7 @@ def images(folder: Path) -> tuple[Descriptor, ...]:
         ConfigurationError: there is none.
     """
     try:
-        return msgspec.json.decode((folder / "index.json").read_bytes(), type=_Index).manifests
+        return decode((folder / "index.json").read_bytes(), _Index).manifests
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{folder} holds no OCI layout", details=str(error)) from error
 
@@ -130,7 +131,7 @@ def blobs(manifest: bytes) -> tuple[Descriptor, ...]:
     Raises:
         ValueError: it is no manifest of one image.
     """
-    decoded = msgspec.json.decode(manifest, type=_Manifest)
+    decoded = decode(manifest, _Manifest)
     return (*decoded.layers, decoded.config)
 
 
@@ -140,7 +141,7 @@ def media_type(manifest: bytes) -> str:
     Raises:
         ValueError: it is no manifest of one image.
     """
-    return msgspec.json.decode(manifest, type=_Manifest).media_type or MANIFEST
+    return decode(manifest, _Manifest).media_type or MANIFEST
 
 
 def _path(folder: Path, blob: Descriptor) -> Path:

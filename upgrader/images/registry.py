@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
 
 from upgrader.core.errors import ConfigurationError, RegistryError
@@ -30,6 +29,7 @@ from upgrader.images.registry_http import (
     upload_place,
     whole,
 )
+from upgrader.images.wire import decode
 
 __all__ = ["MANIFESTS", "Manifest", "RegistryClient"]
 
@@ -224,8 +224,8 @@ class RegistryClient(RegistryHttp):
         reference = parse(repository)
         pages = await self.listing(reference, f"tags/list?n={_PAGE}")
         try:
-            lists = [msgspec.json.decode(page, type=_Tags).tags or () for page in pages or ()]
-        except msgspec.DecodeError as error:
+            lists = [decode(page, _Tags).tags or () for page in pages or ()]
+        except ValueError as error:
             raise RegistryError(f"{reference.registry} answers with no list of tags", details=str(error)) from error
         return tuple(sorted({tag for tags in lists for tag in tags}))
 
@@ -274,7 +274,7 @@ class RegistryClient(RegistryHttp):
 def _is_manifest(body: bytes) -> bool:
     """Whether it says of itself that it is one; types in headers are set wrongly by too many registries."""
     try:
-        msgspec.json.decode(body, type=_Versioned)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        decode(body, _Versioned)
+    except ValueError:
         return False
     return True

@@ -10,13 +10,13 @@ from types import TracebackType
 from typing import Self
 
 import aiohttp
-import msgspec
 from msgspec import Struct
 from yarl import URL
 
 from upgrader.core.errors import RegistryError
 from upgrader.images.reference import Reference
 from upgrader.images.registry_login import Login, login_for, sendable
+from upgrader.images.wire import decode
 
 MANIFESTS = (
     "application/vnd.oci.image.index.v1+json",
@@ -144,10 +144,10 @@ class RegistryHttp:
                 if answer.status != 200:
                     raise unexpected(answer, f"asked for {path} of {reference.name}")
                 pages.append(await whole(answer, LIST_LIMIT, f"asked for {path} of {reference.name}"))
-                following = answer.links["next"]["url"] if "next" in answer.links else None
+                following = _next(answer, url, reference)
             if following is None:
                 return pages
-            url = url.join(URL(str(following)))
+            url = following
             if url.origin() != answer.url.origin() or len(pages) >= _PAGES:
                 # another host would get our login, and a list without an end would keep us for ever
                 raise unexpected(answer, f"asked for {path} of {reference.name}, sent us on to {shown(str(url))}")
@@ -199,7 +199,7 @@ class RegistryHttp:
 
     async def _token(self, fields: Mapping[str, str], reference: Reference, login: Login | None) -> str:
         """A token of the server that the challenge names; anonymous where we have no login."""
-        realm = URL(fields["realm"])
+        realm = _absolute(URL(), fields["realm"], reference, "its token server")
         query = {name: fields[name] for name in ("service", "scope") if name in fields}
         if login is not None and realm.scheme != "https" and reference.registry not in self._insecure:
             raise RegistryError(
@@ -210,8 +210,8 @@ class RegistryHttp:
         try:
             async with self._ask_token(realm, query, login) as given:
                 body = await given.read()
-            token = msgspec.json.decode(body, type=_Token) if given.status == 200 else _Token()
-        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as error:
+            token = decode(body, _Token) if given.status == 200 else _Token()
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise RegistryError(
                 f"the token server of {reference.registry} does not answer",
                 details=f"{shown(str(realm))}: {type(error).__name__}",
@@ -259,9 +259,39 @@ async def says_absent(answer: aiohttp.ClientResponse) -> bool:
 def _codes(body: bytes) -> set[str]:
     """Error codes of a registry's answer; none where it is not a registry's."""
     try:
-        return {error.code for error in msgspec.json.decode(body, type=_Errors).errors}
-    except msgspec.DecodeError:
+        return {error.code for error in decode(body, _Errors).errors}
+    except ValueError:
         return set()
+
+
+def _next(answer: aiohttp.ClientResponse, asked: URL, reference: Reference) -> URL | None:
+    """Where the next page of a list is; None after the last one."""
+    try:
+        found = answer.links["next"]["url"] if "next" in answer.links else None
+    except ValueError:  # of one of the addresses
+        found = ""
+    return None if found is None else _absolute(asked, str(found), reference, "the next page of a list")
+
+
+def _absolute(base: URL, said: str, reference: Reference, what: str) -> URL:
+    place = _address(base, said)
+    if place is None:
+        raise RegistryError(
+            f"the registry {reference.registry} does not say where {what} is",
+            details="What it says is no address.",  # and is not shown: it may hold a secret
+            resolution="Is a proxy or a log-in page in between?",
+        )
+    return place
+
+
+def _address(base: URL, said: str) -> URL | None:
+    """An address of the web, seen from `base`; None for everything else."""
+    try:
+        place = base.join(URL(said))
+        place.origin()
+    except ValueError:
+        return None
+    return place if place.scheme in {"http", "https"} and place.host else None
 
 
 def shown(url: str) -> str:
@@ -275,11 +305,8 @@ def upload_place(asked: URL, said: str, reference: Reference) -> URL:
     Raises:
         RegistryError: it is no address, or one without TLS where the registry itself has TLS.
     """
-    try:
-        place = asked.join(URL(said)) if said else URL()
-    except ValueError:
-        place = URL()
-    if place.scheme not in {"http", "https"} or not place.host:
+    place = _address(asked, said) if said else None
+    if place is None:
         raise RegistryError(
             f"the registry {reference.registry} does not say where to put a layer",
             details=f"asked to take a layer of {reference}: its header Location is no address",

@@ -14,6 +14,7 @@ from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.store import PackageStore
 from upgrader.images.debian.values import Package
 from upgrader.images.layout import MANIFEST, Descriptor, Layout, LayoutWriter
+from upgrader.images.wire import decode
 
 PACKAGE = "application/vnd.debian.binary-package"
 PACKAGES = "application/vnd.gpu-upgrader.packages.v1+json"
@@ -61,8 +62,8 @@ def _listed(layout: Layout) -> tuple[Package, ...]:
         if config.media_type != PACKAGES:
             raise ConfigurationError(f"{layout.folder} is no set of packages", details=f"it is {config.media_type}")
         data = layout.path(config).read_bytes()
-        packages = msgspec.json.decode(data, type=tuple[Package, ...])
-    except (OSError, msgspec.DecodeError) as error:
+        packages = decode(data, tuple[Package, ...])
+    except (OSError, ValueError) as error:
         raise ConfigurationError(f"{layout.folder} is no set of packages", details=str(error)) from error
     if "sha256:" + hashlib.sha256(data).hexdigest() != config.digest:
         raise ConfigurationError(f"the list of packages in {layout.folder} was changed", details=config.digest)

@@ -50,10 +50,18 @@ class Described(Struct, frozen=True, kw_only=True):
 
 
 def dependencies(text: str) -> tuple[Dependency, ...]:
-    """The field Depends; what cannot be read is left out, and then lacks where it is looked for."""
+    """The field Depends; what cannot be read is left out, and then lacks where it is looked for.
+
+    Raises:
+        HostileNameError: a version that is none: without it any other would do.
+    """
     found = (_DEPENDENCY.match(one.strip()) for one in text.split(","))
     return tuple(
-        Dependency(name=one["name"], operator=one["operator"] or "", version=one["version"] or "")
+        Dependency(
+            name=one["name"],
+            operator=one["operator"] or "",
+            version=names.version(one["version"]) if one["version"] else "",
+        )
         for one in found
         if one
     )

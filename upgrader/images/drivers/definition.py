@@ -137,5 +137,5 @@ def decode(data: bytes) -> Definition:
     """
     try:
         return msgspec.json.decode(data, type=Definition)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError("this is no build definition", details=str(error)) from error

@@ -17,6 +17,7 @@ from msgspec import Struct
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.image_garbage import Fate, ImageFate, Marks, StoredImage
 from upgrader.core.image_names import PACKAGES
+from upgrader.images import wire
 from upgrader.images.attachments import detach
 from upgrader.images.drivers.bundles import DEFINITION
 from upgrader.images.drivers.definition import decode
@@ -127,7 +128,7 @@ class InRegistry:
 
     async def _kernel_of_bundle(self, pinned: str) -> str:
         manifest = await self._registry.manifest(pinned)
-        layers = msgspec.json.decode(manifest.data, type=Parts).layers if manifest else ()
+        layers = wire.decode(manifest.data, Parts).layers if manifest else ()
         for one in layers:
             if one.media_type == DEFINITION:
                 data = await self._registry.blob(one, parse(pinned), limit=_DEFINITION_LIMIT)

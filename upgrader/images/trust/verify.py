@@ -4,8 +4,6 @@ The answer is a tuple of verdicts, always of the same four checks. It never says
 registry did not answer, or because cosign could not be run: those are errors, and who gets one holds.
 """
 
-import msgspec
-
 from upgrader.core.driver_builds import CheckName, Identity, Verdict
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.labels import CONFIG_LIMIT, Parts, decode_labels
@@ -17,6 +15,7 @@ from upgrader.images.trust.evidence import Found, look
 from upgrader.images.trust.judging import ABSENT, Expected, judge
 from upgrader.images.trust.statements import PROVENANCE, SBOM, SIGNATURE
 from upgrader.images.trust.values import BUILD_KEY, PublicKey
+from upgrader.images.wire import decode
 
 CHECKS = (CheckName.CONTENTS, CheckName.IMAGE_SIGNATURE, CheckName.PROVENANCE, CheckName.SBOM)
 NOT_SIGNED = "not signed"
@@ -132,7 +131,7 @@ class _Contents:
         if wrong := await self._tag_moved():
             return wrong
         try:
-            parts = msgspec.json.decode(manifest.data, type=Parts)
+            parts = decode(manifest.data, Parts)
             config = await self._registry.blob(parts.config, self._reference, limit=CONFIG_LIMIT)
             labels = decode_labels(config)
         except ValueError as error:
