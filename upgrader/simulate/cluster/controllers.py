@@ -127,7 +127,7 @@ def _make_job(store: ObjectStore, name: str, owner: Object, spec: Object) -> Non
 
 def kueue_controller(store: ObjectStore) -> None:
     """A stand-in with quota for all: each queued Job has a Workload of its name, and runs while that is active."""
-    for one in list(store.all(JOBS)):
+    for one in store.seen(JOBS):
         if LABEL_QUEUE not in one["metadata"].get("labels", {}):
             continue
         name = one["metadata"]["name"]
