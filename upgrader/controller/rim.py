@@ -2,12 +2,19 @@
 
 Only low-level event handlers, on our own kinds: they patch nothing. Everything that kopf would write (finalizers,
 progress annotations, Events) is switched off, since progress lives in our own status.
+
+A refusal that kopf does not expect (HTTP 410 to a watch, say) ends all of its watches. Its own `run_tasks` would then
+cancel every task of the event loop, ours too, and wait for ever for one of its own that does not notice: a controller
+that leads and does nothing. So its tasks are watched, ended and begun anew here.
 """
 
 import asyncio
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Protocol
 
 import kopf
+import structlog
 
 from upgrader.api.resources import (
     CHECKPOINT_REQUESTS,
@@ -17,11 +24,20 @@ from upgrader.api.resources import (
     UPGRADE_PLANS,
     ResourceKind,
 )
+from upgrader.core.errors import ClusterError
 from upgrader.kube.connect import Access
 from upgrader.reconcile.waking import Waking, passed_on
 
+log = structlog.get_logger(__name__)
+
 WATCH_SECONDS = 300
 CONNECT_SECONDS = 10
+AGAIN_SECONDS = 1.0
+END_SECONDS = 20.0
+_CANCEL_SECONDS = 0.2
+_CLEANS = "startup/cleanup activities"
+"""kopf's task that closes its connections in the end."""
+_KOPF = Path(kopf.__file__).parent
 
 
 class Connection(Protocol):
@@ -82,12 +98,54 @@ def settings() -> kopf.OperatorSettings:
     return made
 
 
-async def watch(loops: Waking, connection: Connection, ready: asyncio.Event) -> None:
-    """Watch until cancelled; `ready` is set when kopf has started."""
-    await kopf.operator(
-        registry=registry(loops, connection),
-        settings=settings(),
-        standalone=True,
-        clusterwide=True,
-        ready_flag=ready,
-    )
+async def watch(
+    loops: Waking, connection: Connection, begun: Callable[[], None], *, again_seconds: float = AGAIN_SECONDS
+) -> None:
+    """Watch until cancelled; `begun` is called whenever kopf has put its own signal handlers in place.
+
+    Raises:
+        ClusterError: watches that failed do not end.
+    """
+    while True:
+        tasks = await kopf.spawn_tasks(
+            registry=registry(loops, connection), settings=settings(), standalone=True, clusterwide=True
+        )
+        begun()
+        try:
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            log.warning("the watches of our kinds are begun anew", because=_why(ended))
+        finally:
+            await _end()
+        await asyncio.sleep(again_seconds)
+
+
+def _why(ended: Iterable[asyncio.Task[Any]]) -> str:
+    return "; ".join(f"{_name(one)}: {_error(one) or 'ended'}" for one in ended)
+
+
+def _error(ended: asyncio.Task[Any]) -> BaseException | None:
+    return None if ended.cancelled() else ended.exception()
+
+
+async def _end() -> None:
+    """End kopf's tasks; some of them take a cancellation for the end of a pause, and go on."""
+    last = asyncio.get_running_loop().time() + END_SECONDS
+    cleaning: set[asyncio.Task[Any]] = set()
+    while left := {one for one in asyncio.all_tasks() if _of_kopf(one)}:
+        if asyncio.get_running_loop().time() > last:
+            raise ClusterError("watches that failed do not end", details=", ".join(sorted(map(_name, left))))
+        for one in left - cleaning:
+            one.cancel()
+        cleaning = {one for one in left if _name(one) == _CLEANS}  # asked once: it waits for the others, then cleans up
+        ended, _ = await asyncio.wait(left, timeout=_CANCEL_SECONDS)
+        for one in ended:
+            _error(one)  # retrieved: it is told once, by the first of them
+
+
+def _name(task: asyncio.Task[Any]) -> str:
+    return task.get_name()
+
+
+def _of_kopf(task: asyncio.Task[Any]) -> bool:
+    code = getattr(task.get_coro(), "cr_code", None)
+    return code is not None and Path(code.co_filename).is_relative_to(_KOPF)

@@ -117,27 +117,22 @@ async def _serve(
     def ready() -> str:
         return "" if not loops.serving or nodes.snapshot() is not None else "the nodes are not in step"
 
+    def listen() -> None:
+        _on_signals(stop.set)
+
     async def lead() -> None:
-        started = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             group.create_task(nodes.run(), name="nodes")
             group.create_task(loops.serve(), name="loops")
             group.create_task(left(), name="left")
-            group.create_task(_watch(cluster, loops, started, stop), name="watches")
-            await started.wait()
-            _on_signals(stop.set)  # kopf has put its own in their place meanwhile
+            group.create_task(rim.watch(loops, cluster, listen), name="watches")
 
-    _on_signals(stop.set)
+    listen()
     pages = probes.application(alive=alive, ready=ready)
     async with probes.serving(pages, settings.listen_host, settings.listen_port):
         log.info("waiting to lead", lease=CONTROLLER, namespace=settings.namespace, identity=settings.identity)
         await _until(stop, lambda: election.run(lead))
     log.info("ended as asked; what was started is in the cluster and whoever leads next goes on with it")
-
-
-async def _watch(cluster: KubeCluster, loops: Loops, started: asyncio.Event, stop: asyncio.Event) -> None:
-    await rim.watch(loops, cluster, started)
-    stop.set()  # kopf ends by itself only when a signal came before we had put our own handler back
 
 
 async def _until(stop: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
