@@ -11,6 +11,7 @@ LEFT_OUT := and not slow
 SLOW_SUITES := tests/contract tests/cluster tests/images tests/e2e
 SEED ?= 1
 RUNS ?= 200
+NIGHTLY_RUNS ?= 10000
 TARGET ?= all
 
 WANTED := import tomllib; d = tomllib.load(open("pyproject.toml", "rb")); print("\n".join(d["project"]["dependencies"]))
@@ -99,8 +100,9 @@ e2e-vm: binaries ## the whole rollout on virtual nodes with NVIDIA's modules: bu
 torch: setup ## torch's CPU build in build/torch (150 MB to fetch, 650 MB there), from the distribution's archive
 	bash tests/nightly/torch.sh build/torch
 
-nightly: test-full torch ## what takes too long for every day: test-full, more examples, torch, every driver image of the matrix, the chain of drift, e2e-vm, every operand on virtual nodes, a fuzzer, a machine lost in its reboot, both demos (150 minutes)
+nightly: test-full torch ## what takes too long for every day: test-full, more examples, 10,000 chaos runs (NIGHTLY_RUNS=n), torch, every driver image of the matrix, the chain of drift, e2e-vm, every operand on virtual nodes, a fuzzer, a machine lost in its reboot, both demos (150 minutes)
 	UPGRADER_TEST_PROFILE=nightly $(PYTEST) -n 2 --dist loadfile tests/property --timeout=3600
+	$(MAKE) chaos SEED=1 RUNS=$(NIGHTLY_RUNS)
 	$(BIN)/upgrader images build --changed --report build/nightly-report.json
 	$(PYTEST) -p no:xdist tests/nightly
 	UPGRADER_TEST_PROFILE=nightly $(PYTEST) -p no:xdist tests/cluster/test_driver_builds.py -m cluster

@@ -10,12 +10,25 @@ import pytest
 from tests.support.examples import PROFILE, Profile
 from upgrader.simulate.chaos.run import run
 
-SEEDS = {Profile.GATE: 6, Profile.FULL: 30, Profile.NIGHTLY: 1000}
+SEEDS = {Profile.GATE: 80, Profile.FULL: 200, Profile.NIGHTLY: 200}
+"""The gate's take a minute of one core; what the nightly plays besides is in the Makefile."""
+
+FOUND = [
+    (10, 2),  # a plan that undoes another was judged before it had its time, and nobody aborted it
+    (3428, 1),  # a driver image that was removed by force was never made again: its node waited for ever
+]
+"""Seeds that broke a law once, with their nodes."""
 
 
-@pytest.mark.parametrize("seed", range(3, 3 + SEEDS[PROFILE]))
+@pytest.mark.parametrize("seed", range(1, 1 + SEEDS[PROFILE]))
 def test_every_law_is_kept(seed):
-    outcome = run(seed, nodes=2)
+    outcome = run(seed, nodes=1 + seed % 2)
+    assert not outcome.violations, f"\n{outcome}"
+
+
+@pytest.mark.parametrize(("seed", "nodes"), FOUND)
+def test_a_seed_that_broke_a_law_keeps_them_all(seed, nodes):
+    outcome = run(seed, nodes=nodes)
     assert not outcome.violations, f"\n{outcome}"
 
 

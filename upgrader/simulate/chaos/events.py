@@ -29,6 +29,7 @@ class Events:
         self._rig, self._fleet, self._draws = rig, fleet, draws
         self._store, self._clock = rig.cluster.store, rig.cluster.clock
         self._pods = 0
+        self._hanging = draws.of("hanging")
         self.happening: Mapping[Fault, Callable[[], None]] = {
             Fault.WATCH_CUT: rig.cluster.watches.cut,
             Fault.WATCH_STALE: self._stale,
@@ -53,6 +54,9 @@ class Events:
         rate = ERRAND_FAILURES * rates.at(Fault.ERRAND_FAILS) * 20
         failure = OrderResult(reason=Reason.MISSING, message="the machine has had enough")
         self._rig.fleet.errands = lambda _component, _pod: failure if self._draws.happens(rate) else None
+        hanging: dict[str, bool] = {}
+        hangs = ERRAND_FAILURES * rates.at(Fault.VISIT_HANGS) * 20
+        self._rig.fleet.hangs = lambda pod: hanging.setdefault(pod["metadata"]["uid"], self._hanging.happens(hangs))
 
     # ---- watches
 

@@ -6,11 +6,12 @@ from typing import Any
 from msgspec import Struct
 
 from upgrader.api import names
-from upgrader.api.resources import JOBS
+from upgrader.api.resources import DRIVER_IMAGES, JOBS
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.chaos.draws import Draws
-from upgrader.simulate.cluster.controllers import STATEFULSETS, job, stateful_set
-from upgrader.simulate.cluster.placing import trainer_spec
+from upgrader.simulate.cluster.controllers import REPLICASETS, STATEFULSETS, job, stateful_set
+from upgrader.simulate.cluster.devices import RENAMED
+from upgrader.simulate.cluster.placing import RESOURCE, trainer_spec
 from upgrader.simulate.cluster.rig import Rig
 from upgrader.simulate.cluster.trainers import Trainer
 
@@ -52,6 +53,16 @@ class FleetSpec(Struct, frozen=True, kw_only=True):
     plan: dict[str, Any]
     stack: dict[str, Any] = {}
     """What the stack says besides: whether it reboots."""
+    declaring: bool = False
+    """Whether the owners of the replicas declare a way to ask them, so that they are not to be evicted."""
+    resource: str = RESOURCE
+    """By which name the second revision offers GPUs."""
+
+    def wanted(self, rig: Rig) -> dict[str, Any]:
+        """The stack that the plan goes to."""
+        spec = rig.spec("2.0", plugin="2", kubelet="1.35.4") | self.stack
+        spec["devicePlugin"] = spec["devicePlugin"] | {"resourceName": self.resource}
+        return spec
 
     def __str__(self) -> str:
         """In one line, for people."""
@@ -60,7 +71,7 @@ class FleetSpec(Struct, frozen=True, kw_only=True):
         )
         others = [*self.replicas, *self.bare]
         pods = f"gangs: {gangs or 'none'}; other pods: {others or 'none'}"
-        return f"{self.nodes} nodes; {pods}; {', '.join(self.stack) or 'no reboot'}; plan: {self.plan}"
+        return f"{self.nodes} nodes; {pods}; {', '.join(self.stack) or 'no reboot'}; {self.resource}; plan: {self.plan}"
 
 
 def fleet_of(draws: Draws, nodes: int = 0) -> FleetSpec:
@@ -85,6 +96,8 @@ def fleet_of(draws: Draws, nodes: int = 0) -> FleetSpec:
         expendable=expendable,
         plan=_plan(draws, expendable),
         stack=REBOOT if draws.happens(0.25) else {},
+        declaring=draws.of("declaring").happens(0.3),
+        resource=RENAMED if draws.of("resource").happens(0.06) else RESOURCE,
     )
 
 
@@ -123,11 +136,18 @@ async def settled(rig: Rig, fleet: FleetSpec) -> None:
     """The nodes with the first driver on them, and no jobs yet."""
     for number in range(fleet.nodes):
         rig.fleet.node(f"gpu-{number}", kernel=fleet.kernels[number % len(fleet.kernels)])
-    for kernel in KERNELS if fleet.stack else fleet.kernels:
-        for version in ("1.0", "2.0"):
-            rig.image(version, kernel)
+    put_images(rig, fleet)
     rig.stack(rig.spec("1.0"))
     await rig.settle(120 + fleet.nodes)
+
+
+def put_images(rig: Rig, fleet: FleetSpec) -> None:
+    """The driver images that are not there: at the beginning all."""
+    there = {stored.value["spec"]["image"] for stored in rig.cluster.store.all_stored(DRIVER_IMAGES)}
+    for kernel in KERNELS if fleet.stack else fleet.kernels:
+        for version in ("1.0", "2.0"):
+            if f"registry/sim-driver:{version}-{kernel}" not in there:
+                rig.image(version, kernel)
 
 
 def populate(rig: Rig, fleet: FleetSpec) -> None:
@@ -136,6 +156,11 @@ def populate(rig: Rig, fleet: FleetSpec) -> None:
         put_gang(rig, gang)
     for number, (name, gpus) in enumerate(fleet.replicas.items()):
         rig.fleet.replica(name, node=f"gpu-{number % fleet.nodes}", gpus=gpus)
+        if fleet.declaring:
+            annotations = {names.ANNOTATION_METHOD: "file"}
+            meta = {"name": name, "namespace": "default", "uid": f"rs-{name}", "annotations": annotations}
+            rig.cluster.installed["apps", "replicasets"] = ("v1",)
+            rig.cluster.store.put(REPLICASETS, {"metadata": meta, "spec": {}, "status": {}})
     for number, (name, gpus) in enumerate(fleet.bare.items()):
         rig.fleet.bare(name, node=f"gpu-{number % fleet.nodes}", gpus=gpus)
 

@@ -9,8 +9,8 @@ from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.apiserver.store import ObjectStore
 from upgrader.simulate.chaos.journal import Entry
 from upgrader.simulate.chaos.known import Files, Known, Mailbox, Violation
-from upgrader.simulate.chaos.laws_of_gangs import Restarted, StoppedOnce, UnacknowledgedStop
-from upgrader.simulate.chaos.laws_of_nodes import Budget, NewController, OthersSet, Prepared
+from upgrader.simulate.chaos.laws_of_gangs import Restarted, StoppedInVain, StoppedOnce, UnacknowledgedStop
+from upgrader.simulate.chaos.laws_of_nodes import Budget, NewController, OneVisit, OthersSet, Prepared
 from upgrader.simulate.chaos.laws_of_records import DoubtHolds, EveryStateEnds, IntentFirst
 
 LOOK_SECONDS = 60
@@ -40,9 +40,11 @@ class Judge:
             OthersSet(),
             Budget(),
             StoppedOnce(),
+            StoppedInVain(),
             self.ends,
             IntentFirst(),
             self.doubt,
+            OneVisit(),
             self.restarted,
             self.new_controller,
         )
@@ -74,6 +76,10 @@ class Judge:
         )
         talks = (each.get("status", {}).get("phase", "Asking") for each in self.known.made_of("CheckpointRequest"))
         return all(map(ends, visits)) and all(ends(RequestPhase(phase)) for phase in talks)
+
+    def left(self) -> bool:
+        """Whether anything is stopped or marked by us still: what was removed by force is found by that, and later."""
+        return any(True for _ in self.restarted.end(self.known))
 
     def well(self) -> bool:
         """Whether no visit has failed: what failed is tried again, whoever leads then."""

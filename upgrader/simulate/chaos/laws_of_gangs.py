@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from upgrader.api import names
+from upgrader.core.phases import RequestPhase
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.chaos.journal import Entry
 from upgrader.simulate.chaos.known import (
@@ -98,6 +99,39 @@ class StoppedOnce:
             yield f"gang {owner['metadata']['name']} runs on mixed drivers: {drivers}"
 
 
+class StoppedInVain:
+    """Law 5: its only stop is worth a visit: a gang is not stopped while something else keeps its nodes from one."""
+
+    number = 5
+
+    def look(self, entry: Entry, known: Known) -> Iterator[str]:
+        """What of a change breaks the law."""
+        if not entry.by_controller or entry.at != entry.sent or not went_off(entry):
+            return
+        record = stopped_by(entry.object) or {}
+        request = known.get("CheckpointRequest", str(record.get("request")), entry.key[0])
+        closure = request["spec"].get("closure") if request is not None else None
+        if not closure:
+            return
+        talks = [each for each in known.made_of("CheckpointRequest") if each["spec"].get("closure") == closure]
+        for each in talks:
+            if each["status"].get("phase") == RequestPhase.WITHDRAWN:
+                yield f"gang {entry.key[1]} is stopped, and its fellow {each['spec'].get('gang')} was let go"
+        asked = {each["spec"]["owner"]["uid"] for each in talks}
+        for visit in known.made_of("NodeUpgrade"):
+            if visit["spec"].get("closure") == closure:
+                yield from self._kept(entry, visit, asked, known)
+
+    def _kept(self, entry: Entry, visit: Object, asked: set[str], known: Known) -> Iterator[str]:
+        node = visit["spec"]["node"]["name"]
+        for pod in known.pods_on(node):
+            meta = pod["metadata"]
+            theirs = {each["uid"] for each in meta.get("ownerReferences") or []}
+            passes = is_ours(pod) or of_the_node(pod) or known.expendable(pod) or meta.get("deletionTimestamp")
+            if not passes and not theirs & asked and (visit["spec"].get("reboot") or holds_gpus(pod)):
+                yield f"gang {entry.key[1]} is stopped while pod {meta['name']} keeps node {node} from its visit"
+
+
 class Restarted:
     """Law 9: what we stopped we restart, and what we marked we leave unmarked."""
 
@@ -154,12 +188,15 @@ def _marks(node: Object) -> Iterator[str]:
 
 
 def _needs_a_person(node: Object, known: Known) -> bool:
-    """Whether even the way back failed there: then its marks stay, and the visit says so."""
+    """Whether even the way back failed there: then its marks stay, and the visit says so.
+
+    So they do, and the stack says so, where the visit was removed by force and somebody works on what it has left.
+    """
     claim = (node["metadata"].get("annotations") or {}).get(names.ANNOTATION_VISIT)
-    return any(
-        each["metadata"]["uid"] == claim and each.get("status", {}).get("reason") == "RevertFailed"
-        for each in known.of("NodeUpgrade")
-    )
+    visit = next((each for each in known.of("NodeUpgrade") if each["metadata"]["uid"] == claim), None)
+    if visit is not None:
+        return bool(visit.get("status", {}).get("reason") == "RevertFailed")
+    return bool(claim) and any(holds_gpus(pod) and not is_ours(pod) for pod in known.pods_on(node["metadata"]["name"]))
 
 
 def driver_on(node: str, known: Known) -> str:

@@ -16,7 +16,8 @@ from upgrader.simulate.chaos.known import (
     went_off,
     went_on,
 )
-from upgrader.simulate.cluster.placing import gpus_of
+from upgrader.simulate.cluster.devices import RENAMED
+from upgrader.simulate.cluster.placing import RESOURCE, gpus_of
 
 
 class Prepared:
@@ -169,12 +170,39 @@ def _by_plan(node: Object, known: Known) -> bool:
 
 
 def _size(node: Object) -> int:
-    return int(node.get("status", {}).get("capacity", {}).get("nvidia.com/gpu", 0) or 0)
+    capacity = node.get("status", {}).get("capacity", {})
+    return sum(int(capacity.get(name, 0) or 0) for name in (RESOURCE, RENAMED))
 
 
 def _allowed(plan: Object, known: Known) -> int:
     most = plan["spec"].get("strategy", {}).get("maxUnavailable", "25%")
     return allowed_gpus(most, sum(map(_size, known.of("Node"))))
+
+
+class OneVisit:
+    """Law 8: where a visit cannot know that it is alone on its node, or what to go back to, it does not begin."""
+
+    number = 8
+
+    def look(self, entry: Entry, known: Known) -> Iterator[str]:
+        """What of a change breaks the law."""
+        if not entry.by_controller or entry.at != entry.sent or entry.before is not None:
+            return
+        if is_visit_job(entry):
+            node = entry.object["spec"]["template"]["spec"].get("nodeName", "")
+            for pod in known.pods_on(node):
+                if is_ours(pod) and pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "visit":
+                    yield f"{entry.key[1]} works on node {node} beside pod {pod['metadata']['name']} of another visit"
+        elif entry.kind == "NodeUpgrade":
+            yield from _forgets(entry.object["spec"], known)
+
+
+def _forgets(spec: Object, known: Known) -> Iterator[str]:
+    """That a visit would go back to no driver although its node has one."""
+    node = known.get("Node", spec["node"]["name"])
+    driver = node["metadata"].get("labels", {}).get(names.LABEL_DRIVER, "") if node is not None else ""
+    if driver not in {"", "none"} and not (spec.get("source") or {}).get("driverKey"):
+        yield f"the visit of node {spec['node']['name']} would go back to none, and the node has driver {driver}"
 
 
 class NewController:

@@ -40,6 +40,8 @@ class EveryStateEnds:
                 if deadline and not _over(kind, value) and timing.parse(deadline) + SLACK < now:
                     phase = value["status"]["phase"]
                     yield f"{kind} {value['metadata']['name']} is {phase} since long after its deadline {deadline}"
+                elif not deadline and not (value.get("status") or {}).get("phase") and _made(value) + SLACK < now:
+                    yield f"{kind} {value['metadata']['name']} was made long ago and has had no step"
 
     def end(self, known: Known) -> Iterator[str]:
         """What has not come to its end when there was time enough."""
@@ -104,6 +106,10 @@ class DoubtHolds:
         closes = entry.kind == "Node" and entry.after is not None and closed(entry.after)
         if begins or went_off(entry) or (closes and not (entry.before and closed(entry.before))):
             yield f"{entry.kind} {entry.key[1]}: something begins while {why}"
+
+
+def _made(value: Object) -> datetime:
+    return timing.parse(value["metadata"]["creationTimestamp"])
 
 
 def _over(kind: str, value: Object) -> bool:

@@ -14,7 +14,7 @@ from upgrader.core.phases import PlanPhase, ends
 from upgrader.simulate.chaos.draws import Draws
 from upgrader.simulate.chaos.events import Events
 from upgrader.simulate.chaos.faults import SWITCHED_OFF, Fault, Rates, rates
-from upgrader.simulate.chaos.fleets import PLAN, FleetSpec, fleet_of, populate, settled
+from upgrader.simulate.chaos.fleets import PLAN, FleetSpec, fleet_of, populate, put_images, settled
 from upgrader.simulate.chaos.judge import Judge
 from upgrader.simulate.chaos.known import Violation
 from upgrader.simulate.chaos.people import People
@@ -99,7 +99,7 @@ class World:
         self.judge.begin(self.cluster.store)
         self.judge.doubt.in_doubt = self.process.in_doubt
         self.cluster.journal.readers.append(self.judge.read)
-        revision = self.rig.stack(self.rig.spec("2.0", plugin="2", kubelet="1.35.4") | self.fleet.stack)
+        revision = self.rig.stack(self.fleet.wanted(self.rig))
         self.rig.plan(PLAN, revision, **self.fleet.plan)
         self._trouble(self.rates)
         await self.until(lambda: self._settled() or self._waits(), TROUBLE_SECONDS)
@@ -107,9 +107,9 @@ class World:
         self._trouble(CALM)
         self.events.calm()
         self.people.calm()
+        put_images(self.rig, self.fleet)
         await self.until(lambda: self._settled() or self._waits(), CALM_SECONDS)
-        if not self._over() and self.plan_phase():
-            self.cluster.store.change(UPGRADE_PLANS, PLAN, {"spec": {"run": "Abort"}})
+        self._abort()
         await self.until(self._settled, ABORT_SECONDS)
         self.judge.end(self.now)
         await self._upgrade_the_controller()
@@ -130,6 +130,16 @@ class World:
         """Where the plan is; empty when it is gone."""
         found = self.cluster.store.stored(UPGRADE_PLANS, PLAN)
         return str(found.value.get("status", {}).get("phase", "Proposed")) if found is not None else ""
+
+    def _phases(self) -> dict[str, str]:
+        """Where each plan is, those among them that undo another."""
+        plans = (stored.value for stored in self.cluster.store.all_stored(UPGRADE_PLANS))
+        return {plan["metadata"]["name"]: plan.get("status", {}).get("phase", "Proposed") for plan in plans}
+
+    def _abort(self) -> None:
+        for name, phase in self._phases().items():
+            if phase not in _ENDED:
+                self.cluster.store.change(UPGRADE_PLANS, name, {"spec": {"run": "Abort"}})
 
     async def _moment(self) -> None:
         """A second of the world and the controller's steps in it; longer ones while nothing changes at all."""
@@ -152,7 +162,7 @@ class World:
                 act()
 
     def _over(self) -> bool:
-        return self.judge.quiet() and (not self.plan_phase() or self.plan_phase() in _ENDED)
+        return self.judge.quiet() and _ENDED.issuperset(self._phases().values()) and not self.judge.left()
 
     def _waits(self) -> bool:
         if not self.judge.quiet():

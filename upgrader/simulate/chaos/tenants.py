@@ -7,6 +7,7 @@ from typing import Any
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, NODE_UPGRADES, PODS
 from upgrader.core import timing
+from upgrader.core.phases import NodePhase, ends
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.chaos.draws import Draws
 from upgrader.simulate.chaos.events import EVERYWHERE
@@ -57,6 +58,10 @@ ANNOTATIONS = (
 COMPONENTS = ("prepare", "validate", "visit", "driver", "monitoring", "node-features", "feature-discovery")
 
 
+_WANTED = {"Preparing": "prepare", "Visiting": "visit", "Validating": "validate"}
+"""Whose answer a visit waits for, by its phase."""
+
+
 class Tenants:
     """What they make; nothing of it outside their namespace."""
 
@@ -101,8 +106,11 @@ class Tenants:
     def _forged_pod(self) -> None:
         """Any label and any owner may be written on one's own pod, and any node."""
         upgrades = [stored.value for stored in self._store.all_stored(NODE_UPGRADES)]
-        upgrade = self._draws.among(upgrades) if upgrades else None
+        under_way = [each for each in upgrades if not ends(NodePhase(_phase(each)))]
+        upgrade = self._draws.among(under_way or upgrades) if upgrades else None
         component = self._draws.among(COMPONENTS)
+        if under_way and upgrade is not None and self._draws.happens(0.7):
+            component = _WANTED.get(_phase(upgrade), component)
         labels = {names.LABEL_COMPONENT: component, names.LABEL_STACK: "pool-a"}
         annotations, owners, node = {}, [], self._node()
         if upgrade is not None:
@@ -179,3 +187,7 @@ class Tenants:
 
     def _now(self) -> str:
         return timing.show(self._rig.cluster.clock.now())
+
+
+def _phase(upgrade: Object) -> str:
+    return str((upgrade.get("status") or {}).get("phase") or "Pending")

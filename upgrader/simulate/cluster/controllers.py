@@ -27,6 +27,9 @@ def _resource(kind: str, api_version: str) -> ResourceKind[OwnerObject]:
 STATEFULSETS = _resource("StatefulSet", "apps/v1")
 JOBSETS = _resource("JobSet", "jobset.x-k8s.io/v1alpha2")
 WORKLOADS = _resource("Workload", "kueue.x-k8s.io/v1beta1")
+REPLICASETS = ResourceKind(
+    group="apps", version="v1", kind="ReplicaSet", plural="replicasets", namespaced=True, type=OwnerObject
+)
 
 
 def stateful_set(name: str, *, members: int, annotations: Object, spec: Object) -> Object:

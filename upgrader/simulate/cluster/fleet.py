@@ -15,6 +15,7 @@ from upgrader.core.orders import ORDER_VARIABLE, OrderResult, Reason
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.apiserver.store import ObjectStore
 from upgrader.simulate.cluster.controllers import jobset_controller, kueue_controller, statefulset_controller
+from upgrader.simulate.cluster.devices import offered, shares
 from upgrader.simulate.cluster.placing import (
     PARTITION,
     RESOURCE,
@@ -30,14 +31,8 @@ from upgrader.simulate.cluster.placing import (
 from upgrader.simulate.cluster.readings import features_read, loaded_read, reads
 from upgrader.simulate.cluster.trainers import Trainer, Training
 
-
-def _shares(plugin: Object) -> int:
-    """As how many devices a plugin offers each of its own, by its command; NVIDIA's by its configuration file."""
-    words = plugin["spec"]["containers"][0].get("command", [])
-    if "--slices" in words:
-        return int(words[words.index("--slices") + 1])
-    told = plugin["metadata"].get("annotations", {}).get(names.ANNOTATION_CONFIG)
-    return max(one["resources"][0]["replicas"] for one in json.loads(told)["sharing"].values()) if told else 1
+ERRANDS = frozenset({"prepare", "visit", "validate"})
+"""Components whose pods do something once, and end."""
 
 
 @dataclass
@@ -47,6 +42,8 @@ class Fleet(Training):
     gpus: int = 8
     errands: Callable[[str, Object], OrderResult | None] = lambda _component, _pod: None
     """Another result than success for one of our pods, by component and pod; None: success."""
+    hangs: Callable[[Object], bool] = lambda _pod: False
+    """Whether the pod of a visit works for ever."""
     features: Callable[[Object], Object | None] = features_read
     """How the container ended that reads what a node is; None: it reads still, or a pod of an earlier boot is shown."""
     loaded: Callable[[ObjectStore, Object, int], Object | None] = loaded_read
@@ -186,15 +183,16 @@ class Fleet(Training):
                 if pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "device-plugin" and is_ready(pod)
             ]
             plugin = self.external_plugin or bool(plugins)
-            shares = max(map(_shares, plugins), default=1)
+            each = self.partitions or max(map(shares, plugins), default=1)
             well = self.gpus - self.unwell.get(name, 0)
-            each = self.partitions or shares
             patch: Object = {"status": {"allocatable": {self._resource: str(well * each) if plugin else "0"}}}
             if plugin:
                 patch["status"]["capacity"] = {self._resource: str(self.gpus * each)}
             if name in self.in_parts:
                 patch = {"status": {key: {RESOURCE: 0, PARTITION: 7 * well} for key in ("allocatable", "capacity")}}
             self.store.change(NODES, name, patch)
+            if other := offered(well * each, plugins=plugins, before=node):
+                self.store.change(NODES, name, other)
 
     def _jobs(self) -> None:
         for job in self.store.seen(JOBS):
@@ -308,11 +306,7 @@ class Fleet(Training):
                 self._read_features(pod)
             elif meta.get("labels", {}).get(names.LABEL_COMPONENT) in {"node-features", "feature-discovery"}:
                 self._read_features(pod)
-            elif phase == "Running" and meta.get("labels", {}).get(names.LABEL_COMPONENT) in {
-                "prepare",
-                "visit",
-                "validate",
-            }:
+            elif phase == "Running" and meta.get("labels", {}).get(names.LABEL_COMPONENT) in ERRANDS:
                 self._end_errand(pod)
 
     def _start(self, pod: Object) -> None:
@@ -348,6 +342,8 @@ class Fleet(Training):
 
     def _end_errand(self, pod: Object) -> None:
         component = pod["metadata"]["labels"][names.LABEL_COMPONENT]
+        if component == "visit" and self.hangs(pod):
+            return
         result = self.errands(component, pod) or OrderResult(reason=Reason.DONE, message="done")
         ok = result.reason is Reason.DONE
         if component == "visit" and ok:

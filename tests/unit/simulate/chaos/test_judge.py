@@ -304,7 +304,52 @@ def test_law_5_a_gang_that_we_restarted_runs_on_mixed_drivers(log):
     assert log.laws == [5]
 
 
+def stop_of_a_closure(log, *, fellow="Stopping", pod="", **meta):
+    """A gang of a closure is stopped, beside a fellow in some phase, and a pod with GPUs where one is named."""
+    job(log)
+    member(log)
+    acknowledges(log)
+    visit(log, "Draining")
+    talk(log, closure="c-1", owner={"uid": "uid-gang"})
+    spec = {"closure": "c-1", "gang": "default/Job/fellow", "owner": {"uid": "uid-fellow"}}
+    status = {"phase": fellow, "deadline": "2026-11-21T10:00:00Z"}
+    log.put("CheckpointRequest", "talk-2", by=Author.CONTROLLER, spec=spec, status=status)
+    if pod:
+        references = [{"kind": "Job", "name": pod, "uid": f"uid-{pod}", "controller": True}]
+        member(log, f"{pod}-0", ownerReferences=references, **meta)
+    stop(log)
+
+
+def test_gangs_of_a_closure_are_stopped_together(log):
+    stop_of_a_closure(log, pod="fellow")
+    assert log.laws == []
+
+
+def test_law_5_a_gang_is_stopped_whose_fellow_was_let_go(log):
+    stop_of_a_closure(log, fellow="Withdrawn")
+    assert log.laws == [5]
+
+
+def test_law_5_a_gang_is_stopped_while_another_pod_keeps_its_node(log):
+    stop_of_a_closure(log, pod="stranger")
+    assert log.laws == [5]
+
+
+def test_a_pod_on_its_way_out_keeps_no_node(log):
+    stop_of_a_closure(log, pod="stranger", deletionTimestamp="2026-11-21T09:01:00Z")
+    assert log.laws == []
+
+
 # ---- law 6
+
+
+def test_law_6_a_visit_never_has_a_step(log):
+    made = {"metadata": {"creationTimestamp": "2026-11-21T09:00:00Z"}, "spec": {"node": {"name": "gpu-0"}}}
+    log.put("NodeUpgrade", "v", by=Author.CONTROLLER, namespace="", **made)
+    log.judge.look(START + timedelta(minutes=10))
+    assert log.laws == []
+    log.judge.look(START + timedelta(minutes=20))
+    assert log.laws == [6]
 
 
 def test_law_6_a_phase_is_entered_without_a_deadline(log):
@@ -364,6 +409,23 @@ def test_law_8_a_visit_begins_in_doubt(log):
     assert log.laws == [8]
 
 
+def test_law_8_two_visits_work_on_a_node(log):
+    labels = {"labels": {"gpu-upgrader.io/component": "visit"}}
+    first = {"metadata": labels, "spec": {"nodeName": "gpu-0"}, "status": {"phase": "Running"}}
+    visit(log)
+    log.put("Pod", "visit-v-0", namespace=OURS, **first)
+    visit_job(log, "revert-v")
+    assert log.laws == [8]
+
+
+@pytest.mark.parametrize(("driver", "laws"), [("key", [8]), ("none", [])])
+def test_law_8_a_visit_would_go_back_to_none(log, driver, laws):
+    labels = {"gpu-upgrader.io/driver": driver}
+    log.put("Node", "gpu-0", namespace="", metadata={"labels": labels}, spec={}, status={})
+    visit(log, "Pending")
+    assert log.laws == laws
+
+
 # ---- law 9
 
 
@@ -404,6 +466,14 @@ def test_a_pod_that_somebody_else_marked_is_his(log):
     member(log)
     log.judge.end(log.now)
     assert log.laws == []
+
+
+@pytest.mark.parametrize(("on", "laws"), [("gpu-0", []), ("gpu-1", [9, 9])])
+def test_a_node_whose_visit_was_removed_waits_for_the_work_on_it(log, on, laws):
+    node(log, taints=[TAINT], annotations={"gpu-upgrader.io/visit": "uid-of-nobody"})
+    member(log, on=on)
+    log.judge.end(log.now)
+    assert log.laws == laws
 
 
 # ---- law 10

@@ -1,0 +1,369 @@
+"""Repairs of the product, each with the change that brings its defect back, and the chaos run that finds it then.
+
+A change is text of today's source and what stands there instead. It brings back what the defect did, not always the
+lines of that day: where two places keep a defect away, both are changed.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import upgrader
+
+PACKAGE = Path(upgrader.__file__).parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """Text of one file of the package, which stands there once, and what takes its place."""
+
+    path: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run of `make chaos`."""
+
+    seed: int
+    nodes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repair:
+    """A repair. `defect`: what happened without it; `finds`: the run that breaks one of `laws` without it.
+
+    `because`: why no run is known, and which test holds it.
+    """
+
+    name: str
+    defect: str
+    laws: tuple[int, ...]
+    changes: tuple[Change, ...]
+    finds: Run | None = None
+    because: str = ""
+
+    def __str__(self) -> str:
+        """Its name, for the report of a test."""
+        return self.name
+
+
+def revert(repair: Repair, package: Path) -> None:
+    """Change a copy of the package."""
+    for change in repair.changes:
+        file = package / change.path
+        text = file.read_text()
+        if text.count(change.old) != 1:
+            raise LookupError(f"{repair.name}: {change.path} has the text {text.count(change.old)} times, not once")
+        file.write_text(text.replace(change.old, change.new))
+
+
+# Errors of one gang, node or list end the whole step again, as they did when the readers below were not total.
+_ISOLATION = (
+    Change(
+        path="reconcile/isolation.py",
+        old="if not isinstance(error, Exception) or isinstance(error, LostLeadershipError):",
+        new="if not isinstance(error, UpgraderError) or isinstance(error, LostLeadershipError):",
+    ),
+    Change(
+        path="reconcile/plans.py",
+        old='        faults.note("the look at the cluster", error)\n',
+        new="        raise\n",
+    ),
+    Change(
+        path="core/gangs.py",
+        old="    except Exception as error:  # noqa: BLE001 - one pod must not",
+        new="    except KeyboardInterrupt as error:  # noqa: BLE001 - one pod must not",
+    ),
+    Change(
+        path="core/gangs.py",
+        old="    except Exception as error:  # noqa: BLE001 - one gang must not",
+        new="    except KeyboardInterrupt as error:  # noqa: BLE001 - one gang must not",
+    ),
+    Change(
+        path="reconcile/works.py",
+        old="    except Exception as error:  # noqa: BLE001 - one owner must not",
+        new="    except KeyboardInterrupt as error:  # noqa: BLE001 - one owner must not",
+    ),
+    Change(
+        path="reconcile/pod_facts.py",
+        old="    except Exception as error:  # noqa: BLE001 - one pod must not",
+        new="    except KeyboardInterrupt as error:  # noqa: BLE001 - one pod must not",
+    ),
+)
+
+REPAIRS = (
+    Repair(
+        name="durations-of-any-length",
+        defect="A pod's expected-runtime of thousands of years raised OverflowError in each look: no plan went on.",
+        laws=(6, 9),
+        finds=Run(seed=788, nodes=2),
+        changes=(
+            *_ISOLATION,
+            Change(
+                path="core/untrusted.py",
+                old="for number, unit in _PART.findall(text))\n"
+                "    return found if found is not None and found <= longest else None",
+                new="for number, unit in _PART.findall(text))\n    return found",
+            ),
+            Change(
+                path="core/timing.py",
+                old="    except OverflowError:\n",
+                new="    except KeyboardInterrupt:\n",
+            ),
+        ),
+    ),
+    Repair(
+        name="documents-of-any-depth",
+        defect="A JSON text of thousands of brackets in an annotation raised RecursionError in each look.",
+        laws=(6, 9),
+        finds=Run(seed=3428, nodes=1),
+        changes=(
+            *_ISOLATION,
+            Change(
+                path="core/untrusted.py",
+                old="    except RecursionError as error:\n",
+                new="    except KeyboardInterrupt as error:\n",
+            ),
+        ),
+    ),
+    Repair(
+        name="times-outside-the-calendar",
+        defect="A time that is not in the calendar once it is shown in UTC raised OverflowError in each look.",
+        laws=(6, 9),
+        because="no run yet; test_untrusted.py",
+        changes=(
+            *_ISOLATION,
+            Change(
+                path="core/untrusted.py",
+                old="    except (ValueError, OverflowError):\n",
+                new="    except ValueError:\n",
+            ),
+        ),
+    ),
+    Repair(
+        name="requests-by-label",
+        defect="A CheckpointRequest counted for the plan that its label names, whoever had made it: no plan ended.",
+        laws=(6, 9),
+        finds=Run(seed=393, nodes=2),
+        changes=(
+            Change(
+                path="reconcile/own_requests.py",
+                old="    if not name or not uid or meta.labels.get(names.LABEL_PLAN) != name:\n        return False\n",
+                new="    if name:\n        return True\n",
+            ),
+        ),
+    ),
+    Repair(
+        name="own-pods-by-label",
+        defect="A tenant's pod with the operator's label was taken for one of its own, and rebooted over.",
+        laws=(1, 5, 6),
+        finds=Run(seed=2454, nodes=1),
+        changes=(
+            Change(
+                path="reconcile/pod_facts.py",
+                old="    return pod.metadata.namespace == namespace and names.LABEL_COMPONENT in pod.metadata.labels\n",
+                new="    return names.LABEL_COMPONENT in pod.metadata.labels\n",
+            ),
+        ),
+    ),
+    Repair(
+        name="answers-of-any-pod",
+        defect="A tenant's pod with the right labels answered for the prepare pod of a visit.",
+        laws=(2,),
+        finds=Run(seed=3208, nodes=1),
+        changes=(
+            Change(
+                path="reconcile/pod_facts.py",
+                old="    return pod.metadata.namespace == namespace and names.LABEL_COMPONENT in pod.metadata.labels\n",
+                new="    return names.LABEL_COMPONENT in pod.metadata.labels\n",
+            ),
+            Change(
+                path="stack/errands.py",
+                old="    return [pod for pod in pods if pod.metadata.name == name and _made_by(pod, owner)]\n",
+                new='    label, component = "gpu-upgrader.io/component", name.partition("-")[0]\n'
+                "    mine = [pod for pod in pods if _made_by(pod, owner)]\n"
+                "    return [pod for pod in mine if pod.metadata.labels.get(label) == component]\n",
+            ),
+        ),
+    ),
+    Repair(
+        name="pods-after-the-drain",
+        defect="Nobody looked at pods again once a node was drained: what tolerates every taint was rebooted over.",
+        laws=(1,),
+        finds=Run(seed=3936, nodes=1),
+        changes=(
+            Change(
+                path="core/clearing.py",
+                old="    every = view.phase in _ENDING\n    if untouched(view) and not every:\n",
+                new="    every = view.phase in _ENDING\n    if every or not every:\n",
+            ),
+        ),
+    ),
+    Repair(
+        name="half-a-closure",
+        defect="A node of a closure for which no visit could be made was left out: the gang was asked all the same.",
+        laws=(2, 5),
+        because="no run yet; test_whole_closures.py",
+        changes=(
+            Change(
+                path="reconcile/opening.py",
+                old="        if name not in visited and await context.cluster.get(NODES, name) is not None:\n",
+                new="        if name not in visited and False:\n",
+            ),
+            Change(
+                path="reconcile/opening.py",
+                old="        if node.name not in visited and catalogue.unknown(node):\n",
+                new="        if node.name not in visited and False:\n",
+            ),
+        ),
+    ),
+    Repair(
+        name="conversations-removed-by-force",
+        defect="A gang whose conversation was removed by force was never restarted.",
+        laws=(9,),
+        finds=Run(seed=3428, nodes=1),
+        changes=(
+            Change(
+                path="reconcile/abandoned.py",
+                old="    found = await _without_request(context, recorded)\n",
+                new="    found: list[StoppedOwner] = []\n",
+            ),
+        ),
+    ),
+    Repair(
+        name="plans-removed-by-force",
+        defect="Visits and gangs of a plan that was removed by force stayed as they were.",
+        laws=(6, 9),
+        finds=Run(seed=1199, nodes=1),
+        changes=(
+            Change(
+                path="reconcile/plans.py",
+                old="    left = await leftovers.take_back(context, visits, requests, faults)\n"
+                "    metrics.show_faults(UPGRADE_PLANS.kind, name, len(faults.found))\n",
+                new="    left = False\n",
+            ),
+        ),
+    ),
+    Repair(
+        name="gangs-that-grow",
+        defect="A gang that grew since its batch was started was stopped: more GPUs than the budget has.",
+        laws=(4,),
+        because="no run yet; test_whole_closures.py",
+        changes=(
+            Change(
+                path="reconcile/closures.py",
+                old='    if talk.view.phase is not RequestPhase.STOPPING:\n        return ""\n    members',
+                new='    if talk.view.phase:\n        return ""\n    members',
+            ),
+            Change(
+                path="reconcile/opening.py",
+                old="    if grown := _outgrown(read, closure, here):\n",
+                new="    if (grown := _outgrown(read, closure, here)) and False:\n",
+            ),
+        ),
+    ),
+    Repair(
+        name="settings-of-a-kubelet",
+        defect="One node's unreadable annotation ended each step of its plan: what was begun on others had no step.",
+        laws=(6,),
+        because="no run yet; test_isolation.py",
+        changes=(
+            Change(path="core/node_holds.py", old="    _skipped,\n    _unreadable,\n", new="    _skipped,\n"),
+            Change(
+                path="reconcile/batches.py",
+                old='            with faults.contained(f"visit of node {name}"):\n',
+                new="            if name:\n",
+            ),
+            Change(
+                path="reconcile/driving.py",
+                old='            with self.faults.contained("visits to be made"):\n',
+                new="            if plan:\n",
+            ),
+        ),
+    ),
+    Repair(
+        name="unknown-driver",
+        defect="A node whose DriverImage is gone was taken for one without a driver: its visit would go back to none.",
+        laws=(8,),
+        because="no run yet; test_driver_unknown.py",
+        changes=(
+            Change(
+                path="core/catalogue.py",
+                old='        return node.driver_key not in {"", NO_DRIVER} and self.of(node) is None\n',
+                new="        return False\n",
+            ),
+        ),
+    ),
+    Repair(
+        name="two-visits-at-once",
+        defect="The way back began while the visit Job of the way there still worked on the node.",
+        laws=(8,),
+        because="no run yet; test_alone.py",
+        changes=(
+            Change(
+                path="core/clearing.py",
+                old="    if not view.visit_jobs.first:\n        return None\n",
+                new="    if view:\n        return None\n",
+            ),
+            Change(path="core/clearing.py", old="    left = view.visit_jobs.pods\n", new="    left = 0\n"),
+        ),
+    ),
+    Repair(
+        name="stop-before-the-drain",
+        defect="A gang was stopped while another pod could not be evicted from its node: its only stop, for nothing.",
+        laws=(5,),
+        because="no run yet; test_stop_order.py",
+        changes=(
+            Change(
+                path="core/conversation.py",
+                old="    if closure.pods_left:\n        # Where they stay",
+                new="    if closure.pods_left and closure.undo:\n        # Where they stay",
+            ),
+            Change(
+                path="core/conversation.py",
+                old="    if closure.pods_left:\n        return _stay",
+                new="    if closure.pods_left and closure.undo:\n        return _stay",
+            ),
+        ),
+    ),
+    Repair(
+        name="fellow-let-go",
+        defect="Of two gangs of a closure one was let go and the other stopped in the same step.",
+        laws=(5,),
+        because="no run yet; test_stop_order.py",
+        changes=(
+            Change(
+                path="reconcile/closures.py",
+                old="            forbidden = next((why for fellow, why in unready.items() if",
+                new='            forbidden = next(("" for fellow, why in unready.items() if',
+            ),
+        ),
+    ),
+    Repair(
+        name="owners-of-replicas",
+        defect="What a ReplicaSet declares was not read: its pods were evicted although they can be asked.",
+        laws=(1,),
+        because="no run yet; test_declared_owners.py",
+        changes=(
+            Change(
+                path="core/owners.py",
+                old='    ReadKind(kind="ReplicaSet", group="apps"',
+                new='    ReadKind(kind="ReplicaSet", group="nobody"',
+            ),
+        ),
+    ),
+    Repair(
+        name="renamed-resource",
+        defect="GPUs of the former resource name counted for nothing: gangs that hold them lost their nodes unasked.",
+        laws=(1, 4),
+        because="no run yet; test_renamed_resource.py",
+        changes=(
+            Change(
+                path="core/gpu_resources.py",
+                old="        return (self.resource, *self.former)\n",
+                new="        return (self.resource,)\n",
+            ),
+        ),
+    ),
+)
