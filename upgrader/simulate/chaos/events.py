@@ -114,6 +114,12 @@ class Events:
         self._label(name, key, odd)
         self._clock.later(self._draws.number(1, 20), partial(self._label, name, key, "a" if key == "pool" else before))
 
+    def stray(self) -> None:
+        """A node is of another pool for longer than a controller takes to come back."""
+        name = self._node()
+        self._label(name, "pool", "b")
+        self._clock.later(self._draws.number(30, 120), partial(self._label, name, "pool", "a"))
+
     def _label(self, name: str, key: str, value: str | None) -> None:
         if self._store.stored(NODES, name) is not None:
             self._store.change(NODES, name, {"metadata": {"labels": {key: value}}})

@@ -15,6 +15,7 @@ from upgrader.simulate.chaos.draws import Draws
 from upgrader.simulate.chaos.events import Events
 from upgrader.simulate.chaos.faults import SWITCHED_OFF, Fault, Rates, rates
 from upgrader.simulate.chaos.fleets import PLAN, FleetSpec, fleet_of, populate, put_images, settled
+from upgrader.simulate.chaos.interruptions import Interruptions
 from upgrader.simulate.chaos.judge import Judge
 from upgrader.simulate.chaos.known import Violation
 from upgrader.simulate.chaos.people import People
@@ -76,6 +77,7 @@ class World:
         self.process = Process(self.rig, self.cluster, self.draws.of("process"))
         self.judge = Judge(self.cluster.files, lambda: dict(self.rig.fleet.mailbox))
         self.events = Events(self.rig, self.fleet, self.draws.of("events"))
+        self._interruptions = Interruptions(self.cluster, self.draws.of("interruptions"), self.events.stray)
         tenants = Tenants(self.rig, self.fleet, self.draws.of("tenants"))
         removals = Removals(self.cluster.store, self.draws.of("removals"))
         self.people = People(self.cluster.store, self.draws.of("people"))
@@ -98,7 +100,7 @@ class World:
             self.rig.fleet.tick()
         self.judge.begin(self.cluster.store)
         self.judge.doubt.in_doubt = self.process.in_doubt
-        self.cluster.journal.readers.append(self.judge.read)
+        self.cluster.journal.readers += [self.judge.read, self._interruptions.read]
         revision = self.rig.stack(self.fleet.wanted(self.rig))
         self.rig.plan(PLAN, revision, **self.fleet.plan)
         self._trouble(self.rates)

@@ -1,0 +1,28 @@
+"""What comes between the write of a batch and its visits: the controller dies, and a node is not in its pool for a while."""
+
+from collections.abc import Callable
+
+from upgrader.simulate.chaos.draws import Draws
+from upgrader.simulate.chaos.faults import Fault
+from upgrader.simulate.chaos.journal import Entry
+from upgrader.simulate.chaos.ports import FaultyCluster
+
+OFTEN = 10.0
+"""Batches are rare, so that many of them are interrupted: so many times the rate."""
+
+
+class Interruptions:
+    """Reads the journal, and strikes when a batch was written."""
+
+    def __init__(self, cluster: FaultyCluster, draws: Draws, strays: Callable[[], None]) -> None:
+        self._cluster, self._draws, self._strays = cluster, draws, strays
+
+    def read(self, entry: Entry) -> None:
+        """Strike, perhaps."""
+        if entry.kind != "UpgradePlan" or not entry.by_controller or entry.before is None or entry.after is None:
+            return
+        batches = [len(value.get("status", {}).get("batches") or []) for value in (entry.before, entry.after)]
+        rate = self._cluster.rates.at(Fault.BATCH_INTERRUPTED) * OFTEN
+        if batches[0] < batches[1] and self._draws.happens(rate):
+            self._cluster.killed = True
+            self._cluster.clock.later(0, self._strays)
