@@ -131,7 +131,7 @@ REPAIRS = (
         name="times-outside-the-calendar",
         defect="A time that is not in the calendar once it is shown in UTC raised OverflowError in each look.",
         laws=(6, 9),
-        because="no run yet; test_untrusted.py",
+        finds=Run(seed=316, nodes=1),
         changes=(
             *_ISOLATION,
             Change(
@@ -286,7 +286,7 @@ REPAIRS = (
         name="unknown-driver",
         defect="A node whose DriverImage is gone was taken for one without a driver: its visit would go back to none.",
         laws=(8,),
-        because="no run yet; test_driver_unknown.py",
+        finds=Run(seed=3428, nodes=1),
         changes=(
             Change(
                 path="core/catalogue.py",
@@ -299,7 +299,7 @@ REPAIRS = (
         name="two-visits-at-once",
         defect="The way back began while the visit Job of the way there still worked on the node.",
         laws=(8,),
-        because="no run yet; test_alone.py",
+        finds=Run(seed=454, nodes=1),
         changes=(
             Change(
                 path="core/clearing.py",
@@ -357,7 +357,7 @@ REPAIRS = (
         name="renamed-resource",
         defect="GPUs of the former resource name counted for nothing: gangs that hold them lost their nodes unasked.",
         laws=(1, 4),
-        because="no run yet; test_renamed_resource.py",
+        finds=Run(seed=3938, nodes=2),
         changes=(
             Change(
                 path="core/gpu_resources.py",
