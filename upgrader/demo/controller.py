@@ -25,17 +25,21 @@ _STOP_SECONDS = 20.0
 class Controller:
     """One process of `upgrader controller`."""
 
-    def __init__(self, cluster: Cluster, folder: Path, node_image: str, name: str = "controller") -> None:
+    def __init__(
+        self, cluster: Cluster, folder: Path, node_image: str, name: str = "controller", *, server: str = ""
+    ) -> None:
+        """`server`: where it finds the API server, if not at its own address (a proxy)."""
         self._cluster = cluster
         self._folder = folder
         self._node_image = node_image
+        self._server = server
         self.name = name
         self.log = folder / f"{name}.log"
         self.pid = 0
 
     def start(self, **settings: str) -> None:
         """Start it; `settings` are more UPGRADER_ variables, without the prefix."""
-        kubeconfig = service_account_kubeconfig(self._cluster, self._folder)
+        kubeconfig = service_account_kubeconfig(self._cluster, self._folder, self._server)
         if not self.running:
             self._give_back_lease()
         variables = {
@@ -112,14 +116,19 @@ class Controller:
         self.pid = 0
 
 
-def service_account_kubeconfig(cluster: Cluster, folder: Path) -> Path:
-    """A kubeconfig with a token of the controller's service account, so that its rights are tried as they ship."""
+def service_account_kubeconfig(cluster: Cluster, folder: Path, server: str = "") -> Path:
+    """A kubeconfig with a token of the controller's service account, so that its rights are tried as they ship.
+
+    `server`: another address than the API server's own.
+    """
     path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
     answer = cluster.api.create(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})
     if answer is None:
         raise DevClusterError(f"service account {ACCOUNT} gave no token")
     admin = msgspec.yaml.decode(cluster.kubeconfig.read_bytes())
     admin["users"] = [{"name": admin["users"][0]["name"], "user": {"token": answer["status"]["token"]}}]
+    if server:
+        admin["clusters"] = [{"name": admin["clusters"][0]["name"], "cluster": {"server": server}}]
     kubeconfig = folder / "controller.kubeconfig"
     kubeconfig.write_bytes(msgspec.yaml.encode(admin))
     kubeconfig.chmod(0o600)
