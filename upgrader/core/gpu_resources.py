@@ -39,15 +39,15 @@ class PoolGpus(Struct, frozen=True, kw_only=True):
 
         A number that cannot be read is DOUBT: a pod that may hold GPUs is never taken for one that holds none.
         """
-        found = {name: untrusted.quantity(values[name]) for name in sorted(values) if self._offers(name)}
+        found = {name: untrusted.quantity(values[name]) for name in self._offered(values)}
         return {name: DOUBT if count is None else count for name, count in found.items() if count != 0}
 
     def unreadable(self, values: Mapping[str, str | int]) -> list[str]:
         """Extended resources that are GPUs here and whose number cannot be read."""
-        return [name for name in sorted(values) if self._offers(name) and untrusted.quantity(values[name]) is None]
+        return [name for name in self._offered(values) if untrusted.quantity(values[name]) is None]
 
-    def _offers(self, name: str) -> bool:
-        return any(is_gpu(name, one) for one in self.names)
+    def _offered(self, values: Mapping[str, str | int]) -> list[str]:
+        return sorted(name for name in values if any(is_gpu(name, resource) for resource in self.names))
 
     def not_offered(self, names: Iterable[str]) -> str:
         """One of these GPUs that nodes of the stack's present revision do not offer by that name; empty: there is none.
@@ -62,6 +62,8 @@ class PoolGpus(Struct, frozen=True, kw_only=True):
 
         A kubelet keeps the capacity of a plugin that went for five minutes: what can be had now counts first.
         """
+        if not self.former:
+            return self.resource
         return max(self.names, key=lambda name: (count_of(allocatable, name), count_of(capacity, name)))
 
 

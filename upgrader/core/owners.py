@@ -184,6 +184,7 @@ OWNERS: tuple[OwnerKind, ...] = (
         pod_label="leaderworkerset.sigs.k8s.io/name",
     ),
 )
+_ROWS = {(row.group, row.kind): row for row in OWNERS}
 
 BETWEEN: tuple[ReadKind, ...] = (ReadKind(kind="RayCluster", group="ray.io", version="v1", plural="rayclusters"),)
 """Kinds without a switch of their own that stand between an owner and its pods."""
@@ -215,8 +216,7 @@ def served_version(kind: ReadKind, served: Mapping[tuple[str, str], Sequence[str
 
 def owner_kind(kind: str, api_version: str) -> OwnerKind | None:
     """The row of an owner, whatever the version of its group; None where we know no switch of it."""
-    group = api_version.partition("/")[0]
-    return next((row for row in OWNERS if row.kind == kind and row.group == group), None)
+    return _ROWS.get((api_version.partition("/")[0], kind))
 
 
 def pods_of(row: OwnerKind, owner: Mapping[str, Any]) -> str:
