@@ -34,7 +34,8 @@ class KwokPool:
     controller: Controller
     images: dict[str, str]
     starts: int = 0
-    settings: dict[str, str] = field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict)
+    """More of the stack's spec."""
 
     async def install(self, driver: str, seconds: float) -> None:
         """Every node of the pool with this driver, by the controller."""
@@ -42,11 +43,11 @@ class KwokPool:
         await self.declare(driver)
         await self.eventually(GPU_STACKS, STACK, lambda one: one.status.ready == count, seconds)
 
-    async def declare(self, driver: str, **fields: Any) -> None:
+    async def declare(self, driver: str) -> None:
         """The stack with this driver; any pinned image stands for plugin and kubelet, since kwok runs none of them."""
         image = self.images["1.0.0"]
         body = manifests.stack(STACK, driver=driver, plugin=image, kubelet=KUBELETS[driver], artifact=image)
-        await self.kube.apply(GPU_STACKS, body | {"spec": body["spec"] | {"nodeFeatures": "External"} | fields})
+        await self.kube.apply(GPU_STACKS, body | {"spec": body["spec"] | {"nodeFeatures": "External"} | self.fields})
 
     async def plan(self, name: str, driver: str, **strategy: Any) -> None:
         """An approved plan to this driver, without canaries."""
@@ -79,7 +80,7 @@ class KwokPool:
             return
         if self.controller.pid:
             daemon.collect(self.controller.pid)
-        self.controller.start(**self.settings)
+        self.controller.start()
         self.starts += 1
 
     async def leftovers(self) -> list[str]:

@@ -39,7 +39,9 @@ class Cluster:
         self._found = record.read(folder)
         self.addresses = self._found.addresses
         self.pki = Credentials(folder / "pki", self.addresses)
-        self.control_plane = ControlPlane(folder, self.addresses, self.pki, fast=self._found.fast)
+        self.control_plane = ControlPlane(
+            folder, self.addresses, self.pki, fast=self._found.fast, audit_reads_of=self._found.audit_reads_of
+        )
         self.box = Box(folder / FOLDER, self._found.token, self.addresses, CONTROL_PLANE_LAST)
         self._api: ApiServer | None = None
 
@@ -65,7 +67,10 @@ class Cluster:
 
     @property
     def audit_log(self) -> Path:
-        """The API server's audit log: JSON lines of level Metadata; no reads, leases and heartbeats."""
+        """The API server's audit log: JSON lines of level Metadata; no reads, leases and heartbeats.
+
+        Of ClusterSpec.audit_reads_of there are reads and leases.
+        """
         return self.control_plane.audit_log
 
     @property

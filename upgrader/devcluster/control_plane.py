@@ -18,43 +18,41 @@ KWOK_LABEL = "devcluster.gpu-upgrader.io/powered"
 
 _FAST_MONITOR = ("--node-monitor-period=1s", "--node-monitor-grace-period=6s", "--node-startup-grace-period=20s")
 
-_AUDIT_POLICY = {
-    "apiVersion": "audit.k8s.io/v1",
-    "kind": "Policy",
-    "omitStages": ["RequestReceived"],
-    "rules": [
-        {"level": "None", "verbs": ["get", "list", "watch"]},
-        {"level": "None", "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}]},
-        # heartbeats: some per second and node with what changes, and no writes of anybody who is watched here
-        {
-            "level": "None",
-            "userGroups": ["system:nodes"],
-            "resources": [{"resources": ["nodes/status", "pods/status"]}],
-        },
-        {"level": "None", "users": ["devcluster:kwok"], "resources": [{"resources": ["nodes/status", "pods/status"]}]},
-        # what is created has its name in the body only, and an Event says there what it is about
-        {
-            "level": "Request",
-            "verbs": ["create"],
-            "resources": [
-                {"group": "", "resources": ["pods", "events"]},
-                {"group": "batch", "resources": ["jobs"]},
-                {"group": "gpu-upgrader.io", "resources": ["nodeupgrades"]},
-            ],
-        },
-        {"level": "Metadata"},
-    ],
-}
+_AUDIT_RULES: tuple[dict[str, object], ...] = (
+    {"level": "None", "verbs": ["get", "list", "watch"]},
+    {"level": "None", "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}]},
+    # heartbeats: some per second and node with what changes, and no writes of anybody who is watched here
+    {
+        "level": "None",
+        "userGroups": ["system:nodes"],
+        "resources": [{"resources": ["nodes/status", "pods/status"]}],
+    },
+    {"level": "None", "users": ["devcluster:kwok"], "resources": [{"resources": ["nodes/status", "pods/status"]}]},
+    # what is created has its name in the body only, and an Event says there what it is about
+    {
+        "level": "Request",
+        "verbs": ["create"],
+        "resources": [
+            {"group": "", "resources": ["pods", "events"]},
+            {"group": "batch", "resources": ["jobs"]},
+            {"group": "gpu-upgrader.io", "resources": ["nodeupgrades"]},
+        ],
+    },
+    {"level": "Metadata"},
+)
 
 
 class ControlPlane:
     """The programs of a cluster's control plane, in the folder `cp` of the cluster."""
 
-    def __init__(self, folder: Path, addresses: Addresses, pki: Credentials, *, fast: bool) -> None:
+    def __init__(
+        self, folder: Path, addresses: Addresses, pki: Credentials, *, fast: bool, audit_reads_of: str = ""
+    ) -> None:
         self._folder = folder / FOLDER
         self._addresses = addresses
         self._pki = pki
         self._fast = fast
+        self._audit_reads_of = audit_reads_of
 
     @property
     def audit_log(self) -> Path:
@@ -73,7 +71,7 @@ class ControlPlane:
         """Certificates, settings, and the plan for process 1."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self._make_credentials()
-        write_whole(self._folder / "audit-policy.yaml", msgspec.json.encode(_AUDIT_POLICY))
+        write_whole(self._folder / "audit-policy.yaml", msgspec.json.encode(_audit_policy(self._audit_reads_of)))
         write_whole(self._folder / "kwok.yaml", kwok_stages.stages())
         write_whole(self._folder / "registry.yaml", msgspec.json.encode(self._registry_settings()))
         own_network = network.commands_inside(self._addresses, network.CONTROL_PLANE_LAST)
@@ -224,3 +222,14 @@ class ControlPlane:
             log=str(self.log(name)),
             env={"HOME": str(self._folder), "NO_PROXY": "*", **(env or {})},
         )
+
+
+def _audit_policy(reads_of: str) -> dict[str, object]:
+    reads = {"level": "Metadata", "userGroups": [reads_of], "verbs": ["get", "list", "watch"]}
+    leases = {
+        "level": "Metadata",
+        "userGroups": [reads_of],
+        "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}],
+    }
+    rules = (reads, leases, *_AUDIT_RULES) if reads_of else _AUDIT_RULES
+    return {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": rules}

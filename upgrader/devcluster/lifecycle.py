@@ -184,6 +184,7 @@ def _claim(spec: ClusterSpec, folder: Path, *, namespaces: bool) -> Record:
             token=uuid.uuid4().hex,
             addresses=addresses,
             fast=spec.fast,
+            audit_reads_of=spec.audit_reads_of,
             created=timing.show(datetime.now(UTC).replace(microsecond=0)),
         )
         record.write(folder, claimed)

@@ -54,6 +54,7 @@ class Record(Struct, frozen=True, kw_only=True):
     token: str
     addresses: Addresses
     fast: bool
+    audit_reads_of: str = ""
     created: str
     """RFC 3339."""
     boxes: tuple[BoxRecord, ...] = ()

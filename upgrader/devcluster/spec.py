@@ -87,6 +87,8 @@ class ClusterSpec(Struct, frozen=True, kw_only=True):
     """Container images that are on virtual nodes' disks, unpacked, before their first boot."""
     fast: bool = True
     """A dead node is NotReady after about 6 s instead of 40 s; to be False for more than MOST_FAST_KWOK kwok nodes."""
+    audit_reads_of: str = ""
+    """A group of users, such as a namespace's service accounts, whose reads and leases are in the audit log, too."""
     loopback: bool = False
     """No namespaces, free ports on 127.0.0.1, no boxes: all there is without root."""
 

@@ -2,12 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
 from functools import partial
 
 import msgspec
 import pytest
-import yaml
 
 from tests.support.claims import claiming
 from tests.support.cluster import Use
@@ -16,8 +14,8 @@ from tests.support.drifting import KERNEL, NEXT, images_of, made_by_recipe, rebo
 from tests.support.manifests import checkpoint_request
 from tests.support.owners import owner
 from tests.support.pools import pool
-from tests.support.repository import ROOT
 from tests.support.rig import Rig, running
+from tests.support.rights import JOBS_IN, covers, granted
 from tests.support.stuck_pods import StuckPods
 from upgrader.api import names
 from upgrader.api.kinds import KINDS
@@ -46,40 +44,12 @@ from upgrader.reconcile.device_claims import CLAIM
 from upgrader.reconcile.owners import LiveOwner, resource_of
 
 SYSTEM = "gpu-upgrader-system"
-JOBS_IN = "default"
-"""Namespace of the rig's jobs."""
-
 UNSEEN = {
     # Rights that no rollout on the fake cluster shows, by who uses them.
     *((verb, kind.resource.plural) for verb in ("list", "watch") for kind in KINDS),  # kopf
     *((verb, NODES.plural) for verb in ("list", "watch")),  # the node cache
     *((verb, LEASES.plural) for verb in ("get", "create", "patch")),  # the lease
 }
-
-
-def documents(name: str) -> list[dict]:
-    return list(yaml.safe_load_all((ROOT / "deploy" / name).read_text()))
-
-
-def granted() -> Iterator[tuple[str, Use]]:
-    """Every right as (namespace it holds in or * for all, verb/group/resource)."""
-    roles = {(doc["kind"], doc["metadata"]["name"]): doc["rules"] for doc in documents("rbac.yaml") if "rules" in doc}
-    bindings = [doc for doc in documents("rbac.yaml") + documents("job-namespace.yaml") if "roleRef" in doc]
-    for binding in bindings:
-        namespace = binding["metadata"].get("namespace", "*").replace("NAMESPACE", JOBS_IN)
-        for rule in roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]:
-            for group in rule["apiGroups"]:
-                for resource in rule["resources"]:
-                    for verb in rule["verbs"]:
-                        yield namespace, Use(verb, group, resource)
-
-
-def covers(namespace: str, right: Use, use: Use) -> bool:
-    return namespace in ("*", use.namespace) and (right.verb, right.group, right.resource) == (
-        use.verb,
-        use.group,
-        use.resource,
-    )
 
 
 async def rollout(ending: str) -> set[Use]:

@@ -11,7 +11,7 @@ import pytest
 from upgrader.core.errors import DevClusterError
 from upgrader.devcluster import node_files, pause, plan
 from upgrader.devcluster.addresses import Addresses
-from upgrader.devcluster.control_plane import _AUDIT_POLICY, KWOK_LABEL
+from upgrader.devcluster.control_plane import KWOK_LABEL, _audit_policy
 from upgrader.devcluster.kwok_node import node_object
 from upgrader.devcluster.plan import NodeMounts, Plan, Ready, Stage
 from upgrader.devcluster.spec import KwokSpec, Taint
@@ -143,7 +143,16 @@ def test_a_kwok_node_without_gpus_has_no_such_resource():
 
 
 def test_the_audit_policy_ends_with_everything_else():
-    assert _AUDIT_POLICY["rules"][-1] == {"level": "Metadata"}
+    assert _audit_policy("")["rules"][-1] == {"level": "Metadata"}
+
+
+def test_reads_are_in_the_audit_log_only_of_the_group_that_is_named():
+    silent, *_ = _audit_policy("")["rules"]
+    assert silent == {"level": "None", "verbs": ["get", "list", "watch"]}
+    reads, leases, *rest = _audit_policy("system:serviceaccounts:gpu")["rules"]
+    assert {one["level"] for one in (reads, leases)} == {"Metadata"}
+    assert reads["userGroups"] == leases["userGroups"] == ["system:serviceaccounts:gpu"]
+    assert rest == list(_audit_policy("")["rules"])
 
 
 def test_a_state_directory_that_is_not_absolute_is_ignored(monkeypatch, tmp_path):
