@@ -73,6 +73,9 @@ KERNEL_CHANGED = "KernelChanged"
 REFUSAL = "Refused"
 """Why a visit is held: the API server, or an admission webhook of it, does not do what its phase needs."""
 
+NO_ANSWER = "NoAnswer"
+"""Why a visit is held: the API server could not be reached, asks to wait, or failed; nothing was refused."""
+
 GOING_BACK = "; going back"
 """How the sentence ends with which a walk turns round."""
 

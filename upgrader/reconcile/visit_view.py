@@ -15,7 +15,16 @@ from upgrader.core.fleet import NodeFacts
 from upgrader.core.gpu_resources import Claimed, PoolGpus, gpus_by_name
 from upgrader.core.operands import COMPONENTS
 from upgrader.core.phases import NodePhase, VisitReason, row
-from upgrader.core.visit_facts import ABORTED, GOING_BACK, REFUSAL, NodeView, OperandFacts, OtherPod, VisitJobs
+from upgrader.core.visit_facts import (
+    ABORTED,
+    GOING_BACK,
+    NO_ANSWER,
+    REFUSAL,
+    NodeView,
+    OperandFacts,
+    OtherPod,
+    VisitJobs,
+)
 from upgrader.reconcile import forced, hearsay, observe
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.device_claims import holds_by_claim, read_claimed
@@ -344,7 +353,7 @@ def held(status: NodeUpgradeStatus) -> k.Condition | None:
 
 def _refused(status: NodeUpgradeStatus) -> str:
     found = held(status)
-    return status.message if found is not None and found.reason == REFUSAL else ""
+    return status.message if found is not None and found.reason in {REFUSAL, NO_ANSWER} else ""
 
 
 def _why(status: NodeUpgradeStatus) -> str:

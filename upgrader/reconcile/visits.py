@@ -14,7 +14,7 @@ from upgrader.core import clearing, timing
 from upgrader.core.errors import ConflictError, NameTakenError, NotFoundError, UpgraderError
 from upgrader.core.fleet import NodeFacts
 from upgrader.core.phases import NodePhase, VisitReason, ends, row
-from upgrader.core.visit_facts import REFUSAL, Act, Decision, NodeView
+from upgrader.core.visit_facts import NO_ANSWER, REFUSAL, Act, Decision, NodeView
 from upgrader.reconcile import evictions, finalizers, marks
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.evictions import Refusal
@@ -56,10 +56,10 @@ async def perform(
 
 
 async def say(context: Context, upgrade: NodeUpgrade, error: UpgraderError) -> None:
-    """Show in the visit what was refused; the next step tries again, and its deadline counts on."""
-    found = held(upgrade.status)
-    if found is None or (found.reason, found.message) != (REFUSAL, str(error)):
-        status = {"message": error.brief, "conditions": [_held(context, REFUSAL, str(error))]}
+    """Show in the visit what was refused, or not answered; the next step tries again, and its deadline counts on."""
+    found, reason = held(upgrade.status), REFUSAL if error.refused else NO_ANSWER
+    if found is None or (found.reason, found.message) != (reason, str(error)):
+        status = {"message": error.brief, "conditions": [_held(context, reason, str(error))]}
         await record(context, NODE_UPGRADES, upgrade.metadata, status)
 
 

@@ -5,6 +5,7 @@ import pytest
 from tests.support.rig import Rig, running
 from upgrader.api.resources import DAEMONSETS, JOBS, NODES, PODS
 from upgrader.api.v1alpha1 import NodeState
+from upgrader.core.errors import UnreachableError
 
 
 @pytest.fixture
@@ -65,3 +66,19 @@ async def test_each_pod_of_a_visit_was_shown_as_it_was_made(rig: Rig, shown, mad
     assert {one["spec"]["nodeName"] for one in shown.values()} == {node}
     owners = [reference["uid"] for one in shown.values() for reference in one["metadata"]["ownerReferences"]]
     assert owners == [visit.metadata.uid] * len(shown), "a policy may take no pod that belongs to nobody"
+
+
+async def test_what_was_not_answered_is_asked_again_at_the_next_look_however_late_that_is(rig: Rig) -> None:
+    revision = await running(rig, nodes=1, members=1)
+    asked, rehearse = [], rig.cluster.rehearse
+
+    async def unanswered(kind, body):
+        asked.append(rig.seconds)
+        if len(asked) == 1:
+            raise UnreachableError("the API server answered 500")
+        await rehearse(kind, body)
+
+    rig.cluster.rehearse = unanswered
+    rig.plan("up", revision)
+    await rig.until(lambda: len(asked) > 1, stride=12)
+    assert asked[1] - asked[0] == 1
