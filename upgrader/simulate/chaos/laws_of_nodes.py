@@ -64,8 +64,16 @@ class Prepared:
             if each["spec"].get("closure") == closure
         }
         for node in sorted(nodes - {""}):
-            if visits.get(node) not in self._prepared:
+            if visits.get(node) not in self._prepared and not _is_there(node, entry.object, known):
                 yield f"gang {entry.object['spec'].get('gang')} is asked, and node {node} was not prepared"
+
+
+def _is_there(node: str, request: Object, known: Known) -> bool:
+    """Whether a node has what the plan goes to already, so that nothing is done to it."""
+    found, plan = known.get("Node", node), known.get("UpgradePlan", str(request["spec"].get("plan")))
+    if found is None or plan is None:
+        return False
+    return bool(found["metadata"].get("labels", {}).get(names.LABEL_REVISION) == plan["spec"].get("targetRevision"))
 
 
 class OthersSet:
@@ -127,6 +135,8 @@ class Budget:
     number = 4
 
     def __init__(self) -> None:
+        self._counted: dict[str, int] = {}
+        """What each plan might take when its batch was written: the pool may lose nodes after that."""
         self._taken: dict[str, int] = {}
         """GPUs of nodes that a plan has closed."""
         self._members: dict[str, tuple[str, dict[str, int]]] = {}
@@ -134,7 +144,9 @@ class Budget:
 
     def look(self, entry: Entry, known: Known) -> Iterator[str]:
         """What of a change breaks the law."""
-        if entry.kind == "Node":
+        if entry.kind == "UpgradePlan" and entry.by_controller and entry.after is not None and _starts(entry):
+            self._counted[entry.key[1]] = _allowed(entry.after, known)
+        elif entry.kind == "Node":
             yield from self._closed(entry, known)
         elif entry.by_controller and went_off(entry):
             counts: dict[str, int] = {}
@@ -155,13 +167,20 @@ class Budget:
             yield from self._judged(known, f"node {name} is closed")
 
     def _judged(self, known: Known, what: str) -> Iterator[str]:
-        allowed = [_allowed(plan, known) for plan in known.of("UpgradePlan")]
+        plans = [(plan["metadata"]["name"], _allowed(plan, known)) for plan in known.of("UpgradePlan")]
+        allowed = [max(count, self._counted.get(name, 0)) for name, count in plans]
         elsewhere = sum(
             count for _, counts in self._members.values() for node, count in counts.items() if node not in self._taken
         )
         taken = sum(self._taken.values()) + elsewhere
         if allowed and taken > max(allowed):
             yield f"{what}: {taken} GPUs are out of service for plans, which may take {max(allowed)}"
+
+
+def _starts(entry: Entry) -> bool:
+    """Whether a plan starts a batch."""
+    counts = [len((value or {}).get("status", {}).get("batches") or []) for value in (entry.before, entry.after)]
+    return counts[0] < counts[1]
 
 
 def _by_plan(node: Object, known: Known) -> bool:

@@ -215,6 +215,13 @@ def test_law_2_a_gang_is_asked_before_its_node_is_prepared(log):
     assert log.laws == [2]
 
 
+def test_a_node_that_has_what_the_plan_goes_to_needs_no_preparation(log):
+    log.put("UpgradePlan", "up", namespace="", spec={"targetRevision": "new", "strategy": {"maxUnavailable": "100%"}})
+    log.put("Node", "gpu-0", namespace="", metadata={"labels": {"gpu-upgrader.io/revision": "new"}}, spec={}, status={})
+    talk(log, "Asking", closure="c-1", plan="up", members=[{"node": "gpu-0"}])
+    assert log.laws == []
+
+
 # ---- law 3
 
 
@@ -269,6 +276,19 @@ def test_law_4_members_on_other_nodes_count(log):
     talk(log)
     stop(log)
     assert log.laws == [4]
+
+
+def test_a_pool_that_shrinks_after_the_batch_was_written_was_counted_before(log):
+    claim = {"gpu-upgrader.io/visit": "uid-v"}
+    plan = {"namespace": "", "spec": {"strategy": {"maxUnavailable": "50%"}}}
+    for name in ("gpu-0", "gpu-1"):
+        node(log, name)
+    log.put("UpgradePlan", "up", **plan)
+    log.put("UpgradePlan", "up", by=Author.CONTROLLER, **plan, status={"phase": "Running", "batches": [{"number": 1}]})
+    visit(log, "Closing")
+    log.gone("Node", "gpu-1", namespace="")
+    node(log, "gpu-0", by=Author.CONTROLLER, taints=[TAINT], annotations=claim)
+    assert log.laws == []
 
 
 # ---- law 5
