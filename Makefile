@@ -11,6 +11,7 @@ LEFT_OUT := and not slow
 SLOW_SUITES := tests/contract tests/cluster tests/images tests/e2e
 SEED ?= 1
 RUNS ?= 200
+NODES ?= 0
 NIGHTLY_RUNS ?= 10000
 TARGET ?= all
 
@@ -71,10 +72,11 @@ unit: setup ## units, properties, contract: what every edit must pass (8 minutes
 gate: binaries ## of the slow suites what every change must pass: the API server, a rollout, a driver image, a virtual node
 	$(PYTEST) $(SLOWEST) -n 2 --dist loadfile $(SLOW_SUITES) -m gate --timeout=900
 
-test: lint verify unit gate ## what CI runs (17 minutes)
+test: NODES := 2
+test: lint verify unit chaos gate ## what CI runs (17 minutes)
 
-chaos: setup ## seeded rollouts with faults at every port, judged by the laws (SEED=n, RUNS=n; a seed that fails is printed)
-	$(BIN)/python -m upgrader.simulate.chaos --seed $(SEED) --runs $(RUNS)
+chaos: setup ## seeded rollouts with faults at every port, judged by the laws (SEED=n, RUNS=n, NODES=n; a seed that fails is printed)
+	$(BIN)/python -m upgrader.simulate.chaos --seed $(SEED) --runs $(RUNS) --nodes $(NODES)
 
 fuzz: FUZZ_RUNS := $(if $(filter command line environment,$(origin RUNS)),$(RUNS),20000)
 fuzz: setup ## readers of what others write on a fuzzer's inputs (TARGET=name, RUNS=n; an input that breaks one is kept)
@@ -92,7 +94,8 @@ vm: binaries ## virtual nodes: boots, reboots, power cuts, hangs; boxes on cgrou
 
 test-full: export UPGRADER_TEST_PROFILE := full
 test-full: LEFT_OUT :=
-test-full: lint verify unit images vm e2e ## all but e2e-vm, demo and nightly, with three times the examples (45 minutes)
+test-full: NODES := 2
+test-full: lint verify unit chaos images vm e2e ## all but e2e-vm, demo and nightly, with three times the examples (45 minutes)
 
 e2e-vm: binaries ## the whole rollout on virtual nodes with NVIDIA's modules: build/e2e-vm-report.json (20 minutes emulated)
 	$(PYTEST) -p no:xdist tests/e2e_vm/test_story.py -m vm --timeout=900

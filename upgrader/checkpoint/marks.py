@@ -6,10 +6,10 @@ from typing import Any, Protocol, TypeVar
 
 from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta, Pod
+from upgrader.api.request_marks import carries, clear_annotations, pointer
 from upgrader.api.resources import PODS, ResourceKind
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint.answers import AT_ONCE, by_pod, speakers
-from upgrader.core import timing
 from upgrader.core.acknowledgement import earlier
 from upgrader.core.errors import ConflictError, NotFoundError, UnaskableError, UpgraderError
 from upgrader.core.replies import Ran, Reply
@@ -126,17 +126,7 @@ async def withdraw(pods_api: Pods, request: CheckpointRequest, pods: Sequence[Po
         except (ConflictError, NotFoundError):
             return  # replaced by a later request, or gone: nothing of ours is left there
 
-    await _each([pod for pod in pods if _marked(request, pod)], clear)
-
-
-def _marked(request: CheckpointRequest, pod: Pod) -> bool:
-    """Whether a pod carries an id of this request: asked again, a controller may have ended before it marked anybody.
-
-    Ids are seconds, or later ones, so those of a request are not below the second in which it was made.
-    """
-    mark, made = pod.metadata.annotations.get(names.ANNOTATION_REQUEST, ""), request.metadata.creation_timestamp
-    first = int(timing.parse(made).timestamp()) if made else request.spec.request_id
-    return mark == str(request.spec.request_id) or (earlier(mark, request.spec.request_id) and not earlier(mark, first))
+    await _each([pod for pod in pods if carries(request, pod)], clear)
 
 
 def set_annotations(pod: Pod, values: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -154,25 +144,6 @@ def set_annotations(pod: Pod, values: Mapping[str, str]) -> list[dict[str, Any]]
     if not pod.metadata.annotations:
         return [*operations, {"op": "add", "path": "/metadata/annotations", "value": dict(values)}]
     return [*operations, *({"op": "add", "path": pointer(key), "value": value} for key, value in values.items())]
-
-
-def clear_annotations(pod: Pod) -> list[dict[str, Any]]:
-    """JSON patch that removes the request if it is still the one that was read."""
-    keys = [key for key in (names.ANNOTATION_REQUEST, names.ANNOTATION_PARK_SECONDS) if key in pod.metadata.annotations]
-    return [
-        {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
-        {
-            "op": "test",
-            "path": pointer(names.ANNOTATION_REQUEST),
-            "value": pod.metadata.annotations[names.ANNOTATION_REQUEST],
-        },
-        *({"op": "remove", "path": pointer(key)} for key in keys),
-    ]
-
-
-def pointer(annotation: str) -> str:
-    """JSON pointer to an annotation."""
-    return f"/metadata/annotations/{annotation.replace('~', '~0').replace('/', '~1')}"
 
 
 async def _each(pods: Sequence[Pod], act: Callable[[Pod], Awaitable[None]]) -> None:

@@ -40,6 +40,7 @@ from upgrader.reconcile import (
 from upgrader.reconcile.context import Context, anew
 from upgrader.reconcile.isolation import PASSING, Faults, faults_of, tell
 from upgrader.reconcile.operand_pods import own_pods
+from upgrader.reconcile.orphaned_marks import marked, take_away
 from upgrader.reconcile.revisions import ensure_revision, former_resources
 from upgrader.reconcile.sightings import Sightings
 from upgrader.reconcile.visits import forget
@@ -59,6 +60,8 @@ class Read:
     drift: tuple[NodeDrift, ...]
     reporting: Sequence[Pod]
     """Pods that we made for this stack: some carry reports of their nodes."""
+    asked: Sequence[Pod]
+    """Pods with the marks of a CheckpointRequest."""
 
     @cached_property
     def visits(self) -> list[NodeUpgrade]:
@@ -136,6 +139,8 @@ async def _go_on(context: Context, stack: GpuStack, sightings: Sightings, faults
     left = await abandoned.restart_owners(
         context, read.snapshot.stopped, read.plans, resource=target.resource_name, since=abandoned.found_since(stack)
     )
+    with faults.contained("pods whose requests are gone"):
+        await take_away(context, read.asked)
     goal = await upkeep.install_target(context, read)
     made = await _care(context, read, goal, sightings, faults)
     if not made:  # what was ordered just now is not among what was read, and needs its operands
@@ -183,6 +188,7 @@ async def _read(context: Context, stack: GpuStack, target: Target) -> Read | Non
         snapshot=snapshot,
         drift=drift(snapshot, target),
         reporting=own_pods(seen.pods, context.stack.namespace, name),
+        asked=marked(seen.pods),
     )
 
 

@@ -77,6 +77,35 @@ async def test_a_gang_whose_conversation_was_removed_is_restarted_on_upgraded_no
     rig.assert_nothing_left()
 
 
+def asked(rig: Rig) -> list[str]:
+    pods = rig.cluster.store.all(PODS, "default")
+    return [pod["metadata"]["name"] for pod in pods if names.ANNOTATION_REQUEST in pod["metadata"]["annotations"]]
+
+
+@pytest.mark.parametrize("torn", ["request", "everything"])
+async def test_members_that_were_asked_by_a_request_that_was_removed_are_asked_no_more(rig: Rig, torn: str) -> None:
+    revision = await running(rig)
+    rig.fleet.trainers["gang"].answers = lambda _pod, _request, _step: None
+    rig.plan("up", revision)
+    await rig.until(lambda: len(asked(rig)) == 2)
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Pause"}})
+    strip_request(rig)
+    if torn == "everything":
+        strip_plan(rig)
+    await rig.until(lambda: not asked(rig), 60)
+    assert suspended(rig) is False
+
+
+async def test_members_that_a_request_asks_stay_asked(rig: Rig) -> None:
+    revision = await running(rig)
+    rig.fleet.trainers["gang"].answers = lambda _pod, _request, _step: None
+    rig.plan("up", revision)
+    await rig.until(lambda: len(asked(rig)) == 2)
+    for _ in range(60):
+        await rig.second()
+        assert len(asked(rig)) == 2
+
+
 async def test_what_a_plan_that_was_torn_away_has_begun_is_taken_back(rig: Rig) -> None:
     await stopped(rig)
     strip_plan(rig)

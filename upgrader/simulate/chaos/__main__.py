@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     for outcome in _played(play, range(given.seed, given.seed + given.runs), min(given.workers, given.runs)):
         failed += bool(outcome.violations)
         if given.verbose or outcome.violations:
-            _print(outcome)
+            _print(outcome, given.nodes)
     off = "".join(
         f"\n  switched off: {fault.value}: {why}" for fault, why in SWITCHED_OFF.items() if fault in switched_off
     )
@@ -51,10 +51,11 @@ def _played(play: partial[Outcome], seeds: range, workers: int) -> Iterator[Outc
         yield from pool.map(play, seeds)
 
 
-def _print(outcome: Outcome) -> None:
+def _print(outcome: Outcome, nodes: int) -> None:
     sys.stdout.write(f"{outcome}\n")
     if outcome.violations:
-        sys.stdout.write(f"  again: make chaos SEED={outcome.seed} RUNS=1\n")
+        size = f" NODES={nodes}" if nodes else ""
+        sys.stdout.write(f"  again: make chaos SEED={outcome.seed} RUNS=1{size}\n")
     sys.stdout.flush()
 
 

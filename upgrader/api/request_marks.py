@@ -1,0 +1,38 @@
+"""The marks by which pods are asked for a checkpoint: whose they are, and the patch that takes them away."""
+
+from typing import Any
+
+from upgrader.api import names
+from upgrader.api.kubernetes import Pod
+from upgrader.api.v1alpha1 import CheckpointRequest
+from upgrader.core import timing
+from upgrader.core.acknowledgement import earlier
+
+
+def carries(request: CheckpointRequest, pod: Pod) -> bool:
+    """Whether a pod carries an id of this request: asked again, a controller may have ended before it marked anybody.
+
+    Ids are seconds, or later ones, so those of a request are not below the second in which it was made.
+    """
+    mark, made = pod.metadata.annotations.get(names.ANNOTATION_REQUEST, ""), request.metadata.creation_timestamp
+    first = int(timing.parse(made).timestamp()) if made else request.spec.request_id
+    return mark == str(request.spec.request_id) or (earlier(mark, request.spec.request_id) and not earlier(mark, first))
+
+
+def clear_annotations(pod: Pod) -> list[dict[str, Any]]:
+    """JSON patch that removes the request if it is still the one that was read."""
+    keys = [key for key in (names.ANNOTATION_REQUEST, names.ANNOTATION_PARK_SECONDS) if key in pod.metadata.annotations]
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
+        {
+            "op": "test",
+            "path": pointer(names.ANNOTATION_REQUEST),
+            "value": pod.metadata.annotations[names.ANNOTATION_REQUEST],
+        },
+        *({"op": "remove", "path": pointer(key)} for key in keys),
+    ]
+
+
+def pointer(annotation: str) -> str:
+    """JSON pointer to an annotation."""
+    return f"/metadata/annotations/{annotation.replace('~', '~0').replace('/', '~1')}"
