@@ -40,7 +40,8 @@ def evicting(view: NodeView, closure: ClosureView, now: datetime) -> Decision | 
     if not evict:
         return None
     work = view.reason is VisitReason.BRING_BACK and len(evict) < len(view.others)
-    order = view.forced.get(NodePhase.DRAINING, "")
+    # An order is for the pods that were there while the node was drained, not for those that came later.
+    order = view.forced.get(NodePhase.DRAINING, "") if view.phase is NodePhase.DRAINING else ""
     if view.evict_after is not None and now < view.evict_after and not order:
         return stay(view, view.not_evicted, held=UNSUPPORTED if work else EVICTION_REFUSED)
     how = view.not_evicted or f"evicting {len(evict)} pod(s) under their budgets"
