@@ -107,3 +107,17 @@ def test_every_law_that_is_cited_is_defined():
     assert defined == [str(number) for number in range(1, 11)]
     assert cited <= set(defined)
     assert cited
+
+
+def test_the_notes_name_tests_that_are_there():
+    """A defect that was settled stays so for as long as its test is there."""
+    sources = list((ROOT / "tests").rglob("test_*.py"))
+    there = {path.name for path in sources}
+    there |= {name for path in sources for name in re.findall(r"def (test_\w+)\(", path.read_text())}
+    named = {
+        name
+        for page in (ROOT / "docs/design").glob("*.md")
+        for name in re.findall(r"\btest_\w+(?:\.py)?", page.read_text())
+    }
+    assert named
+    assert sorted(named - there) == []
