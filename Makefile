@@ -66,14 +66,14 @@ golden: setup ## files that tests compare with (manifests, screens) anew; read t
 verify: setup ## fails when something generated is not current
 	$(BIN)/python -m upgrader.api.generate --check .
 
-unit: setup ## units, properties, contract: what every edit must pass (8 minutes)
+unit: setup ## units, properties, contract: what every edit must pass (4 minutes)
 	$(PYTEST) $(SLOWEST) -n 3 --dist worksteal tests/unit tests/property tests/contract -m "not cluster and not e2e $(LEFT_OUT)"
 
 gate: binaries ## of the slow suites what every change must pass: the API server, a rollout, a driver image, a virtual node
 	$(PYTEST) $(SLOWEST) -n 2 --dist loadfile $(SLOW_SUITES) -m gate --timeout=900
 
 test: NODES := 2
-test: lint verify unit chaos gate ## what CI runs (17 minutes)
+test: lint verify unit chaos gate ## what CI runs (12 minutes)
 
 chaos: setup ## seeded rollouts with faults at every port, judged by the laws (SEED=n, RUNS=n, NODES=n; a seed that fails is printed)
 	$(BIN)/python -m upgrader.simulate.chaos --seed $(SEED) --runs $(RUNS) --nodes $(NODES)
@@ -95,7 +95,7 @@ vm: binaries ## virtual nodes: boots, reboots, power cuts, hangs; boxes on cgrou
 test-full: export UPGRADER_TEST_PROFILE := full
 test-full: LEFT_OUT :=
 test-full: NODES := 2
-test-full: lint verify unit chaos images vm e2e ## all but e2e-vm, demo and nightly, with three times the examples (45 minutes)
+test-full: lint verify unit chaos images vm e2e ## all but e2e-vm, demo and nightly, with three times the examples (about an hour)
 
 e2e-vm: binaries ## the whole rollout on virtual nodes with NVIDIA's modules: build/e2e-vm-report.json (20 minutes emulated)
 	$(PYTEST) -p no:xdist tests/e2e_vm/test_story.py -m vm --timeout=900
@@ -103,7 +103,7 @@ e2e-vm: binaries ## the whole rollout on virtual nodes with NVIDIA's modules: bu
 torch: setup ## torch's CPU build in build/torch (150 MB to fetch, 650 MB there), from the distribution's archive
 	bash tests/nightly/torch.sh build/torch
 
-nightly: test-full torch ## what takes too long for every day: test-full, more examples, 10,000 chaos runs (NIGHTLY_RUNS=n), torch, every driver image of the matrix, the chain of drift, e2e-vm, every operand on virtual nodes, a fuzzer, a machine lost in its reboot, both demos (150 minutes)
+nightly: test-full torch ## what takes too long for every day: test-full, more examples, 10,000 chaos runs (NIGHTLY_RUNS=n), torch, every driver image of the matrix, the chain of drift, e2e-vm, every operand on virtual nodes, a fuzzer, a machine lost in its reboot, both demos (5 to 6 hours)
 	UPGRADER_TEST_PROFILE=nightly $(PYTEST) -n 2 --dist loadfile tests/property --timeout=3600
 	$(MAKE) chaos SEED=1 RUNS=$(NIGHTLY_RUNS)
 	$(BIN)/upgrader images build --changed --report build/nightly-report.json
