@@ -1,0 +1,105 @@
+"""A log of writes for the judge of chaos runs, written by hand: what a cluster and a controller would have done."""
+
+import json
+from datetime import timedelta
+
+from tests.support.world import START
+from upgrader.simulate.chaos.journal import Author, Entry
+from upgrader.simulate.chaos.judge import Judge
+from upgrader.simulate.cluster.trainers import ACK
+
+OURS = "gpu-upgrader-system"
+TAINT = {"key": "gpu-upgrader.io/maintenance", "value": "c-1", "effect": "NoSchedule"}
+RECORD = {"gpu-upgrader.io/stopped": json.dumps({"plan": "up", "request": "talk"})}
+
+
+class Log:
+    """Writes entries one after the other, each a second after the one before."""
+
+    def __init__(self):
+        self.files = {}
+        self.judge = Judge(self.files, dict)
+        self.objects = {}
+        self.now = START
+
+    def put(self, kind, name, *, by=Author.WORLD, namespace="default", api="v1", **parts):
+        self._entry(kind, namespace, name, by, {"apiVersion": api, "kind": kind, **parts})
+
+    def gone(self, kind, name, *, by=Author.WORLD, namespace="default"):
+        self._entry(kind, namespace, name, by, None)
+
+    def _entry(self, kind, namespace, name, by, after):
+        self.now += timedelta(seconds=1)
+        key = kind, namespace, name
+        before = self.objects.get(key)
+        if after is not None:
+            after["metadata"] = {"name": name, "namespace": namespace, "uid": f"uid-{name}"} | after.get("metadata", {})
+        self.objects[key] = after
+        verb = "merge" if by is Author.CONTROLLER else ""
+        sent = self.now if verb else None
+        self.judge.read(Entry(at=self.now, kind=kind, author=by, verb=verb, before=before, after=after, sent=sent))
+
+    @property
+    def laws(self):
+        return [one.law for one in self.judge.violations]
+
+
+def node(log, name="gpu-0", by=Author.WORLD, *, taints=(), annotations=None, **spec):
+    capacity = {"capacity": {"nvidia.com/gpu": "8"}}
+    meta = {"annotations": annotations or {}}
+    log.put("Node", name, by=by, namespace="", metadata=meta, spec={"taints": list(taints), **spec}, status=capacity)
+
+
+def job(log, *, suspend=False, by=Author.WORLD, annotations=None):
+    meta = {"annotations": annotations or {}}
+    log.put("Job", "gang", by=by, api="batch/v1", metadata=meta, spec={"suspend": suspend})
+
+
+def member(log, name="gang-0", *, owner="Job", phase="Running", on="gpu-0", asked="7", by=Author.WORLD, **meta):
+    references = [{"kind": owner, "name": "gang", "uid": "uid-gang", "controller": True}]
+    annotations = {"gpu-upgrader.io/checkpoint-method": "file", "gpu-upgrader.io/checkpoint-request": asked}
+    container = {"name": "train", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+    log.put(
+        "Pod",
+        name,
+        by=by,
+        metadata={"ownerReferences": references, "annotations": annotations, **meta},
+        spec={"nodeName": on, "containers": [container]},
+        status={"phase": phase},
+    )
+
+
+def acknowledges(log, name="gang-0", *, request=7, step=5, parked=True):
+    said = {"requestId": request, "podUid": f"uid-{name}", "step": step, "parked": parked}
+    log.files[f"uid-{name}", ACK] = json.dumps(said).encode()
+
+
+def talk(log, phase="Stopping", by=Author.CONTROLLER, deadline="2026-11-21T10:00:00Z", **spec):
+    log.put("CheckpointRequest", "talk", by=by, spec=spec, status={"phase": phase, "deadline": deadline})
+
+
+def visit(log, phase="Visiting", *, plan="up", deadline="2026-11-21T10:00:00Z", by=Author.CONTROLLER, **status):
+    spec = {"plan": plan, "closure": "c-1", "node": {"name": "gpu-0"}}
+    log.put("NodeUpgrade", "v", by=by, namespace="", spec=spec, status={"phase": phase, "deadline": deadline, **status})
+
+
+def prepared(log, by=Author.CONTROLLER, namespace=OURS):
+    meta = {
+        "labels": {"gpu-upgrader.io/component": "prepare"},
+        "annotations": {"gpu-upgrader.io/node-upgrade": "v"},
+    }
+    log.put("Pod", "prepare-v", by=by, namespace=namespace, metadata=meta, spec={}, status={"phase": "Pending"})
+    log.put("Pod", "prepare-v", namespace=namespace, metadata=meta, spec={}, status={"phase": "Succeeded"})
+
+
+def visit_job(log, name="visit-v"):
+    meta = {
+        "labels": {"gpu-upgrader.io/component": "visit"},
+        "annotations": {"gpu-upgrader.io/node-upgrade": "v"},
+    }
+    spec = {"template": {"spec": {"nodeName": "gpu-0"}}}
+    log.put("Job", name, by=Author.CONTROLLER, namespace=OURS, api="batch/v1", metadata=meta, spec=spec)
+
+
+def stop(log):
+    job(log, suspend=True, by=Author.CONTROLLER, annotations=RECORD)

@@ -1,0 +1,160 @@
+"""The judge of chaos runs, laws 6 to 10: for each a log that keeps it, and one that breaks it, both written by hand."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.support.world import START
+from tests.support.written_log import OURS, TAINT, Log, job, member, node, prepared, stop, talk, visit, visit_job
+from upgrader.simulate.chaos.journal import Author
+
+
+@pytest.fixture
+def log():
+    return Log()
+
+
+# ---- law 6
+
+
+def test_law_6_a_visit_never_has_a_step(log):
+    made = {"metadata": {"creationTimestamp": "2026-11-21T09:00:00Z"}, "spec": {"node": {"name": "gpu-0"}}}
+    log.put("NodeUpgrade", "v", by=Author.CONTROLLER, namespace="", **made)
+    log.judge.look(START + timedelta(minutes=10))
+    assert log.laws == []
+    log.judge.look(START + timedelta(minutes=20))
+    assert log.laws == [6]
+
+
+def test_law_6_a_phase_is_entered_without_a_deadline(log):
+    visit(log, "Draining", deadline=None)
+    assert log.laws == [6]
+
+
+def test_law_6_a_phase_is_not_left_when_its_deadline_has_passed(log):
+    visit(log, "Draining")
+    log.judge.look(START + timedelta(hours=1, minutes=10))
+    assert log.laws == []
+    log.judge.look(START + timedelta(hours=2))
+    assert log.laws == [6]
+
+
+def test_law_6_a_plan_does_not_end(log):
+    log.put("UpgradePlan", "up", namespace="", status={"phase": "Aborting"})
+    log.judge.end(log.now)
+    assert log.laws == [6]
+
+
+# ---- law 7
+
+
+def test_law_7_a_gang_is_stopped_without_a_record(log):
+    job(log)
+    job(log, suspend=True, by=Author.CONTROLLER)
+    assert log.laws == [7]
+
+
+def test_law_7_a_gang_is_stopped_before_the_intent_is_written(log):
+    job(log)
+    talk(log, "Parked")
+    stop(log)
+    assert log.laws == [7]
+
+
+def test_law_7_a_node_is_closed_for_a_visit_that_is_not_there(log):
+    node(log)
+    node(log, by=Author.CONTROLLER, taints=[TAINT], annotations={"gpu-upgrader.io/visit": "uid-of-nobody"})
+    assert log.laws == [7]
+
+
+def test_law_7_a_node_is_worked_on_before_the_intent_is_written(log):
+    visit(log, "Off")
+    prepared(log)
+    visit_job(log)
+    assert log.laws == [7]
+
+
+# ---- law 8
+
+
+def test_law_8_a_visit_begins_in_doubt(log):
+    log.judge.doubt.in_doubt = lambda: "nodes are out of step"
+    visit(log, "Pending")
+    assert log.laws == [8]
+
+
+def test_law_8_two_visits_work_on_a_node(log):
+    labels = {"labels": {"gpu-upgrader.io/component": "visit"}}
+    first = {"metadata": labels, "spec": {"nodeName": "gpu-0"}, "status": {"phase": "Running"}}
+    visit(log)
+    log.put("Pod", "visit-v-0", namespace=OURS, **first)
+    visit_job(log, "revert-v")
+    assert log.laws == [8]
+
+
+@pytest.mark.parametrize(("driver", "laws"), [("key", [8]), ("none", [])])
+def test_law_8_a_visit_would_go_back_to_none(log, driver, laws):
+    labels = {"gpu-upgrader.io/driver": driver}
+    log.put("Node", "gpu-0", namespace="", metadata={"labels": labels}, spec={}, status={})
+    visit(log, "Pending")
+    assert log.laws == laws
+
+
+# ---- law 9
+
+
+def test_law_9_a_gang_is_never_restarted(log):
+    job(log)
+    talk(log)
+    stop(log)
+    talk(log, "Ended")
+    log.judge.end(log.now)
+    assert log.laws == [9, 9]
+    assert [one.sentence for one in log.judge.violations] == [
+        "gang gang is still stopped",
+        "Job gang carries the record of a stop",
+    ]
+
+
+def test_law_9_a_node_is_never_given_back(log):
+    node(log, taints=[TAINT], annotations={"gpu-upgrader.io/visit": "uid-v"})
+    log.judge.end(log.now)
+    assert log.laws == [9, 9]
+
+
+def test_a_node_whose_way_back_failed_waits_for_a_person(log):
+    node(log, taints=[TAINT], annotations={"gpu-upgrader.io/visit": "uid-v"})
+    visit(log, "Failed", reason="RevertFailed")
+    log.judge.end(log.now)
+    assert log.laws == []
+
+
+def test_law_9_a_member_is_still_asked(log):
+    member(log, asked="")
+    member(log, by=Author.CONTROLLER)
+    log.judge.end(log.now)
+    assert log.laws == [9]
+
+
+def test_a_pod_that_somebody_else_marked_is_his(log):
+    member(log)
+    log.judge.end(log.now)
+    assert log.laws == []
+
+
+@pytest.mark.parametrize(("on", "laws"), [("gpu-0", []), ("gpu-1", [9, 9])])
+def test_a_node_whose_visit_was_removed_waits_for_the_work_on_it(log, on, laws):
+    node(log, taints=[TAINT], annotations={"gpu-upgrader.io/visit": "uid-of-nobody"})
+    member(log, on=on)
+    log.judge.end(log.now)
+    assert log.laws == laws
+
+
+# ---- law 10
+
+
+def test_law_10_a_new_controller_changes_a_node(log):
+    node(log)
+    log.judge.new_controller.watching = True
+    node(log, by=Author.CONTROLLER)
+    assert log.laws == [10]
