@@ -24,8 +24,12 @@ def read_manifest(path: Path) -> tuple[str, Spec]:
     """
     try:
         documents = [one for one in yaml.safe_load_all(path.read_text()) if one is not None]
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:  # ValueError: `month: 2001-99-99`, no UTF-8
+    except (OSError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{path} cannot be read", details=str(error)) from error
+    except (ValueError, LookupError, AttributeError, RecursionError) as error:
+        # What the library meets in values: `2001-99-99`, `!!int`, `!!bool x`, `!!timestamp x`, no UTF-8, a deep nest.
+        details = f"a value in it is no YAML ({type(error).__name__}: {error})"
+        raise ConfigurationError(f"{path} cannot be read", details=details) from error
     stacks = [one for one in documents if isinstance(one, dict) and one.get("kind") == GPU_STACKS.kind]
     if len(stacks) != 1:
         raise ConfigurationError(
