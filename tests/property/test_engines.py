@@ -10,6 +10,7 @@ import pytest
 from msgspec import Struct
 
 from tests.support.examples import PROFILE, Profile
+from tests.support.pools import pool
 from upgrader.api.resources import PODS
 from upgrader.core.phases import PlanPhase
 from upgrader.core.strategy import StrategyFacts
@@ -44,12 +45,7 @@ def sizes_of(draws: Draws, nodes: int) -> list[int]:
 async def on_the_reconcilers(nodes: int, sizes: list[int], budget: int) -> tuple[Fleet, Rollout]:
     """The fleet as the rig's scheduler placed it, and its rollout."""
     rig = Rig()
-    for number in range(nodes):
-        rig.fleet.node(f"gpu-{number}")
-    rig.image("1.0")
-    rig.image("2.0")
-    rig.stack(rig.spec("1.0"))
-    await rig.settle()
+    await pool(rig, nodes=nodes, images=("1.0", "2.0"))
     for number, members in enumerate(sizes):
         rig.fleet.job(f"g{number}", members=members, gpus=GPUS)
         await rig.until(lambda name=f"g{number}": rig.fleet.trainers[name].step > 0)

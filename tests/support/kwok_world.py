@@ -9,10 +9,11 @@ import contextlib
 import json
 import time
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
+from tests.support.background import Background
 from tests.support.standin import meta_of
 from upgrader.api import names
 from upgrader.api.kubernetes import Pod
@@ -79,23 +80,12 @@ class Gang:
 
 
 @dataclass
-class KwokWorld:
-    """`async with` runs it, and fails where it fails."""
+class KwokWorld(Background):
+    """Nodes and gangs of a cluster."""
 
     api: KubeCluster
     namespace: str
     gangs: dict[str, Gang] = field(default_factory=dict)
-    _running: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        self._running = asyncio.create_task(self._run())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._running is not None
-        self._running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._running
 
     async def train(self, name: str, members: int, gpus: int = 8) -> None:
         """Start a gang whose members take whole nodes."""

@@ -24,7 +24,7 @@ HELD = (
         test="tests/unit/deploy/test_rights.py",
     ),
     Held(
-        defect="Whoever may make a CheckpointRequest could have a plan's labels on it",
+        defect="Everybody who may make a CheckpointRequest could put a plan's labels on it",
         why="admission policies are not simulated",
         test="tests/unit/deploy/test_admission_requests.py",
     ),

@@ -143,7 +143,7 @@ REPAIRS = (
     ),
     Repair(
         name="requests-by-label",
-        defect="A CheckpointRequest counted for the plan that its label names, whoever had made it: no plan ended.",
+        defect="A CheckpointRequest that others had made counted for the plan that its label names: no plan ended.",
         laws=(6, 9),
         finds=Run(seed=393, nodes=2),
         changes=(

@@ -9,10 +9,11 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
+from tests.support.background import Background
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import ResourceKind
 from upgrader.core.errors import ConflictError, NotFoundError
@@ -62,24 +63,13 @@ def conditions(body: Object, **said: tuple[bool, str]) -> list[Object]:
     return kept
 
 
-class StandIn:
-    """Both controllers, for one namespace; `async with` runs them, and fails where they fail."""
+class StandIn(Background):
+    """Both controllers, for one namespace."""
 
     def __init__(self, api: KubeCluster, namespace: str, *, gpus: int) -> None:
         self.api, self.namespace, self.gpus = api, namespace, gpus
         self._line: list[str] = []
         """Uids of workloads without quota, in the order in which they get some."""
-        self._running: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        self._running = asyncio.create_task(self._run())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._running is not None
-        self._running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._running
 
     async def _run(self) -> None:
         while True:

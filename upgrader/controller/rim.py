@@ -4,8 +4,8 @@ Only low-level event handlers, on our own kinds: they patch nothing. Everything 
 progress annotations, Events) is switched off, since progress lives in our own status.
 
 A refusal that kopf does not expect (HTTP 410 to a watch, say) ends all of its watches. Its own `run_tasks` would then
-cancel every task of the event loop, ours too, and wait for ever for one of its own that does not notice: a controller
-that leads and does nothing. So its tasks are watched, ended and begun anew here.
+cancel every task of the event loop, the controller's too, and wait for ever for one of its own that does not notice:
+a controller that leads and does nothing. So its tasks are watched, ended and begun anew here.
 """
 
 import asyncio
@@ -120,7 +120,7 @@ async def watch(
 
 
 def _why(ended: Iterable[asyncio.Task[Any]]) -> str:
-    return "; ".join(f"{_name(one)}: {_error(one) or 'ended'}" for one in ended)
+    return "; ".join(f"{one.get_name()}: {_error(one) or 'ended'}" for one in ended)
 
 
 def _error(ended: asyncio.Task[Any]) -> BaseException | None:
@@ -133,17 +133,15 @@ async def _end() -> None:
     cleaning: set[asyncio.Task[Any]] = set()
     while left := {one for one in asyncio.all_tasks() if _of_kopf(one)}:
         if asyncio.get_running_loop().time() > last:
-            raise ClusterError("watches that failed do not end", details=", ".join(sorted(map(_name, left))))
+            alive = ", ".join(sorted(one.get_name() for one in left))
+            raise ClusterError("watches that failed do not end", details=alive)
         for one in left - cleaning:
             one.cancel()
-        cleaning = {one for one in left if _name(one) == _CLEANS}  # asked once: it waits for the others, then cleans up
+        # Cancelled once: it waits for the others, then cleans up.
+        cleaning = {one for one in left if one.get_name() == _CLEANS}
         ended, _ = await asyncio.wait(left, timeout=_CANCEL_SECONDS)
         for one in ended:
             _error(one)  # retrieved: it is told once, by the first of them
-
-
-def _name(task: asyncio.Task[Any]) -> str:
-    return task.get_name()
 
 
 def _of_kopf(task: asyncio.Task[Any]) -> bool:

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tests.support.objects import Object
+from tests.support.pools import pool
 from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import CLAIMS, JOBS, PODS, UPGRADE_PLANS
@@ -23,12 +24,7 @@ def rig() -> Rig:
 
 async def gangs(rig: Rig, *jobs: str, nodes: int = 2, members: int = 2, gpus: int = 8, **declared: str) -> str:
     """A pool where these jobs train, each over all nodes, and declare what is given beside their method."""
-    for number in range(nodes):
-        rig.fleet.node(f"gpu-{number}")
-    rig.image("1.0")
-    rig.image("2.0")
-    rig.stack(rig.spec("1.0"))
-    await rig.settle()
+    await pool(rig, nodes=nodes, images=("1.0", "2.0"))
     for job in jobs:
         rig.fleet.job(job, members=members, gpus=gpus // len(jobs))
         said = {f"{GROUP}/{name.replace('_', '-')}": value for name, value in declared.items()}

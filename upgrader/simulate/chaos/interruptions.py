@@ -5,6 +5,7 @@ from collections.abc import Callable
 from upgrader.simulate.chaos.draws import Draws
 from upgrader.simulate.chaos.faults import Fault
 from upgrader.simulate.chaos.journal import Entry
+from upgrader.simulate.chaos.known import starts_batch
 from upgrader.simulate.chaos.ports import FaultyCluster
 
 OFTEN = 10.0
@@ -19,10 +20,7 @@ class Interruptions:
 
     def read(self, entry: Entry) -> None:
         """Strike, perhaps."""
-        if entry.kind != "UpgradePlan" or not entry.by_controller or entry.before is None or entry.after is None:
-            return
-        batches = [len(value.get("status", {}).get("batches") or []) for value in (entry.before, entry.after)]
         rate = self._cluster.rates.at(Fault.BATCH_INTERRUPTED) * OFTEN
-        if batches[0] < batches[1] and self._draws.happens(rate):
+        if starts_batch(entry) and self._draws.happens(rate):
             self._cluster.killed = True
             self._cluster.clock.later(0, self._strays)

@@ -184,6 +184,14 @@ def owner_row(value: Object) -> OwnerKind | None:
     return owner_kind(value.get("kind", ""), value.get("apiVersion", ""))
 
 
+def starts_batch(entry: Entry) -> bool:
+    """Whether the controller wrote a batch that a plan starts."""
+    if entry.kind != "UpgradePlan" or not entry.by_controller or entry.before is None or entry.after is None:
+        return False
+    before, after = (len(value.get("status", {}).get("batches") or []) for value in (entry.before, entry.after))
+    return before < after
+
+
 def went_off(entry: Entry) -> bool:
     """Whether an owner was switched off."""
     return _switched(entry, off=True)

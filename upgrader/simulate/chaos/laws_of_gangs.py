@@ -126,9 +126,9 @@ class StoppedInVain:
         node = visit["spec"]["node"]["name"]
         for pod in known.pods_on(node):
             meta = pod["metadata"]
-            theirs = {each["uid"] for each in meta.get("ownerReferences") or []}
+            owners = {each["uid"] for each in meta.get("ownerReferences") or []}
             passes = is_ours(pod) or of_the_node(pod) or known.expendable(pod) or meta.get("deletionTimestamp")
-            if not passes and not theirs & asked and (visit["spec"].get("reboot") or holds_gpus(pod)):
+            if not passes and not owners & asked and (visit["spec"].get("reboot") or holds_gpus(pod)):
                 yield f"gang {entry.key[1]} is stopped while pod {meta['name']} keeps node {node} from its visit"
 
 

@@ -12,6 +12,7 @@ from upgrader.simulate.chaos.known import (
     closed,
     is_ours,
     is_visit_job,
+    starts_batch,
     taints,
     went_off,
     went_on,
@@ -144,8 +145,8 @@ class Budget:
 
     def look(self, entry: Entry, known: Known) -> Iterator[str]:
         """What of a change breaks the law."""
-        if entry.kind == "UpgradePlan" and entry.by_controller and entry.after is not None and _starts(entry):
-            self._counted[entry.key[1]] = _allowed(entry.after, known)
+        if starts_batch(entry):
+            self._counted[entry.key[1]] = _allowed(entry.object, known)
         elif entry.kind == "Node":
             yield from self._closed(entry, known)
         elif entry.by_controller and went_off(entry):
@@ -175,12 +176,6 @@ class Budget:
         taken = sum(self._taken.values()) + elsewhere
         if allowed and taken > max(allowed):
             yield f"{what}: {taken} GPUs are out of service for plans, which may take {max(allowed)}"
-
-
-def _starts(entry: Entry) -> bool:
-    """Whether a plan starts a batch."""
-    counts = [len((value or {}).get("status", {}).get("batches") or []) for value in (entry.before, entry.after)]
-    return counts[0] < counts[1]
 
 
 def _by_plan(node: Object, known: Known) -> bool:

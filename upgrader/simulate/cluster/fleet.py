@@ -31,7 +31,7 @@ from upgrader.simulate.cluster.placing import (
 from upgrader.simulate.cluster.readings import features_read, loaded_read, reads
 from upgrader.simulate.cluster.trainers import Trainer, Training
 
-ERRANDS = frozenset({"prepare", "visit", "validate"})
+ONE_SHOT = frozenset({"prepare", "visit", "validate"})
 """Components whose pods do something once, and end."""
 
 
@@ -306,7 +306,7 @@ class Fleet(Training):
                 self._read_features(pod)
             elif meta.get("labels", {}).get(names.LABEL_COMPONENT) in {"node-features", "feature-discovery"}:
                 self._read_features(pod)
-            elif phase == "Running" and meta.get("labels", {}).get(names.LABEL_COMPONENT) in ERRANDS:
+            elif phase == "Running" and meta.get("labels", {}).get(names.LABEL_COMPONENT) in ONE_SHOT:
                 self._end_errand(pod)
 
     def _start(self, pod: Object) -> None:
