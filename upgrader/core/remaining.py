@@ -22,6 +22,11 @@ def estimate_of(works: Iterable[Work], now: datetime) -> datetime | None:
     return max((found for work in works if (found := _estimate(work, now)) is not None), default=None)
 
 
+def tells_time(work: Work) -> bool:
+    """Whether what an owner thinks of its end counts only for a while."""
+    return work.sort == TRAINJOB
+
+
 def queue_limit(labels: Mapping[str, str]) -> int | None:
     """Seconds that Kueue lets something run that has these labels; None: it is in no queue, or has no limit."""
     return untrusted.whole(labels.get(LABEL_MAX_SECONDS)) or None if LABEL_QUEUE in labels else None
@@ -42,7 +47,7 @@ def limit_of(works: Sequence[Work], pods: Iterable[tuple[datetime, int]]) -> dat
 
 def _estimate(work: Work, now: datetime) -> datetime | None:
     """TrainJob's own: what is left at the time of its last report."""
-    if work.sort != TRAINJOB:
+    if not tells_time(work):
         return None
     said = at(work.status, ("trainerStatus",))
     when = untrusted.instant(at(said, ("lastUpdatedTime",)))

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import ResourceKind
 from upgrader.core.forecast import BatchForecast
+from upgrader.reconcile.fact_cache import FactCaches
 from upgrader.reconcile.heard import Heard
 from upgrader.reconcile.ports import Clock, Cluster, CrashPoints, Leadership, Nodes, Registry, Trust, Way
 from upgrader.reconcile.workloads import Workloads
@@ -52,6 +53,8 @@ class Context:
     gates: Gates = field(default_factory=Gates)
     workloads: Workloads = field(default_factory=Workloads)
     """All pods, their owners and claims, as old as a look may have them; see `anew`."""
+    facts: FactCaches = field(default_factory=FactCaches)
+    """What looks have derived from what has not changed since."""
     heard: Heard = field(default_factory=Heard)
     """What Events said of pods that do not start. A hint, no truth."""
     active_seconds: float = 1.0
@@ -66,7 +69,7 @@ class Context:
 
 def anew(context: Context) -> Context:
     """The same ports, with pods and their owners as the API server has them now: for what decides."""
-    return replace(context, workloads=Workloads())
+    return replace(context, workloads=context.workloads.anew())
 
 
 async def record(

@@ -7,7 +7,6 @@ that lets us do less (not ready, no GPUs, undeclared).
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 
 import msgspec
 
@@ -23,37 +22,28 @@ from upgrader.api.resources import (
 )
 from upgrader.api.v1alpha1 import DriverImage, GpuStack, GpuStackSpec, UpgradePlan
 from upgrader.core import sharing, steering, timing
-from upgrader.core.chains import Chains
-from upgrader.core.declarations import Declared, nearest
 from upgrader.core.disruption import DisruptionBudget, Requirement, Selector, blocked
 from upgrader.core.driver_builds import CheckName
-from upgrader.core.fleet import Gang, ImageBuild, ImageFacts, Snapshot, Target
-from upgrader.core.gangs import gangs_of
+from upgrader.core.fleet import ImageBuild, ImageFacts, NodeFacts, Snapshot, Target
 from upgrader.core.gpu_resources import Claimed, PoolGpus
 from upgrader.core.owners import owner_kind
 from upgrader.core.phases import DriverImagePhase
-from upgrader.core.resolution import PodMarks, Rule, UserRule, rules_of
 from upgrader.core.revisions import with_revision
 from upgrader.core.vendors import choose
 from upgrader.core.works import Work, stopped_owners
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.device_claims import holders_by_node
+from upgrader.reconcile.fact_cache import FactCache
 from upgrader.reconcile.node_facts import node_facts, pending_kernel
 from upgrader.reconcile.operand_pods import operand_pod
 from upgrader.reconcile.other_plans import taken_back, taken_elsewhere
 from upgrader.reconcile.pod_facts import (
     asked_id,
-    controller_of,
-    declared,
     gpus_of,
     member_facts,
-    ours,
-    read_pod,
     replicated,
-    with_mates,
 )
 from upgrader.reconcile.ports import Cluster
-from upgrader.reconcile.storage import classes_of
 from upgrader.reconcile.workloads import Workloads
 
 __all__ = [
@@ -209,29 +199,29 @@ def snapshot_of(
     *,
     stack: str = "",
     empties: Target | None = None,
+    kept: FactCache | None = None,
 ) -> Snapshot:
     """What was read, for one stack: its nodes, and the gangs that have a member on one of them.
 
     `gpus`: by what its pods hold GPUs, and its nodes offer them.
     `empties`: what visits lead to; what one would end without GPUs, by a reboot or by other settings of the kubelet,
     counts as a gang too. None: nothing of that is done.
+    `kept`: what the last look of the same loop has derived.
     """
+    kept = kept or FactCache()
     allowed = spec.driver.unverified == "Allow"
-    nodes, gpus = seen.nodes, msgspec.structs.replace(gpus, claimed=seen.claimed)
+    gpus = msgspec.structs.replace(gpus, claimed=seen.claimed)
+    nodes = kept.read_nodes(seen.nodes.values(), gpus.resource, gpus.former)
     holders = holders_by_node(seen.pods, seen.claimed)
     rivals = [one for one in seen.stacks if one.metadata.name != stack]
     pool = {
-        name: msgspec.structs.replace(
-            node_facts(node, gpus.resource, gpus.former),
-            claimants=_selecting(node, rivals),
-            held_by_claim=holders.get(name, ()),
-        )
-        for name, node in nodes.items()
+        name: _in_its_pool(nodes[name], _selecting(node, rivals), holders.get(name, ()))
+        for name, node in seen.nodes.items()
         if in_pool(node, spec)
     }
-    others = [node_facts(node, gpus.resource, gpus.former) for name, node in nodes.items() if name not in pool]
+    others = [facts for name, facts in nodes.items() if name not in pool]
     emptied = frozenset(name for name, node in pool.items() if empties is not None and empties.empties(node))
-    gangs = [gang for gang in _gangs(seen, gpus, rules_for(spec), now, emptied) if gang.nodes & pool.keys()]
+    gangs = [gang for gang in kept.gangs.read(seen, gpus, spec, now, emptied) if gang.nodes & pool.keys()]
     return Snapshot(
         cluster=next((one.metadata.uid for one in seen.namespaces if one.metadata.name == CLUSTER_NAMESPACE), ""),
         taken_at=now,
@@ -252,6 +242,12 @@ def snapshot_of(
     )
 
 
+def _in_its_pool(node: NodeFacts, claimants: tuple[str, ...], holders: tuple[str, ...]) -> NodeFacts:
+    if not claimants and not holders:
+        return node
+    return msgspec.structs.replace(node, claimants=claimants, held_by_claim=holders)
+
+
 def _opted_in(namespace: Namespace) -> bool:
     return namespace.metadata.labels.get(names.LABEL_ADMISSION) == "true"
 
@@ -270,6 +266,7 @@ async def read_snapshot(
     former: tuple[str, ...] = (),
     method: str = "",
     reboots: bool = False,
+    kept: FactCache | None = None,
 ) -> Snapshot | None:
     """Read the world once; None while the nodes are not in step with the API server (then nothing is decided).
 
@@ -277,6 +274,7 @@ async def read_snapshot(
     `method` is how jobs are asked that do not say; without it they are waited for.
     `reboots`: whether nodes would be emptied, to reboot them or to set their kubelets anew, where the target asks for
     that; only plans do it.
+    `kept`: what the last look of the same loop has derived.
 
     Raises:
         ClusterError: the API server refused, or could not be reached.
@@ -289,7 +287,7 @@ async def read_snapshot(
     seen = msgspec.structs.replace(seen, nodes=known, api_server_version=version, method=method)
     empties = target if reboots else None
     gpus = PoolGpus(resource=target.resource_name, former=former)
-    return snapshot_of(seen, stack.spec, gpus, now, stack=stack.metadata.name, empties=empties)
+    return snapshot_of(seen, stack.spec, gpus, now, stack=stack.metadata.name, empties=empties, kept=kept)
 
 
 async def read_around(cluster: Cluster, own_namespace: str, workloads: Workloads) -> Reading:
@@ -324,34 +322,6 @@ async def read_around(cluster: Cluster, own_namespace: str, workloads: Workloads
         stacks=stacks,
         shaping=binding is not None,
     )
-
-
-def rules_for(spec: GpuStackSpec) -> tuple[Rule, ...]:
-    """Who belongs together: the stack's own rules, then those that hold everywhere.
-
-    Raises:
-        ConfigurationError: one of its own cannot be used.
-    """
-    return rules_of(UserRule(label=one.label or "", regex=one.regex or "") for one in spec.gangs)
-
-
-def _gangs(
-    seen: Reading, gpus: PoolGpus, rules: Sequence[Rule], now: datetime, rebooted: frozenset[str]
-) -> tuple[Gang, ...]:
-    # Our own belong to no gang and own nothing; on a node with every operand they are most of what is there.
-    pods = [pod for pod in seen.pods if not ours(pod, seen.own_namespace)]
-    chains = Chains(seen.works, {pod.metadata.uid: controller_of(pod.metadata) for pod in pods})
-    spaces = {one.metadata.name: declared(one.metadata) for one in seen.namespaces}
-    classes = classes_of(seen.claims)
-
-    def around(pod: Pod, marks: PodMarks) -> Declared:
-        return nearest([chains.declared(marks.controller), spaces.get(pod.metadata.namespace, Declared())])
-
-    found = (
-        read_pod(pod, gpus, partial(around, pod, marks), marks, classes, rebooted=rebooted)
-        for pod, marks in with_mates(pods, chains, gpus, rules, rebooted)
-    )
-    return gangs_of(found, chains, spaces, rules, now, seen.method)
 
 
 def _selector(budget: PodDisruptionBudget) -> Selector | None:

@@ -166,6 +166,7 @@ async def _without_plan(context: Context, name: str) -> float | None:
     listed = await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector)
     requests, others = own_requests.sort_out(listed, None, visits)
     await own_requests.release(context, others)
+    context.facts.forget(UPGRADE_PLANS.kind, name)
     faults = faults_of(UPGRADE_PLANS)
     left = await leftovers.take_back(context, visits, requests, faults)
     metrics.show_faults(UPGRADE_PLANS.kind, name, len(faults.found))
@@ -233,6 +234,7 @@ async def _look(context: Context, read: Read, faults: Faults) -> Read:
             former=await former_resources(context, plan.spec.stack, target.resource_name),
             method=plan.spec.checkpoint.method or "",
             reboots=True,
+            kept=context.facts.of(UPGRADE_PLANS.kind, plan.metadata.name),
         )
         if snapshot is None or read.open_batch is not None:
             return replace(read, snapshot=snapshot)
@@ -340,6 +342,7 @@ async def _finish(context: Context, read: Read, faults: Faults) -> float | None:
     if await _take_back(context, read, faults):
         return context.active_seconds
     context.orders.pop(plan.metadata.name, None)
+    context.facts.forget(UPGRADE_PLANS.kind, plan.metadata.name)
     metrics.show_holds(plan.metadata.name, {})
     await forced.give_back(context, read.visits)
     await forget(context, read.visits)

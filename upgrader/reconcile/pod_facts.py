@@ -19,6 +19,7 @@ from upgrader.core.gangs import ENDED, REPLICATED, PodFacts
 from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.resolution import PodMarks, Rule, resolve
 from upgrader.reconcile.device_claims import gpus_behind_resources, gpus_by_claims, refers_to_claims
+from upgrader.reconcile.object_cache import ObjectCache
 from upgrader.reconcile.storage import Classes, storage_class
 
 log = structlog.get_logger()
@@ -230,10 +231,15 @@ def read_pod(
     classes: Classes,
     *,
     rebooted: Holding[str],
+    kept: ObjectCache[PodFacts],
 ) -> PodFacts:
     """The same as `pod_facts`; one that cannot be read is taken for a pod with GPUs that declares nothing."""
     try:
-        return pod_facts(pod, gpus, around(), marks, classes, rebooted=rebooted)
+        said = around()
+        settings = (gpus, said, classes, ended_by_reboot(pod, rebooted))
+        return kept.derive(
+            pod.metadata, settings, lambda: pod_facts(pod, gpus, said, marks, classes, rebooted=rebooted)
+        )
     except Exception as error:  # noqa: BLE001 - one pod must not keep all others from being looked at
         meta, why = pod.metadata, describe(error)
         log.warning("pod cannot be read", pod=f"{meta.namespace}/{meta.name}", because=why)

@@ -38,6 +38,7 @@ from upgrader.reconcile import (
     upkeep,
 )
 from upgrader.reconcile.context import Context, anew
+from upgrader.reconcile.gang_view import rules_for
 from upgrader.reconcile.isolation import PASSING, Faults, faults_of, tell
 from upgrader.reconcile.operand_pods import own_pods
 from upgrader.reconcile.orphaned_marks import marked, take_away
@@ -105,6 +106,7 @@ async def step(context: Context, name: str, sightings: Sightings) -> float | Non
     if stack is None or stack.metadata.deletion_timestamp is not None:
         sightings.forget(name)
         context.heard.forget(name)
+        context.facts.forget(GPU_STACKS.kind, name)
         return await _leave(context, name)
     faults = faults_of(GPU_STACKS, stack.status.conditions)
     try:
@@ -176,7 +178,8 @@ async def _read(context: Context, stack: GpuStack, target: Target) -> Read | Non
     name = stack.metadata.name
     former = await former_resources(context, name, target.resource_name)
     gpus = PoolGpus(resource=target.resource_name, former=former)
-    snapshot = observe.snapshot_of(seen, stack.spec, gpus, context.clock.now(), stack=name)
+    kept = context.facts.of(GPU_STACKS.kind, name)
+    snapshot = observe.snapshot_of(seen, stack.spec, gpus, context.clock.now(), stack=name, kept=kept)
     upgrades = await context.cluster.list(NODE_UPGRADES, labels=f"{names.LABEL_STACK}={name}")
     if _claims(snapshot) - {one.metadata.uid for one in upgrades}:
         upgrades = await context.cluster.list(NODE_UPGRADES)
@@ -198,7 +201,7 @@ def _claims(snapshot: Snapshot) -> frozenset[str]:
 
 async def _target(context: Context, stack: GpuStack) -> Target | str:
     try:
-        observe.rules_for(stack.spec)
+        rules_for(stack.spec)
         return await ensure_revision(context, stack)
     except RegistryError as error:
         return f"the registry did not answer, trying again: {error.brief}"

@@ -16,6 +16,7 @@ from upgrader.api.resources import CLAIMS, PODS
 from upgrader.core.gpu_resources import Claimed
 from upgrader.core.works import Work
 from upgrader.reconcile.device_claims import read_claimed
+from upgrader.reconcile.object_cache import ObjectCache
 from upgrader.reconcile.ports import Cluster
 from upgrader.reconcile.storage import keeps_on_claims
 from upgrader.reconcile.works import read_works
@@ -33,13 +34,13 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     claimed: Claimed = msgspec.field(default_factory=dict)  # GPUs of ResourceClaims
 
 
-async def read_workload(cluster: Cluster) -> Workload:
-    """All of it as the API server has it now.
+async def read_workload(cluster: Cluster, kept: ObjectCache[Work]) -> Workload:
+    """All of it as the API server has it now; `kept`: owners as they were read before.
 
     Raises:
         ClusterError: the API server refused, or could not be reached.
     """
-    pods, works = await asyncio.gather(cluster.list(PODS), read_works(cluster))
+    pods, works = await asyncio.gather(cluster.list(PODS), read_works(cluster, kept))
     return Workload(
         pods=pods,
         works=works,
@@ -51,9 +52,16 @@ async def read_workload(cluster: Cluster) -> Workload:
 class Workloads:
     """The reading that loops share: it serves for `seconds` from when it began; 0: each reads for itself."""
 
-    def __init__(self, *, seconds: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        seconds: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+        kept: ObjectCache[Work] | None = None,
+    ) -> None:
         self._seconds = seconds
         self._clock = clock
+        self._kept: ObjectCache[Work] = kept or ObjectCache()
         self._reading = asyncio.Lock()
         self._found: Workload | None = None
         self._began = 0.0
@@ -65,10 +73,14 @@ class Workloads:
             ClusterError: the API server refused, or could not be reached; the next caller reads again.
         """
         if not self._seconds:
-            return await read_workload(cluster)
+            return await read_workload(cluster, self._kept)
         async with self._reading:
             began = self._clock()
             if self._found is None or began - self._began >= self._seconds:
                 self._found = None  # before the next is read: the largest clusters fit into memory once, not twice
-                self._found, self._began = await read_workload(cluster), began
+                self._found, self._began = await read_workload(cluster, self._kept), began
             return self._found
+
+    def anew(self) -> "Workloads":
+        """Reads for each look itself, from the API server as it is then."""
+        return Workloads(kept=self._kept)

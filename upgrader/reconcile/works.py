@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 
 import msgspec
 import structlog
@@ -16,6 +17,7 @@ from upgrader.core.fleet import Owner
 from upgrader.core.owners import BETWEEN, DECLARING, OWNERS, ReadKind, served_version
 from upgrader.core.switching import record_of
 from upgrader.core.works import Work, group_of, suspended
+from upgrader.reconcile.object_cache import ObjectCache
 from upgrader.reconcile.pod_facts import controller_of, declared
 from upgrader.reconcile.ports import Cluster
 
@@ -26,8 +28,10 @@ _POD = ReadKind(kind="Pod", group="", version="v1", plural="pods")
 """Leaders of a LeaderWorkerSet own the StatefulSets of their workers."""
 
 
-async def read_works(cluster: Cluster) -> tuple[Work, ...]:
+async def read_works(cluster: Cluster, kept: ObjectCache[Work]) -> tuple[Work, ...]:
     """All owners of the kinds that are known here and that the API server serves: one list for each kind.
+
+    `kept`: as they were read before.
 
     Raises:
         ClusterError: a list was refused or did not come; who owns a pod is not guessed then.
@@ -35,7 +39,12 @@ async def read_works(cluster: Cluster) -> tuple[Work, ...]:
     served = await cluster.served()
     kinds = [resource for kind in READ if (resource := _resource(kind, served)) is not None]
     lists = await asyncio.gather(*(cluster.list(kind) for kind in kinds))
-    return tuple(read_work(kind, one) for kind, found in zip(kinds, lists, strict=True) for one in found)
+    kept.begin()
+    return tuple(
+        kept.derive(one.metadata, kind, partial(read_work, kind, one))
+        for kind, found in zip(kinds, lists, strict=True)
+        for one in found
+    )
 
 
 async def declared_above(cluster: Cluster, pod: Pod) -> Declared:

@@ -11,6 +11,7 @@ from upgrader.core.declarations import Declared
 from upgrader.core.errors import UnreachableError
 from upgrader.core.fleet import Owner
 from upgrader.core.owners import BETWEEN, DECLARING, OWNERS, ReadKind
+from upgrader.reconcile.object_cache import ObjectCache
 from upgrader.reconcile.works import READ, declared_above, read_works
 
 STOPPED = "gpu-upgrader.io/stopped"
@@ -74,7 +75,7 @@ def of_kind(kind: str, group: str) -> ReadKind:
 async def test_kinds_that_are_not_installed_have_no_objects_and_are_not_asked_for():
     cluster = FakeCluster()
     put(cluster, of_kind("Job", "batch"), "train")
-    assert await read_works(cluster) == (work(),)
+    assert await read_works(cluster, ObjectCache()) == (work(),)
     built_in = {"jobs", "statefulsets", "replicasets", "deployments", "daemonsets"}
     assert {use.resource for use in cluster.uses} == built_in
 
@@ -84,7 +85,7 @@ async def test_every_kind_is_read_that_is_served():
     cluster.install(*OWNERS, *BETWEEN, *DECLARING)
     for number, kind in enumerate(READ):
         put(cluster, kind, f"o-{number}")
-    assert {one.owner for one in await read_works(cluster)} == {
+    assert {one.owner for one in await read_works(cluster, ObjectCache())} == {
         owner(kind.kind, f"o-{number}", kind.api_version) for number, kind in enumerate(READ)
     }
 
@@ -94,14 +95,16 @@ async def test_another_version_is_read_where_the_known_one_is_not_served():
     workloads = of_kind("Workload", "kueue.x-k8s.io")
     cluster.installed = {(workloads.group, workloads.plural): ("v1beta2", "v1alpha9")}
     put(cluster, workloads, "w", "v1beta2")
-    assert [one.owner for one in await read_works(cluster)] == [owner("Workload", "w", "kueue.x-k8s.io/v1beta2")]
+    assert [one.owner for one in await read_works(cluster, ObjectCache())] == [
+        owner("Workload", "w", "kueue.x-k8s.io/v1beta2")
+    ]
 
 
 async def test_nothing_is_guessed_where_a_list_does_not_come():
     cluster = FakeCluster()
     cluster.reachable = False
     with pytest.raises(UnreachableError):
-        await read_works(cluster)
+        await read_works(cluster, ObjectCache())
 
 
 def controlled(kind, name, by=None, annotations=None):

@@ -29,6 +29,7 @@ from upgrader.core.phases import ends
 from upgrader.core.revisions import revision_of
 from upgrader.reconcile import images, plans, stacks
 from upgrader.reconcile.context import Context, Gates
+from upgrader.reconcile.fact_cache import FactCaches
 from upgrader.reconcile.heard import Heard
 from upgrader.reconcile.observe import target_of
 from upgrader.reconcile.ports import Nodes
@@ -73,6 +74,7 @@ class Rig:
         self.sightings = Sightings()
         self.gates = Gates()
         self.heard = Heard()
+        self.facts = FactCaches()
         self.side_by_side = False
         """Whether plans take their steps at the same time, as their loops do."""
         self.workloads = Workloads()
@@ -92,6 +94,7 @@ class Rig:
     def restart(self, node_image: str | None = None) -> None:
         """What a new process of the controller remembers: nothing."""
         self.sightings, self.gates, self.heard, self._steps = Sightings(), Gates(), Heard(), {}
+        self.facts = FactCaches()
         self.node_image = node_image or self.node_image
 
     def share(self, seconds: float) -> None:
@@ -113,6 +116,7 @@ class Rig:
             trust=self.trust,
             gates=self.gates,
             heard=self.heard,
+            facts=self.facts,
             workloads=self.workloads,
             active_seconds=ACTIVE_SECONDS,
             idle_seconds=IDLE_SECONDS,
