@@ -62,9 +62,7 @@ class Collection:
         if before is not None:
             self._forget(key, before)
         self._objects[key] = stored
-        node = _node(stored.value)
-        if node:
-            self._by_node.setdefault(node, {})[key] = None
+        self._by_node.setdefault(_node(stored.value), {})[key] = None
         for uid in _owners(stored.value):
             self._by_owner.setdefault(uid, {})[key] = None
         self._sorted = self._values = None
@@ -90,7 +88,7 @@ class Collection:
         return self._values
 
     def on_node(self, node: str) -> Iterator[Stored]:
-        """Pods that are bound to a node, by namespace and name."""
+        """Pods that are bound to a node (to none: an empty name), by namespace and name."""
         return (self._objects[key] for key in sorted(self._by_node.get(node, ())))
 
     def owned(self, uid: str) -> Iterator[Stored]:
@@ -98,16 +96,14 @@ class Collection:
         return (self._objects[key] for key in sorted(self._by_owner.get(uid, ())))
 
     def _forget(self, key: Key, stored: Stored) -> None:
-        node = _node(stored.value)
-        if node:
-            del self._by_node[node][key]
+        del self._by_node[_node(stored.value)][key]
         for uid in _owners(stored.value):
             self._by_owner[uid].pop(key, None)
 
 
 def _node(value: Object) -> str:
-    node: str = value.get("spec", {}).get("nodeName", "") if isinstance(value.get("spec"), dict) else ""
-    return node
+    node: str | None = value["spec"].get("nodeName") if isinstance(value.get("spec"), dict) else None
+    return node or ""
 
 
 def _owners(value: Object) -> list[str]:

@@ -117,7 +117,7 @@ class ObjectStore:
         return (each for name in sorted(self._objects) for each in self._objects[name].all())
 
     def on_node(self, node: str) -> list[Object]:
-        """Pods that are bound to a node, to be read only."""
+        """Pods that are bound to a node (to none: an empty name), to be read only."""
         found = self._objects.get(collection_of(PODS))
         return [each.value for each in found.on_node(node)] if found is not None else []
 

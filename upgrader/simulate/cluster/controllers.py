@@ -8,7 +8,6 @@ from upgrader.core import timing
 from upgrader.core.owners import owner_kind
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.apiserver.store import ObjectStore
-from upgrader.simulate.cluster.placing import owned_by
 
 LABEL_JOBSET = "jobset.sigs.k8s.io/jobset-name"
 LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
@@ -77,7 +76,7 @@ def statefulset_controller(store: ObjectStore) -> None:
     """Pods by number: missing ones are made, those beyond the replicas go, ended ones are replaced."""
     for one in store.seen(STATEFULSETS):
         name, wanted = one["metadata"]["name"], one["spec"]["replicas"]
-        mine = {pod["metadata"]["name"]: pod for pod in store.seen(PODS) if owned_by(pod, one)}
+        mine = {pod["metadata"]["name"]: pod for pod in store.owned(PODS, one["metadata"]["uid"])}
         names = [f"{name}-{number}" for number in range(wanted)]
         for pod_name in names:
             if pod_name not in mine:
@@ -85,7 +84,7 @@ def statefulset_controller(store: ObjectStore) -> None:
         for pod_name, pod in mine.items():
             if pod_name not in names and not pod["metadata"].get("deletionTimestamp"):
                 store.mark_deleted(PODS, pod_name, "default")
-        count = sum(owned_by(pod, one) for pod in store.seen(PODS))
+        count = len(store.owned(PODS, one["metadata"]["uid"]))
         store.change(STATEFULSETS, name, {"status": {"replicas": count}}, "default")
 
 

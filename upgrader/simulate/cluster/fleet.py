@@ -5,69 +5,47 @@ something is not helped. What it plays is checked against the real parts by test
 """
 
 import json
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
 from upgrader.api import names
 from upgrader.api.resources import DAEMONSETS, JOBS, NODES, PODS
-from upgrader.core import timing
-from upgrader.core.orders import ORDER_VARIABLE, OrderResult, Reason
 from upgrader.simulate.apiserver.objects import Object
-from upgrader.simulate.apiserver.store import ObjectStore
+from upgrader.simulate.cluster.changes import Marks, Subset
 from upgrader.simulate.cluster.controllers import jobset_controller, kueue_controller, statefulset_controller
-from upgrader.simulate.cluster.devices import offered, shares
+from upgrader.simulate.cluster.kubelets import Kubelets
 from upgrader.simulate.cluster.placing import (
-    PARTITION,
     RESOURCE,
     fits,
     gpus_of,
     has_owner,
     is_ours,
-    is_ready,
     shunned,
     tolerates,
     trainer_spec,
 )
-from upgrader.simulate.cluster.readings import features_read, loaded_read, reads
-from upgrader.simulate.cluster.trainers import Trainer, Training
+from upgrader.simulate.cluster.trainers import Trainer
 
-ONE_SHOT = frozenset({"prepare", "visit", "validate"})
-"""Components whose pods do something once, and end."""
+EVERYTHING = ""
+"""The key of what is decided as a whole."""
 
 
 @dataclass
-class Fleet(Training):
+class Fleet(Kubelets):
     """Nodes with GPUs and the jobs on them."""
 
-    gpus: int = 8
-    errands: Callable[[str, Object], OrderResult | None] = lambda _component, _pod: None
-    """Another result than success for one of our pods, by component and pod; None: success."""
-    hangs: Callable[[Object], bool] = lambda _pod: False
-    """Whether the pod of a visit works for ever."""
-    features: Callable[[Object], Object | None] = features_read
-    """How the container ended that reads what a node is; None: it reads still, or a pod of an earlier boot is shown."""
-    loaded: Callable[[ObjectStore, Object, int], Object | None] = loaded_read
-    """How the container ended that reads which driver is loaded, with how many GPUs."""
-    external_plugin: bool = False
-    """Whether somebody else's device plugin runs on every node."""
-    partitions: int = 0
-    in_parts: set[str] = field(default_factory=set)
-    """As how many devices of a resource of their own each GPU is offered; 0: whole, but for nodes with seven each."""
-    unwell: dict[str, int] = field(default_factory=dict)
-    """GPUs of a node that its plugin calls unhealthy."""
-    refuses_devices: set[str] = field(default_factory=set)
-    """Nodes whose kubelet knows no device plugin yet, and refuses pods that ask for devices."""
-    ignores_sigterm: set[str] = field(default_factory=set)
-    down: set[str] = field(default_factory=set)
-    """Nodes whose kubelet does nothing."""
     backing_off: set[str] = field(default_factory=set)
     """Jobs whose controller waits before it makes another pod."""
 
-    reboots: list[tuple[str, str]] = field(default_factory=list)
-    """Nodes that a visit rebooted, each with its new kernel."""
-    shows_boot_after: int = 5
-    """Seconds from a reboot until the Node object shows it."""
-    _booting: dict[str, tuple[int, str]] = field(default_factory=dict)
+    def __post_init__(self) -> None:
+        """Follow what controllers and the scheduler decide from."""
+        super().__post_init__()
+        self._daemonset_marks = Marks(self.store, {DAEMONSETS: _whole, NODES: _labels, PODS: _daemon})
+        self._daemons = Subset(self.store, PODS, _is_daemon)
+        self._job_marks = Marks(self.store, {JOBS: _job, PODS: _members})
+        self._schedule_marks = Marks(self.store, {NODES: _room, PODS: _load})
+        self._count = 0
 
     # ---- setting up
 
@@ -151,51 +129,37 @@ class Fleet(Training):
         self.cluster.clock.advance(1)
 
     def _daemonsets(self) -> None:
+        if not self._daemonset_marks.begin():
+            return
         wanted: dict[str, tuple[Object, str]] = {}
-        for one in self.store.seen(DAEMONSETS):
-            template = one["spec"]["template"]
-            selector = template["spec"].get("nodeSelector", {})
-            for node in self.store.seen(NODES):
+        for owner in self.store.seen(DAEMONSETS):
+            selector = owner["spec"]["template"]["spec"].get("nodeSelector", {})
+            for node in self.store.seen(NODES) if selector else ():
                 labels = node["metadata"].get("labels", {})
-                if selector and all(labels.get(key) == value for key, value in selector.items()):
-                    wanted[f"{one['metadata']['name']}.{node['metadata']['name']}"] = (one, node["metadata"]["name"])
-        present = {pod["metadata"]["name"]: pod for pod in self.store.seen(PODS) if has_owner(pod, "DaemonSet")}
+                if all(labels.get(key) == value for key, value in selector.items()):
+                    wanted[f"{owner['metadata']['name']}.{node['metadata']['name']}"] = (
+                        owner,
+                        node["metadata"]["name"],
+                    )
+        present = {pod["metadata"]["name"]: pod for pod in self._daemons.seen()}
         for name, (owner, place) in wanted.items():
             if name not in present:
                 self._add_pod(name, owner["metadata"]["namespace"], "DaemonSet", owner, node=place)
         for name, pod in present.items():
             if name not in wanted:
                 self.store.remove(PODS, name, pod["metadata"]["namespace"])
-        for one in self.store.seen(DAEMONSETS):
-            count = sum(owner["metadata"]["name"] == one["metadata"]["name"] for owner, _ in wanted.values())
-            meta = one["metadata"]
-            self.store.change(
-                DAEMONSETS, meta["name"], {"status": {"desiredNumberScheduled": count}}, meta["namespace"]
-            )
-
-    def _devices(self) -> None:
-        """The kubelet offers devices while a device plugin is registered."""
-        for node in self.store.seen(NODES):
-            name = node["metadata"]["name"]
-            plugins = [
-                pod
-                for pod in self.store.on_node(name)
-                if pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "device-plugin" and is_ready(pod)
-            ]
-            plugin = self.external_plugin or bool(plugins)
-            each = self.partitions or max(map(shares, plugins), default=1)
-            well = self.gpus - self.unwell.get(name, 0)
-            patch: Object = {"status": {"allocatable": {self._resource: str(well * each) if plugin else "0"}}}
-            if plugin:
-                patch["status"]["capacity"] = {self._resource: str(self.gpus * each)}
-            if name in self.in_parts:
-                patch = {"status": {key: {RESOURCE: 0, PARTITION: 7 * well} for key in ("allocatable", "capacity")}}
-            self.store.change(NODES, name, patch)
-            if other := offered(well * each, plugins=plugins, before=node):
-                self.store.change(NODES, name, other)
+        counts = Counter(owner["metadata"]["name"] for owner, _ in wanted.values())
+        for owner in self.store.seen(DAEMONSETS):
+            meta = owner["metadata"]
+            status = {"desiredNumberScheduled": counts[meta["name"]]}
+            self.store.change(DAEMONSETS, meta["name"], {"status": status}, meta["namespace"])
 
     def _jobs(self) -> None:
+        if not self._job_marks.begin(set(self.backing_off)):
+            return
         for job in self.store.seen(JOBS):
+            if job["metadata"]["uid"] not in self._job_marks:
+                continue
             mine = self.store.owned(PODS, job["metadata"]["uid"])
             alive = [pod for pod in mine if pod["status"].get("phase") in {"Pending", "Running"}]
             failed = [pod for pod in mine if pod["status"].get("phase") == "Failed"]
@@ -224,7 +188,7 @@ class Fleet(Training):
             self.store.change(JOBS, name, {"status": status}, namespace)
 
     def _serial(self) -> str:
-        self._count = getattr(self, "_count", 0) + 1
+        self._count += 1
         return str(self._count)
 
     def _add_pod(
@@ -260,12 +224,10 @@ class Fleet(Training):
         )
 
     def _schedule(self) -> None:
-        waiting = [
-            pod
-            for pod in self.store.seen(PODS)
-            if not pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")
-        ]
-        free = {node["metadata"]["name"]: self._free(node) for node in self.store.seen(NODES)} if waiting else {}
+        waiting = [pod for pod in self.store.on_node("") if not pod["metadata"].get("deletionTimestamp")]
+        if not waiting or not self._schedule_marks.begin(self.partitions):
+            return
+        free = {node["metadata"]["name"]: self._free(node) for node in self.store.seen(NODES)}
         for pod in waiting:
             asks = gpus_of(pod)
             if asks > gpus_of(pod, (self._resource,)):
@@ -287,108 +249,47 @@ class Fleet(Training):
         )
         return int(node["status"]["allocatable"].get(self._resource, 0)) - used
 
-    @property
-    def _resource(self) -> str:
-        return PARTITION if self.partitions else RESOURCE
-
-    def _pods(self) -> None:
-        """Kubelets: bound pods run, our errands end, deleted pods go."""
-        for pod in self.store.seen(PODS):
-            meta, phase = pod["metadata"], pod["status"].get("phase")
-            node = pod["spec"].get("nodeName")
-            if not node or node in self.down or self.store.stored(NODES, node) is None:
-                continue
-            if meta.get("deletionTimestamp"):
-                if meta["name"] not in self.ignores_sigterm:
-                    self._gone(pod)
-            elif phase == "Pending":
-                self._start(pod)
-                self._read_features(pod)
-            elif meta.get("labels", {}).get(names.LABEL_COMPONENT) in {"node-features", "feature-discovery"}:
-                self._read_features(pod)
-            elif phase == "Running" and meta.get("labels", {}).get(names.LABEL_COMPONENT) in ONE_SHOT:
-                self._end_errand(pod)
-
-    def _start(self, pod: Object) -> None:
-        if gpus_of(pod) and pod["spec"]["nodeName"] in self.refuses_devices:
-            refused = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "Allocate failed"}
-            self.store.change(PODS, pod["metadata"]["name"], {"status": refused}, pod["metadata"]["namespace"])
-            return
-        status = {
-            "phase": "Running",
-            "startTime": timing.show(self.cluster.clock.now()),
-            "conditions": [{"type": "Ready", "status": "True"}],
-            "containerStatuses": [
-                {"name": one["name"], "ready": True, "state": {}} for one in pod["spec"].get("containers", [])
-            ],
-        }
-        self.store.change(PODS, pod["metadata"]["name"], {"status": status}, pod["metadata"]["namespace"])
-        trainer = self._trainer(pod)
-        if trainer is not None:
-            trainer.step = min(trainer.step, trainer.saved)
-
-    def _read_features(self, pod: Object) -> None:
-        """Once for each boot: the kubelet runs the init containers of a pod again that it finds without its sandbox."""
-        component = pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT)
-        if component == "node-features":
-            ended = self.features(self.store.read(NODES, pod["spec"]["nodeName"]))
-        elif component == "feature-discovery" and reads(pod):
-            ended = self.loaded(self.store, pod, self.gpus)
-        else:
-            return
-        status = {"initContainerStatuses": [{"name": "read", "state": {"terminated": ended}}]}
-        if ended is not None and pod["status"].get("initContainerStatuses") != status["initContainerStatuses"]:
-            self.store.change(PODS, pod["metadata"]["name"], {"status": status}, pod["metadata"]["namespace"])
-
-    def _end_errand(self, pod: Object) -> None:
-        component = pod["metadata"]["labels"][names.LABEL_COMPONENT]
-        if component == "visit" and self.hangs(pod):
-            return
-        result = self.errands(component, pod) or OrderResult(reason=Reason.DONE, message="done")
-        ok = result.reason is Reason.DONE
-        if component == "visit" and ok:
-            self._carry_out(pod)
-        message = json.dumps({"reason": result.reason.value, "message": result.message})
-        ended = {"terminated": {"exitCode": 0 if ok else 1, "message": message}}
-        statuses = [{"name": one["name"], "state": ended} for one in pod["spec"]["containers"]]
-        self.store.change(
-            PODS,
-            pod["metadata"]["name"],
-            {"status": {"phase": "Succeeded" if ok else "Failed", "containerStatuses": statuses}},
-            pod["metadata"]["namespace"],
-        )
-
-    def _carry_out(self, pod: Object) -> None:
-        """What a visit changes: the kubelet's version at once, the kernel with a boot that the Node shows later."""
-        variables = {
-            one["name"]: one.get("value", "")
-            for container in pod["spec"]["containers"]
-            for one in container.get("env", [])
-        }
-        order = json.loads(variables[ORDER_VARIABLE])
-        if order.get("kubelet"):
-            version = {"nodeInfo": {"kubeletVersion": f"v{order['kubelet']['version']}"}}
-            self.store.change(NODES, pod["spec"]["nodeName"], {"status": version})
-        name, reboot = pod["spec"]["nodeName"], order.get("reboot")
-        if reboot and self.store.read(NODES, name)["status"]["nodeInfo"]["kernelVersion"] != reboot["kernel"]:
-            self.reboots.append((name, reboot["kernel"]))
-            self._booting[name] = (self.shows_boot_after, reboot["kernel"])
-
-    def _boots(self) -> None:
-        for name, (seconds, kernel) in list(self._booting.items()):
-            self._booting[name] = (seconds - 1, kernel)
-            if seconds <= 0:
-                del self._booting[name]
-                boot = {"kernelVersion": kernel, "bootID": f"boot-of-{kernel}-{name}"}
-                self.store.change(NODES, name, {"status": {"nodeInfo": boot}})
-
     def _delete(self, pod: Object) -> None:
         if not pod["metadata"].get("deletionTimestamp"):
             self.store.mark_deleted(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
 
-    def _gone(self, pod: Object) -> None:
-        trainer = self._trainer(pod)
-        if trainer is not None:
-            trainer.lost = max(trainer.lost, trainer.step - trainer.saved)
-            trainer.stops += 1
-        self.store.remove(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
+
+def _is_daemon(pod: Object) -> bool:
+    return has_owner(pod, "DaemonSet")
+
+
+def _whole(value: Object) -> Iterator[tuple[Hashable, object]]:
+    yield EVERYTHING, value
+
+
+def _labels(node: Object) -> Iterator[tuple[Hashable, object]]:
+    yield EVERYTHING, node["metadata"].get("labels")
+
+
+def _daemon(pod: Object) -> Iterator[tuple[Hashable, object]]:
+    """That it is there."""
+    if _is_daemon(pod):
+        yield EVERYTHING, pod["metadata"]["name"]
+
+
+def _job(job: Object) -> Iterator[tuple[Hashable, object]]:
+    yield job["metadata"]["uid"], job
+
+
+def _members(pod: Object) -> Iterator[tuple[Hashable, object]]:
+    """What a controller reads of its pods, by the uid of their owner."""
+    meta = pod["metadata"]
+    fact = (pod.get("status", {}).get("phase"), meta.get("deletionTimestamp"), meta.get("labels"))
+    return ((owner["uid"], fact) for owner in meta.get("ownerReferences") or [])
+
+
+def _room(node: Object) -> Iterator[tuple[Hashable, object]]:
+    """What a scheduler reads of a node."""
+    labels, allocatable = node["metadata"].get("labels"), node.get("status", {}).get("allocatable")
+    yield EVERYTHING, (node.get("spec"), labels, allocatable)
+
+
+def _load(pod: Object) -> Iterator[tuple[Hashable, object]]:
+    """What a scheduler reads of a pod, bound or not."""
+    phase, stops = pod.get("status", {}).get("phase"), pod["metadata"].get("deletionTimestamp")
+    yield EVERYTHING, (pod.get("spec"), phase, stops)

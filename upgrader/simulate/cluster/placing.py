@@ -49,11 +49,7 @@ def gpus_of(pod: Object, resources: tuple[str, ...] = (RESOURCE, PARTITION)) -> 
 
 
 def has_owner(pod: Object, kind: str) -> bool:
-    return any(one["kind"] == kind for one in pod["metadata"].get("ownerReferences", []))
-
-
-def owned_by(pod: Object, owner: Object) -> bool:
-    return any(one["uid"] == owner["metadata"]["uid"] for one in pod["metadata"].get("ownerReferences", []))
+    return any(one["kind"] == kind for one in pod["metadata"].get("ownerReferences") or [])
 
 
 def is_ours(job: Object) -> bool:

@@ -3,7 +3,7 @@
 import json
 
 from upgrader.api import names
-from upgrader.api.resources import NODES, PODS
+from upgrader.api.resources import NODES
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.apiserver.store import ObjectStore
 
@@ -32,9 +32,8 @@ def loaded_read(store: ObjectStore, pod: Object, gpus: int) -> Object | None:
     node = pod["spec"]["nodeName"]
     drivers = [
         one["metadata"]["annotations"][names.ANNOTATION_READABLE]
-        for one in store.all(PODS)
+        for one in store.on_node(node)
         if one["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "driver"
-        and one["spec"].get("nodeName") == node
         and one["status"]["phase"] == "Running"
     ]
     if not drivers:
