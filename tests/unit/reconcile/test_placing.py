@@ -27,7 +27,7 @@ class Stopped:
     def __init__(self, kind: str) -> None:
         self.row, self.rig = ROWS[kind], Rig()
         self.resource = resource_of(self.row, self.row.api_version)
-        made = self.rig.cluster.store.add(self.resource, owner(self.row))
+        made = self.rig.cluster.store.add(self.resource, owner(self.row)).value
         self.rig.cluster.store.change(self.resource, "train", stop_patch(self.row, made, "up", "gang-1"), "default")
         self.uid = made["metadata"]["uid"]
         self.record("gang-1")

@@ -31,7 +31,7 @@ class Restarting:
         self.row, self.rig, self.resource = row, Rig(), resource_of(row, row.api_version)
         self.rig.cluster.git_version = "v1.36.0"
         store = self.rig.cluster.store
-        made = store.add(self.resource, owner(row))
+        made = store.add(self.resource, owner(row)).value
         store.change(self.resource, "train", stop_patch(row, made, "up", "gang-1"), "default")
         ref = {"kind": row.kind, "apiVersion": row.api_version, "name": "train", "uid": made["metadata"]["uid"]}
         whole = m.checkpoint_request("gang-1")

@@ -28,12 +28,14 @@ from upgrader.core.errors import (
 from upgrader.core.owners import ReadKind
 from upgrader.core.replies import Ran, Reply
 from upgrader.kube.listing import Listing
+from upgrader.simulate.apiserver.collection import Stored
 from upgrader.simulate.apiserver.objects import Object, applied, merged, patched, selected_by
 from upgrader.simulate.apiserver.store import CLUSTER_SIDE, STATUS_ON_CREATE, ObjectStore
 from upgrader.simulate.apiserver.watching import Pages, Watches
 from upgrader.simulate.cluster.ports import FakeClock
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -118,7 +120,7 @@ class FakeCluster:
     ) -> Sequence[T]:
         self._use(kind, namespace, "list")
         self._reach("list", kind.path(namespace=namespace))
-        return [found.decoded(kind.type) for found in self.store.selected(kind, namespace, labels, fields)]
+        return list(self.store.decoded(kind, namespace, labels, fields))
 
     async def listing(self, kind: ResourceKind[T]) -> Listing[T]:
         """All objects, with the version from which a watch may go on."""
@@ -173,8 +175,8 @@ class FakeCluster:
         return self.server(pod, method, endpoint, body)
 
     def _runs(self, pod: Pod) -> bool:
-        found = self.store.find(PODS, pod.metadata.name, pod.metadata.namespace)
-        return found is not None and found["metadata"]["uid"] == pod.metadata.uid
+        found = self.store.stored(PODS, pod.metadata.name, pod.metadata.namespace)
+        return found is not None and found.value["metadata"]["uid"] == pod.metadata.uid
 
     # ---- writing
 
@@ -231,8 +233,8 @@ class FakeCluster:
         name, namespace = meta["name"], meta.get("namespace", "")
         key = (kind.plural, namespace, name)
 
-        def act() -> Object:
-            if self.store.find(kind, name, namespace) is None:
+        def act() -> Stored:
+            if self.store.stored(kind, name, namespace) is None:
                 result = self.store.add(kind, manifest)
             else:
                 previous = self._applied.get(key, {})
@@ -310,10 +312,10 @@ class FakeCluster:
         self._use(kind, meta.namespace, "patch", subresource=subresource)
         return self._write(write, kind, lambda: self.store.save(kind, meta.name, meta.namespace, edit))
 
-    def _write(self, write: Write, kind: ResourceKind[T], act: Callable[[], Object]) -> T:
-        return msgspec.convert(self._do(write, act), kind.type)
+    def _write(self, write: Write, kind: ResourceKind[T], act: Callable[[], Stored]) -> T:
+        return self._do(write, act).decoded(kind.type)
 
-    def _do(self, write: Write, act: Callable[[], Any]) -> Any:
+    def _do(self, write: Write, act: Callable[[], R]) -> R:
         self._reach(write.verb, f"{write.kind} {write.name}")
         if self.before_write is not None:
             self.before_write(write)

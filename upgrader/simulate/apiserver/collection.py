@@ -1,12 +1,13 @@
 """The objects of one kind as they lie in the store, with the indices that everybody asks for."""
 
+import bisect
 from collections.abc import Iterator
 from typing import Any, TypeVar, cast
 
 import msgspec
 
 from upgrader.api.resources import ResourceKind
-from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.apiserver.objects import Object, fields_of, has_fields, has_labels
 
 T = TypeVar("T")
 
@@ -47,10 +48,14 @@ class Collection:
 
     def __init__(self) -> None:
         self._objects: dict[Key, Stored] = {}
+        self._keys: list[Key] = []
+        """Sorted."""
         self._by_node: dict[str, dict[Key, None]] = {}
         self._by_owner: dict[str, dict[Key, None]] = {}
-        self._sorted: list[Stored] | None = None
+        self._all: list[Stored] | None = None
         self._values: list[Object] | None = None
+        self._selected: dict[tuple[str, str, str], list[Stored]] = {}
+        self._decoded: dict[tuple[str, str, str, type[Any]], list[Any]] = {}
 
     def get(self, key: Key) -> Stored | None:
         """The object of that name."""
@@ -61,31 +66,63 @@ class Collection:
         before = self._objects.get(key)
         if before is not None:
             self._forget(key, before)
+        else:
+            bisect.insort(self._keys, key)
         self._objects[key] = stored
         self._by_node.setdefault(_node(stored.value), {})[key] = None
         for uid in _owners(stored.value):
             self._by_owner.setdefault(uid, {})[key] = None
-        self._sorted = self._values = None
+        self._make_lists_again()
 
     def pop(self, key: Key) -> Stored | None:
         """Take an object out; None when it is not there."""
         found = self._objects.pop(key, None)
         if found is not None:
+            del self._keys[bisect.bisect_left(self._keys, key)]
             self._forget(key, found)
-            self._sorted = self._values = None
+            self._make_lists_again()
         return found
 
     def all(self) -> list[Stored]:
         """By namespace and name."""
-        if self._sorted is None:
-            self._sorted = [self._objects[key] for key in sorted(self._objects)]
-        return self._sorted
+        if self._all is None:
+            self._all = [self._objects[key] for key in self._keys]
+        return self._all
 
     def values(self) -> list[Object]:
         """As `all`, to be read only."""
         if self._values is None:
             self._values = [each.value for each in self.all()]
         return self._values
+
+    def selected(self, namespace: str, labels: str, fields: str) -> list[Stored]:
+        """Of a namespace (an empty one: of all) those that label and field selectors select, as `all`."""
+        query = (namespace, labels, fields)
+        found = self._selected.get(query)
+        if found is None:
+            found = self._selected[query] = list(self._select(*query))
+        return found
+
+    def decoded(self, namespace: str, labels: str, fields: str, type_: type[T]) -> list[T]:
+        """As `selected`, as our client reads them."""
+        query = (namespace, labels, fields, type_)
+        found = self._decoded.get(query)
+        if found is None:
+            selected = self.selected(namespace, labels, fields)
+            found = self._decoded[query] = [each.decoded(type_) for each in selected]
+        return found
+
+    def _select(self, namespace: str, labels: str, fields: str) -> Iterator[Stored]:
+        nodes = [wanted for path, equal, wanted in fields_of(fields) if path == ("spec", "nodeName") and equal]
+        # As the real one, which keeps an index of the nodes of pods.
+        for each in self.on_node(nodes[0]) if nodes and nodes[0] else self.all():
+            meta = each.value["metadata"]
+            if (
+                namespace in ("", meta.get("namespace"))
+                and has_labels(meta.get("labels") or {}, labels)
+                and has_fields(each.value, fields)
+            ):
+                yield each
 
     def on_node(self, node: str) -> Iterator[Stored]:
         """Pods that are bound to a node (to none: an empty name), by namespace and name."""
@@ -94,6 +131,11 @@ class Collection:
     def owned(self, uid: str) -> Iterator[Stored]:
         """Objects with an owner reference to that uid, by namespace and name."""
         return (self._objects[key] for key in sorted(self._by_owner.get(uid, ())))
+
+    def _make_lists_again(self) -> None:
+        self._all = self._values = None
+        self._selected.clear()
+        self._decoded.clear()
 
     def _forget(self, key: Key, stored: Stored) -> None:
         del self._by_node[_node(stored.value)][key]

@@ -113,17 +113,23 @@ def _split(selector: str) -> tuple[str, ...]:
 
 
 def _requirement(labels: Mapping[str, str], text: str) -> bool:
+    key, values, wanted = _parsed(text)
+    # As in Kubernetes, `notin` and `!=` also hold where the label is missing.
+    return (key in labels if values is None else labels.get(key) in values) == wanted
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(text: str) -> tuple[str, frozenset[str] | None, bool]:
+    """A label, its values (None: any), and whether it has to have one of them."""
     if match := _SET_BASED.match(text):
-        values = {value.strip() for value in match["values"].split(",")}
-        # As in Kubernetes, `notin` and `!=` also hold where the label is missing.
-        return (labels.get(match["key"]) in values) == (match["op"] == "in")
+        return match["key"], frozenset(value.strip() for value in match["values"].split(",")), match["op"] == "in"
     for operator, equal in (("!=", False), ("==", True), ("=", True)):
         key, found, value = text.partition(operator)
         if found:
-            return (labels.get(key.strip()) == value.strip()) == equal
+            return key.strip(), frozenset({value.strip()}), equal
     if re.search(r"[\s()]", text):
         raise ConfigurationError(f"label selector {text!r} cannot be read")
-    return text.removeprefix("!") not in labels if text.startswith("!") else text in labels
+    return text.removeprefix("!"), None, not text.startswith("!")
 
 
 def _at(value: Object, path: tuple[str, ...]) -> str:

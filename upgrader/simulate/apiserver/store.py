@@ -5,8 +5,8 @@ Nothing here is asynchronous or counted: it is the world's side. FakeCluster put
 
 import itertools
 import uuid
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,8 +17,10 @@ from upgrader.core.errors import ConfigurationError, NameTakenError, NotFoundErr
 from upgrader.core.timing import show
 from upgrader.simulate.apiserver.collection import Collection, Key, Stored
 from upgrader.simulate.apiserver.history import Happened, History
-from upgrader.simulate.apiserver.objects import Object, copied, fields_of, has_fields, has_labels, merged
+from upgrader.simulate.apiserver.objects import Object, copied, merged
 from upgrader.simulate.cluster.ports import FakeClock
+
+T = TypeVar("T")
 
 CLUSTER_SIDE = ("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "name", "namespace")
 """Metadata that no client writes."""
@@ -62,22 +64,25 @@ class ObjectStore:
     # ---- the world's own way in: anything may be set
 
     def put(self, kind: ResourceKind[Any], manifest: Object) -> Object:
-        """Create or replace an object as it is, status included; its namespace is made when it is missing."""
+        """Create or replace an object as it is, status included; its namespace is made when it is missing.
+
+        As `change` does, it gives the object, to be read only.
+        """
         body = copied(manifest)
         meta = body.setdefault("metadata", {})
         namespace = meta.setdefault("namespace", "default") if kind.namespaced else ""
         if namespace and self.stored(NAMESPACES, namespace) is None:
             self.put(NAMESPACES, {"metadata": {"name": namespace}})
         if self.stored(kind, meta["name"], namespace) is not None:
-            return self.save(kind, meta["name"], namespace, lambda old: merged(body, _identity(old)))
-        return self.add(kind, body)
+            return self.save(kind, meta["name"], namespace, lambda old: merged(body, _identity(old))).value
+        return self.add(kind, body).value
 
     def change(self, kind: ResourceKind[Any], name: str, patch: Object, namespace: str = "") -> Object:
         """Merge a patch into an object, status included."""
         found = self.stored(kind, name, namespace)
         if found is not None and _says(found.value, patch):  # most of what the world writes every second
-            return copied(found.value)
-        return self.save(kind, name, namespace, lambda old: merged(old, patch))
+            return found.value
+        return self.save(kind, name, namespace, lambda old: merged(old, patch)).value
 
     def remove(self, kind: ResourceKind[Any], name: str, namespace: str = "") -> None:
         """Take an object away at once, whatever its finalizers say."""
@@ -92,25 +97,18 @@ class ObjectStore:
 
     def all_stored(self, kind: ResourceKind[Any], namespace: str = "") -> Iterator[Stored]:
         """The objects themselves, to be read only, by namespace and name; an empty namespace means all."""
-        found = self._objects.get(collection_of(kind))
-        everything = found.all() if found is not None else []
+        everything = self._collection(kind).all()
         if not namespace:
             return iter(everything)
         return (each for each in everything if each.value["metadata"].get("namespace") == namespace)
 
-    def selected(self, kind: ResourceKind[Any], namespace: str, labels: str, fields: str) -> Iterator[Stored]:
+    def selected(self, kind: ResourceKind[Any], namespace: str, labels: str, fields: str) -> Sequence[Stored]:
         """The objects that label and field selectors select, to be read only."""
-        everything = self.all_stored(kind, namespace)
-        nodes = [wanted for path, equal, wanted in fields_of(fields) if path == ("spec", "nodeName") and equal]
-        if nodes and nodes[0] and kind == PODS:  # as the real one, which keeps an index of it
-            found = self._objects.get(collection_of(PODS))
-            on_node = found.on_node(nodes[0]) if found is not None else iter(())
-            everything = (each for each in on_node if namespace in ("", each.value["metadata"]["namespace"]))
-        return (
-            each
-            for each in everything
-            if has_labels(each.value["metadata"].get("labels") or {}, labels) and has_fields(each.value, fields)
-        )
+        return self._collection(kind).selected(namespace, labels, fields)
+
+    def decoded(self, kind: ResourceKind[T], namespace: str, labels: str, fields: str) -> Sequence[T]:
+        """As `selected`, as our client reads them."""
+        return self._collection(kind).decoded(namespace, labels, fields, kind.type)
 
     def everything(self) -> Iterator[Stored]:
         """All objects of all kinds, to be read only."""
@@ -118,13 +116,11 @@ class ObjectStore:
 
     def on_node(self, node: str) -> list[Object]:
         """Pods that are bound to a node (to none: an empty name), to be read only."""
-        found = self._objects.get(collection_of(PODS))
-        return [each.value for each in found.on_node(node)] if found is not None else []
+        return [each.value for each in self._collection(PODS).on_node(node)]
 
     def owned(self, kind: ResourceKind[Any], uid: str) -> list[Object]:
         """Objects of a kind that an object owns, to be read only."""
-        found = self._objects.get(collection_of(kind))
-        return [each.value for each in found.owned(uid)] if found is not None else []
+        return [each.value for each in self._collection(kind).owned(uid)]
 
     def find(self, kind: ResourceKind[Any], name: str, namespace: str = "") -> Object | None:
         """A copy of the object."""
@@ -152,21 +148,15 @@ class ObjectStore:
         They are told of the objects as they are now; what is saved meanwhile is another value.
         """
         if not namespace:
-            found = self._objects.get(collection_of(kind))
-            return found.values() if found is not None else []
+            return self._collection(kind).values()
         return [each.value for each in self.all_stored(kind, namespace)]
 
-    def add(self, kind: ResourceKind[Any], body: Object) -> Object:
+    def add(self, kind: ResourceKind[Any], body: Object) -> Stored:
         """A new object; the cluster's side of its metadata is made here."""
-        stored = self.check(kind, body)
-        stored["metadata"].setdefault("uid", str(uuid.UUID(int=next(self._uids))))
-        stored["metadata"] |= {
-            "generation": 1,
-            "creationTimestamp": show(self.clock.now()),
-            "resourceVersion": self._next_version(),
-        }
-        self._keep(kind, stored, None)
-        return copied(stored)
+        value = self.check(kind, body)
+        value["metadata"].setdefault("uid", str(uuid.UUID(int=next(self._uids))))
+        value["metadata"] |= {"generation": 1, "creationTimestamp": show(self.clock.now())}
+        return self._keep(self._next(kind, value), None)
 
     def check(self, kind: ResourceKind[Any], body: Object) -> Object:
         """A new object with its defaults, as far as it may be added; nothing is kept."""
@@ -176,40 +166,40 @@ class ObjectStore:
             raise NotFoundError(f'namespaces "{namespace}" not found')
         if self.stored(kind, meta["name"], namespace) is not None:
             raise NameTakenError(f"{kind.kind} {meta['name']} exists already")
-        stored: Object = {"apiVersion": kind.api_version, "kind": kind.kind} | copied(body)
-        stored["metadata"] = {key: value for key, value in meta.items() if value is not None}
+        new: Object = {"apiVersion": kind.api_version, "kind": kind.kind} | copied(body)
+        new["metadata"] = {key: value for key, value in new["metadata"].items() if value is not None}
         if kind.plural in _SCHEMAS:
-            _fill_defaults(stored, _SCHEMAS[kind.plural])
-        self._judge(kind, stored, None)
-        return stored
+            _fill_defaults(new, _SCHEMAS[kind.plural])
+        _judge(Stored(kind, new), None)
+        return new
 
-    def save(self, kind: ResourceKind[Any], name: str, namespace: str, edit: Callable[[Object], Object]) -> Object:
-        """Replace an object by an edited copy: same identity, new version if anything changed, next generation if the
-        wish changed; gone when the last finalizer of a deleted one goes.
+    def save(self, kind: ResourceKind[Any], name: str, namespace: str, edit: Callable[[Object], Object]) -> Stored:
+        """Replace an object by an edited one, which may share parts with it: same identity, new version if anything
+        changed, next generation if the wish changed; gone when the last finalizer of a deleted one goes.
         """
         found = self.stored(kind, name, namespace)
         if found is None:
             raise NotFoundError(f"{kind.kind} {name} is not there")
         old = found.value
-        new: Object = merged(edit(copied(old)), _identity(old))
+        value: Object = merged(edit(old), _identity(old))
         if kind.plural in _SCHEMAS:
-            _fill_defaults(new, _SCHEMAS[kind.plural])
-        if new == old:
-            return copied(old)
-        self._judge(kind, new, old)
+            _fill_defaults(value, _SCHEMAS[kind.plural])
+        if value == old:
+            return found
+        if _wish(value) != _wish(old):
+            value["metadata"]["generation"] = old["metadata"]["generation"] + 1
+        new = self._next(kind, value)
+        _judge(new, old)
         held = old["metadata"].get("finalizers") or []
-        if old["metadata"].get("deletionTimestamp") and set(new["metadata"].get("finalizers") or []) - set(held):
+        if old["metadata"].get("deletionTimestamp") and set(value["metadata"].get("finalizers") or []) - set(held):
             raise ConfigurationError(
                 f"{kind.kind} {name} is not valid",
                 details="no new finalizers can be added if the object is being deleted",
             )
-        if _wish(new) != _wish(old):
-            new["metadata"]["generation"] = old["metadata"]["generation"] + 1
-        new["metadata"]["resourceVersion"] = self._next_version()
-        self._keep(kind, new, old)
-        if new["metadata"].get("deletionTimestamp") and not _held(kind, new):
+        self._keep(new, old)
+        if value["metadata"].get("deletionTimestamp") and not _held(kind, value):
             self._drop(kind, self._key(kind, name, namespace))
-        return copied(new)
+        return new
 
     def mark_deleted(self, kind: ResourceKind[Any], name: str, namespace: str = "") -> None:
         """As DELETE does: finalizers, and kubelets of bound pods, hold the object; what it owns goes with it."""
@@ -220,34 +210,42 @@ class ObjectStore:
         if not _held(kind, old):
             self._drop(kind, self._key(kind, name, namespace))
         elif not old["metadata"].get("deletionTimestamp"):
-            new = copied(old)
-            new["metadata"] |= {
-                "deletionTimestamp": show(self.clock.now()),
-                "resourceVersion": self._next_version(),
-            }
-            self._keep(kind, new, old)
+            meta = old["metadata"] | {"deletionTimestamp": show(self.clock.now())}
+            self._keep(self._next(kind, old | {"metadata": meta}), old)
 
     # ---- inside
 
     def _key(self, kind: ResourceKind[Any], name: str, namespace: str) -> Key:
         return (namespace if kind.namespaced else "", name)
 
-    def _keep(self, kind: ResourceKind[Any], value: Object, before: Object | None) -> None:
-        meta = value["metadata"]
-        stored = Stored(kind, value)
-        collection = self._objects.setdefault(collection_of(kind), Collection())
-        collection.put(self._key(kind, meta["name"], meta.get("namespace", "")), stored)
+    def _collection(self, kind: ResourceKind[Any]) -> Collection:
+        name = collection_of(kind)
+        found = self._objects.get(name)
+        if found is None:
+            found = self._objects[name] = Collection()
+        return found
+
+    def _next(self, kind: ResourceKind[Any], value: Object) -> Stored:
+        """With the version that it has if it is kept."""
+        value["metadata"]["resourceVersion"] = str(self.version + 1)
+        return Stored(kind, value)
+
+    def _keep(self, new: Stored, before: Object | None) -> Stored:
+        self.version += 1
+        kind, meta = new.kind, new.value["metadata"]
+        self._collection(kind).put(self._key(kind, meta["name"], meta.get("namespace", "")), new)
         happened = "ADDED" if before is None else "MODIFIED"
-        self.history.add(Happened(self.version, collection_of(kind), happened, stored))
-        self._tell(kind, before, value)
+        self.history.add(Happened(self.version, collection_of(kind), happened, new))
+        self._tell(kind, before, new.value)
+        return new
 
     def _drop(self, kind: ResourceKind[Any], key: Key) -> None:
-        collection = self._objects.get(collection_of(kind))
-        gone = collection.pop(key) if collection is not None else None
+        gone = self._collection(kind).pop(key)
         if gone is None:
             return
-        last = gone.value | {"metadata": gone.value["metadata"] | {"resourceVersion": self._next_version()}}
-        self.history.add(Happened(self.version, collection_of(kind), "DELETED", Stored(kind, last)))
+        last = self._next(kind, gone.value | {"metadata": dict(gone.value["metadata"])})
+        self.version += 1
+        self.history.add(Happened(self.version, collection_of(kind), "DELETED", last))
         self._tell(kind, gone.value, None)
         uid = gone.value["metadata"]["uid"]
         for each in [each for of_kind in self._objects.values() for each in of_kind.owned(uid)]:
@@ -274,25 +272,23 @@ class ObjectStore:
                     return found is not None and found.value["metadata"]["uid"] == owner["uid"]
         return False
 
-    def _next_version(self) -> str:
-        self.version += 1
-        return str(self.version)
-
     def _tell(self, kind: ResourceKind[Any], before: Object | None, after: Object | None) -> None:
         for listener in list(self.listeners):
             listener(Change(kind, before, after))
 
-    def _judge(self, kind: ResourceKind[Any], new: Object, old: Object | None) -> None:
-        try:
-            msgspec.convert(new, kind.type)
-        except msgspec.ValidationError as error:
-            name = new["metadata"]["name"]
-            raise ConfigurationError(f"{kind.kind} {name} is not valid", details=str(error)) from error
-        for rule in _RULES.get(kind.plural, ()) if old is not None else ():
-            judge = _CHANGE_RULES.get(rule.cel)
-            before, after = _at(old, rule.path), _at(new, rule.path)
-            if judge is not None and None not in (before, after) and not judge(after, before):
-                raise ConfigurationError(f"{kind.kind} {new['metadata']['name']} is not valid", details=rule.sentence)
+
+def _judge(new: Stored, old: Object | None) -> None:
+    """By the schema, and by the rules about what may become of an object."""
+    kind, name = new.kind, new.value["metadata"]["name"]
+    try:
+        new.decoded(kind.type)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"{kind.kind} {name} is not valid", details=str(error)) from error
+    for rule in _RULES.get(kind.plural, ()) if old is not None else ():
+        judge = _CHANGE_RULES.get(rule.cel)
+        before, after = _at(old, rule.path), _at(new.value, rule.path)
+        if judge is not None and None not in (before, after) and not judge(after, before):
+            raise ConfigurationError(f"{kind.kind} {name} is not valid", details=rule.sentence)
 
 
 def _says(value: Any, patch: Any) -> bool:
