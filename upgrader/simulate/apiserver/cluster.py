@@ -373,7 +373,7 @@ class FakeNodes:
     def snapshot(self) -> Mapping[str, Node] | None:
         if not self.synced:
             return None
-        nodes = (found.decoded(Node) for found in self._cluster.store.all_stored(NODES))
+        nodes = self._cluster.store.decoded(NODES, "", "", "")
         return MappingProxyType({node.metadata.name: node for node in nodes})
 
 

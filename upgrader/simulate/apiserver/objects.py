@@ -16,6 +16,7 @@ T = TypeVar("T")
 Object = dict[str, Any]
 """An object as its JSON is read."""
 
+_SCALARS = (str, int, float, bool)
 _SET_BASED = re.compile(r"^(?P<key>[^\s]+)\s+(?P<op>in|notin)\s+\((?P<values>[^)]*)\)$")
 
 
@@ -27,6 +28,8 @@ def copied(value: T) -> T:
 
 def merged(value: Any, patch: Any) -> Any:
     """RFC 7386: objects are merged, null removes, everything else replaces."""
+    if type(patch) in _SCALARS:
+        return patch
     if not isinstance(patch, Mapping):
         return copied(patch)
     result = dict(value) if isinstance(value, Mapping) else {}

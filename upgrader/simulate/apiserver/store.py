@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from upgrader.api.crd import schema
 from upgrader.api.kinds import DECIDED_ONCE, FORCE_GROWS, KINDS
 from upgrader.api.resources import NAMESPACES, PODS, ResourceKind
 from upgrader.core.errors import ConfigurationError, NameTakenError, NotFoundError
 from upgrader.core.timing import show
 from upgrader.simulate.apiserver.collection import Collection, Key, Stored
+from upgrader.simulate.apiserver.defaults import fill_defaults
 from upgrader.simulate.apiserver.history import Happened, History
 from upgrader.simulate.apiserver.objects import Object, copied, merged
 from upgrader.simulate.cluster.ports import FakeClock
@@ -36,7 +36,6 @@ _CHANGE_RULES: dict[str, Callable[[Any, Any], bool]] = {
 }
 """Of the CEL rules those that our own code could break; tests/cluster shows all of them on the real API server."""
 _RULES = {kind.resource.plural: kind.rules for kind in KINDS}
-_SCHEMAS = {kind.resource.plural: schema(kind.resource.type) for kind in KINDS}
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -168,8 +167,7 @@ class ObjectStore:
             raise NameTakenError(f"{kind.kind} {meta['name']} exists already")
         new: Object = {"apiVersion": kind.api_version, "kind": kind.kind} | copied(body)
         new["metadata"] = {key: value for key, value in new["metadata"].items() if value is not None}
-        if kind.plural in _SCHEMAS:
-            _fill_defaults(new, _SCHEMAS[kind.plural])
+        fill_defaults(kind.plural, new)
         _judge(Stored(kind, new), None)
         return new
 
@@ -182,8 +180,7 @@ class ObjectStore:
             raise NotFoundError(f"{kind.kind} {name} is not there")
         old = found.value
         value: Object = merged(edit(old), _identity(old))
-        if kind.plural in _SCHEMAS:
-            _fill_defaults(value, _SCHEMAS[kind.plural])
+        fill_defaults(kind.plural, value)
         if value == old:
             return found
         if _wish(value) != _wish(old):
@@ -326,16 +323,3 @@ def _at(value: Any, path: str) -> Any:
     for part in path.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     return value
-
-
-def _fill_defaults(value: Any, part: Object) -> None:
-    """Defaults of a structural schema, outer before inner."""
-    if isinstance(value, list):
-        for item in value:
-            _fill_defaults(item, part.get("items", {}))
-    elif isinstance(value, dict):
-        for name, child in part.get("properties", {}).items():
-            if name not in value and "default" in child:
-                value[name] = copied(child["default"])
-            if name in value:
-                _fill_defaults(value[name], child)

@@ -37,6 +37,8 @@ class Fleet(Kubelets):
 
     backing_off: set[str] = field(default_factory=set)
     """Jobs whose controller waits before it makes another pod."""
+    _count: int = 0
+    """Of the pods that Jobs have made."""
 
     def __post_init__(self) -> None:
         """Follow what controllers and the scheduler decide from."""
@@ -45,7 +47,6 @@ class Fleet(Kubelets):
         self._daemons = Subset(self.store, PODS, _is_daemon)
         self._job_marks = Marks(self.store, {JOBS: _job, PODS: _members})
         self._schedule_marks = Marks(self.store, {NODES: _room, PODS: _load})
-        self._count = 0
 
     # ---- setting up
 

@@ -1,5 +1,6 @@
 """What pods on nodes of the simulated cluster read of their node, as the kubelet carries it: how a container ended."""
 
+import functools
 import json
 
 from upgrader.api import names
@@ -11,15 +12,21 @@ from upgrader.simulate.apiserver.store import ObjectStore
 def features_read(node: Object, **changes: object) -> Object:
     """How a reading ends that reports what the node's object says of itself."""
     info = node["status"]["nodeInfo"]
+    report = _report(info["bootID"], info["kernelVersion"])
+    return {"exitCode": 0, "message": json.dumps({**json.loads(report), **changes}) if changes else report}
+
+
+@functools.lru_cache(maxsize=4096)
+def _report(boot: str, kernel: str) -> str:
     report = {
-        "bootId": info["bootID"],
+        "bootId": boot,
         "uptime": 10.0,
-        "kernel": info["kernelVersion"],
+        "kernel": kernel,
         "osId": "debian",
         "osVersion": "13",
         "pci": ["0302_10de"],
     }
-    return {"exitCode": 0, "message": json.dumps({**report, **changes})}
+    return json.dumps(report)
 
 
 def reads(pod: Object) -> bool:

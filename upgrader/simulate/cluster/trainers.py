@@ -1,7 +1,7 @@
 """Trainers in the simulated cluster: what is kept of a job over its pods, and how its members answer."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,14 +72,14 @@ class Training:
 
     def _one_step(self, trainer: Trainer, members: list[Object]) -> None:
         now = self.cluster.clock.now().timestamp()
-        asked = [self._asked(one)[0] for one in members]
-        request = max(asked)
-        everybody = bool(request) and all(one == request for one in asked)
-        if not trainer.parks or not everybody or not self._still_parked(members, request, now):
+        asked = {pod["metadata"]["uid"]: self._asked(pod) for pod in members}
+        request = max(number for number, _ in asked.values())
+        everybody = bool(request) and all(number == request for number, _ in asked.values())
+        if not trainer.parks or not everybody or not self._still_parked(asked, request, now):
             trainer.step += 1
         if everybody:
-            trainer.saved = trainer.step if trainer.parks and self._first_time(members, request, now) else trainer.saved
-        parked = everybody and trainer.parks and self._still_parked(members, request, now)
+            trainer.saved = trainer.step if trainer.parks and self._first_time(asked, request, now) else trainer.saved
+        parked = everybody and trainer.parks and self._still_parked(asked, request, now)
         for pod in members:
             self._say(pod, trainer, request, everybody=everybody, parked=parked)
 
@@ -91,19 +91,18 @@ class Training:
         by_mark = tuple(int(annotations.get(name, "0")) for name in marked) or (0, 0)
         return max((by_mark[0], by_mark[1]), self.mailbox.get(pod["metadata"]["uid"], (0, 0)))
 
-    def _first_time(self, members: list[Object], request: int, now: float) -> bool:
+    def _first_time(self, members: Iterable[str], request: int, now: float) -> bool:
         first = False
-        for pod in members:
-            if self.parked.get(pod["metadata"]["uid"], (0, 0.0))[0] != request:
-                self.parked[pod["metadata"]["uid"]] = (request, now)
+        for uid in members:
+            if self.parked.get(uid, (0, 0.0))[0] != request:
+                self.parked[uid] = (request, now)
                 first = True
         return first
 
-    def _still_parked(self, members: list[Object], request: int, now: float) -> bool:
-        for pod in members:
-            seconds = float(self._asked(pod)[1])
-            since = self.parked.get(pod["metadata"]["uid"])
-            if since is not None and since[0] == request and now < since[1] + seconds:
+    def _still_parked(self, asked: Mapping[str, tuple[int, int]], request: int, now: float) -> bool:
+        for uid, (_, seconds) in asked.items():
+            since = self.parked.get(uid)
+            if since is not None and since[0] == request and now < since[1] + float(seconds):
                 return True
         return False
 

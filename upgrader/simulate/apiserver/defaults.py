@@ -1,0 +1,41 @@
+"""Defaults of structural schemas, as the API server fills them in."""
+
+from typing import Any
+
+from upgrader.api.crd import schema
+from upgrader.api.kinds import KINDS
+from upgrader.simulate.apiserver.objects import Object, copied
+
+
+def fill_defaults(plural: str, value: Object) -> None:
+    """Give an object of one of our kinds the fields that it lacks; others have no defaults here."""
+    if plural in _SCHEMAS:
+        _fill(value, _SCHEMAS[plural])
+
+
+def _fill(value: Any, part: Object) -> None:
+    """Outer ones before inner ones."""
+    if isinstance(value, list):
+        for item in value:
+            _fill(item, part.get("items", {}))
+    elif isinstance(value, dict):
+        for name, child in part.get("properties", {}).items():
+            if name not in value and "default" in child:
+                value[name] = copied(child["default"])
+            if name in value:
+                _fill(value[name], child)
+
+
+def _of_defaults(part: Object) -> Object:
+    """What a schema says about defaults, and nothing else; empty where it has none."""
+    properties = {name: _of_defaults(child) for name, child in part.get("properties", {}).items()}
+    kept = {
+        "properties": {name: child for name, child in properties.items() if child},
+        "items": _of_defaults(part["items"]) if "items" in part else {},
+    }
+    return {name: inner for name, inner in kept.items() if inner} | {
+        name: part[name] for name in ("default",) if name in part
+    }
+
+
+_SCHEMAS = {kind.resource.plural: _of_defaults(schema(kind.resource.type)) for kind in KINDS}
