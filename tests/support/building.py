@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from tests.support.placing import owned_by
 from tests.support.rig import Rig
 from upgrader.api import names
 from upgrader.api.resources import JOBS, PODS
@@ -25,7 +24,7 @@ def build_ends(rig: Rig, result: BuildResult | Refusal | None, code: int = 0, me
     (job,) = [one for one in build_jobs(rig) if not one.get("status", {}).get("conditions")]
     name, namespace, pods = job["metadata"]["name"], job["metadata"]["namespace"], rig.cluster.store
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": job["metadata"]["uid"]}
-    pod = next((one for one in pods.all(PODS) if owned_by(one, job)), None)
+    pod = next(iter(pods.owned(PODS, job["metadata"]["uid"])), None)
     if pod is None:
         labels = {**job["spec"]["template"]["metadata"]["labels"], "index": "0"}
         meta = {"name": f"{name}-pod", "namespace": namespace, "labels": labels, "ownerReferences": [owner]}
