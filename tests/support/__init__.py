@@ -14,7 +14,7 @@ MOVED = {
     "world": "cluster.ports",
     **{
         name: f"cluster.{name}"
-        for name in ("controllers", "fleet", "placing", "readings", "rig", "speaking", "trainers")
+        for name in ("controllers", "fleet", "placing", "readings", "responder", "rig", "speaking", "trainers")
     },
 }
 

@@ -9,7 +9,8 @@ from upgrader.core.orders import OrderResult, Reason
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.chaos.draws import Draws
 from upgrader.simulate.chaos.faults import Fault, Rates
-from upgrader.simulate.chaos.fleets import KERNELS, FleetSpec, GangSpec, put_gang
+from upgrader.simulate.chaos.fleets import KERNELS, FleetSpec
+from upgrader.simulate.chaos.gangs import JOB, OF_JOBS, STATEFUL_SET, GangSpec, put_gang
 from upgrader.simulate.chaos.known import stopped_by
 from upgrader.simulate.cluster.controllers import STATEFULSETS
 from upgrader.simulate.cluster.placing import RESOURCE
@@ -177,22 +178,22 @@ class Events:
 
     # ---- gangs
 
-    def _gang(self, kind: str = "") -> GangSpec | None:
-        gangs = [gang for gang in self._fleet.gangs if kind in {"", gang.kind}]
+    def _gang(self, kinds: frozenset[str] = frozenset({JOB, STATEFUL_SET})) -> GangSpec | None:
+        gangs = [gang for gang in self._fleet.gangs if gang.kind in kinds]
         return self._draws.among(gangs) if gangs else None
 
     def _resized(self, by: int) -> None:
         gang = self._gang()
         if gang is None:
             return
-        kind, field = (STATEFULSETS, "replicas") if gang.kind == "StatefulSet" else (JOBS, "parallelism")
+        kind, field = (STATEFULSETS, "replicas") if gang.kind == STATEFUL_SET else (JOBS, "parallelism")
         owner = self._store.stored(kind, gang.name, "default")
         if owner is None or stopped_by(owner.value) is not None:
             return
         size = owner.value["spec"][field] + by
         if not 1 <= size <= self._fleet.nodes:
             return
-        sizes = {"replicas": size} if gang.kind == "StatefulSet" else {"parallelism": size, "completions": size}
+        sizes = {"replicas": size} if gang.kind == STATEFUL_SET else {"parallelism": size, "completions": size}
         self._store.change(kind, gang.name, {"spec": sizes}, "default")
         for pod in self._store.owned(PODS, owner.value["metadata"]["uid"]):
             labels = pod["metadata"].get("labels", {})
@@ -200,9 +201,9 @@ class Events:
                 self._store.mark_deleted(PODS, pod["metadata"]["name"], "default")
 
     def _ends(self) -> None:
-        gang = self._gang("Job")
+        gang = self._gang(OF_JOBS)
         if gang is not None:
-            self._job_ends(gang.name)
+            self._job_ends(gang.maker)
 
     def _job_ends(self, name: str) -> None:
         owner = self._store.stored(JOBS, name, "default")
@@ -214,8 +215,8 @@ class Events:
                 self._store.change(PODS, pod["metadata"]["name"], {"status": {"phase": "Succeeded"}}, "default")
 
     def _restarts(self) -> None:
-        gang = self._gang("Job")
-        owner = self._store.stored(JOBS, gang.name, "default") if gang is not None else None
+        gang = self._gang(OF_JOBS)
+        owner = self._store.stored(JOBS, gang.maker, "default") if gang is not None else None
         if owner is None:
             return
         pods = [
@@ -228,15 +229,15 @@ class Events:
             self._store.change(PODS, name, {"status": {"phase": "Failed"}}, "default")
 
     def _replaced(self) -> None:
-        gang = self._gang("Job")
-        if gang is None or self._store.stored(JOBS, gang.name, "default") is None:
+        gang = self._gang(OF_JOBS)
+        if gang is None or self._store.stored(gang.applied, gang.name, "default") is None:
             return
-        self._store.mark_deleted(JOBS, gang.name, "default")
-        self._rig.fleet.trainers[gang.name] = Trainer()
+        self._store.mark_deleted(gang.applied, gang.name, "default")
+        self._rig.fleet.trainers[gang.maker] = Trainer()
         self._clock.later(self._draws.number(1, 60), partial(self._again, gang))
 
     def _again(self, gang: GangSpec) -> None:
-        if self._store.stored(JOBS, gang.name, "default") is None:
+        if self._store.stored(gang.applied, gang.name, "default") is None:
             put_gang(self._rig, gang)
 
     def _tightens(self) -> None:

@@ -1,44 +1,22 @@
 """Random fleets: nodes, the gangs on them, what else runs there, and the plan that goes over them."""
 
-import json
 from typing import Any
 
 from msgspec import Struct
 
 from upgrader.api import names
-from upgrader.api.resources import DRIVER_IMAGES, JOBS
-from upgrader.simulate.apiserver.objects import Object
+from upgrader.api.resources import DRIVER_IMAGES
 from upgrader.simulate.chaos.draws import Draws
-from upgrader.simulate.cluster.controllers import REPLICASETS, STATEFULSETS, job, stateful_set
+from upgrader.simulate.chaos.gangs import GangSpec, of_other_kinds, put_gang, steerable
+from upgrader.simulate.cluster.controllers import REPLICASETS
 from upgrader.simulate.cluster.devices import RENAMED
-from upgrader.simulate.cluster.placing import RESOURCE, trainer_spec
+from upgrader.simulate.cluster.placing import RESOURCE
 from upgrader.simulate.cluster.rig import Rig
-from upgrader.simulate.cluster.trainers import Trainer
 
 GPUS = 8
 KERNELS = ("6.1.0-47-amd64", "6.1.0-50-amd64")
 REBOOT = {"reboot": {"kernel": KERNELS[1], "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}}
 PLAN = "up"
-
-METHODS: dict[str, dict[str, str]] = {
-    "file": {},
-    "exec": {names.ANNOTATION_COMMAND: json.dumps(["python3", "/app/workload.py"])},
-    "http": {names.ANNOTATION_ENDPOINT: ":8080/checkpoint"},
-    "signal": {names.ANNOTATION_SIGNAL: "SIGUSR1"},
-    "": {},  # says nothing: it is waited for
-}
-
-
-class GangSpec(Struct, frozen=True, kw_only=True):
-    """A gang; `answers`: whether its members ever acknowledge."""
-
-    name: str
-    kind: str
-    members: int
-    gpus: int
-    method: str
-    answers: bool = True
-    parks: bool = True
 
 
 class FleetSpec(Struct, frozen=True, kw_only=True):
@@ -87,14 +65,15 @@ def fleet_of(draws: Draws, nodes: int = 0) -> FleetSpec:
     replicas = {"web-a": draws.among([1, 2])} if free >= 2 and draws.happens(0.3) else {}
     bare = {"solo-a": draws.among([1, 2])} if free >= 4 and draws.happens(0.2) else {}
     expendable = tuple(f"default/Pod/{name}" for name in bare if draws.happens(0.7))
+    varied = of_other_kinds(gangs, draws.of("other kinds"))
     return FleetSpec(
         nodes=count,
         kernels=KERNELS if draws.happens(0.3) else KERNELS[:1],
-        gangs=tuple(gangs),
+        gangs=varied,
         replicas=replicas,
         bare=bare,
         expendable=expendable,
-        plan=_plan(draws, expendable),
+        plan=_plan(draws, expendable, unguaranteed=not steerable(varied) and draws.of("unguaranteed").happens(0.8)),
         stack=REBOOT if draws.happens(0.25) else {},
         declaring=draws.of("declaring").happens(0.3),
         resource=RENAMED if draws.of("resource").happens(0.06) else RESOURCE,
@@ -113,13 +92,15 @@ def _gang(draws: Draws, name: str, nodes: int) -> GangSpec:
     )
 
 
-def _plan(draws: Draws, expendable: tuple[str, ...]) -> dict[str, Any]:
+def _plan(draws: Draws, expendable: tuple[str, ...], *, unguaranteed: bool) -> dict[str, Any]:
     strategy = {
         "maxUnavailable": draws.among(["100%", "100%", "50%", "25%", 8, 16, 24]),
         "canary": {"enabled": draws.happens(0.2), "soakSeconds": 30},
         "harvestForSeconds": draws.among([0, 0, 0, 120]),
     }
-    envelope = {"maxInterruptions": 100, "expendable": list(expendable)}
+    envelope: dict[str, Any] = {"maxInterruptions": 100, "expendable": list(expendable)}
+    if unguaranteed:
+        envelope["placementUnguaranteed"] = True
     return {
         "strategy": strategy,
         "approval": {"by": "chaos", "at": "2026-11-21T09:00:00Z", "envelope": envelope},
@@ -163,22 +144,3 @@ def populate(rig: Rig, fleet: FleetSpec) -> None:
             rig.cluster.store.put(REPLICASETS, {"metadata": meta, "spec": {}, "status": {}})
     for number, (name, gpus) in enumerate(fleet.bare.items()):
         rig.fleet.bare(name, node=f"gpu-{number % fleet.nodes}", gpus=gpus)
-
-
-def put_gang(rig: Rig, gang: GangSpec, tolerations: list[Object] | None = None) -> None:
-    """A gang's owner, with a trainer behind its pods."""
-    annotations: Object = dict(METHODS[gang.method])
-    if gang.method:
-        annotations[names.ANNOTATION_METHOD] = gang.method
-    trainer = rig.fleet.trainers.setdefault(gang.name, Trainer())
-    trainer.parks = gang.parks
-    if not gang.answers:
-        trainer.answers = lambda _pod, _request, _step: None
-    spec = trainer_spec(gang.gpus)
-    if tolerations:
-        spec["tolerations"] = tolerations
-    if gang.kind == "StatefulSet":
-        body = stateful_set(gang.name, members=gang.members, annotations=annotations, spec=spec)
-        rig.cluster.store.put(STATEFULSETS, body)
-    else:
-        rig.cluster.store.put(JOBS, job(gang.name, members=gang.members, annotations=annotations, spec=spec))

@@ -91,7 +91,7 @@ class Known:
         return [pod for pod in self.of("Pod") if _owned(pod, uids) and runs(pod)]
 
     def owners_of(self, pod: Object) -> list[Object]:
-        """Who made a pod, and who made that."""
+        """What made a pod, and what made that; a queue's Workload, which stands beside its Job and switches it."""
         found: list[Object] = []
         waiting = [pod]
         while waiting:
@@ -101,7 +101,8 @@ class Known:
                 if owner is not None and owner["metadata"]["uid"] == each["uid"] and owner not in found:
                     found.append(owner)
                     waiting.append(owner)
-        return found
+        uids = {owner["metadata"]["uid"] for owner in found}
+        return found + [each for each in self.of("Workload") if _owned(each, uids)]
 
     def expendable(self, pod: Object) -> bool:
         """Whether an approved plan names its gang as one that may be ended."""
@@ -110,6 +111,11 @@ class Known:
         gangs |= {f"{meta['namespace']}/{each['kind']}/{each['metadata']['name']}" for each in self.owners_of(pod)}
         envelopes = ((plan["spec"].get("approval") or {}).get("envelope", {}) for plan in self.of("UpgradePlan"))
         return any(gangs & set(envelope.get("expendable", [])) for envelope in envelopes)
+
+    def unguaranteed(self) -> bool:
+        """Whether an approved plan allows to restart gangs that cannot be steered to upgraded nodes."""
+        envelopes = ((plan["spec"].get("approval") or {}).get("envelope", {}) for plan in self.of("UpgradePlan"))
+        return any(envelope.get("placementUnguaranteed") for envelope in envelopes)
 
     def not_acknowledged(self, pods: Iterable[Object]) -> str:
         """Why these members have not acknowledged one checkpoint; empty when they have."""
@@ -182,6 +188,12 @@ def replicated(pod: Object) -> bool:
 def owner_row(value: Object) -> OwnerKind | None:
     """Its row in the table of owners."""
     return owner_kind(value.get("kind", ""), value.get("apiVersion", ""))
+
+
+def steered(owner: Object) -> bool:
+    """Whether the pods of an owner can be led to upgraded nodes when it is restarted."""
+    row = owner_row(owner)
+    return row is not None and bool(row.templates)
 
 
 def starts_batch(entry: Entry) -> bool:

@@ -19,6 +19,7 @@ from upgrader.simulate.chaos.known import (
     of_the_node,
     replicated,
     runs,
+    steered,
     stopped_by,
     went_off,
     went_on,
@@ -74,6 +75,8 @@ class StoppedOnce:
     def __init__(self) -> None:
         self._stops: Counter[tuple[str, str]] = Counter()
         self._restarted: set[str] = set()
+        self._anywhere: set[str] = set()
+        """Owners whose templates cannot be steered, stopped while an approval allowed to restart such gangs."""
 
     def look(self, entry: Entry, known: Known) -> Iterator[str]:
         """What of a change breaks the law."""
@@ -81,10 +84,12 @@ class StoppedOnce:
             record = stopped_by(entry.object) or {}
             key = str(record.get("plan")), entry.object["metadata"]["uid"]
             self._stops[key] += 1
+            if not steered(entry.object) and known.unguaranteed():
+                self._anywhere.add(entry.object["metadata"]["uid"])
             if self._stops[key] > 1 and known.members(entry.object):
                 yield f"gang {entry.key[1]} is stopped a second time by plan {key[0]}"
         elif entry.by_controller and went_on(entry):
-            self._restarted.add(entry.object["metadata"]["uid"])
+            self._restarted |= {entry.object["metadata"]["uid"]} - self._anywhere
         elif entry.kind == "Pod" and _starts(entry):
             yield from self._mixed(entry, known)
 
@@ -127,6 +132,7 @@ class StoppedInVain:
         for pod in known.pods_on(node):
             meta = pod["metadata"]
             owners = {each["uid"] for each in meta.get("ownerReferences") or []}
+            owners |= {each["metadata"]["uid"] for each in known.owners_of(pod)}
             passes = is_ours(pod) or of_the_node(pod) or known.expendable(pod) or meta.get("deletionTimestamp")
             if not passes and not owners & asked and (visit["spec"].get("reboot") or holds_gpus(pod)):
                 yield f"gang {entry.key[1]} is stopped while pod {meta['name']} keeps node {node} from its visit"

@@ -212,9 +212,17 @@ class OneVisit:
 
 
 def _forgets(spec: Object, known: Known) -> Iterator[str]:
-    """That a visit would go back to no driver although its node has one."""
+    """That a visit would go back to no driver although its node has one.
+
+    Where a visit was removed in its midst the label says what should have been loaded, not what is: nothing to go back
+    to is known there.
+    """
     node = known.get("Node", spec["node"]["name"])
-    driver = node["metadata"].get("labels", {}).get(names.LABEL_DRIVER, "") if node is not None else ""
+    labels = node["metadata"].get("labels", {}) if node is not None else {}
+    driver = labels.get(names.LABEL_DRIVER, "")
+    there = {each["metadata"]["uid"] for each in known.of("NodeUpgrade")}
+    if spec.get("takesOver", "") not in {"", *there} and names.LABEL_REVISION not in labels:
+        return
     if driver not in {"", "none"} and not (spec.get("source") or {}).get("driverKey"):
         yield f"the visit of node {spec['node']['name']} would go back to none, and the node has driver {driver}"
 

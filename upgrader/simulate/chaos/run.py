@@ -15,6 +15,7 @@ from upgrader.simulate.chaos.draws import Draws
 from upgrader.simulate.chaos.events import Events
 from upgrader.simulate.chaos.faults import SWITCHED_OFF, Fault, Rates, rates
 from upgrader.simulate.chaos.fleets import PLAN, FleetSpec, fleet_of, populate, put_images, settled
+from upgrader.simulate.chaos.gangs import serve
 from upgrader.simulate.chaos.interruptions import Interruptions
 from upgrader.simulate.chaos.judge import Judge
 from upgrader.simulate.chaos.known import Violation
@@ -73,6 +74,7 @@ class World:
         self.cluster = FaultyCluster(self.draws.of("ports"))
         self.rig = Rig(self.cluster)
         self.fleet = fleet_of(self.draws.of("fleet"), nodes)
+        serve(self.rig, self.fleet.gangs, self.draws.of("responder"))
         self.rates = rates(self.draws.of("faults"), off)
         self.process = Process(self.rig, self.cluster, self.draws.of("process"))
         self.judge = Judge(self.cluster.files, lambda: dict(self.rig.fleet.mailbox))
@@ -149,6 +151,8 @@ class World:
         await self.process.turn()
         self._happens()
         self.rig.fleet.tick()
+        for tick in self.rig.others:
+            tick()
         self._stride = 1 if self.cluster.store.version != before else min(2 * self._stride, LONGEST_STRIDE)
         self.cluster.clock.advance(self._stride - 1)
         self.seconds += self._stride

@@ -111,8 +111,14 @@ def jobset_controller(store: ObjectStore) -> None:
                 store.change(JOBS, child, {"spec": {"suspend": off}}, "default")
             status = job["status"] if job is not None else {}
             said.append({"name": part["name"], "active": int(bool(status.get("active") or status.get("terminating")))})
-        suspended = {"type": "Suspended", "status": str(off), "lastTransitionTime": timing.show(store.clock.now())}
-        store.change(JOBSETS, name, {"status": {"replicatedJobsStatus": said, "conditions": [suspended]}}, "default")
+        conditions = [{"type": "Suspended", "status": str(off), "lastTransitionTime": timing.show(store.clock.now())}]
+        if said and all(_complete(store.find(JOBS, f"{name}-{each['name']}-0", "default")) for each in said):
+            conditions.append({"type": "Completed", "status": "True"})
+        store.change(JOBSETS, name, {"status": {"replicatedJobsStatus": said, "conditions": conditions}}, "default")
+
+
+def _complete(job: Object | None) -> bool:
+    return job is not None and any(each["type"] == "Complete" for each in job["status"].get("conditions", []))
 
 
 def _make_job(store: ObjectStore, name: str, owner: Object, spec: Object) -> None:
@@ -144,6 +150,8 @@ def kueue_controller(store: ObjectStore) -> None:
         left = one["status"].get("active") or one["status"].get("terminating")
         held = active or bool(left)  # quota is given up when the last pod is gone
         said = {"Evicted": not active, "QuotaReserved": held, "Admitted": held}
+        if _complete(one):
+            said["Finished"] = True
         conditions = [{"type": kind, "status": str(value)} for kind, value in said.items()]
         store.change(WORKLOADS, name, {"status": {"conditions": conditions}}, "default")
         if bool(one["spec"].get("suspend")) is active:

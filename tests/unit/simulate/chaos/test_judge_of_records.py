@@ -100,6 +100,19 @@ def test_law_8_a_visit_would_go_back_to_none(log, driver, laws):
     assert log.laws == laws
 
 
+def test_nothing_to_go_back_to_is_known_where_a_visit_was_removed_in_its_midst(log):
+    labels = {"gpu-upgrader.io/driver": "key"}
+    log.put("Node", "gpu-0", namespace="", metadata={"labels": labels}, spec={}, status={})
+    spec = {"closure": "c-1", "node": {"name": "gpu-0"}}
+    log.put("NodeUpgrade", "gone", by=Author.CONTROLLER, namespace="", spec=spec | {"source": {"driverKey": "key"}})
+    anew = {"by": Author.CONTROLLER, "namespace": "", "spec": spec | {"takesOver": "uid-gone"}}
+    log.put("NodeUpgrade", "early", **anew)
+    assert log.laws == [8]
+    log.gone("NodeUpgrade", "gone", namespace="")
+    log.put("NodeUpgrade", "anew", **anew)
+    assert log.laws == [8]
+
+
 # ---- law 9
 
 

@@ -1,26 +1,30 @@
 """A responder of the way `api`: it watches CheckpointRequests and writes what the members have said into their status.
 
-Whatever stands beside the job (an operator, a sidecar) plays this part; here it reads the files of the fleet's
-trainers.
+An operator or a sidecar beside the job plays this part; here it reads the files of the fleet's trainers.
 """
 
-import json
 from typing import Any
 
-from tests.support.cluster import FakeCluster
-from tests.support.objects import Object
-from tests.support.trainers import ACK, PROGRESS
 from upgrader.api.resources import CHECKPOINT_REQUESTS, PODS
+from upgrader.core import untrusted
+from upgrader.simulate.apiserver.cluster import FakeCluster
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.cluster.controllers import LABEL_JOBSET
+from upgrader.simulate.cluster.trainers import ACK, PROGRESS
 
 
 class Responder:
-    """Patches `status.acks`, and no other field."""
+    """Patches `status.acks`, and no other field. `every`: seconds between two looks at what members have written."""
 
-    def __init__(self, cluster: FakeCluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: FakeCluster, every: int = 1) -> None:
+        self._cluster, self._every = cluster, every
+        self._ticks = 0
 
     def tick(self) -> None:
-        """Answer every conversation that is led by the API."""
+        """Answer every conversation that is led by the API, when it is time for that."""
+        self._ticks += 1
+        if self._ticks % self._every:
+            return
         for request in list(self._cluster.store.all(CHECKPOINT_REQUESTS)):
             if request["spec"].get("method") != "api":
                 continue
@@ -45,10 +49,16 @@ class Responder:
 
     def _pods_of(self, request: Object) -> list[str]:
         """Its pods now: those that came after the restart are others."""
-        job = request["spec"]["owner"]["name"]
-        pods = [pod["metadata"] for pod in self._cluster.store.all(PODS) if pod["status"].get("phase") == "Running"]
-        return [one["uid"] for one in pods if any(ref["name"] == job for ref in one.get("ownerReferences", []))]
+        name = request["spec"]["owner"]["name"]
+        pods = (pod for pod in self._cluster.store.all(PODS) if pod["status"].get("phase") == "Running")
+        return [pod["metadata"]["uid"] for pod in pods if _belongs(pod, name)]
 
-    def _read(self, uid: str, path: str) -> Any:
+    def _read(self, uid: str, path: str) -> Any:  # noqa: ANN401 - JSON
         text = self._cluster.files.get((uid, path))
-        return json.loads(text) if isinstance(text, bytes) else None
+        return untrusted.document(text, dict[str, Any]) if isinstance(text, bytes) else None
+
+
+def _belongs(pod: Object, owner: str) -> bool:
+    meta = pod["metadata"]
+    owners = {one["name"] for one in meta.get("ownerReferences", [])}
+    return owner in owners | {meta.get("labels", {}).get(LABEL_JOBSET)}
