@@ -111,7 +111,7 @@ async def test_labels_say_what_is_loaded_and_go_with_the_operands_and_with_disco
 
     async def left():
         await look()
-        return await operands.leave(context, STACK) and await shown() == GONE
+        return await operands.leave(context, STACK) is None and await shown() == GONE
 
     await eventually(left, seconds=SECONDS)
     assert not await cluster.list(DAEMONSETS, bench.settings.namespace, labels=f"{names.LABEL_STACK}={STACK}")

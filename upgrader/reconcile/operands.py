@@ -88,11 +88,11 @@ async def _mend(context: Context, read: Read, present: set[str]) -> None:
             await batches.ensure_operands(context, read.stack, target, image)
 
 
-async def leave(context: Context, stack: str) -> bool:
-    """Remove the operands of a stack that is gone, the last of the order first; whether none is left.
+async def leave(context: Context, stack: str) -> float | None:
+    """Remove the operands of a stack that is gone, the last of the order first; seconds to the next look.
 
-    What nodes of another stack still need stays. Nothing is unloaded by this: a driver stays as it is loaded, with its
-    label, until a visit or a reboot.
+    None when none is left. What nodes of another stack still need stays for as long as they need it. Nothing is
+    unloaded by this: a driver stays as it is loaded, with its label, until a visit or a reboot.
     """
     selector = f"{names.LABEL_STACK}={stack}"
     present = await context.cluster.list(DAEMONSETS, context.stack.namespace, labels=selector)
@@ -104,8 +104,8 @@ async def leave(context: Context, stack: str) -> bool:
             if one.metadata.deletion_timestamp is None:
                 await _remove(context, one)
         if mine:
-            return False  # those before it go when it is gone
-    return True
+            return context.active_seconds  # those before it go when it is gone
+    return context.idle_seconds if present else None
 
 
 async def _needed_elsewhere(context: Context, stack: str) -> set[str]:

@@ -249,8 +249,8 @@ async def _leave(context: Context, name: str) -> float | None:
     labelled = not await node_features.leave(context, name)
     open_visits = [one for one in await _of(context, name) if not ends(one.status.phase)]
     # A visit that a plan still ends needs the operands that it turns on again.
-    installed = bool(open_visits) or not await operands.leave(context, name)
-    return context.active_seconds if labelled or installed else None
+    pause = context.active_seconds if open_visits else await operands.leave(context, name)
+    return context.active_seconds if labelled else pause
 
 
 async def _of(context: Context, name: str) -> Sequence[NodeUpgrade]:

@@ -244,8 +244,12 @@ async def test_operands_that_another_stacks_nodes_need_stay_with_them(rig):
     made = daemonsets(rig).keys()
     rig.cluster.store.remove(GPU_STACKS, STACK)
     for _ in range(5):
-        await stacks.step(rig.context, STACK, rig.sightings)
+        assert await stacks.step(rig.context, STACK, rig.sightings), "they are looked after for as long as they stay"
     assert daemonsets(rig).keys() == made
+    rig.cluster.store.remove(NODES, "other-0")
+    for _ in range(10):
+        last = await stacks.step(rig.context, STACK, rig.sightings)
+    assert (daemonsets(rig), last) == ({}, None), "and go when no node needs them any more"
 
 
 async def test_a_stack_deleted_while_a_rollout_runs_keeps_its_operands_until_the_visits_have_ended(rig):
