@@ -36,8 +36,9 @@ class Attempt(Struct, frozen=True, kw_only=True):
 def need(node: NodeFacts, catalogue: Catalogue, *, orphaned: bool = False) -> Need | None:
     """What a node needs; None where it needs nothing, or a plan.
 
-    `orphaned`: it is claimed by a visit that is no more. Where that one had changed nothing yet (it takes the revision
-    away first), only its marks go; otherwise nobody knows how far it came, and the node is installed anew.
+    `orphaned`: it is claimed by a visit that is no more, or that gave it back. Where that one had changed nothing yet
+    (it takes the revision away first), only its marks go; otherwise nobody knows how far it came, and the node is
+    installed anew.
     """
     if orphaned and (node.revision or not node.driver_key):
         return Need.UNMARK

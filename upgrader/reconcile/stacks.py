@@ -19,7 +19,7 @@ from upgrader.core.drift import NodeDrift, drift
 from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.core.fleet import Snapshot, Target
 from upgrader.core.gpu_resources import PoolGpus
-from upgrader.core.phases import ends
+from upgrader.core.phases import NodePhase, ends
 from upgrader.core.rollout import UNDER_WAY
 from upgrader.reconcile import (
     abandoned,
@@ -84,11 +84,12 @@ class Read:
 
     @cached_property
     def orphans(self) -> frozenset[str]:
-        """Claims on nodes that belong to no NodeUpgrade of any stack or plan.
+        """Claims on nodes that belong to no NodeUpgrade of any stack or plan, or to one that gave its node back.
 
         A visit is made before it claims its node, and claims are read first: one that is in force is never among them.
+        A leader that was frozen may write a claim when the next one has ended the visit, which had not seen it.
         """
-        return _claims(self.snapshot) - {one.metadata.uid for one in self.upgrades}
+        return _claims(self.snapshot) - {one.metadata.uid for one in self.upgrades if not _gave_back(one)}
 
     @cached_property
     def occupied(self) -> frozenset[str]:
@@ -193,6 +194,11 @@ async def _read(context: Context, stack: GpuStack, target: Target) -> Read | Non
         reporting=own_pods(seen.pods, context.stack.namespace, name),
         asked=marked(seen.pods),
     )
+
+
+def _gave_back(visit: NodeUpgrade) -> bool:
+    """Whether a visit failed and left nothing on its node; where even the way back failed its marks stay."""
+    return visit.status.phase is NodePhase.FAILED and visit.status.reason != "RevertFailed"
 
 
 def _claims(snapshot: Snapshot) -> frozenset[str]:

@@ -222,7 +222,7 @@ async def _still_visited(context: Context, node: NodeFacts) -> bool:
 
 
 async def _unmark(context: Context, node: Node) -> None:
-    """Take away taint and claim of a visit that is no more and had changed nothing else."""
+    """Take away taint and claim of a visit that is over or no more, and has changed nothing else."""
     visit = node.metadata.annotations[names.ANNOTATION_VISIT]
     context.leadership.check()
     await context.cluster.merge(NODES, node.metadata, marks.give_back(node, ""))
@@ -232,5 +232,5 @@ async def _unmark(context: Context, node: Node) -> None:
         "Node",
         "v1",
         reason="VisitGone",
-        message=f"NodeUpgrade {visit} is no more and had changed nothing yet; its taint and claim are taken away",
+        message=f"NodeUpgrade {visit} is over or no more, and changed nothing; its taint and claim are taken away",
     )

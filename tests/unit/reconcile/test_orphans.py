@@ -60,6 +60,21 @@ async def test_a_visit_that_was_deleted_before_anything_was_off_leaves_no_mark_a
     rig.assert_nothing_left()
 
 
+async def test_a_claim_that_a_frozen_leader_writes_when_its_visit_was_given_up_is_taken_away(rig: Rig) -> None:
+    rig.plan("up", await running(rig, nodes=1, members=1))
+    before, labels = rig.cluster.store.find(NODES, "gpu-0"), labels_of(rig, "gpu-0")
+    await rig.until(lambda: in_phase(rig, NodePhase.CLOSING, "up") and claimed(rig))
+    late = rig.nodes()[0]
+    rig.cluster.store.save(NODES, "gpu-0", "", lambda _: before)  # its write is still on the way
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Abort"}})
+    await rig.until(lambda: in_phase(rig, NodePhase.FAILED, "up"))
+    rig.cluster.store.save(NODES, "gpu-0", "", lambda _: late)
+    await rig.until(lambda: not claimed(rig), 120)
+    assert labels_of(rig, "gpu-0") == labels
+    assert ("VisitGone", "gpu-0") in [(one.reason, one.name) for one in rig.cluster.events]
+    rig.assert_nothing_left()
+
+
 async def test_a_node_whose_rollout_was_deleted_gets_the_revision_of_its_plan(rig: Rig) -> None:
     revision = await running(rig)
     rig.plan("up", revision)
