@@ -19,6 +19,7 @@ from upgrader.simulate.cluster.trainers import Trainer
 
 EVERYWHERE = [{"operator": "Exists"}]
 KERNEL_LABEL = "feature.node.kubernetes.io/kernel-version.full"
+LONGEST_ODDITY = 600
 ERRAND_FAILURES = 0.3
 """Part of the errands that fail in a run that has such failures, before its rate."""
 
@@ -31,6 +32,8 @@ class Events:
         self._store, self._clock = rig.cluster.store, rig.cluster.clock
         self._pods = 0
         self._hanging = draws.of("hanging")
+        self.oddities = 0
+        """Annotations of nodes that nobody can read for a while."""
         self.happening: Mapping[Fault, Callable[[], None]] = {
             Fault.WATCH_CUT: rig.cluster.watches.cut,
             Fault.WATCH_STALE: self._stale,
@@ -103,7 +106,8 @@ class Events:
     def _joins(self, name: str) -> None:
         if self._store.stored(NODES, name) is None:
             self._rig.fleet.down.discard(name)
-            self._rig.fleet.node(name, kernel=self._draws.among(self._fleet.kernels))
+            home = self._fleet.rollouts.home(name)
+            self._rig.fleet.node(name, kernel=self._draws.among(self._fleet.kernels), pool=home)
 
     def _flaps(self) -> None:
         name = self._node()
@@ -113,13 +117,16 @@ class Events:
         key, odd = self._draws.among([("pool", None), ("pool", "b"), (KERNEL_LABEL, KERNELS[-1])])
         before = node.value["metadata"]["labels"].get(key)
         self._label(name, key, odd)
-        self._clock.later(self._draws.number(1, 20), partial(self._label, name, key, "a" if key == "pool" else before))
+        home = self._fleet.rollouts.home(name)
+        self._clock.later(self._draws.number(1, 20), partial(self._label, name, key, home if key == "pool" else before))
 
     def stray(self) -> None:
         """A node is of another pool for longer than a controller takes to come back."""
         name = self._node()
         self._label(name, "pool", "b")
-        self._clock.later(self._draws.number(30, 120), partial(self._label, name, "pool", "a"))
+        self._clock.later(
+            self._draws.number(30, 120), partial(self._label, name, "pool", self._fleet.rollouts.home(name))
+        )
 
     def _label(self, name: str, key: str, value: str | None) -> None:
         if self._store.stored(NODES, name) is not None:
@@ -130,7 +137,12 @@ class Events:
         if self._store.stored(NODES, name) is not None:
             before = self._store.read(NODES, name)["metadata"].get("annotations", {}).get(key)
             self._annotate(name, key, self._draws.among(["not json", "[" * 3000, "{}", "7"]))
-            self._clock.later(self._draws.number(20, 600), partial(self._annotate, name, key, before))
+            self.oddities += 1
+            self._clock.later(self._draws.number(20, LONGEST_ODDITY), partial(self._even, name, key, before))
+
+    def _even(self, name: str, key: str, before: str | None) -> None:
+        self.oddities -= 1
+        self._annotate(name, key, before)
 
     def _annotate(self, name: str, key: str, value: str | None) -> None:
         if self._store.stored(NODES, name) is not None:
@@ -262,5 +274,5 @@ class Events:
             name = f"gpu-{number}"
             self._joins(name)
             self._ready(name, ready=True)
-            self._label(name, "pool", "a")
+            self._label(name, "pool", self._fleet.rollouts.home(name))
             self._unschedulable(name, value=None)

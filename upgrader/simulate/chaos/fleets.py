@@ -6,8 +6,10 @@ from msgspec import Struct
 
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES
+from upgrader.core.phases import ends
 from upgrader.simulate.chaos.draws import Draws
-from upgrader.simulate.chaos.gangs import GangSpec, of_other_kinds, put_gang, steerable
+from upgrader.simulate.chaos.gangs import GangSpec, in_pools, of_other_kinds, put_gang, steerable
+from upgrader.simulate.chaos.rollouts import HOME, OTHER_POOL, Next, Orders, Rollouts, rollouts_of
 from upgrader.simulate.cluster.controllers import REPLICASETS
 from upgrader.simulate.cluster.devices import RENAMED
 from upgrader.simulate.cluster.placing import RESOURCE
@@ -16,7 +18,6 @@ from upgrader.simulate.cluster.rig import Rig
 GPUS = 8
 KERNELS = ("6.1.0-47-amd64", "6.1.0-50-amd64")
 REBOOT = {"reboot": {"kernel": KERNELS[1], "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}}
-PLAN = "up"
 
 
 class FleetSpec(Struct, frozen=True, kw_only=True):
@@ -35,6 +36,7 @@ class FleetSpec(Struct, frozen=True, kw_only=True):
     """Whether the owners of the replicas declare a way to ask them, so that they are not to be evicted."""
     resource: str = RESOURCE
     """By which name the second revision offers GPUs."""
+    rollouts: Rollouts = Rollouts()
 
     def wanted(self, rig: Rig) -> dict[str, Any]:
         """The stack that the plan goes to."""
@@ -49,7 +51,8 @@ class FleetSpec(Struct, frozen=True, kw_only=True):
         )
         others = [*self.replicas, *self.bare]
         pods = f"gangs: {gangs or 'none'}; other pods: {others or 'none'}"
-        return f"{self.nodes} nodes; {pods}; {', '.join(self.stack) or 'no reboot'}; {self.resource}; plan: {self.plan}"
+        stack = f"{', '.join(self.stack) or 'no reboot'}; {self.resource}{self.rollouts}"
+        return f"{self.nodes} nodes; {pods}; {stack}; plan: {self.plan}"
 
 
 def fleet_of(draws: Draws, nodes: int = 0) -> FleetSpec:
@@ -65,7 +68,10 @@ def fleet_of(draws: Draws, nodes: int = 0) -> FleetSpec:
     replicas = {"web-a": draws.among([1, 2])} if free >= 2 and draws.happens(0.3) else {}
     bare = {"solo-a": draws.among([1, 2])} if free >= 4 and draws.happens(0.2) else {}
     expendable = tuple(f"default/Pod/{name}" for name in bare if draws.happens(0.7))
+    rollouts = rollouts_of(draws.of("rollouts"), count)
     varied = of_other_kinds(gangs, draws.of("other kinds"))
+    if rollouts.second_pool is not None:
+        varied = in_pools(varied, (HOME, OTHER_POOL), draws.of("pools"))
     return FleetSpec(
         nodes=count,
         kernels=KERNELS if draws.happens(0.3) else KERNELS[:1],
@@ -77,6 +83,7 @@ def fleet_of(draws: Draws, nodes: int = 0) -> FleetSpec:
         stack=REBOOT if draws.happens(0.25) else {},
         declaring=draws.of("declaring").happens(0.3),
         resource=RENAMED if draws.of("resource").happens(0.06) else RESOURCE,
+        rollouts=rollouts,
     )
 
 
@@ -113,20 +120,29 @@ def _plan(draws: Draws, expendable: tuple[str, ...], *, unguaranteed: bool) -> d
     }
 
 
-async def settled(rig: Rig, fleet: FleetSpec) -> None:
+async def settled(rig: Rig, fleet: FleetSpec, orders: Orders) -> None:
     """The nodes with the first driver on them, and no jobs yet."""
     for number in range(fleet.nodes):
-        rig.fleet.node(f"gpu-{number}", kernel=fleet.kernels[number % len(fleet.kernels)])
+        name = f"gpu-{number}"
+        rig.fleet.node(name, kernel=fleet.kernels[number % len(fleet.kernels)], pool=fleet.rollouts.home(name))
     put_images(rig, fleet)
-    rig.stack(rig.spec("1.0"))
-    await rig.settle(120 + fleet.nodes)
+    orders.install()
+    await rig.until(lambda: _installed(rig), 120 + fleet.nodes)
+
+
+def _installed(rig: Rig) -> bool:
+    nodes = rig.nodes()
+    given = sum(names.LABEL_REVISION in node["metadata"]["labels"] for node in nodes)
+    return given == len(nodes) and all(ends(visit.status.phase) for visit in rig.visits())
 
 
 def put_images(rig: Rig, fleet: FleetSpec) -> None:
     """The driver images that are not there: at the beginning all."""
     there = {stored.value["spec"]["image"] for stored in rig.cluster.store.all_stored(DRIVER_IMAGES)}
+    newest = fleet.rollouts.next_plan
+    versions = ("1.0", "2.0", "3.0") if newest is not None and newest[1] is Next.NEWER else ("1.0", "2.0")
     for kernel in KERNELS if fleet.stack else fleet.kernels:
-        for version in ("1.0", "2.0"):
+        for version in versions:
             if f"registry/sim-driver:{version}-{kernel}" not in there:
                 rig.image(version, kernel)
 

@@ -78,6 +78,13 @@ def _varied(gang: GangSpec, draws: Draws) -> GangSpec:
     return structs.replace(gang, kind=kind, method=method)
 
 
+def in_pools(gangs: Sequence[GangSpec], pools: Sequence[str], draws: Draws) -> tuple[GangSpec, ...]:
+    """The same gangs, most of them in one of several pools, a few wherever there is room."""
+    return tuple(
+        structs.replace(gang, selector={"pool": draws.among(pools)}) if draws.happens(0.7) else gang for gang in gangs
+    )
+
+
 def steerable(gangs: Sequence[GangSpec]) -> bool:
     """Whether the pods of all of them can be led to upgraded nodes when they are restarted."""
     return not any(gang.kind in _INSTALLED for gang in gangs)

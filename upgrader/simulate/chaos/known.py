@@ -77,6 +77,11 @@ class Known:
         """An object by its name."""
         return self.objects.get(kind, {}).get((namespace, name))
 
+    def pool(self, stack: str) -> list[Object]:
+        """Nodes of a stack, those among them whose label is away for a moment: all that no other stack selects."""
+        others = [one for one in self.of("GpuStack") if one["metadata"]["name"] != stack]
+        return [node for node in self.of("Node") if not any(selects(one, node) for one in others)]
+
     def pods_on(self, node: str) -> list[Object]:
         """Pods bound to a node that have not ended."""
         return [pod for pod in self.of("Pod") if pod["spec"].get("nodeName") == node and not ended(pod)]
@@ -188,6 +193,12 @@ def replicated(pod: Object) -> bool:
 def owner_row(value: Object) -> OwnerKind | None:
     """Its row in the table of owners."""
     return owner_kind(value.get("kind", ""), value.get("apiVersion", ""))
+
+
+def selects(stack: Object, node: Object) -> bool:
+    """Whether a node is of a stack's pool."""
+    labels, selector = node["metadata"].get("labels") or {}, stack["spec"].get("nodeSelector") or {}
+    return all(labels.get(name) == value for name, value in selector.items())
 
 
 def steered(owner: Object) -> bool:

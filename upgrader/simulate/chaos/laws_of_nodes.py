@@ -139,7 +139,9 @@ class Budget:
         self._counted: dict[str, int] = {}
         """What each plan might take when its batch was written: the pool may lose nodes after that."""
         self._taken: dict[str, int] = {}
-        """GPUs of nodes that a plan has closed."""
+        """GPUs of nodes that a plan has closed, without those that were out of service before its batch."""
+        self._out: dict[str, int] = {}
+        """GPUs of the nodes of a batch that were out of service when it was written: it takes nothing more there."""
         self._members: dict[str, tuple[str, dict[str, int]]] = {}
         """Of gangs that we stopped, by owner's uid: name, and GPUs by node."""
 
@@ -147,6 +149,9 @@ class Budget:
         """What of a change breaks the law."""
         if starts_batch(entry):
             self._counted[entry.key[1]] = _allowed(entry.object, known)
+            closures = entry.object["status"]["batches"][-1].get("closures", [])
+            nodes = (known.get("Node", name) for each in closures for name in each["nodes"])
+            self._out |= {node["metadata"]["name"]: _out_of_service(node) for node in nodes if node is not None}
         elif entry.kind == "Node":
             yield from self._closed(entry, known)
         elif entry.by_controller and went_off(entry):
@@ -164,7 +169,7 @@ class Budget:
         if entry.after is None or not closed(entry.after):
             self._taken.pop(name, None)
         elif entry.by_controller and name not in self._taken and _by_plan(entry.after, known):
-            self._taken[name] = _size(entry.before or entry.after)
+            self._taken[name] = max(0, _size(entry.before or entry.after) - self._out.get(name, 0))
             yield from self._judged(known, f"node {name} is closed")
 
     def _judged(self, known: Known, what: str) -> Iterator[str]:
@@ -188,9 +193,18 @@ def _size(node: Object) -> int:
     return sum(int(capacity.get(name, 0) or 0) for name in (RESOURCE, RENAMED))
 
 
+def _out_of_service(node: Object) -> int:
+    """GPUs of a node that nobody has anything of: all where a person keeps pods off it, or it is not ready."""
+    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in node["status"].get("conditions", []))
+    if node["spec"].get("unschedulable") or not ready:
+        return _size(node)
+    allocatable = node["status"].get("allocatable", {})
+    return max(0, _size(node) - sum(int(allocatable.get(name, 0) or 0) for name in (RESOURCE, RENAMED)))
+
+
 def _allowed(plan: Object, known: Known) -> int:
     most = plan["spec"].get("strategy", {}).get("maxUnavailable", "25%")
-    return allowed_gpus(most, sum(map(_size, known.of("Node"))))
+    return allowed_gpus(most, sum(map(_size, known.pool(plan["spec"].get("stack", "")))))
 
 
 class OneVisit:

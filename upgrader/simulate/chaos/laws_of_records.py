@@ -8,7 +8,7 @@ from upgrader.core import timing
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends, row
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.chaos.journal import Entry
-from upgrader.simulate.chaos.known import Known, closed, is_visit_job, stopped_by, went_off
+from upgrader.simulate.chaos.known import Known, closed, is_visit_job, selects, stopped_by, went_off
 
 SLACK = timedelta(minutes=15)
 """From a deadline until its way out must have been taken: crashes, retries, and clocks that differ."""
@@ -52,6 +52,7 @@ class EveryStateEnds:
                     status = value.get("status") or {}
                     why = f"{status.get('phase')}, {status.get('reason', '')} {status.get('message', '')}".strip()
                     yield f"{kind} {value['metadata']['name']} does not end: {why}"
+        yield from _left_of_stacks(known)
 
 
 class IntentFirst:
@@ -107,6 +108,17 @@ class DoubtHolds:
         closes = entry.kind == "Node" and entry.after is not None and closed(entry.after)
         if begins or went_off(entry) or (closes and not (entry.before and closed(entry.before))):
             yield f"{entry.kind} {entry.key[1]}: something begins while {why}"
+
+
+def _left_of_stacks(known: Known) -> Iterator[str]:
+    """Operands of a stack that is gone, which no node of another one has."""
+    stacks = {stack["metadata"]["name"]: stack for stack in known.of("GpuStack")}
+    nodes = [node for node in known.of("Node") if any(selects(stack, node) for stack in stacks.values())]
+    needed = {value for node in nodes for value in (node["metadata"].get("labels") or {}).values()}
+    for one in known.made_of("DaemonSet"):
+        labels = one["metadata"].get("labels") or {}
+        if labels.get(names.LABEL_STACK, "") not in {"", *stacks} and labels.get(names.LABEL_IMAGE_KEY) not in needed:
+            yield f"DaemonSet {one['metadata']['name']} is left of stack {labels[names.LABEL_STACK]}, which is gone"
 
 
 def _made(value: Object) -> datetime:

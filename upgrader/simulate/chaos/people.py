@@ -4,7 +4,7 @@ from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.core.phases import Run
 from upgrader.simulate.apiserver.store import ObjectStore
 from upgrader.simulate.chaos.draws import Draws
-from upgrader.simulate.chaos.fleets import PLAN
+from upgrader.simulate.chaos.rollouts import PLAN, PLANS
 
 _DELETE = "delete"
 _WISHES = (Run.PAUSE, Run.GO, Run.PAUSE, Run.GO, Run.ABORT, Run.ABORT_AND_UNDO, _DELETE)
@@ -16,23 +16,30 @@ class People:
 
     def __init__(self, store: ObjectStore, draws: Draws) -> None:
         self._store, self._draws = store, draws
+        self._which = draws.of("which plan")
 
     def act(self) -> None:
-        """One wish for the plan; what was aborted stays so."""
+        """One wish for a plan; what was aborted stays so."""
         wish = self._draws.among(_WISHES)
-        plan = self._store.stored(UPGRADE_PLANS, PLAN)
-        if plan is None:
+        name = self._which.among([name for name in PLANS if self._run(name) is not None] or [PLAN])
+        run = self._run(name)
+        if run is None:
             return
         if wish == _DELETE:
-            self._store.mark_deleted(UPGRADE_PLANS, PLAN)
-        elif plan.value["spec"].get("run") not in _FINAL:
-            self._wish(str(wish))
+            self._store.mark_deleted(UPGRADE_PLANS, name)
+        elif run not in _FINAL:
+            self._wish(name, str(wish))
 
     def calm(self) -> None:
-        """Nobody keeps the plan paused."""
-        plan = self._store.stored(UPGRADE_PLANS, PLAN)
-        if plan is not None and plan.value["spec"].get("run") == Run.PAUSE.value:
-            self._wish(Run.GO.value)
+        """Nobody keeps a plan paused."""
+        for name in PLANS:
+            if self._run(name) == Run.PAUSE.value:
+                self._wish(name, Run.GO.value)
 
-    def _wish(self, run: str) -> None:
-        self._store.change(UPGRADE_PLANS, PLAN, {"spec": {"run": run}})
+    def _run(self, name: str) -> str | None:
+        """What is asked of a plan; None where there is none of that name."""
+        plan = self._store.stored(UPGRADE_PLANS, name)
+        return str(plan.value["spec"].get("run", "")) if plan is not None else None
+
+    def _wish(self, name: str, run: str) -> None:
+        self._store.change(UPGRADE_PLANS, name, {"spec": {"run": run}})

@@ -12,9 +12,9 @@ from msgspec import Struct
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.core.phases import PlanPhase, ends
 from upgrader.simulate.chaos.draws import Draws
-from upgrader.simulate.chaos.events import Events
+from upgrader.simulate.chaos.events import LONGEST_ODDITY, Events
 from upgrader.simulate.chaos.faults import SWITCHED_OFF, Fault, Rates, rates
-from upgrader.simulate.chaos.fleets import PLAN, FleetSpec, fleet_of, populate, put_images, settled
+from upgrader.simulate.chaos.fleets import FleetSpec, fleet_of, populate, put_images, settled
 from upgrader.simulate.chaos.gangs import serve
 from upgrader.simulate.chaos.interruptions import Interruptions
 from upgrader.simulate.chaos.judge import Judge
@@ -23,6 +23,7 @@ from upgrader.simulate.chaos.people import People
 from upgrader.simulate.chaos.ports import CALM, FaultyCluster
 from upgrader.simulate.chaos.process import Process
 from upgrader.simulate.chaos.removals import Removals
+from upgrader.simulate.chaos.rollouts import PLAN, Orders
 from upgrader.simulate.chaos.tenants import Tenants
 from upgrader.simulate.cluster.rig import Rig
 
@@ -75,6 +76,7 @@ class World:
         self.rig = Rig(self.cluster)
         self.fleet = fleet_of(self.draws.of("fleet"), nodes)
         serve(self.rig, self.fleet.gangs, self.draws.of("responder"))
+        self._orders = Orders(self.rig, self.fleet.rollouts)
         self.rates = rates(self.draws.of("faults"), off)
         self.process = Process(self.rig, self.cluster, self.draws.of("process"))
         self.judge = Judge(self.cluster.files, lambda: dict(self.rig.fleet.mailbox))
@@ -96,15 +98,14 @@ class World:
 
     async def play(self) -> None:
         """The whole run; it ends early when a law is broken."""
-        await settled(self.rig, self.fleet)
+        await settled(self.rig, self.fleet, self._orders)
         populate(self.rig, self.fleet)
         for _ in range(8):
             self.rig.fleet.tick()
         self.judge.begin(self.cluster.store)
         self.judge.doubt.in_doubt = self.process.in_doubt
         self.cluster.journal.readers += [self.judge.read, self._interruptions.read]
-        revision = self.rig.stack(self.fleet.wanted(self.rig))
-        self.rig.plan(PLAN, revision, **self.fleet.plan)
+        self._orders.begin(self.fleet.plan, self.fleet.wanted(self.rig))
         self._trouble(self.rates)
         await self.until(lambda: self._settled() or self._waits(), TROUBLE_SECONDS)
         self._quiet_since = self._over_since = self.now
@@ -168,7 +169,8 @@ class World:
                 act()
 
     def _over(self) -> bool:
-        return self.judge.quiet() and _ENDED.issuperset(self._phases().values()) and not self.judge.left()
+        quiet = self._orders.given() and self.judge.quiet()
+        return quiet and _ENDED.issuperset(self._phases().values()) and not self.judge.left()
 
     def _waits(self) -> bool:
         if not self.judge.quiet():
@@ -181,6 +183,10 @@ class World:
         return self.now - self._over_since >= timedelta(seconds=SETTLED_SECONDS)
 
     async def _upgrade_the_controller(self) -> None:
+        if self.events.oddities:  # what such a node says then is news, whichever controller reads it
+            await self.until(lambda: not self.events.oddities, LONGEST_ODDITY)
+            self._over_since = self.now
+            await self.until(self._settled, LONGEST_ODDITY)
         if self.judge.violations or not self.judge.well():
             return
         self.judge.new_controller.watching = True

@@ -12,7 +12,8 @@ from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.chaos.draws import Draws
 from upgrader.simulate.chaos.events import EVERYWHERE
 from upgrader.simulate.chaos.faults import Fault
-from upgrader.simulate.chaos.fleets import PLAN, FleetSpec
+from upgrader.simulate.chaos.fleets import FleetSpec
+from upgrader.simulate.chaos.rollouts import PLAN
 from upgrader.simulate.cluster.placing import RESOURCE
 from upgrader.simulate.cluster.rig import Rig
 
