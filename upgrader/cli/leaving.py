@@ -22,6 +22,7 @@ from upgrader.api.resources import (
     GPU_STACKS,
     NODE_UPGRADES,
     NODES,
+    PODS,
     UPGRADE_PLANS,
     ResourceKind,
 )
@@ -32,6 +33,7 @@ from upgrader.core.phases import Run, ends
 from upgrader.kube.install import CRDS
 from upgrader.reconcile import gpu_features, marks, node_features, own_requests, owners, scraping
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.orphaned_marks import marked, take_away
 from upgrader.reconcile.owners import LiveOwner
 
 POLL_SECONDS = 1.0
@@ -86,6 +88,7 @@ async def uninstall(
         if names.LABEL_COMPONENT in operand.metadata.labels:
             await context.cluster.delete(DAEMONSETS, operand.metadata)
     await _restart_owners(context, tell)
+    await take_away(context, marked(await context.cluster.list(PODS)))
     await _unmark_nodes(context, tell)
     await policies.remove(context, tell)  # before our kinds: one of them reads our CheckpointRequests
     if crds:

@@ -215,7 +215,7 @@ class RegistryHttp:
             raise RegistryError(
                 f"the token server of {reference.registry} does not answer",
                 details=f"{shown(str(realm))}: {type(error).__name__}",
-            ) from error
+            ) from None  # its text may hold what the server put into an address
         found = token.token or token.access_token
         if found and not sendable(found):
             raise RegistryError(

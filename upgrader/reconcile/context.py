@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Any, TypeVar
 
 from upgrader.api.kubernetes import ObjectMeta
@@ -11,11 +13,16 @@ from upgrader.api.resources import ResourceKind
 from upgrader.core.forecast import BatchForecast
 from upgrader.reconcile.fact_cache import FactCaches
 from upgrader.reconcile.heard import Heard
+from upgrader.reconcile.pauses import Pauses
 from upgrader.reconcile.ports import Clock, Cluster, CrashPoints, Leadership, Nodes, Registry, Trust, Way
 from upgrader.reconcile.workloads import Workloads
 from upgrader.stack.settings import BuildSettings, StackSettings
 
 T_co = TypeVar("T_co", covariant=True)
+
+
+REHEARSED_AGAIN = timedelta(seconds=15)
+"""From the end of a dry run that failed until the next one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +62,8 @@ class Context:
     """All pods, their owners and claims, as old as a look may have them; see `anew`."""
     facts: FactCaches = field(default_factory=FactCaches)
     """What looks have derived from what has not changed since."""
+    rehearsals: Pauses = field(default_factory=partial(Pauses, REHEARSED_AGAIN))
+    """Dry runs that were refused, or not answered, a moment ago."""
     heard: Heard = field(default_factory=Heard)
     """What Events said of pods that do not start. A hint, no truth."""
     active_seconds: float = 1.0

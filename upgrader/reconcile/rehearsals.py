@@ -1,26 +1,21 @@
 """Showing the API server what a visit will make, while nobody has been asked for it."""
 
-from datetime import timedelta
 from typing import Any
 
 import structlog
 
-from upgrader.api.kubernetes import Condition
 from upgrader.api.resources import GPU_STACKS, PODS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import NodeUpgrade
-from upgrader.core import timing
-from upgrader.core.errors import REFUSED, ConfigurationError
+from upgrader.core.errors import REFUSED, ConfigurationError, UnreachableError
 from upgrader.core.fleet import NodeFacts
-from upgrader.core.visit_facts import REFUSAL
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.other_plans import taken_back
-from upgrader.reconcile.visit_view import held
 from upgrader.stack import manifests
 
 log = structlog.get_logger()
 
-AGAIN = timedelta(seconds=15)
-"""How often it is asked again what it refused: a webhook of a whole fleet is not asked each second for each node."""
+UNANSWERED = "no answer"
+"""One pause for all visits: a webhook that does not answer one of them answers none, and each would wait for it."""
 
 
 async def rehearse(context: Context, upgrade: NodeUpgrade, node: NodeFacts) -> None:
@@ -29,11 +24,25 @@ async def rehearse(context: Context, upgrade: NodeUpgrade, node: NodeFacts) -> N
     What leads back to a revision that is taken back itself may be refused: that may be why it is left.
 
     Raises:
-        ConfigurationError: it would not, with its words; it is asked again in a while.
+        ConfigurationError: it would not, with its words; it is asked again after a pause, so that a webhook of a whole
+            fleet is not asked each second for each node.
+        UnreachableError: it did not answer; the same.
     """
-    told = held(upgrade.status)
-    if told is not None and told.reason == REFUSAL and not _due(context, told):
-        raise ConfigurationError(told.message)
+    uid, now = upgrade.metadata.uid, context.clock.now()
+    failure = context.rehearsals.failure(UNANSWERED, now) or context.rehearsals.failure(uid, now)
+    if failure is not None:
+        raise failure
+    try:
+        await _rehearse(context, upgrade, node)
+    except ConfigurationError as error:
+        context.rehearsals.keep(uid, error, context.clock.now())
+        raise
+    except UnreachableError as error:
+        context.rehearsals.keep(UNANSWERED, error, context.clock.now())
+        raise
+
+
+async def _rehearse(context: Context, upgrade: NodeUpgrade, node: NodeFacts) -> None:
     shown = manifests.rehearsal(upgrade, node, context.stack)
     for pod in shown.there:
         await _show(context, pod, "which this visit makes later")
@@ -44,13 +53,6 @@ async def rehearse(context: Context, upgrade: NodeUpgrade, node: NodeFacts) -> N
         if not await _leaves_for_good(context, upgrade):
             raise
         log.warning("goes without a way back", visit=upgrade.metadata.name, because=error.brief)
-
-
-def _due(context: Context, told: Condition) -> bool:
-    if told.last_transition_time is None:
-        return True
-    waited = context.clock.now() - timing.parse(told.last_transition_time)
-    return waited % AGAIN < timedelta(seconds=2 * context.active_seconds)
 
 
 async def _show(context: Context, pod: dict[str, Any], what: str) -> None:

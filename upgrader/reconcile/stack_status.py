@@ -45,12 +45,12 @@ LONGEST = 400
 """Characters of a failure's message in the condition: its end, which says what matters and what to do."""
 
 
-async def refuse(context: Context, stack: GpuStack, message: str) -> None:
-    """The spec cannot be made a revision of."""
-    told = Told("Valid", "False", "RevisionNotMade", message)
-    found = condition(stack.status.conditions, told, context.clock.now())
-    if found not in stack.status.conditions:
-        await record(context, GPU_STACKS, stack.metadata, {"conditions": [msgspec.to_builtins(found)]})
+async def refuse(context: Context, stack: GpuStack, message: str, left: Sequence[Abandoned]) -> None:
+    """The spec cannot be made a revision of; `left`: stopped owners that are still to be restarted."""
+    told = (Told("Valid", "False", "RevisionNotMade", message), *abandoned.conditions(stack, left))
+    found = [condition(stack.status.conditions, one, context.clock.now()) for one in told]
+    if any(one not in stack.status.conditions for one in found):
+        await record(context, GPU_STACKS, stack.metadata, {"conditions": [msgspec.to_builtins(one) for one in found]})
 
 
 async def write(

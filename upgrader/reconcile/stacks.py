@@ -17,10 +17,11 @@ from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODE_UPGRADES, UPGRAD
 from upgrader.api.v1alpha1 import GpuStack, NodeUpgrade, UpgradePlan
 from upgrader.core.drift import NodeDrift, drift
 from upgrader.core.errors import ConfigurationError, RegistryError
-from upgrader.core.fleet import Snapshot, Target
+from upgrader.core.fleet import Snapshot, StoppedOwner, Target
 from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.phases import NodePhase, ends
 from upgrader.core.rollout import UNDER_WAY
+from upgrader.core.works import stopped_owners
 from upgrader.reconcile import (
     abandoned,
     closures,
@@ -133,17 +134,13 @@ async def _go_on(context: Context, stack: GpuStack, sightings: Sightings, faults
         await forget(context, ordered)
     target = await _target(context, stack)
     if isinstance(target, str):
-        await stack_status.refuse(context, stack, target)
-        return context.active_seconds if active else context.idle_seconds
+        left = await _free_without_revision(context, stack, faults)
+        await stack_status.refuse(context, stack, target, left)
+        return context.active_seconds if active or left else context.idle_seconds
     read = await _read(context, stack, target)
     if read is None:
         return context.active_seconds
-    # What was stopped goes before all other care.
-    left = await abandoned.restart_owners(
-        context, read.snapshot.stopped, read.plans, resource=target.resource_name, since=abandoned.found_since(stack)
-    )
-    with faults.contained("pods whose requests are gone"):
-        await take_away(context, read.asked)
+    left = await _free(context, stack, read.snapshot.stopped, read.asked, read.plans, faults)  # before all other care
     goal = await upkeep.install_target(context, read)
     made = await _care(context, read, goal, sightings, faults)
     if not made:  # what was ordered just now is not among what was read, and needs its operands
@@ -199,6 +196,43 @@ async def _read(context: Context, stack: GpuStack, target: Target) -> Read | Non
 def _gave_back(visit: NodeUpgrade) -> bool:
     """Whether a visit failed and left nothing on its node; where even the way back failed its marks stay."""
     return visit.status.phase is NodePhase.FAILED and visit.status.reason != "RevertFailed"
+
+
+async def _free_without_revision(context: Context, stack: GpuStack, faults: Faults) -> list[abandoned.Abandoned]:
+    """The same as `_free` for a stack of which no revision can be made: that must keep no gang stopped."""
+    found = await context.workloads.read(context.cluster)
+    plans = [one for one in await context.cluster.list(UPGRADE_PLANS) if one.spec.stack == stack.metadata.name]
+    return await _free(context, stack, stopped_owners(found.works), marked(found.pods), plans, faults)
+
+
+async def _free(
+    context: Context,
+    stack: GpuStack,
+    stopped: Sequence[StoppedOwner],
+    asked: Sequence[Pod],
+    plans: Sequence[UpgradePlan],
+    faults: Faults,
+) -> list[abandoned.Abandoned]:
+    """Restart owners and take marks of asking from pods whose request is gone; owners that are still to be restarted.
+
+    Args:
+        context: ports.
+        stack: that looks.
+        stopped: owners with our record of a stop, as they were read before this call.
+        asked: pods with marks, likewise.
+        plans: those of the stack.
+        faults: of this step.
+    """
+    left = await abandoned.restart_owners(
+        context,
+        stopped,
+        plans,
+        resource=stack.spec.device_plugin.resource_name,
+        since=abandoned.found_since(stack),
+    )
+    with faults.contained("pods whose requests are gone"):
+        await take_away(context, asked)
+    return left
 
 
 def _claims(snapshot: Snapshot) -> frozenset[str]:

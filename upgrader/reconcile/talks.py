@@ -22,6 +22,7 @@ from upgrader.core.owner_facts import owner_facts
 from upgrader.core.owners import Switch
 from upgrader.core.phases import RequestPhase, ends, row
 from upgrader.core.switching import is_off
+from upgrader.core.visit_facts import NO_ANSWER, REFUSAL
 from upgrader.reconcile import asking, observe, owners, placing, unheard
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.member_answers import read_answers
@@ -237,8 +238,8 @@ def _may_go_off(context: Context, talk: Talk) -> bool:
 
 
 async def say(context: Context, request: CheckpointRequest, error: UpgraderError) -> None:
-    """Show in the conversation what was refused; the next step tries again."""
-    status = {"reason": "Refused", "message": str(error)}
+    """Show in the conversation what was refused, or not answered; the next step tries again."""
+    status = {"reason": REFUSAL if error.refused else NO_ANSWER, "message": str(error)}
     if (request.status.reason, request.status.message) != (status["reason"], status["message"]):
         await record(context, CHECKPOINT_REQUESTS, request.metadata, status)
 

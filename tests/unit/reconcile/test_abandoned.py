@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.rig import Rig, running
+from tests.support.rig import STACK, Rig, running
 from upgrader.api import names
-from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, NODE_UPGRADES, PODS, UPGRADE_PLANS
+from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, NODE_UPGRADES, PODS, UPGRADE_PLANS
 from upgrader.core.errors import ConfigurationError, UnreachableError
 from upgrader.core.phases import PlanPhase, RequestPhase, ends
 
@@ -94,6 +94,47 @@ async def test_members_that_were_asked_by_a_request_that_was_removed_are_asked_n
         strip_plan(rig)
     await rig.until(lambda: not asked(rig), 60)
     assert suspended(rig) is False
+
+
+def spoil_rules(rig: Rig) -> None:
+    """A rule about who belongs together that cannot be used."""
+    rig.cluster.store.change(GPU_STACKS, STACK, {"spec": {"gangs": [{"regex": "("}]}})
+
+
+def lose_registry(rig: Rig) -> None:
+    """The digest of an image that was never read cannot be had."""
+    rig.cluster.store.change(GPU_STACKS, STACK, {"spec": {"devicePlugin": {"image": "registry/plugin:9"}}})
+    rig.registry.reachable = False
+
+
+NO_REVISION = pytest.mark.parametrize("spoil", [spoil_rules, lose_registry])
+
+
+@NO_REVISION
+async def test_a_stack_of_which_no_revision_can_be_made_keeps_no_gang_stopped(
+    rig: Rig, spoil: Callable[[Rig], None]
+) -> None:
+    await stopped(rig)
+    strip_request(rig)
+    strip_plan(rig)
+    spoil(rig)
+    await rig.until(lambda: not suspended(rig) and condition(rig) == ("False", "NoneStopped"), LONG, stride=5)
+    assert [one.status for one in rig.stack_now().status.conditions if one.type == "Valid"] == ["False"]
+    rig.assert_nothing_left()
+
+
+@NO_REVISION
+async def test_a_stack_of_which_no_revision_can_be_made_keeps_no_pod_asked(
+    rig: Rig, spoil: Callable[[Rig], None]
+) -> None:
+    revision = await running(rig)
+    rig.fleet.trainers["gang"].answers = lambda _pod, _request, _step: None
+    rig.plan("up", revision)
+    await rig.until(lambda: len(asked(rig)) == 2)
+    strip_request(rig)
+    strip_plan(rig)
+    spoil(rig)
+    await rig.until(lambda: not asked(rig), 120)
 
 
 async def test_members_that_a_request_asks_stay_asked(rig: Rig) -> None:

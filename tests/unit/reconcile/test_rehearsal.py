@@ -1,11 +1,16 @@
 """What the API server is shown before a visit is what it is given in it."""
 
+from itertools import pairwise
+
 import pytest
 
-from tests.support.rig import Rig, running
+from tests.support.rig import ACTIVE_SECONDS, Rig, running
 from upgrader.api.resources import DAEMONSETS, JOBS, NODES, PODS
 from upgrader.api.v1alpha1 import NodeState
 from upgrader.core.errors import UnreachableError
+from upgrader.reconcile.context import REHEARSED_AGAIN
+
+TRIES = 3
 
 
 @pytest.fixture
@@ -68,17 +73,20 @@ async def test_each_pod_of_a_visit_was_shown_as_it_was_made(rig: Rig, shown, mad
     assert owners == [visit.metadata.uid] * len(shown), "a policy may take no pod that belongs to nobody"
 
 
-async def test_what_was_not_answered_is_asked_again_at_the_next_look_however_late_that_is(rig: Rig) -> None:
-    revision = await running(rig, nodes=1, members=1)
+async def test_what_was_not_answered_is_asked_again_after_a_pause_and_for_one_of_all_visits(rig: Rig) -> None:
+    revision = await running(rig, nodes=4, members=4)
     asked, rehearse = [], rig.cluster.rehearse
 
     async def unanswered(kind, body):
         asked.append(rig.seconds)
-        if len(asked) == 1:
+        if len(asked) <= TRIES:
             raise UnreachableError("the API server answered 500")
         await rehearse(kind, body)
 
     rig.cluster.rehearse = unanswered
     rig.plan("up", revision)
-    await rig.until(lambda: len(asked) > 1, stride=12)
-    assert asked[1] - asked[0] == 1
+    await rig.until(lambda: rig.over("up"))
+    pauses = [after - before for before, after in pairwise(asked[: TRIES + 1])]
+    least = REHEARSED_AGAIN.total_seconds()
+    assert all(least <= pause <= least + ACTIVE_SECONDS for pause in pauses), pauses
+    assert rig.nodes_on(revision) == 4

@@ -28,10 +28,11 @@ from upgrader.core.errors import LostLeadershipError
 from upgrader.core.phases import ends
 from upgrader.core.revisions import revision_of
 from upgrader.reconcile import images, plans, stacks
-from upgrader.reconcile.context import Context, Gates
+from upgrader.reconcile.context import REHEARSED_AGAIN, Context, Gates
 from upgrader.reconcile.fact_cache import FactCaches
 from upgrader.reconcile.heard import Heard
 from upgrader.reconcile.observe import target_of
+from upgrader.reconcile.pauses import Pauses
 from upgrader.reconcile.ports import Nodes
 from upgrader.reconcile.sightings import Sightings
 from upgrader.reconcile.workloads import Workloads
@@ -75,6 +76,7 @@ class Rig:
         self.gates = Gates()
         self.heard = Heard()
         self.facts = FactCaches()
+        self.rehearsals = Pauses(REHEARSED_AGAIN)
         self.side_by_side = False
         """Whether plans take their steps at the same time, as their loops do."""
         self.workloads = Workloads()
@@ -94,7 +96,7 @@ class Rig:
     def restart(self, node_image: str | None = None) -> None:
         """What a new process of the controller remembers: nothing."""
         self.sightings, self.gates, self.heard, self._steps = Sightings(), Gates(), Heard(), {}
-        self.facts = FactCaches()
+        self.facts, self.rehearsals = FactCaches(), Pauses(REHEARSED_AGAIN)
         self.node_image = node_image or self.node_image
 
     def share(self, seconds: float) -> None:
@@ -117,6 +119,7 @@ class Rig:
             gates=self.gates,
             heard=self.heard,
             facts=self.facts,
+            rehearsals=self.rehearsals,
             workloads=self.workloads,
             active_seconds=ACTIVE_SECONDS,
             idle_seconds=IDLE_SECONDS,
