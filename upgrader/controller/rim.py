@@ -9,6 +9,7 @@ a controller that leads and does nothing. So its tasks are watched, ended and be
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,12 +28,16 @@ from upgrader.api.resources import (
 from upgrader.core.errors import ClusterError
 from upgrader.kube.connect import Access
 from upgrader.reconcile.waking import Waking, passed_on
+from upgrader.telemetry import metrics
 
 log = structlog.get_logger(__name__)
 
 WATCH_SECONDS = 300
 CONNECT_SECONDS = 10
-AGAIN_SECONDS = 1.0
+STEADY_SECONDS = float(WATCH_SECONDS)
+"""Watches that lasted so long worked: each was opened at least twice, and kopf's own tries take less than a minute."""
+_FIRST_PAUSE = 1.0
+_LONGEST_PAUSE = 60.0
 END_SECONDS = 20.0
 _CANCEL_SECONDS = 0.2
 _CLEANS = "startup/cleanup activities"
@@ -98,25 +103,42 @@ def settings() -> kopf.OperatorSettings:
     return made
 
 
+def pause(failures: int) -> float:
+    """Seconds before watches that ended so often in a row are begun anew: twice as long each time, up to a limit."""
+    return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(failures - 1, 16))
+
+
 async def watch(
-    loops: Waking, connection: Connection, begun: Callable[[], None], *, again_seconds: float = AGAIN_SECONDS
+    loops: Waking,
+    connection: Connection,
+    begun: Callable[[], None],
+    *,
+    pause: Callable[[int], float] = pause,
+    clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Watch until cancelled; `begun` is called whenever kopf has put its own signal handlers in place.
+
+    A refusal that stays (a right or a token that is gone) ends them each time: they pause longer and longer.
 
     Raises:
         ClusterError: watches that failed do not end.
     """
+    failures = 0
     while True:
+        since = clock()
         tasks = await kopf.spawn_tasks(
             registry=registry(loops, connection), settings=settings(), standalone=True, clusterwide=True
         )
         begun()
         try:
             ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            log.warning("the watches of our kinds are begun anew", because=_why(ended))
+            failures = 1 if clock() - since >= STEADY_SECONDS else failures + 1
+            seconds = pause(failures)
+            metrics.WATCH_RESTARTS.inc()
+            log.warning("the watches of our kinds are begun anew", because=_why(ended), retry_seconds=seconds)
         finally:
             await _end()
-        await asyncio.sleep(again_seconds)
+        await asyncio.sleep(seconds)
 
 
 def _why(ended: Iterable[asyncio.Task[Any]]) -> str:

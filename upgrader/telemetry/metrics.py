@@ -39,6 +39,11 @@ NODE_CACHE_SYNCED = Gauge(
 NODE_CACHE_RELISTS = Counter(
     "upgrader_node_cache_relists_total", "How often all nodes were listed anew.", registry=REGISTRY
 )
+WATCH_RESTARTS = Counter(
+    "upgrader_watch_restarts_total",
+    "How often the watches of stacks, plans, visits, requests and images ended by an error and were begun anew.",
+    registry=REGISTRY,
+)
 LEADER = Gauge("upgrader_leader", "1 while this process holds the lease, else 0.", registry=REGISTRY)
 
 

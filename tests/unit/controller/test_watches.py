@@ -10,6 +10,7 @@ from aiohttp.test_utils import TestServer
 
 from upgrader.controller import rim
 from upgrader.kube.connect import Access
+from upgrader.telemetry import metrics
 
 GROUP = "gpu-upgrader.io/v1alpha1"
 DEFINITIONS = "apiextensions.k8s.io/v1"
@@ -30,10 +31,11 @@ def _resources(kinds):
 
 
 class ApiServer:
-    """Serves our kinds, without objects; the first `refusals` watches of each kind are answered with 410."""
+    """Serves our kinds, without objects; the first `refusals` watches of each kind are answered with `status`."""
 
-    def __init__(self, refusals):
+    def __init__(self, refusals, status=410):
         self.refusals = {kind.plural: refusals for kind in rim.WATCHED}
+        self.status = status
 
     def answer(self, path):
         core = ["Namespace", "Event"]
@@ -52,7 +54,7 @@ class ApiServer:
         plural = request.path.rpartition("/")[2]
         if self.refusals[plural]:
             self.refusals[plural] -= 1
-            return web.json_response(GONE, status=410)
+            return web.json_response({**GONE, "code": self.status}, status=self.status)
         response = web.StreamResponse()
         await response.prepare(request)
         body = {"apiVersion": GROUP, "kind": "K", "metadata": {"name": plural, "uid": "1"}, "spec": {"stack": "s"}}
@@ -73,29 +75,78 @@ class Woken:
         """Not looked at here."""
 
 
-@pytest.mark.timeout(120)
-async def test_watches_that_are_refused_as_expired_are_begun_anew_and_the_loops_go_on():
+class Clock:
+    """Seconds since a while; each look at it takes some."""
+
+    def __init__(self, step):
+        self.now, self.step = 0.0, step
+
+    def __call__(self):
+        self.now += self.step
+        return self.now
+
+
+@contextlib.asynccontextmanager
+async def served(refusing):
+    """Where an API server can be reached, as the watches take it."""
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", ApiServer(refusals=2).handle)
+    app.router.add_route("*", "/{path:.*}", refusing.handle)
     async with TestServer(app, handler_cancellation=True, shutdown_timeout=0.1) as server:
 
         class Connected:
             async def access(self):
                 return Access(server=str(server.make_url("")).rstrip("/"))
 
+        yield Connected()
+
+
+@contextlib.asynccontextmanager
+async def running(*coroutines):
+    tasks = [asyncio.create_task(one) for one in coroutines]
+    await asyncio.sleep(0)
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+def restarts():
+    return metrics.REGISTRY.get_sample_value("upgrader_watch_restarts_total")
+
+
+@pytest.mark.timeout(120)
+async def test_watches_that_are_refused_as_expired_are_begun_anew_and_the_loops_go_on():
+    async with served(ApiServer(refusals=2)) as connected:
         woken, begun = Woken(), []
-        watches = rim.watch(woken, Connected(), lambda: begun.append(1), again_seconds=0.01)
-        watching = asyncio.create_task(watches)
-        await asyncio.sleep(0)
-        loop = asyncio.create_task(asyncio.Event().wait(), name="a loop that was begun after the watches")
-        try:
+        watches = rim.watch(woken, connected, lambda: begun.append(1), pause=lambda _: 0.01)
+        async with running(watches, asyncio.Event().wait()) as (_, loop):
             while await woken.seen.get() != ("GpuStack", "gpustacks"):
                 pass  # of another kind
             assert len(begun) > 1
             assert not loop.done()
-        finally:
-            for task in (watching, loop):
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
         assert [one.get_name() for one in asyncio.all_tasks() if rim._of_kopf(one)] == []
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("step", "failures"), [(1.0, [1, 2, 3]), (rim.STEADY_SECONDS, [1, 1, 1])], ids=["at once", "after they worked"]
+)
+async def test_watches_that_are_refused_for_good_pause_longer_each_time_and_are_counted(step, failures):
+    seen, before = asyncio.Queue(), restarts()
+
+    def pause(count):
+        seen.put_nowait(count)
+        return 0.0
+
+    async with served(ApiServer(refusals=1000, status=401)) as connected:
+        watches = rim.watch(Woken(), connected, lambda: None, pause=pause, clock=Clock(step))
+        async with running(watches):
+            assert [await seen.get() for _ in failures] == failures
+    assert restarts() - before >= len(failures)
+
+
+def test_the_pause_doubles_up_to_a_minute():
+    assert [rim.pause(count) for count in (1, 2, 3, 6, 7, 8, 10**6)] == [1.0, 2.0, 4.0, 32.0, 60.0, 60.0, 60.0]
