@@ -7,10 +7,13 @@ from typing import Any
 import yaml
 from kubernetes.aio import config
 from kubernetes.aio.client import Configuration
-from kubernetes.aio.config.incluster_config import SERVICE_HOST_ENV_NAME
+from kubernetes.aio.config.incluster_config import SERVICE_HOST_ENV_NAME, InClusterConfigLoader
 from msgspec import Struct
 
 from upgrader.core.errors import ConfigurationError
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where the kubelet mounts the token of a pod's ServiceAccount, and the certificate of the API server's CA."""
 
 
 class Access(Struct, frozen=True, kw_only=True):
@@ -31,9 +34,12 @@ class Access(Struct, frozen=True, kw_only=True):
 class Login:
     """Loads the configuration, and again when the API server no longer accepts it (tokens of exec plug-ins expire)."""
 
-    def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
+    def __init__(
+        self, kubeconfig: str | None = None, context: str | None = None, *, service_account: Path = SERVICE_ACCOUNT
+    ) -> None:
         self._kubeconfig = kubeconfig or _found_kubeconfig()
         self._context = context
+        self._service_account = service_account
         self.configuration: Any = Configuration()
 
     async def load(self) -> None:
@@ -43,28 +49,43 @@ class Login:
             ConfigurationError: no kubeconfig and no service account, or one that cannot be used.
         """
         try:
-            if self._kubeconfig is not None:
-                await config.load_kube_config(
-                    config_file=self._kubeconfig,
-                    context=self._context,
-                    client_configuration=self.configuration,
-                    persist_config=False,
-                )
-            elif os.environ.get(SERVICE_HOST_ENV_NAME):
-                config.load_incluster_config(client_configuration=self.configuration)
-            else:
-                raise ConfigurationError(
-                    "no cluster is configured",
-                    details="there is no --kubeconfig, no KUBECONFIG, no ~/.kube/config, and this is no pod",
-                    resolution="Name a kubeconfig, or start a cluster of your own: `upgrader dev up`.",
-                )
+            await self._load()
         except (config.ConfigException, yaml.YAMLError, OSError) as error:
-            source = self._kubeconfig or "the pod's service account"
-            raise ConfigurationError(f"{source} cannot be used", details=str(error)) from error
+            raise self._unusable(str(error)) from error
         except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
             # What the library meets in a file of another shape; not even as a cause, since it may quote a token.
-            details = f"it is no kubeconfig, or a part of it cannot be read ({type(error).__name__})"
-            raise ConfigurationError(f"{self._kubeconfig} cannot be used", details=details) from None
+            raise self._unusable(f"a part of it cannot be read ({type(error).__name__})") from None
+
+    async def _load(self) -> None:
+        if self._kubeconfig is not None:
+            await config.load_kube_config(
+                config_file=self._kubeconfig,
+                context=self._context,
+                client_configuration=self.configuration,
+                persist_config=False,
+            )
+        elif os.environ.get(SERVICE_HOST_ENV_NAME):
+            token, certificate = (str(self._service_account / name) for name in ("token", "ca.crt"))
+            InClusterConfigLoader(token, certificate).load_and_set(self.configuration)
+        else:
+            raise ConfigurationError(
+                "no cluster is configured",
+                details="there is no --kubeconfig, no KUBECONFIG, no ~/.kube/config, and this is no pod",
+                resolution="Name a kubeconfig, or start a cluster of your own: `upgrader dev up`.",
+            )
+
+    def _unusable(self, details: str) -> ConfigurationError:
+        if self._kubeconfig is not None:
+            return ConfigurationError(
+                f"the kubeconfig {self._kubeconfig} cannot be used",
+                details=details,
+                resolution="Name one that kubectl can use with --kubeconfig, or a context of it with --context.",
+            )
+        return ConfigurationError(
+            f"the service account in {self._service_account} cannot be used",
+            details=details,
+            resolution="Have its token mounted into the pod (automountServiceAccountToken), or name a kubeconfig.",
+        )
 
     async def access(self) -> Access:
         """The loaded configuration in plain words."""

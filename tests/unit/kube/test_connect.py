@@ -50,12 +50,38 @@ async def test_no_cluster_is_said(home):
 async def test_a_kubeconfig_that_cannot_be_used_is_named(home, name, context):
     (home / "broken").write_text("clusters: {")
     write_kubeconfig(home / "good", "https://a")
-    with pytest.raises(ConfigurationError, match=f"{name} cannot be used"):
+    with pytest.raises(ConfigurationError, match=f"the kubeconfig {home / name} cannot be used") as raised:
         await Login(str(home / name), context).load()
+    assert "--kubeconfig" in raised.value.resolution
 
 
-async def test_a_pod_uses_its_service_account(home, monkeypatch):
+@pytest.fixture
+def pod(home, monkeypatch):
+    """The folder of a pod's service account."""
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    with pytest.raises(ConfigurationError, match="service account cannot be used"):
-        await Login().load()  # there is no token here: it was looked for
+    (home / "ca.crt").write_text("a certificate")
+    (home / "token").write_text("t0")
+    return home
+
+
+async def test_a_pod_uses_its_service_account(pod):
+    login = Login(service_account=pod)
+    await login.load()
+    found = Access(server="https://10.0.0.1:443", ca_file=str(pod / "ca.crt"), token="t0")  # noqa: S106 - of a stub
+    assert await login.access() == found
+
+
+@pytest.mark.parametrize(
+    ("token", "why"),
+    [(b"", "Token file exists but empty."), (b"\xff", "a part of it cannot be read (UnicodeDecodeError)")],
+)
+async def test_a_service_account_that_cannot_be_used_is_named(pod, token, why):
+    (pod / "token").write_bytes(token)
+    with pytest.raises(ConfigurationError) as raised:
+        await Login(service_account=pod).load()
+    assert (raised.value.brief, raised.value.details, raised.value.resolution) == (
+        f"the service account in {pod} cannot be used",
+        why,
+        "Have its token mounted into the pod (automountServiceAccountToken), or name a kubeconfig.",
+    )
