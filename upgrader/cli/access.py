@@ -11,7 +11,7 @@ from upgrader.api.resources import GPU_STACKS, ResourceKind
 from upgrader.api.reviews import ACCESS_OF, OWN_ACCESS, AccessReview
 from upgrader.cli import world
 from upgrader.core.advice import Advice, Severity
-from upgrader.core.rights import CHANGES, Right, Scope, granted, looks
+from upgrader.core.rights import CHANGES, DIAGNOSES, Right, Scope, granted, looks
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
 
@@ -31,7 +31,9 @@ def needed() -> tuple[Right, ...]:
 async def own_rights(context: Context) -> list[Advice]:
     """What the person at this command may do."""
     wanted = looks(needed())
-    unseen, unsaid = await _missing(context, OWN_ACCESS, {}, wanted), await _missing(context, OWN_ACCESS, {}, CHANGES)
+    unseen, unsaid, undiagnosed = [
+        await _missing(context, OWN_ACCESS, {}, rights) for rights in (wanted, CHANGES, DIAGNOSES)
+    ]
     return [
         granted(
             "your rights to look",
@@ -48,6 +50,14 @@ async def own_rights(context: Context) -> list[Advice]:
             unsaid,
             severity=Severity.WARNING,
             fix="`plan`, `status` and `why` work without; `apply` and `approve` do not.",
+        ),
+        granted(
+            "your rights to diagnose",
+            "OwnRights",
+            len(DIAGNOSES),
+            undiagnosed,
+            severity=Severity.WARNING,
+            fix="Only `doctor` reads these: ask for them, or have somebody who may run it.",
         ),
     ]
 

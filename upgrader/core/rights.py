@@ -45,6 +45,16 @@ CHANGES = tuple(
 )
 """What `apply`, `approve`, `pause` and the others write."""
 
+DIAGNOSES = tuple(
+    Right(scope=Scope.CLUSTER, verb=verb, group=group, resource=resource)
+    for verb, group, resource in (
+        ("get", "apiextensions.k8s.io", "customresourcedefinitions"),
+        ("list", "apiextensions.k8s.io", "customresourcedefinitions"),
+        ("get", "admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
+    )
+)
+"""What `doctor` alone reads: the controller has no use for it, so deploy/ does not grant it."""
+
 
 def looks(rights: Iterable[Right]) -> tuple[Right, ...]:
     """Those that a person needs to see a forecast: whoever foresees reads what the controller reads."""

@@ -20,6 +20,7 @@ from upgrader.api.v1alpha1 import DriverImage
 from upgrader.cli import access
 from upgrader.cli.doctoring import DEFINITIONS
 from upgrader.core.errors import ClusterError
+from upgrader.core.rights import DIAGNOSES, looks
 from upgrader.core.timing import show
 from upgrader.kube.lease import CONTROLLER, LEASES
 from upgrader.reconcile import images
@@ -255,3 +256,13 @@ class TestJobs:
 
     def test_a_stack_is_named_with_jobs_only(self, rig):
         assert upgrader(rig, "doctor", "--stack", "pool-a").exit_code == 64
+
+
+def test_what_doctor_reads_with_is_what_it_asks_the_api_server_about(well):
+    well.cluster.uses.clear()
+    assert upgrader(well, "doctor").exit_code == 0
+    asked = {(right.verb, right.group, right.resource) for right in (*looks(access.needed()), *DIAGNOSES)}
+    used = {(use.verb, use.group, use.resource) for use in well.cluster.uses if use.verb in {"get", "list"}}
+    assert used - asked == set()
+    own = {(right.verb, right.group, right.resource) for right in DIAGNOSES}
+    assert own - used == set()
