@@ -216,6 +216,13 @@ class RegistryHttp:
                 f"the token server of {reference.registry} does not answer",
                 details=f"{shown(str(realm))}: {type(error).__name__}",
             ) from None  # its text may hold what the server put into an address
+        if 300 <= given.status < 400:
+            raise RegistryError(
+                f"the token server of {reference.registry} answers with a redirect, which is never followed",
+                details=f"{shown(str(realm))} answered {given.status}: who we are would go to another address",
+                resolution="Have the registry name the address of its token server itself, as the realm of its "
+                "challenge.",
+            )
         found = token.token or token.access_token
         if found and not sendable(found):
             raise RegistryError(
@@ -229,9 +236,9 @@ class RegistryHttp:
     ) -> "aiohttp.client._RequestContextManager":
         if login is not None and login.identity:
             form = {**query, "grant_type": "refresh_token", "client_id": _CLIENT, "refresh_token": login.identity}
-            return self._open().post(realm, data=form)
+            return self._open().post(realm, data=form, allow_redirects=False)
         headers = {"Authorization": login.basic} if login is not None and login.user else {}
-        return self._open().get(realm, params=query, headers=headers)
+        return self._open().get(realm, params=query, headers=headers, allow_redirects=False)
 
 
 async def whole(answer: aiohttp.ClientResponse, limit: int, when: str) -> bytes:

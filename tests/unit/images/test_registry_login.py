@@ -146,6 +146,30 @@ async def test_an_identity_token_is_exchanged(registry):
     ]
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("login", [Login(identity="long-lived"), LOGIN, Login()], ids=["refresh token", "password", ""])
+async def test_a_token_server_that_sends_us_on_elsewhere_is_an_error_that_names_it(registry, login, status):
+    bearer(registry)
+    challenge = registry.answer
+    async with serving(ImageRegistry()) as elsewhere:
+        there = {"Location": f"http://{elsewhere.host}/token?state=secret"}
+
+        async def handle(request):
+            if request.path == "/token":
+                return web.Response(status=status, headers=there)
+            return challenge(request)
+
+        registry.handle = handle
+        async with serving(registry):
+            with pytest.raises(RegistryError) as raised:
+                await ask(registry, {registry.host: login})
+            assert (raised.value.brief, raised.value.details) == (
+                f"the token server of {registry.host} answers with a redirect, which is never followed",
+                f"http://{registry.host}/token answered {status}: who we are would go to another address",
+            )
+        assert elsewhere.seen == []
+
+
 async def test_a_bearer_token_of_the_file_is_said_as_it_is(registry):
     bearer(registry)
     assert await ask(registry, {registry.host: Login(bearer="t")})
