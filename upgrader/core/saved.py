@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.errors import ConfigurationError
+from upgrader.core import untrusted
+from upgrader.core.errors import ConfigurationError, UnreadableError
 from upgrader.core.fleet import ImageFacts
 from upgrader.core.forecast import Forecast
 from upgrader.core.origins import Origin
@@ -113,8 +114,8 @@ def load(raw: bytes, origin: str) -> SavedForecast:
     """
     resolution = "Make a new one with `upgrader plan -o FILE`."
     try:
-        saved = msgspec.json.decode(raw, type=SavedForecast)
-    except (ValueError, RecursionError) as error:  # of msgspec, and of bytes that are no text
+        saved = untrusted.decode(raw, SavedForecast, untrusted.FILE_BYTES)
+    except UnreadableError as error:
         raise ConfigurationError(
             f"{origin} holds no saved forecast", details=str(error), resolution=resolution
         ) from error

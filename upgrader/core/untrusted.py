@@ -23,6 +23,9 @@ LONGEST_SECONDS = 10 * 365 * 86400
 JSON_BYTES = 1 << 20
 """Longer documents are not read. How deep one may nest is the parser's limit."""
 
+FILE_BYTES = 64 << 20
+"""The same for documents of files and of registries: they hold what a whole fleet or a whole repository has."""
+
 LONGEST_NAME = 253
 """Characters of a name in Kubernetes."""
 
@@ -45,6 +48,8 @@ _SUFFIXES = {
     **{suffix: Fraction(1000**power) for power, suffix in enumerate("kMGTPE", 1)},
     **{f"{suffix}i": Fraction(1024**power) for power, suffix in enumerate("KMGTPE", 1)},
 }
+
+_TOKEN = re.compile(r"[!-~]+")
 
 T = TypeVar("T")
 
@@ -107,14 +112,14 @@ def instant(text: object) -> datetime | None:
     return known if known is not None and known.year in _YEARS else None
 
 
-def decode(text: str | bytes, type_: type[T]) -> T:
+def decode(text: str | bytes, type_: type[T], longest: int = JSON_BYTES) -> T:
     """A JSON document.
 
     Raises:
-        UnreadableError: it is none, is not of this type, or is too long or nested too deep.
+        UnreadableError: it is none, is not of this type, is longer than `longest` bytes, or is nested too deep.
     """
-    if len(text) > JSON_BYTES:
-        raise UnreadableError(f"it is longer than {JSON_BYTES} bytes")
+    if len(text) > longest:
+        raise UnreadableError(f"it is longer than {longest} bytes")
     try:
         return msgspec.json.decode(text, type=type_)
     except RecursionError as error:
@@ -136,6 +141,11 @@ def document(text: str | bytes | None, type_: type[T]) -> T | None:
 def name(text: str) -> str:
     """A name as far as it can be one; what was cut off leaves the name of nothing that is there."""
     return text[:LONGEST_NAME]
+
+
+def sendable(token: str) -> bool:
+    """Whether a header can hold a token: one with a line feed makes libraries quote it in their error."""
+    return _TOKEN.fullmatch(token) is not None
 
 
 def shown(text: str) -> str:

@@ -14,8 +14,9 @@ from msgspec import Struct
 from yarl import URL
 
 from upgrader.core.errors import RegistryError
+from upgrader.core.untrusted import sendable
 from upgrader.images.reference import Reference
-from upgrader.images.registry_login import Login, login_for, sendable
+from upgrader.images.registry_login import Login, login_for
 from upgrader.images.wire import decode
 
 MANIFESTS = (

@@ -5,7 +5,6 @@ https://github.com/containers/image/blob/main/docs/containers-auth.json.5.md
 
 import base64
 import os
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -13,10 +12,10 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.core.errors import ConfigurationError
+from upgrader.core.untrusted import sendable
 from upgrader.images.reference import DEFAULT_REGISTRY, Reference
 
 _DOCKER_HUB = "https://index.docker.io/v1/"
-_SENDABLE = re.compile(r"[!-~]+")
 _LOGIN = "`podman login` and `docker login` write such a file; REGISTRY_AUTH_FILE names another one."
 
 
@@ -99,11 +98,6 @@ def _login(entry: _Entry) -> Login:
     if entry.registrytoken and not sendable(entry.registrytoken):
         raise ValueError("a token that no header can hold")
     return Login(user=user, password=password, identity=entry.identitytoken, bearer=entry.registrytoken)
-
-
-def sendable(token: str) -> bool:
-    """Whether a header can hold a token: one with a line feed makes libraries quote it in their error."""
-    return _SENDABLE.fullmatch(token) is not None
 
 
 def login_for(known: Mapping[str, Login], reference: Reference) -> Login | None:

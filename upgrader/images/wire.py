@@ -2,7 +2,8 @@
 
 from typing import TypeVar
 
-import msgspec
+from upgrader.core import untrusted
+from upgrader.core.errors import UnreadableError
 
 T = TypeVar("T")
 
@@ -11,9 +12,9 @@ def decode(data: bytes, type_: type[T]) -> T:
     """A document.
 
     Raises:
-        ValueError: it is none, is not of this type, is no UTF-8, or is nested too deep.
+        ValueError: it is none, is not of this type, is no UTF-8, is too long, or is nested too deep.
     """
     try:
-        return msgspec.json.decode(data, type=type_)
-    except RecursionError as error:
-        raise ValueError("it is nested too deep") from error
+        return untrusted.decode(data, type_, untrusted.FILE_BYTES)
+    except UnreadableError as error:
+        raise ValueError(error.brief) from error

@@ -4,7 +4,6 @@ A kubeconfig that gets its credentials from a program (`exec`) is refused while 
 """
 
 import base64
-import re
 import ssl
 import tempfile
 from pathlib import Path
@@ -14,10 +13,9 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.core.orders import Reason
+from upgrader.core.untrusted import sendable
 from upgrader.node.host import Host
 from upgrader.node.outcome import OrderFailedError
-
-_SENDABLE = re.compile(r"[!-~]*")
 
 Bytes64 = Annotated[str, msgspec.Meta(description="base64")]
 
@@ -117,7 +115,7 @@ def _text(host: Host, folder: Path, path: str) -> str:
 
 def _token(host: Host, folder: Path, user: _User) -> str:
     token = user.token or (_text(host, folder, user.token_file) if user.token_file else "")
-    if not _SENDABLE.fullmatch(token):  # the error of a header that cannot be made would quote it
+    if token and not sendable(token):  # the error of a header that cannot be made would quote it
         raise ValueError("its token has other characters than visible ASCII")
     return token
 

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
+from upgrader.core import untrusted
 from upgrader.core.driver_builds import Identity, Input, build_key, digits
 from upgrader.core.driver_recipes import Recipe
-from upgrader.core.errors import ConfigurationError
+from upgrader.core.errors import ConfigurationError, UnreadableError
 from upgrader.images.debian import names
 from upgrader.images.debian.values import Discovery, Kernel, Package
 from upgrader.images.drivers.recipes import RecipeFolder
@@ -136,6 +137,6 @@ def decode(data: bytes) -> Definition:
         ConfigurationError: the data are something else.
     """
     try:
-        return msgspec.json.decode(data, type=Definition)
-    except (ValueError, RecursionError) as error:
+        return untrusted.decode(data, Definition, untrusted.FILE_BYTES)
+    except UnreadableError as error:
         raise ConfigurationError("this is no build definition", details=str(error)) from error
