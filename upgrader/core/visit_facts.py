@@ -74,7 +74,10 @@ REFUSAL = "Refused"
 """Why a visit is held: the API server, or an admission webhook of it, does not do what its phase needs."""
 
 NO_ANSWER = "NoAnswer"
-"""Why a visit is held: the API server could not be reached, asks to wait, or failed; nothing was refused."""
+"""Why a visit is held: the API server could not be reached, or failed; nothing was refused.
+
+One that throttles (429) holds no visit: the whole step ends, and is made again after a pause.
+"""
 
 GOING_BACK = "; going back"
 """How the sentence ends with which a walk turns round."""
