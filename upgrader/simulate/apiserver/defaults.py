@@ -28,14 +28,15 @@ def _fill(value: Any, part: Object) -> None:
 
 def _of_defaults(part: Object) -> Object:
     """What a schema says about defaults, and nothing else; empty where it has none."""
+    found: Object = {}
+    if "default" in part:
+        found["default"] = part["default"]
+    if items := _of_defaults(part.get("items", {})):
+        found["items"] = items
     properties = {name: _of_defaults(child) for name, child in part.get("properties", {}).items()}
-    kept = {
-        "properties": {name: child for name, child in properties.items() if child},
-        "items": _of_defaults(part["items"]) if "items" in part else {},
-    }
-    return {name: inner for name, inner in kept.items() if inner} | {
-        name: part[name] for name in ("default",) if name in part
-    }
+    if kept := {name: child for name, child in properties.items() if child}:
+        found["properties"] = kept
+    return found
 
 
 _SCHEMAS = {kind.resource.plural: _of_defaults(schema(kind.resource.type)) for kind in KINDS}
