@@ -31,7 +31,7 @@ def _of_defaults(part: Object) -> Object:
     found: Object = {}
     if "default" in part:
         found["default"] = part["default"]
-    if items := _of_defaults(part.get("items", {})):
+    if "items" in part and (items := _of_defaults(part["items"])):
         found["items"] = items
     properties = {name: _of_defaults(child) for name, child in part.get("properties", {}).items()}
     if kept := {name: child for name, child in properties.items() if child}:
