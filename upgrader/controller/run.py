@@ -20,7 +20,7 @@ from upgrader.kube.client import KubeCluster
 from upgrader.kube.lease import CONTROLLER, Election, Timing
 from upgrader.kube.nodecache import NodeCache
 from upgrader.kube.transport import REQUEST_SECONDS
-from upgrader.reconcile import images, plans, stacks
+from upgrader.reconcile import images, plans, stackless, stacks
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.sightings import Sightings
 from upgrader.reconcile.waking import Waking
@@ -41,7 +41,7 @@ def timing(lease_seconds: int) -> Timing:
 
 def steps(context: Context) -> Mapping[str, Step]:
     """What is done for each kind that has loops."""
-    sightings = Sightings()
+    sightings, without_stacks = Sightings(), stackless.Stackless()
 
     async def stack(name: str) -> float | None:
         return await stacks.step(context, name, sightings)
@@ -52,7 +52,10 @@ def steps(context: Context) -> Mapping[str, Step]:
     async def image(name: str) -> float | None:
         return await images.step(context, name)
 
-    return {"GpuStack": stack, "UpgradePlan": plan, "DriverImage": image}
+    async def cluster(name: str) -> float | None:
+        return await without_stacks.step(context, name)
+
+    return {"GpuStack": stack, "UpgradePlan": plan, "DriverImage": image, stackless.KIND: cluster}
 
 
 async def run(settings: Settings, *, kubeconfig: str | None = None, context: str | None = None) -> None:
@@ -86,7 +89,11 @@ async def run(settings: Settings, *, kubeconfig: str | None = None, context: str
 
 
 async def wake_left(context: Context, loops: Waking) -> None:
-    """Wake every stack that has operands; one that was deleted while nobody led is woken by nothing else."""
+    """Wake every stack that has operands, and the loop for what no stack looks for: nothing else wakes these.
+
+    A stack that was deleted while nobody led is known by its operands only.
+    """
+    loops.wake(stackless.KIND, stackless.NAME)
     while True:
         try:
             for name in sorted(await stacks.with_operands(context)):

@@ -47,7 +47,7 @@ async def restart_owners(
     plans: Sequence[UpgradePlan],
     *,
     resource: str,
-    since: datetime | None,
+    late: bool | None,
 ) -> list[Abandoned]:
     """Restart owners without a conversation, and give those that are still to be restarted.
 
@@ -56,18 +56,18 @@ async def restart_owners(
         recorded: owners with our record, as they were read before this call.
         plans: all plans of the stack.
         resource: extended resource whose devices are GPUs.
-        since: when an earlier look found such owners; None: none did, and nothing is done at the first look.
+        late: whether they were waited for long enough, so that each is restarted wherever its pods come to run; None:
+            no earlier look has found such owners, and nothing is done at the first look.
 
     Raises:
         ClusterError: the conversations or the owners cannot be read: nothing is known, so nothing is done.
     """
     found = await _without_request(context, recorded)
-    if since is None:
+    if late is None:
         # The record may have been taken off since it was read: nobody is alarmed for that.
         return [
             Abandoned(stopped=one, why="it is looked for once more") for one in found if await _recorded(context, one)
         ]
-    late = context.clock.now() >= since + LATE
     left: list[Abandoned] = []
     for one in found:
         wanted = next((plan.spec.target_revision for plan in plans if _leads(plan, one)), "")
@@ -90,6 +90,12 @@ def found_since(stack: GpuStack) -> datetime | None:
         if one.type == CONDITION and one.status == "True" and one.last_transition_time is not None:
             return timing.parse(one.last_transition_time)
     return None
+
+
+def lateness(stack: GpuStack, now: datetime) -> bool | None:
+    """Whether such owners are shown in the stack's status for long enough; None while it shows none."""
+    since = found_since(stack)
+    return None if since is None else now >= since + LATE
 
 
 def conditions(stack: GpuStack, left: Sequence[Abandoned]) -> Iterator[Told]:

@@ -228,7 +228,7 @@ async def _free(
         stopped,
         plans,
         resource=stack.spec.device_plugin.resource_name,
-        since=abandoned.found_since(stack),
+        late=abandoned.lateness(stack, context.clock.now()),
     )
     with faults.contained("pods whose requests are gone"):
         await take_away(context, asked)

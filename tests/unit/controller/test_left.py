@@ -36,5 +36,5 @@ async def test_a_stack_that_left_operands_behind_is_woken(monkeypatch, unreachab
 
     monkeypatch.setattr(context.cluster, "list", flaky)
     await run.wake_left(context, loops)
-    assert loops.woken == [("GpuStack", STACK)]
+    assert loops.woken == [("Cluster", "without-stacks"), ("GpuStack", STACK)]
     assert failures == []

@@ -5,25 +5,16 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.rig import STACK, Rig, running
+from tests.support.torn import LONG, asked, silent, stopped, strip_plan, strip_request, suspended
 from upgrader.api import names
-from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, NODE_UPGRADES, PODS, UPGRADE_PLANS
+from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, PODS, UPGRADE_PLANS
 from upgrader.core.errors import ConfigurationError, UnreachableError
-from upgrader.core.phases import PlanPhase, RequestPhase, ends
-
-LONG = 4 * 3600
+from upgrader.core.phases import PlanPhase, ends
 
 
 @pytest.fixture
 def rig() -> Rig:
     return Rig()
-
-
-def phase(rig: Rig) -> RequestPhase | None:
-    return next((one.status.phase for one in rig.requests()), None)
-
-
-def suspended(rig: Rig, job: str = "gang") -> bool:
-    return bool(rig.cluster.store.find(JOBS, job, "default")["spec"]["suspend"])
 
 
 def condition(rig: Rig) -> tuple[str, str] | None:
@@ -36,28 +27,6 @@ def drivers(rig: Rig) -> set[str]:
     labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in rig.nodes()}
     pods = [one for one in rig.cluster.store.all(PODS, "default") if one["spec"].get("nodeName")]
     return {labels[one["spec"]["nodeName"]].get(names.LABEL_DRIVER, "") for one in pods}
-
-
-def strip_request(rig: Rig) -> None:
-    """A person takes the finalizer away, or the namespace is restored without it."""
-    (request,) = rig.requests()
-    rig.cluster.store.remove(CHECKPOINT_REQUESTS, request.metadata.name, "default")
-
-
-def strip_plan(rig: Rig) -> None:
-    """A person takes the plan's finalizer away; the garbage collector deletes what it owns, which finalizers hold."""
-    rig.cluster.store.remove(UPGRADE_PLANS, "up")
-    for visit in rig.visits("up"):
-        rig.cluster.store.mark_deleted(NODE_UPGRADES, visit.metadata.name)
-    for request in rig.requests():
-        rig.cluster.store.mark_deleted(CHECKPOINT_REQUESTS, request.metadata.name, "default")
-
-
-async def stopped(rig: Rig, *, nodes: int = 2) -> str:
-    revision = await running(rig, nodes=nodes)
-    rig.plan("up", revision)
-    await rig.until(lambda: phase(rig) is RequestPhase.STOPPED)
-    return revision
 
 
 async def test_a_gang_whose_conversation_was_removed_is_restarted_on_upgraded_nodes(rig: Rig) -> None:
@@ -77,17 +46,9 @@ async def test_a_gang_whose_conversation_was_removed_is_restarted_on_upgraded_no
     rig.assert_nothing_left()
 
 
-def asked(rig: Rig) -> list[str]:
-    pods = rig.cluster.store.all(PODS, "default")
-    return [pod["metadata"]["name"] for pod in pods if names.ANNOTATION_REQUEST in pod["metadata"]["annotations"]]
-
-
 @pytest.mark.parametrize("torn", ["request", "everything"])
 async def test_members_that_were_asked_by_a_request_that_was_removed_are_asked_no_more(rig: Rig, torn: str) -> None:
-    revision = await running(rig)
-    rig.fleet.trainers["gang"].answers = lambda _pod, _request, _step: None
-    rig.plan("up", revision)
-    await rig.until(lambda: len(asked(rig)) == 2)
+    await silent(rig)
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Pause"}})
     strip_request(rig)
     if torn == "everything":
@@ -127,10 +88,7 @@ async def test_a_stack_of_which_no_revision_can_be_made_keeps_no_gang_stopped(
 async def test_a_stack_of_which_no_revision_can_be_made_keeps_no_pod_asked(
     rig: Rig, spoil: Callable[[Rig], None]
 ) -> None:
-    revision = await running(rig)
-    rig.fleet.trainers["gang"].answers = lambda _pod, _request, _step: None
-    rig.plan("up", revision)
-    await rig.until(lambda: len(asked(rig)) == 2)
+    await silent(rig)
     strip_request(rig)
     strip_plan(rig)
     spoil(rig)
@@ -138,10 +96,7 @@ async def test_a_stack_of_which_no_revision_can_be_made_keeps_no_pod_asked(
 
 
 async def test_members_that_a_request_asks_stay_asked(rig: Rig) -> None:
-    revision = await running(rig)
-    rig.fleet.trainers["gang"].answers = lambda _pod, _request, _step: None
-    rig.plan("up", revision)
-    await rig.until(lambda: len(asked(rig)) == 2)
+    await silent(rig)
     for _ in range(60):
         await rig.second()
         assert len(asked(rig)) == 2

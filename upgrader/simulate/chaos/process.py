@@ -20,7 +20,7 @@ from upgrader.api.resources import (
 )
 from upgrader.core.errors import ConflictError, ThrottledError, UpgraderError
 from upgrader.kube.nodecache import NodeCache
-from upgrader.reconcile import images, plans, stacks
+from upgrader.reconcile import images, plans, stackless, stacks
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.waking import passed_on
 from upgrader.simulate.apiserver.objects import Object
@@ -64,6 +64,10 @@ class Loops:
         """Its next step is due now, unless it has failed: then nothing shortens the wait."""
         if not self._failures.get((kind, name)):
             self._due[kind, name] = self._clock.now()
+
+    def begin(self, kind: str, name: str) -> None:
+        """Its first step is due now."""
+        self._due.setdefault((kind, name), self._clock.now())
 
     def wake_all(self, kind: str) -> None:
         """Wake all loops of a kind that are there."""
@@ -117,6 +121,8 @@ class Process:
                 return
             self._start()
         await self._catch_up()
+        if not self._rig.has_stack():  # while there is one, that loop would see nothing else
+            self._loops.begin(stackless.KIND, stackless.NAME)
         keys = self._loops.due()
         tasks = [asyncio.ensure_future(self._step(key)) for key in keys]
         if tasks:
@@ -192,6 +198,7 @@ class Process:
             DRIVER_IMAGES.kind: lambda: images.step(context, name),
             GPU_STACKS.kind: lambda: stacks.step(context, name, self._rig.sightings),
             UPGRADE_PLANS.kind: lambda: plans.step(context, name),
+            stackless.KIND: lambda: self._rig.stackless.step(context, name),
         }
         return steps[kind]()
 

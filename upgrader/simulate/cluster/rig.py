@@ -27,7 +27,7 @@ from upgrader.checkpoint.ways import ways
 from upgrader.core.errors import LostLeadershipError
 from upgrader.core.phases import ends
 from upgrader.core.revisions import revision_of
-from upgrader.reconcile import images, plans, stacks
+from upgrader.reconcile import images, plans, stackless, stacks
 from upgrader.reconcile.context import REHEARSED_AGAIN, Context, Gates
 from upgrader.reconcile.fact_cache import FactCaches
 from upgrader.reconcile.heard import Heard
@@ -73,6 +73,7 @@ class Rig:
         self.leadership = FakeLeadership()
         self.crash = FakeCrashPoints()
         self.sightings = Sightings()
+        self.stackless = stackless.Stackless()
         self.gates = Gates()
         self.heard = Heard()
         self.facts = FactCaches()
@@ -97,6 +98,7 @@ class Rig:
         """What a new process of the controller remembers: nothing."""
         self.sightings, self.gates, self.heard, self._steps = Sightings(), Gates(), Heard(), {}
         self.facts, self.rehearsals = FactCaches(), Pauses(REHEARSED_AGAIN)
+        self.stackless = stackless.Stackless()
         self.node_image = node_image or self.node_image
 
     def share(self, seconds: float) -> None:
@@ -181,6 +183,8 @@ class Rig:
         wanted = [one.metadata.name for one in self.all(GPU_STACKS, GpuStack)]
         for stack in dict.fromkeys([*wanted, *(one.spec.stack for one in visits)]):
             await self._loop("GpuStack", stack, partial(stacks.step, sightings=self.sightings))
+        if not self.has_stack():  # while there is one, that loop would see nothing else
+            await self._loop(stackless.KIND, stackless.NAME, self.stackless.step)
         wanted = [one.metadata.name for one in self.all(UPGRADE_PLANS, UpgradePlan)]
         wanted += [one.spec.plan for one in visits if one.spec.plan]
         ordered = dict.fromkeys([*wanted, *(one.spec.plan for one in self.requests() if one.spec.plan)])
@@ -235,6 +239,10 @@ class Rig:
 
     def all(self, kind: ResourceKind[Any], type_: type[T]) -> list[T]:
         return [found.decoded(type_) for found in self.cluster.store.all_stored(kind)]
+
+    def has_stack(self) -> bool:
+        """Whether a stack is there that is not being deleted."""
+        return any(map(stackless.live, self.all(GPU_STACKS, GpuStack)))
 
     def stack_now(self) -> GpuStack:
         return self.all(GPU_STACKS, GpuStack)[0]

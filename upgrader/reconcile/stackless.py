@@ -1,0 +1,97 @@
+"""What we stopped or marked where no GpuStack is left: the step of each stack looks for it, and there is none (law 9).
+
+Stack, plan and request may all have been deleted, by force too and while nobody led. What is stopped is found by the
+record on its owner, and who is asked by the marks on the pods.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+
+from upgrader.api import names
+from upgrader.api.resources import CONTROLLER_REVISIONS, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
+from upgrader.api.v1alpha1 import GpuStack, NodeUpgrade
+from upgrader.core.fleet import Target
+from upgrader.core.phases import ends
+from upgrader.core.works import stopped_owners
+from upgrader.reconcile import abandoned
+from upgrader.reconcile.context import Context
+from upgrader.reconcile.isolation import Faults
+from upgrader.reconcile.orphaned_marks import marked, take_away
+from upgrader.telemetry import metrics
+
+log = structlog.get_logger()
+
+KIND, NAME = "Cluster", "without-stacks"
+"""The loop that is none of an object's."""
+PAUSE_SECONDS = 60.0
+"""From a look that found nothing to do until the next."""
+
+
+def live(stack: GpuStack) -> bool:
+    """Whether the step of this stack looks for what is stopped or marked."""
+    return stack.metadata.deletion_timestamp is None
+
+
+@dataclass(kw_only=True)
+class Stackless:
+    """The step of that loop. What it remembers is a hint: without it one look more is made before a restart."""
+
+    waiting: str = ""
+    """What the look before found, as it was logged; empty: it found nothing."""
+
+    async def step(self, context: Context, _name: str = NAME) -> float:
+        """One look; seconds until the next.
+
+        Raises:
+            ClusterError: the API server refused or did not answer; the step is made again.
+        """
+        if any(map(live, await context.cluster.list(GPU_STACKS))):
+            self.waiting = ""
+            metrics.show_faults(KIND, NAME, 0)
+            return PAUSE_SECONDS
+        found, faults = await context.workloads.read(context.cluster), Faults(kind=KIND)
+        left: list[abandoned.Abandoned] = []
+        with faults.contained("owners that we stopped"):
+            visits = await context.cluster.list(NODE_UPGRADES)
+            left = await abandoned.restart_owners(
+                context,
+                stopped_owners(found.works),
+                await context.cluster.list(UPGRADE_PLANS),
+                resource=await _resource(context, visits),
+                late=_late(visits) if self.waiting else None,
+            )
+        with faults.contained("pods whose requests are gone"):
+            await take_away(context, marked(found.pods))
+        metrics.show_faults(KIND, NAME, len(faults.found))
+        faults.check()
+        self._tell(left)
+        if left:
+            return context.active_seconds
+        return context.idle_seconds if faults.found else PAUSE_SECONDS
+
+    def _tell(self, left: Sequence[abandoned.Abandoned]) -> None:
+        """No status is there to show it in, so the log does, once for each news."""
+        said = "; ".join(f"{one.stopped.shown} (plan {one.stopped.plan}): {one.why}" for one in left)
+        if said and said != self.waiting:
+            log.warning("stopped by us, and no GpuStack is left", owners=said)
+        self.waiting = said
+
+
+def _late(visits: Sequence[NodeUpgrade]) -> bool:
+    """Whether nothing is left that a restart could wait for: no visit brings a node back, and each visit ends."""
+    return all(ends(one.status.phase) for one in visits)
+
+
+async def _resource(context: Context, visits: Sequence[NodeUpgrade]) -> str:
+    """By which name nodes offer their GPUs: as the latest visit has it, else the latest revision that is kept."""
+    if visits:
+        return max(visits, key=lambda one: one.metadata.creation_timestamp or "").spec.target.resource_name
+    listed = await context.cluster.list(CONTROLLER_REVISIONS, context.stack.namespace, labels=names.LABEL_STACK)
+    kept = [one for one in listed if not one.metadata.owner_references]
+    if not kept:
+        return ""
+    latest = max(kept, key=lambda one: (one.metadata.creation_timestamp or "", one.revision))
+    return msgspec.convert(latest.data["target"], Target).resource_name
