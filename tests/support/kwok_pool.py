@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.support.kwok_world import SPACE, KwokWorld
 from upgrader.api import names
-from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS, NODES, UPGRADE_PLANS
+from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS, NODES, PODS, UPGRADE_PLANS
 from upgrader.core.phases import ends
 from upgrader.demo import manifests, stage, waiting
 from upgrader.demo.controller import NAMESPACE, Controller
@@ -89,6 +89,11 @@ class KwokPool:
             f"Job {job.metadata.name} is stopped"
             for job in await self.kube.list(JOBS, SPACE)
             if names.ANNOTATION_STOPPED in job.metadata.annotations or job.spec.suspend
+        ]
+        found += [
+            f"Pod {pod.metadata.name} is asked for a checkpoint"
+            for pod in await self.kube.list(PODS, SPACE)
+            if names.ANNOTATION_REQUEST in pod.metadata.annotations
         ]
         for node in await self.kube.list(NODES):
             marks = [one.key for one in node.spec.taints if one.key.startswith(names.GROUP)]

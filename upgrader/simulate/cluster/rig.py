@@ -16,15 +16,16 @@ from upgrader.api.resources import (
     CHECKPOINT_REQUESTS,
     DRIVER_IMAGES,
     GPU_STACKS,
-    JOBS,
     NODE_UPGRADES,
     NODES,
+    PODS,
     UPGRADE_PLANS,
     ResourceKind,
 )
 from upgrader.api.v1alpha1 import CheckpointRequest, DriverImage, GpuStack, GpuStackSpec, NodeUpgrade, UpgradePlan
 from upgrader.checkpoint.ways import ways
 from upgrader.core.errors import LostLeadershipError
+from upgrader.core.owners import OWNERS
 from upgrader.core.phases import ends
 from upgrader.core.revisions import revision_of
 from upgrader.reconcile import images, plans, stackless, stacks
@@ -32,6 +33,7 @@ from upgrader.reconcile.context import REHEARSED_AGAIN, Context, Gates
 from upgrader.reconcile.fact_cache import FactCaches
 from upgrader.reconcile.heard import Heard
 from upgrader.reconcile.observe import target_of
+from upgrader.reconcile.owners import resource_of
 from upgrader.reconcile.pauses import Pauses
 from upgrader.reconcile.ports import Nodes
 from upgrader.reconcile.sightings import Sightings
@@ -275,9 +277,16 @@ class Rig:
         """What is stopped or marked by us, in words."""
         ours = (names.TAINT_MAINTENANCE, names.TAINT_HARVEST)
         left = [
-            f"Job {job['metadata']['name']} is stopped by us"
-            for job in self.cluster.store.all(JOBS)
-            if names.ANNOTATION_STOPPED in job["metadata"].get("annotations", {})
+            f"{row.kind} {_place(owner)} is stopped by us"
+            for row in OWNERS
+            for owner in self.cluster.store.all(resource_of(row, row.version))
+            if names.ANNOTATION_STOPPED in owner["metadata"].get("annotations", {})
+        ]
+        left += [
+            f"pod {_place(pod)} has annotation {mark}"
+            for pod in self.cluster.store.all(PODS)
+            for mark in (names.ANNOTATION_REQUEST, names.ANNOTATION_PARK_SECONDS)
+            if mark in pod["metadata"].get("annotations", {})
         ]
         for node in self.nodes():
             name = node["metadata"]["name"]
@@ -309,6 +318,10 @@ class Rig:
         ]
         lines += [f"stack: {one.status}" for one in self.all(GPU_STACKS, GpuStack)]
         return "\n".join(lines)
+
+
+def _place(value: dict[str, Any]) -> str:
+    return f"{value['metadata']['namespace']}/{value['metadata']['name']}"
 
 
 async def running(rig: Rig, *, nodes: int = 2, members: int = 2, gpus: int = 8) -> str:
