@@ -14,13 +14,17 @@ RECORD = {"gpu-upgrader.io/stopped": json.dumps({"plan": "up", "request": "talk"
 
 
 class Log:
-    """Writes entries one after the other, each a second after the one before."""
+    """Writes entries one after the other, each a second after the one before.
+
+    `late`: by how many seconds the controller's writes arrive later than they were sent.
+    """
 
     def __init__(self):
         self.files = {}
         self.judge = Judge(self.files, dict)
         self.objects = {}
         self.now = START
+        self.late = 0
 
     def put(self, kind, name, *, by=Author.WORLD, namespace="default", api="v1", **parts):
         self._entry(kind, namespace, name, by, {"apiVersion": api, "kind": kind, **parts})
@@ -36,7 +40,7 @@ class Log:
             after["metadata"] = {"name": name, "namespace": namespace, "uid": f"uid-{name}"} | after.get("metadata", {})
         self.objects[key] = after
         verb = "merge" if by is Author.CONTROLLER else ""
-        sent = self.now if verb else None
+        sent = self.now - timedelta(seconds=self.late) if verb else None
         self.judge.read(Entry(at=self.now, kind=kind, author=by, verb=verb, before=before, after=after, sent=sent))
 
     @property

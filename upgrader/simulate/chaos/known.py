@@ -1,8 +1,9 @@
 """The world as a log of changes tells it: what the laws look at beside the change itself."""
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -20,6 +21,9 @@ from upgrader.simulate.cluster.trainers import ACK
 
 NAMESPACE = "gpu-upgrader-system"
 """Where our own pods are."""
+
+REMEMBERED = timedelta(minutes=10)
+"""Longer than any write is late."""
 
 Key = tuple[str, str]
 Files = Mapping[tuple[str, str], bytes | Callable[[], bytes | None]]
@@ -47,6 +51,7 @@ class Known:
         self.made: set[str] = set()
         """Uids of what the controller made, or was there at the beginning."""
         self._files, self._mailbox = files, mailbox
+        self._lately: deque[Entry] = deque()
 
     def begin(self, store: ObjectStore) -> None:
         """Take over what is there already."""
@@ -57,6 +62,9 @@ class Known:
 
     def take(self, entry: Entry) -> None:
         """Take in one change."""
+        self._lately.append(entry)
+        while entry.at - self._lately[0].at > REMEMBERED:
+            self._lately.popleft()
         if entry.before is None and entry.by_controller:
             self.made.add(entry.object["metadata"]["uid"])
         objects = self.objects.setdefault(entry.kind, {})
@@ -64,6 +72,23 @@ class Known:
             objects.pop(entry.key, None)
         else:
             objects[entry.key] = entry.after
+
+    def when_sent(self, entry: Entry) -> "Known":
+        """All objects as they were when the controller sent a write: of no more than that could it know."""
+        sent = entry.sent
+        if sent is None or sent == entry.at:
+            return self
+        then = Known(self._files, self._mailbox)
+        then.made = self.made
+        then.objects = {kind: dict(objects) for kind, objects in self.objects.items()}
+        for each in reversed(self._lately):
+            if each.at <= sent:
+                break
+            if each.before is None:
+                then.objects[each.kind].pop(each.key, None)
+            else:
+                then.objects[each.kind][each.key] = each.before
+        return then
 
     def of(self, kind: str) -> Iterable[Object]:
         """All objects of a kind."""

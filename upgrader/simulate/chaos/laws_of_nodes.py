@@ -1,6 +1,7 @@
 """The laws about what is done to nodes and to what others set: 2, 3, 4 and 10."""
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from upgrader.api import names
@@ -29,17 +30,17 @@ class Prepared:
     def __init__(self) -> None:
         self._made: set[str] = set()
         """Uids of prepare pods that the controller made."""
-        self._prepared: set[str] = set()
-        """NodeUpgrades whose prepare pod has succeeded."""
+        self._prepared: dict[str, datetime] = {}
+        """NodeUpgrades whose prepare pod has succeeded, and when."""
 
     def look(self, entry: Entry, known: Known) -> Iterator[str]:
-        """What of a change breaks the law."""
+        """What of a change breaks the law; what arrives late is judged by what was there when it was sent."""
         if entry.kind == "Pod" and is_ours(entry.object):
             self._prepares(entry)
         elif is_visit_job(entry):
             yield from self._visited(entry)
         elif entry.kind == "CheckpointRequest" and entry.by_controller and entry.before is None:
-            yield from self._asked(entry, known)
+            yield from self._asked(entry, known.when_sent(entry))
 
     def _prepares(self, entry: Entry) -> None:
         meta = entry.object["metadata"]
@@ -48,12 +49,17 @@ class Prepared:
         if entry.by_controller and entry.before is None:
             self._made.add(meta["uid"])
         if entry.object.get("status", {}).get("phase") == "Succeeded" and meta["uid"] in self._made:
-            self._prepared.add(meta.get("annotations", {}).get(names.ANNOTATION_NODE_UPGRADE, ""))
+            self._prepared.setdefault(meta.get("annotations", {}).get(names.ANNOTATION_NODE_UPGRADE, ""), entry.at)
+
+    def _was_prepared(self, visit: str, entry: Entry) -> bool:
+        """Whether a visit was prepared when the controller sent a write."""
+        since = self._prepared.get(visit)
+        return since is not None and since <= (entry.sent or entry.at)
 
     def _visited(self, entry: Entry) -> Iterator[str]:
         meta = entry.object["metadata"]
         visit = meta.get("annotations", {}).get(names.ANNOTATION_NODE_UPGRADE, "")
-        if not meta["name"].startswith("revert") and visit not in self._prepared:
+        if not meta["name"].startswith("revert") and not self._was_prepared(visit, entry):
             yield f"{visit} works on its node, which was not prepared"
 
     def _asked(self, entry: Entry, known: Known) -> Iterator[str]:
@@ -65,7 +71,7 @@ class Prepared:
             if each["spec"].get("closure") == closure
         }
         for node in sorted(nodes - {""}):
-            if visits.get(node) not in self._prepared and not _is_there(node, entry.object, known):
+            if not self._was_prepared(visits.get(node, ""), entry) and not _is_there(node, entry.object, known):
                 yield f"gang {entry.object['spec'].get('gang')} is asked, and node {node} was not prepared"
 
 

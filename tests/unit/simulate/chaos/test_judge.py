@@ -134,6 +134,31 @@ def test_a_node_that_has_what_the_plan_goes_to_needs_no_preparation(log):
     assert log.laws == []
 
 
+def test_a_late_request_is_judged_by_the_visits_that_were_there_when_it_was_sent(log):
+    visit(log)
+    prepared(log)
+    log.gone("NodeUpgrade", "v", namespace="")
+    log.late = 2
+    talk(log, "Asking", closure="c-1", members=[{"node": "gpu-0"}])
+    assert log.laws == []
+
+
+def test_law_2_a_late_request_was_sent_before_its_node_was_prepared(log):
+    visit(log)
+    prepared(log)
+    log.late = 2
+    talk(log, "Asking", closure="c-1", members=[{"node": "gpu-0"}])
+    assert log.laws == [2]
+
+
+def test_law_2_a_late_request_was_sent_when_its_node_had_no_visit(log):
+    prepared(log)
+    visit(log)
+    log.late = 2
+    talk(log, "Asking", closure="c-1", members=[{"node": "gpu-0"}])
+    assert log.laws == [2]
+
+
 # ---- law 3
 
 
