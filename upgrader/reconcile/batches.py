@@ -32,7 +32,7 @@ from upgrader.core.lanes import Asked, turns
 from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, row
 from upgrader.core.revisions import plugin_key_of, runtime_key_of
 from upgrader.reconcile import asking, orders
-from upgrader.reconcile.context import Context
+from upgrader.reconcile.context import Context, check_in_step
 from upgrader.reconcile.isolation import Faults
 from upgrader.reconcile.revisions import read_target
 from upgrader.reconcile.talks import next_request_id
@@ -222,8 +222,13 @@ async def create_requests(
 
 
 async def create_once(context: Context, kind: ResourceKind[Any], body: dict[str, Any]) -> bool:
-    """Create an object whose name says what it is for; False where it is there already."""
+    """Create an object whose name says what it is for; False where it is there already.
+
+    Raises:
+        UnreachableError: the nodes are out of step, so nothing begins.
+    """
     context.leadership.check()
+    check_in_step(context)
     try:
         await context.cluster.create(kind, body)
     except ConflictError:

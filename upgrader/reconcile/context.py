@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import ResourceKind
+from upgrader.core.errors import UnreachableError
 from upgrader.core.forecast import BatchForecast
 from upgrader.reconcile.fact_cache import FactCaches
 from upgrader.reconcile.heard import Heard
@@ -79,6 +80,22 @@ class Context:
 def anew(context: Context) -> Context:
     """The same ports, with pods and their owners as the API server has them now: for what decides."""
     return replace(context, workloads=context.workloads.anew())
+
+
+def check_in_step(context: Context) -> None:
+    """Right before something begins (a visit, a conversation, the taint, a stop): nodes are still known.
+
+    What is read first may take long, and the nodes get out of step meanwhile.
+
+    Raises:
+        UnreachableError: they are out of step; the next step looks again.
+    """
+    if context.nodes.snapshot() is None:
+        raise UnreachableError(
+            "the nodes are not in step with the API server",
+            details="their watch broke off, or they could not be listed",
+            resolution="Nothing begins until they are listed; see upgrader_node_cache_synced and the controller's log.",
+        )
 
 
 async def record(

@@ -280,10 +280,13 @@ async def read_snapshot(
         ClusterError: the API server refused, or could not be reached.
         ConfigurationError: a rule of the stack about who belongs together cannot be used.
     """
-    known, cluster, now = context.nodes.snapshot(), context.cluster, context.clock.now()
-    if known is None:
+    cluster, now = context.cluster, context.clock.now()
+    if context.nodes.snapshot() is None:
         return None
     version, seen = await cluster.version(), await read_around(cluster, context.stack.namespace, context.workloads)
+    known = context.nodes.snapshot()
+    if known is None:  # they got out of step while the rest was read
+        return None
     seen = msgspec.structs.replace(seen, nodes=known, api_server_version=version, method=method)
     empties = target if reboots else None
     gpus = PoolGpus(resource=target.resource_name, former=former)

@@ -24,7 +24,7 @@ from upgrader.core.phases import RequestPhase, ends, row
 from upgrader.core.switching import is_off
 from upgrader.core.visit_facts import NO_ANSWER, REFUSAL
 from upgrader.reconcile import asking, observe, owners, placing, unheard
-from upgrader.reconcile.context import Context, record
+from upgrader.reconcile.context import Context, check_in_step, record
 from upgrader.reconcile.member_answers import read_answers
 from upgrader.reconcile.owners import LiveOwner, read_owner, read_pods
 from upgrader.reconcile.pod_facts import members_of
@@ -197,6 +197,7 @@ async def _act(context: Context, talk: Talk, act: GangAct, where: Where) -> None
         case GangAct.WITHDRAW:
             await way.withdraw(request, talk.pods)
         case GangAct.STOP:
+            check_in_step(context)
             await owners.stop(context, talk.owner, request)
         case GangAct.RESUME:
             await _resume(context, talk, where)

@@ -1,6 +1,7 @@
 """Performing what was decided for one node, and recording it: acts first, each idempotent, then one status write."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from upgrader.core.fleet import NodeFacts
 from upgrader.core.phases import NodePhase, VisitReason, ends, row
 from upgrader.core.visit_facts import NO_ANSWER, REFUSAL, Act, Decision, NodeView
 from upgrader.reconcile import evictions, finalizers, marks
-from upgrader.reconcile.context import Context, record
+from upgrader.reconcile.context import Context, check_in_step, record
 from upgrader.reconcile.evictions import Refusal
 from upgrader.reconcile.rehearsals import rehearse
 from upgrader.reconcile.visit_view import effective, held, list_others
@@ -77,8 +78,7 @@ async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision:
             await rehearse(context, upgrade, _there(upgrade, view))
             await _create(context, PODS, manifests.prepare_pod(upgrade, context.stack))
         case Act.CLOSE:
-            now = timing.show(context.clock.now())
-            await _mark(context, upgrade, lambda node: marks.close(node, upgrade, now))
+            await _mark(context, upgrade, partial(_closed, context, upgrade))
         case Act.EVICT:
             return await evictions.evict(context, decision.evict)
         case Act.OPERANDS_OFF:
@@ -168,6 +168,14 @@ async def _mark(context: Context, upgrade: NodeUpgrade, patch: Callable[[Node], 
     body = patch(node)
     if body is not None:
         await context.cluster.merge(NODES, node.metadata, body)
+
+
+def _closed(context: Context, upgrade: NodeUpgrade, node: Node) -> dict[str, Any] | None:
+    """The patch that closes a node; None where it is closed."""
+    body = marks.close(node, upgrade, timing.show(context.clock.now()))
+    if body is not None:
+        check_in_step(context)
+    return body
 
 
 def _status(

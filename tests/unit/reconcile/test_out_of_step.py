@@ -1,0 +1,72 @@
+"""Nodes that get out of step while something else is read: what was decided from them is not begun (law 8)."""
+
+import pytest
+
+from tests.support.cluster import FakeCluster, FakeNodes
+from tests.support.rig import Rig, running
+from upgrader.api.resources import JOBS, UPGRADE_PLANS
+from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
+
+
+class Broken(FakeCluster):
+    """Its watch of nodes breaks off during each read of the kind `breaks`, until the next step of a plan begins."""
+
+    def __init__(self):
+        super().__init__()
+        self.breaks, self.broken = "", False
+
+    async def get(self, kind, name, namespace=""):
+        found = await super().get(kind, name, namespace)
+        self.broken = kind != UPGRADE_PLANS and (self.broken or kind.kind == self.breaks)
+        return found
+
+    async def list(self, kind, namespace="", *, labels="", fields=""):
+        found = await super().list(kind, namespace, labels=labels, fields=fields)
+        self.broken = self.broken or kind.kind == self.breaks
+        return found
+
+
+class Watched:
+    """The Nodes port over it."""
+
+    def __init__(self, cluster):
+        self._cluster, self._nodes = cluster, FakeNodes(cluster)
+
+    def snapshot(self):
+        return None if self._cluster.broken else self._nodes.snapshot()
+
+
+def begun(rig):
+    """What has begun: visits, conversations, taints and stops."""
+    tainted = [node["metadata"]["name"] for node in rig.nodes() if node["spec"].get("taints")]
+    stopped = [job["metadata"]["name"] for job in rig.cluster.store.all(JOBS) if job["spec"].get("suspend")]
+    return len(rig.visits("up")), len(rig.requests()), tainted, stopped
+
+
+BEFORE = {
+    # What begins next, by what is read right before it, and since when it would.
+    "a visit": ("Pod", lambda rig: rig.plan_now("up").status.phase is PlanPhase.PROPOSED),
+    "a conversation": ("Pod", lambda rig: {one.status.phase for one in rig.visits("up")} == {NodePhase.PREPARING}),
+    "the taint": ("Node", lambda rig: {one.status.phase for one in rig.requests()} == {RequestPhase.PARKED}),
+    "a stop": ("Pod", lambda rig: {one.status.phase for one in rig.requests()} == {RequestPhase.STOPPING}),
+}
+
+
+@pytest.mark.parametrize(("read", "reached"), BEFORE.values(), ids=BEFORE)
+async def test_nothing_begins_while_the_nodes_are_out_of_step(read, reached):
+    cluster = Broken()
+    rig = Rig(cluster)
+    rig.tolerant = True
+    revision = await running(rig, nodes=2, members=2)
+    rig.node_cache = Watched(cluster)
+    rig.plan("up", revision)
+    await rig.until(lambda: reached(rig))
+    before = begun(rig)
+    cluster.breaks = read
+    for _ in range(20):
+        await rig.second()
+        assert begun(rig) == before, rig.where()
+    cluster.breaks = ""
+    await rig.until(lambda: rig.over("up"), 3000)
+    assert rig.plan_now("up").status.phase == PlanPhase.COMPLETED, rig.where()
+    rig.assert_nothing_left()
