@@ -22,7 +22,8 @@ class Key:
 
     def __init__(self, home: Path, *, made: datetime | None = None, days: int = 0) -> None:
         self._home = home
-        self._then = [f"--faked-system-time={made:%Y%m%dT%H%M%S}"] if made else []
+        # The clock stands still: a key that took a second to make would be of the future when it signs.
+        self._then = [f"--faked-system-time={made:%Y%m%dT%H%M%S}!"] if made else []
         self._gpg(
             "--quick-generate-key", "throw-away <nobody@example.org>", "ed25519", "sign", f"{days}d" if days else "0"
         )

@@ -112,9 +112,8 @@ class Machines:
     def _pods(self, name: str, components: frozenset[str] | set[str]) -> list[Object]:
         return [
             pod
-            for pod in self.rig.cluster.store.all(PODS)
-            if pod["spec"].get("nodeName") == name
-            and pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) in components
+            for pod in self.rig.cluster.store.on_node(name)
+            if pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) in components
         ]
 
 

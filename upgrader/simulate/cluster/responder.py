@@ -25,7 +25,7 @@ class Responder:
         self._ticks += 1
         if self._ticks % self._every:
             return
-        for request in list(self._cluster.store.all(CHECKPOINT_REQUESTS)):
+        for request in self._cluster.store.seen(CHECKPOINT_REQUESTS):
             if request["spec"].get("method") != "api":
                 continue
             acks = self._acks(request)
@@ -50,7 +50,7 @@ class Responder:
     def _pods_of(self, request: Object) -> list[str]:
         """Its pods now: those that came after the restart are others."""
         name = request["spec"]["owner"]["name"]
-        pods = (pod for pod in self._cluster.store.all(PODS) if pod["status"].get("phase") == "Running")
+        pods = (pod for pod in self._cluster.store.seen(PODS) if pod["status"].get("phase") == "Running")
         return [pod["metadata"]["uid"] for pod in pods if _belongs(pod, name)]
 
     def _read(self, uid: str, path: str) -> Any:  # noqa: ANN401 - JSON

@@ -259,7 +259,7 @@ class Rig:
         return self.all(CHECKPOINT_REQUESTS, CheckpointRequest)
 
     def nodes(self) -> list[dict[str, Any]]:
-        return list(self.cluster.store.all(NODES))
+        return self.cluster.store.seen(NODES)
 
     def nodes_on(self, revision: str) -> int:
         return sum(node["metadata"]["labels"].get("gpu-upgrader.io/revision") == revision for node in self.nodes())
@@ -279,12 +279,12 @@ class Rig:
         left = [
             f"{row.kind} {_place(owner)} is stopped by us"
             for row in OWNERS
-            for owner in self.cluster.store.all(resource_of(row, row.version))
+            for owner in self.cluster.store.seen(resource_of(row, row.version))
             if names.ANNOTATION_STOPPED in owner["metadata"].get("annotations", {})
         ]
         left += [
             f"pod {_place(pod)} has annotation {mark}"
-            for pod in self.cluster.store.all(PODS)
+            for pod in self.cluster.store.seen(PODS)
             for mark in (names.ANNOTATION_REQUEST, names.ANNOTATION_PARK_SECONDS)
             if mark in pod["metadata"].get("annotations", {})
         ]
