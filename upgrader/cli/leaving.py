@@ -88,7 +88,8 @@ async def uninstall(
         if names.LABEL_COMPONENT in operand.metadata.labels:
             await context.cluster.delete(DAEMONSETS, operand.metadata)
     await _restart_owners(context, tell)
-    await take_away(context, marked(await context.cluster.list(PODS)))
+    for refused in await take_away(context, marked(await context.cluster.list(PODS))):
+        raise refused.error
     await _unmark_nodes(context, tell)
     await policies.remove(context, tell)  # before our kinds: one of them reads our CheckpointRequests
     if crds:

@@ -24,6 +24,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 REHEARSED_AGAIN = timedelta(seconds=15)
 """From the end of a dry run that failed until the next one."""
+UNMARKED_AGAIN = timedelta(seconds=60)
+"""From when marks could not be taken from a pod until that is tried again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,8 @@ class Context:
     """What looks have derived from what has not changed since."""
     rehearsals: Pauses = field(default_factory=partial(Pauses, REHEARSED_AGAIN))
     """Dry runs that were refused, or not answered, a moment ago."""
+    unmarking: Pauses = field(default_factory=partial(Pauses, UNMARKED_AGAIN))
+    """Pods whose marks we were refused to take away a moment ago, by uid."""
     heard: Heard = field(default_factory=Heard)
     """What Events said of pods that do not start. A hint, no truth."""
     active_seconds: float = 1.0

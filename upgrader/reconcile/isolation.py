@@ -75,6 +75,10 @@ class Faults:
         else:
             log.error("step failed for an unknown reason", of=subject, exc_info=error)
 
+    def keep(self, subject: str, error: Exception) -> None:
+        """Name what an earlier step has noted and this one does not try: it is neither counted nor logged anew."""
+        self.found[subject] = describe(error)
+
     def check(self) -> None:
         """Raise what concerns the whole step, once all that could be driven was.
 

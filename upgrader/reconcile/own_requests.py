@@ -48,6 +48,14 @@ def is_own(request: CheckpointRequest, plan: UpgradePlan | None, vouched: Vouche
     return (name, batch, closure, uid) in vouched
 
 
+def ownerless(request: CheckpointRequest) -> bool:
+    """Whether it names a plan and has no controller: no plan knows it as its own, so nobody drives it.
+
+    Such a plan was deleted with `--cascade=orphan`, or there was none: a tenant made the request.
+    """
+    return bool(request.spec.plan) and not _controller(request.metadata)
+
+
 def _is_of(request: CheckpointRequest, plan: UpgradePlan, number: int) -> bool:
     """Whether it is of a batch that the plan has started.
 

@@ -19,7 +19,7 @@ from upgrader.core.works import stopped_owners
 from upgrader.reconcile import abandoned
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.isolation import Faults
-from upgrader.reconcile.orphaned_marks import marked, take_away
+from upgrader.reconcile.orphaned_marks import marked, show, take_away
 from upgrader.telemetry import metrics
 
 log = structlog.get_logger()
@@ -64,7 +64,7 @@ class Stackless:
                 late=_late(visits) if self.waiting else None,
             )
         with faults.contained("pods whose requests are gone"):
-            await take_away(context, marked(found.pods))
+            show(await take_away(context, marked(found.pods)), faults)
         metrics.show_faults(KIND, NAME, len(faults.found))
         faults.check()
         self._tell(left)

@@ -42,7 +42,7 @@ from upgrader.reconcile.context import Context, anew
 from upgrader.reconcile.gang_view import rules_for
 from upgrader.reconcile.isolation import PASSING, Faults, faults_of, tell
 from upgrader.reconcile.operand_pods import own_pods
-from upgrader.reconcile.orphaned_marks import marked, take_away
+from upgrader.reconcile.orphaned_marks import marked, show, take_away
 from upgrader.reconcile.revisions import ensure_revision, former_resources
 from upgrader.reconcile.sightings import Sightings
 from upgrader.reconcile.visits import forget
@@ -231,7 +231,7 @@ async def _free(
         late=abandoned.lateness(stack, context.clock.now()),
     )
     with faults.contained("pods whose requests are gone"):
-        await take_away(context, asked)
+        show(await take_away(context, asked), faults)
     return left
 
 

@@ -20,12 +20,13 @@ from upgrader.api.resources import (
     JOBS,
     NODE_UPGRADES,
     NODES,
+    PODS,
     POLICIES,
     SERVICES,
     UPGRADE_PLANS,
 )
 from upgrader.cli import leaving, policies
-from upgrader.core.errors import ClusterError
+from upgrader.core.errors import ClusterError, ConfigurationError
 from upgrader.core.phases import NodePhase, RequestPhase
 from upgrader.kube.install import CRDS
 
@@ -221,6 +222,22 @@ def test_a_job_that_somebody_else_suspended_stays_so(rig):
     rig.cluster.store.change(JOBS, "solo", {"spec": {"suspend": True}}, "default")
     assert upgrader(rig, "uninstall", "--auto-approve").exit_code == 0
     assert rig.cluster.store.find(JOBS, "solo", "default")["spec"]["suspend"] is True
+
+
+def test_marks_that_may_not_be_taken_from_a_pod_are_an_error(rig):
+    """Before, it ended well and told that nothing of ours was marked."""
+    marked = {names.ANNOTATION_REQUEST: "1", names.ANNOTATION_PARK_SECONDS: "600"}
+    meta = {"name": "left", "namespace": "team", "annotations": marked}
+    rig.cluster.store.put(PODS, {"metadata": meta, "spec": {"containers": []}, "status": {"phase": "Running"}})
+
+    def refuse(write):
+        if (write.kind, write.namespace) == (PODS.kind, "team"):
+            raise ConfigurationError("pods is forbidden")
+
+    rig.cluster.before_write = refuse
+    ended = upgrader(rig, "uninstall", "--auto-approve")
+    assert (ended.exit_code, "pods is forbidden" in ended.output) == (1, True), ended.output
+    assert "nothing of ours is stopped or marked" not in ended.output
 
 
 def test_it_asks(rig):

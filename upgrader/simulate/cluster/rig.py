@@ -29,7 +29,7 @@ from upgrader.core.owners import OWNERS
 from upgrader.core.phases import ends
 from upgrader.core.revisions import revision_of
 from upgrader.reconcile import images, plans, stackless, stacks
-from upgrader.reconcile.context import REHEARSED_AGAIN, Context, Gates
+from upgrader.reconcile.context import REHEARSED_AGAIN, UNMARKED_AGAIN, Context, Gates
 from upgrader.reconcile.fact_cache import FactCaches
 from upgrader.reconcile.heard import Heard
 from upgrader.reconcile.observe import target_of
@@ -80,6 +80,7 @@ class Rig:
         self.heard = Heard()
         self.facts = FactCaches()
         self.rehearsals = Pauses(REHEARSED_AGAIN)
+        self.unmarking = Pauses(UNMARKED_AGAIN)
         self.side_by_side = False
         """Whether plans take their steps at the same time, as their loops do."""
         self.workloads = Workloads()
@@ -100,7 +101,7 @@ class Rig:
         """What a new process of the controller remembers: nothing."""
         self.sightings, self.gates, self.heard, self._steps = Sightings(), Gates(), Heard(), {}
         self.facts, self.rehearsals = FactCaches(), Pauses(REHEARSED_AGAIN)
-        self.stackless = stackless.Stackless()
+        self.stackless, self.unmarking = stackless.Stackless(), Pauses(UNMARKED_AGAIN)
         self.node_image = node_image or self.node_image
 
     def share(self, seconds: float) -> None:
@@ -124,6 +125,7 @@ class Rig:
             heard=self.heard,
             facts=self.facts,
             rehearsals=self.rehearsals,
+            unmarking=self.unmarking,
             workloads=self.workloads,
             active_seconds=ACTIVE_SECONDS,
             idle_seconds=IDLE_SECONDS,
