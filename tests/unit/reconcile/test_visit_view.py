@@ -13,7 +13,7 @@ from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.declarations import Declared
 from upgrader.core.owners import owner_kind
 from upgrader.reconcile.device_claims import CLAIM
-from upgrader.reconcile.visit_view import expected_gpus, read_visit
+from upgrader.reconcile.visit_view import build_view, expected_gpus, read_visit
 
 
 def shared(slices, mig=""):
@@ -48,6 +48,28 @@ def test_what_a_node_should_offer_is_its_gpus_as_they_are_shared_then(source, ta
     back = upgrade(source=source, target=target, found={"gpus": found}, reverting=True)
     assert expected_gpus(forward) == expected
     assert expected_gpus(back) == found
+
+
+@pytest.mark.parametrize(
+    ("held", "reason", "refused"),
+    [
+        ("True", "Refused", "pods is forbidden"),
+        ("True", "NoAnswer", "pods is forbidden"),
+        ("False", "Refused", ""),
+        ("False", "NoAnswer", ""),
+        ("True", "EvictionRefused", ""),
+        ("True", "PodsArrived", ""),
+    ],
+)
+def test_what_a_phase_waits_for_is_kept_for_its_deadline_where_the_api_server_did_not_do_it(held, reason, refused):
+    """At the deadline the visit tells these words, not that it was waiting."""
+    conditions = [
+        {"type": "Installed", "status": "True", "reason": "Refused", "message": "of no hold"},
+        {"type": "Held", "status": held, "reason": reason, "message": "pods is forbidden"},
+    ]
+    one = upgrade(phase="Preparing", message="pods is forbidden", conditions=conditions)
+    seen = build_view(one, None, [], None, frozenset(), {}, namespace="gpu-upgrader")
+    assert (seen.phase, seen.refused) == ("Preparing", refused)
 
 
 METHOD = {"gpu-upgrader.io/checkpoint-method": "file"}

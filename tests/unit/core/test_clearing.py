@@ -1,0 +1,60 @@
+"""When pods of a node are evicted: at once, after a pause that a refusal named, or by a person's order."""
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from tests.support.visit_cases import BRING_BACK, CLOSED, EVICTABLE, STRANGER, SWITCHED_OFF, N, stay, view
+from tests.support.world import START
+from upgrader.core.clearing import EVICTION_REFUSED, UNSUPPORTED, evicting
+from upgrader.core.visit_facts import Act, ClosureView, Decision, NodeView
+
+SOON = START + timedelta(seconds=1)
+ORDER = "by order of ann"
+REFUSED = {"not_evicted": "not now", "evict_after": SOON}
+ORDERED = {"forced": {N.DRAINING: ORDER}}
+
+
+def decided(node: NodeView, now: datetime = START) -> Decision | None:
+    return evicting(node, ClosureView(nodes=(node,)), now)
+
+
+def draining(**changes: object) -> NodeView:
+    return view(N.DRAINING, CLOSED, **{"others": (EVICTABLE,), **changes})
+
+
+def off(**changes: object) -> NodeView:
+    return view(N.OFF, SWITCHED_OFF, **{"others": (EVICTABLE,), **changes})
+
+
+def evicts(phase: N, message: str, **more: object) -> Decision:
+    return stay(phase, message, Act.EVICT, evict=(EVICTABLE,), **more)
+
+
+@pytest.mark.parametrize(
+    ("node", "now", "expected"),
+    [
+        (draining(others=(STRANGER,)), START, None),
+        (draining(), START, evicts(N.DRAINING, "evicting 1 pod(s) under their budgets")),
+        (draining(not_evicted="not now"), START, evicts(N.DRAINING, "not now")),
+        (draining(**REFUSED), START, stay(N.DRAINING, "not now", held=EVICTION_REFUSED)),
+        (draining(**REFUSED), SOON, evicts(N.DRAINING, "not now")),
+        (draining(**REFUSED, **ORDERED), START, evicts(N.DRAINING, f"deleting 1 pod(s) {ORDER}")),
+        (off(**REFUSED, **ORDERED), START, stay(N.OFF, "not now", held=EVICTION_REFUSED)),
+        (off(**ORDERED), START, evicts(N.OFF, "evicting 1 pod(s) under their budgets")),
+        (
+            draining(**REFUSED, **BRING_BACK, others=(EVICTABLE, STRANGER)),
+            START,
+            stay(N.DRAINING, "not now", held=UNSUPPORTED),
+        ),
+        (
+            draining(**BRING_BACK, others=(EVICTABLE, STRANGER)),
+            START,
+            evicts(N.DRAINING, "evicting 1 pod(s) under their budgets", held=UNSUPPORTED),
+        ),
+        (draining(**REFUSED, others=(EVICTABLE, STRANGER)), START, stay(N.DRAINING, "not now", held=EVICTION_REFUSED)),
+        (draining(**REFUSED, **BRING_BACK), START, stay(N.DRAINING, "not now", held=EVICTION_REFUSED)),
+    ],
+)
+def test_pods_are_evicted(node: NodeView, now: datetime, expected: Decision | None) -> None:
+    assert decided(node, now) == expected
