@@ -88,9 +88,12 @@ async def uninstall(
         if names.LABEL_COMPONENT in operand.metadata.labels:
             await context.cluster.delete(DAEMONSETS, operand.metadata)
     await _restart_owners(context, tell)
-    for refused in await take_away(context, marked(await context.cluster.list(PODS))):
-        raise refused.error
-    await _unmark_nodes(context, tell)
+    refused = await take_away(context, marked(await context.cluster.list(PODS)))
+    await _unmark_nodes(context, tell)  # one namespace that refuses keeps no node closed
+    for pod in refused:
+        tell(f"pod {pod.pod} stays asked for a checkpoint: {pod.error}")
+    if refused:
+        raise refused[0].error
     await policies.remove(context, tell)  # before our kinds: one of them reads our CheckpointRequests
     if crds:
         for custom in KINDS:

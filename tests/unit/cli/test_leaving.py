@@ -237,7 +237,10 @@ def test_marks_that_may_not_be_taken_from_a_pod_are_an_error(rig):
     rig.cluster.before_write = refuse
     ended = upgrader(rig, "uninstall", "--auto-approve")
     assert (ended.exit_code, "pods is forbidden" in ended.output) == (1, True), ended.output
+    assert "pod team/left stays asked" in ended.output
     assert "nothing of ours is stopped or marked" not in ended.output
+    marks = {name for node in rig.nodes() for name in node["metadata"]["labels"] if name.startswith(names.GROUP)}
+    assert marks == set(), "nodes are let go all the same"
 
 
 def test_it_asks(rig):
