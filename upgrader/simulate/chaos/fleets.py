@@ -1,5 +1,6 @@
 """Random fleets: nodes, the gangs on them, what else runs there, and the plan that goes over them."""
 
+from datetime import timedelta
 from typing import Any
 
 from msgspec import Struct
@@ -8,14 +9,22 @@ from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES
 from upgrader.core.phases import ends
 from upgrader.simulate.chaos.draws import Draws
-from upgrader.simulate.chaos.gangs import GangSpec, in_pools, of_other_kinds, put_gang, steerable
-from upgrader.simulate.chaos.rollouts import HOME, OTHER_POOL, Next, Orders, Rollouts, rollouts_of
+from upgrader.simulate.chaos.gangs import (
+    GangSpec,
+    in_pools,
+    of_other_kinds,
+    put_gang,
+    steerable,
+    with_time_slices,
+)
+from upgrader.simulate.chaos.rollouts import HOME, OTHER_POOL, PART, Next, Orders, Rollouts, rollouts_of
 from upgrader.simulate.cluster.controllers import REPLICASETS
 from upgrader.simulate.cluster.devices import RENAMED
 from upgrader.simulate.cluster.placing import RESOURCE
 from upgrader.simulate.cluster.rig import Rig
 
 GPUS = 8
+MONTH = 30 * 86400
 KERNELS = ("6.1.0-47-amd64", "6.1.0-50-amd64")
 REBOOT = {"reboot": {"kernel": KERNELS[1], "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}}
 
@@ -37,6 +46,8 @@ class FleetSpec(Struct, frozen=True, kw_only=True):
     resource: str = RESOURCE
     """By which name the second revision offers GPUs."""
     rollouts: Rollouts = Rollouts()
+    clocks: dict[str, int] = {}
+    """Seconds that the clocks of nodes are ahead of the API server's, by their names; empty in most runs."""
 
     def wanted(self, rig: Rig) -> dict[str, Any]:
         """The stack that the plan goes to."""
@@ -52,7 +63,8 @@ class FleetSpec(Struct, frozen=True, kw_only=True):
         others = [*self.replicas, *self.bare]
         pods = f"gangs: {gangs or 'none'}; other pods: {others or 'none'}"
         stack = f"{', '.join(self.stack) or 'no reboot'}; {self.resource}{self.rollouts}"
-        return f"{self.nodes} nodes; {pods}; {stack}; plan: {self.plan}"
+        clocks = "".join(f"; {name} is {seconds} s ahead" for name, seconds in self.clocks.items())
+        return f"{self.nodes} nodes; {pods}; {stack}{clocks}; plan: {self.plan}"
 
 
 def fleet_of(draws: Draws, nodes: int = 0) -> FleetSpec:
@@ -72,6 +84,9 @@ def fleet_of(draws: Draws, nodes: int = 0) -> FleetSpec:
     varied = of_other_kinds(gangs, draws.of("other kinds"))
     if rollouts.second_pool is not None:
         varied = in_pools(varied, (HOME, OTHER_POOL), draws.of("pools"))
+    clocks = _clocks(draws.of("clocks of nodes"), count)
+    if clocks:  # which say since when a pod runs
+        varied = with_time_slices(varied, draws.of("time slices"))
     return FleetSpec(
         nodes=count,
         kernels=KERNELS if draws.happens(0.3) else KERNELS[:1],
@@ -84,7 +99,15 @@ def fleet_of(draws: Draws, nodes: int = 0) -> FleetSpec:
         declaring=draws.of("declaring").happens(0.3),
         resource=RENAMED if draws.of("resource").happens(0.06) else RESOURCE,
         rollouts=rollouts,
+        clocks=clocks,
     )
+
+
+def _clocks(draws: Draws, nodes: int) -> dict[str, int]:
+    """In a few runs the clock of each node is wrong, by minutes to a month."""
+    if not draws.happens(PART):
+        return {}
+    return {f"gpu-{number}": draws.among([0, -600, 600, -MONTH, MONTH]) for number in range(nodes)}
 
 
 def _gang(draws: Draws, name: str, nodes: int) -> GangSpec:
@@ -125,6 +148,7 @@ async def settled(rig: Rig, fleet: FleetSpec, orders: Orders) -> None:
     for number in range(fleet.nodes):
         name = f"gpu-{number}"
         rig.fleet.node(name, kernel=fleet.kernels[number % len(fleet.kernels)], pool=fleet.rollouts.home(name))
+        rig.fleet.clocks[name] = timedelta(seconds=fleet.clocks.get(name, 0))
     put_images(rig, fleet)
     orders.install()
     await rig.until(lambda: _installed(rig), 120 + fleet.nodes)

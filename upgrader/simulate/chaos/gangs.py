@@ -53,6 +53,8 @@ class GangSpec(Struct, frozen=True, kw_only=True):
     parks: bool = True
     selector: dict[str, str] = {}
     """Labels of the nodes that its pods run on; empty: any."""
+    min_runtime: str = ""
+    """How long it declares that it wants to run before it is stopped."""
 
     @property
     def maker(self) -> str:
@@ -85,6 +87,11 @@ def in_pools(gangs: Sequence[GangSpec], pools: Sequence[str], draws: Draws) -> t
     )
 
 
+def with_time_slices(gangs: Sequence[GangSpec], draws: Draws) -> tuple[GangSpec, ...]:
+    """The same gangs, some of which want to run for a while first."""
+    return tuple(structs.replace(gang, min_runtime=draws.among(["", "30s", "10m"])) for gang in gangs)
+
+
 def steerable(gangs: Sequence[GangSpec]) -> bool:
     """Whether the pods of all of them can be led to upgraded nodes when they are restarted."""
     return not any(gang.kind in _INSTALLED for gang in gangs)
@@ -104,6 +111,8 @@ def put_gang(rig: Rig, gang: GangSpec, tolerations: list[Object] | None = None) 
     annotations: Object = dict(METHODS[gang.method])
     if gang.method:
         annotations[names.ANNOTATION_METHOD] = gang.method
+    if gang.min_runtime:
+        annotations[names.ANNOTATION_MIN_RUNTIME] = gang.min_runtime
     trainer = rig.fleet.trainers.setdefault(gang.maker, Trainer())
     trainer.parks = gang.parks
     if not gang.answers:
