@@ -50,8 +50,9 @@ def unverified(names: Sequence[str]) -> Advice:
         "driver images",
         "Verified",
         Severity.WARNING,
-        f"pinned and not verified, as no key is set: {shown}",
-        "Set UPGRADER_IMAGE_KEY for the controller; each of them is verified then.",
+        f"pinned and not verified, as no key is set; only a stack that allows it gives them to nodes: {shown}",
+        "Set UPGRADER_IMAGE_KEY for the controller: each of them is verified then. "
+        "Or set spec.driver.unverified: Allow in the stack.",
     )
 
 

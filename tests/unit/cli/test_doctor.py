@@ -83,7 +83,8 @@ def test_driver_images_that_nobody_vouches_for_are_named(well):
     for name in "dbac":
         driver_image(well, name, "Ready", "False")
     said = found(well)["driver images"]
-    assert (said["severity"], said["message"]) == ("warning", "pinned and not verified, as no key is set: a, b, c, …")
+    shown = "pinned and not verified, as no key is set; only a stack that allows it gives them to nodes: a, b, c, …"
+    assert (said["severity"], said["message"]) == ("warning", shown)
 
 
 def test_which_of_our_admission_policies_are_installed(well):
