@@ -68,13 +68,20 @@ class UnacknowledgedStop:
 
 
 class StoppedOnce:
-    """Law 5: a gang is stopped at most once per rollout, and what we restarted never runs on mixed drivers."""
+    """Law 5: a gang is stopped at most once per rollout, and what we restarted never runs on mixed drivers.
+
+    A restart tells apart the drivers that its plan goes from and to. Where a member fails by itself, while a later plan
+    brings another driver, whoever owns it makes it again where there is room.
+    """
 
     number = 5
 
     def __init__(self) -> None:
         self._stops: Counter[tuple[str, str]] = Counter()
-        self._restarted: set[str] = set()
+        self._restarted: dict[str, str] = {}
+        """Plans by the uid of each owner that they restarted last."""
+        self._later: dict[str, set[str]] = {}
+        """Drivers that other plans have gone to since then."""
         self._anywhere: set[str] = set()
         """Owners whose templates cannot be steered, stopped while an approval allowed to restart such gangs."""
 
@@ -89,9 +96,22 @@ class StoppedOnce:
             if self._stops[key] > 1 and known.members(entry.object):
                 yield f"gang {entry.key[1]} is stopped a second time by plan {key[0]}"
         elif entry.by_controller and went_on(entry):
-            self._restarted |= {entry.object["metadata"]["uid"]} - self._anywhere
+            self._went_on(entry)
+        elif entry.kind == "NodeUpgrade" and entry.by_controller and entry.before is None:
+            self._goes_to_another(entry.object["spec"])
         elif entry.kind == "Pod" and _starts(entry):
             yield from self._mixed(entry, known)
+
+    def _went_on(self, entry: Entry) -> None:
+        uid, record = entry.object["metadata"]["uid"], stopped_by(entry.before or {}) or {}
+        if uid not in self._anywhere:
+            self._restarted[uid], self._later[uid] = str(record.get("plan")), set()
+
+    def _goes_to_another(self, visit: Object) -> None:
+        driver = str(visit.get("target", {}).get("driverVersion", ""))
+        for uid, plan in self._restarted.items():
+            if visit.get("plan") not in (None, plan):
+                self._later[uid].add(driver)
 
     def _mixed(self, entry: Entry, known: Known) -> Iterator[str]:
         pod = entry.object
@@ -100,7 +120,8 @@ class StoppedOnce:
             return
         members = [each for each in known.members(owner) if each["metadata"]["uid"] != pod["metadata"]["uid"]]
         drivers = {name: driver_on(name, known) for each in (*members, pod) if (name := each["spec"].get("nodeName"))}
-        if len(set(drivers.values()) - {""}) > 1:
+        later = self._later[owner["metadata"]["uid"]]
+        if len(set(drivers.values()) - {"", *later}) > 1:
             yield f"gang {owner['metadata']['name']} runs on mixed drivers: {drivers}"
 
 
