@@ -49,6 +49,24 @@ def need(node: NodeFacts, catalogue: Catalogue, *, orphaned: bool = False) -> Ne
     return Need.BRING_BACK if kernel_changed(node, catalogue) else None
 
 
+def why_closed(node: NodeFacts, catalogue: Catalogue) -> str:
+    """Why a node whose visit is no more stays closed where no stack is left to install it anew; empty: it opens.
+
+    It opens only where nothing was taken away from it: it runs what it had before its visit, or nothing of ours ever.
+    """
+    if node.left_alone:
+        return node.unreadable or "a person or another operator wants it left alone"
+    if not (node.driver_key or node.operands or node.revision or node.uncovered):
+        return ""
+    if node.driver_key in {"", NO_DRIVER} or node.uncovered is not None:
+        return "its driver was switched off"
+    if node.operands != "on":
+        return "its operands are not switched on"
+    if not node.revision:
+        return "its driver was switched on, and nobody knows whether it works"
+    return f"its driver is not for its kernel {node.kernel}" if kernel_changed(node, catalogue) else ""
+
+
 def kernel_changed(node: NodeFacts, catalogue: Catalogue) -> bool:
     """Whether the driver that the node's label names is for another kernel than it runs."""
     image = catalogue.of(node)

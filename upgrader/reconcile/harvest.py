@@ -53,15 +53,35 @@ async def let_go(context: Context, plan: str, nodes: Iterable[str]) -> frozenset
     return frozenset([name for name in sorted(nodes) if not await _write(context, name, plan, away=True)])
 
 
-async def sweep(context: Context, nodes: Iterable[Node]) -> None:
-    """Marks of plans that are no more: somebody took the finalizer away that would have kept them."""
+async def stale(context: Context, nodes: Iterable[Node]) -> dict[str, str]:
+    """Nodes with marks of plans that are no more, and the plan: somebody took the finalizer away that kept them.
+
+    Raises:
+        ClusterError: the plans cannot be listed: nothing is known.
+    """
     marked = {node.metadata.name: plan for node in nodes if (plan := marks.harvested_by(node))}
     if not marked:
-        return
+        return {}
     known = {one.metadata.name for one in await context.cluster.list(UPGRADE_PLANS)}
-    for name, plan in sorted(marked.items()):
-        if plan not in known:
-            await _write(context, name, plan, away=True)
+    return {name: plan for name, plan in sorted(marked.items()) if plan not in known}
+
+
+async def sweep(context: Context, nodes: Iterable[Node]) -> None:
+    """Take marks of plans away that are no more."""
+    for name, plan in (await stale(context, nodes)).items():
+        await _write(context, name, plan, away=True)
+
+
+async def unmark(context: Context, name: str, plan: str) -> None:
+    """Take the mark of a plan away, from the node's state at the API server.
+
+    Raises:
+        ClusterError: the node cannot be read or written.
+    """
+    node = await context.cluster.get(NODES, name)
+    if node is not None and marks.harvested_by(node) == plan:
+        context.leadership.check()
+        await context.cluster.merge(NODES, node.metadata, marks.unharvest(node))
 
 
 async def _write(context: Context, name: str, plan: str, *, away: bool = False) -> bool:

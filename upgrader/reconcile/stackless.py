@@ -1,11 +1,11 @@
 """What we stopped or marked where no GpuStack is left: the step of each stack looks for it, and there is none (law 9).
 
 Stack, plan and request may all have been deleted, by force too and while nobody led. What is stopped is found by the
-record on its owner, and who is asked by the marks on the pods.
+record on its owner, who is asked by the marks on the pods, and which nodes are closed by those on the nodes.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import structlog
@@ -17,6 +17,7 @@ from upgrader.core.fleet import Target
 from upgrader.core.phases import ends
 from upgrader.core.works import stopped_owners
 from upgrader.reconcile import abandoned
+from upgrader.reconcile.closed_nodes import ClosedNodes
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.isolation import Faults
 from upgrader.reconcile.orphaned_marks import marked, show, take_away
@@ -41,6 +42,7 @@ class Stackless:
 
     waiting: str = ""
     """What the look before found, as it was logged; empty: it found nothing."""
+    nodes: ClosedNodes = field(default_factory=ClosedNodes)
 
     async def step(self, context: Context, _name: str = NAME) -> float:
         """One look; seconds until the next.
@@ -50,6 +52,7 @@ class Stackless:
         """
         if any(map(live, await context.cluster.list(GPU_STACKS))):
             self.waiting = ""
+            self.nodes.forget()
             metrics.show_faults(KIND, NAME, 0)
             return PAUSE_SECONDS
         found, faults = await context.workloads.read(context.cluster), Faults(kind=KIND)
@@ -65,10 +68,11 @@ class Stackless:
             )
         with faults.contained("pods whose requests are gone"):
             show(await take_away(context, marked(found.pods)), faults)
-        metrics.show_faults(KIND, NAME, len(faults.found))
+        more = await self.nodes.look(context, faults)
+        metrics.show_faults(KIND, NAME, len(faults.found) + len(self.nodes.closed))
         faults.check()
         self._tell(left)
-        if left:
+        if left or (more and not faults.found):
             return context.active_seconds
         return context.idle_seconds if faults.found else PAUSE_SECONDS
 

@@ -19,7 +19,7 @@ from upgrader.core.drift import NodeDrift, drift
 from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.core.fleet import Snapshot, StoppedOwner, Target
 from upgrader.core.gpu_resources import PoolGpus
-from upgrader.core.phases import NodePhase, ends
+from upgrader.core.phases import ends
 from upgrader.core.rollout import UNDER_WAY
 from upgrader.core.works import stopped_owners
 from upgrader.reconcile import (
@@ -42,6 +42,7 @@ from upgrader.reconcile.context import Context, anew
 from upgrader.reconcile.gang_view import rules_for
 from upgrader.reconcile.isolation import PASSING, Faults, faults_of, tell
 from upgrader.reconcile.operand_pods import own_pods
+from upgrader.reconcile.orphaned_claims import orphaned
 from upgrader.reconcile.orphaned_marks import marked, show, take_away
 from upgrader.reconcile.revisions import ensure_revision, former_resources
 from upgrader.reconcile.sightings import Sightings
@@ -85,12 +86,8 @@ class Read:
 
     @cached_property
     def orphans(self) -> frozenset[str]:
-        """Claims on nodes that belong to no NodeUpgrade of any stack or plan, or to one that gave its node back.
-
-        A visit is made before it claims its node, and claims are read first: one that is in force is never among them.
-        A leader that was frozen may write a claim when the next one has ended the visit, which had not seen it.
-        """
-        return _claims(self.snapshot) - {one.metadata.uid for one in self.upgrades if not _gave_back(one)}
+        """Claims on nodes whose visit is no more, or gave its node back."""
+        return orphaned(_claims(self.snapshot), self.upgrades)
 
     @cached_property
     def occupied(self) -> frozenset[str]:
@@ -191,11 +188,6 @@ async def _read(context: Context, stack: GpuStack, target: Target) -> Read | Non
         reporting=own_pods(seen.pods, context.stack.namespace, name),
         asked=marked(seen.pods),
     )
-
-
-def _gave_back(visit: NodeUpgrade) -> bool:
-    """Whether a visit failed and left nothing on its node; where even the way back failed its marks stay."""
-    return visit.status.phase is NodePhase.FAILED and visit.status.reason != "RevertFailed"
 
 
 async def _free_without_revision(context: Context, stack: GpuStack, faults: Faults) -> list[abandoned.Abandoned]:

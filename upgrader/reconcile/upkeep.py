@@ -15,8 +15,7 @@ import msgspec
 import structlog
 
 from upgrader.api import names
-from upgrader.api.kubernetes import Node, ObjectMeta
-from upgrader.api.resources import NODE_UPGRADES, NODES, PODS
+from upgrader.api.resources import NODE_UPGRADES, PODS
 from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
 from upgrader.core import timing, upkeep
 from upgrader.core.catalogue import Catalogue
@@ -24,9 +23,10 @@ from upgrader.core.fleet import ImageFacts, NodeFacts, Target
 from upgrader.core.gangs import ENDED
 from upgrader.core.phases import NodePhase, PlanPhase, VisitReason, ends
 from upgrader.core.upkeep import Attempt, Need
-from upgrader.reconcile import batches, marks, orders, uncover
+from upgrader.reconcile import batches, orders, uncover
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.isolation import Faults
+from upgrader.reconcile.orphaned_claims import still_orphaned, unmark
 from upgrader.reconcile.pod_facts import ours
 from upgrader.reconcile.revisions import read_target
 from upgrader.reconcile.sightings import Sightings
@@ -70,12 +70,12 @@ async def _due_at(
     orphaned = node.visit in read.orphans
     if node.visit and not orphaned:
         return None
-    fresh = await _still_orphaned(context, read, node) if orphaned else None
+    fresh = await still_orphaned(context, read.upgrades, node) if orphaned else None
     if orphaned and fresh is None:
         return None
     match upkeep.need(node, catalogue, orphaned=orphaned):
         case Need.UNMARK if fresh is not None:
-            await _unmark(context, fresh)
+            await unmark(context, fresh)
         case Need.INSTALL:
             return await _install(context, read, node, goal, catalogue)
         case Need.BRING_BACK:
@@ -201,36 +201,8 @@ def _name(node: NodeFacts, reason: VisitReason, state: NodeState, attempt: int) 
     return orders.visit_name(node.name, *identity)
 
 
-# ------------------------------------------------------------------------------- claims of visits that are no more
-
-
-async def _still_orphaned(context: Context, read: Read, node: NodeFacts) -> Node | None:
-    """The node as it is now, where the claim still stands there (the cache may be behind) and nobody else comes."""
-    if any(one.spec.node.uid == node.uid and not ends(one.status.phase) for one in read.upgrades):
-        return None
-    fresh = await context.cluster.get(NODES, node.name)
-    if fresh is None or fresh.metadata.uid != node.uid:
-        return None
-    return fresh if fresh.metadata.annotations.get(names.ANNOTATION_VISIT) == node.visit else None
-
-
 async def _still_visited(context: Context, node: NodeFacts) -> bool:
     """Whether the visit Job of the visit that is no more still works on the node: it is waited for."""
     pods = await context.cluster.list(PODS, fields=f"spec.nodeName={node.name}")
     mine = (pod for pod in pods if ours(pod, context.stack.namespace))
     return any(pod.metadata.labels[names.LABEL_COMPONENT] == VISIT and pod.status.phase not in ENDED for pod in mine)
-
-
-async def _unmark(context: Context, node: Node) -> None:
-    """Take away taint and claim of a visit that is over or no more, and has changed nothing else."""
-    visit = node.metadata.annotations[names.ANNOTATION_VISIT]
-    context.leadership.check()
-    await context.cluster.merge(NODES, node.metadata, marks.give_back(node, ""))
-    log.info("marks taken away", node=node.metadata.name, visit=visit)
-    await context.cluster.event(
-        ObjectMeta(name=node.metadata.name, uid=node.metadata.uid),
-        "Node",
-        "v1",
-        reason="VisitGone",
-        message=f"NodeUpgrade {visit} is over or no more, and changed nothing; its taint and claim are taken away",
-    )

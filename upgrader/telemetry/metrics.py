@@ -28,7 +28,8 @@ RECONCILE_ERRORS = Counter(
 )
 STEP_FAULTS = Gauge(
     "upgrader_step_faults",
-    "Parts of an object's latest step that failed and are tried again, by kind and name of the object.",
+    "Parts of an object's latest step that failed and are tried again, by kind and name of the object. "
+    "For kind Cluster, nodes that stay closed without a GpuStack count, too.",
     ["kind", "object"],
     registry=REGISTRY,
 )

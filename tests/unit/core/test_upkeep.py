@@ -2,10 +2,11 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.facts import image, node
+from tests.support.facts import KERNEL, fresh_node, image, node
 from tests.support.world import START
 from upgrader.core.catalogue import Catalogue
-from upgrader.core.upkeep import RETRY, Attempt, Need, need, next_attempt
+from upgrader.core.fleet import Uncovered
+from upgrader.core.upkeep import RETRY, Attempt, Need, need, next_attempt, why_closed
 
 HAS = image()
 CATALOGUE = Catalogue([HAS])
@@ -36,6 +37,46 @@ NEEDS = {
 def test_a_node_needs(facts, orphaned, needs):
     found = node("a", **({"revision": "", "visit": "uid-gone" if orphaned else ""} | facts))
     assert need(found, CATALOGUE, orphaned=orphaned) is needs
+
+
+IN_SERVICE = {"driver_key": HAS.key, "operands": "on", "revision": "r"}
+OFF = {"driver_key": "none", "operands": "off", "revision": ""}
+TAKEN = Uncovered(driver=HAS.key, revision="r", kernel=KERNEL)
+SWITCHED_OFF, NOT_ON = "its driver was switched off", "its operands are not switched on"
+NOT_PROVEN = "its driver was switched on, and nobody knows whether it works"
+ALONE = "a person or another operator wants it left alone"
+CLOSED = {
+    "where it runs what it had": (node("a", **IN_SERVICE), ""),
+    "with a driver of which nothing is known: it was not touched": (node("a", **IN_SERVICE | {"driver_key": "x"}), ""),
+    "where nothing of ours ever ran": (fresh_node("a"), ""),
+    "where nothing of ours runs but its operands were off": (fresh_node("a", operands="off"), SWITCHED_OFF),
+    "where nothing of ours runs but its revision is": (fresh_node("a", revision="r"), SWITCHED_OFF),
+    "where nothing of ours runs but once did": (fresh_node("a", uncovered=TAKEN), SWITCHED_OFF),
+    "where its driver is off": (node("a", **OFF), SWITCHED_OFF),
+    "where its driver is off and all else is not": (node("a", **IN_SERVICE | {"driver_key": "none"}), SWITCHED_OFF),
+    "where its driver was taken away": (node("a", **OFF, uncovered=TAKEN), SWITCHED_OFF),
+    "where its driver was taken away and all else tells otherwise": (
+        node("a", **IN_SERVICE, uncovered=TAKEN),
+        SWITCHED_OFF,
+    ),
+    "where its new driver is being loaded": (node("a", **OFF | {"driver_key": HAS.key}), NOT_ON),
+    "where all that tells of it is its driver": (fresh_node("a", driver_key=HAS.key), NOT_ON),
+    "where its operands are off, whatever its revision": (node("a", **IN_SERVICE | {"operands": "off"}), NOT_ON),
+    "where nobody knows of its operands": (node("a", **IN_SERVICE | {"operands": ""}), NOT_ON),
+    "where its new driver was not proven": (node("a", **IN_SERVICE | {"revision": ""}), NOT_PROVEN),
+    "where it came up with another kernel": (
+        node("a", **IN_SERVICE, kernel="6.1.0-50-amd64"),
+        "its driver is not for its kernel 6.1.0-50-amd64",
+    ),
+    "where a person wants it left alone": (node("a", **IN_SERVICE, skip=True), ALONE),
+    "where another operator has it": (fresh_node("a", theirs=("nvidia.com/gpu.deploy.driver",)), ALONE),
+    "where it cannot be read": (node("a", **IN_SERVICE, unreadable="It cannot be read."), "It cannot be read."),
+}
+
+
+@pytest.mark.parametrize(("found", "why"), CLOSED.values(), ids=CLOSED)
+def test_without_a_stack_a_node_opens_or_stays_closed(found, why):
+    assert why_closed(found, CATALOGUE) == why
 
 
 NOW = START + timedelta(hours=1)

@@ -1,0 +1,116 @@
+"""Nodes with our marks where no GpuStack is left: those that run what they had are opened, the others stay closed.
+
+With a stack, a node whose driver is away is installed anew. Here nobody is there who would: it would take pods and
+have no GPU for them.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import structlog
+
+from upgrader.api import names
+from upgrader.api.kubernetes import Node
+from upgrader.api.resources import DRIVER_IMAGES, NODE_UPGRADES
+from upgrader.api.v1alpha1 import NodeUpgrade
+from upgrader.core import upkeep
+from upgrader.core.catalogue import Catalogue
+from upgrader.core.fleet import NodeFacts
+from upgrader.reconcile import harvest
+from upgrader.reconcile.context import Context
+from upgrader.reconcile.isolation import Faults
+from upgrader.reconcile.node_facts import node_facts
+from upgrader.reconcile.observe import image_facts
+from upgrader.reconcile.orphaned_claims import orphaned, still_orphaned, unmark
+
+log = structlog.get_logger()
+
+SHOWN = 10
+"""Nodes that the log names; the others are counted."""
+
+
+Mark = tuple[str, str, str]
+"""Name and uid of a node, and the visit or plan that its mark names."""
+
+
+@dataclass(kw_only=True)
+class ClosedNodes:
+    """What it remembers is a hint: without it one look more is made before anything is taken away."""
+
+    closed: Mapping[Mark, str] = field(default_factory=dict)
+    """What stays, and why, as it was logged."""
+    _seen: Collection[Mark] = frozenset()
+    """What the look before found."""
+
+    def forget(self) -> None:
+        """A stack is there, and looks after its nodes."""
+        self.closed, self._seen = {}, frozenset()
+
+    async def look(self, context: Context, faults: Faults) -> bool:
+        """Take away what the look before has found too; whether another look may take away more soon."""
+        nodes, found = context.nodes.snapshot(), set[Mark]()
+        if nodes is not None:
+            with faults.contained("nodes that are kept free for plans that are gone"):
+                found |= await self._unharvest(context, nodes, faults)
+            with faults.contained("nodes of visits that are gone"):
+                found |= await self._open(context, nodes.values(), faults)
+        self._seen = found
+        return nodes is None or bool(found - self.closed.keys())
+
+    async def _unharvest(self, context: Context, nodes: Mapping[str, Node], faults: Faults) -> set[Mark]:
+        """What is found and still there."""
+        stale = await harvest.stale(context, nodes.values())
+        found = {(name, nodes[name].metadata.uid, plan) for name, plan in stale.items()}
+        for mark in sorted(found.intersection(self._seen)):
+            with faults.contained(f"node {mark[0]}"):
+                await harvest.unmark(context, mark[0], stale[mark[0]])
+                found.discard(mark)
+        return found
+
+    async def _open(self, context: Context, nodes: Iterable[Node], faults: Faults) -> set[Mark]:
+        """The same of claims; the taints go with them."""
+        claimed = [node_facts(one, "") for one in nodes if names.ANNOTATION_VISIT in one.metadata.annotations]
+        upgrades = await context.cluster.list(NODE_UPGRADES) if claimed else []  # after the nodes
+        gone = orphaned({one.visit for one in claimed}, upgrades)
+        found = {(one.name, one.uid, one.visit): one for one in claimed if one.visit and one.visit in gone}
+        due, closed = sorted(found.keys() & self._seen), dict[Mark, str]()
+        catalogue = await _catalogue(context) if due else Catalogue(())
+        for mark in due:
+            with faults.contained(f"node {mark[0]}"):
+                node = found[mark]
+                why = upkeep.why_closed(node, catalogue) or await _opened(context, node, upgrades, catalogue)
+                if why:
+                    closed[mark] = why
+                else:
+                    del found[mark]
+        self._tell(closed)
+        return set(found)
+
+    def _tell(self, closed: Mapping[Mark, str]) -> None:
+        """No status is there to show it in, so the log does, once for each news."""
+        if closed and closed != self.closed:
+            shown = [f"{name}: {why} (NodeUpgrade {visit})" for (name, _, visit), why in closed.items()]
+            more = [f"and {len(shown) - SHOWN} more"] if len(shown) > SHOWN else []
+            log.warning(
+                "closed by visits that are gone, and no GpuStack is left",
+                nodes="; ".join([*shown[:SHOWN], *more]),
+                resolution="Apply a GpuStack that selects them: they are installed anew. Or repair them by hand, then "
+                "run `upgrader uninstall`, which takes our marks from all nodes.",
+            )
+        self.closed = closed
+
+
+async def _opened(context: Context, node: NodeFacts, upgrades: Iterable[NodeUpgrade], catalogue: Catalogue) -> str:
+    """Open a node, from what is there now; why it stays closed, else empty."""
+    fresh = await still_orphaned(context, upgrades, node)
+    if fresh is None:
+        return ""
+    why = upkeep.why_closed(node_facts(fresh, ""), catalogue)
+    if not why:
+        await unmark(context, fresh)
+    return why
+
+
+async def _catalogue(context: Context) -> Catalogue:
+    listed = (image_facts(one) for one in await context.cluster.list(DRIVER_IMAGES))
+    return Catalogue([one for one in listed if one is not None])

@@ -1,0 +1,60 @@
+"""Claims on nodes whose visit is no more, or gave its node back: found, looked at once more, and taken away."""
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+
+import structlog
+
+from upgrader.api import names
+from upgrader.api.kubernetes import Node, ObjectMeta
+from upgrader.api.resources import NODES
+from upgrader.api.v1alpha1 import NodeUpgrade
+from upgrader.core.fleet import NodeFacts
+from upgrader.core.phases import NodePhase, ends
+from upgrader.reconcile import marks
+from upgrader.reconcile.context import Context
+
+log = structlog.get_logger()
+
+
+def orphaned(claims: AbstractSet[str], upgrades: Iterable[NodeUpgrade]) -> frozenset[str]:
+    """Claims that belong to no NodeUpgrade of any stack or plan, or to one that gave its node back.
+
+    A visit is made before it claims its node, and claims are read first: one that is in force is never among them.
+    A leader that was frozen may write a claim when the next one has ended the visit, which had not seen it.
+
+    Args:
+        claims: as nodes had them.
+        upgrades: all NodeUpgrades that may have made such a claim, read after the nodes.
+    """
+    return frozenset(claims - {one.metadata.uid for one in upgrades if not _gave_back(one)})
+
+
+def _gave_back(visit: NodeUpgrade) -> bool:
+    """Whether a visit failed and left nothing on its node; where even the way back failed its marks stay."""
+    return visit.status.phase is NodePhase.FAILED and visit.status.reason != "RevertFailed"
+
+
+async def still_orphaned(context: Context, upgrades: Iterable[NodeUpgrade], node: NodeFacts) -> Node | None:
+    """The node as it is now, where the claim still stands there (the cache may be behind) and nobody else comes."""
+    if any(one.spec.node.uid == node.uid and not ends(one.status.phase) for one in upgrades):
+        return None
+    fresh = await context.cluster.get(NODES, node.name)
+    if fresh is None or fresh.metadata.uid != node.uid:
+        return None
+    return fresh if fresh.metadata.annotations.get(names.ANNOTATION_VISIT) == node.visit else None
+
+
+async def unmark(context: Context, node: Node) -> None:
+    """Take away taint and claim of a visit that is over or no more, and has changed nothing else."""
+    visit = node.metadata.annotations[names.ANNOTATION_VISIT]
+    context.leadership.check()
+    await context.cluster.merge(NODES, node.metadata, marks.give_back(node, ""))
+    log.info("marks taken away", node=node.metadata.name, visit=visit)
+    await context.cluster.event(
+        ObjectMeta(name=node.metadata.name, uid=node.metadata.uid),
+        "Node",
+        "v1",
+        reason="VisitGone",
+        message=f"NodeUpgrade {visit} is over or no more, and changed nothing; its taint and claim are taken away",
+    )
