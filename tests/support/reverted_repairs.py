@@ -366,4 +366,22 @@ REPAIRS = (
             ),
         ),
     ),
+    Repair(
+        name="visits-made-anew",
+        defect="A visit made anew after its gang had stopped waited for an acknowledgement that could not come.",
+        laws=(6,),
+        finds=Run(seed=21585, nodes=3),
+        changes=(
+            Change(
+                path="core/visit.py",
+                old="if one.phase not in _ASKED | _GOING]",
+                new="if one.phase is RequestPhase.WITHDRAWN]",
+            ),
+            Change(
+                path="core/visit.py",
+                old="silent = [one.gang for one in closure.requests if one.phase not in _GOING]",
+                new="silent = [one.gang for one in closure.requests if one.phase.value not in {'Parked', 'Ended'}]",
+            ),
+        ),
+    ),
 )

@@ -133,6 +133,21 @@ BEFORE_OFF = {
         around(sibling(N.PREPARED), requests=(gang(R.PARKED), gang(R.ENDED))),
         go(N.CLOSING, "all gangs of the closure have acknowledged"),
     ),
+    "made anew when its gang was stopped already, it is closed as its siblings are": (
+        view(N.PREPARED, UNTOUCHED),
+        around(sibling(N.VALIDATING), requests=(gang(R.STOPPING), gang(R.STOPPED))),
+        go(N.CLOSING, "all gangs of the closure have acknowledged"),
+    ),
+    "made anew when its gang restarts already, it ends: nobody asks that gang again": (
+        view(N.PREPARED, UNTOUCHED),
+        around(sibling(N.VALIDATING), requests=(gang(R.RESTARTING),)),
+        go(N.FAILED, "default/Job/train: why", "NotAcknowledged"),
+    ),
+    "nor one that was restored": (
+        view(N.PREPARED, UNTOUCHED),
+        around(sibling(N.SUCCEEDED), requests=(gang(R.RESTORED),)),
+        go(N.FAILED, "default/Job/train: why", "NotAcknowledged"),
+    ),
     "a node without gangs is closed at once": (
         view(N.PREPARED, UNTOUCHED),
         ALONE,

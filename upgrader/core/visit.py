@@ -58,9 +58,9 @@ _P = NodePhase
 BEFORE_OFF = frozenset({_P.PENDING, _P.PREPARING, _P.PREPARED, _P.CLOSING, _P.DRAINING})
 _UNTOUCHED = frozenset({_P.PENDING, _P.PREPARING, _P.PREPARED})
 _ALONE = frozenset({VisitReason.INSTALL, VisitReason.BRING_BACK})
-_ANSWERED = frozenset({RequestPhase.PARKED, RequestPhase.ENDED})
 _ASKED = frozenset({RequestPhase.ASKING, RequestPhase.PARKED, RequestPhase.EXPIRED})
 _GOING = STOPPED | {RequestPhase.PARKED, RequestPhase.STOPPING}
+"""It has acknowledged, or needs not: also where a visit is made anew (somebody deleted it) after the stop."""
 
 
 def decide(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
@@ -205,10 +205,10 @@ def _prepared(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         return stay(view, f"waiting for {len(behind)} node(s) of the closure to be prepared")
     if closure.refused:
         return _untouched_or_release(view, "NotAcknowledged", closure.refused)
-    gone = [one for one in closure.requests if one.phase is RequestPhase.WITHDRAWN]
+    gone = [one for one in closure.requests if one.phase not in _ASKED | _GOING]
     if gone:
         return _untouched_or_release(view, "NotAcknowledged", f"{gone[0].gang}: {gone[0].message}")
-    silent = [one.gang for one in closure.requests if one.phase not in _ANSWERED]
+    silent = [one.gang for one in closure.requests if one.phase not in _GOING]
     if silent or len(closure.requests) < closure.gangs:
         return stay(view, f"waiting for the acknowledgement of {', '.join(silent) or 'gangs still to be asked'}")
     return _go(view, _P.CLOSING, message="all gangs of the closure have acknowledged")

@@ -208,3 +208,18 @@ async def test_a_node_that_even_the_way_back_failed_at_is_installed_anew_when_it
     await rig.second()
     assert installed(rig)[:2] == ("True", "EveryNode")
     rig.assert_nothing_left()
+
+
+async def test_a_visit_that_was_deleted_when_its_gang_had_stopped_is_made_anew_and_asks_nobody(rig: Rig) -> None:
+    revision = await running(rig, nodes=2, members=2)
+    rig.plan("up", revision)
+    await rig.until(lambda: in_phase(rig, NodePhase.VALIDATING, "up"))
+    rig.cluster.store.remove(NODE_UPGRADES, rig.visits("up")[0].metadata.name)
+    await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.COMPLETED, 300)
+    assert [(one.spec.node.name, one.status.phase) for one in rig.visits("up")] == [
+        ("gpu-0", NodePhase.SUCCEEDED),
+        ("gpu-1", NodePhase.SUCCEEDED),
+    ]
+    trainer = rig.fleet.trainers["gang"]
+    assert (rig.nodes_on(revision), trainer.stops, trainer.lost) == (2, 2, 0)  # one stop of two pods
+    rig.assert_nothing_left()
