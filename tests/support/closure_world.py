@@ -155,6 +155,7 @@ class World:
             reverting=box.reverting,
             failure=box.failure,
             node=box.facts,
+            source_key="" if box.fresh else OLD,
             driver_key=goal,
             plugin_key=goal,
             revision=goal,

@@ -46,6 +46,7 @@ def view(phase, node=None, **changes):
         "phase_since": START - timedelta(seconds=10),
         "deadline": FUTURE,
         "node": None if node is None else node_facts("node-1", **node),
+        "source_key": "k-old",
         "driver_key": "k-new",
         "plugin_key": "p-new",
         "revision": "new",

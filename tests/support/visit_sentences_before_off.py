@@ -123,6 +123,11 @@ BEFORE_OFF = {
         around(requests=(gang(R.EXPIRED),)),
         stay(N.PREPARED, "waiting for the acknowledgement of default/Job/train"),
     ),
+    "another visit has brought its node another driver": (
+        view(N.PREPARED, {**UNTOUCHED, "driver_key": "k-other"}),
+        around(requests=(gang(R.PARKED),)),
+        go(N.FAILED, "the node has driver k-other, and the visit was ordered when it had k-old", "DriverChanged"),
+    ),
     "a gang refuses": (
         view(N.PREPARED, UNTOUCHED),
         around(requests=(gang(R.WITHDRAWN),)),
@@ -173,6 +178,21 @@ BEFORE_OFF = {
         view(N.CLOSING, UNTOUCHED),
         ALONE,
         stay(N.CLOSING, "tainting the node", Act.CLOSE),
+    ),
+    "a node that had no driver when its visit was ordered is let go where it has one by now": (
+        view(N.CLOSING, CLOSED, source_key=""),
+        around(requests=(gang(R.PARKED),)),
+        go(N.RELEASING, "the node has driver k-old, and the visit was ordered when it had none", "DriverChanged"),
+    ),
+    "none is none, with a label that says so and without one": (
+        view(N.CLOSING, {**CLOSED, "driver_key": "none"}, source_key="", phase_since=START - timedelta(seconds=5)),
+        ALONE,
+        go(N.DRAINING, "closed; no new GPU pod"),
+    ),
+    "a stack's own visit goes by more than the label": (
+        view(N.CLOSING, CLOSED, source_key="", phase_since=START - timedelta(seconds=5), reason=VisitReason.INSTALL),
+        ALONE,
+        go(N.DRAINING, "closed; no new GPU pod"),
     ),
     "right after the taint pods are looked at once more": (
         view(N.CLOSING, CLOSED, phase_since=START - timedelta(seconds=4), others=(MEMBER, EVICTABLE)),

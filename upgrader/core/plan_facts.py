@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from upgrader.core.phases import NodePhase, OnFailure, PlanPhase, RequestPhase, Run, ends
-from upgrader.core.visit_facts import ABORTED
+from upgrader.core.visit_facts import ABORTED, DRIVER_CHANGED
 
 LET_GO = frozenset(
     {
@@ -17,6 +17,7 @@ LET_GO = frozenset(
         "NotClosed",
         "NotDrained",
         "NotPrepared",
+        DRIVER_CHANGED,
     }
 )
 """Failures after which the node runs what it ran before and its gang trained on: they are tried again later."""
@@ -29,6 +30,7 @@ QUIET = frozenset(
         "NewPod",
         "AcknowledgementLost",
         "NotClosed",
+        DRIVER_CHANGED,
         ABORTED,
         "SiblingReverted",
     }

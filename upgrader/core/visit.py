@@ -24,6 +24,7 @@ from upgrader.core.orders import Reason
 from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, ends
 from upgrader.core.visit_facts import (
     ABORTED,
+    DRIVER_CHANGED,
     GOING_BACK,
     KERNEL_CHANGED,
     STOPPED,
@@ -38,6 +39,7 @@ from upgrader.core.visit_facts import (
     moved,
     operands_left,
     pods_left,
+    replaced,
     said,
     settled,
     stay,
@@ -203,6 +205,8 @@ def _prepared(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     behind = [one.name for one in closure.nodes if one.phase in {_P.PENDING, _P.PREPARING}]
     if behind:
         return stay(view, f"waiting for {len(behind)} node(s) of the closure to be prepared")
+    if why := replaced(view):
+        return _untouched_or_release(view, DRIVER_CHANGED, why)
     if closure.refused:
         return _untouched_or_release(view, "NotAcknowledged", closure.refused)
     gone = [one for one in closure.requests if one.phase not in _ASKED | _GOING]
@@ -220,6 +224,8 @@ def _closing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         return _go(view, _P.RELEASING, failure="AcknowledgementLost", message=f"{lost[0].gang}: {lost[0].message}")
     if view.node is None or view.node.visit != view.uid:
         return stay(view, "tainting the node", Act.CLOSE)
+    if why := replaced(view):  # from here on nobody else changes it
+        return _go(view, _P.RELEASING, failure=DRIVER_CHANGED, message=why)
     strangers = [pod for pod in view.others if pod.stranger]
     if strangers and view.reason is not VisitReason.BRING_BACK:
         pod = strangers[0]

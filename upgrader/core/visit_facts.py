@@ -67,6 +67,9 @@ class OtherPod(Struct, frozen=True, kw_only=True):
 ABORTED = "Aborted"
 """Failure of a walk that a person broke off: nothing went wrong."""
 
+DRIVER_CHANGED = "DriverChanged"
+"""Failure of a visit that would go back to another driver than its node has by now."""
+
 KERNEL_CHANGED = "KernelChanged"
 """Failure of a visit whose node came up with another kernel than it was planned for."""
 
@@ -103,6 +106,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
     refused: str = ""  # why the API server, or an admission webhook of it, did not do what this phase needs
     node: NodeFacts | None = None  # None: deleted, or another node of that name
     uid: str = ""
+    source_key: str = ""  # of the driver that the node had when the visit was ordered; empty: none
     driver_key: str = ""  # of the effective target (source while reverting)
     plugin_key: str = ""
     runtime_key: str = ""
@@ -167,6 +171,18 @@ def moved(view: NodeView) -> str:
     if node is None or not (node.kernel and all(fits)) or node.kernel in fits:
         return ""
     return f"the node runs kernel {node.kernel}, the visit was planned for {view.planned}"
+
+
+def replaced(view: NodeView) -> str:
+    """That a node has another driver than its visit would go back to, as a sentence; empty where it has that one.
+
+    What was read when the visit was ordered may be of before, and another visit may have ended there meanwhile. Only a
+    plan's visit is judged: its stack orders one where what the label says is not what runs, or is not known any more.
+    """
+    node, had = view.node, view.source_key or "none"
+    if node is None or view.reason is not VisitReason.ROLLOUT or (node.driver_key or "none") == had:
+        return ""
+    return f"the node has driver {node.driver_key or 'none'}, and the visit was ordered when it had {had}"
 
 
 def uncovered(view: NodeView) -> str:

@@ -207,6 +207,7 @@ def build_view(
         why=_why(status),
         refused=_refused(status),
         node=_facts(upgrade, node) if node is not None else None,
+        source_key=upgrade.spec.source.driver_key,
         driver_key=goal.driver_key,
         plugin_key=goal.plugin_key,
         runtime_key=goal.runtime_key,

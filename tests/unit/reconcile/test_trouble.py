@@ -108,6 +108,19 @@ async def test_a_gpu_pod_that_appears_after_the_judgement_lets_the_closure_go(ri
     rig.assert_nothing_left()
 
 
+async def test_a_visit_that_was_ordered_when_its_node_had_another_driver_is_let_go(rig: Rig) -> None:
+    """It would go back to that one: what the node has been given meanwhile would be lost."""
+    rig.plan("up", await running(rig, nodes=1, members=1), checkpoint=QUICK)
+    await rig.until(lambda: any(one.status.phase is NodePhase.CLOSING for one in rig.visits("up")))
+    rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": {names.LABEL_DRIVER: "another"}}})
+    await rig.until(lambda: _let_go(rig), 2000, stride=20)
+    assert [(one.status.phase, one.status.reason) for one in rig.visits("up")] == [(NodePhase.FAILED, "DriverChanged")]
+    assert rig.fleet.trainers["gang"].stops == 0
+    (node,) = rig.nodes()
+    assert node["metadata"]["labels"][names.LABEL_DRIVER] == "another"
+    rig.assert_nothing_left()
+
+
 async def test_a_node_that_is_deleted_in_its_visit_ends_it_and_the_gang_comes_back_elsewhere(rig: Rig) -> None:
     revision = await running(rig, nodes=3)
     rig.plan("up", revision)

@@ -90,6 +90,11 @@ class Known:
                 then.objects[each.kind][each.key] = each.before
         return then
 
+    def changed_since(self, begin: datetime, kind: str, name: str, fact: Callable[[Object], object]) -> bool:
+        """Whether a fact of an object became another one after a time, which is no more than `REMEMBERED` ago."""
+        mine = (each for each in self._lately if each.at > begin and each.kind == kind and each.key[1] == name)
+        return any(each.before and each.after and fact(each.before) != fact(each.after) for each in mine)
+
     def of(self, kind: str) -> Iterable[Object]:
         """All objects of a kind."""
         return self.objects.get(kind, {}).values()

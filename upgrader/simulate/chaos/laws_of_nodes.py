@@ -1,7 +1,7 @@
 """The laws about what is done to nodes and to what others set: 2, 3, 4 and 10."""
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from upgrader.api import names
@@ -213,38 +213,65 @@ def _allowed(plan: Object, known: Known) -> int:
     return allowed_gpus(most, sum(map(_size, known.pool(plan["spec"].get("stack", "")))))
 
 
+SHOWN_WITHIN = timedelta(seconds=200)
+"""In what time a cache of nodes shows a change, or is out of step: a watch that fell silent is cut before that."""
+
+
 class OneVisit:
-    """Law 8: where a visit cannot know that it is alone on its node, or what to go back to, it does not begin."""
+    """Law 8: where a visit cannot know that it is alone on its node, or what to go back to, it changes nothing."""
 
     number = 8
 
     def look(self, entry: Entry, known: Known) -> Iterator[str]:
         """What of a change breaks the law."""
-        if not entry.by_controller or entry.at != entry.sent or entry.before is not None:
+        if not entry.by_controller or entry.at != entry.sent:
             return
-        if is_visit_job(entry):
+        if entry.kind == "Node" and entry.before is not None and entry.after is not None:
+            yield from _forgets(entry.before, entry.after, known)
+        elif entry.before is None and is_visit_job(entry):
             node = entry.object["spec"]["template"]["spec"].get("nodeName", "")
             for pod in known.pods_on(node):
                 if is_ours(pod) and pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "visit":
                     yield f"{entry.key[1]} works on node {node} beside pod {pod['metadata']['name']} of another visit"
-        elif entry.kind == "NodeUpgrade":
-            yield from _forgets(entry.object["spec"], known)
+        elif entry.before is None and entry.kind == "NodeUpgrade":
+            yield from _ordered(entry.object["spec"], entry.at - SHOWN_WITHIN, known)
 
 
-def _forgets(spec: Object, known: Known) -> Iterator[str]:
+def _ordered(spec: Object, begin: datetime, known: Known) -> Iterator[str]:
+    """That a visit is ordered that would go back to no driver although its node has had one for long."""
+    name = spec["node"]["name"]
+    node = known.get("Node", name)
+    if node is not None and not known.changed_since(begin, "Node", name, _driver):
+        yield from _would_forget(spec, node, known)
+
+
+def _forgets(before: Object, after: Object, known: Known) -> Iterator[str]:
+    """That a visit switches a driver off and would go back to none."""
+    if _driver(after) != "none":
+        return
+    claim = before["metadata"].get("annotations", {}).get(names.ANNOTATION_VISIT)
+    for visit in known.of("NodeUpgrade"):
+        status = visit["status"]
+        if visit["metadata"]["uid"] == claim and status.get("phase") == "Off" and not status.get("reverting"):
+            yield from _would_forget(visit["spec"], before, known)
+
+
+def _would_forget(spec: Object, node: Object, known: Known) -> Iterator[str]:
     """That a visit would go back to no driver although its node has one.
 
     Where a visit was removed in its midst the label says what should have been loaded, not what is: nothing to go back
     to is known there.
     """
-    node = known.get("Node", spec["node"]["name"])
-    labels = node["metadata"].get("labels", {}) if node is not None else {}
-    driver = labels.get(names.LABEL_DRIVER, "")
     there = {each["metadata"]["uid"] for each in known.of("NodeUpgrade")}
-    if spec.get("takesOver", "") not in {"", *there} and names.LABEL_REVISION not in labels:
+    removed = spec.get("takesOver", "") not in {"", *there}
+    if removed and names.LABEL_REVISION not in node["metadata"].get("labels", {}):
         return
-    if driver not in {"", "none"} and not (spec.get("source") or {}).get("driverKey"):
-        yield f"the visit of node {spec['node']['name']} would go back to none, and the node has driver {driver}"
+    if _driver(node) != "none" and not (spec.get("source") or {}).get("driverKey"):
+        yield f"the visit of node {spec['node']['name']} would go back to none, and the node has driver {_driver(node)}"
+
+
+def _driver(node: Object) -> str:
+    return node["metadata"].get("labels", {}).get(names.LABEL_DRIVER) or "none"
 
 
 class NewController:

@@ -40,6 +40,7 @@ def node_view(world: World, visit: Visit, members: frozenset[str]) -> NodeView:
         reverting=visit.reverting,
         failure=visit.failure,
         node=node.facts() if node is not None else None,
+        source_key=visit.source[0],
         driver_key=visit.goal[0],
         plugin_key=stack.PLUGIN_KEY,
         revision=visit.goal[1],
