@@ -4,59 +4,8 @@ A change is text of today's source and what stands there instead. It brings back
 lines of that day: where two places keep a defect away, both are changed.
 """
 
-from dataclasses import dataclass
-from pathlib import Path
-
-import upgrader
-
-PACKAGE = Path(upgrader.__file__).parent
-
-
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """Text of one file of the package, which stands there once, and what takes its place."""
-
-    path: str
-    old: str
-    new: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """One run of `make chaos`."""
-
-    seed: int
-    nodes: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Repair:
-    """A repair. `defect`: what happened without it; `finds`: the run that breaks one of `laws` without it.
-
-    `because`: why no run is known, and which test holds it.
-    """
-
-    name: str
-    defect: str
-    laws: tuple[int, ...]
-    changes: tuple[Change, ...]
-    finds: Run | None = None
-    because: str = ""
-
-    def __str__(self) -> str:
-        """Its name, for the report of a test."""
-        return self.name
-
-
-def revert(repair: Repair, package: Path) -> None:
-    """Change a copy of the package."""
-    for change in repair.changes:
-        file = package / change.path
-        text = file.read_text()
-        if text.count(change.old) != 1:
-            raise LookupError(f"{repair.name}: {change.path} has the text {text.count(change.old)} times, not once")
-        file.write_text(text.replace(change.old, change.new))
-
+from tests.support.repairs import Change, Repair, Run
+from upgrader.simulate.chaos.faults import Fault
 
 # Errors of one gang, node or list end the whole step again, as they did when the readers below were not total.
 _ISOLATION = (
@@ -381,6 +330,29 @@ REPAIRS = (
                 path="core/visit.py",
                 old="silent = [one.gang for one in closure.requests if one.phase not in _GOING]",
                 new="silent = [one.gang for one in closure.requests if one.phase.value not in {'Parked', 'Ended'}]",
+            ),
+        ),
+    ),
+    Repair(
+        name="nodes-out-of-step",
+        defect="What was decided from nodes that got out of step during a slow read was begun all the same.",
+        laws=(8,),
+        finds=Run(seed=3923, nodes=2, also=(Fault.READ_SLOW,)),
+        changes=(
+            Change(
+                path="reconcile/context.py",
+                old="    if context.nodes.snapshot() is None:\n        raise UnreachableError(",
+                new="    if context is None:\n        raise UnreachableError(",
+            ),
+            Change(
+                path="reconcile/observe.py",
+                old="    if context.nodes.snapshot() is None:\n        return None\n",
+                new="    known = context.nodes.snapshot()\n    if known is None:\n        return None\n",
+            ),
+            Change(
+                path="reconcile/observe.py",
+                old="    known = context.nodes.snapshot()\n    if known is None:  # they got out of step while",
+                new="    if known is None:  # they got out of step while",
             ),
         ),
     ),

@@ -33,7 +33,7 @@ class Events:
         self._pods = 0
         self._hanging = draws.of("hanging")
         self.oddities = 0
-        """Annotations of nodes that nobody can read for a while."""
+        """What is odd about nodes for a while: annotations that nobody can read, and cordons of people."""
         self.happening: Mapping[Fault, Callable[[], None]] = {
             Fault.WATCH_CUT: rig.cluster.watches.cut,
             Fault.WATCH_STALE: self._stale,
@@ -152,7 +152,12 @@ class Events:
         name = self._node()
         if self._store.stored(NODES, name) is not None:
             self._unschedulable(name, value=True)
-            self._clock.later(self._draws.number(20, 600), partial(self._unschedulable, name, value=None))
+            self.oddities += 1
+            self._clock.later(self._draws.number(20, LONGEST_ODDITY), partial(self._uncordon, name))
+
+    def _uncordon(self, name: str) -> None:
+        self.oddities -= 1
+        self._unschedulable(name, value=None)
 
     def _unschedulable(self, name: str, *, value: bool | None) -> None:
         if self._store.stored(NODES, name) is not None:

@@ -13,6 +13,9 @@ from upgrader.simulate.chaos.known import Known, closed, is_visit_job, selects, 
 SLACK = timedelta(minutes=15)
 """From a deadline until its way out must have been taken: crashes, retries, and clocks that differ."""
 
+LATE_LOOK = timedelta(minutes=2)
+"""A step whose reads are slow acts by what it saw so long ago; what comes of it has to be taken back (law 9)."""
+
 _PHASES = {"NodeUpgrade": NodePhase, "CheckpointRequest": RequestPhase, "UpgradePlan": PlanPhase}
 
 
@@ -60,8 +63,14 @@ class IntentFirst:
 
     number = 7
 
+    def __init__(self) -> None:
+        self._removed: dict[str, datetime] = {}
+        """Uids of visits that were removed by force, and when: who reads slowly closes a node for one of them still."""
+
     def look(self, entry: Entry, known: Known) -> Iterator[str]:
         """What of a change breaks the law."""
+        if entry.kind == "NodeUpgrade" and entry.after is None and not entry.by_controller:
+            self._removed[entry.object["metadata"]["uid"]] = entry.at
         if not entry.by_controller or entry.after is None:
             return
         if went_off(entry):
@@ -70,8 +79,13 @@ class IntentFirst:
             yield from self._visited(entry, known)
         elif entry.kind == "Node" and closed(entry.after) and not (entry.before and closed(entry.before)):
             claim = (entry.after["metadata"].get("annotations") or {}).get(names.ANNOTATION_VISIT)
-            if not any(each["metadata"]["uid"] == claim for each in known.of("NodeUpgrade")):
+            written = any(each["metadata"]["uid"] == claim for each in known.of("NodeUpgrade"))
+            if not written and not self._just_removed(str(claim), entry):
                 yield f"node {entry.key[1]} is closed for a visit that nobody has written down"
+
+    def _just_removed(self, claim: str, entry: Entry) -> bool:
+        removed = self._removed.get(claim)
+        return removed is not None and (entry.sent or entry.at) - removed <= LATE_LOOK
 
     def _stopped(self, entry: Entry, known: Known) -> Iterator[str]:
         record = stopped_by(entry.object)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,6 +19,10 @@ from upgrader.simulate.cluster.ports import Killed
 T = TypeVar("T")
 
 CALM = Rates({})
+LONGEST_READ_SECONDS = 30
+"""A list in pages, each of which takes nearly as long as a client waits."""
+_TURNS = 12
+"""Turns of the event loop in a second of a slow read: watches and other steps go on."""
 _READS = frozenset({"get", "list", "exec", "rehearse", "GET"})
 
 
@@ -30,21 +35,27 @@ class FaultyCluster(FakeCluster):
         self.rates = CALM
         self.killed = False
         """The process that used this client is dead: nothing of it goes on."""
-        self._draws = draws
+        self.second: Callable[[], None] = lambda: self.clock.advance(1)
+        """What a second of the world is, while an answer is on its way."""
+        self._draws, self._slow_draws = draws, draws.of("slow reads")
 
     # ---- a moment passes before each answer, in which other steps go on
 
     async def get(self, kind: ResourceKind[T], name: str, namespace: str = "") -> T | None:
         """See ports.Cluster."""
         await self._moment()
-        return await super().get(kind, name, namespace)
+        found = await super().get(kind, name, namespace)
+        await self._slowly()
+        return found
 
     async def list(
         self, kind: ResourceKind[T], namespace: str = "", *, labels: str = "", fields: str = ""
     ) -> Sequence[T]:
         """See ports.Cluster."""
         await self._moment()
-        return await super().list(kind, namespace, labels=labels, fields=fields)
+        found = await super().list(kind, namespace, labels=labels, fields=fields)
+        await self._slowly()
+        return found
 
     async def create(self, kind: ResourceKind[T], body: Mapping[str, Any]) -> T:
         """See ports.Cluster."""
@@ -63,6 +74,17 @@ class FaultyCluster(FakeCluster):
         if self._draws.happens(0.2):
             await asyncio.sleep(0)
             self._alive()
+
+    async def _slowly(self) -> None:
+        """What was read is on its way for a while; reads that are slow at the same time wait beside each other."""
+        if not self._slow_draws.happens(self.rates.at(Fault.READ_SLOW)):
+            return
+        end = self.clock.now() + timedelta(seconds=self._slow_draws.number(1, LONGEST_READ_SECONDS))
+        while self.clock.now() < end:
+            self.second()
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
+                self._alive()
 
     # ---- faults
 

@@ -53,15 +53,18 @@ class Unknown(Struct, frozen=True):
 
 
 class Loops:
-    """When each object's next step is due. Fits reconcile.waking.Waking."""
+    """When each object's next step is due: `due`, then `went` or `failed` of each. Fits reconcile.waking.Waking."""
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
         self._due: dict[Key, datetime] = {}
         self._failures: dict[Key, int] = {}
+        self._woken: set[Key] = set()
+        """Whom something has woken since its last step began."""
 
     def wake(self, kind: str, name: str) -> None:
         """Its next step is due now, unless it has failed: then nothing shortens the wait."""
+        self._woken.add((kind, name))
         if not self._failures.get((kind, name)):
             self._due[kind, name] = self._clock.now()
 
@@ -78,15 +81,17 @@ class Loops:
     def due(self) -> list[Key]:
         """Whose step is due, in one order whatever woke them."""
         now = self._clock.now()
-        return sorted(key for key, at in self._due.items() if at <= now)
+        found = sorted(key for key, at in self._due.items() if at <= now)
+        self._woken.difference_update(found)
+        return found
 
     def went(self, key: Key, seconds: float | None) -> None:
-        """A step went well."""
+        """A step went well; a loop that would end does not where it was woken meanwhile."""
         self._failures.pop(key, None)
-        if seconds is None:
+        if seconds is None and key not in self._woken:
             self._due.pop(key, None)
         else:
-            self._due[key] = self._clock.now() + timedelta(seconds=max(seconds, 1.0))
+            self._due[key] = self._clock.now() + timedelta(seconds=max(seconds or 0.0, 1.0))
 
     def failed(self, key: Key, error: Exception) -> None:
         """A step failed: it is made again, later each time."""

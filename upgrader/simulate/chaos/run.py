@@ -94,6 +94,7 @@ class World:
         self._occasions = self.draws.of("occasions")
         self.seconds = 0
         self._stride = 1
+        self.cluster.second = self._second
         self._quiet_since = self._over_since = self.now
 
     async def play(self) -> None:
@@ -150,13 +151,23 @@ class World:
         """A second of the world and the controller's steps in it; longer ones while nothing changes at all."""
         before = self.cluster.store.version
         await self.process.turn()
+        self._passes()
+        self._stride = 1 if self.cluster.store.version != before else min(2 * self._stride, LONGEST_STRIDE)
+        self.cluster.clock.advance(self._stride - 1)
+        self.seconds += self._stride
+        self.judge.look(self.now)
+
+    def _passes(self) -> None:
         self._happens()
         self.rig.fleet.tick()
         for tick in self.rig.others:
             tick()
-        self._stride = 1 if self.cluster.store.version != before else min(2 * self._stride, LONGEST_STRIDE)
-        self.cluster.clock.advance(self._stride - 1)
-        self.seconds += self._stride
+
+    def _second(self) -> None:
+        """A second of the world alone: the controller waits for an answer."""
+        self._stride = 1
+        self._passes()
+        self.seconds += 1
         self.judge.look(self.now)
 
     def _trouble(self, rates: Rates) -> None:
@@ -183,10 +194,10 @@ class World:
         return self.now - self._over_since >= timedelta(seconds=SETTLED_SECONDS)
 
     async def _upgrade_the_controller(self) -> None:
-        if self.events.oddities:  # what such a node says then is news, whichever controller reads it
-            await self.until(lambda: not self.events.oddities, LONGEST_ODDITY)
-            self._over_since = self.now
-            await self.until(self._settled, LONGEST_ODDITY)
+        # What such a node says in the end is news, as is what changed in the last stride, whoever leads then.
+        await self.until(lambda: not self.events.oddities, LONGEST_ODDITY)
+        self._over_since = self.now
+        await self.until(self._settled, LONGEST_ODDITY)
         if self.judge.violations or not self.judge.well():
             return
         self.judge.new_controller.watching = True

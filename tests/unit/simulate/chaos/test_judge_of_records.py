@@ -69,6 +69,16 @@ def test_law_7_a_node_is_closed_for_a_visit_that_is_not_there(log):
     assert log.laws == [7]
 
 
+@pytest.mark.parametrize(("seconds", "laws"), [(30, []), (600, [7])], ids=["a slow read ago", "long ago"])
+def test_a_node_may_be_closed_for_a_visit_that_was_removed_by_force_while_the_node_was_read(log, seconds, laws):
+    node(log)
+    visit(log, "Closing")
+    log.gone("NodeUpgrade", "v", namespace="")
+    log.now += timedelta(seconds=seconds)
+    node(log, by=Author.CONTROLLER, taints=[TAINT], annotations={"gpu-upgrader.io/visit": "uid-v"})
+    assert log.laws == laws
+
+
 def test_law_7_a_node_is_worked_on_before_the_intent_is_written(log):
     visit(log, "Off")
     prepared(log)

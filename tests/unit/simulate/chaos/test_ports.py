@@ -10,7 +10,7 @@ from upgrader.core.errors import ClusterError, ConflictError, ThrottledError, Un
 from upgrader.simulate.chaos.draws import Draws
 from upgrader.simulate.chaos.faults import SWITCHED_OFF, Fault, Rates, rates
 from upgrader.simulate.chaos.journal import Author
-from upgrader.simulate.chaos.ports import CALM, FaultyCluster
+from upgrader.simulate.chaos.ports import CALM, LONGEST_READ_SECONDS, FaultyCluster
 
 POD = {"metadata": {"name": "a", "namespace": "default"}, "spec": {"containers": []}}
 
@@ -101,3 +101,29 @@ def test_a_fault_that_is_switched_off_changes_no_other():
 
 def test_what_is_switched_off_says_why():
     assert all(why.strip() for why in SWITCHED_OFF.values())
+
+
+@pytest.mark.parametrize("read", ["get", "list"])
+async def test_a_slow_read_gives_what_was_there_when_it_was_made_while_the_world_goes_on(cluster, read):
+    cluster.store.put(PODS, POD)
+
+    def second():
+        cluster.clock.advance(1)
+        cluster.store.change(PODS, "a", {"status": {"phase": "Running"}}, "default")
+
+    cluster.second, cluster.rates = second, Rates({Fault.READ_SLOW: 1.0})
+    found = await cluster.get(PODS, "a", "default") if read == "get" else (await cluster.list(PODS))[0]
+    assert found.status.phase != "Running"
+    assert cluster.store.stored(PODS, "a", "default").value["status"]["phase"] == "Running"
+    assert START < cluster.clock.now() <= START + timedelta(seconds=LONGEST_READ_SECONDS)
+
+
+async def test_a_process_that_is_killed_waits_for_no_slow_read(cluster):
+    def second():
+        cluster.clock.advance(1)
+        cluster.killed = True
+
+    cluster.second, cluster.rates = second, Rates({Fault.READ_SLOW: 1.0})
+    with pytest.raises(Killed):
+        await cluster.list(PODS)
+    assert cluster.clock.now() == START + timedelta(seconds=1)

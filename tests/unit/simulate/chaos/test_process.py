@@ -1,0 +1,21 @@
+"""When the steps of a simulated controller process are due, as those of a real one."""
+
+from tests.support.world import FakeClock
+from upgrader.simulate.chaos.process import Loops
+
+KEY = ("GpuStack", "pool-a")
+
+
+def test_a_loop_that_is_woken_in_its_last_step_has_another():
+    """A stack that is gone when it is read, and is made again before the step is over."""
+    clock = FakeClock()
+    loops = Loops(clock)
+    loops.wake(*KEY)
+    assert loops.due() == [KEY]
+    loops.wake(*KEY)
+    loops.went(KEY, None)
+    clock.advance(1)
+    assert loops.due() == [KEY]
+    loops.went(KEY, None)
+    clock.advance(60)
+    assert loops.due() == []
