@@ -18,6 +18,7 @@ from upgrader.core.steering import Placement
 from upgrader.kube.client import KubeCluster
 from upgrader.reconcile import orders, talks
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.listed_nodes import ListedNodes
 from upgrader.reconcile.pod_facts import member_facts
 from upgrader.stack.settings import StackSettings
 from upgrader.wiring.compose import SystemClock
@@ -28,18 +29,11 @@ KWOK = [{"key": "kwok", "operator": "Exists"}]
 PLACEMENT = Placement(left_behind=("old",), closure="c-1")
 
 
-class NoNodes:
-    """The Nodes port where nothing asks for nodes."""
-
-    def snapshot(self) -> None:
-        return None
-
-
 def context_of(api: KubeCluster) -> Context:
-    """One controller of the product; its clock is the real one."""
+    """One controller of the product; its clock is the real one, and its nodes are in step: nothing asks which."""
     return Context(
         cluster=api,
-        nodes=NoNodes(),
+        nodes=ListedNodes(nodes={}),
         registry=FakeRegistry(),
         clock=SystemClock(),
         leadership=FakeLeadership(),
