@@ -22,7 +22,7 @@ from upgrader.devcluster.record import BoxRecord, VmRecord
 from upgrader.devcluster.spec import MOST_BOXES, BoxSpec, KwokSpec, VmSpec, check_fleet, check_name
 from upgrader.devcluster.virtual.image import Image, image
 from upgrader.devcluster.virtual.node import VirtualNode
-from upgrader.process.daemon import send
+from upgrader.process.daemon import send, stopped
 from upgrader.process.places import Progress, last_lines
 from upgrader.process.waiting import comes_true
 
@@ -199,8 +199,15 @@ class Cluster:
         return ApiServer(self.server, self.pki, _file_name(user))
 
     def pause_api_server(self) -> None:
-        """It keeps its connections and answers nobody: clients run into their time-outs."""
+        """It keeps its connections and answers nobody: clients run into their time-outs.
+
+        Raises:
+            DevClusterError: it does not run, or is not stopped.
+        """
         self._signal(signal.SIGSTOP)
+        pid = self.box.process(API_SERVER)
+        if pid is None or not comes_true(lambda: stopped(pid), seconds=_END_SECONDS, every=0.01):
+            raise DevClusterError(f"{API_SERVER} is not stopped within {_END_SECONDS:g} s of SIGSTOP")
 
     def resume_api_server(self) -> None:
         """End the pause."""

@@ -85,6 +85,15 @@ def send(pid: int, number: signal.Signals, *marks: str) -> bool:
     return True
 
 
+def stopped(pid: int) -> bool:
+    """Whether every thread of a process is stopped: SIGSTOP is only sent when the signal returns."""
+    try:
+        found = [(task / "stat").read_text() for task in (PROC / str(pid) / "task").iterdir()]
+    except (FileNotFoundError, ProcessLookupError):  # a thread ended meanwhile, or the process did
+        return False
+    return all(stat.rpartition(") ")[2].startswith("T") for stat in found)
+
+
 def collect(pid: int) -> None:
     """Take the exit status of a child of ours that has ended, so that no zombie stays; nothing for other processes."""
     try:

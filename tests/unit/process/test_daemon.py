@@ -8,7 +8,7 @@ import pytest
 import tenacity
 
 from upgrader.process import ProgramMissingError
-from upgrader.process.daemon import alive, children, collect, command_line, find, send, start
+from upgrader.process.daemon import alive, children, collect, command_line, find, send, start, stopped
 
 
 @pytest.fixture
@@ -57,6 +57,15 @@ def test_only_a_process_with_the_mark_is_signalled(daemon, mark):
     assert find(mark) == []
     collect(daemon)
     assert send(daemon, signal.SIGKILL) is False
+
+
+def test_it_is_stopped_when_all_its_threads_are(daemon):
+    assert not stopped(daemon)
+    send(daemon, signal.SIGSTOP)
+    _until(lambda: stopped(daemon))
+    send(daemon, signal.SIGCONT)
+    _until(lambda: not stopped(daemon))
+    assert not stopped(2**22), "no such process"
 
 
 def test_found_as_soon_as_it_is_started(mark, tmp_path):
