@@ -202,15 +202,13 @@ def _prepared(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     failed = [one.name for one in closure.nodes if one.phase in {_P.FAILED, _P.RELEASING}]
     if failed:
         return _untouched_or_release(view, "SiblingFailed", f"{failed[0]} of the same closure cannot be visited")
-    behind = [one.name for one in closure.nodes if one.phase in {_P.PENDING, _P.PREPARING}]
-    if behind:
+    if behind := [one.name for one in closure.nodes if one.phase in {_P.PENDING, _P.PREPARING}]:
         return stay(view, f"waiting for {len(behind)} node(s) of the closure to be prepared")
     if why := replaced(view):
         return _untouched_or_release(view, DRIVER_CHANGED, why)
     if closure.refused:
         return _untouched_or_release(view, "NotAcknowledged", closure.refused)
-    gone = [one for one in closure.requests if one.phase not in _ASKED | _GOING]
-    if gone:
+    if gone := [one for one in closure.requests if one.phase not in _ASKED | _GOING]:
         return _untouched_or_release(view, "NotAcknowledged", f"{gone[0].gang}: {gone[0].message}")
     silent = [one.gang for one in closure.requests if one.phase not in _GOING]
     if silent or len(closure.requests) < closure.gangs:

@@ -1,13 +1,14 @@
 """Gangs that we stopped and pods that we asked, where no GpuStack is left whose step would look for them."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from tests.support.rig import STACK, Rig
 from tests.support.torn import LONG, asked, silent, stopped, strip_plan, strip_request, strip_stack, suspended
-from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, NODE_UPGRADES
+from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, NODE_UPGRADES, ResourceKind
 from upgrader.core.errors import ConfigurationError, UnreachableError
 from upgrader.core.phases import ends
 from upgrader.reconcile import stackless
@@ -110,18 +111,22 @@ async def test_the_first_look_restarts_nobody_and_one_without_a_find_pauses_long
     assert said == ["Job default/gang (plan up): it is looked for once more"]
 
 
-async def test_owners_that_cannot_be_looked_for_keep_no_pod_asked(rig: Rig) -> None:
-    await silent(rig)
-    strip_all(rig)
-    strip_stack(rig)
+def answer_no_list(rig: Rig, unlisted: ResourceKind[Any]) -> None:
     before = rig.cluster.list
 
     async def failing(kind, namespace="", **selectors):
-        if kind == NODE_UPGRADES:
+        if kind == unlisted:
             raise UnreachableError("no answer")
         return await before(kind, namespace, **selectors)
 
     rig.cluster.list = failing  # type: ignore[method-assign]
+
+
+async def test_owners_that_cannot_be_looked_for_keep_no_pod_asked(rig: Rig) -> None:
+    await silent(rig)
+    strip_all(rig)
+    strip_stack(rig)
+    answer_no_list(rig, NODE_UPGRADES)
     pause = await stackless.Stackless().step(rig.context)
     assert (pause, asked(rig)) == (15.0, [])
 
@@ -130,14 +135,7 @@ async def test_requests_that_cannot_be_listed_are_not_taken_for_gone(rig: Rig) -
     await stopped(rig)
     strip_all(rig)
     strip_stack(rig)
-    before = rig.cluster.list
-
-    async def failing(kind, namespace="", **selectors):
-        if kind == CHECKPOINT_REQUESTS:
-            raise UnreachableError("no answer")
-        return await before(kind, namespace, **selectors)
-
-    rig.cluster.list = failing  # type: ignore[method-assign]
+    answer_no_list(rig, CHECKPOINT_REQUESTS)
     loop, context = stackless.Stackless(), rig.context
     assert [(await loop.step(context), suspended(rig)) for _ in range(3)] == [(15.0, True)] * 3
 
