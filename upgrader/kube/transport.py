@@ -21,6 +21,7 @@ from yarl import URL
 
 from upgrader import __version__
 from upgrader.core.errors import ConfigurationError, ThrottledError, UnreachableError
+from upgrader.kube.proxies import session_settings
 from upgrader.kube.refusals import RefusedError, refusal
 
 REQUEST_SECONDS = 10.0
@@ -53,6 +54,7 @@ class Transport:
     def __init__(self, configuration: Any, relogin: Callable[[], Awaitable[None]]) -> None:  # noqa: ANN401 - untyped package
         self._relogin = relogin
         configuration.trace_configs = [_no_redirects()]
+        configuration.client_session_kwargs = session_settings(configuration.host, configuration.proxy)
         self._client: Any = ApiClient(configuration)
         self._client.user_agent = f"gpu-upgrader/{__version__}"
         self._sockets: Any = WsApiClient(configuration)
