@@ -14,6 +14,7 @@ from tests.bench import whole_stack
 from tests.bench.plan import KERNEL, ready, say
 from tests.bench.report import Report
 from tests.bench.whole_stack import STACK
+from upgrader.api.kubernetes import Node
 from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS
 from upgrader.api.v1alpha1 import GpuStack
 from upgrader.controller import collector
@@ -22,8 +23,9 @@ from upgrader.demo import manifests, stage, waiting
 from upgrader.devcluster import Cluster, ClusterSpec, KwokSpec, down, up
 from upgrader.images.publish import push_driver
 from upgrader.kube.client import KubeCluster
+from upgrader.kube.informer import Informer, node_informer
 from upgrader.kube.install import install_kinds
-from upgrader.kube.nodecache import NodeCache
+from upgrader.kube.watched import Watched
 from upgrader.reconcile import observe, stacks
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.sightings import Sightings
@@ -77,10 +79,13 @@ async def _measure(report: Report, cluster: Cluster, image: str, count: int) -> 
         await install_kinds(kube)
         key = await _image(kube, image)
         guarded = kube.guarded(leader.count)
-        nodes = NodeCache(guarded)
-        keeping = asyncio.create_task(nodes.run())
+        nodes = node_informer(guarded)
+        watched = Watched(guarded, nodes, settings.namespace)
+        keeping = asyncio.gather(nodes.run(), watched.run())
         try:
-            async with compose.controller(settings, guarded, nodes, leader, compose.NoCrashPoints()) as context:
+            async with compose.controller(
+                settings, guarded, nodes, watched, leader, compose.NoCrashPoints()
+            ) as context:
                 await waiting.poll(lambda: _there(nodes, count), 300, "the nodes are in step")
                 looks = _Looks(report, context, leader, count)
                 await whole_stack.install(kube, context, image, key, looks.step)
@@ -91,7 +96,7 @@ async def _measure(report: Report, cluster: Cluster, image: str, count: int) -> 
             keeping.cancel()
 
 
-async def _there(nodes: NodeCache, count: int) -> bool:
+async def _there(nodes: Informer[Node], count: int) -> bool:
     return len(nodes.snapshot() or {}) >= count
 
 

@@ -11,9 +11,9 @@ from upgrader.api.kubernetes import Wire
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, NODES, ResourceKind
 from upgrader.core.errors import ConfigurationError, ConflictError, LostLeadershipError, UnreachableError
 from upgrader.kube.client import KubeCluster
+from upgrader.kube.informer import node_informer
 from upgrader.kube.install import install_kinds
 from upgrader.kube.lease import LEASES, Election
-from upgrader.kube.nodecache import NodeCache
 from upgrader.kube.transport import REQUEST_SECONDS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.gate]
@@ -95,7 +95,7 @@ async def test_responders_apply_their_own_acknowledgements_beside_each_other(api
 
 
 async def test_the_node_cache_follows_a_real_api_server(api, unique):
-    cache = NodeCache(api)
+    cache = node_informer(api)
     running = asyncio.create_task(cache.run())
     first, second = await make_nodes(api, unique, 2)
     async with asyncio.timeout(20):
@@ -152,7 +152,7 @@ async def test_a_lease_seen_by_others_is_the_one_that_was_written(api, unique):
 
 async def test_while_the_api_server_is_away_nothing_is_known_and_then_all_is(own_api, own_cluster, unique):
     """Issue's trouble "API server away": refused, then silent; nodes that went meanwhile are not believed in."""
-    cache = NodeCache(own_api)
+    cache = node_informer(own_api)
     running = asyncio.create_task(cache.run())
     kept, deleted = await make_nodes(own_api, unique, 2)
     await cache.wait(lambda nodes: deleted.metadata.name in nodes)

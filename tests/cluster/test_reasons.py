@@ -15,6 +15,7 @@ from upgrader.core.fleet import ImageFacts
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 from upgrader.reconcile import closures, stacks
+from upgrader.reconcile.closure_view import Closure
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.isolation import Faults
 from upgrader.reconcile.sightings import Sightings
@@ -73,7 +74,7 @@ class Controller:
     async def visited(self, name):
         """A step of a visit, half a minute later; what it says."""
         upgrade = await self.cluster.get(NODE_UPGRADES, name)
-        closure = closures.Closure(name="c", resource="nvidia.com/gpu", visits=[upgrade])
+        closure = Closure(name="c", resource="nvidia.com/gpu", visits=[upgrade])
         faults = Faults(kind="NodeUpgrade")
         await closures.step(self.context, closure, faults, closures.Crowd(taken=True))
         assert faults.found == {}

@@ -92,7 +92,7 @@ async def test_a_watch_says_what_happened_since_its_version_and_ends_with_a_book
 
 async def test_a_watch_from_a_version_that_is_not_known_any_more_has_expired(cluster, unique):
     if isinstance(cluster, KubeCluster):
-        pytest.skip("a real API server forgets after minutes; tests/unit/kube/test_nodecache.py has its answer")
+        pytest.skip("a real API server forgets after minutes; tests/unit/kube/test_informer.py has its answer")
     await some_stacks(cluster, unique, 2)
     cluster.store.history.compact()
     assert await seen(cluster, unique, "1") == ([("ERROR", 410, "")], "")

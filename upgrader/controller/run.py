@@ -7,19 +7,21 @@ that it is started again as a candidate with nothing in memory.
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
 import structlog
 
 from upgrader.api.kinds import KINDS
+from upgrader.api.kubernetes import Node
 from upgrader.controller import collector, probes, rim
 from upgrader.controller.crash import crash_points
 from upgrader.controller.loops import Loops, Pace, Step
 from upgrader.core.errors import ClusterError, ConfigurationError, LostLeadershipError
 from upgrader.kube.client import KubeCluster
+from upgrader.kube.informer import Informer, node_informer
 from upgrader.kube.lease import CONTROLLER, Election, Timing
-from upgrader.kube.nodecache import NodeCache
 from upgrader.kube.transport import REQUEST_SECONDS
+from upgrader.kube.watched import Watched
 from upgrader.reconcile import images, plans, stackless, stacks
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.sightings import Sightings
@@ -78,14 +80,15 @@ async def run(settings: Settings, *, kubeconfig: str | None = None, context: str
             timing=timing(settings.lease_seconds),
         )
         cluster = connection.guarded(election.check)
-        nodes = NodeCache(cluster)
-        async with compose.controller(settings, cluster, nodes, election, points) as made:
+        nodes = node_informer(cluster)
+        watched = Watched(cluster, nodes, settings.namespace)
+        async with compose.controller(settings, cluster, nodes, watched, election, points) as made:
             loops = Loops(steps(made), Pace(between=_between(settings)))
 
             async def left() -> None:
                 await wake_left(made, loops)
 
-            await _serve(settings, cluster, nodes, election, loops, left)
+            await _serve(settings, cluster, nodes, election, loops, [left, watched.run])
 
 
 async def wake_left(context: Context, loops: Waking) -> None:
@@ -108,10 +111,10 @@ async def wake_left(context: Context, loops: Waking) -> None:
 async def _serve(
     settings: Settings,
     cluster: KubeCluster,
-    nodes: NodeCache,
+    nodes: Informer[Node],
     election: Election,
     loops: Loops,
-    left: Callable[[], Coroutine[None, None, None]],
+    beside: Sequence[Callable[[], Coroutine[None, None, None]]],
 ) -> None:
     stop = asyncio.Event()
 
@@ -131,7 +134,8 @@ async def _serve(
         async with asyncio.TaskGroup() as group:
             group.create_task(nodes.run(), name="nodes")
             group.create_task(loops.serve(), name="loops")
-            group.create_task(left(), name="left")
+            for work in beside:
+                group.create_task(work())
             group.create_task(rim.watch(loops, cluster, listen), name="watches")
 
     listen()

@@ -124,7 +124,13 @@ class KubeCluster:
 
     @asynccontextmanager
     async def watch(
-        self, kind: ResourceKind[Any], resource_version: str, *, seconds: int, idle_seconds: float
+        self,
+        kind: ResourceKind[Any],
+        resource_version: str,
+        *,
+        namespace: str = "",
+        seconds: int,
+        idle_seconds: float,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Changes since a version as lines of JSON, bookmarks among them; it ends by itself after about `seconds`."""
         query = (
@@ -133,7 +139,8 @@ class KubeCluster:
             ("resourceVersion", resource_version),
             ("timeoutSeconds", str(seconds)),
         )
-        async with self._transport.lines(Call(method="GET", path=kind.path(), query=query), idle_seconds) as lines:
+        call = Call(method="GET", path=kind.path(namespace=namespace), query=query)
+        async with self._transport.lines(call, idle_seconds) as lines:
             yield lines
 
     async def version(self) -> str:

@@ -14,8 +14,9 @@ from upgrader.core.errors import UnreachableError
 from upgrader.core.forecast import BatchForecast
 from upgrader.reconcile.fact_cache import FactCaches
 from upgrader.reconcile.heard import Heard
+from upgrader.reconcile.looks import Looks
 from upgrader.reconcile.pauses import Pauses
-from upgrader.reconcile.ports import Clock, Cluster, CrashPoints, Leadership, Nodes, Registry, Trust, Way
+from upgrader.reconcile.ports import Clock, Cluster, CrashPoints, Leadership, Nodes, Reads, Registry, Trust, Way
 from upgrader.reconcile.workloads import Workloads
 from upgrader.stack.settings import BuildSettings, StackSettings
 
@@ -63,6 +64,10 @@ class Context:
     gates: Gates = field(default_factory=Gates)
     workloads: Workloads = field(default_factory=Workloads)
     """All pods, their owners and claims, as old as a look may have them; see `anew`."""
+    watched: Reads | None = None
+    """What watches have shown, a moment old: for what only waits. None: there are no watches, all is read anew."""
+    looks: Looks = field(default_factory=Looks)
+    """When closures were read anew."""
     facts: FactCaches = field(default_factory=FactCaches)
     """What looks have derived from what has not changed since."""
     rehearsals: Pauses = field(default_factory=partial(Pauses, REHEARSED_AGAIN))
@@ -98,7 +103,7 @@ def check_in_step(context: Context) -> None:
         raise UnreachableError(
             "the nodes are not in step with the API server",
             details="their watch broke off, or they could not be listed",
-            resolution="Nothing begins until they are listed; see upgrader_node_cache_synced and the controller's log.",
+            resolution="Nothing begins until they are listed; see upgrader_informer_synced and the controller's log.",
         )
 
 

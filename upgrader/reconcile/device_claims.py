@@ -9,13 +9,13 @@ from upgrader.core.device_claims import DOUBT, count_gpus
 from upgrader.core.gangs import ENDED
 from upgrader.core.gpu_resources import Claimed
 from upgrader.core.owners import ReadKind, served_version
-from upgrader.reconcile.ports import Cluster
+from upgrader.reconcile.ports import Reads
 
 CLAIM = ReadKind(kind="ResourceClaim", group="resource.k8s.io", version="v1", plural="resourceclaims")
 """v1 from Kubernetes 1.34, v1beta2 and v1beta1 before; the fields that are read are the same."""
 
 
-async def read_claimed(cluster: Cluster, pods: Iterable[Pod]) -> Claimed:
+async def read_claimed(cluster: Reads, pods: Iterable[Pod]) -> Claimed:
     """GPUs of each ResourceClaim, by namespace and name: one list where some pod refers to a claim, else nothing.
 
     Raises:

@@ -16,6 +16,7 @@ from upgrader.core.naming import listed
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
 from upgrader.core.strategy import StrategyFacts
 from upgrader.reconcile import asking, batches, closures, opening, side_by_side
+from upgrader.reconcile.closure_view import Closure
 from upgrader.reconcile.closures import Crowd
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.isolation import Faults
@@ -108,10 +109,10 @@ class Drive:
         *,
         turns: frozenset[str] | None,
         undo: bool,
-    ) -> closures.Closure:
+    ) -> Closure:
         strategy = self._strategy(read)
         gangs, refused = await _ask(self.context, read, batch, closure, visits, talks, undo=undo)
-        return closures.Closure(
+        return Closure(
             name=closure.name,
             resource=read.target.resource_name if read.target is not None else "",
             visits=visits,

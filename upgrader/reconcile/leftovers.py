@@ -13,7 +13,8 @@ from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core.phases import ends
 from upgrader.reconcile import closures, finalizers
-from upgrader.reconcile.closures import Closure, Crowd
+from upgrader.reconcile.closure_view import Closure
+from upgrader.reconcile.closures import Crowd
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.isolation import Faults
 

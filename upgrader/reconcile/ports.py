@@ -18,11 +18,11 @@ from upgrader.core.replies import Ran, Reply
 T = TypeVar("T")
 
 
-class Cluster(Protocol):
-    """The API server, object by object."""
+class Reads(Protocol):
+    """Objects to be read: from the API server as it is now, or from what watches have shown."""
 
     async def get(self, kind: ResourceKind[T], name: str, namespace: str = "") -> T | None:
-        """The object as the API server has it now; None when it is not there."""
+        """The object; None when it is not there."""
         ...
 
     async def list(
@@ -30,6 +30,17 @@ class Cluster(Protocol):
     ) -> Sequence[T]:
         """All objects (paginated), by label and field selector."""
         ...
+
+    async def served(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
+        """Versions of each group and plural that the API server serves, the preferred first; kept for a minute.
+
+        A kind that is not among them is not installed: then there is no object of it.
+        """
+        ...
+
+
+class Cluster(Reads, Protocol):
+    """The API server, object by object, as it is now."""
 
     async def create(self, kind: ResourceKind[T], body: Mapping[str, Any]) -> T:
         """Create from a manifest; ConflictError when the name is taken."""
@@ -85,13 +96,6 @@ class Cluster(Protocol):
 
     async def version(self) -> str:
         """The API server's gitVersion, as v1.36.3; asked once and kept."""
-        ...
-
-    async def served(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
-        """Versions of each group and plural that the API server serves, the preferred first; kept for a minute.
-
-        A kind that is not among them is not installed: then there is no object of it.
-        """
         ...
 
     async def event(

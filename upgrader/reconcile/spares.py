@@ -32,7 +32,7 @@ async def enough(
     """
     own = [one for one in visits if one.status.phase in SWAPPING and not one.status.reverting]
     targets = {one.spec.target.revision for one in visits}
-    if len(own) < len(visits) or len(targets) != 1 or _pinned(owner) or not _due(context, visits):
+    if len(own) < len(visits) or len(targets) != 1 or _pinned(owner) or not due(context, visits):
         return False
     needed, size = len({member.node for member in request.spec.members}), max(one.status.found.gpus for one in own)
     (target,) = targets
@@ -60,7 +60,7 @@ def _pinned(owner: LiveOwner) -> bool:
     return any(True for path in paths for _ in every(owner.body, path))
 
 
-def _due(context: Context, visits: Sequence[NodeUpgrade]) -> bool:
+def due(context: Context, visits: Sequence[NodeUpgrade]) -> bool:
     """At once when the last node is switched off, and every `LOOK` after that."""
     begun = [step.started_at for one in visits for step in one.status.steps if step.name is NodePhase.OFF]
     if not begun:

@@ -38,6 +38,7 @@ from upgrader.reconcile import (
     stack_status,
     upkeep,
 )
+from upgrader.reconcile.closure_view import Closure
 from upgrader.reconcile.context import Context, anew
 from upgrader.reconcile.gang_view import rules_for
 from upgrader.reconcile.isolation import PASSING, Faults, faults_of, tell
@@ -298,7 +299,7 @@ async def _drive(context: Context, visits: Sequence[NodeUpgrade], faults: Faults
     active = [one for one in visits if not ends(one.status.phase)]
     for one in active:
         resource = one.spec.target.resource_name
-        closure = closures.Closure(name=one.spec.closure, resource=resource, visits=[one], undo=undo)
+        closure = Closure(name=one.spec.closure, resource=resource, visits=[one], undo=undo)
         with faults.contained(f"node {one.spec.node.name}"):
             await closures.step(context, closure, faults, closures.Crowd(taken=True))
     return bool(active)

@@ -238,6 +238,13 @@ def _may_go_off(context: Context, talk: Talk) -> bool:
     return ordered and since is not None and context.clock.now() < timing.parse(since) + ORDER_SETTLES
 
 
+def stays(context: Context, talk: Talk, decision: GangDecision, ask_until: str | None) -> bool:
+    """Whether a decision does nothing and writes nothing."""
+    if decision.acts or decision.new_id or decision.method or decision.phase is not talk.view.phase:
+        return False
+    return not _status(context, talk, decision, ask_until)
+
+
 async def say(context: Context, request: CheckpointRequest, error: UpgraderError) -> None:
     """Show in the conversation what was refused, or not answered; the next step tries again."""
     status = {"reason": REFUSAL if error.refused else NO_ANSWER, "message": str(error)}

@@ -29,6 +29,7 @@ from upgrader.reconcile import forced, hearsay, observe
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.device_claims import holds_by_claim, read_claimed
 from upgrader.reconcile.pod_facts import controller_of, of_the_node, ours
+from upgrader.reconcile.ports import Reads
 from upgrader.reconcile.works import declared_above
 from upgrader.stack import errands, manifests
 from upgrader.stack.naming import VISIT
@@ -47,8 +48,6 @@ class MayGo(msgspec.Struct, frozen=True, kw_only=True):
     expended: frozenset[str] = frozenset()  # nothing makes them again, and the approval names their gang
     waited_for: frozenset[str] | None = frozenset()  # the plan waits for them; None: not known, so every pod may be one
 
-
-NOBODY = MayGo()
 
 _BOOTED = frozenset({NodePhase.TURNING_ON, NodePhase.VALIDATING})
 """The phases after a visit's own reboot, which its Job has seen to be over."""
@@ -69,34 +68,35 @@ async def read_visit(
     upgrade: NodeUpgrade,
     members: frozenset[str],
     spaces: Mapping[str, Declared],
-    may_go: MayGo = NOBODY,
+    may_go: MayGo,
+    reads: Reads,
 ) -> NodeView:
-    """One NodeUpgrade with its surroundings, all read from the API server now.
+    """One NodeUpgrade with its surroundings, as `reads` has them.
 
     `members`: uids of pods that acknowledged or are being stopped; `spaces`: what namespaces declare.
     """
-    node = await context.cluster.get(NODES, upgrade.spec.node.name)
+    node = await reads.get(NODES, upgrade.spec.node.name)
     if node is not None and node.metadata.uid != upgrade.spec.node.uid:
         node = None
-    pods = await context.cluster.list(PODS, fields=f"spec.nodeName={upgrade.spec.node.name}") if node else []
+    pods = await reads.list(PODS, fields=f"spec.nodeName={upgrade.spec.node.name}") if node else []
     job = None
     if upgrade.status.phase is NodePhase.VISITING:
         name = manifests.visit_name(upgrade, reverting=upgrade.status.reverting)
-        job = await context.cluster.get(JOBS, name, context.stack.namespace)
-    gpus = _gpus(upgrade, await read_claimed(context.cluster, pods))
+        job = await reads.get(JOBS, name, context.stack.namespace)
+    gpus = _gpus(upgrade, await read_claimed(reads, pods))
     around = {
-        pod.metadata.uid: await _around(context, pod, spaces)
+        pod.metadata.uid: await _around(reads, pod, spaces)
         for pod in pods
         if pod.metadata.uid not in members and _in_the_way(upgrade, pod, gpus)
     }
     view = build_view(upgrade, node, pods, job, members, around, gpus.claimed, namespace=context.stack.namespace)
     others = tuple(_released(pod, may_go) for pod in view.others)
-    jobs = await _visit_jobs(context, upgrade, pods)
+    jobs = await _visit_jobs(context, upgrade, pods, reads)
     view = msgspec.structs.replace(view, others=others, forced=forced.orders(upgrade), visit_jobs=jobs)
     return await _explained(context, view)
 
 
-async def _visit_jobs(context: Context, upgrade: NodeUpgrade, pods: Sequence[k.Pod]) -> VisitJobs:
+async def _visit_jobs(context: Context, upgrade: NodeUpgrade, pods: Sequence[k.Pod], reads: Reads) -> VisitJobs:
     """Visit Jobs that may still work on the node: read before one is made, by their pods rather than by themselves.
 
     A Job says that it is over on the clock of its controller, or is gone, while its pod still ends.
@@ -106,7 +106,7 @@ async def _visit_jobs(context: Context, upgrade: NodeUpgrade, pods: Sequence[k.P
     first = None
     if upgrade.status.reverting:
         name = manifests.visit_name(upgrade, reverting=False)
-        first = await context.cluster.get(JOBS, name, context.stack.namespace)
+        first = await reads.get(JOBS, name, context.stack.namespace)
     return VisitJobs(
         first=first is not None and not errands.job_ended(first),
         pods=sum(ours(pod, context.stack.namespace) and _visits(pod) for pod in pods),
@@ -169,12 +169,12 @@ def _released(pod: OtherPod, may_go: MayGo) -> OtherPod:
     )
 
 
-async def _around(context: Context, pod: k.Pod, spaces: Mapping[str, Declared]) -> Declared:
+async def _around(reads: Reads, pod: k.Pod, spaces: Mapping[str, Declared]) -> Declared:
     """What is declared around a pod. Its owners are read only where it would be evicted if they said nothing."""
     space = spaces.get(pod.metadata.namespace, Declared())
     if not observe.replicated(pod, space):
         return space
-    return nearest([await declared_above(context.cluster, pod), space])
+    return nearest([await declared_above(reads, pod), space])
 
 
 def build_view(

@@ -56,6 +56,13 @@ async def perform(
             await _tell(context, upgrade, view, decision)
 
 
+def stays(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision) -> bool:
+    """Whether a decision does nothing and writes nothing."""
+    if decision.acts or decision.phase is not view.phase or decision.reverting != view.reverting:
+        return False
+    return not _waiting(context, upgrade, view, decision)
+
+
 async def say(context: Context, upgrade: NodeUpgrade, error: UpgraderError) -> None:
     """Show in the visit what was refused, or not answered; the next step tries again, and its deadline counts on."""
     found, reason = held(upgrade.status), REFUSAL if error.refused else NO_ANSWER

@@ -17,7 +17,7 @@ from upgrader.core.gpu_resources import Claimed
 from upgrader.core.works import Work
 from upgrader.reconcile.device_claims import read_claimed
 from upgrader.reconcile.object_cache import ObjectCache
-from upgrader.reconcile.ports import Cluster
+from upgrader.reconcile.ports import Cluster, Reads
 from upgrader.reconcile.storage import keeps_on_claims
 from upgrader.reconcile.works import read_works
 
@@ -34,13 +34,13 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     claimed: Claimed = msgspec.field(default_factory=dict)  # GPUs of ResourceClaims
 
 
-async def read_workload(cluster: Cluster, kept: ObjectCache[Work]) -> Workload:
-    """All of it as the API server has it now; `kept`: owners as they were read before.
+async def read_workload(cluster: Cluster, kept: ObjectCache[Work], watched: Reads | None = None) -> Workload:
+    """All of it as the API server has it now, pods as `watched` has them; `kept`: owners as they were read before.
 
     Raises:
         ClusterError: the API server refused, or could not be reached.
     """
-    pods, works = await asyncio.gather(cluster.list(PODS), read_works(cluster, kept))
+    pods, works = await asyncio.gather((watched or cluster).list(PODS), read_works(cluster, kept))
     return Workload(
         pods=pods,
         works=works,
@@ -58,10 +58,13 @@ class Workloads:
         seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         kept: ObjectCache[Work] | None = None,
+        watched: Reads | None = None,
     ) -> None:
+        """`watched`: pods as watches have shown them, instead of a list of all; None: they are listed."""
         self._seconds = seconds
         self._clock = clock
         self._kept: ObjectCache[Work] = kept or ObjectCache()
+        self._watched = watched
         self._reading = asyncio.Lock()
         self._found: Workload | None = None
         self._began = 0.0
@@ -73,12 +76,12 @@ class Workloads:
             ClusterError: the API server refused, or could not be reached; the next caller reads again.
         """
         if not self._seconds:
-            return await read_workload(cluster, self._kept)
+            return await read_workload(cluster, self._kept, self._watched)
         async with self._reading:
             began = self._clock()
             if self._found is None or began - self._began >= self._seconds:
                 self._found = None  # before the next is read: the largest clusters fit into memory once, not twice
-                self._found, self._began = await read_workload(cluster, self._kept), began
+                self._found, self._began = await read_workload(cluster, self._kept, self._watched), began
             return self._found
 
     def anew(self) -> "Workloads":

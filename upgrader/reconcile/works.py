@@ -19,7 +19,7 @@ from upgrader.core.switching import record_of
 from upgrader.core.works import Work, group_of, suspended
 from upgrader.reconcile.object_cache import ObjectCache
 from upgrader.reconcile.pod_facts import controller_of, declared
-from upgrader.reconcile.ports import Cluster
+from upgrader.reconcile.ports import Cluster, Reads
 
 log = structlog.get_logger()
 
@@ -47,7 +47,7 @@ async def read_works(cluster: Cluster, kept: ObjectCache[Work]) -> tuple[Work, .
     )
 
 
-async def declared_above(cluster: Cluster, pod: Pod) -> Declared:
+async def declared_above(cluster: Reads, pod: Pod) -> Declared:
     """What the owners of one pod declare, the nearest first: each is read by itself, now.
 
     Raises:

@@ -34,11 +34,14 @@ STEP_FAULTS = Gauge(
     registry=REGISTRY,
 )
 API_WRITES = Counter("upgrader_api_writes_total", "Writes sent to the API server.", ["verb", "kind"], registry=REGISTRY)
-NODE_CACHE_SYNCED = Gauge(
-    "upgrader_node_cache_synced", "1 while the nodes are in step with the API server, else 0.", registry=REGISTRY
+INFORMER_SYNCED = Gauge(
+    "upgrader_informer_synced",
+    "1 while what watches show of a kind is in step with the API server, else 0.",
+    ["kind"],
+    registry=REGISTRY,
 )
-NODE_CACHE_RELISTS = Counter(
-    "upgrader_node_cache_relists_total", "How often all nodes were listed anew.", registry=REGISTRY
+INFORMER_RELISTS = Counter(
+    "upgrader_informer_relists_total", "How often all objects of a kind were listed anew.", ["kind"], registry=REGISTRY
 )
 WATCH_RESTARTS = Counter(
     "upgrader_watch_restarts_total",

@@ -11,7 +11,7 @@ from upgrader.checkpoint.ways import ways
 from upgrader.core.errors import ConfigurationError
 from upgrader.kube.client import KubeCluster
 from upgrader.reconcile.context import Context
-from upgrader.reconcile.ports import Cluster, CrashPoints, Leadership, Nodes, Registry, Trust
+from upgrader.reconcile.ports import Cluster, CrashPoints, Leadership, Nodes, Reads, Registry, Trust
 from upgrader.reconcile.workloads import SHARED_SECONDS, Workloads
 from upgrader.stack.settings import BuildSettings, StackSettings
 from upgrader.wiring.settings import Settings
@@ -53,7 +53,7 @@ class NoLook:
 
 @asynccontextmanager
 async def controller(
-    settings: Settings, cluster: Cluster, nodes: Nodes, leadership: Leadership, crash: CrashPoints
+    settings: Settings, cluster: Cluster, nodes: Nodes, watched: Reads, leadership: Leadership, crash: CrashPoints
 ) -> AsyncIterator[Context]:
     """Everything that the reconcilers of a controller are given.
 
@@ -64,7 +64,8 @@ async def controller(
     """
     async with _registry(settings) as registry:
         made = context(settings, cluster, nodes, leadership, crash, registry, await _pinned(settings, registry))
-        yield replace(made, trust=_trust(settings, registry), workloads=Workloads(seconds=SHARED_SECONDS))
+        workloads = Workloads(seconds=SHARED_SECONDS, watched=watched)
+        yield replace(made, trust=_trust(settings, registry), watched=watched, workloads=workloads)
 
 
 @asynccontextmanager

@@ -22,6 +22,7 @@ from upgrader.api.kinds import KINDS
 from upgrader.api.kubernetes import ObjectMeta, OwnerReference, Pod
 from upgrader.api.resources import (
     JOBS,
+    NAMESPACES,
     NODE_FEATURES,
     NODE_UPGRADES,
     NODES,
@@ -47,7 +48,8 @@ SYSTEM = "gpu-upgrader-system"
 UNSEEN = {
     # Rights that no rollout on the fake cluster shows, by who uses them.
     *((verb, kind.resource.plural) for verb in ("list", "watch") for kind in KINDS),  # kopf
-    *((verb, NODES.plural) for verb in ("list", "watch")),  # the node cache
+    ("list", NODES.plural),
+    *(("watch", kind.plural) for kind in (NODES, PODS, NAMESPACES, JOBS)),  # informers
     *((verb, LEASES.plural) for verb in ("get", "create", "patch")),  # the lease
 }
 

@@ -13,7 +13,7 @@ from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.declarations import Declared
 from upgrader.core.owners import owner_kind
 from upgrader.reconcile.device_claims import CLAIM
-from upgrader.reconcile.visit_view import build_view, expected_gpus, read_visit
+from upgrader.reconcile.visit_view import MayGo, build_view, expected_gpus, read_visit
 
 
 def shared(slices, mig=""):
@@ -86,7 +86,7 @@ async def view(rig: Rig, spaces, sharing=("", ""), before=RESOURCE):
     manifest = changed(manifest, "spec.source.resourceName", before)
     manifest["metadata"]["creationTimestamp"] = "2026-11-21T09:00:00Z"
     upgrade = msgspec.convert(manifest, NodeUpgrade)
-    return await read_visit(rig.context, upgrade, frozenset(), spaces)
+    return await read_visit(rig.context, upgrade, frozenset(), spaces, MayGo(), rig.cluster)
 
 
 async def evictable(rig: Rig, spaces):

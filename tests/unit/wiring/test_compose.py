@@ -15,7 +15,7 @@ async def made(image):
     cluster = FakeCluster()
     settings = Settings(node_image=image, insecure_registries=("127.0.0.1:1",))
     async with compose.controller(
-        settings, cluster, FakeNodes(cluster), FakeLeadership(), FakeCrashPoints()
+        settings, cluster, FakeNodes(cluster), cluster, FakeLeadership(), FakeCrashPoints()
     ) as context:
         return context
 

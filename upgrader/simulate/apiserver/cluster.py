@@ -122,20 +122,26 @@ class FakeCluster:
         self._reach("list", kind.path(namespace=namespace))
         return list(self.store.decoded(kind, namespace, labels, fields))
 
-    async def listing(self, kind: ResourceKind[T]) -> Listing[T]:
+    async def listing(self, kind: ResourceKind[T], namespace: str = "") -> Listing[T]:
         """All objects, with the version from which a watch may go on."""
-        self._use(kind, "", "list")
-        self._reach("list", kind.path())
-        page = self.pages.page(kind, "", "", "", 0)
+        self._use(kind, namespace, "list")
+        self._reach("list", kind.path(namespace=namespace))
+        page = self.pages.page(kind, namespace, "", "", 0)
         return Listing(page.items or [], page.metadata.resource_version)
 
     def watch(
-        self, kind: ResourceKind[Any], resource_version: str, *, seconds: int, idle_seconds: float
+        self,
+        kind: ResourceKind[Any],
+        resource_version: str,
+        *,
+        namespace: str = "",
+        seconds: int,
+        idle_seconds: float,
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Changes since a version as lines of JSON, bookmarks among them; it ends after `seconds` of virtual time."""
-        self._use(kind, "", "watch")
-        self._reach("watch", kind.path())
-        return self.watches.watch(kind, resource_version, seconds=seconds, idle_seconds=idle_seconds)
+        self._use(kind, namespace, "watch")
+        self._reach("watch", kind.path(namespace=namespace))
+        return self.watches.watch(kind, resource_version, namespace, seconds=seconds, idle_seconds=idle_seconds)
 
     def install(self, *kinds: ReadKind) -> None:
         """Serve kinds of others, as if their definitions were applied."""

@@ -72,13 +72,13 @@ class Watches:
 
     @asynccontextmanager
     async def watch(
-        self, kind: ResourceKind[Any], version: str, *, seconds: float, idle_seconds: float
+        self, kind: ResourceKind[Any], version: str, namespace: str = "", *, seconds: float, idle_seconds: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Changes since a version, as lines; an ERROR line where that version is not known any more."""
-        yield self._lines(kind, int(version), seconds, idle_seconds)
+        yield self._lines(kind, int(version), namespace, seconds, idle_seconds)
 
     async def _lines(
-        self, kind: ResourceKind[Any], version: int, seconds: float, idle_seconds: float
+        self, kind: ResourceKind[Any], version: int, namespace: str, seconds: float, idle_seconds: float
     ) -> AsyncIterator[bytes]:
         clock, cuts = self._store.clock, self._cuts
         began = heard = bookmarked = clock.now().timestamp()
@@ -94,7 +94,10 @@ class Watches:
                     yield _expired(error)
                     return
                 for each in news:
-                    version, heard = each.version, now
+                    version = each.version
+                    if namespace not in {"", each.object.value["metadata"].get("namespace", "")}:
+                        continue
+                    heard = now
                     yield each.line
                     if self._cuts != cuts:
                         return

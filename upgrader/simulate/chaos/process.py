@@ -6,10 +6,12 @@ A process that is killed is followed by another, which has the lease a while lat
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 from msgspec import Struct
 
 from upgrader.api import names
+from upgrader.api.kubernetes import Node
 from upgrader.api.resources import (
     CHECKPOINT_REQUESTS,
     DAEMONSETS,
@@ -19,7 +21,8 @@ from upgrader.api.resources import (
     UPGRADE_PLANS,
 )
 from upgrader.core.errors import ConflictError, ThrottledError, UpgraderError
-from upgrader.kube.nodecache import NodeCache
+from upgrader.kube.informer import Informer, node_informer
+from upgrader.kube.watched import Watched
 from upgrader.reconcile import images, plans, stackless, stacks
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.waking import passed_on
@@ -27,6 +30,7 @@ from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.apiserver.store import Change, ObjectStore
 from upgrader.simulate.chaos.draws import Draws
 from upgrader.simulate.chaos.faults import Fault
+from upgrader.simulate.chaos.known import NAMESPACE
 from upgrader.simulate.chaos.ports import FaultyCluster
 from upgrader.simulate.cluster.ports import FakeClock, Killed
 from upgrader.simulate.cluster.rig import Rig
@@ -115,8 +119,8 @@ class Process:
         self._starts_at = cluster.clock.now()
         self._context: Context | None = None
         self._loops = Loops(cluster.clock)
-        self._watching: asyncio.Task[None] | None = None
-        self._cache: NodeCache | None = None
+        self._watching: asyncio.Future[Any] | None = None
+        self._cache: Informer[Node] | None = None
         cluster.store.listeners.append(self._changed)
 
     async def turn(self) -> None:
@@ -153,9 +157,12 @@ class Process:
         clock = self._cluster.clock
         self._rig.restart()
         self._rig.skew = timedelta(seconds=self._draws.among(SKEWS) if self._skewed() else 0)
-        cache = NodeCache(self._cluster, clock=lambda: clock.now().timestamp(), pause=lambda _failures: 0.0)
-        self._rig.node_cache = self._cache = cache
-        self._watching = asyncio.ensure_future(cache.run())
+        seconds, pause = (lambda: clock.now().timestamp()), (lambda _failures: 0.0)
+        cache = node_informer(self._cluster, clock=seconds, pause=pause)
+        watched = Watched(self._cluster, cache, NAMESPACE, clock=seconds, pause=pause)
+        self._rig.node_cache, self._rig.watched = cache, watched
+        self._cache = cache
+        self._watching = asyncio.gather(cache.run(), watched.run())
         self._context = self._rig.context
         self._loops = Loops(clock)
         for kind in _WATCHED:

@@ -32,10 +32,11 @@ from upgrader.reconcile import images, plans, stackless, stacks
 from upgrader.reconcile.context import REHEARSED_AGAIN, UNMARKED_AGAIN, Context, Gates
 from upgrader.reconcile.fact_cache import FactCaches
 from upgrader.reconcile.heard import Heard
+from upgrader.reconcile.looks import Looks
 from upgrader.reconcile.observe import target_of
 from upgrader.reconcile.owners import resource_of
 from upgrader.reconcile.pauses import Pauses
-from upgrader.reconcile.ports import Nodes
+from upgrader.reconcile.ports import Nodes, Reads
 from upgrader.reconcile.sightings import Sightings
 from upgrader.reconcile.workloads import Workloads
 from upgrader.simulate.apiserver.cluster import FakeCluster, FakeNodes
@@ -70,6 +71,8 @@ class Rig:
         self.fleet = Fleet(cluster=self.cluster)
         self.node_cache: Nodes | None = None
         """Another cache of nodes than one that is always in step."""
+        self.watched: Reads | None = None
+        """What watches have shown, where there are some."""
         self.speaking = Speaking(self.cluster, self.fleet.mailbox)
         self.registry = FakeRegistry()
         self.leadership = FakeLeadership()
@@ -79,6 +82,7 @@ class Rig:
         self.gates = Gates()
         self.heard = Heard()
         self.facts = FactCaches()
+        self.looks = Looks()
         self.rehearsals = Pauses(REHEARSED_AGAIN)
         self.unmarking = Pauses(UNMARKED_AGAIN)
         self.side_by_side = False
@@ -100,7 +104,7 @@ class Rig:
     def restart(self, node_image: str | None = None) -> None:
         """What a new process of the controller remembers: nothing."""
         self.sightings, self.gates, self.heard, self._steps = Sightings(), Gates(), Heard(), {}
-        self.facts, self.rehearsals = FactCaches(), Pauses(REHEARSED_AGAIN)
+        self.facts, self.looks, self.rehearsals = FactCaches(), Looks(), Pauses(REHEARSED_AGAIN)
         self.stackless, self.unmarking = stackless.Stackless(), Pauses(UNMARKED_AGAIN)
         self.node_image = node_image or self.node_image
 
@@ -127,6 +131,8 @@ class Rig:
             rehearsals=self.rehearsals,
             unmarking=self.unmarking,
             workloads=self.workloads,
+            watched=self.watched,
+            looks=self.looks,
             active_seconds=ACTIVE_SECONDS,
             idle_seconds=IDLE_SECONDS,
         )

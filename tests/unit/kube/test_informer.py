@@ -9,8 +9,8 @@ import pytest
 from tests.support.waiting import eventually
 from upgrader.api.kubernetes import Node
 from upgrader.core.errors import UnreachableError
+from upgrader.kube.informer import IDLE_SECONDS, node_informer
 from upgrader.kube.listing import Listing
-from upgrader.kube.nodecache import IDLE_SECONDS, NodeCache
 from upgrader.telemetry import metrics
 
 
@@ -29,14 +29,14 @@ class Script:
         self.failing = False
         self._sent = asyncio.Queue()
 
-    async def listing(self, kind):
+    async def listing(self, kind, namespace=""):
         self._fail()
         self.listings += 1
         items = [msgspec.convert(each, Node) for each in self.nodes]
         return Listing(items, str(self.version))
 
     @contextlib.asynccontextmanager
-    async def watch(self, kind, resource_version, *, seconds, idle_seconds):
+    async def watch(self, kind, resource_version, *, namespace="", seconds, idle_seconds):
         self._fail()
         self.watched_from.append(resource_version)
         yield self._lines()
@@ -78,7 +78,7 @@ def seconds():
 
 @pytest.fixture
 async def cache(script, seconds):
-    made = NodeCache(script, clock=seconds, pause=lambda _failures: 0.001)
+    made = node_informer(script, clock=seconds, pause=lambda _failures: 0.001)
     running = asyncio.create_task(made.run())
     yield made
     running.cancel()
@@ -91,7 +91,7 @@ async def names(cache):
 
 
 async def test_nothing_is_known_before_the_first_list(script):
-    assert NodeCache(script).snapshot() is None
+    assert node_informer(script).snapshot() is None
 
 
 async def test_what_happens_is_seen_and_snapshots_do_not_change(cache, script):
@@ -155,10 +155,10 @@ async def test_while_the_api_server_is_away_nothing_is_known(cache, script):
     script.failing = True
     script.end()
     assert await eventually(lambda: names(cache), lambda seen: seen is None) is None
-    assert metrics.REGISTRY.get_sample_value("upgrader_node_cache_synced") == 0
+    assert metrics.REGISTRY.get_sample_value("upgrader_informer_synced", {"kind": "Node"}) == 0
     script.failing = False
     assert sorted(await cache.wait(lambda nodes: "a" in nodes)) == ["a", "b"]
-    assert metrics.REGISTRY.get_sample_value("upgrader_node_cache_synced") == 1
+    assert metrics.REGISTRY.get_sample_value("upgrader_informer_synced", {"kind": "Node"}) == 1
 
 
 async def test_watches_that_end_at_once_are_no_being_in_step(cache, script):

@@ -1,0 +1,193 @@
+"""What one step of a closure looks at: its visits with their nodes, its conversations with their gangs.
+
+Reads are made anew for each closure in each step that acts, right before its decisions.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import msgspec
+import structlog
+
+from upgrader.api import names
+from upgrader.api.resources import NAMESPACES
+from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
+from upgrader.core import conversation, timing, visit
+from upgrader.core.conversation_facts import GangClosure
+from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError, UpgraderError
+from upgrader.core.phases import RequestPhase, ends
+from upgrader.core.visit_facts import ClosureView, NodeView, RequestFacts, pods_left
+from upgrader.reconcile import forced
+from upgrader.reconcile.context import Context
+from upgrader.reconcile.isolation import Faults
+from upgrader.reconcile.pod_facts import declared
+from upgrader.reconcile.ports import Reads
+from upgrader.reconcile.talks import Talk, read_talk
+from upgrader.reconcile.talks import say as say_of_talk
+from upgrader.reconcile.visit_view import MayGo, blind_view, read_visit
+
+log = structlog.get_logger()
+
+ACKNOWLEDGED = frozenset({RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """The nodes of a closure in this step."""
+
+    views: tuple[NodeView, ...]
+    """In the order of the visits. One that could not be read has its phase and nothing of its node."""
+    unread: Mapping[str, str]
+    """Why, by the name of the visit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Closure:
+    """A closure under way, as its plan (or, without one, its stack) knows it."""
+
+    name: str
+    resource: str
+    """Extended resource whose devices are its GPUs."""
+    visits: Sequence[NodeUpgrade]
+    requests: Sequence[CheckpointRequest] = ()
+    gangs: int = 0
+    undo: bool = False
+    ask_until: str | None = None
+    revisions_left: Sequence[str] = ()
+    refused: str = ""
+    """Why its gangs cannot be asked now; then it is let go."""
+    expendable: frozenset[str] = frozenset()
+    """Gangs that the approval lets us stop without an acknowledgement."""
+    expended: frozenset[str] = frozenset()
+    """Uids of pods that nothing makes again, which are evicted as the approval allows."""
+    waited_for: frozenset[str] | None = frozenset()
+    """Uids of pods that the plan waits for although their owner replaces them; None: not known, so none is evicted."""
+    turns: frozenset[str] | None = None
+    """Requests that may write a checkpoint now; None: there are no lanes."""
+    lane_width: int = 0
+    shares: Mapping[str, int] = field(default_factory=dict)
+    """GPUs of each gang as its batch has counted them; a gang that is not named may have any."""
+
+    @property
+    def open(self) -> bool:
+        """Whether anything of it has not ended."""
+        return not (
+            all(ends(one.status.phase) for one in self.visits) and all(ends(one.status.phase) for one in self.requests)
+        )
+
+
+async def read_talks(context: Context, closure: Closure, faults: Faults) -> dict[str, Talk]:
+    """Conversations by name; one whose owner cannot be read is left as it is, and keeps nobody else."""
+    talks: dict[str, Talk] = {}
+    for request in closure.requests:
+        name = request.metadata.name
+        with faults.contained(request.spec.gang):
+            try:
+                talks[name] = await read_talk(context, request, closure.resource)
+            except REFUSED as error:
+                if not error.refused:
+                    raise
+                await note_refusal(error, name, partial(say_of_talk, context, request, error))
+    return talks
+
+
+async def read_nodes(context: Context, closure: Closure, faults: Faults, reads: Reads) -> Seen:
+    """The nodes; of one that cannot be read only the phase is known: it stays where it is, its gangs go on."""
+    members = frozenset(
+        member.uid for one in closure.requests if one.status.phase in ACKNOWLEDGED for member in one.spec.members
+    )
+    spaces = {one.metadata.name: declared(one.metadata) for one in await reads.list(NAMESPACES)}
+    free = await forced.undeclared(context, closure.visits)
+    may_go = MayGo(forced=free, expended=closure.expended, waited_for=closure.waited_for)
+    views: list[NodeView] = []
+    unread: dict[str, str] = {}
+    for upgrade in closure.visits:
+        view: NodeView | None = None
+        name = upgrade.spec.node.name
+        with faults.contained(f"node {name}"):
+            view = await read_visit(context, upgrade, members, spaces, may_go, reads)
+        if view is None:
+            unread[upgrade.metadata.name] = f"node {name} cannot be read"
+        views.append(view if view is not None else blind_view(upgrade))
+    return Seen(views=tuple(views), unread=unread)
+
+
+def view_closure(closure: Closure, talks: Mapping[str, Talk], seen: Seen) -> ClosureView:
+    """The closure as all of its nodes see it."""
+    return ClosureView(
+        nodes=seen.views,
+        requests=tuple(_facts(one, talks.get(one.metadata.name)) for one in closure.requests),
+        gangs=closure.gangs,
+        undo=closure.undo,
+        refused=closure.refused,
+    )
+
+
+def _facts(request: CheckpointRequest, talk: Talk | None) -> RequestFacts:
+    bound = talk is not None and talk.bound
+    return RequestFacts(
+        name=request.metadata.name,
+        gang=request.spec.gang,
+        phase=request.status.phase,
+        bound=bound or request.status.leap_frogged,  # it does not come back to these nodes
+        message=request.status.message,
+        nodes=frozenset(one.node for one in request.spec.members),
+    )
+
+
+def around(closure: Closure, seen: Seen) -> GangClosure:
+    """The closure as all of its gangs see it."""
+    return GangClosure(
+        nodes=tuple(view.phase for view in seen.views),
+        undo=closure.undo and all(view.phase in visit.BEFORE_OFF or ends(view.phase) for view in seen.views),
+        ask_until=timing.parse(closure.ask_until) if closure.ask_until else None,
+        pods_left=next(iter(seen.unread.values()), "") or pods_left(seen.views),
+        expendable=closure.expendable,
+        turns=closure.turns,
+    )
+
+
+def unready(context: Context, closure: Closure, talks: Mapping[str, Talk], seen: Seen) -> dict[str, str]:
+    """Why each gang could not be stopped now, by the name of its request; empty where it could be, or need not be."""
+    now = context.clock.now()
+    found = {}
+    for request in closure.requests:
+        talk = talks.get(request.metadata.name)
+        cannot = "" if ends(request.status.phase) else f"{request.spec.gang} cannot be read"
+        if talk is not None:
+            beside = msgspec.structs.replace(around(closure, seen), grown=grown(context, closure, talk))
+            cannot = conversation.unready(talk.view, beside, now)
+        found[request.metadata.name] = cannot
+    return found
+
+
+def grown(context: Context, closure: Closure, talk: Talk) -> str:
+    """That members listed for this very step are more than the batch has counted, or on nodes that it does not take.
+
+    A gang may also run on nodes that need no visit: those have the closure's target revision.
+    """
+    if talk.view.phase is not RequestPhase.STOPPING:
+        return ""
+    members = [one for one in talk.view.present if one.gpus and one.phase not in {"Succeeded", "Failed"}]
+    gpus, counted = sum(one.gpus for one in members), closure.shares.get(talk.view.gang)
+    if counted is not None and gpus > counted:
+        return f"it has {gpus} GPUs now, {counted} when the batch was started"
+    taken = {one.spec.node.name for one in closure.visits}
+    targets = {"", *(one.spec.target.revision for one in closure.visits)}
+    nodes = context.nodes.snapshot() or {}
+    for name in sorted({one.node for one in members if one.node in nodes} - taken):
+        if nodes[name].metadata.labels.get(names.LABEL_REVISION, "") not in targets:
+            return f"it also runs on node {name}, which its closure does not take"
+    return ""
+
+
+async def note_refusal(error: UpgraderError, name: str, say: Callable[[], Awaitable[None]]) -> None:
+    """One object's refusal stops nobody else's step; a whole API server that is away or busy does."""
+    if isinstance(error, ThrottledError):
+        raise error
+    log.warning("refused", of=name, because=error.brief, details=error.details)
+    try:
+        await say()
+    except (ConflictError, NotFoundError) as missed:
+        log.info("looks again", of=name, because=missed.brief)
