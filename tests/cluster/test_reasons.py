@@ -76,7 +76,7 @@ class Controller:
         upgrade = await self.cluster.get(NODE_UPGRADES, name)
         closure = Closure(name="c", resource="nvidia.com/gpu", visits=[upgrade])
         faults = Faults(kind="NodeUpgrade")
-        await closures.step(self.context, closure, faults, closures.Crowd(taken=True))
+        await closures.go(self.context, closure, faults, closures.Crowd(taken=True))
         assert faults.found == {}
         self.clock.advance(31)
         return (await self.cluster.get(NODE_UPGRADES, name)).status.message

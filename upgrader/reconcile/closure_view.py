@@ -18,7 +18,7 @@ from upgrader.core.conversation_facts import GangClosure
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError, UpgraderError
 from upgrader.core.phases import RequestPhase, ends
 from upgrader.core.visit_facts import ClosureView, NodeView, RequestFacts, pods_left
-from upgrader.reconcile import forced
+from upgrader.reconcile import forced, side_by_side
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.isolation import Faults
 from upgrader.reconcile.pod_facts import declared
@@ -28,6 +28,9 @@ from upgrader.reconcile.talks import say as say_of_talk
 from upgrader.reconcile.visit_view import MayGo, blind_view, read_visit
 
 log = structlog.get_logger()
+
+NODES_AT_ONCE = 16
+"""Nodes of a closure that are read, or walk, at the same time."""
 
 ACKNOWLEDGED = frozenset({RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED})
 
@@ -100,17 +103,21 @@ async def read_nodes(context: Context, closure: Closure, faults: Faults, reads: 
     spaces = {one.metadata.name: declared(one.metadata) for one in await reads.list(NAMESPACES)}
     free = await forced.undeclared(context, closure.visits)
     may_go = MayGo(forced=free, expended=closure.expended, waited_for=closure.waited_for)
-    views: list[NodeView] = []
-    unread: dict[str, str] = {}
-    for upgrade in closure.visits:
-        view: NodeView | None = None
-        name = upgrade.spec.node.name
-        with faults.contained(f"node {name}"):
-            view = await read_visit(context, upgrade, members, spaces, may_go, reads)
-        if view is None:
-            unread[upgrade.metadata.name] = f"node {name} cannot be read"
-        views.append(view if view is not None else blind_view(upgrade))
-    return Seen(views=tuple(views), unread=unread)
+    views: dict[str, NodeView] = {}
+
+    async def read(upgrade: NodeUpgrade) -> None:
+        with faults.contained(f"node {upgrade.spec.node.name}"):
+            views[upgrade.metadata.name] = await read_visit(context, upgrade, members, spaces, may_go, reads)
+
+    await side_by_side.each(closure.visits, read, NODES_AT_ONCE)
+    return Seen(
+        views=tuple(views.get(one.metadata.name) or blind_view(one) for one in closure.visits),
+        unread={
+            one.metadata.name: f"node {one.spec.node.name} cannot be read"
+            for one in closure.visits
+            if one.metadata.name not in views
+        },
+    )
 
 
 def view_closure(closure: Closure, talks: Mapping[str, Talk], seen: Seen) -> ClosureView:

@@ -5,23 +5,23 @@ conflict shows as outdated is left to the next step.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import msgspec
 import structlog
 
-from upgrader.api.v1alpha1 import NodeUpgrade
+from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core import steering, visit
 from upgrader.core.conversation import LEAP_FROGGED, OVER
-from upgrader.core.conversation_facts import GangDecision
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError
 from upgrader.core.phases import NodePhase, RequestPhase, ends
 from upgrader.core.visit_facts import ClosureView, NodeView, kept
-from upgrader.reconcile import observe, spares, waiting
+from upgrader.reconcile import observe, side_by_side, spares, waiting
 from upgrader.reconcile.closure_view import (
+    NODES_AT_ONCE,
     Closure,
     Seen,
     around,
@@ -34,7 +34,7 @@ from upgrader.reconcile.closure_view import (
 )
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.isolation import Faults
-from upgrader.reconcile.talks import Talk, advance
+from upgrader.reconcile.talks import Advanced, Talk, advance
 from upgrader.reconcile.talks import say as say_of_talk
 from upgrader.reconcile.visits import perform
 from upgrader.reconcile.visits import say as say_of_visit
@@ -52,32 +52,76 @@ class Crowd:
     """Closures have their steps side by side: one looks for free nodes, and records that, before another looks."""
 
 
-async def step(context: Context, closure: Closure, faults: Faults, crowd: Crowd) -> None:
-    """One step of one closure: its gangs first, so that nodes see what became of them at the next look.
+Renew = Callable[[Closure], Awaitable[Closure | None]]
 
-    What goes wrong with one gang or node is noted in `faults`; the others have their step.
+
+async def go(context: Context, closure: Closure, faults: Faults, crowd: Crowd, renew: Renew | None = None) -> None:
+    """Steps of one closure, for as long as each leads to another phase: what need not wait does not.
+
+    Args:
+        context: ports.
+        closure: under way.
+        faults: what goes wrong with one gang or node is noted there; the others have their steps.
+        crowd: what the closures of this look share.
+        renew: gives the closure anew once its visits and conversations are in other phases, or None where that takes
+            the next look; without it only they change.
+    """
+    for _ in range(context.steps_at_once):
+        after = await _step(context, closure, faults, crowd)
+        if after is None or not after.open or _phases(after) == _phases(closure):
+            return
+        renewed = await renew(after) if renew is not None else after
+        if renewed is None:
+            return
+        closure = renewed
+
+
+def _phases(closure: Closure) -> tuple[list[NodePhase], list[RequestPhase]]:
+    return [one.status.phase for one in closure.visits], [one.status.phase for one in closure.requests]
+
+
+async def _step(context: Context, closure: Closure, faults: Faults, crowd: Crowd) -> Closure | None:
+    """One step: gangs first, so that nodes see what became of them in the next one.
+
+    The closure as it was written; None where something of it has to be read again first, or all of it waits.
     """
     talks = await read_talks(context, closure, faults)
     if await waiting.only_waits(context, closure, talks, crowded=crowd.taken):
-        return
+        return None
     seen = await read_nodes(context, closure, faults, context.cluster)
     refusals = unready(context, closure, talks, seen)
+    requests: dict[str, CheckpointRequest | None] = {one.metadata.name: one for one in closure.requests}
     for name, talk in talks.items():
         if not ends(talk.view.phase):
             # All or none: where a fellow cannot be stopped there is no visit, and no gang is stopped in vain.
             forbidden = next((why for fellow, why in refusals.items() if fellow != name and why), "")
-            decision = None
+            advanced = None
             waits = talk.view.phase is RequestPhase.STOPPED and not closure.undo
             with faults.contained(talk.view.gang):
                 async with crowd.gate if waits else nullcontext():
-                    decision = await _converse(context, closure, talk, seen, crowd, forbidden=forbidden)
-            if decision is None:
+                    advanced = await _converse(context, closure, talk, seen, crowd, forbidden=forbidden)
+            requests[name] = advanced.request if advanced is not None else None
+            if advanced is None:
                 refusals[name] = f"{talk.view.gang} is looked at again"
     facts = view_closure(closure, talks, seen)
-    for upgrade, view in zip(closure.visits, seen.views, strict=True):
-        if not ends(view.phase) and view.name not in seen.unread:
+    visits: dict[str, NodeUpgrade | None] = {one.metadata.name: one for one in closure.visits}
+
+    async def walk(walker: tuple[NodeUpgrade, NodeView]) -> None:
+        upgrade, view = walker
+        if not ends(view.phase):
+            visits[view.name] = None
             with faults.contained(f"node {upgrade.spec.node.name}"):
-                await _walk(context, closure, upgrade, view, facts)
+                if view.name not in seen.unread:
+                    visits[view.name] = await _walk(context, closure, upgrade, view, facts)
+
+    await side_by_side.each(zip(closure.visits, seen.views, strict=True), walk, NODES_AT_ONCE)
+    if None in (*visits.values(), *requests.values()):
+        return None
+    return replace(
+        closure,
+        visits=[one for one in visits.values() if one is not None],
+        requests=[one for one in requests.values() if one is not None],
+    )
 
 
 async def _converse(
@@ -88,7 +132,7 @@ async def _converse(
     crowd: Crowd,
     *,
     forbidden: str,
-) -> GangDecision | None:
+) -> Advanced | None:
     """One step with one gang; None where it was refused, or something changed meanwhile."""
     waits = talk.view.phase is RequestPhase.STOPPED and not crowd.taken and not closure.undo
     beside = msgspec.structs.replace(
@@ -100,7 +144,7 @@ async def _converse(
     )
     placing = partial(where, context, closure, seen.views, ahead=talk.request.status.leap_frogged)
     try:
-        decision = await advance(
+        advanced = await advance(
             context, talk, beside, where=placing, ask_until=closure.ask_until, lane_width=closure.lane_width
         )
     except (ConflictError, NotFoundError) as error:
@@ -109,10 +153,11 @@ async def _converse(
     except REFUSED as error:
         await note_refusal(error, talk.view.name, partial(say_of_talk, context, talk.request, error))
         return None
+    decision = advanced.decision
     if decision.phase is not talk.view.phase:
         log.info("conversation", gang=talk.view.gang, phase=decision.phase.value, message=decision.message)
     crowd.taken |= decision.reason == LEAP_FROGGED
-    return decision
+    return advanced
 
 
 def where(context: Context, closure: Closure, views: Sequence[NodeView], *, ahead: bool = False) -> steering.Placement:
@@ -138,16 +183,19 @@ def where(context: Context, closure: Closure, views: Sequence[NodeView], *, ahea
     return steering.Placement(left_behind=left if forward else tuple(sorted(targets)), closure=here)
 
 
-async def _walk(context: Context, closure: Closure, upgrade: NodeUpgrade, view: NodeView, facts: ClosureView) -> None:
+async def _walk(
+    context: Context, closure: Closure, upgrade: NodeUpgrade, view: NodeView, facts: ClosureView
+) -> NodeUpgrade | None:
+    """One step of one visit, as it was written then; None where it was refused, or something changed meanwhile."""
     decision = visit.decide(view, facts, context.clock.now())
     try:
-        await perform(context, upgrade, view, decision, closure.ask_until)
+        written = await perform(context, upgrade, view, decision, closure.ask_until)
     except (ConflictError, NotFoundError) as error:
         log.info("looks again", visit=view.name, because=error.brief)
-        return
+        return None
     except REFUSED as error:
         await note_refusal(error, view.name, partial(say_of_visit, context, upgrade, error))
-        return
+        return None
     if decision.phase is not view.phase:
         log.info(
             "visit",
@@ -156,3 +204,4 @@ async def _walk(context: Context, closure: Closure, upgrade: NodeUpgrade, view: 
             message=decision.message,
             failure=decision.failure,
         )
+    return written

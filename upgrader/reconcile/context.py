@@ -80,6 +80,8 @@ class Context:
     """Pause between two steps of a plan that has a batch under way."""
     idle_seconds: float = 15.0
     """Pause between two steps of anything else."""
+    steps_at_once: int = 8
+    """Steps of a closure in one look, while each leads to another phase; no walk has more that need not wait."""
     notice_seconds: float = 30.0
     """A phase that waits longer than this says in its status for what."""
     orders: dict[str, tuple[BatchForecast, ...]] = field(default_factory=dict)

@@ -89,13 +89,19 @@ class Drive:
         undo: bool,
     ) -> None:
         async def step(closure: ClosureStatus) -> None:
+            async def renew(after: Closure) -> Closure | None:
+                if {one.status.phase for one in after.visits} == {NodePhase.PREPARED}:
+                    return None  # whether it may be opened is decided with the whole cluster in view
+                known = (after.visits, after.requests)
+                return await self._under_way(read, batch, closure, *known, turns=turns, undo=undo)
+
             self.driven.add(closure.name)
             mine = [one for one in visits if one.spec.closure == closure.name]
             talks = [one for one in requests if one.spec.closure == closure.name]
             with self.faults.contained(f"closure of {listed(closure.nodes)}"):
                 under_way = await self._under_way(read, batch, closure, mine, talks, turns=turns, undo=undo)
                 if under_way.open:
-                    await closures.step(self.context, under_way, self.faults, self.crowd)
+                    await closures.go(self.context, under_way, self.faults, self.crowd, renew)
 
         await side_by_side.each(found, step, AT_ONCE)
 

@@ -35,7 +35,7 @@ async def take_back(
     for name in left:
         log.warning("taking back what no batch covers", closure=name)
         with faults.contained(f"what no batch covers, closure {name}"):
-            await closures.step(context, _closure(context, name, visits, requests), faults, Crowd(taken=True))
+            await closures.go(context, _closure(context, name, visits, requests), faults, Crowd(taken=True))
     return bool(left)
 
 

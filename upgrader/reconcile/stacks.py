@@ -301,5 +301,5 @@ async def _drive(context: Context, visits: Sequence[NodeUpgrade], faults: Faults
         resource = one.spec.target.resource_name
         closure = Closure(name=one.spec.closure, resource=resource, visits=[one], undo=undo)
         with faults.contained(f"node {one.spec.node.name}"):
-            await closures.step(context, closure, faults, closures.Crowd(taken=True))
+            await closures.go(context, closure, faults, closures.Crowd(taken=True))
     return bool(active)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
@@ -136,10 +136,18 @@ def _progress(living: Sequence[MemberFacts], said: dict[str, int], *, led: bool)
     return tuple(said.get(one.uid if first is None else first.uid) for one in living)
 
 
+class Advanced(NamedTuple):
+    """One step of one conversation."""
+
+    decision: GangDecision
+    request: CheckpointRequest | None
+    """As it is after it; None where it is to be read again."""
+
+
 async def advance(
     context: Context, talk: Talk, closure: GangClosure, *, where: Where, ask_until: str | None, lane_width: int = 0
-) -> GangDecision:
-    """One step of one conversation; the decision is returned for the log and the tests.
+) -> Advanced:
+    """One step of one conversation: what was decided, and the request as it was written.
 
     `lane_width`: gangs that may write to one storage at once; 0: any number.
 
@@ -159,7 +167,7 @@ async def advance(
 
 async def _perform(
     context: Context, talk: Talk, decision: GangDecision, *, where: Where, ask_until: str | None
-) -> GangDecision:
+) -> Advanced:
     """The acts of a decision, then its record."""
     if talk.unread and decision.phase is talk.view.phase:
         decision = msgspec.structs.replace(decision, message=f"{decision.message} ({talk.unread})")
@@ -170,22 +178,21 @@ async def _perform(
             await _act(context, talk, act, where)
         except UnaskableError as error:
             await unheard.note(context, talk.request, error)
-            return decision
+            return Advanced(decision, None)
         context.crash.reached(("CheckpointRequest", talk.view.phase.value, "after-act"))
     if decision.new_id:
         await _ask_again(context, talk)
-        return decision
+        return Advanced(decision, None)
     if decision.method:
         await unheard.ask_by_next(context, talk.request, decision)
-        return decision
-    status = _status(context, talk, decision, ask_until)
+        return Advanced(decision, None)
+    status, request = _status(context, talk, decision, ask_until), talk.request
     if status:
-        request = talk.request
-        await record(
+        request = await record(
             context, CHECKPOINT_REQUESTS, request.metadata, status, left=talk.view.phase, entered=decision.phase
         )
         await _tell(context, talk, decision)
-    return decision
+    return Advanced(decision, request)
 
 
 async def _act(context: Context, talk: Talk, act: GangAct, where: Where) -> None:

@@ -32,8 +32,8 @@ ADMITTED_AGAIN_SECONDS = 10.0
 
 async def perform(
     context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision, ask_until: str | None
-) -> None:
-    """Do the acts of a decision and record it.
+) -> NodeUpgrade:
+    """Do the acts of a decision and record it; the visit as it is then.
 
     Raises:
         ConflictError: something changed since it was read; nothing is recorded and the next look decides again.
@@ -50,10 +50,12 @@ async def perform(
     status = _status(context, upgrade, view, decision, ask_until)
     if refusal is not None:
         status |= {"message": refusal.message, "eviction": evictions.wire(context, refusal)}
-    if status:
-        await record(context, NODE_UPGRADES, upgrade.metadata, status, left=view.phase, entered=decision.phase)
-        if decision.phase is not view.phase:
-            await _tell(context, upgrade, view, decision)
+    if not status:
+        return upgrade
+    written = await record(context, NODE_UPGRADES, upgrade.metadata, status, left=view.phase, entered=decision.phase)
+    if decision.phase is not view.phase:
+        await _tell(context, upgrade, view, decision)
+    return written
 
 
 def stays(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision) -> bool:

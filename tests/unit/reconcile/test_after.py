@@ -76,6 +76,7 @@ async def test_a_gang_that_waited_too_long_is_restarted_on_nodes_in_service_only
 
 
 async def test_a_stop_that_was_withdrawn_was_no_interruption(rig: Rig) -> None:
+    rig.steps_at_once = 1  # seen in every phase
     rig.plan("up", await running(rig), checkpoint={"timeoutSeconds": 30, "retrySeconds": 60})
     await rig.until(lambda: RequestPhase.STOPPING in {one.status.phase for one in rig.requests()})
     trainer = rig.fleet.trainers["gang"]

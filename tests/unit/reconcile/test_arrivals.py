@@ -161,6 +161,7 @@ async def test_where_it_stays_on_the_way_back_its_node_is_left_to_a_person_and_n
 
 
 async def test_one_that_takes_devices_before_they_are_validated_is_waited_for(rig: Latecomer) -> None:
+    rig.steps_at_once = 1  # seen in every phase
     await rig.begin(arrives=at(NodePhase.VALIDATING))
     await rig.until(lambda: rig.held == ["PodsArrived"])
     for _ in range(30):

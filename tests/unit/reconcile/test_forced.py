@@ -109,6 +109,7 @@ async def test_what_proves_something_cannot_be_passed_over(rig: Rig, step: str) 
 
 @pytest.mark.parametrize("said", [{}, {names.ANNOTATION_TIMEOUT: "soon"}], ids=["usable", "not usable"])
 async def test_an_order_for_a_job_that_declares_how_it_is_asked_is_refused(rig: Rig, said: Object) -> None:
+    rig.steps_at_once = 1  # seen in every phase
     rig.plan("up", await running(rig))
     await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.DRAINING})
     # It was bound there while the taint was on its way, and is no member of what acknowledged.

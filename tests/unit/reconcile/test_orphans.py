@@ -31,6 +31,7 @@ def rig() -> Rig:
 
 @pytest.mark.parametrize("phase", [NodePhase.CLOSING, NodePhase.OFF, NodePhase.VISITING, NodePhase.TURNING_ON])
 async def test_a_node_whose_install_was_deleted_under_way_is_installed_anew(rig: Rig, phase: NodePhase) -> None:
+    rig.steps_at_once = 1  # seen in every phase
     rig.fleet.node("gpu-0")
     rig.image("1.0")
     revision = rig.stack(rig.spec("1.0"))
@@ -46,6 +47,7 @@ async def test_a_node_whose_install_was_deleted_under_way_is_installed_anew(rig:
 
 
 async def test_a_visit_that_was_deleted_before_anything_was_off_leaves_no_mark_and_stops_nobody(rig: Rig) -> None:
+    rig.steps_at_once = 1  # seen in every phase
     rig.plan("up", await running(rig, nodes=1, members=1))
     before = labels_of(rig, "gpu-0")
     await rig.until(lambda: in_phase(rig, NodePhase.CLOSING, "up") and claimed(rig))

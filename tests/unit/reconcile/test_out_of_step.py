@@ -56,6 +56,7 @@ BEFORE = {
 async def test_nothing_begins_while_the_nodes_are_out_of_step(read, reached):
     cluster = Broken()
     rig = Rig(cluster)
+    rig.steps_at_once = 1  # seen in every phase
     rig.tolerant = True
     revision = await running(rig, nodes=2, members=2)
     rig.node_cache = Watched(cluster)

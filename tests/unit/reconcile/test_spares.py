@@ -35,6 +35,7 @@ def swapping(rig: Rig, own: set[str]) -> set[NodePhase]:
 
 
 async def test_the_gang_goes_on_while_its_nodes_are_visited(rig: Rig) -> None:
+    rig.steps_at_once = 1  # seen in every phase
     revision, own = await stopped(rig)
     await rig.until(lambda: len(placed(rig)) == 2)
     assert not placed(rig) & own
@@ -50,6 +51,7 @@ async def test_the_gang_goes_on_while_its_nodes_are_visited(rig: Rig) -> None:
 
 
 async def test_a_restart_of_the_controller_between_any_two_steps_makes_no_difference(rig: Rig) -> None:
+    rig.steps_at_once = 1  # seen in every phase
     revision, own = await stopped(rig)
     for _ in range(400):
         if rig.over("up"):
@@ -93,6 +95,7 @@ async def test_where_no_spare_will_do_it_waits_for_its_own_nodes(rig: Rig, why: 
 
 
 async def test_a_gang_that_went_ahead_is_not_brought_back_when_its_own_nodes_revert(rig: Rig) -> None:
+    rig.steps_at_once = 1  # seen in every phase
     failing = OrderResult(reason=Reason.DEVICE_FAILED, message="fell off the bus")
     revision, own = await stopped(rig)
     rig.fleet.errands = lambda component, pod: (

@@ -44,6 +44,8 @@ def ended(rig: Rig) -> bool:
 
 @pytest.mark.parametrize("turncoat", ["aa", "bb"])
 async def test_no_gang_is_stopped_in_the_step_in_which_a_fellow_takes_its_answer_back(rig: Rig, turncoat: str) -> None:
+    rig.steps_at_once = 1  # seen in every phase
+
     def answer(pod: dict, request: int, step: int) -> dict:
         parked = phase(rig, turncoat) is not RequestPhase.STOPPING  # right before the stop it trains on again
         said = {"requestId": request, "podUid": pod["metadata"]["uid"], "step": step, "uri": "/data/c"}
@@ -108,6 +110,7 @@ async def test_gangs_are_stopped_once_a_pod_beside_them_is_gone(rig: Rig) -> Non
 
 async def test_a_budget_that_was_tightened_a_moment_ago_keeps_its_gang_from_being_stopped(rig: Rig) -> None:
     """The API server's own evictions take a budget for exhausted until its controller has counted again."""
+    rig.steps_at_once = 1  # seen in every phase
     spec = {"selector": {"matchLabels": {"job": "aa"}}}
     counted = {"disruptionsAllowed": 1, "observedGeneration": 1}
     body = {"metadata": {"name": "never", "namespace": "default"}, "spec": {**spec, "minAvailable": 0}}

@@ -139,6 +139,7 @@ async def test_a_kubelet_that_restarts_before_the_validation_refuses_its_pod_unt
 
 
 async def test_a_kubelet_that_never_admits_it_sends_the_node_back_at_the_deadline(rig: Rig) -> None:
+    rig.steps_at_once = 1  # seen in every phase
     rig.plan("up", rig.revision)
     await validating(rig)
     rig.fleet.refuses_devices = {"gpu-0"}

@@ -134,6 +134,7 @@ async def test_a_bring_back_that_failed_is_tried_again_on_the_same_boot(rig: Rig
 
 @pytest.mark.parametrize("phase", [one for one in NodePhase if one not in {"Succeeded", "Failed", "Gone"}])
 async def test_a_stack_that_is_deleted_takes_its_installs_back_or_ends_them(rig: Rig, phase: NodePhase) -> None:
+    rig.steps_at_once = 1  # seen in every phase
     rig.fleet.node("gpu-0")
     rig.image("1.0")
     revision = rig.stack(rig.spec("1.0"))
@@ -153,6 +154,7 @@ async def test_a_stack_that_is_deleted_takes_its_installs_back_or_ends_them(rig:
 
 
 async def test_a_bring_back_of_a_stack_that_is_deleted_is_taken_back(rig: Rig) -> None:
+    rig.steps_at_once = 1  # seen in every phase
     await pool(rig)
     rig.image("1.0", kernel=NEXT)
     rig.cluster.store.change(NODES, "gpu-0", {"status": {"nodeInfo": {"kernelVersion": NEXT, "bootID": "boot-2"}}})

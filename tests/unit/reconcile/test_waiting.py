@@ -85,7 +85,10 @@ async def test_watches_that_got_stuck_delay_a_visit_by_no_more_than_the_next_who
     await rig.until(lambda: phases(rig) == {P.TURNING_ON})
     assert rig.seconds - began <= ANEW.total_seconds() + 10
     await rig.until(lambda: rig.over("up"))
-    assert (rig.plan_now("up").status.phase, rig.fleet.trainers["gang"].stops) == (PlanPhase.COMPLETED, 2)  # both members, once
+    assert (rig.plan_now("up").status.phase, rig.fleet.trainers["gang"].stops) == (
+        PlanPhase.COMPLETED,
+        2,
+    )  # both members, once
     rig.assert_nothing_left()
 
 

@@ -101,6 +101,7 @@ async def test_a_gang_that_grew_since_its_batch_was_started_is_not_asked() -> No
 async def test_a_gang_is_measured_once_more_right_before_its_stop() -> None:
     """Its owner counts no members, and a request of before was made for all of them: only the batch says less."""
     rig = await elastic()
+    rig.steps_at_once = 1  # seen in every phase
     await rig.until(lambda: any(one.status.phase is RequestPhase.STOPPING for one in rig.requests()))
     batches = msgspec.to_builtins(rig.plan_now("up").status.batches)
     batches[0]["closures"][0]["shares"]["default/Job/gang"]["gpus"] = 4

@@ -89,6 +89,8 @@ class Rig:
         """Whether plans take their steps at the same time, as their loops do."""
         self.workloads = Workloads()
         """Each loop reads pods for itself; see `share`."""
+        self.steps_at_once = 8
+        """1: each look is one step, so that the world is seen in every phase."""
         self.tolerant = False
         """Whether a step that fails is made again at the next second, as the loops of a controller do."""
         self.seconds = 0
@@ -133,6 +135,7 @@ class Rig:
             workloads=self.workloads,
             watched=self.watched,
             looks=self.looks,
+            steps_at_once=self.steps_at_once,
             active_seconds=ACTIVE_SECONDS,
             idle_seconds=IDLE_SECONDS,
         )
