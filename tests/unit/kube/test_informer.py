@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from tests.support.waiting import eventually
-from upgrader.api.kubernetes import Node
+from upgrader.api.kubernetes import Node, Pod
+from upgrader.api.resources import PODS
 from upgrader.core.errors import UnreachableError
-from upgrader.kube.informer import IDLE_SECONDS, node_informer
+from upgrader.kube.informer import IDLE_SECONDS, Informer, node_informer
 from upgrader.kube.listing import Listing
 from upgrader.telemetry import metrics
 
@@ -185,3 +186,70 @@ async def test_who_waits_for_a_change_is_woken_by_it(cache, script):
     waiting = asyncio.create_task(cache.changed(cache.changes))
     script.send("ADDED", node("c", 11))
     assert await waiting == cache.changes
+
+
+class Placed(Script):
+    """The same with pods, and lists of one namespace."""
+
+    def __init__(self):
+        super().__init__()
+        self.pods, self.asked = [pod("a", 1, "n1")], []
+
+    async def listing(self, kind, namespace=""):
+        self.asked.append((kind.kind, namespace))
+        return Listing([msgspec.convert(each, Pod) for each in self.pods], str(self.version))
+
+
+def pod(name, version, on):
+    meta = {"name": name, "namespace": "ml", "resourceVersion": str(version), "uid": f"u-{name}"}
+    return {"metadata": meta, "spec": {"nodeName": on}}
+
+
+@pytest.fixture
+async def pods():
+    script = Placed()
+    made = Informer(script, PODS, "ml", index=lambda one: one.spec.node_name, pause=lambda _failures: 0.001)
+    running = asyncio.create_task(made.run())
+    await made.wait(lambda seen: "ml/a" in seen)
+    yield made, script
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+def on(informer, node):
+    return [one.metadata.name for one in informer.indexed(node)]
+
+
+async def test_objects_are_found_by_an_index_that_follows_their_changes(pods):
+    informer, script = pods
+    assert (on(informer, "n1"), on(informer, "n2"), script.asked) == (["a"], [], [("Pod", "ml")])
+    script.send("ADDED", pod("c", 11, "n1"))
+    script.send("ADDED", pod("b", 12, "n1"))
+    script.send("MODIFIED", pod("a", 13, "n2"))
+    script.send("DELETED", pod("c", 14, "n1"))
+    await informer.wait(lambda seen: "ml/b" in seen and "ml/c" not in seen)
+    assert (on(informer, "n1"), on(informer, "n2")) == (["b"], ["a"])
+    assert informer.find("a", "ml")[1].spec.node_name == "n2"
+    assert informer.find("a") == (True, None), "of another namespace"
+    assert informer._by_index.keys() == {"n1", "n2"}, "what nobody has any more is not kept"
+
+
+async def test_out_of_step_nothing_is_found_by_no_way(pods):
+    informer, script = pods
+    script.failing = True
+    script.end()
+
+    async def known():
+        return informer.snapshot()
+
+    await eventually(known, lambda seen: seen is None)
+    assert (informer.indexed("n1"), informer.find("a", "ml")) == (None, (False, None))
+
+
+async def test_an_object_that_is_nested_too_deep_ends_no_controller(pods):
+    """A tenant's: the objects are out of step until it is gone, and are read by requests meanwhile."""
+    informer, script = pods
+    deep = b"[" * 100_000 + b"]" * 100_000
+    script._sent.put_nowait(b'{"type":"ADDED","object":{"metadata":{"name":"z"},"status":' + deep + b"}}")
+    script.pods = [pod("b", 20, "n1")]
+    assert sorted(await informer.wait(lambda seen: "ml/a" not in seen)) == ["ml/b"]
