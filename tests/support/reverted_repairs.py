@@ -201,7 +201,7 @@ REPAIRS = (
         finds=Run(seed=16006, nodes=2),
         changes=(
             Change(
-                path="reconcile/closures.py",
+                path="reconcile/closure_view.py",
                 old='    if talk.view.phase is not RequestPhase.STOPPING:\n        return ""\n    members',
                 new='    if talk.view.phase:\n        return ""\n    members',
             ),
@@ -284,8 +284,8 @@ REPAIRS = (
         changes=(
             Change(
                 path="reconcile/closures.py",
-                old="            forbidden = next((why for fellow, why in unready.items() if",
-                new='            forbidden = next(("" for fellow, why in unready.items() if',
+                old="            forbidden = next((why for fellow, why in refusals.items() if",
+                new='            forbidden = next(("" for fellow, why in refusals.items() if',
             ),
         ),
     ),

@@ -4,11 +4,11 @@ Law 1 lives here: STOP is decided only on a judgement made from pods listed righ
 closure are stopped with it or let go with it.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec import structs
 
-from upgrader.core.acknowledgement import Asked, Judgement, Verdict, earlier, judge
+from upgrader.core.acknowledgement import LAST_CALL, Asked, Judgement, Verdict, earlier, judge
 from upgrader.core.conversation_facts import GangAct, GangClosure, GangDecision, RequestView
 from upgrader.core.misses import ruled_out, too_soon
 from upgrader.core.phases import NodePhase, RequestPhase, ends
@@ -134,8 +134,14 @@ def _let_go(view: RequestView, closure: GangClosure, now: datetime) -> GangDecis
             GangAct.WITHDRAW,
         )
     if _past(closure.ask_until, now) or _past(view.deadline, now):
-        return _too_late(view, closure, judgement(view, now))
+        return _too_late(view, closure, _last_said(view, now))
     return None
+
+
+def _last_said(view: RequestView, now: datetime) -> Judgement:
+    """What the answers amounted to while they counted: that parking is over, too, explains no missing one."""
+    counted = view.stop_before - LAST_CALL - timedelta(seconds=1)
+    return judgement(view, min(now, max(counted, view.asked_since)))
 
 
 def _too_late(view: RequestView, closure: GangClosure, said: Judgement) -> GangDecision:

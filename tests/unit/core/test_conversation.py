@@ -81,6 +81,16 @@ CASES = {
             WITHDRAW,
         ),
     ),
+    "where parking is over, too, who did not answer is named all the same": (
+        view(R.ASKING, answers=(), stop_before=START),
+        LATE_ASK,
+        go(
+            R.WITHDRAWN,
+            "WaitingForAnswers",
+            "no acknowledgement of the whole closure in time (train-a has not answered yet); the gang trains on",
+            WITHDRAW,
+        ),
+    ),
     "asked without a closure, its own deadline counts": (
         view(R.ASKING, answers=(), deadline=PAST),
         PREPARED,

@@ -154,8 +154,8 @@ async def not_admitted() -> set[Use]:
     rig.fleet.node("gpu-0")
     rig.image("1.0")
     rig.stack(rig.spec("1.0"))
-    await rig.until(lambda: [one.status.phase for one in rig.visits()] == [NodePhase.VALIDATING])
     rig.fleet.refuses_devices = {"gpu-0"}
+    await rig.until(lambda: [one.status.phase for one in rig.visits()] == [NodePhase.VALIDATING])
     for _ in range(20):
         await rig.second()
     rig.fleet.refuses_devices = set()
