@@ -140,8 +140,7 @@ def _let_go(view: RequestView, closure: GangClosure, now: datetime) -> GangDecis
 
 def _last_said(view: RequestView, now: datetime) -> Judgement:
     """What the answers amounted to while they counted: that parking is over, too, explains no missing one."""
-    counted = view.stop_before - LAST_CALL - timedelta(seconds=1)
-    return judgement(view, min(now, max(counted, view.asked_since)))
+    return judgement(view, min(now, view.stop_before - LAST_CALL - timedelta(seconds=1)))
 
 
 def _too_late(view: RequestView, closure: GangClosure, said: Judgement) -> GangDecision:
