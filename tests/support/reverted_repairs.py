@@ -221,8 +221,8 @@ REPAIRS = (
             Change(path="core/node_holds.py", old="    _skipped,\n    _unreadable,\n", new="    _skipped,\n"),
             Change(
                 path="reconcile/batches.py",
-                old='            with faults.contained(f"visit of node {name}"):\n',
-                new="            if name:\n",
+                old='            with faults.contained(f"visit of node {node.name}"):\n',
+                new="            if node:\n",
             ),
             Change(
                 path="reconcile/driving.py",

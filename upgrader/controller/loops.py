@@ -41,8 +41,13 @@ class Loop:
 
     def __init__(self) -> None:
         self.woken = asyncio.Event()
+        self.wanted: float | None = None  # by when something that woke it wants the next step
         self.due = time.monotonic()  # when the next step is to begin; the present one's beginning while it lasts
         self.failures = 0
+
+    def begin(self) -> None:
+        """A step begins: what wakes it from now on wants another."""
+        self.wanted = None
 
 
 class Loops:
@@ -67,8 +72,11 @@ class Loops:
             finally:
                 self._group = None
 
-    def wake(self, kind: str, name: str) -> None:
-        """Take the object's next step as soon as the present one is over; start its loop where it has none."""
+    def wake(self, kind: str, name: str, within: float = 0.0) -> None:
+        """Take the object's next step as soon as the present one is over; start its loop where it has none.
+
+        `within`: seconds that it may wait, for what else comes.
+        """
         key = Key(kind, name)
         known = self._loops.get(key)
         if known is None:
@@ -76,13 +84,15 @@ class Loops:
                 return  # we are ending, or have not begun: whoever leads next lists every object anew
             known = self._loops[key] = Loop()
             self._group.create_task(self._run(key, known), name=f"{kind}/{name}")
+        latest = time.monotonic() + within
+        known.wanted = latest if known.wanted is None else min(known.wanted, latest)
         known.woken.set()
 
-    def wake_all(self, kind: str) -> None:
+    def wake_all(self, kind: str, within: float = 0.0) -> None:
         """Wake every loop of a kind."""
         for key in list(self._loops):
             if key.kind == kind:
-                self.wake(*key)
+                self.wake(*key, within)
 
     @property
     def serving(self) -> bool:
@@ -101,16 +111,17 @@ class Loops:
     async def _run(self, key: Key, loop: Loop) -> None:
         structlog.contextvars.bind_contextvars(kind=key.kind, object=key.name)
         while True:
-            loop.woken.clear()
+            loop.begin()
             delay = await self._step(key, loop)
-            if delay is None and not loop.woken.is_set():
+            if delay is None and loop.wanted is None:
                 # No await since the look: an event that comes now starts another loop.
                 del self._loops[key]
                 return
-            loop.due = time.monotonic() + max(self._pace.between, delay or 0.0)
+            now = time.monotonic()
+            until = now + delay if delay is not None else loop.wanted or now
+            loop.due = max(now + self._pace.between, until)
             await asyncio.sleep(self._pace.between)
-            if delay is not None:
-                await self._rest(loop, delay - self._pace.between)
+            await self._rest(loop, until)
             loop.due = min(loop.due, time.monotonic())
 
     async def _step(self, key: Key, loop: Loop) -> float | None:
@@ -141,13 +152,15 @@ class Loops:
                 log.error("step failed for an unknown reason", retry_seconds=delay, exc_info=error)
         return delay
 
-    async def _rest(self, loop: Loop, seconds: float) -> None:
-        """Until woken or until the time has passed; after a failure nothing shortens it."""
-        if loop.failures:
-            await asyncio.sleep(seconds)
-            return
-        try:
-            async with asyncio.timeout(seconds):
-                await loop.woken.wait()
-        except TimeoutError:
-            return
+    async def _rest(self, loop: Loop, until: float) -> None:
+        """Until then, or until something that woke it wants the next step; after a failure nothing shortens it."""
+        while (seconds := self._end(loop, until) - time.monotonic()) > 0.0:
+            loop.woken.clear()
+            try:
+                async with asyncio.timeout(seconds):
+                    await loop.woken.wait()
+            except TimeoutError:
+                return
+
+    def _end(self, loop: Loop, until: float) -> float:
+        return until if loop.failures or loop.wanted is None else min(until, loop.wanted)

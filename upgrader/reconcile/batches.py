@@ -31,7 +31,8 @@ from upgrader.core.forecast import BatchForecast, BatchKind
 from upgrader.core.lanes import Asked, turns
 from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, row
 from upgrader.core.revisions import plugin_key_of, runtime_key_of
-from upgrader.reconcile import asking, orders
+from upgrader.reconcile import asking, orders, side_by_side
+from upgrader.reconcile.closure_view import NODES_AT_ONCE
 from upgrader.reconcile.context import Context, check_in_step
 from upgrader.reconcile.isolation import Faults
 from upgrader.reconcile.revisions import read_target
@@ -106,37 +107,54 @@ async def create_visits(
     snapshot: Snapshot,
     existing: Sequence[NodeUpgrade],
     faults: Faults,
-) -> None:
-    """Make the visits of a batch that are missing; nodes that left meanwhile are left out.
+) -> bool:
+    """Make the visits of a batch that are missing; nodes that left meanwhile are left out. Whether any was missing.
 
     A node for which none can be made keeps no other from its own; its closure is let go (see `opening.missing`).
     """
     catalogue = Catalogue(snapshot.images)
     facts = {node.name: node for node in snapshot.nodes}
     there = {one.spec.node.name for one in existing}
-    for closure in batch.closures:
-        for name in closure.nodes:
-            node = facts.get(name)
-            image = catalogue.for_visit(node, target) if node is not None else None
-            if name in there or node is None or image is None:
-                continue
-            with faults.contained(f"visit of node {name}"):
-                await ensure_operands(context, stack, target, image)
-                order = orders.Order(
-                    name=orders.visit_name(name, plan.metadata.uid, str(batch.number), node.uid),
-                    node=node,
-                    stack=stack.metadata.name,
-                    closure=closure.name,
-                    reason=VisitReason.ROLLOUT,
-                    source=await source_state(context, stack, node, catalogue, target),
-                    target=orders.wanted_state(target, image),
-                    reboot=orders.reboot_state(node, target, stack.spec),
-                    plan=plan.metadata.name,
-                    batch=batch.number,
-                )
-                await create_once(
-                    context, NODE_UPGRADES, orders.node_upgrade(order, owned_by(UPGRADE_PLANS, plan.metadata))
-                )
+    wanted = [(closure.name, facts[name]) for closure in batch.closures for name in closure.nodes if name in facts]
+    chosen = [(closure, node, catalogue.for_visit(node, target)) for closure, node in wanted if node.name not in there]
+    missing = [(closure, node, image) for closure, node, image in chosen if image is not None]
+    ready = await _with_operands(context, stack, target, [image for _, _, image in missing], faults)
+
+    async def make(closure: str, node: NodeFacts, image: ImageFacts) -> None:
+        order = orders.Order(
+            name=orders.visit_name(node.name, plan.metadata.uid, str(batch.number), node.uid),
+            node=node,
+            stack=stack.metadata.name,
+            closure=closure,
+            reason=VisitReason.ROLLOUT,
+            source=await source_state(context, stack, node, catalogue, target),
+            target=orders.wanted_state(target, image),
+            reboot=orders.reboot_state(node, target, stack.spec),
+            plan=plan.metadata.name,
+            batch=batch.number,
+        )
+        await create_once(context, NODE_UPGRADES, orders.node_upgrade(order, owned_by(UPGRADE_PLANS, plan.metadata)))
+
+    async def contained(item: tuple[str, NodeFacts, ImageFacts]) -> None:
+        closure, node, image = item
+        if image.key in ready:
+            with faults.contained(f"visit of node {node.name}"):
+                await make(closure, node, image)
+
+    await side_by_side.each(missing, contained, NODES_AT_ONCE)
+    return bool(missing)
+
+
+async def _with_operands(
+    context: Context, stack: GpuStack, target: Target, images: Iterable[ImageFacts], faults: Faults
+) -> set[str]:
+    """Keys of the drivers whose operands are there: each is looked at once, however many nodes are to get it."""
+    ready = set()
+    for image in {image.key: image for image in images}.values():
+        with faults.contained(f"operands of driver {image.key}"):
+            await ensure_operands(context, stack, target, image)
+            ready.add(image.key)
+    return ready
 
 
 async def source_state(

@@ -65,12 +65,11 @@ class Drive:
         visits = of_batch(read.visits, batch.number)
         if not undo and read.stack is not None and read.target is not None and read.snapshot is not None:
             with self.faults.contained("visits to be made"):
-                await batches.create_visits(
-                    self.context, plan, read.stack, read.target, batch, read.snapshot, visits, self.faults
-                )
-                self.context.crash.reached(("UpgradePlan", PlanPhase.RUNNING.value, "after-act"))
-            made = await self.context.cluster.list(NODE_UPGRADES, labels=f"{names.LABEL_PLAN}={plan.metadata.name}")
-            visits = of_batch(made, batch.number)
+                there = (read.stack, read.target, batch, read.snapshot, visits)
+                if await batches.create_visits(self.context, plan, *there, self.faults):
+                    self.context.crash.reached(("UpgradePlan", PlanPhase.RUNNING.value, "after-act"))
+                    selector = f"{names.LABEL_PLAN}={plan.metadata.name}"
+                    visits = of_batch(await self.context.cluster.list(NODE_UPGRADES, labels=selector), batch.number)
         left = [one for one in batch.closures if one.name not in self.driven]
         turns: frozenset[str] | None = frozenset()  # where they cannot be counted nobody has one
         with self.faults.contained("turns of the lanes"):

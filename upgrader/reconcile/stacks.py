@@ -35,10 +35,11 @@ from upgrader.reconcile import (
     operands,
     proposals,
     quiet,
+    side_by_side,
     stack_status,
     upkeep,
 )
-from upgrader.reconcile.closure_view import Closure
+from upgrader.reconcile.closure_view import NODES_AT_ONCE, Closure
 from upgrader.reconcile.context import Context, anew
 from upgrader.reconcile.gang_view import rules_for
 from upgrader.reconcile.isolation import PASSING, Faults, faults_of, tell
@@ -296,10 +297,13 @@ async def _ordered(context: Context, name: str) -> list[NodeUpgrade]:
 
 async def _drive(context: Context, visits: Sequence[NodeUpgrade], faults: Faults, *, undo: bool) -> bool:
     """One step of each visit without a plan; each is a closure of its own, and keeps no other from its step."""
-    active = [one for one in visits if not ends(one.status.phase)]
-    for one in active:
+    active, crowd = [one for one in visits if not ends(one.status.phase)], closures.Crowd(taken=True)
+
+    async def drive(one: NodeUpgrade) -> None:
         resource = one.spec.target.resource_name
         closure = Closure(name=one.spec.closure, resource=resource, visits=[one], undo=undo)
         with faults.contained(f"node {one.spec.node.name}"):
-            await closures.go(context, closure, faults, closures.Crowd(taken=True))
+            await closures.go(context, closure, faults, crowd)
+
+    await side_by_side.each(active, drive, NODES_AT_ONCE)
     return bool(active)

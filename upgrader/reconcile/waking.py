@@ -4,15 +4,19 @@ from typing import Any, Protocol
 
 from upgrader.api.resources import CHECKPOINT_REQUESTS, DRIVER_IMAGES, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
 
+SOON = 5.0
+"""Seconds in which a stack and other plans look after a plan has changed: its status changes with each of its nodes,
+and each look of a stack is at its whole pool."""
+
 
 class Waking(Protocol):
     """What events are passed on to."""
 
-    def wake(self, kind: str, name: str) -> None:
-        """Wake one object's loop."""
+    def wake(self, kind: str, name: str, within: float = 0.0) -> None:
+        """Wake one object's loop, at the latest `within` seconds from now."""
         ...
 
-    def wake_all(self, kind: str) -> None:
+    def wake_all(self, kind: str, within: float = 0.0) -> None:
         """Wake all loops of a kind that are there."""
         ...
 
@@ -26,8 +30,8 @@ def passed_on(loops: Waking, kind: str, body: dict[str, Any]) -> None:
             loops.wake_all(UPGRADE_PLANS.kind)  # a plan waits for its revision, and ends when the stack changes
         case UPGRADE_PLANS.kind:
             loops.wake(kind, name)
-            loops.wake(GPU_STACKS.kind, str(body["spec"]["stack"]))
-            loops.wake_all(kind)  # the next plan of the same stack waits for this one
+            loops.wake(GPU_STACKS.kind, str(body["spec"]["stack"]), SOON)
+            loops.wake_all(kind, SOON)  # the next plan of the same stack waits for this one
         case DRIVER_IMAGES.kind:
             loops.wake(kind, name)
             loops.wake_all(GPU_STACKS.kind)

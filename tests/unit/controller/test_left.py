@@ -13,10 +13,10 @@ class Loops:
     def __init__(self):
         self.woken = []
 
-    def wake(self, kind, name):
+    def wake(self, kind, name, within=0.0):
         self.woken.append((kind, name))
 
-    def wake_all(self, kind):
+    def wake_all(self, kind, within=0.0):
         raise AssertionError(f"all {kind} are woken by the watches")
 
 

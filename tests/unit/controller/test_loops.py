@@ -77,6 +77,38 @@ async def test_waking_shortens_a_rest_and_is_never_lost():
         await seen(script, 3)
 
 
+async def test_what_may_wait_ends_a_rest_when_its_time_is_up_and_what_may_not_at_once():
+    script = Script()
+    async with serving({"Plan": script}) as loops:
+        loops.wake("Plan", "a")
+        await seen(script, 1)
+        loops.wake("Plan", "a", within=3600)
+        await seen(script, 1)
+        loops.wake("Plan", "a", within=0.001)
+        await seen(script, 2)
+        loops.wake("Plan", "a", within=3600)
+        loops.wake_all("Plan")
+        await seen(script, 3)
+
+
+async def test_an_object_with_nothing_to_do_has_another_step_for_what_may_wait():
+    gate, steps = asyncio.Event(), []
+
+    async def step(name):
+        steps.append(name)
+        await gate.wait()
+
+    async def look():
+        return len(steps)
+
+    async with serving({"Plan": step}) as loops:
+        loops.wake("Plan", "a")
+        await eventually(look, lambda count: count == 1)
+        loops.wake("Plan", "a", within=0.01)
+        gate.set()
+        await eventually(look, lambda count: count == 2)
+
+
 async def test_what_wakes_during_a_step_is_not_forgotten():
     gate = asyncio.Event()
     steps = []

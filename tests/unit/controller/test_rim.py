@@ -6,17 +6,18 @@ from kopf._core.intents import registries
 
 from upgrader.controller import rim
 from upgrader.kube.connect import Access
+from upgrader.reconcile.waking import SOON
 
 
 class Woken:
     def __init__(self):
         self.calls = []
 
-    def wake(self, kind, name):
-        self.calls.append((kind, name))
+    def wake(self, kind, name, within=0.0):
+        self.calls.append((kind, name, within) if within else (kind, name))
 
-    def wake_all(self, kind):
-        self.calls.append((kind, "*"))
+    def wake_all(self, kind, within=0.0):
+        self.calls.append((kind, "*", within) if within else (kind, "*"))
 
 
 class Connected:
@@ -32,7 +33,11 @@ def body(name, **spec):
     ("kind", "of", "woken"),
     [
         ("GpuStack", body("s"), [("GpuStack", "s"), ("UpgradePlan", "*")]),
-        ("UpgradePlan", body("p", stack="s"), [("UpgradePlan", "p"), ("GpuStack", "s"), ("UpgradePlan", "*")]),
+        (
+            "UpgradePlan",
+            body("p", stack="s"),
+            [("UpgradePlan", "p"), ("GpuStack", "s", SOON), ("UpgradePlan", "*", SOON)],
+        ),
         ("DriverImage", body("i"), [("DriverImage", "i"), ("GpuStack", "*"), ("UpgradePlan", "*")]),
         ("NodeUpgrade", body("v", plan="p", stack="s"), [("UpgradePlan", "p")]),
         ("NodeUpgrade", body("v", stack="s"), [("GpuStack", "s")]),

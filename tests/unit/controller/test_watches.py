@@ -68,10 +68,10 @@ class Woken:
     def __init__(self):
         self.seen = asyncio.Queue()
 
-    def wake(self, kind, name):
+    def wake(self, kind, name, within=0.0):
         self.seen.put_nowait((kind, name))
 
-    def wake_all(self, kind):
+    def wake_all(self, kind, within=0.0):
         """Not looked at here."""
 
 

@@ -63,39 +63,44 @@ class Loops:
         self._clock = clock
         self._due: dict[Key, datetime] = {}
         self._failures: dict[Key, int] = {}
-        self._woken: set[Key] = set()
-        """Whom something has woken since its last step began."""
+        self._woken: dict[Key, datetime] = {}
+        """By when what has woken it since its last step began wants the next one."""
 
-    def wake(self, kind: str, name: str) -> None:
-        """Its next step is due now, unless it has failed: then nothing shortens the wait."""
-        self._woken.add((kind, name))
-        if not self._failures.get((kind, name)):
-            self._due[kind, name] = self._clock.now()
+    def wake(self, kind: str, name: str, within: float = 0.0) -> None:
+        """Its next step is due soon, unless it has failed: then nothing shortens the wait."""
+        key, latest = (kind, name), self._clock.now() + timedelta(seconds=within)
+        self._woken[key] = min(self._woken.get(key, latest), latest)
+        if not self._failures.get(key):
+            self._due[key] = min(self._due.get(key, latest), latest)
 
     def begin(self, kind: str, name: str) -> None:
         """Its first step is due now."""
         self._due.setdefault((kind, name), self._clock.now())
 
-    def wake_all(self, kind: str) -> None:
+    def wake_all(self, kind: str, within: float = 0.0) -> None:
         """Wake all loops of a kind that are there."""
         for key in self._due:
             if key[0] == kind:
-                self.wake(*key)
+                self.wake(*key, within)
 
     def due(self) -> list[Key]:
         """Whose step is due, in one order whatever woke them."""
         now = self._clock.now()
         found = sorted(key for key, at in self._due.items() if at <= now)
-        self._woken.difference_update(found)
+        for key in found:
+            self._woken.pop(key, None)
         return found
 
     def went(self, key: Key, seconds: float | None) -> None:
         """A step went well; a loop that would end does not where it was woken meanwhile."""
         self._failures.pop(key, None)
-        if seconds is None and key not in self._woken:
-            self._due.pop(key, None)
+        now, wanted = self._clock.now(), self._woken.get(key)
+        ends = [wanted] if wanted is not None else []
+        ends += [now + timedelta(seconds=seconds)] if seconds is not None else []
+        if ends:
+            self._due[key] = max(min(ends), now + timedelta(seconds=1))
         else:
-            self._due[key] = self._clock.now() + timedelta(seconds=max(seconds or 0.0, 1.0))
+            self._due.pop(key, None)
 
     def failed(self, key: Key, error: Exception) -> None:
         """A step failed: it is made again, later each time."""
