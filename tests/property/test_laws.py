@@ -96,6 +96,7 @@ def requests(phases):
             gang=st.sampled_from(("g1", "g2")),
             phase=st.sampled_from(phases),
             bound=st.booleans(),
+            deadline=TIMES,
         ),
         max_size=2,
     ).map(tuple)
@@ -194,6 +195,19 @@ def test_who_waits_for_siblings_waits_for_one_that_has_a_way_out_of_its_own(walk
     if visit.decide(view, closure, NOW).on_siblings:
         behind = [one for one in closure.nodes if not ends(one.phase) and one.phase is not NodePhase.RELEASING]
         assert [one.name for one in behind if not visit.decide(one, closure, NOW).on_siblings]
+
+
+@given(walks(phases=(NodePhase.DRAINING, NodePhase.VALIDATING), deadlines=PAST))
+def test_who_waits_past_its_deadline_has_a_new_one_that_is_of_what_it_waits_for(walk):
+    view, closure = walk
+    decision = visit.decide(view, closure, NOW)
+    gangs = [gang.deadline for gang in closure.requests if gang.phase is RequestPhase.STOPPING]
+    nodes = [node.deadline for node in closure.nodes if not ends(node.phase)]
+    event(f"waits: {decision.on_siblings}, for gangs: {bool(gangs)}")
+    if decision.on_siblings:
+        assert decision.deadline == max(filter(None, gangs or nodes), default=None)
+    else:
+        assert decision.deadline is None
 
 
 @given(walks())

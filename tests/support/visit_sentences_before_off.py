@@ -8,6 +8,7 @@ from tests.support.visit_cases import (
     CLOSED,
     DONE,
     EVICTABLE,
+    FUTURE,
     GONE_MESSAGE,
     MEMBER,
     NO_IMAGE,
@@ -312,8 +313,8 @@ BEFORE_OFF = {
     ),
     "a gang whose stop was begun is given all its time": (
         view(N.DRAINING, CLOSED, others=(MEMBER,), deadline=START),
-        around(requests=(gang(R.STOPPING), gang(R.STOPPED))),
-        stay(N.DRAINING, "waiting for default/Job/train to stop", on_siblings=True),
+        around(requests=(gang(R.STOPPING, deadline=FUTURE), gang(R.STOPPED))),
+        stay(N.DRAINING, "waiting for default/Job/train to stop", on_siblings=True, deadline=FUTURE),
     ),
     "a gang is not waited for without end where another is not even about to stop": (
         view(N.DRAINING, CLOSED, others=(MEMBER,), deadline=START),

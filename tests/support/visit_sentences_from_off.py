@@ -10,6 +10,7 @@ from tests.support.visit_cases import (
     CLOSED,
     DONE,
     DRIVER_ON,
+    FUTURE,
     GIVE_UP,
     GONE_MESSAGE,
     HELD,
@@ -250,10 +251,10 @@ FROM_OFF = {
         ALONE,
         stay(N.VALIDATING, "the validation pod runs"),
     ),
-    "valid, and waiting for a sibling even past its own deadline": (
+    "valid, and waiting for a sibling past its own deadline, until the sibling's": (
         view(N.VALIDATING, WHOLE, validate=DONE, deadline=PAST),
         around(sibling(N.VISITING)),
-        stay(N.VALIDATING, "valid; waiting for v2 of the closure", on_siblings=True),
+        stay(N.VALIDATING, "valid; waiting for v2 of the closure", on_siblings=True, deadline=FUTURE),
     ),
     "a GPU turns unhealthy after it was valid": (
         view(N.VALIDATING, {**WHOLE, "gpus_allocatable": 7}, validate=DONE),

@@ -34,6 +34,7 @@ from upgrader.core.visit_facts import (
     NodeView,
     Outcome,
     away,
+    extend,
     let_go,
     missing_gpus,
     moved,
@@ -80,8 +81,8 @@ def decide(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
             return turned
     decision = _on_another_kernel(view) or _STEPS[view.phase](view, closure, now)
     late = view.deadline is not None and now >= view.deadline
-    if late and decision.phase is view.phase and not decision.on_siblings:
-        return _late(view, decision, now)
+    if late and decision.phase is view.phase:
+        return extend(decision, closure) if decision.on_siblings else _late(view, decision, now)
     return decision
 
 
@@ -242,8 +243,7 @@ def _draining(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     lost = [one for one in closure.requests if one.phase not in _GOING]
     if lost:
         return _go(view, _P.RELEASING, failure="AcknowledgementLost", message=f"{lost[0].gang}: {lost[0].message}")
-    turned = [one.name for one in closure.nodes if one.phase in {_P.RELEASING, _P.FAILED}]
-    if turned:
+    if turned := [one.name for one in closure.nodes if one.phase in {_P.RELEASING, _P.FAILED}]:
         return _go(view, _P.RELEASING, failure="SiblingFailed", message=f"{turned[0]} of the same closure was let go")
     behind = [one.name for one in closure.nodes if one.phase in {_P.PREPARED, _P.CLOSING}]
     if behind:

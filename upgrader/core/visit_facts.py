@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from upgrader.core.fleet import NodeFacts
 from upgrader.core.orders import OrderResult
-from upgrader.core.phases import NodePhase, RequestPhase, VisitReason
+from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, ends
 from upgrader.core.silence import Silence
 
 
@@ -236,6 +236,7 @@ class RequestFacts(Struct, frozen=True, kw_only=True):
     bound: bool = False  # all members of the restarted gang have a node
     nodes: frozenset[str] = frozenset()  # names of those that it ran on; none: not known, it may have been any
     message: str = ""
+    deadline: datetime | None = None
 
 
 class ClosureView(Struct, frozen=True, kw_only=True):
@@ -310,6 +311,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     held: str = ""  # reason of the condition Held, empty where nothing holds
     evict: tuple[OtherPod, ...] = ()
     on_siblings: bool = False  # waits for siblings, or for gangs that stop: their deadlines count, not its own
+    deadline: datetime | None = None  # the phase's new one: of what it waits for, since its own has passed
 
 
 def stay(view: NodeView, message: str = "", *acts: Act, held: str = "") -> Decision:
@@ -317,3 +319,10 @@ def stay(view: NodeView, message: str = "", *acts: Act, held: str = "") -> Decis
     return Decision(
         phase=view.phase, acts=acts, reverting=view.reverting, failure=view.failure, message=message, held=held
     )
+
+
+def extend(waiting: Decision, closure: ClosureView) -> Decision:
+    """Wait until the deadline of what is waited for: gangs that stop, or else the others of the closure."""
+    gangs = [gang.deadline for gang in closure.requests if gang.phase is RequestPhase.STOPPING]
+    found = gangs or [node.deadline for node in closure.nodes if not ends(node.phase)]
+    return structs.replace(waiting, deadline=max((each for each in found if each is not None), default=None))

@@ -237,6 +237,12 @@ def _waiting(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: D
             "message": decision.message,
             "conditions": [_held(context, decision.held, decision.message)],
         }
+    if decision.deadline is not None and decision.deadline != view.deadline:
+        shown = timing.show(decision.deadline)
+        steps = [_wire(step) for step in upgrade.status.steps]
+        for step in steps[-1:]:
+            step["deadline"] = shown
+        return {"message": decision.message, "deadline": shown, "steps": steps}
     waited = (context.clock.now() - view.phase_since).total_seconds()
     if waited > context.notice_seconds and decision.message and decision.message != upgrade.status.message:
         return {"message": decision.message}

@@ -85,3 +85,28 @@ async def test_the_same_is_written_in_the_same_order() -> None:
     assert len(quick) > 300
     assert next((pair for pair in zip(quick, thorough, strict=False) if pair[0] != pair[1]), None) is None
     assert len(quick) == len(thorough)
+
+
+async def test_a_job_that_is_over_makes_no_pod_again() -> None:
+    rig = Rig()
+    rig.fleet.node("gpu-0")
+    rig.fleet.job("done", gpus=0)
+    over = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+    rig.cluster.store.change(JOBS, "done", over, "default")
+    rig.fleet.tick()
+    assert list(rig.cluster.store.seen(PODS)) == []
+
+
+async def test_a_node_that_is_lost_while_it_boots_stays_lost() -> None:
+    rig = Rig()
+    await running(rig, nodes=1, members=1)
+    rig.fleet.shows_boot_after = 60
+    kernel = "6.1.0-50-amd64"
+    rig.image("2.0", kernel)
+    reboot = {"kernel": kernel, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}
+    rig.plan("up", rig.stack(rig.spec("2.0") | {"reboot": reboot}))
+    await rig.until(lambda: bool(rig.fleet.reboots))
+    rig.cluster.store.remove(NODES, "gpu-0")
+    for _ in range(rig.fleet.shows_boot_after + 5):
+        await rig.second()
+    assert rig.nodes() == []

@@ -4,12 +4,31 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Container, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
+from msgspec import Struct
+
 from upgrader.simulate.chaos.faults import SWITCHED_OFF, Fault
 from upgrader.simulate.chaos.run import Outcome, run
+
+
+class Raised(Struct, frozen=True, kw_only=True):
+    """A run that did not come to its end: an error of the world itself, or one that nothing of the product caught."""
+
+    seed: int
+    text: str
+
+    @property
+    def failed(self) -> bool:
+        """Always."""
+        return True
+
+    def __str__(self) -> str:
+        """With the traceback."""
+        return f"seed {self.seed}: raised an error\n{self.text}"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -29,20 +48,28 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     began, failed = time.monotonic(), 0
     switched_off = frozenset(SWITCHED_OFF).union(given.without).difference(given.also)
-    play = partial(run, nodes=given.nodes, off=switched_off)
+    play = partial(_play, nodes=given.nodes, off=switched_off)
     for outcome in _played(play, range(given.seed, given.seed + given.runs), min(given.workers, given.runs)):
-        failed += bool(outcome.violations)
-        if given.verbose or outcome.violations:
+        failed += outcome.failed
+        if given.verbose or outcome.failed:
             _print(outcome, given.nodes)
     off = "".join(
         f"\n  switched off: {fault.value}: {why}" for fault, why in SWITCHED_OFF.items() if fault in switched_off
     )
     seconds = time.monotonic() - began
-    sys.stdout.write(f"{given.runs} runs in {seconds:.1f} s, {failed} broke a law{off}\n")
+    sys.stdout.write(f"{given.runs} runs in {seconds:.1f} s, {failed} broke a law or raised an error{off}\n")
     return int(failed > 0)
 
 
-def _played(play: partial[Outcome], seeds: range, workers: int) -> Iterator[Outcome]:
+def _play(seed: int, *, nodes: int, off: Container[Fault]) -> Outcome | Raised:
+    """Play one seed; an error in it does not end the others."""
+    try:
+        return run(seed, nodes=nodes, off=off)
+    except Exception:  # noqa: BLE001 - it is shown, and counts as failed
+        return Raised(seed=seed, text=traceback.format_exc())
+
+
+def _played(play: partial[Outcome | Raised], seeds: range, workers: int) -> Iterator[Outcome | Raised]:
     """What became of each seed, in their order."""
     if workers < 2:
         yield from map(play, seeds)
@@ -51,9 +78,9 @@ def _played(play: partial[Outcome], seeds: range, workers: int) -> Iterator[Outc
         yield from pool.map(play, seeds)
 
 
-def _print(outcome: Outcome, nodes: int) -> None:
+def _print(outcome: Outcome | Raised, nodes: int) -> None:
     sys.stdout.write(f"{outcome}\n")
-    if outcome.violations:
+    if outcome.failed:
         size = f" NODES={nodes}" if nodes else ""
         sys.stdout.write(f"  again: make chaos SEED={outcome.seed} RUNS=1{size}\n")
     sys.stdout.flush()

@@ -34,6 +34,8 @@ class Events:
         self._hanging = draws.of("hanging")
         self.oddities = 0
         """What is odd about nodes for a while: annotations that nobody can read, and cordons of people."""
+        self._odd_now: dict[tuple[str, str], list[str | None]] = {}
+        """What odd annotations were, by node and key: one value for each oddity that has not ended."""
         self.happening: Mapping[Fault, Callable[[], None]] = {
             Fault.WATCH_CUT: rig.cluster.watches.cut,
             Fault.WATCH_STALE: self._stale,
@@ -134,15 +136,22 @@ class Events:
 
     def _odd(self) -> None:
         name, key = self._node(), self._draws.among([names.ANNOTATION_KUBELET, names.ANNOTATION_NODE_FEATURES])
-        if self._store.stored(NODES, name) is not None:
-            before = self._store.read(NODES, name)["metadata"].get("annotations", {}).get(key)
-            self._annotate(name, key, self._draws.among(["not json", "[" * 3000, "{}", "7"]))
-            self.oddities += 1
-            self._clock.later(self._draws.number(20, LONGEST_ODDITY), partial(self._even, name, key, before))
+        if self._store.stored(NODES, name) is None:
+            return
+        # What is odd already keeps what it was before: that is what comes back when the last oddity ends.
+        before = self._store.read(NODES, name)["metadata"].get("annotations", {}).get(key)
+        self._odd_now.setdefault((name, key), []).append(before)
+        self._annotate(name, key, self._draws.among(["not json", "[" * 3000, "{}", "7"]))
+        self.oddities += 1
+        self._clock.later(self._draws.number(20, LONGEST_ODDITY), partial(self._even, name, key))
 
-    def _even(self, name: str, key: str, before: str | None) -> None:
+    def _even(self, name: str, key: str) -> None:
         self.oddities -= 1
-        self._annotate(name, key, before)
+        before = self._odd_now[name, key]
+        if len(before) > 1:
+            before.pop()
+            return
+        self._annotate(name, key, self._odd_now.pop((name, key))[0])
 
     def _annotate(self, name: str, key: str, value: str | None) -> None:
         if self._store.stored(NODES, name) is not None:

@@ -56,6 +56,11 @@ class Outcome(Struct, frozen=True, kw_only=True):
     writes: int
     seconds: int
 
+    @property
+    def failed(self) -> bool:
+        """Whether it broke a law."""
+        return bool(self.violations)
+
     def __str__(self) -> str:
         """For people; a run that broke a law has a line for each."""
         lines = [f"seed {self.seed}: {self.phase}, {self.writes} writes, {self.crashes} crashes, {self.seconds} s"]

@@ -159,7 +159,7 @@ class Fleet(Kubelets):
         if not self._job_marks.begin(set(self.backing_off)):
             return
         for job in self.store.seen(JOBS):
-            if job["metadata"]["uid"] not in self._job_marks:
+            if job["metadata"]["uid"] not in self._job_marks or _is_over(job):
                 continue
             mine = self.store.owned(PODS, job["metadata"]["uid"])
             alive = [pod for pod in mine if pod["status"].get("phase") in {"Pending", "Running"}]
@@ -275,6 +275,12 @@ def _daemon(pod: Object) -> Iterator[tuple[Hashable, object]]:
 
 def _job(job: Object) -> Iterator[tuple[Hashable, object]]:
     yield job["metadata"]["uid"], job
+
+
+def _is_over(job: Object) -> bool:
+    """Whether its controller makes no pods for it any more, whatever becomes of those that it had."""
+    conditions = job.get("status", {}).get("conditions") or []
+    return any(each["type"] in {"Complete", "Failed"} and each["status"] == "True" for each in conditions)
 
 
 def _members(pod: Object) -> Iterator[tuple[Hashable, object]]:

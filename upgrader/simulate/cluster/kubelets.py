@@ -174,9 +174,12 @@ class Kubelets(Training):
 
     def _boots(self) -> None:
         for name, (seconds, kernel) in list(self._booting.items()):
-            self._booting[name] = (seconds - 1, kernel)
-            if seconds <= 0:
-                del self._booting[name]
+            lost = self.store.stored(NODES, name) is None
+            if seconds > 0 and not lost:
+                self._booting[name] = (seconds - 1, kernel)
+                continue
+            del self._booting[name]
+            if not lost:
                 boot = {"kernelVersion": kernel, "bootID": f"boot-of-{kernel}-{name}"}
                 self.store.change(NODES, name, {"status": {"nodeInfo": boot}})
 

@@ -35,6 +35,7 @@ class Acts:
         for act in decision.acts:
             self._node(closure, visit, act)
         if decision.phase is visit.phase and decision.reverting == visit.reverting:
+            visit.deadline = decision.deadline or visit.deadline
             return bool(decision.acts)
         now = self._world.agenda.time
         if decision.phase is NodePhase.CLOSING and view.node is not None:

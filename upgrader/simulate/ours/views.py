@@ -108,7 +108,9 @@ def request_facts(world: World, talk: Talk, view: RequestView) -> RequestFacts:
     job = world.jobs[talk.job]
     placed = job.life in HAS_PODS and job.life is not Life.ENDING
     bound = talk.leap_frogged or (placed and not job.suspended and len(job.places) >= view.owner.wanted)
-    return RequestFacts(name=talk.name, gang=talk.gang, phase=view.phase, bound=bound, message=talk.message)
+    return RequestFacts(
+        name=talk.name, gang=talk.gang, phase=view.phase, bound=bound, message=talk.message, deadline=talk.deadline
+    )
 
 
 def held(
