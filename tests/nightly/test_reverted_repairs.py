@@ -12,9 +12,8 @@ from tests.support.repairs import PACKAGE, revert
 from tests.support.reverted_repairs import REPAIRS
 
 PROGRAM = (
-    "import json, sys; from upgrader.simulate.chaos.faults import SWITCHED_OFF; "
-    "from upgrader.simulate.chaos.run import run; off = set(SWITCHED_OFF).difference(sys.argv[3:]); "
-    "found = run(int(sys.argv[1]), nodes=int(sys.argv[2]), off=off).violations; "
+    "import json, sys; from upgrader.simulate.chaos.run import run; "
+    "found = run(int(sys.argv[1]), nodes=int(sys.argv[2])).violations; "
     "print(json.dumps([[each.law, str(each)] for each in found]))"
 )
 
@@ -23,7 +22,7 @@ def played(found, directory):
     """Laws that a run breaks, with how, by the package in a directory."""
     environment = {**os.environ, "PYTHONPATH": str(directory)}
     ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(found.seed), str(found.nodes), *found.also],
+        [sys.executable, "-c", PROGRAM, str(found.seed), str(found.nodes)],
         env=environment,
         cwd=directory,
         capture_output=True,

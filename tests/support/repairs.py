@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import upgrader
-from upgrader.simulate.chaos.faults import Fault
 
 PACKAGE = Path(upgrader.__file__).parent
 
@@ -20,15 +19,14 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run of `make chaos`, with faults that are switched off otherwise."""
+    """One run of `make chaos`."""
 
     seed: int
     nodes: int
-    also: tuple[Fault, ...] = ()
 
     def __str__(self) -> str:
         """As in the table of the note."""
-        return ", ".join([f"{self.seed}, {self.nodes}", *(f"`--also {fault.value}`" for fault in self.also)])
+        return f"{self.seed}, {self.nodes}"
 
 
 @dataclass(frozen=True, kw_only=True)

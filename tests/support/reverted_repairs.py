@@ -5,7 +5,6 @@ lines of that day: where two places keep a defect away, both are changed.
 """
 
 from tests.support.repairs import Change, Repair, Run
-from upgrader.simulate.chaos.faults import Fault
 
 # Errors of one gang, node or list end the whole step again, as they did when the readers below were not total.
 _ISOLATION = (
@@ -337,7 +336,7 @@ REPAIRS = (
         name="nodes-out-of-step",
         defect="What was decided from nodes that got out of step during a slow read was begun all the same.",
         laws=(8,),
-        finds=Run(seed=3923, nodes=2, also=(Fault.READ_SLOW,)),
+        finds=Run(seed=3923, nodes=2),
         changes=(
             Change(
                 path="reconcile/context.py",

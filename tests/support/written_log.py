@@ -48,9 +48,9 @@ class Log:
         return [one.law for one in self.judge.violations]
 
 
-def node(log, name="gpu-0", by=Author.WORLD, *, taints=(), annotations=None, **spec):
+def node(log, name="gpu-0", by=Author.WORLD, *, taints=(), annotations=None, labels=None, **spec):
     capacity = {"capacity": {"nvidia.com/gpu": "8"}}
-    meta = {"annotations": annotations or {}}
+    meta = {"annotations": annotations or {}, "labels": labels or {}}
     log.put("Node", name, by=by, namespace="", metadata=meta, spec={"taints": list(taints), **spec}, status=capacity)
 
 

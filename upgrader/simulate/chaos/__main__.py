@@ -11,7 +11,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from upgrader.simulate.chaos.faults import SWITCHED_OFF, Fault
+from upgrader.simulate.chaos.faults import Fault
 from upgrader.simulate.chaos.run import Outcome, run
 
 
@@ -39,25 +39,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, default=0, help="so many nodes in every run, instead of a few by chance")
     parser.add_argument("--without", type=Fault, action="append", default=[], help="a fault that does not happen")
     parser.add_argument(
-        "--also", type=Fault, action="append", default=[], help="a fault that is switched off otherwise"
-    )
-    parser.add_argument(
         "--workers", type=int, default=os.cpu_count() or 1, help="processes that play beside each other"
     )
     parser.add_argument("--verbose", action="store_true", help="a line for every run")
     given = parser.parse_args(arguments)
     began, failed = time.monotonic(), 0
-    switched_off = frozenset(SWITCHED_OFF).union(given.without).difference(given.also)
-    play = partial(_play, nodes=given.nodes, off=switched_off)
+    play = partial(_play, nodes=given.nodes, off=frozenset(given.without))
     for outcome in _played(play, range(given.seed, given.seed + given.runs), min(given.workers, given.runs)):
         failed += outcome.failed
         if given.verbose or outcome.failed:
             _print(outcome, given.nodes)
-    off = "".join(
-        f"\n  switched off: {fault.value}: {why}" for fault, why in SWITCHED_OFF.items() if fault in switched_off
-    )
     seconds = time.monotonic() - began
-    sys.stdout.write(f"{given.runs} runs in {seconds:.1f} s, {failed} broke a law or raised an error{off}\n")
+    sys.stdout.write(f"{given.runs} runs in {seconds:.1f} s, {failed} broke a law or raised an error\n")
     return int(failed > 0)
 
 

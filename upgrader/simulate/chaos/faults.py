@@ -1,8 +1,7 @@
-"""Everything that goes wrong in chaos runs, by name; which of it is switched off, and why."""
+"""Everything that goes wrong in chaos runs, by name."""
 
 from collections.abc import Container, Mapping
 from enum import StrEnum
-from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -60,16 +59,6 @@ class Fault(StrEnum):
     READ_SLOW = "read-slow"  # what was read comes a while later, and the world has gone on
 
 
-SWITCHED_OFF: Mapping[Fault, str] = MappingProxyType(
-    {
-        Fault.READ_SLOW: "no defect: seeds of the table of reverted repairs are still to be found again with it, since"
-        " runs that have it become other runs",
-    }
-)
-"""Faults that are not played unless `--also` names them, each with the reason: a defect that is known and not repaired
-yet, or what is still to be done for it. An empty table is the aim."""
-
-
 class Rates(Struct, frozen=True):
     """How often each fault happens, of all occasions that there are for it."""
 
@@ -80,7 +69,7 @@ class Rates(Struct, frozen=True):
         return self.of.get(fault, 0.0)
 
 
-def rates(draws: Draws, off: Container[Fault] = SWITCHED_OFF) -> Rates:
+def rates(draws: Draws, off: Container[Fault] = frozenset()) -> Rates:
     """Which faults a run has, and how often: some runs have few of them, others many at once.
 
     What is off changes nothing for the others: a seed stays the same run as nearly as it can.

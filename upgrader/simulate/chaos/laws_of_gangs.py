@@ -217,13 +217,19 @@ def _marks(node: Object) -> Iterator[str]:
 def _needs_a_person(node: Object, known: Known) -> bool:
     """Whether even the way back failed there: then its marks stay, and the visit says so.
 
-    So they do, and the stack says so, where the visit was removed by force and somebody works on what it has left.
+    So they do, and the stack says so, where the visit was removed by force and somebody works on what it has left; or
+    where nothing of what it took away was proven to work again, and no stack is left to install the node anew.
     """
-    claim = (node["metadata"].get("annotations") or {}).get(names.ANNOTATION_VISIT)
+    meta = node["metadata"]
+    claim = (meta.get("annotations") or {}).get(names.ANNOTATION_VISIT)
     visit = next((each for each in known.of("NodeUpgrade") if each["metadata"]["uid"] == claim), None)
     if visit is not None:
         return bool(visit.get("status", {}).get("reason") == "RevertFailed")
-    return bool(claim) and any(holds_gpus(pod) and not is_ours(pod) for pod in known.pods_on(node["metadata"]["name"]))
+    labels = meta.get("labels") or {}
+    touched = {names.LABEL_DRIVER, names.LABEL_OPERANDS} & labels.keys() and names.LABEL_REVISION not in labels
+    if claim and touched and not known.of("GpuStack"):
+        return True
+    return bool(claim) and any(holds_gpus(pod) and not is_ours(pod) for pod in known.pods_on(meta["name"]))
 
 
 def driver_on(node: str, known: Known) -> str:

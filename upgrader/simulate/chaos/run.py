@@ -13,7 +13,7 @@ from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.core.phases import PlanPhase, ends
 from upgrader.simulate.chaos.draws import Draws
 from upgrader.simulate.chaos.events import LONGEST_ODDITY, Events
-from upgrader.simulate.chaos.faults import SWITCHED_OFF, Fault, Rates, rates
+from upgrader.simulate.chaos.faults import Fault, Rates, rates
 from upgrader.simulate.chaos.fleets import FleetSpec, fleet_of, populate, put_images, settled
 from upgrader.simulate.chaos.gangs import serve
 from upgrader.simulate.chaos.interruptions import Interruptions
@@ -75,7 +75,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 class World:
     """A fleet in trouble, its controller and its judge."""
 
-    def __init__(self, seed: int, *, nodes: int = 0, off: Container[Fault] = SWITCHED_OFF) -> None:
+    def __init__(self, seed: int, *, nodes: int = 0, off: Container[Fault] = frozenset()) -> None:
         self.draws = Draws(seed, "run")
         self.cluster = FaultyCluster(self.draws.of("ports"))
         self.rig = Rig(self.cluster)
@@ -222,7 +222,7 @@ def _silent() -> Iterator[None]:
         structlog.configure(**before)
 
 
-def run(seed: int, *, nodes: int = 0, off: Container[Fault] = SWITCHED_OFF) -> Outcome:
+def run(seed: int, *, nodes: int = 0, off: Container[Fault] = frozenset()) -> Outcome:
     """Play one seed."""
     world = World(seed, nodes=nodes, off=off)
     with _silent():

@@ -179,6 +179,23 @@ def test_a_node_whose_way_back_failed_waits_for_a_person(log):
     assert log.laws == []
 
 
+@pytest.mark.parametrize(
+    ("labels", "stacks", "laws"),
+    [
+        ({"gpu-upgrader.io/operands": "off"}, 0, []),
+        ({"gpu-upgrader.io/operands": "off"}, 1, [9, 9]),
+        ({"gpu-upgrader.io/operands": "on", "gpu-upgrader.io/revision": "r1"}, 0, [9, 9]),
+        ({}, 0, [9, 9]),
+    ],
+)
+def test_a_node_that_lost_its_driver_waits_for_a_person_where_no_stack_is_left(log, labels, stacks, laws):
+    node(log, taints=[TAINT], labels=labels, annotations={"gpu-upgrader.io/visit": "uid-of-nobody"})
+    for _ in range(stacks):
+        log.put("GpuStack", "pool-a", namespace="", spec={})
+    log.judge.end(log.now)
+    assert log.laws == laws
+
+
 def test_law_9_a_member_is_still_asked(log):
     member(log, asked="")
     member(log, by=Author.CONTROLLER)
