@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import upgrader
+from upgrader.simulate.chaos.faults import Fault
 
 PACKAGE = Path(upgrader.__file__).parent
 
@@ -33,7 +34,7 @@ class Run:
 class Repair:
     """A repair. `defect`: what happened without it; `finds`: the run that breaks one of `laws` without it.
 
-    `because`: why no run is known, and which test holds it.
+    `faults`: without which hardly any run finds it. `because`: why no run is known, and which test holds it.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Repair:
     laws: tuple[int, ...]
     changes: tuple[Change, ...]
     finds: Run | None = None
+    faults: tuple[Fault, ...] = ()
     because: str = ""
 
     def __str__(self) -> str:

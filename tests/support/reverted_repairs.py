@@ -5,6 +5,7 @@ lines of that day: where two places keep a defect away, both are changed.
 """
 
 from tests.support.repairs import Change, Repair, Run
+from upgrader.simulate.chaos.faults import Fault
 
 # Errors of one gang, node or list end the whole step again, as they did when the readers below were not total.
 _ISOLATION = (
@@ -46,6 +47,7 @@ REPAIRS = (
         defect="A pod's expected-runtime of thousands of years raised OverflowError in each look: no plan went on.",
         laws=(6, 9),
         finds=Run(seed=788, nodes=2),
+        faults=(Fault.ODD_TEXT,),
         changes=(
             *_ISOLATION,
             Change(
@@ -66,6 +68,7 @@ REPAIRS = (
         defect="A JSON text of thousands of brackets in an annotation raised RecursionError in each look.",
         laws=(6, 9),
         finds=Run(seed=3428, nodes=1),
+        faults=(Fault.ODD_TEXT,),
         changes=(
             *_ISOLATION,
             Change(
@@ -80,6 +83,7 @@ REPAIRS = (
         defect="A time that is not in the calendar once it is shown in UTC raised OverflowError in each look.",
         laws=(6, 9),
         finds=Run(seed=316, nodes=1),
+        faults=(Fault.ODD_TEXT,),
         changes=(
             *_ISOLATION,
             Change(
@@ -94,6 +98,7 @@ REPAIRS = (
         defect="A CheckpointRequest that others had made counted for the plan that its label names: no plan ended.",
         laws=(6, 9),
         finds=Run(seed=393, nodes=2),
+        faults=(Fault.FORGED_REQUEST,),
         changes=(
             Change(
                 path="reconcile/own_requests.py",
@@ -107,6 +112,7 @@ REPAIRS = (
         defect="A tenant's pod with the operator's label was taken for one of its own, and rebooted over.",
         laws=(1, 5, 6),
         finds=Run(seed=2454, nodes=1),
+        faults=(Fault.FORGED_POD,),
         changes=(
             Change(
                 path="reconcile/pod_facts.py",
@@ -120,6 +126,7 @@ REPAIRS = (
         defect="A tenant's pod with the right labels answered for the prepare pod of a visit.",
         laws=(2,),
         finds=Run(seed=3208, nodes=1),
+        faults=(Fault.FORGED_POD,),
         changes=(
             Change(
                 path="reconcile/pod_facts.py",
@@ -140,6 +147,7 @@ REPAIRS = (
         defect="Nobody looked at pods again once a node was drained: what tolerates every taint was rebooted over.",
         laws=(1,),
         finds=Run(seed=3936, nodes=1),
+        faults=(Fault.TOLERANT_POD,),
         changes=(
             Change(
                 path="core/clearing.py",
@@ -153,6 +161,7 @@ REPAIRS = (
         defect="A node of a closure for which no visit could be made was left out: the gang was asked all the same.",
         laws=(2, 5),
         finds=Run(seed=23757, nodes=3),
+        faults=(Fault.FORCE_DELETED,),
         changes=(
             Change(
                 path="reconcile/opening.py",
@@ -171,6 +180,7 @@ REPAIRS = (
         defect="A gang whose conversation was removed by force was never restarted.",
         laws=(9,),
         finds=Run(seed=3428, nodes=1),
+        faults=(Fault.FORCE_DELETED,),
         changes=(
             Change(
                 path="reconcile/abandoned.py",
@@ -184,6 +194,7 @@ REPAIRS = (
         defect="Visits and gangs of a plan that was removed by force stayed as they were.",
         laws=(6, 9),
         finds=Run(seed=1199, nodes=1),
+        faults=(Fault.FORCE_DELETED,),
         changes=(
             Change(
                 path="reconcile/plans.py",
@@ -198,6 +209,7 @@ REPAIRS = (
         defect="A gang that grew since its batch was started was stopped: more GPUs than the budget has.",
         laws=(4,),
         finds=Run(seed=16006, nodes=2),
+        faults=(Fault.GANG_GROWS,),
         changes=(
             Change(
                 path="reconcile/closure_view.py",
@@ -216,6 +228,7 @@ REPAIRS = (
         defect="One node's unreadable annotation ended each step of its plan: what was begun on others had no step.",
         laws=(6,),
         finds=Run(seed=5033, nodes=2),
+        faults=(Fault.ODD_NODE,),
         changes=(
             Change(path="core/node_holds.py", old="    _skipped,\n    _unreadable,\n", new="    _skipped,\n"),
             Change(
@@ -235,6 +248,7 @@ REPAIRS = (
         defect="A node whose DriverImage is gone was taken for one without a driver: its visit would go back to none.",
         laws=(8,),
         finds=Run(seed=3428, nodes=1),
+        faults=(Fault.FORCE_DELETED,),
         changes=(
             Change(
                 path="core/catalogue.py",
@@ -248,6 +262,7 @@ REPAIRS = (
         defect="The way back began while the visit Job of the way there still worked on the node.",
         laws=(8,),
         finds=Run(seed=454, nodes=1),
+        faults=(Fault.VISIT_HANGS,),
         changes=(
             Change(
                 path="core/clearing.py",
@@ -262,6 +277,7 @@ REPAIRS = (
         defect="A gang was stopped while another pod could not be evicted from its node: its only stop, for nothing.",
         laws=(5,),
         finds=Run(seed=5681, nodes=2),
+        faults=(Fault.PDB_TIGHTENS,),
         changes=(
             Change(
                 path="core/conversation.py",
@@ -319,6 +335,7 @@ REPAIRS = (
         defect="A visit made anew after its gang had stopped waited for an acknowledgement that could not come.",
         laws=(6,),
         finds=Run(seed=21585, nodes=3),
+        faults=(Fault.FORCE_DELETED,),
         changes=(
             Change(
                 path="core/visit.py",
@@ -337,6 +354,7 @@ REPAIRS = (
         defect="What was decided from nodes that got out of step during a slow read was begun all the same.",
         laws=(8,),
         finds=Run(seed=3923, nodes=2),
+        faults=(Fault.READ_SLOW,),
         changes=(
             Change(
                 path="reconcile/context.py",

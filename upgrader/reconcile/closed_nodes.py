@@ -1,10 +1,10 @@
-"""Nodes with our marks where no GpuStack is left: those that run what they had are opened, the others stay closed.
+"""Nodes with our marks that no GpuStack selects: those that run what they had are opened, the others stay closed.
 
-With a stack, a node whose driver is away is installed anew. Here nobody is there who would: it would take pods and
+In a pool a node whose driver is away is installed anew. Here nobody is there who would: it would take pods and
 have no GPU for them.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -12,7 +12,7 @@ import structlog
 from upgrader.api import names
 from upgrader.api.kubernetes import Node
 from upgrader.api.resources import DRIVER_IMAGES, NODE_UPGRADES
-from upgrader.api.v1alpha1 import NodeUpgrade
+from upgrader.api.v1alpha1 import GpuStack, NodeUpgrade
 from upgrader.core import upkeep
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.fleet import NodeFacts
@@ -20,7 +20,7 @@ from upgrader.reconcile import harvest
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.isolation import Faults
 from upgrader.reconcile.node_facts import node_facts
-from upgrader.reconcile.observe import image_facts
+from upgrader.reconcile.observe import image_facts, in_pool
 from upgrader.reconcile.orphaned_claims import orphaned, still_orphaned, unmark
 
 log = structlog.get_logger()
@@ -42,20 +42,23 @@ class ClosedNodes:
     _seen: Collection[Mark] = frozenset()
     """What the look before found."""
 
-    def forget(self) -> None:
-        """A stack is there, and looks after its nodes."""
-        self.closed, self._seen = {}, frozenset()
+    async def look(self, context: Context, stacks: Sequence[GpuStack], faults: Faults) -> bool:
+        """Take away what the look before has found too; whether another look may take away more soon.
 
-    async def look(self, context: Context, faults: Faults) -> bool:
-        """Take away what the look before has found too; whether another look may take away more soon."""
-        nodes, found = context.nodes.snapshot(), set[Mark]()
-        if nodes is not None:
+        Args:
+            context: as everywhere.
+            stacks: those that look after the nodes of their pools themselves.
+            faults: where errors go.
+        """
+        known, found = context.nodes.snapshot(), set[Mark]()
+        if known is not None:
+            nodes = {name: node for name, node in known.items() if not any(in_pool(node, one.spec) for one in stacks)}
             with faults.contained("nodes that are kept free for plans that are gone"):
                 found |= await self._unharvest(context, nodes, faults)
             with faults.contained("nodes of visits that are gone"):
                 found |= await self._open(context, nodes.values(), faults)
         self._seen = found
-        return nodes is None or bool(found - self.closed.keys())
+        return known is None or bool(found - self.closed.keys())
 
     async def _unharvest(self, context: Context, nodes: Mapping[str, Node], faults: Faults) -> set[Mark]:
         """What is found and still there."""
@@ -92,7 +95,7 @@ class ClosedNodes:
             shown = [f"{name}: {why} (NodeUpgrade {visit})" for (name, _, visit), why in closed.items()]
             more = [f"and {len(shown) - SHOWN} more"] if len(shown) > SHOWN else []
             log.warning(
-                "closed by visits that are gone, and no GpuStack is left",
+                "closed by visits that are gone, and no GpuStack selects them",
                 nodes="; ".join([*shown[:SHOWN], *more]),
                 resolution="Apply a GpuStack that selects them: they are installed anew. Or repair them by hand, then "
                 "run `upgrader uninstall`, which takes our marks from all nodes.",

@@ -1,7 +1,8 @@
-"""What we stopped or marked where no GpuStack is left: the step of each stack looks for it, and there is none (law 9).
+"""What we stopped or marked and no GpuStack looks for: the step of each would, and there is none for it (law 9).
 
 Stack, plan and request may all have been deleted, by force too and while nobody led. What is stopped is found by the
-record on its owner, who is asked by the marks on the pods, and which nodes are closed by those on the nodes.
+record on its owner, who is asked by the marks on the pods, and which nodes are closed by those on the nodes. Owners and
+pods are looked for by any stack, nodes by those only that select them.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import structlog
 
 from upgrader.api import names
 from upgrader.api.resources import CONTROLLER_REVISIONS, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
-from upgrader.api.v1alpha1 import GpuStack, NodeUpgrade
+from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.fleet import Target
 from upgrader.core.phases import ends
 from upgrader.core.works import stopped_owners
@@ -31,11 +32,6 @@ PAUSE_SECONDS = 60.0
 """From a look that found nothing to do until the next."""
 
 
-def live(stack: GpuStack) -> bool:
-    """Whether the step of this stack looks for what is stopped or marked."""
-    return stack.metadata.deletion_timestamp is None
-
-
 @dataclass(kw_only=True)
 class Stackless:
     """The step of that loop. What it remembers is a hint: without it one look more is made before a restart."""
@@ -50,12 +46,20 @@ class Stackless:
         Raises:
             ClusterError: the API server refused or did not answer; the step is made again.
         """
-        if any(map(live, await context.cluster.list(GPU_STACKS))):
-            self.waiting = ""
-            self.nodes.forget()
-            metrics.show_faults(KIND, NAME, 0)
-            return PAUSE_SECONDS
-        found, faults = await context.workloads.read(context.cluster), Faults(kind=KIND)
+        faults, listed = Faults(kind=KIND), await context.cluster.list(GPU_STACKS)
+        stacks = [stack for stack in listed if stack.metadata.deletion_timestamp is None]
+        left = [] if stacks else await self._take_back(context, faults)
+        more = await self.nodes.look(context, stacks, faults)
+        metrics.show_faults(KIND, NAME, len(faults.found) + len(self.nodes.closed))
+        faults.check()
+        self._tell(left)
+        if left or (more and not faults.found):
+            return context.active_seconds
+        return context.idle_seconds if faults.found else PAUSE_SECONDS
+
+    async def _take_back(self, context: Context, faults: Faults) -> list[abandoned.Abandoned]:
+        """Restart gangs and take marks from pods; gangs that are still stopped then."""
+        found = await context.workloads.read(context.cluster)
         left: list[abandoned.Abandoned] = []
         with faults.contained("owners that we stopped"):
             visits = await context.cluster.list(NODE_UPGRADES)
@@ -68,13 +72,7 @@ class Stackless:
             )
         with faults.contained("pods whose requests are gone"):
             show(await take_away(context, marked(found.pods)), faults)
-        more = await self.nodes.look(context, faults)
-        metrics.show_faults(KIND, NAME, len(faults.found) + len(self.nodes.closed))
-        faults.check()
-        self._tell(left)
-        if left or (more and not faults.found):
-            return context.active_seconds
-        return context.idle_seconds if faults.found else PAUSE_SECONDS
+        return left
 
     def _tell(self, left: Sequence[abandoned.Abandoned]) -> None:
         """No status is there to show it in, so the log does, once for each news."""

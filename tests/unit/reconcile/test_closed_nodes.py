@@ -23,6 +23,7 @@ from upgrader.telemetry import metrics
 FOREIGN = {"key": "example.com/mine", "value": "yes", "effect": "NoSchedule"}
 HARVEST = {"key": names.TAINT_HARVEST, "value": "gone", "effect": "PreferNoSchedule"}
 OFF, NOT_ON = "its driver was switched off", "its operands are not switched on"
+STAYS = "closed by visits that are gone, and no GpuStack selects them"
 NOT_PROVEN = "its driver was switched on, and nobody knows whether it works"
 
 
@@ -161,7 +162,7 @@ async def test_a_node_stays_closed_whose_driver_was_switched_off_and_is_named(
     with capture_logs() as logs:
         looks = await look(rig, 4)
     assert (looks, shown(rig), faults()) == ([(5.0, True), *[(PAUSE_SECONDS, True)] * 3], was, 1.0)
-    said = [one for one in logs if one["event"] == "closed by visits that are gone, and no GpuStack is left"]
+    said = [one for one in logs if one["event"] == STAYS]
     assert [(one["log_level"], one["nodes"]) for one in said] == [
         ("warning", f"gpu-0: {why} (NodeUpgrade {visit.metadata.uid})")
     ]
@@ -169,6 +170,21 @@ async def test_a_node_stays_closed_whose_driver_was_switched_off_and_is_named(
         "Apply a GpuStack that selects them: they are installed anew. Or repair them by hand, then run "
         "`upgrader uninstall`, which takes our marks from all nodes."
     )
+
+
+@pytest.mark.parametrize(("pool", "claims"), [("a", [True] * 3), ("b", [True, False, False])])
+async def test_the_stack_of_another_pool_keeps_no_node_closed(rig: Rig, pool: str, claims: list[bool]) -> None:
+    await closed(rig)
+    rig.stack({**rig.spec("1.0"), "nodeSelector": {"pool": pool}}, "other")
+    assert [claimed for _, claimed in await look(rig, 3)] == claims
+
+
+async def test_a_node_that_stays_closed_is_named_beside_the_stack_of_another_pool(rig: Rig) -> None:
+    await closed(rig, NodePhase.VISITING)
+    rig.stack({**rig.spec("1.0"), "nodeSelector": {"pool": "b"}}, "other")
+    with capture_logs() as logs:
+        await look(rig, 3)
+    assert [one["nodes"].partition(" (")[0] for one in logs if one["event"] == STAYS] == [f"gpu-0: {OFF}"]
 
 
 async def test_a_node_that_stays_closed_is_named_again_when_there_is_news_of_it(rig: Rig) -> None:
@@ -180,7 +196,7 @@ async def test_a_node_that_stays_closed_is_named_again_when_there_is_news_of_it(
             await loop.step(rig.context)
         rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"annotations": {names.ANNOTATION_VISIT: None}}})
         await loop.step(rig.context)
-    said = [one["nodes"] for one in logs if one["event"] == "closed by visits that are gone, and no GpuStack is left"]
+    said = [one["nodes"] for one in logs if one["event"] == STAYS]
     assert [text.partition(" (")[0] for text in said] == [f"gpu-0: {why}" for why in (OFF, NOT_ON, OFF)]
 
 

@@ -19,6 +19,7 @@ from upgrader.simulate.chaos.known import (
     of_the_node,
     replicated,
     runs,
+    selects,
     steered,
     stopped_by,
     went_off,
@@ -218,7 +219,7 @@ def _needs_a_person(node: Object, known: Known) -> bool:
     """Whether even the way back failed there: then its marks stay, and the visit says so.
 
     So they do, and the stack says so, where the visit was removed by force and somebody works on what it has left; or
-    where nothing of what it took away was proven to work again, and no stack is left to install the node anew.
+    where nothing of what it took away was proven to work again, and no stack selects the node, to install it anew.
     """
     meta = node["metadata"]
     claim = (meta.get("annotations") or {}).get(names.ANNOTATION_VISIT)
@@ -227,7 +228,7 @@ def _needs_a_person(node: Object, known: Known) -> bool:
         return bool(visit.get("status", {}).get("reason") == "RevertFailed")
     labels = meta.get("labels") or {}
     touched = {names.LABEL_DRIVER, names.LABEL_OPERANDS} & labels.keys() and names.LABEL_REVISION not in labels
-    if claim and touched and not known.of("GpuStack"):
+    if claim and touched and not any(selects(stack, node) for stack in known.of("GpuStack")):
         return True
     return bool(claim) and any(holds_gpus(pod) and not is_ours(pod) for pod in known.pods_on(meta["name"]))
 

@@ -73,10 +73,6 @@ class Loops:
         if not self._failures.get(key):
             self._due[key] = min(self._due.get(key, latest), latest)
 
-    def begin(self, kind: str, name: str) -> None:
-        """Its first step is due now."""
-        self._due.setdefault((kind, name), self._clock.now())
-
     def wake_all(self, kind: str, within: float = 0.0) -> None:
         """Wake all loops of a kind that are there."""
         for key in self._due:
@@ -135,8 +131,6 @@ class Process:
                 return
             self._start()
         await self._catch_up()
-        if not self._rig.has_stack():  # while there is one, that loop would see nothing else
-            self._loops.begin(stackless.KIND, stackless.NAME)
         keys = self._loops.due()
         tasks = [asyncio.ensure_future(self._step(key)) for key in keys]
         if tasks:
@@ -173,6 +167,7 @@ class Process:
         for kind in _WATCHED:
             for stored in self._cluster.store.all_stored(kind):
                 passed_on(self._loops, kind.kind, stored.value)
+        self._loops.wake(stackless.KIND, stackless.NAME)
         for name in _with_operands(self._cluster.store):
             self._loops.wake(GPU_STACKS.kind, name)
 

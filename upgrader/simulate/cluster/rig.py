@@ -196,8 +196,7 @@ class Rig:
         wanted = [one.metadata.name for one in self.all(GPU_STACKS, GpuStack)]
         for stack in dict.fromkeys([*wanted, *(one.spec.stack for one in visits)]):
             await self._loop("GpuStack", stack, partial(stacks.step, sightings=self.sightings))
-        if not self.has_stack():  # while there is one, that loop would see nothing else
-            await self._loop(stackless.KIND, stackless.NAME, self.stackless.step)
+        await self._loop(stackless.KIND, stackless.NAME, self.stackless.step)
         wanted = [one.metadata.name for one in self.all(UPGRADE_PLANS, UpgradePlan)]
         wanted += [one.spec.plan for one in visits if one.spec.plan]
         ordered = dict.fromkeys([*wanted, *(one.spec.plan for one in self.requests() if one.spec.plan)])
@@ -252,10 +251,6 @@ class Rig:
 
     def all(self, kind: ResourceKind[Any], type_: type[T]) -> list[T]:
         return [found.decoded(type_) for found in self.cluster.store.all_stored(kind)]
-
-    def has_stack(self) -> bool:
-        """Whether a stack is there that is not being deleted."""
-        return any(map(stackless.live, self.all(GPU_STACKS, GpuStack)))
 
     def stack_now(self) -> GpuStack:
         return self.all(GPU_STACKS, GpuStack)[0]

@@ -191,7 +191,7 @@ def test_a_node_whose_way_back_failed_waits_for_a_person(log):
 def test_a_node_that_lost_its_driver_waits_for_a_person_where_no_stack_is_left(log, labels, stacks, laws):
     node(log, taints=[TAINT], labels=labels, annotations={"gpu-upgrader.io/visit": "uid-of-nobody"})
     for _ in range(stacks):
-        log.put("GpuStack", "pool-a", namespace="", spec={})
+        log.put("GpuStack", "pool-a", namespace="", spec={"nodeSelector": {}})
     log.judge.end(log.now)
     assert log.laws == laws
 

@@ -1,0 +1,34 @@
+"""`python -m tests.support.play_seeds FIRST END NODES LAWS FAULTS`: prints each seed whose run breaks one of the laws.
+
+It plays the package that it finds first, which may be a changed copy; lists are separated by commas.
+"""
+
+import sys
+
+from upgrader.simulate.chaos.draws import Draws
+from upgrader.simulate.chaos.faults import Fault, rates
+from upgrader.simulate.chaos.run import run
+
+LIKELY = 0.01
+"""A rate of a fault from which on it happens in most runs."""
+
+
+def has(seed: int, faults: list[Fault]) -> bool:
+    """Whether these faults are likely to happen in the run of a seed."""
+    drawn = rates(Draws(seed, "faults"))
+    return all(drawn.at(fault) >= LIKELY for fault in faults)
+
+
+def main(first: str, end: str, nodes: str, laws: str, faults: str) -> None:
+    """Play a range of seeds, among them only those that have all of the faults."""
+    wanted = [Fault(name) for name in faults.split(",") if name]
+    for seed in range(int(first), int(end)):
+        if has(seed, wanted) and {str(each.law) for each in run(seed, nodes=int(nodes)).violations} & {
+            *laws.split(",")
+        }:
+            sys.stdout.write(f"{seed}\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
