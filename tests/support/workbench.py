@@ -158,6 +158,7 @@ class Workbench:
         """
         manifest = manifests.visit_job(upgrade, reverting=reverting, settings=self.settings)
         manifest["metadata"]["name"] = job or manifest["metadata"]["name"]
+        manifest["spec"]["suspend"] = False
         variable = manifest["spec"]["template"]["spec"]["containers"][0]["env"][0]
         order = msgspec.json.decode(variable["value"], type=VisitOrder)
         changed = msgspec.structs.replace(order, healthz_timeout=patience, busy_timeout=BUSY_SECONDS)

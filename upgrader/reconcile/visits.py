@@ -26,6 +26,11 @@ from upgrader.telemetry import metrics
 
 log = structlog.get_logger()
 
+_RUN = (
+    {"op": "test", "path": "/spec/suspend", "value": True},
+    {"op": "replace", "path": "/spec/suspend", "value": False},
+)
+
 ADMITTED_AGAIN_SECONDS = 10.0
 """From a validation pod that its kubelet did not admit to the next; a plugin registers within a second or two."""
 
@@ -96,7 +101,7 @@ async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision:
             await _mark(context, upgrade, lambda node: marks.driver_away(node, upgrade, effective(upgrade)))
         case Act.VISIT:
             await _look_again(context, upgrade, view)
-            await _create(context, JOBS, manifests.visit_job(upgrade, reverting=view.reverting, settings=context.stack))
+            await _start(context, manifests.visit_job(upgrade, reverting=view.reverting, settings=context.stack))
         case Act.CANCEL | Act.CANCEL_FIRST:
             back = view.reverting and act is Act.CANCEL
             await _cancel(context, manifests.visit_name(upgrade, reverting=back))
@@ -121,6 +126,20 @@ async def _look_again(context: Context, upgrade: NodeUpgrade, view: NodeView) ->
     fresh = msgspec.structs.replace(view, others=await list_others(context, upgrade, view))
     if there := clearing.arrivals(fresh):
         raise ConflictError(f"pod {there[0].namespace}/{there[0].name} came to node {upgrade.spec.node.name}")
+
+
+async def _start(context: Context, body: dict[str, Any]) -> None:
+    """Make a visit Job, suspended, and start it; one that was made before is started only.
+
+    Raises:
+        ConflictError: it was made, started or taken away meanwhile; the next look decides anew.
+    """
+    meta = body["metadata"]
+    job = await context.cluster.get(JOBS, meta["name"], meta["namespace"])
+    if job is None:
+        job = await context.cluster.create(JOBS, body)
+    if job.spec.suspend:  # whatever its controller writes into its status meanwhile
+        await context.cluster.edit(JOBS, job.metadata, _RUN)
 
 
 async def _cancel(context: Context, name: str) -> None:

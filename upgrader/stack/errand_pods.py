@@ -97,6 +97,9 @@ def visit_job(upgrade: NodeUpgrade, *, reverting: bool, settings: StackSettings)
 
     A pod that dies is run again, which is safe because every step asks first what is so already; a failure that it
     reports is final. It has no TTL: its name, by which a restarted controller finds it, stays taken.
+
+    It is made suspended, and does nothing until a second write starts it: a leader that was frozen may send the first
+    one when its visit is over, and on a node of the same name that is another one by then.
     """
     order = VisitOrder(
         visit=f"{upgrade.metadata.uid}{'-revert' if reverting else ''}",
@@ -119,6 +122,7 @@ def visit_job(upgrade: NodeUpgrade, *, reverting: bool, settings: StackSettings)
         "kind": "Job",
         "metadata": pod["metadata"],
         "spec": {
+            "suspend": True,
             "backoffLimit": RUNS_AGAIN,
             "activeDeadlineSeconds": _seconds(NodePhase.VISITING),
             "podFailurePolicy": {

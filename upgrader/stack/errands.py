@@ -44,9 +44,9 @@ def visit_errand(job: Job | None, pods: Iterable[Pod]) -> Errand:
     Its own condition decides, because it runs a pod again that died; its last pod has the words.
 
     While the Job is not over its pods are not judged: one that cannot start now may yet, and a way back that began
-    meanwhile would meet it on the node.
+    meanwhile would meet it on the node. One that was made and not started is as good as none.
     """
-    if job is None:
+    if job is None or job.spec.suspend:
         return Errand()
     mine = [pod for pod in pods if _made_by(pod, job.metadata)]
     ended = _conditions(job)

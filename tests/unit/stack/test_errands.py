@@ -189,10 +189,10 @@ def test_a_prepare_pod_that_is_not_admitted_has_failed():
     assert prepare_errand([pod("Failed", reason="OutOfpods")], VISIT) == failed("OutOfpods")
 
 
-def job(made="", **condition):
+def job(made="", *, suspend=False, **condition):
     conditions = [{"status": "True", **condition}] if condition else []
     meta = {"name": "visit", "uid": "j", "creationTimestamp": made}
-    return msgspec.convert({"metadata": meta, "status": {"conditions": conditions}}, Job)
+    return msgspec.convert({"metadata": meta, "spec": {"suspend": suspend}, "status": {"conditions": conditions}}, Job)
 
 
 def visitor(phase, **changes):
@@ -201,6 +201,7 @@ def visitor(phase, **changes):
 
 JOBS = {
     "there is no Job yet": (None, [visitor("Running")], Errand()),
+    "it was made and not started": (job(suspend=True), [], Errand()),
     "its first pod runs": (job(), [visitor("Running")], waiting()),
     "it has no pod yet": (job(made="2026-11-21T09:00:07Z"), [], silent("2026-11-21T09:00:07Z", uid="j", maker="visit")),
     "one pod died, the next runs": (

@@ -25,6 +25,9 @@ NAMESPACE = "gpu-upgrader-system"
 REMEMBERED = timedelta(minutes=10)
 """Longer than any write is late."""
 
+LATE_LOOK = timedelta(minutes=2)
+"""A step whose reads are slow acts by what it saw so long ago; what comes of it has to be taken back (law 9)."""
+
 Key = tuple[str, str]
 Files = Mapping[tuple[str, str], bytes | Callable[[], bytes | None]]
 Mailbox = Mapping[str, tuple[int, int]]
@@ -139,12 +142,14 @@ class Known:
         uids = {owner["metadata"]["uid"] for owner in found}
         return found + [each for each in self.of("Workload") if _owned(each, uids)]
 
-    def expendable(self, pod: Object) -> bool:
-        """Whether an approved plan names its gang as one that may be ended."""
+    def expendable(self, pod: Object, at: datetime) -> bool:
+        """Whether an approved plan names its gang as one that may be ended, or did until a short time ago."""
         meta = pod["metadata"]
         gangs = {f"{meta['namespace']}/Pod/{meta['name']}"}
         gangs |= {f"{meta['namespace']}/{each['kind']}/{each['metadata']['name']}" for each in self.owners_of(pod)}
-        envelopes = ((plan["spec"].get("approval") or {}).get("envelope", {}) for plan in self.of("UpgradePlan"))
+        lately = (each for each in self._lately if each.kind == "UpgradePlan" and at - each.at <= LATE_LOOK)
+        plans = [*self.of("UpgradePlan"), *(each.object for each in lately if each.after is None)]
+        envelopes = ((plan["spec"].get("approval") or {}).get("envelope", {}) for plan in plans)
         return any(gangs & set(envelope.get("expendable", [])) for envelope in envelopes)
 
     def unguaranteed(self) -> bool:
@@ -285,8 +290,10 @@ def closed(node: Object) -> bool:
 
 
 def is_visit_job(entry: Entry) -> bool:
-    """Whether the controller has just made the Job of a visit."""
-    if entry.kind != "Job" or entry.before is not None or not entry.by_controller or not is_ours(entry.object):
+    """Whether the controller has just started the Job of a visit, which it makes suspended."""
+    if entry.kind != "Job" or entry.after is None or not entry.by_controller or not is_ours(entry.after):
+        return False
+    if entry.after["spec"].get("suspend") or not (entry.before is None or entry.before["spec"].get("suspend")):
         return False
     return bool(entry.object["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "visit")
 

@@ -228,7 +228,7 @@ class OneVisit:
             return
         if entry.kind == "Node" and entry.before is not None and entry.after is not None:
             yield from _forgets(entry.before, entry.after, known)
-        elif entry.before is None and is_visit_job(entry):
+        elif is_visit_job(entry):
             node = entry.object["spec"]["template"]["spec"].get("nodeName", "")
             for pod in known.pods_on(node):
                 if is_ours(pod) and pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "visit":

@@ -8,13 +8,10 @@ from upgrader.core import timing
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends, row
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.chaos.journal import Entry
-from upgrader.simulate.chaos.known import Known, closed, is_visit_job, selects, stopped_by, went_off
+from upgrader.simulate.chaos.known import LATE_LOOK, Known, closed, is_visit_job, selects, stopped_by, went_off
 
 SLACK = timedelta(minutes=15)
 """From a deadline until its way out must have been taken: crashes, retries, and clocks that differ."""
-
-LATE_LOOK = timedelta(minutes=2)
-"""A step whose reads are slow acts by what it saw so long ago; what comes of it has to be taken back (law 9)."""
 
 _PHASES = {"NodeUpgrade": NodePhase, "CheckpointRequest": RequestPhase, "UpgradePlan": PlanPhase}
 

@@ -1,5 +1,7 @@
 """The judge of chaos runs, laws 1 to 5: for each a log that keeps it, and one that breaks it, both written by hand."""
 
+from datetime import timedelta
+
 import pytest
 
 from tests.support.written_log import (
@@ -92,6 +94,19 @@ def test_what_the_approval_names_may_be_ended(log):
     talk(log)
     stop(log)
     assert log.laws == []
+
+
+@pytest.mark.parametrize(("seconds", "laws"), [(30, []), (300, [1])], ids=["a slow read ago", "long ago"])
+def test_what_a_plan_named_that_was_removed_while_it_was_read_may_be_ended(log, seconds, laws):
+    approval = {"envelope": {"expendable": ["default/Job/gang"]}}
+    log.put("UpgradePlan", "up", namespace="", spec={"approval": approval, "strategy": {"maxUnavailable": "100%"}})
+    node(log)
+    job(log)
+    member(log)
+    log.gone("UpgradePlan", "up", namespace="")
+    log.now += timedelta(seconds=seconds)
+    member(log, by=Author.CONTROLLER, deletionTimestamp="2026-11-21T09:01:00Z")
+    assert log.laws == laws
 
 
 # ---- law 2
