@@ -29,7 +29,7 @@ from tests.support.visit_cases import (
     view,
 )
 from tests.support.world import START
-from upgrader.core.visit_facts import Act
+from upgrader.core.visit_facts import Act, Errand, VisitJobs
 
 FROM_OFF = {
     # ---- Off
@@ -137,6 +137,22 @@ FROM_OFF = {
         view(N.VISITING, visit=RUNS),
         ALONE,
         stay(N.VISITING, "the node is gone; taking its visit Job away", Act.CANCEL),
+    ),
+    "the node is deleted when its visit Job was made, and not started": (
+        view(N.VISITING, visit=Errand(suspended=True)),
+        ALONE,
+        stay(N.VISITING, "the node is gone; taking its visit Job away", Act.CANCEL),
+    ),
+    "the node is deleted before the way back, and the first visit Job is there": (
+        view(N.OFF, visit_jobs=VisitJobs(first=True), **BACK),
+        ALONE,
+        stay(
+            N.OFF,
+            "the node is gone; taking its visit Job away",
+            Act.CANCEL_FIRST,
+            failure="VisitFailed",
+            reverting=True,
+        ),
     ),
     "the node is deleted while visited, and the Job cannot be": (
         view(N.VISITING, visit=RUNS, deadline=START),

@@ -15,6 +15,7 @@ from upgrader.core.visit_facts import (
     Decision,
     NodeView,
     OtherPod,
+    Outcome,
     away,
     missing_gpus,
     stay,
@@ -83,6 +84,15 @@ def end_first_visit(view: NodeView) -> Decision | None:
     if not view.visit_jobs.first:
         return None
     return stay(view, "taking away the visit Job of the way there", Act.CANCEL_FIRST)
+
+
+def end_visits(view: NodeView) -> Decision | None:
+    """Visit Jobs whose node is gone are taken away: they must not work on a node that joins under its name."""
+    why, own = "the node is gone; taking its visit Job away", view.visit
+    if view.visit_jobs.first:
+        return stay(view, why, Act.CANCEL_FIRST)
+    made = own.suspended or own.outcome is not Outcome.ABSENT
+    return stay(view, why, Act.CANCEL) if view.phase is NodePhase.VISITING and made else None
 
 
 def wait_for_visits(view: NodeView) -> Decision | None:

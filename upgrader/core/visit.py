@@ -14,6 +14,7 @@ from upgrader.core.clearing import (
     UNSUPPORTED,
     as_it_was,
     end_first_visit,
+    end_visits,
     evicting,
     untouched,
     wait_for_arrivals,
@@ -107,11 +108,9 @@ def _on_another_kernel(view: NodeView) -> Decision | None:
 
 
 def _bereft(view: NodeView, now: datetime) -> Decision:
-    """Its node is gone; a visit Job of it must not work on a node that joins under the same name."""
     late = view.deadline is not None and now >= view.deadline
-    if view.phase is _P.VISITING and view.visit.outcome is not Outcome.ABSENT and not late:
-        return stay(view, "the node is gone; taking its visit Job away", Act.CANCEL)
-    return _go(view, _P.GONE, message="the node was deleted, or another node of that name joined")
+    ending = None if late else end_visits(view)
+    return ending or _go(view, _P.GONE, message="the node was deleted, or another node of that name joined")
 
 
 def _go(view: NodeView, phase: NodePhase, *acts: Act, message: str = "", failure: str = "") -> Decision:

@@ -28,6 +28,7 @@ class Errand(Struct, frozen=True, kw_only=True):
     result: OrderResult | None = None
     trouble: str = ""  # why it cannot start (image pull...), as the kubelet or the API server says it
     silence: Silence | None = None  # it has not begun, and its status does not say why
+    suspended: bool = False  # a visit Job that was made, and not started: nothing came of it yet
 
 
 class OperandFacts(Struct, frozen=True, kw_only=True):

@@ -46,8 +46,10 @@ def visit_errand(job: Job | None, pods: Iterable[Pod]) -> Errand:
     While the Job is not over its pods are not judged: one that cannot start now may yet, and a way back that began
     meanwhile would meet it on the node. One that was made and not started is as good as none.
     """
-    if job is None or job.spec.suspend:
+    if job is None:
         return Errand()
+    if job.spec.suspend:
+        return Errand(suspended=True)
     mine = [pod for pod in pods if _made_by(pod, job.metadata)]
     ended = _conditions(job)
     if "Complete" in ended:

@@ -57,6 +57,23 @@ async def test_one_that_arrives_when_its_node_is_another_one_does_nothing_there(
     assert [job["spec"]["suspend"] for job in visit_jobs(rig) if job["metadata"]["name"] == late[0]["metadata"]["name"]]
 
 
+async def test_one_that_was_made_and_not_started_goes_with_its_node(rig: Rig) -> None:
+    revision = await running(rig, nodes=1, members=1)
+    started: list[str] = []
+
+    def lose(write: Write) -> None:
+        if write.kind == JOBS.kind and write.verb == "edit" and write.name.startswith("visit-"):
+            started.append(write.name)
+            raise UnreachableError("no answer")
+
+    rig.cluster.before_write = lose
+    rig.plan("up", revision)
+    await rig.until(lambda: bool(started))
+    rig.cluster.store.remove(NODES, "gpu-0")
+    await rig.until(lambda: phases(rig) == [NodePhase.GONE])
+    assert [job["metadata"]["name"] for job in visit_jobs(rig) if job["metadata"]["name"] in started] == []
+
+
 async def test_one_that_was_made_and_not_started_is_started_by_the_next_look(rig: Rig) -> None:
     revision = await running(rig, nodes=1, members=1)
     refused: list[str] = []

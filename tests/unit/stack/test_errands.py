@@ -201,7 +201,7 @@ def visitor(phase, **changes):
 
 JOBS = {
     "there is no Job yet": (None, [visitor("Running")], Errand()),
-    "it was made and not started": (job(suspend=True), [], Errand()),
+    "it was made and not started": (job(suspend=True), [], Errand(suspended=True)),
     "its first pod runs": (job(), [visitor("Running")], waiting()),
     "it has no pod yet": (job(made="2026-11-21T09:00:07Z"), [], silent("2026-11-21T09:00:07Z", uid="j", maker="visit")),
     "one pod died, the next runs": (

@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from msgspec import Struct
-
 from upgrader.api import names
 from upgrader.api.kubernetes import Node
 from upgrader.api.resources import (
@@ -46,14 +44,6 @@ _WATCHED = (GPU_STACKS, UPGRADE_PLANS, NODE_UPGRADES, CHECKPOINT_REQUESTS, DRIVE
 _LOOPS = {DRIVER_IMAGES.kind, GPU_STACKS.kind, UPGRADE_PLANS.kind}
 
 Key = tuple[str, str]
-
-
-class Unknown(Struct, frozen=True):
-    """An error that is none of ours, met in a step: the loop tries again, and a person reads it in the log."""
-
-    at: datetime
-    step: str
-    error: str
 
 
 class Loops:
@@ -116,7 +106,8 @@ class Process:
     def __init__(self, rig: Rig, cluster: FaultyCluster, draws: Draws) -> None:
         self._rig, self._cluster, self._draws = rig, cluster, draws
         self.crashes = 0
-        self.unknown: list[Unknown] = []
+        self.unknown: list[str] = []
+        """Errors that ended a whole step and are none of ours."""
         self._starts_at = cluster.clock.now()
         self._context: Context | None = None
         self._loops = Loops(cluster.clock)
@@ -195,9 +186,7 @@ class Process:
         except UpgraderError as error:
             self._loops.failed(key, error)
         except Exception as error:  # noqa: BLE001 - as controller.loops: nobody else's loop ends for it
-            self.unknown.append(
-                Unknown(self._cluster.clock.now(), f"{kind} {name}", f"{type(error).__name__}: {error}")
-            )
+            self.unknown.append(f"{kind} {name}: {type(error).__name__}: {error}")
             self._loops.failed(key, error)
         else:
             self._loops.went(key, seconds)

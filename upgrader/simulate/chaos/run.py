@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, MutableMapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from typing import Any
 
 import structlog
 from msgspec import Struct
@@ -58,13 +59,13 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> bool:
-        """Whether it broke a law."""
-        return bool(self.violations)
+        """Whether it broke a law, or a step failed for an unknown reason."""
+        return bool(self.violations or self.unknown)
 
     def __str__(self) -> str:
-        """For people; a run that broke a law has a line for each."""
+        """For people; a run that failed has a line for each reason."""
         lines = [f"seed {self.seed}: {self.phase}, {self.writes} writes, {self.crashes} crashes, {self.seconds} s"]
-        if self.violations:
+        if self.failed:
             rates = ", ".join(f"{fault.value} {rate:g}" for fault, rate in self.faults.of.items())
             lines += [f"  {self.fleet}", f"  faults: {rates or 'none'}"]
             lines += [f"  step failed for an unknown reason: {error[:300]}" for error in self.unknown[:5]]
@@ -211,13 +212,28 @@ class World:
         await self.until(lambda: False, AFTER_UPGRADE_SECONDS)
 
 
+class Unknown:
+    """Errors of steps that are none of ours, as they are logged: a defect of the product, whatever came of it."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, None] = {}
+
+    def __call__(self, _logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        """A processor of structlog that keeps such errors, each once, and logs nothing."""
+        error = event.get("exc_info")
+        if isinstance(error, Exception):
+            self.found[f"{event.get('of', '')}: {type(error).__name__}: {error}"] = None
+        raise structlog.DropEvent
+
+
 @contextmanager
-def _silent() -> Iterator[None]:
+def silent() -> Iterator[Unknown]:
     """Nothing is logged: it would be most of what a run does."""
-    before = structlog.get_config()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    before, unknown = structlog.get_config(), Unknown()
+    level = structlog.make_filtering_bound_logger(logging.ERROR)
+    structlog.configure(wrapper_class=level, processors=[unknown])
     try:
-        yield
+        yield unknown
     finally:
         structlog.configure(**before)
 
@@ -225,7 +241,7 @@ def _silent() -> Iterator[None]:
 def run(seed: int, *, nodes: int = 0, off: Container[Fault] = frozenset()) -> Outcome:
     """Play one seed."""
     world = World(seed, nodes=nodes, off=off)
-    with _silent():
+    with silent() as unknown:
         asyncio.run(world.play())
     return Outcome(
         seed=seed,
@@ -233,7 +249,7 @@ def run(seed: int, *, nodes: int = 0, off: Container[Fault] = frozenset()) -> Ou
         faults=world.rates,
         violations=tuple(world.judge.violations),
         phase=world.plan_phase() or "gone",
-        unknown=tuple(dict.fromkeys(f"{each.step}: {each.error}" for each in world.process.unknown)),
+        unknown=tuple(dict.fromkeys([*unknown.found, *world.process.unknown])),
         crashes=world.process.crashes,
         writes=len(world.cluster.writes),
         seconds=world.seconds,
