@@ -5,7 +5,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
@@ -31,7 +31,7 @@ class Raised(Struct, frozen=True, kw_only=True):
         return f"seed {self.seed}: raised an error\n{self.text}"
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None, run_seed: Callable[..., Outcome] = run) -> int:
     """Play seeds; 1 when a law was broken in any of them."""
     parser = argparse.ArgumentParser(prog="chaos", description="Seeded rollouts with faults, judged by the laws.")
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--verbose", action="store_true", help="a line for every run")
     given = parser.parse_args(arguments)
     began, failed = time.monotonic(), 0
-    play = partial(_play, nodes=given.nodes, off=frozenset(given.without))
+    play = partial(_play, run_seed, nodes=given.nodes, off=frozenset(given.without))
     for outcome in _played(play, range(given.seed, given.seed + given.runs), min(given.workers, given.runs)):
         failed += outcome.failed
         if given.verbose or outcome.failed:
@@ -54,10 +54,10 @@ def main(arguments: list[str] | None = None) -> int:
     return int(failed > 0)
 
 
-def _play(seed: int, *, nodes: int, off: Container[Fault]) -> Outcome | Raised:
+def _play(run_seed: Callable[..., Outcome], seed: int, *, nodes: int, off: Container[Fault]) -> Outcome | Raised:
     """Play one seed; an error in it does not end the others."""
     try:
-        return run(seed, nodes=nodes, off=off)
+        return run_seed(seed, nodes=nodes, off=off)
     except Exception:  # noqa: BLE001 - it is shown, and counts as failed
         return Raised(seed=seed, text=traceback.format_exc())
 
