@@ -142,7 +142,7 @@ class StoppedInVain:
             return
         talks = [each for each in known.made_of("CheckpointRequest") if each["spec"].get("closure") == closure]
         for each in talks:
-            if each["status"].get("phase") == RequestPhase.WITHDRAWN:
+            if (each.get("status") or {}).get("phase") == RequestPhase.WITHDRAWN:
                 yield f"gang {entry.key[1]} is stopped, and its fellow {each['spec'].get('gang')} was let go"
         asked = {each["spec"]["owner"]["uid"] for each in talks}
         for visit in known.made_of("NodeUpgrade"):

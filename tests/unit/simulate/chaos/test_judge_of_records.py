@@ -131,6 +131,12 @@ def test_law_8_a_visit_would_go_back_to_none(log, driver, laws):
     assert log.laws == laws
 
 
+def test_a_visit_without_any_step_yet_switches_nothing_off(log):
+    log.put("NodeUpgrade", "v", namespace="", spec={"node": {"name": "gpu-0"}})
+    switch_off(log)
+    assert log.laws == []
+
+
 def test_a_visit_that_goes_back_switches_off_what_it_has_switched_on(log):
     visit(log, "Off", reverting=True)
     switch_off(log)
