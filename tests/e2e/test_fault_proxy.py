@@ -54,7 +54,7 @@ async def _rolled(pool, proxy):
     gangs = pool.world.gangs.values()
     await waiting.until(lambda: all(one.step > 3 for one in gangs), seconds=120, what="the gangs train")
     installed = time.monotonic()
-    proxy.faulty = True
+    proxy.begin()
     await pool.plan("up", "2.0.0", maxUnavailable="50%")
     plan = await pool.over("up", ROLLOUT_SECONDS)
     rolled = time.monotonic()

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from enum import StrEnum
+from weakref import WeakSet
 
 from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
 from yarl import URL
@@ -39,13 +40,14 @@ _REASONS = {409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "Inter
 
 
 class FaultProxy:
-    """Quiet until `faulty` is set."""
+    """Quiet until `begin`."""
 
     def __init__(self, server: str, trust: ssl.SSLContext, seed: int) -> None:
         self._server, self._trust = server, trust
         self._random = random.Random(seed)  # noqa: S311 - no secret
         self._session: ClientSession | None = None
-        self.faulty = False
+        self._faulty = False
+        self._watching = WeakSet[asyncio.Transport]()
         self.injected: Counter[Fault] = Counter()
         self.requests: Counter[str] = Counter()
         """Of each method, those with a fault included."""
@@ -70,6 +72,12 @@ class FaultProxy:
             finally:
                 await runner.cleanup()
 
+    def begin(self) -> None:
+        """From now on there are faults; watches that were made before, which last for minutes, are cut."""
+        self._faulty = True
+        for transport in self._watching:
+            transport.abort()
+
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         self.requests[request.method] += 1
         watching = request.query.get("watch") == "true"
@@ -82,7 +90,8 @@ class FaultProxy:
             return _refused(429, {"Retry-After": "1"} if fault is Fault.WAIT else {})
         if fault in _CODES:
             return _refused(_CODES[fault])
-        if watching:
+        if watching and request.transport is not None:
+            self._watching.add(request.transport)
             return await self._watch(request, fault)
         answer = await self._passed_on(request)
         if fault is Fault.LOST and request.transport is not None:
@@ -90,7 +99,7 @@ class FaultProxy:
         return answer
 
     def _drawn(self, request: web.Request, *, watching: bool) -> Fault | None:
-        if not self.faulty:
+        if not self._faulty:
             return None
         chances = WATCHES if watching else READS if request.method == "GET" else WRITES
         drawn = self._random.random()
@@ -103,9 +112,10 @@ class FaultProxy:
 
     def _sent(self, request: web.Request, body: bytes | None = None):
         assert self._session is not None
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}
         url = URL(f"{self._server}{request.raw_path}", encoded=True)
-        return self._session.request(request.method, url, headers=headers, data=body, allow_redirects=False)
+        return self._session.request(
+            request.method, url, headers=_kept(request.headers), data=body, allow_redirects=False
+        )
 
     async def _passed_on(self, request: web.Request) -> web.Response:
         async with self._sent(request, await request.read() or None) as answer:
