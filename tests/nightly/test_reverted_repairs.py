@@ -13,8 +13,8 @@ from tests.support.reverted_repairs import REPAIRS
 
 PROGRAM = (
     "import json, sys; from upgrader.simulate.chaos.run import run; "
-    "found = run(int(sys.argv[1]), nodes=int(sys.argv[2])).violations; "
-    "print(json.dumps([[each.law, str(each)] for each in found]))"
+    "found = run(int(sys.argv[1]), nodes=int(sys.argv[2])); "
+    "print(json.dumps([[each.law, str(each)] for each in found.violations] + [[0, each] for each in found.unknown]))"
 )
 
 

@@ -48,7 +48,13 @@ NODES = st.builds(
     gpus_allocatable=st.sampled_from((0, 7, 8)),
     ready=st.booleans(),
 )
-ERRANDS = st.builds(Errand, outcome=st.sampled_from(Outcome), result=RESULTS, trouble=st.sampled_from(("", "why")))
+ERRANDS = st.builds(
+    Errand,
+    outcome=st.sampled_from(Outcome),
+    result=RESULTS,
+    trouble=st.sampled_from(("", "why")),
+    suspended=st.booleans(),
+)
 OPERANDS = st.builds(OperandFacts, pods=st.integers(0, 1), ready=st.integers(0, 1))
 PODS = st.builds(
     OtherPod,
@@ -172,7 +178,8 @@ def test_a_node_whose_deadline_has_passed_is_led_out(walk):
     leaves = decision.phase is not view.phase
     turns = decision.reverting and not view.reverting
     gives_back = decision.acts == (Act.GIVE_BACK,)
-    last_act = view.reverting and decision.acts == (Act.OPERANDS_OFF,) and view.deadline + visit.LAST_ACT > NOW
+    last_acts = {(Act.OPERANDS_OFF,), (Act.CANCEL,)}
+    last_act = decision.acts in last_acts and view.deadline + visit.LAST_ACT > NOW
     held = decision.held == clearing.UNSUPPORTED  # until the work that runs there has ended
     assert leaves or turns or gives_back or decision.on_siblings or last_act or held
 
@@ -232,6 +239,7 @@ def test_what_is_done_to_the_world_belongs_to_the_phase(walk):
         Act.DRIVER_ON: view.phase is NodePhase.TURNING_ON,
         Act.OPERANDS_OFF: view.reverting,  # before it is given up
         Act.EVICT: bool(clearing.arrivals(view)),  # in place of an act that would end them
+        Act.CANCEL: view.phase is NodePhase.VISITING and view.visit.suspended,
     }
     allowed = {row(view.phase).act, *(act.value for act, may in more.items() if may)}
     assert {act.value for act in decision.acts} <= (

@@ -19,7 +19,6 @@ from pathlib import Path
 from tests.support.repairs import PACKAGE, Repair, Run, revert
 from tests.support.repository import ROOT
 from tests.support.reverted_repairs import REPAIRS
-from upgrader.simulate.chaos.run import run
 
 
 @contextmanager
@@ -32,18 +31,38 @@ def without(repair: Repair) -> Iterator[Path]:
         yield Path(directory)
 
 
+def play(place: Path, *arguments: object) -> subprocess.Popen[str]:
+    """Play seeds with the package in a folder."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.support.play_seeds", *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(place), str(ROOT)])},
+        cwd=place,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def keeps_all(seed: int, nodes: int) -> bool:
+    """Whether the run of a seed does not fail with the package as it is."""
+    with play(PACKAGE.parent, seed, seed + 1, nodes, "", "") as playing:
+        shown, _ = playing.communicate()
+    return playing.returncode == 0 and not shown
+
+
 def find(repair: Repair, first: int, end: int, nodes: int) -> Run | None:
-    """The first run from a seed on that breaks a law without a repair, and keeps all with it."""
-    lists = [",".join(map(str, repair.laws)), ",".join(fault.value for fault in repair.faults)]
-    command = [sys.executable, "-m", "tests.support.play_seeds", str(first), str(end), str(nodes), *lists]
-    with without(repair) as directory:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(directory), str(ROOT)])}
-        playing = subprocess.Popen(command, env=environment, cwd=directory, stdout=subprocess.PIPE, text=True)
-        with playing:
-            for line in playing.stdout or ():
-                if not run(int(line), nodes=nodes).violations:
-                    playing.kill()
-                    return Run(seed=int(line), nodes=nodes)
+    """The first run from a seed on that breaks a law without a repair, and keeps all with it.
+
+    Raises:
+        RuntimeError: a run raised an error; the program has shown it.
+    """
+    laws, faults = ",".join(map(str, repair.laws)), ",".join(fault.value for fault in repair.faults)
+    with without(repair) as place, play(place, first, end, nodes, laws, faults) as playing:
+        for line in playing.stdout or ():
+            if keeps_all(int(line), nodes):
+                playing.kill()
+                return Run(seed=int(line), nodes=nodes)
+    if playing.returncode != 0:
+        raise RuntimeError(f"{repair.name}: seeds could not be played, exit code {playing.returncode}")
     return None
 
 

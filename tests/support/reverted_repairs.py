@@ -46,7 +46,7 @@ REPAIRS = (
         name="durations-of-any-length",
         defect="A pod's expected-runtime of thousands of years raised OverflowError in each look: no plan went on.",
         laws=(6, 9),
-        finds=Run(seed=788, nodes=2),
+        finds=Run(seed=31, nodes=2),
         faults=(Fault.ODD_TEXT,),
         changes=(
             *_ISOLATION,
@@ -67,7 +67,7 @@ REPAIRS = (
         name="documents-of-any-depth",
         defect="A JSON text of thousands of brackets in an annotation raised RecursionError in each look.",
         laws=(6, 9),
-        finds=Run(seed=3428, nodes=1),
+        finds=Run(seed=9, nodes=1),
         faults=(Fault.ODD_TEXT,),
         changes=(
             *_ISOLATION,
@@ -82,7 +82,7 @@ REPAIRS = (
         name="times-outside-the-calendar",
         defect="A time that is not in the calendar once it is shown in UTC raised OverflowError in each look.",
         laws=(6, 9),
-        finds=Run(seed=316, nodes=1),
+        finds=Run(seed=29, nodes=1),
         faults=(Fault.ODD_TEXT,),
         changes=(
             *_ISOLATION,
@@ -97,7 +97,7 @@ REPAIRS = (
         name="requests-by-label",
         defect="A CheckpointRequest that others had made counted for the plan that its label names: no plan ended.",
         laws=(6, 9),
-        finds=Run(seed=393, nodes=2),
+        finds=Run(seed=2, nodes=2),
         faults=(Fault.FORGED_REQUEST,),
         changes=(
             Change(
@@ -111,7 +111,7 @@ REPAIRS = (
         name="own-pods-by-label",
         defect="A tenant's pod with the operator's label was taken for one of its own, and rebooted over.",
         laws=(1, 5, 6),
-        finds=Run(seed=2454, nodes=1),
+        finds=Run(seed=127, nodes=1),
         faults=(Fault.FORGED_POD,),
         changes=(
             Change(
@@ -125,7 +125,7 @@ REPAIRS = (
         name="answers-of-any-pod",
         defect="A tenant's pod with the right labels answered for the prepare pod of a visit.",
         laws=(2,),
-        finds=Run(seed=3208, nodes=1),
+        finds=Run(seed=601, nodes=1),
         faults=(Fault.FORGED_POD,),
         changes=(
             Change(
@@ -146,7 +146,7 @@ REPAIRS = (
         name="pods-after-the-drain",
         defect="Nobody looked at pods again once a node was drained: what tolerates every taint was rebooted over.",
         laws=(1,),
-        finds=Run(seed=3936, nodes=1),
+        finds=Run(seed=765, nodes=1),
         faults=(Fault.TOLERANT_POD,),
         changes=(
             Change(
@@ -160,7 +160,7 @@ REPAIRS = (
         name="half-a-closure",
         defect="A node of a closure for which no visit could be made was left out: the gang was asked all the same.",
         laws=(2, 5),
-        finds=Run(seed=23757, nodes=3),
+        finds=Run(seed=2065, nodes=3),
         faults=(Fault.FORCE_DELETED,),
         changes=(
             Change(
@@ -179,7 +179,7 @@ REPAIRS = (
         name="conversations-removed-by-force",
         defect="A gang whose conversation was removed by force was never restarted.",
         laws=(9,),
-        finds=Run(seed=3428, nodes=1),
+        finds=Run(seed=342, nodes=1),
         faults=(Fault.FORCE_DELETED,),
         changes=(
             Change(
@@ -193,7 +193,7 @@ REPAIRS = (
         name="plans-removed-by-force",
         defect="Visits and gangs of a plan that was removed by force stayed as they were.",
         laws=(6, 9),
-        finds=Run(seed=1199, nodes=1),
+        finds=Run(seed=172, nodes=1),
         faults=(Fault.FORCE_DELETED,),
         changes=(
             Change(
@@ -228,7 +228,7 @@ REPAIRS = (
         defect="One node's unreadable annotation ended each step of its plan: what was begun on others had no step.",
         laws=(6,),
         finds=Run(seed=5033, nodes=2),
-        faults=(Fault.ODD_NODE,),
+        faults=(Fault.ODD_NODE, Fault.BATCH_INTERRUPTED),
         changes=(
             Change(path="core/node_holds.py", old="    _skipped,\n    _unreadable,\n", new="    _skipped,\n"),
             Change(
@@ -261,7 +261,7 @@ REPAIRS = (
         name="two-visits-at-once",
         defect="The way back began while the visit Job of the way there still worked on the node.",
         laws=(8,),
-        finds=Run(seed=454, nodes=1),
+        finds=Run(seed=97, nodes=1),
         faults=(Fault.VISIT_HANGS,),
         changes=(
             Change(
@@ -276,7 +276,7 @@ REPAIRS = (
         name="stop-before-the-drain",
         defect="A gang was stopped while another pod could not be evicted from its node: its only stop, for nothing.",
         laws=(5,),
-        finds=Run(seed=5681, nodes=2),
+        finds=Run(seed=213, nodes=2),
         faults=(Fault.PDB_TIGHTENS,),
         changes=(
             Change(
@@ -308,7 +308,7 @@ REPAIRS = (
         name="owners-of-replicas",
         defect="What a ReplicaSet declares was not read: its pods were evicted although they can be asked.",
         laws=(1,),
-        finds=Run(seed=5931, nodes=1),
+        finds=Run(seed=75, nodes=1),
         changes=(
             Change(
                 path="core/owners.py",
@@ -321,7 +321,7 @@ REPAIRS = (
         name="renamed-resource",
         defect="GPUs of the former resource name counted for nothing: gangs that hold them lost their nodes unasked.",
         laws=(1, 4),
-        finds=Run(seed=3938, nodes=2),
+        finds=Run(seed=14, nodes=2),
         changes=(
             Change(
                 path="core/gpu_resources.py",
@@ -353,7 +353,7 @@ REPAIRS = (
         name="nodes-out-of-step",
         defect="What was decided from nodes that got out of step during a slow read was begun all the same.",
         laws=(8,),
-        finds=Run(seed=3923, nodes=2),
+        finds=Run(seed=2011, nodes=2),
         faults=(Fault.READ_SLOW,),
         changes=(
             Change(

@@ -24,12 +24,16 @@ from tests.support.visit_cases import (
     N,
     around,
     go,
+    pod,
     sibling,
     stay,
     view,
 )
 from tests.support.world import START
+from upgrader.core.clearing import LAST_ACT
 from upgrader.core.visit_facts import Act, Errand, VisitJobs
+
+MADE = Errand(suspended=True)
 
 FROM_OFF = {
     # ---- Off
@@ -139,7 +143,7 @@ FROM_OFF = {
         stay(N.VISITING, "the node is gone; taking its visit Job away", Act.CANCEL),
     ),
     "the node is deleted when its visit Job was made, and not started": (
-        view(N.VISITING, visit=Errand(suspended=True)),
+        view(N.VISITING, visit=MADE),
         ALONE,
         stay(N.VISITING, "the node is gone; taking its visit Job away", Act.CANCEL),
     ),
@@ -155,9 +159,45 @@ FROM_OFF = {
         ),
     ),
     "the node is deleted while visited, and the Job cannot be": (
-        view(N.VISITING, visit=RUNS, deadline=START),
+        view(N.VISITING, visit=RUNS, deadline=START - LAST_ACT),
         ALONE,
         go(N.GONE, GONE_MESSAGE),
+    ),
+    "a visit Job that was made is taken away when a pod has come": (
+        view(N.VISITING, SWITCHED_OFF, visit=MADE, others=(pod(),)),
+        ALONE,
+        stay(
+            N.VISITING,
+            "waiting for pod default/stranger to end, which came after the node was drained",
+            Act.CANCEL,
+            held="PodsArrived",
+        ),
+    ),
+    "a visit Job that was made is started": (
+        view(N.VISITING, SWITCHED_OFF, visit=MADE),
+        ALONE,
+        stay(N.VISITING, "starting the visit Job", Act.VISIT),
+    ),
+    "a visit Job that could not be started is taken away before the way back fails": (
+        view(N.VISITING, SWITCHED_OFF, visit=MADE, deadline=START, **BACK),
+        ALONE,
+        stay(
+            N.VISITING,
+            "Visiting took longer than its deadline: starting the visit Job",
+            Act.CANCEL,
+            failure="VisitFailed",
+            reverting=True,
+        ),
+    ),
+    "and cannot be": (
+        view(N.VISITING, SWITCHED_OFF, visit=MADE, deadline=START - LAST_ACT, **BACK),
+        ALONE,
+        go(
+            N.FAILED,
+            f"Visiting took longer than its deadline: starting the visit Job; {GIVE_UP}",
+            "RevertFailed",
+            reverting=True,
+        ),
     ),
     # ---- On
     "the driver is switched on": (

@@ -101,8 +101,11 @@ def visit_job(log, name="visit-v"):
         "labels": {"gpu-upgrader.io/component": "visit"},
         "annotations": {"gpu-upgrader.io/node-upgrade": "v"},
     }
-    spec = {"template": {"spec": {"nodeName": "gpu-0"}}}
-    log.put("Job", name, by=Author.CONTROLLER, namespace=OURS, api="batch/v1", metadata=meta, spec=spec)
+    for suspend in (True, False):
+        spec = {"suspend": suspend, "template": {"spec": {"nodeName": "gpu-0"}}}
+        log.put("Job", name, by=Author.CONTROLLER, namespace=OURS, api="batch/v1", metadata=meta, spec=spec)
+        if suspend:
+            assert log.laws == []
 
 
 def stop(log):

@@ -243,6 +243,7 @@ class JobStatus(Wire, frozen=True, kw_only=True):
     terminating: int = 0
     succeeded: int = 0
     failed: int = 0
+    start_time: str | None = None  # since it was resumed last
     conditions: list[Condition] = []
 
 

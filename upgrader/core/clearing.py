@@ -4,7 +4,7 @@ A taint keeps no pod away that tolerates it. After the node was drained such a p
 An earlier visit Job of ours is waited for, too: by its pods, because a Job is over before they are.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -30,6 +30,9 @@ EVICTION_REFUSED = "EvictionRefused"
 
 ARRIVED = "PodsArrived"
 """Why a visit is held, and why its walk turned round: pods came after the node was drained."""
+
+LAST_ACT = timedelta(seconds=60)
+"""How long beyond its deadline a visit that ends still tries to take its Job away, or to switch the operands off."""
 
 _ENDING = frozenset({NodePhase.OFF, NodePhase.VISITING})
 """The phases before a visit Job, which ends every pod that stands in `others`; later acts take devices only."""
@@ -86,13 +89,34 @@ def end_first_visit(view: NodeView) -> Decision | None:
     return stay(view, "taking away the visit Job of the way there", Act.CANCEL_FIRST)
 
 
-def end_visits(view: NodeView) -> Decision | None:
+def end_visits(view: NodeView, now: datetime) -> Decision | None:
     """Visit Jobs whose node is gone are taken away: they must not work on a node that joins under its name."""
     why, own = "the node is gone; taking its visit Job away", view.visit
+    if _beyond(view, now):
+        return None
     if view.visit_jobs.first:
         return stay(view, why, Act.CANCEL_FIRST)
     made = own.suspended or own.outcome is not Outcome.ABSENT
     return stay(view, why, Act.CANCEL) if view.phase is NodePhase.VISITING and made else None
+
+
+def end_unstarted(view: NodeView, waiting: Decision | None, now: datetime | None = None) -> Decision | None:
+    """A visit Job that was made is taken away where something keeps it from being started: a start may be on its way.
+
+    Args:
+        view: the node.
+        waiting: what is waited for instead; None where nothing keeps it from being started.
+        now: where the deadline has passed; for a while it is tried still.
+    """
+    if waiting is None or not view.visit.suspended or view.phase is not NodePhase.VISITING:
+        return None
+    if now is not None and _beyond(view, now):
+        return None
+    return msgspec.structs.replace(waiting, acts=(Act.CANCEL,), evict=())
+
+
+def _beyond(view: NodeView, now: datetime) -> bool:
+    return view.deadline is not None and now >= view.deadline + LAST_ACT
 
 
 def wait_for_visits(view: NodeView) -> Decision | None:

@@ -50,7 +50,7 @@ def need(node: NodeFacts, catalogue: Catalogue, *, orphaned: bool = False) -> Ne
 
 
 def why_closed(node: NodeFacts, catalogue: Catalogue) -> str:
-    """Why a node whose visit is no more stays closed where no stack is left to install it anew; empty: it opens.
+    """Why a node whose visit is no more stays closed where no stack selects it, to install it anew; empty: it opens.
 
     It opens only where nothing was taken away from it: it runs what it had before its visit, or nothing of ours ever.
     """

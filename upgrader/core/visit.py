@@ -5,15 +5,17 @@ the node, the only ways out are forward, revert (at Off, source and target excha
 the marks away.
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
 from upgrader.core.clearing import (
     ARRIVED,
+    LAST_ACT,
     UNSUPPORTED,
     as_it_was,
     end_first_visit,
+    end_unstarted,
     end_visits,
     evicting,
     untouched,
@@ -55,9 +57,6 @@ UNHEALTHY = "GPUsMissing"
 DRIVER_BUSY = "DriverBusy"
 """Why a visit is held: processes that Kubernetes knows nothing of hold the driver. They are named, none is ended."""
 
-LAST_ACT = timedelta(seconds=60)
-"""How long beyond its deadline a revert that failed still tries to switch the operands off."""
-
 _P = NodePhase
 BEFORE_OFF = frozenset({_P.PENDING, _P.PREPARING, _P.PREPARED, _P.CLOSING, _P.DRAINING})
 _UNTOUCHED = frozenset({_P.PENDING, _P.PREPARING, _P.PREPARED})
@@ -75,7 +74,8 @@ def decide(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     if ends(view.phase):
         return stay(view)
     if view.node is None:
-        return _bereft(view, now)
+        gone = _go(view, _P.GONE, message="the node was deleted, or another node of that name joined")
+        return end_visits(view, now) or gone
     if closure.undo and all(one.phase in BEFORE_OFF or ends(one.phase) for one in closure.nodes):
         turned = _undo(view)
         if turned is not None:
@@ -105,12 +105,6 @@ def _on_another_kernel(view: NodeView) -> Decision | None:
                 return stay(view, f"{why}; {left}", Act.UNCOVER)
             return _go(view, _P.RELEASING, failure=KERNEL_CHANGED, message=why)
     return None
-
-
-def _bereft(view: NodeView, now: datetime) -> Decision:
-    late = view.deadline is not None and now >= view.deadline
-    ending = None if late else end_visits(view)
-    return ending or _go(view, _P.GONE, message="the node was deleted, or another node of that name joined")
 
 
 def _go(view: NodeView, phase: NodePhase, *acts: Act, message: str = "", failure: str = "") -> Decision:
@@ -161,7 +155,7 @@ def _late(view: NodeView, waiting: Decision, now: datetime) -> Decision:
         case _P.OFF if waiting.held == ARRIVED:
             return _turn(view, ARRIVED, why, now)
         case _P.OFF | _P.VISITING | _P.TURNING_ON | _P.VALIDATING:
-            return _turn(view, f"{view.phase}Late", why, now)
+            return end_unstarted(view, stay(view, why), now) or _turn(view, f"{view.phase}Late", why, now)
         case _P.RELEASING:
             return _released(view, f"{why}; given back without the gang")
         case _P.PENDING | _P.SUCCEEDED | _P.FAILED | _P.GONE:
@@ -279,7 +273,7 @@ def _visiting(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     match view.visit.outcome:
         case Outcome.ABSENT:
             first = end_first_visit(view) or wait_for_visits(view) or wait_for_arrivals(view, closure, now)
-            return first or stay(view, "starting the visit Job", Act.VISIT)
+            return end_unstarted(view, first) or first or stay(view, "starting the visit Job", Act.VISIT)
         case Outcome.WAITING:
             busy = view.visit.result is not None and view.visit.result.reason is Reason.BUSY
             return stay(view, view.visit.trouble or away(view, "the visit Job runs"), held=DRIVER_BUSY if busy else "")

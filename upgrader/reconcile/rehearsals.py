@@ -10,6 +10,7 @@ from upgrader.core.errors import REFUSED, ConfigurationError, UnreachableError
 from upgrader.core.fleet import NodeFacts
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.other_plans import taken_back
+from upgrader.reconcile.visit_jobs import check_right_to_start
 from upgrader.stack import manifests
 
 log = structlog.get_logger()
@@ -19,7 +20,7 @@ UNANSWERED = "no answer"
 
 
 async def rehearse(context: Context, upgrade: NodeUpgrade, node: NodeFacts) -> None:
-    """See that the API server will take every pod that the visit makes, before anybody is asked for it.
+    """See that the API server will take what the visit makes and starts, before anybody is asked for it.
 
     What leads back to a revision that is taken back itself may be refused: that may be why it is left.
 
@@ -43,6 +44,7 @@ async def rehearse(context: Context, upgrade: NodeUpgrade, node: NodeFacts) -> N
 
 
 async def _rehearse(context: Context, upgrade: NodeUpgrade, node: NodeFacts) -> None:
+    await check_right_to_start(context, upgrade)
     shown = manifests.rehearsal(upgrade, node, context.stack)
     for pod in shown.there:
         await _show(context, pod, "which this visit makes later")

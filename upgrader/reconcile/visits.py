@@ -9,14 +9,14 @@ import structlog
 
 from upgrader.api import names
 from upgrader.api.kubernetes import Node, ObjectMeta
-from upgrader.api.resources import JOBS, NODE_UPGRADES, NODES, PODS, ResourceKind
+from upgrader.api.resources import NODE_UPGRADES, NODES, PODS, ResourceKind
 from upgrader.api.v1alpha1 import NodeUpgrade, StepStatus
 from upgrader.core import clearing, timing
 from upgrader.core.errors import ConflictError, NameTakenError, NotFoundError, UpgraderError
 from upgrader.core.fleet import NodeFacts
 from upgrader.core.phases import NodePhase, VisitReason, ends, row
 from upgrader.core.visit_facts import NO_ANSWER, REFUSAL, Act, Decision, NodeView
-from upgrader.reconcile import evictions, finalizers, marks
+from upgrader.reconcile import evictions, finalizers, marks, visit_jobs
 from upgrader.reconcile.context import Context, check_in_step, record
 from upgrader.reconcile.evictions import Refusal
 from upgrader.reconcile.rehearsals import rehearse
@@ -25,11 +25,6 @@ from upgrader.stack import errands, manifests
 from upgrader.telemetry import metrics
 
 log = structlog.get_logger()
-
-_RUN = (
-    {"op": "test", "path": "/spec/suspend", "value": True},
-    {"op": "replace", "path": "/spec/suspend", "value": False},
-)
 
 ADMITTED_AGAIN_SECONDS = 10.0
 """From a validation pod that its kubelet did not admit to the next; a plugin registers within a second or two."""
@@ -100,11 +95,13 @@ async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision:
         case Act.UNCOVER:
             await _mark(context, upgrade, lambda node: marks.driver_away(node, upgrade, effective(upgrade)))
         case Act.VISIT:
+            body = manifests.visit_job(upgrade, reverting=view.reverting, settings=context.stack)
+            job = await visit_jobs.make_job(context, body)
             await _look_again(context, upgrade, view)
-            await _start(context, manifests.visit_job(upgrade, reverting=view.reverting, settings=context.stack))
+            await visit_jobs.start_job(context, job)
         case Act.CANCEL | Act.CANCEL_FIRST:
             back = view.reverting and act is Act.CANCEL
-            await _cancel(context, manifests.visit_name(upgrade, reverting=back))
+            await visit_jobs.cancel_job(context, manifests.visit_name(upgrade, reverting=back))
         case Act.DRIVER_ON:
             await _mark(context, upgrade, lambda node: marks.driver_on(node, effective(upgrade)))
         case Act.OPERANDS_ON:
@@ -126,26 +123,6 @@ async def _look_again(context: Context, upgrade: NodeUpgrade, view: NodeView) ->
     fresh = msgspec.structs.replace(view, others=await list_others(context, upgrade, view))
     if there := clearing.arrivals(fresh):
         raise ConflictError(f"pod {there[0].namespace}/{there[0].name} came to node {upgrade.spec.node.name}")
-
-
-async def _start(context: Context, body: dict[str, Any]) -> None:
-    """Make a visit Job, suspended, and start it; one that was made before is started only.
-
-    Raises:
-        ConflictError: it was made, started or taken away meanwhile; the next look decides anew.
-    """
-    meta = body["metadata"]
-    job = await context.cluster.get(JOBS, meta["name"], meta["namespace"])
-    if job is None:
-        job = await context.cluster.create(JOBS, body)
-    if job.spec.suspend:  # whatever its controller writes into its status meanwhile
-        await context.cluster.edit(JOBS, job.metadata, _RUN)
-
-
-async def _cancel(context: Context, name: str) -> None:
-    job = await context.cluster.get(JOBS, name, context.stack.namespace)
-    if job is not None:
-        await context.cluster.delete(JOBS, job.metadata)
 
 
 async def _validate(context: Context, body: dict[str, Any]) -> None:

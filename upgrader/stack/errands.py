@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
+from upgrader.api import names
 from upgrader.api.kubernetes import Condition, ContainerStatus, Job, ObjectMeta, Pod
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core import timing, untrusted
@@ -48,8 +49,6 @@ def visit_errand(job: Job | None, pods: Iterable[Pod]) -> Errand:
     """
     if job is None:
         return Errand()
-    if job.spec.suspend:
-        return Errand(suspended=True)
     mine = [pod for pod in pods if _made_by(pod, job.metadata)]
     ended = _conditions(job)
     if "Complete" in ended:
@@ -60,6 +59,10 @@ def visit_errand(job: Job | None, pods: Iterable[Pod]) -> Errand:
         last = _latest([pod for pod in mine if pod.status.phase == "Failed"])
         why = f"{ended['Failed'].reason}: {ended['Failed'].message}".strip(": ")
         return Errand(outcome=Outcome.FAILED, result=last.result, trouble=last.trouble or why)
+    if job.spec.suspend and names.ANNOTATION_STARTED not in job.metadata.annotations:
+        return Errand(suspended=True)
+    if job.spec.suspend:
+        return Errand(outcome=Outcome.WAITING, trouble=f"somebody else has suspended Job {job.metadata.name}")
     last = _latest([pod for pod in mine if pod.status.phase not in {"Succeeded", "Failed"}])
     before = _latest([pod for pod in mine if pod.status.phase == "Failed"]).result
     if before is not None and before.reason in _AGAIN:  # not over: it is looked again who holds driver or node
@@ -78,7 +81,7 @@ def _conditions(job: Job) -> dict[str, Condition]:
 
 
 def _without_pod(job: Job) -> Silence | None:
-    made, meta = job.metadata.creation_timestamp, job.metadata
+    made, meta = job.status.start_time or job.metadata.creation_timestamp, job.metadata
     return Silence(since=timing.parse(made), uid=meta.uid, maker=meta.name) if made else None
 
 

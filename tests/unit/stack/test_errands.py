@@ -189,9 +189,10 @@ def test_a_prepare_pod_that_is_not_admitted_has_failed():
     assert prepare_errand([pod("Failed", reason="OutOfpods")], VISIT) == failed("OutOfpods")
 
 
-def job(made="", *, suspend=False, **condition):
+def job(made="", *, suspend=False, started=False, **condition):
     conditions = [{"status": "True", **condition}] if condition else []
     meta = {"name": "visit", "uid": "j", "creationTimestamp": made}
+    meta["annotations"] = {"gpu-upgrader.io/started": "true"} if started else {}
     return msgspec.convert({"metadata": meta, "spec": {"suspend": suspend}, "status": {"conditions": conditions}}, Job)
 
 
@@ -202,6 +203,16 @@ def visitor(phase, **changes):
 JOBS = {
     "there is no Job yet": (None, [visitor("Running")], Errand()),
     "it was made and not started": (job(suspend=True), [], Errand(suspended=True)),
+    "it was started, and somebody else has suspended it": (
+        job(suspend=True, started=True),
+        [],
+        waiting("somebody else has suspended Job visit"),
+    ),
+    "it has ended, and somebody else has suspended it": (
+        job(suspend=True, started=True, type="Complete"),
+        [],
+        Errand(outcome=Outcome.SUCCEEDED),
+    ),
     "its first pod runs": (job(), [visitor("Running")], waiting()),
     "it has no pod yet": (job(made="2026-11-21T09:00:07Z"), [], silent("2026-11-21T09:00:07Z", uid="j", maker="visit")),
     "one pod died, the next runs": (

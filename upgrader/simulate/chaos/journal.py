@@ -45,6 +45,11 @@ class Entry(Struct, frozen=True, kw_only=True):
         return meta.get("namespace", ""), meta["name"]
 
     @property
+    def sent_at(self) -> datetime:
+        """When the controller sent the write; when it happened, where nobody did or it was not delayed."""
+        return self.sent or self.at
+
+    @property
     def by_controller(self) -> bool:
         """Whether a write of the controller did it."""
         return self.author is Author.CONTROLLER

@@ -147,10 +147,14 @@ class Known:
         meta = pod["metadata"]
         gangs = {f"{meta['namespace']}/Pod/{meta['name']}"}
         gangs |= {f"{meta['namespace']}/{each['kind']}/{each['metadata']['name']}" for each in self.owners_of(pod)}
-        lately = (each for each in self._lately if each.kind == "UpgradePlan" and at - each.at <= LATE_LOOK)
-        plans = [*self.of("UpgradePlan"), *(each.object for each in lately if each.after is None)]
+        plans = [*self.of("UpgradePlan"), *self.removed("UpgradePlan", at)]
         envelopes = ((plan["spec"].get("approval") or {}).get("envelope", {}) for plan in plans)
         return any(gangs & set(envelope.get("expendable", [])) for envelope in envelopes)
+
+    def removed(self, kind: str, at: datetime) -> list[Object]:
+        """What was removed so short a time before that a step whose reads are slow may not know it."""
+        lately = (each for each in self._lately if each.kind == kind and at - each.at <= LATE_LOOK)
+        return [each.object for each in lately if each.after is None]
 
     def unguaranteed(self) -> bool:
         """Whether an approved plan allows to restart gangs that cannot be steered to upgraded nodes."""

@@ -45,7 +45,7 @@ class UnacknowledgedStop:
 
     def _ended(self, entry: Entry, known: Known) -> Iterator[str]:
         pod = entry.object
-        if not runs(entry.before or pod) or known.expendable(pod, entry.at) or _says_ours(pod):
+        if not runs(entry.before or pod) or known.expendable(pod, entry.sent_at) or _says_ours(pod):
             return
         declared = declares(pod) or any(map(declares, known.owners_of(pod)))
         if declared or not replicated(pod):
@@ -53,7 +53,7 @@ class UnacknowledgedStop:
 
     def _stopped(self, entry: Entry, known: Known) -> Iterator[str]:
         members = known.members(entry.object)
-        if all(known.expendable(pod, entry.at) for pod in members):
+        if all(known.expendable(pod, entry.sent_at) for pod in members):
             return
         why = known.not_acknowledged(members)
         if why:
@@ -63,7 +63,12 @@ class UnacknowledgedStop:
         spec = entry.object["spec"]["template"]["spec"]
         reboots = is_reboot(entry)
         for pod in known.pods_on(spec.get("nodeName", "")):
-            if is_ours(pod) or of_the_node(pod) or not (reboots or holds_gpus(pod)) or known.expendable(pod, entry.at):
+            if (
+                is_ours(pod)
+                or of_the_node(pod)
+                or not (reboots or holds_gpus(pod))
+                or known.expendable(pod, entry.sent_at)
+            ):
                 continue
             yield f"node {spec['nodeName']} is visited while pod {pod['metadata']['name']} runs there"
 
@@ -156,7 +161,10 @@ class StoppedInVain:
             owners = {each["uid"] for each in meta.get("ownerReferences") or []}
             owners |= {each["metadata"]["uid"] for each in known.owners_of(pod)}
             passes = (
-                is_ours(pod) or of_the_node(pod) or known.expendable(pod, entry.at) or meta.get("deletionTimestamp")
+                is_ours(pod)
+                or of_the_node(pod)
+                or known.expendable(pod, entry.sent_at)
+                or meta.get("deletionTimestamp")
             )
             if not passes and not owners & asked and (visit["spec"].get("reboot") or holds_gpus(pod)):
                 yield f"gang {entry.key[1]} is stopped while pod {meta['name']} keeps node {node} from its visit"

@@ -40,7 +40,7 @@ class Prepared:
         elif is_visit_job(entry):
             yield from self._visited(entry)
         elif entry.kind == "CheckpointRequest" and entry.by_controller and entry.before is None:
-            yield from self._asked(entry, known.when_sent(entry))
+            yield from self._asked(entry, known)
 
     def _prepares(self, entry: Entry) -> None:
         meta = entry.object["metadata"]
@@ -54,7 +54,7 @@ class Prepared:
     def _was_prepared(self, visit: str, entry: Entry) -> bool:
         """Whether a visit was prepared when the controller sent a write."""
         since = self._prepared.get(visit)
-        return since is not None and since <= (entry.sent or entry.at)
+        return since is not None and since <= entry.sent_at
 
     def _visited(self, entry: Entry) -> Iterator[str]:
         meta = entry.object["metadata"]
@@ -64,14 +64,15 @@ class Prepared:
 
     def _asked(self, entry: Entry, known: Known) -> Iterator[str]:
         nodes = {each.get("node", "") for each in entry.object["spec"].get("members", [])}
-        closure = entry.object["spec"].get("closure")
+        closure, then = entry.object["spec"].get("closure"), known.when_sent(entry)
+        upgrades = [*known.removed("NodeUpgrade", entry.sent_at), *then.of("NodeUpgrade")]
         visits = {
             each["spec"]["node"]["name"]: each["metadata"]["name"]
-            for each in known.of("NodeUpgrade")
+            for each in upgrades
             if each["spec"].get("closure") == closure
         }
         for node in sorted(nodes - {""}):
-            if not self._was_prepared(visits.get(node, ""), entry) and not _is_there(node, entry.object, known):
+            if not self._was_prepared(visits.get(node, ""), entry) and not _is_there(node, entry.object, then):
                 yield f"gang {entry.object['spec'].get('gang')} is asked, and node {node} was not prepared"
 
 
@@ -224,17 +225,22 @@ class OneVisit:
 
     def look(self, entry: Entry, known: Known) -> Iterator[str]:
         """What of a change breaks the law."""
+        if is_visit_job(entry):  # also where it was sent long ago: by then it must do nothing
+            yield from _alone(entry, known)
         if not entry.by_controller or entry.at != entry.sent:
             return
         if entry.kind == "Node" and entry.before is not None and entry.after is not None:
             yield from _forgets(entry.before, entry.after, known)
-        elif is_visit_job(entry):
-            node = entry.object["spec"]["template"]["spec"].get("nodeName", "")
-            for pod in known.pods_on(node):
-                if is_ours(pod) and pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "visit":
-                    yield f"{entry.key[1]} works on node {node} beside pod {pod['metadata']['name']} of another visit"
         elif entry.before is None and entry.kind == "NodeUpgrade":
             yield from _ordered(entry.object["spec"], entry.at - SHOWN_WITHIN, known)
+
+
+def _alone(entry: Entry, known: Known) -> Iterator[str]:
+    """That a visit works on its node beside another."""
+    node = entry.object["spec"]["template"]["spec"].get("nodeName", "")
+    for pod in known.pods_on(node):
+        if is_ours(pod) and pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "visit":
+            yield f"{entry.key[1]} works on node {node} beside pod {pod['metadata']['name']} of another visit"
 
 
 def _ordered(spec: Object, begin: datetime, known: Known) -> Iterator[str]:

@@ -82,7 +82,7 @@ class IntentFirst:
 
     def _just_removed(self, claim: str, entry: Entry) -> bool:
         removed = self._removed.get(claim)
-        return removed is not None and (entry.sent or entry.at) - removed <= LATE_LOOK
+        return removed is not None and entry.sent_at - removed <= LATE_LOOK
 
     def _stopped(self, entry: Entry, known: Known) -> Iterator[str]:
         record = stopped_by(entry.object)

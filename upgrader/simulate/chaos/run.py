@@ -238,9 +238,11 @@ def silent() -> Iterator[Unknown]:
         structlog.configure(**before)
 
 
-def run(seed: int, *, nodes: int = 0, off: Container[Fault] = frozenset()) -> Outcome:
-    """Play one seed."""
-    world = World(seed, nodes=nodes, off=off)
+def run(
+    seed: int, *, nodes: int = 0, off: Container[Fault] = frozenset(), world_of: Callable[..., World] = World
+) -> Outcome:
+    """Play one seed, in a world of this class."""
+    world = world_of(seed, nodes=nodes, off=off)
     with silent() as unknown:
         asyncio.run(world.play())
     return Outcome(

@@ -1,11 +1,10 @@
 """What a run counts as failed beside broken laws."""
 
-from msgspec import structs
-
+from upgrader.api.resources import GPU_STACKS, NODE_UPGRADES
 from upgrader.core.errors import ClusterError
 from upgrader.reconcile.isolation import Faults
 from upgrader.simulate.chaos import __main__ as chaos
-from upgrader.simulate.chaos.run import run, silent
+from upgrader.simulate.chaos.run import World, run, silent
 
 
 def test_an_error_that_is_none_of_ours_is_kept_and_fails_the_run():
@@ -14,9 +13,29 @@ def test_an_error_that_is_none_of_ours_is_kept_and_fails_the_run():
         faults.note("gang a", ValueError("odd"))
         faults.note("gang b", ClusterError("refused"))
     assert list(unknown.found) == ["gang a: ValueError: odd"]
-    outcome = run(1, nodes=1)
-    assert not outcome.failed
-    assert structs.replace(outcome, unknown=tuple(unknown.found)).failed
+
+
+class Odd(World):
+    """A world in which an error that is none of ours ends a step, and another one is met in a step."""
+
+    def __init__(self, seed, **settings):
+        super().__init__(seed, **settings)
+        listed, left = self.cluster.list, {GPU_STACKS: "stacks", NODE_UPGRADES: "visits"}
+
+        async def list_oddly(kind, *arguments, **selectors):
+            if self.seconds > 60 and kind in left:
+                raise ValueError(f"odd {left.pop(kind)}")
+            return await listed(kind, *arguments, **selectors)
+
+        self.cluster.list = list_oddly
+
+
+def test_a_run_fails_where_a_step_fails_for_a_reason_that_nobody_knows():
+    assert not run(1, nodes=1).failed
+    outcome = run(1, nodes=1, world_of=Odd)
+    assert outcome.failed
+    assert {each.rpartition(": ")[2] for each in outcome.unknown} == {"odd stacks", "odd visits"}
+    assert "step failed for an unknown reason" in str(outcome)
 
 
 def test_a_run_that_raises_ends_no_other(capsys):

@@ -1,0 +1,71 @@
+"""The Job of a visit: made suspended, started by a patch of that very Job, taken away.
+
+What is sent late does nothing: a Job that arrives when its visit is over stays suspended, and a patch finds no Job.
+"""
+
+from typing import Any
+
+from upgrader.api import names
+from upgrader.api.kubernetes import Job, ObjectMeta
+from upgrader.api.resources import JOBS
+from upgrader.api.v1alpha1 import NodeUpgrade
+from upgrader.core.errors import REFUSED, ConfigurationError, ConflictError, NotFoundError
+from upgrader.reconcile.context import Context
+from upgrader.stack import manifests
+
+_STARTED = f"/metadata/annotations/{names.ANNOTATION_STARTED.replace('/', '~1')}"
+_START = (
+    {"op": "test", "path": "/spec/suspend", "value": True},
+    {"op": "add", "path": _STARTED, "value": "true"},
+    {"op": "replace", "path": "/spec/suspend", "value": False},
+)
+
+
+async def make_job(context: Context, body: dict[str, Any]) -> Job:
+    """The Job by its name, made where it is not there.
+
+    Raises:
+        ConflictError: somebody made it meanwhile; the next look finds it.
+    """
+    meta = body["metadata"]
+    job = await context.cluster.get(JOBS, meta["name"], meta["namespace"])
+    return job if job is not None else await context.cluster.create(JOBS, body)
+
+
+async def start_job(context: Context, job: Job) -> None:
+    """Start a Job that was never started, whatever its controller writes into its status meanwhile.
+
+    Raises:
+        ConflictError: it was started, or taken away and made anew; the next look decides.
+    """
+    if job.spec.suspend and names.ANNOTATION_STARTED not in job.metadata.annotations:
+        await context.cluster.edit(JOBS, job.metadata, _START)
+
+
+async def cancel_job(context: Context, name: str) -> None:
+    """Take a Job away, where it is there."""
+    job = await context.cluster.get(JOBS, name, context.stack.namespace)
+    if job is not None:
+        await context.cluster.delete(JOBS, job.metadata)
+
+
+async def check_right_to_start(context: Context, upgrade: NodeUpgrade) -> None:
+    """See that the Job of a visit could be started, by starting it while it is not there.
+
+    Raises:
+        ConfigurationError: it could not: this right came later than the others, and may not have been applied.
+    """
+    name = manifests.visit_name(upgrade, reverting=False)
+    meta = ObjectMeta(name=name, namespace=context.stack.namespace, uid=upgrade.metadata.uid)
+    try:
+        await context.cluster.edit(JOBS, meta, _START)
+    except (ConflictError, NotFoundError):
+        return  # the API server looks at rights first
+    except REFUSED as error:
+        if not error.refused:
+            raise
+        raise ConfigurationError(
+            f"the API server would refuse to start Job {name}: {error.said or error.brief}",
+            details=error.details,
+            resolution="Apply deploy/rbac.yaml of this release. Nobody has been asked to stop.",
+        ) from error
