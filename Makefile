@@ -22,7 +22,7 @@ COMPILE := $(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages binaries lock format lint unit chaos fuzz gate test images vm e2e test-full e2e-vm demo bench generate golden verify image torch nightly
+.PHONY: help setup packages binaries lock format lint unit chaos chaos-short fuzz gate test images vm e2e test-full e2e-vm demo bench generate golden verify image torch nightly
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,11 +72,14 @@ unit: setup ## units, properties, contract: what every edit must pass (4 minutes
 gate: binaries ## of the slow suites what every change must pass: the API server, a rollout, a driver image, a virtual node
 	$(PYTEST) $(SLOWEST) -n 2 --dist loadfile $(SLOW_SUITES) -m gate --timeout=900
 
-test: NODES := 2
-test: lint verify unit chaos gate ## what CI runs (12 minutes)
+test: lint verify unit chaos-short gate ## what CI runs (12 minutes)
 
 chaos: setup ## seeded rollouts with faults at every port, judged by the laws (SEED=n, RUNS=n, NODES=n; a seed that fails is printed)
 	$(BIN)/python -m upgrader.simulate.chaos --seed $(SEED) --runs $(RUNS) --nodes $(NODES)
+
+chaos-short: setup ## the chaos runs of the gate: 200 with two nodes, 50 with three
+	$(BIN)/python -m upgrader.simulate.chaos --runs 200 --nodes 2
+	$(BIN)/python -m upgrader.simulate.chaos --runs 50 --nodes 3
 
 fuzz: FUZZ_RUNS := $(if $(filter command line environment,$(origin RUNS)),$(RUNS),20000)
 fuzz: setup ## readers of what others write on a fuzzer's inputs (TARGET=name, RUNS=n; an input that breaks one is kept)
@@ -94,8 +97,7 @@ vm: binaries ## virtual nodes: boots, reboots, power cuts, hangs; boxes on cgrou
 
 test-full: export UPGRADER_TEST_PROFILE := full
 test-full: LEFT_OUT :=
-test-full: NODES := 2
-test-full: lint verify unit chaos images vm e2e ## all but e2e-vm, demo and nightly, with three times the examples (about an hour)
+test-full: lint verify unit chaos-short images vm e2e ## all but e2e-vm, demo and nightly, with three times the examples (about an hour)
 
 e2e-vm: binaries ## the whole rollout on virtual nodes with NVIDIA's modules: build/e2e-vm-report.json (20 minutes emulated)
 	$(PYTEST) -p no:xdist tests/e2e_vm/test_story.py -m vm --timeout=900
