@@ -12,6 +12,7 @@ from tests.support.agreement import HUB, hub
 from tests.support.authors import EXAMPLES, FAST, Example, free_port
 from tests.support.programs import soon
 from tests.support.repository import ROOT
+from upgrader.process import daemon
 
 
 def stop(programs):
@@ -153,6 +154,8 @@ class TestSideLoop:
             assert answers == [wanted | {"podUid": uid} for uid in ("uid-1-0", "uid-1-1")]
             parked_at = [example.steps(log) for log in range(4)]
             example.pods[0].ask("7")
+            # One that waits for a processor takes the SIGTERM before the SIGSTOP that was sent earlier.
+            soon(lambda: all(daemon.stopped(programs[rank].pid) for rank in (1, 3)))
             assert stop(programs) == [143, 137, 143, 137]  # the loops of both pods, and the ranks that each has ended
             assert [example.steps(log) for log in range(4)] == parked_at
         with hub(4) as port, example.running(*words, STEPS=str(step + 20), **{HUB: str(port)}) as programs:

@@ -19,7 +19,9 @@ from upgrader.simulate.cluster.trainers import Trainer
 
 EVERYWHERE = [{"operator": "Exists"}]
 KERNEL_LABEL = "feature.node.kubernetes.io/kernel-version.full"
-LONGEST_ODDITY = 600
+SHORT_ODDITY, LONGEST_ODDITY = 600, 3600
+LASTING = 0.2
+"""Part of the annotations that nobody can read which stay so for longer than any phase of a visit."""
 ERRAND_FAILURES = 0.3
 """Part of the errands that fail in a run that has such failures, before its rate."""
 
@@ -31,7 +33,7 @@ class Events:
         self._rig, self._fleet, self._draws = rig, fleet, draws
         self._store, self._clock = rig.cluster.store, rig.cluster.clock
         self._pods = 0
-        self._hanging = draws.of("hanging")
+        self._hanging, self._lasting = draws.of("hanging"), draws.of("lasting oddities")
         self.oddities = 0
         """What is odd about nodes for a while: annotations that nobody can read, and cordons of people."""
         self._odd_now: dict[tuple[str, str], list[str | None]] = {}
@@ -143,7 +145,10 @@ class Events:
         self._odd_now.setdefault((name, key), []).append(before)
         self._annotate(name, key, self._draws.among(["not json", "[" * 3000, "{}", "7"]))
         self.oddities += 1
-        self._clock.later(self._draws.number(20, LONGEST_ODDITY), partial(self._even, name, key))
+        seconds = self._draws.number(20, SHORT_ODDITY)
+        if self._lasting.happens(LASTING):
+            seconds = self._lasting.number(SHORT_ODDITY, LONGEST_ODDITY)
+        self._clock.later(seconds, partial(self._even, name, key))
 
     def _even(self, name: str, key: str) -> None:
         self.oddities -= 1
@@ -162,7 +167,7 @@ class Events:
         if self._store.stored(NODES, name) is not None:
             self._unschedulable(name, value=True)
             self.oddities += 1
-            self._clock.later(self._draws.number(20, LONGEST_ODDITY), partial(self._uncordon, name))
+            self._clock.later(self._draws.number(20, SHORT_ODDITY), partial(self._uncordon, name))
 
     def _uncordon(self, name: str) -> None:
         self.oddities -= 1
