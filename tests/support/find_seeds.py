@@ -69,13 +69,15 @@ def find(repair: Repair, first: int, end: int, nodes: int) -> Run | None:
 def main() -> None:
     """Print the run of each repair, or that there is none in the range."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("names", nargs="*", help="rows of the table; all without")
+    parser.add_argument("names", nargs="*", help="rows of the table; without, all that have a run")
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--end", type=int, required=True)
     parser.add_argument("--nodes", type=int, help="instead of what each row has")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args()
-    repairs = [repair for repair in REPAIRS if repair.finds and (not given.names or repair.name in given.names)]
+    if unknown := sorted(set(given.names) - {repair.name for repair in REPAIRS}):
+        parser.error(f"no row of the table is called {', '.join(unknown)}")
+    repairs = [repair for repair in REPAIRS if (repair.name in given.names if given.names else repair.finds)]
 
     def show(repair: Repair) -> None:
         nodes = given.nodes or (repair.finds.nodes if repair.finds else 2)
