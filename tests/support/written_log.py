@@ -96,10 +96,11 @@ def prepared(log, by=Author.CONTROLLER, namespace=OURS):
     log.put("Pod", "prepare-v", namespace=namespace, metadata=meta, spec={}, status={"phase": "Succeeded"})
 
 
-def visit_job(log, name="visit-v"):
+def visit_job(log, name="visit-v", *, owner="uid-v"):
     meta = {
         "labels": {"gpu-upgrader.io/component": "visit"},
         "annotations": {"gpu-upgrader.io/node-upgrade": "v"},
+        "ownerReferences": [{"kind": "NodeUpgrade", "name": "v", "uid": owner}],
     }
     for suspend in (True, False):
         spec = {"suspend": suspend, "template": {"spec": {"nodeName": "gpu-0"}}}

@@ -76,7 +76,7 @@ class IntentFirst:
             yield from self._visited(entry, known)
         elif entry.kind == "Node" and closed(entry.after) and not (entry.before and closed(entry.before)):
             claim = (entry.after["metadata"].get("annotations") or {}).get(names.ANNOTATION_VISIT)
-            written = any(each["metadata"]["uid"] == claim for each in known.of("NodeUpgrade"))
+            written = any(each["metadata"]["uid"] == claim for each in known.when_sent(entry).of("NodeUpgrade"))
             if not written and not self._just_removed(str(claim), entry):
                 yield f"node {entry.key[1]} is closed for a visit that nobody has written down"
 
@@ -96,6 +96,11 @@ class IntentFirst:
     def _visited(self, entry: Entry, known: Known) -> Iterator[str]:
         name = entry.object["metadata"].get("annotations", {}).get(names.ANNOTATION_NODE_UPGRADE, "")
         visit = known.get("NodeUpgrade", name)
+        owners = {each["uid"] for each in entry.object["metadata"].get("ownerReferences") or []}
+        if visit is not None and visit["metadata"]["uid"] not in owners:  # removed by force, and made anew
+            if not any(self._just_removed(owner, entry) for owner in owners):
+                yield f"Job {entry.key[1]} works for a visit that is no more"
+            return
         phase = (visit or {}).get("status", {}).get("phase")
         if visit is not None and phase != NodePhase.VISITING.value:
             yield f"{name} works on its node while it is {phase}"

@@ -70,6 +70,29 @@ def test_law_7_a_node_is_closed_for_a_visit_that_is_not_there(log):
 
 
 @pytest.mark.parametrize(("seconds", "laws"), [(30, []), (600, [7])], ids=["a slow read ago", "long ago"])
+def test_a_visit_that_was_removed_and_made_anew_may_be_started_that_moment(log, seconds, laws):
+    prepared(log)
+    visit(log)
+    log.gone("NodeUpgrade", "v", namespace="")
+    anew = {"uid": "uid-anew", "creationTimestamp": "2026-11-21T09:00:00Z"}
+    deadline = {"phase": "Preparing", "deadline": "2026-11-21T10:00:00Z"}
+    log.put("NodeUpgrade", "v", namespace="", metadata=anew, spec={"node": {"name": "gpu-0"}}, status=deadline)
+    log.now += timedelta(seconds=seconds)
+    visit_job(log)
+    assert log.laws == laws
+
+
+def test_a_node_may_be_closed_late_for_a_visit_that_was_there_when_that_was_sent(log):
+    node(log)
+    visit(log, "Closing")
+    log.gone("NodeUpgrade", "v", by=Author.CONTROLLER, namespace="")
+    log.late = 60
+    log.now += timedelta(seconds=58)
+    node(log, by=Author.CONTROLLER, taints=[TAINT], annotations={"gpu-upgrader.io/visit": "uid-v"})
+    assert log.laws == []
+
+
+@pytest.mark.parametrize(("seconds", "laws"), [(30, []), (600, [7])], ids=["a slow read ago", "long ago"])
 def test_a_node_may_be_closed_for_a_visit_that_was_removed_by_force_while_the_node_was_read(log, seconds, laws):
     node(log)
     visit(log, "Closing")
