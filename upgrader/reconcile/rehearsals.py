@@ -1,5 +1,7 @@
 """Showing the API server what a visit will make, while nobody has been asked for it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import structlog
@@ -10,7 +12,7 @@ from upgrader.core.errors import REFUSED, ConfigurationError, UnreachableError
 from upgrader.core.fleet import NodeFacts
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.other_plans import taken_back
-from upgrader.reconcile.visit_jobs import check_right_to_start
+from upgrader.reconcile.visit_jobs import rehearse_start
 from upgrader.stack import manifests
 
 log = structlog.get_logger()
@@ -44,7 +46,9 @@ async def rehearse(context: Context, upgrade: NodeUpgrade, node: NodeFacts) -> N
 
 
 async def _rehearse(context: Context, upgrade: NodeUpgrade, node: NodeFacts) -> None:
-    await check_right_to_start(context, upgrade)
+    name = manifests.visit_name(upgrade, reverting=False)
+    with _explained(f"to start Job {name}", "Apply deploy/rbac.yaml of this release."):
+        await rehearse_start(context, upgrade)
     shown = manifests.rehearsal(upgrade, node, context.stack)
     for pod in shown.there:
         await _show(context, pod, "which this visit makes later")
@@ -58,15 +62,22 @@ async def _rehearse(context: Context, upgrade: NodeUpgrade, node: NodeFacts) -> 
 
 
 async def _show(context: Context, pod: dict[str, Any], what: str) -> None:
-    try:
+    with _explained(f"pod {pod['metadata']['name']}, {what}", "Put right what it names."):
         await context.cluster.rehearse(PODS, pod)
+
+
+@contextmanager
+def _explained(what: str, resolution: str) -> Iterator[None]:
+    """What is refused inside is told with what it is, and what to do."""
+    try:
+        yield
     except REFUSED as error:
         if not error.refused:
             raise
         raise ConfigurationError(
-            f"the API server would refuse pod {pod['metadata']['name']}, {what}: {error.said or error.brief}",
+            f"the API server would refuse {what}: {error.said or error.brief}",
             details=error.details,
-            resolution="Put right what it names. Nobody has been asked to stop.",
+            resolution=f"{resolution} Nobody has been asked to stop.",
         ) from error
 
 

@@ -9,7 +9,7 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Job, ObjectMeta
 from upgrader.api.resources import JOBS
 from upgrader.api.v1alpha1 import NodeUpgrade
-from upgrader.core.errors import REFUSED, ConfigurationError, ConflictError, NotFoundError
+from upgrader.core.errors import ConflictError, NotFoundError
 from upgrader.reconcile.context import Context
 from upgrader.stack import manifests
 
@@ -49,23 +49,15 @@ async def cancel_job(context: Context, name: str) -> None:
         await context.cluster.delete(JOBS, job.metadata)
 
 
-async def check_right_to_start(context: Context, upgrade: NodeUpgrade) -> None:
-    """See that the Job of a visit could be started, by starting it while it is not there.
+async def rehearse_start(context: Context, upgrade: NodeUpgrade) -> None:
+    """Start the Job of a visit while it is not there, which the API server refuses where the right to it is missing.
 
     Raises:
-        ConfigurationError: it could not: this right came later than the others, and may not have been applied.
+        ClusterError: it refused, or did not answer.
     """
     name = manifests.visit_name(upgrade, reverting=False)
     meta = ObjectMeta(name=name, namespace=context.stack.namespace, uid=upgrade.metadata.uid)
     try:
         await context.cluster.edit(JOBS, meta, _START)
     except (ConflictError, NotFoundError):
-        return  # the API server looks at rights first
-    except REFUSED as error:
-        if not error.refused:
-            raise
-        raise ConfigurationError(
-            f"the API server would refuse to start Job {name}: {error.said or error.brief}",
-            details=error.details,
-            resolution="Apply deploy/rbac.yaml of this release. Nobody has been asked to stop.",
-        ) from error
+        return  # it looks at rights first

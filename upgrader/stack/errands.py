@@ -45,7 +45,8 @@ def visit_errand(job: Job | None, pods: Iterable[Pod]) -> Errand:
     Its own condition decides, because it runs a pod again that died; its last pod has the words.
 
     While the Job is not over its pods are not judged: one that cannot start now may yet, and a way back that began
-    meanwhile would meet it on the node. One that was made and not started is as good as none.
+    meanwhile would meet it on the node. One that was made and not started is told from none: nothing came of it, and
+    its start may be on its way.
     """
     if job is None:
         return Errand()

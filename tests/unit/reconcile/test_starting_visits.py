@@ -27,8 +27,8 @@ class Starting(Rig):
     async def _start(
         self, kind: ResourceKind[Any], meta: ObjectMeta, operations: Sequence[Mapping[str, Any]], subresource: str = ""
     ) -> Any:
-        ours = kind == JOBS and meta.name.startswith(("visit-", "revert-"))
-        if self.fails and ours and self.cluster.store.stored(JOBS, meta.name, meta.namespace) is not None:
+        of_a_visit = kind == JOBS and meta.name.startswith(("visit-", "revert-"))
+        if self.fails and of_a_visit and self.cluster.store.stored(JOBS, meta.name, meta.namespace) is not None:
             self.sent.append((kind, meta, operations))
             raise UnreachableError("no answer")
         return await self._edit(kind, meta, operations, subresource)
