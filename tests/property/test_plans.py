@@ -47,7 +47,6 @@ TALKS = st.builds(
     batch=st.just(1),
     phase=st.sampled_from((RequestPhase.RESTORED, RequestPhase.RESTORED, *RequestPhase)),
     reason=st.sampled_from(("", "NotRestored")),
-    stopped=st.booleans(),
     late=st.sampled_from((False, False, True)),
 )
 RIVALS = st.builds(
@@ -75,6 +74,7 @@ def plans(draw, phases=tuple(P)):
         first=draw(st.sampled_from((None, None, "another"))),
         tolerated_failures=draw(COUNTS),
         max_interruptions=draw(COUNTS),
+        interrupted=draw(COUNTS),
         batches=1,
         open_batch=draw(st.sampled_from((None, 1))),
         created=draw(st.booleans()),
@@ -106,11 +106,10 @@ def test_a_plan_goes_only_where_its_row_says(plan):
 def test_a_batch_is_started_only_by_a_plan_that_may_and_inside_what_was_approved(plan):
     decision = decide(plan)
     if decision.start_batch:
-        stopped = sum(one.stopped for one in plan.talks)
         assert decision.phase is P.RUNNING
         assert (plan.open_batch, plan.first, plan.run, plan.deleted) == (None, None, Run.GO, False)
         assert plan.synced
-        assert stopped + plan.next_batch.interruptions <= plan.max_interruptions
+        assert plan.interrupted + plan.next_batch.interruptions <= plan.max_interruptions
         assert plan.losses.approved is None or plan.losses.actual + plan.losses.expected <= plan.losses.approved
         assert len(decision.failures) <= plan.tolerated_failures
         assert not decision.undo

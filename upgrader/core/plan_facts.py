@@ -59,7 +59,6 @@ class TalkFacts(Struct, frozen=True, kw_only=True):
     phase: RequestPhase
     reason: str = ""
     message: str = ""
-    stopped: bool = False
     late: bool = False  # restarted since its visits took too long
 
 
@@ -114,7 +113,7 @@ class PlanView(Struct, frozen=True, kw_only=True):
     first: str | None  # another plan of the stack that goes first: no batch is started meanwhile
     tolerated_failures: int
     max_interruptions: int
-    ended: int = 0  # gangs that nothing restarts and that were ended, as the approval allows
+    interrupted: int = 0  # gangs that it has stopped, or ended as the approval allows where nothing restarts them
     batches: int
     open_batch: int | None  # number of the batch that has not been ended
     created: bool  # every visit of the open batch exists

@@ -283,7 +283,7 @@ def _next(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
 
 def _outside(view: PlanView, batch: NextBatch) -> str | None:
     """Why the next batch would leave what was approved."""
-    done = sum(one.stopped for one in view.talks) + view.ended
+    done = view.interrupted
     if done + batch.interruptions > view.max_interruptions:
         return (
             f"the next batch would stop {batch.interruptions} gang(s), {done} were stopped and "

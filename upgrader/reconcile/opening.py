@@ -14,7 +14,7 @@ from upgrader.core.gang_holds import gang_holds, waited_for
 from upgrader.core.holds import World
 from upgrader.core.node_holds import gpus_missing
 from upgrader.core.phases import NodePhase
-from upgrader.reconcile.rest import stopped
+from upgrader.reconcile.rest import stopped_gangs
 from upgrader.reconcile.strategies import strategy_of
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def world_of(read: Read) -> World | None:
         strategy_of(read.plan, read.snapshot.taken_at),
         drift=drift(read.snapshot, read.target),
         already=frozenset(),
-        stopped_gangs=stopped(read.requests, read.snapshot),
+        stopped_gangs=stopped_gangs(read.plan, read.requests, read.snapshot),
     )
 
 

@@ -21,7 +21,8 @@ from upgrader.core.rollout import UNDER_WAY, PlanDecision
 from upgrader.reconcile import ended_batches, own_requests
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.lost import lost
-from upgrader.reconcile.plan_view import ended_for_good, visit_facts
+from upgrader.reconcile.plan_view import ended_for_good, interrupted, visit_facts
+from upgrader.reconcile.rest import stopped_owners
 from upgrader.telemetry import metrics
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def render(context: Context, read: Read, decision: PlanDecision) -> dict[str, An
         "reason": decision.reason,
         "message": decision.message,
         "counts": explicit(_counts(read)),
+        "stoppedOwners": sorted(stopped_owners(plan, read.requests)),
         "harvesting": sorted(read.harvesting),
         "ignoredRequests": own_requests.shown(read.ignored),
         "failures": [
@@ -144,8 +146,11 @@ def _counts(read: Read) -> PlanCounts:
         nodes=max(read.plan.status.counts.nodes, len(latest.keys() | still)),
         succeeded=done,
         failed=sum(one.phase is NodePhase.FAILED for one in latest.values()),
-        interruptions=sum(one.status.stopped_at is not None for one in read.requests) + ended_for_good(read),
-        restored=sum(one.status.phase is RequestPhase.RESTORED for one in read.requests),
+        interruptions=interrupted(read),
+        restored=max(
+            read.plan.status.counts.restored,  # requests can be removed by force
+            sum(one.status.phase is RequestPhase.RESTORED for one in read.requests),
+        ),
     )
 
 

@@ -46,7 +46,7 @@ def view(read: Read, now: datetime) -> PlanView:
         first=goes_first(_rival(plan), _others(read, stack_revision)),
         tolerated_failures=plan.spec.tolerated_failures,
         max_interruptions=plan.spec.approval.envelope.max_interruptions if plan.spec.approval else 0,
-        ended=ended_for_good(read),
+        interrupted=interrupted(read),
         batches=ended_batches.started(plan),
         open_batch=batch.number if batch is not None else None,
         created=_created(read),
@@ -109,7 +109,6 @@ def _talks(requests: Sequence[CheckpointRequest]) -> tuple[TalkFacts, ...]:
             phase=one.status.phase,
             reason=one.status.reason,
             message=one.status.message,
-            stopped=one.status.stopped_at is not None,
             late=_late(one),
         )
         for one in requests
@@ -162,6 +161,13 @@ def _losses(read: Read) -> Losses:
         expected=read.forecast.prediction.lost_gpu_hours if read.forecast is not None else 0.0,
         approved=approval.envelope.max_lost_gpu_hours if approval is not None else None,
     )
+
+
+def interrupted(read: Read) -> int:
+    """How many gangs the plan has stopped, or ended for good; also those whose requests are gone."""
+    stopped = [request.spec.owner.uid for request in read.requests if request.status.stopped_at is not None]
+    gone = frozenset(read.plan.status.stopped_owners) - set(stopped)
+    return len(stopped) + len(gone) + ended_for_good(read)
 
 
 def ended_for_good(read: Read) -> int:

@@ -66,14 +66,23 @@ def rest_of(
         snapshot=asking.with_refusals(snapshot, requests, retry),
         already=settled | cooling | under_way,
         cooling=cooling,
-        stopped_gangs=stopped(requests, snapshot),
+        stopped_gangs=stopped_gangs(plan, requests, snapshot),
         proven=_proven(plan, visits),
     )
 
 
-def stopped(requests: Sequence[CheckpointRequest], snapshot: Snapshot) -> frozenset[str]:
+def stopped_owners(plan: UpgradePlan, requests: Sequence[CheckpointRequest]) -> frozenset[str]:
+    """Uids of owners whose gangs the plan has stopped.
+
+    The plan's status remembers those that its requests once told: requests can be removed by force.
+    """
+    told = {request.spec.owner.uid for request in requests if request.status.stopped_at is not None}
+    return frozenset(plan.status.stopped_owners) | told
+
+
+def stopped_gangs(plan: UpgradePlan, requests: Sequence[CheckpointRequest], snapshot: Snapshot) -> frozenset[str]:
     """Gangs that the plan has stopped once; a job that was made again is another one, though it has the same name."""
-    uids = {one.spec.owner.uid for one in requests if one.status.stopped_at is not None}
+    uids = stopped_owners(plan, requests)
     return frozenset(gang.name for gang in snapshot.gangs if gang.owner is not None and gang.owner.uid in uids)
 
 

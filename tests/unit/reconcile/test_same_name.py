@@ -3,12 +3,12 @@
 import msgspec
 
 from tests.support.facts import gang, node, snapshot
-from tests.support.manifests import checkpoint_request
+from tests.support.manifests import checkpoint_request, upgrade_plan
 from tests.support.rig import Rig, running
 from upgrader.api.resources import JOBS
-from upgrader.api.v1alpha1 import CheckpointRequest
+from upgrader.api.v1alpha1 import CheckpointRequest, UpgradePlan
 from upgrader.core.fleet import Owner
-from upgrader.reconcile.rest import stopped
+from upgrader.reconcile.rest import stopped_gangs
 
 
 def stopped_before(uid: str) -> CheckpointRequest:
@@ -19,8 +19,9 @@ def stopped_before(uid: str) -> CheckpointRequest:
 
 def test_only_the_very_job_that_was_stopped_is_not_stopped_again() -> None:
     world = snapshot([node("a")], [gang("x", "a", owner=Owner(kind="Job", name="x", uid="uid-x"))])
-    assert stopped([stopped_before("uid-x")], world) == {"ml/Job/x"}
-    assert stopped([stopped_before("uid-of-another")], world) == frozenset()
+    plan = msgspec.convert(upgrade_plan(), UpgradePlan)
+    assert stopped_gangs(plan, [stopped_before("uid-x")], world) == {"ml/Job/x"}
+    assert stopped_gangs(plan, [stopped_before("uid-of-another")], world) == frozenset()
 
 
 async def test_a_refusal_does_not_keep_a_new_job_of_that_name_from_being_asked() -> None:

@@ -264,6 +264,13 @@ class UpgradePlanStatus(Resource, frozen=True, kw_only=True):
     ] = []
     ended: Annotated[EndedBatches, described("All batches that have ended, in sums.")] = EndedBatches()
     counts: Annotated[PlanCounts, described("Progress.")] = PlanCounts()
+    stopped_owners: Annotated[
+        list[str],
+        described(
+            "Uids of the owners of gangs that this plan has stopped: it stops none of them again, "
+            "also when their CheckpointRequests are gone."
+        ),
+    ] = []
     holds: Annotated[list[Hold], described("The ten worst holds.")] = []
     failures: Annotated[list[Failure], described("What failed.")] = []
     ignored_requests: Annotated[

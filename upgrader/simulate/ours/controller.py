@@ -199,6 +199,7 @@ class Controller:
             first=None,
             tolerated_failures=self.tolerated,
             max_interruptions=len(self.world.jobs),
+            interrupted=sum(talk.stopped_at is not None for talk in self.talks),
             batches=len(self.batches),
             open_batch=batch.number if batch is not None else None,
             created=True,

@@ -122,7 +122,6 @@ class Talk:
             phase=self.phase,
             reason=self.reason,
             message=self.message,
-            stopped=self.stopped_at is not None,
             late=late,
         )
 
