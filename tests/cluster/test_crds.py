@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.gate]
 BY_KIND = {kind.resource.kind: kind for kind in KINDS}
 VALID = (m.gpu_stack(), m.upgrade_plan(), m.node_upgrade(), m.checkpoint_request(), m.driver_image())
 MANAGED = changed(m.gpu_stack(), "spec.kubelet", {"manage": True, "version": "1.35.4", "artifact": "r/kubelet:1"})
-ABORTING = changed(m.upgrade_plan(), "spec.run", "Abort")
+ABORTING = changed(m.upgrade_plan(), "spec.state", "Aborted")
 
 IDENTITY = {"vendor": "nvidia", "recipe": "nvidia-open", "flavour": "open", "os": "bookworm"}
 NVIDIA = m.driver_image() | {"spec": {**IDENTITY, "version": "535.261.03", "kernel": "6.1.0-50-amd64"}}
@@ -63,7 +63,7 @@ REFUSED = [
     (m.gpu_stack(), "spec.gangs", None, "spec.gangs", [{"label": "run"}, {}]),
     (m.upgrade_plan(), "spec.stack", m.upgrade_plan(), "spec.stack", "another"),
     (m.upgrade_plan(), "spec.targetRevision", m.upgrade_plan(), "spec.targetRevision", "another"),
-    (ABORTING, "spec.run", ABORTING, "spec.run", "Go"),
+    (ABORTING, "spec.state", ABORTING, "spec.state", "Running"),
     (m.upgrade_plan(), "spec.strategy.maxUnavailable", None, "spec.strategy.maxUnavailable", "0%"),
     (m.upgrade_plan(), "spec.strategy.maxUnavailable", None, "spec.strategy.maxUnavailable", "101%"),
     (m.upgrade_plan(), "spec.strategy.maxUnavailable", None, "spec.strategy.maxUnavailable", "7"),
@@ -96,7 +96,7 @@ INVALID = [
     (m.gpu_stack(), "spec.runtime", {"management": "Somebody"}, "Unsupported value"),
     (m.gpu_stack(), "spec.gangs", [{"label": "two words"}], "should match"),
     (m.gpu_stack(), "spec.gangs", [{"label": "run"}] * 17, "must have at most 16 items"),
-    (m.upgrade_plan(), "spec.run", "Stop", "Unsupported value"),
+    (m.upgrade_plan(), "spec.state", "Stop", "Unsupported value"),
     (m.upgrade_plan(), "spec.checkpoint.timeoutSeconds", 0, "should be greater than or equal to 1"),
     (m.upgrade_plan(), "spec.checkpoint.method", "file,shout", "should match"),
     (m.upgrade_plan(), "spec.strategy.topologyBudgets", [{"key": "rack", "maxUnavailable": "0%"}], "should match"),

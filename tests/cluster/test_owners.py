@@ -193,7 +193,7 @@ async def test_a_gang_that_its_user_resumes_is_not_stopped_again(live, space):
     await gang.stopped()
     await by_a_person(gang, {"spec": {"replicas": 2}})
     await gang.running()
-    await gang.until(R.RESTORED, N.VISITING, answering=101)
+    await gang.until(R.RESTORED, N.UPGRADING, answering=101)
     after = await gang.owner()
     assert (after["spec"]["replicas"], gang.stopped_mark(after)) == (2, None)
     assert len(gang.seen) == 4

@@ -161,7 +161,7 @@ async def test_a_daemonset_and_a_job_whose_pods_are_refused_say_so_in_the_api_se
     assert found.message.startswith(f"gpu-a: {REFUSED.format('it')}{pod}")
     assert (found.shown, len(found.message) < 400) == ("0/1", True)
 
-    await controller.orders("job", "Visiting")
+    await controller.orders("job", "Upgrading")
     said = await eventually(lambda: controller.visited("job"), lambda said: "refuses" in said, SECONDS)
     (job,) = await cluster.list(JOBS, controller.context.stack.namespace)
     refused = f'pods "{job.metadata.name}-…" is forbidden: violates PodSecurity'

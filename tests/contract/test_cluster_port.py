@@ -107,7 +107,7 @@ async def test_defaults_are_stored_with_the_object(cluster, unique):
         made.metadata,
         [
             {"op": "test", "path": "/spec/strategy/maxUnavailable", "value": "25%"},
-            {"op": "replace", "path": "/spec/run", "value": "Pause"},
+            {"op": "replace", "path": "/spec/state", "value": "Paused"},
         ],
     )
 

@@ -150,15 +150,15 @@ class Chain:
         return [one for one in await self.pool.kube.list(NODE_UPGRADES) if one.metadata.name not in self.visits_before]
 
     async def brought_back(self, kernel: str) -> NodeUpgrade:
-        """The one visit by which the node was brought back on a kernel, once it has ended well."""
+        """The one visit by which the node was repaired on a kernel, once it has ended well."""
         found: list[NodeUpgrade] = []
 
         async def look() -> bool:
             ended = [one for one in await self.visits() if one.status.phase is NodePhase.SUCCEEDED]
-            found[:] = [one for one in ended if (one.spec.reason, one.spec.target.kernel) == ("BringBack", kernel)]
+            found[:] = [one for one in ended if (one.spec.reason, one.spec.target.kernel) == ("Repair", kernel)]
             return bool(found)
 
-        await waiting.poll(look, 180, f"{self.node} is brought back on {kernel} (log: {self.pool.controller.log})")
+        await waiting.poll(look, 180, f"{self.node} is repaired on {kernel} (log: {self.pool.controller.log})")
         (visit,) = found
         return visit
 

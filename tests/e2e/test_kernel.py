@@ -25,7 +25,7 @@ async def test_a_node_with_a_new_kernel_is_brought_back_to_the_revision_it_had(p
     await pool.eventually(DRIVER_IMAGES, name, lambda one: one.status.phase is DriverImagePhase.READY)
     try:
         await _reboot(box, KERNEL)
-        await waiting.poll(lambda: _brought_back(pool, KERNEL), 180, "gpu-c is brought back on its new kernel")
+        await waiting.poll(lambda: _repaired(pool, KERNEL), 180, "gpu-c is repaired on its new kernel")
         node = (await pool.nodes())["gpu-c"]
         assert node.status.node_info.kernel_version == KERNEL
         assert node.metadata.labels["gpu-upgrader.io/revision"] == revision
@@ -33,7 +33,7 @@ async def test_a_node_with_a_new_kernel_is_brought_back_to_the_revision_it_had(p
         await pool.nothing_left()
     finally:
         await _reboot(box, pool.made.kernel)
-        await waiting.poll(lambda: _brought_back(pool, pool.made.kernel), 180, "gpu-c is brought back again")
+        await waiting.poll(lambda: _repaired(pool, pool.made.kernel), 180, "gpu-c is repaired again")
 
 
 async def test_a_node_with_a_kernel_without_an_image_waits_without_a_driver_and_is_brought_back(pool: Pool) -> None:
@@ -52,7 +52,7 @@ async def test_a_node_with_a_kernel_without_an_image_waits_without_a_driver_and_
         await waiting.poll(lambda: _no_driver_pod(pool), 60, "no driver pod is left on gpu-c")
         image = await waiting.in_thread(push_driver, registry, version=driver, kernel=kernel, progress=print)
         await pool.kube.apply(DRIVER_IMAGES, manifests.driver_image(driver, kernel, image))
-        await waiting.poll(lambda: _brought_back(pool, kernel), 240, "gpu-c is brought back with the image")
+        await waiting.poll(lambda: _repaired(pool, kernel), 240, "gpu-c is repaired with the image")
         node = (await pool.nodes())["gpu-c"]
         assert node.metadata.labels["gpu-upgrader.io/revision"] == revision
         assert not await _uncovered(pool)
@@ -87,6 +87,6 @@ async def _reboot(box, kernel: str) -> None:
     await waiting.in_thread(power_cycle)
 
 
-async def _brought_back(pool: Pool, kernel: str) -> bool:
-    visits = [one for one in await pool.kube.list(NODE_UPGRADES) if one.spec.reason == "BringBack"]
+async def _repaired(pool: Pool, kernel: str) -> bool:
+    visits = [one for one in await pool.kube.list(NODE_UPGRADES) if one.spec.reason == "Repair"]
     return any(one.spec.target.kernel == kernel and one.status.phase is NodePhase.SUCCEEDED for one in visits)

@@ -124,7 +124,7 @@ async def _lived_through(pool):
     assert (await pool.over("up", SECONDS)).status.phase is PlanPhase.COMPLETED
     await waiting.in_thread(pool.cluster.api.delete, f"{DEPLOYMENTS}/server")
     await _all_ready(pool)
-    await _brought_back(pool)
+    await _repaired(pool)
     await pool.plan("down", "1.0.0")
 
     async def stopped():
@@ -150,7 +150,7 @@ def _server():
     return {"metadata": {"name": "server"}, "spec": {"replicas": 1, "selector": selector, "template": template}}
 
 
-async def _brought_back(pool):
+async def _repaired(pool):
     """A node without a gang comes up with another kernel."""
     image = await waiting.in_thread(
         push_driver, pool.cluster.registry, version="2.0.0", kernel=NEXT_KERNEL, progress=print
@@ -164,7 +164,7 @@ async def _brought_back(pool):
     async def visited():
         pool.keep_running()
         found = await pool.kube.list(NODE_UPGRADES)
-        return any(one.spec.reason == "BringBack" and one.status.phase == "Succeeded" for one in found)
+        return any(one.spec.reason == "Repair" and one.status.phase == "Succeeded" for one in found)
 
     await waiting.poll(visited, SECONDS, "the node is in service on its other kernel")
     await _all_ready(pool)

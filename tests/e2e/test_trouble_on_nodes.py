@@ -105,7 +105,7 @@ async def _went_back_together(pool: Pool, plan: str, reasons: dict[str, str]) ->
     for one in visits.values():
         phases = [step.name for step in one.status.steps]
         assert one.status.reverting
-        assert phases[-5:] == [NodePhase.OFF, NodePhase.VISITING, NodePhase.TURNING_ON, "Validating", "Releasing"]
+        assert phases[-5:] == [NodePhase.UNLOADING, NodePhase.UPGRADING, NodePhase.LOADING, "Validating", "Releasing"]
         assert timing.parse(one.status.steps[-1].started_at) <= timing.parse(request.status.restarted_at)
 
 
@@ -123,10 +123,10 @@ async def test_a_node_that_is_deleted_in_its_visit_ends_it_and_the_gang_comes_ba
     plan = await pool.apply(other(before), watch=False)
     await pool.stopped(plan)
     visit = (await pool.visits(plan))[gone]
-    taken = {NodePhase.OFF, NodePhase.VISITING}
+    taken = {NodePhase.UNLOADING, NodePhase.UPGRADING}
     await pool.eventually(NODE_UPGRADES, visit.metadata.name, lambda one: one.status.phase in taken)
     await pool.kube.delete(NODES, (await pool.nodes())[gone].metadata)
-    await pool.eventually(NODE_UPGRADES, visit.metadata.name, lambda one: one.status.phase is NodePhase.GONE)
+    await pool.eventually(NODE_UPGRADES, visit.metadata.name, lambda one: one.status.phase is NodePhase.NODE_DELETED)
     await pool.eventually(UPGRADE_PLANS, plan, lambda one: one.status.counts.restored == 1, seconds=180)
     assert set(pool.nodes_of("bereft")) == {stays, idle}
     assert (pool.story("bereft").steps_lost, pool.story("bereft").interruptions) == (0, 1)
@@ -176,7 +176,7 @@ def _taints(node: Any) -> set[str]:
 async def _seconds_until_off(pool: Pool, plan: str, node: str, request: Any) -> float:
     """From the intent to stop a gang until its node was taken out of service."""
     steps = (await pool.visits(plan))[node].status.steps
-    (off,) = [step for step in steps if step.name is NodePhase.OFF]
+    (off,) = [step for step in steps if step.name is NodePhase.UNLOADING]
     return (timing.parse(off.started_at) - timing.parse(request.status.stopped_at)).total_seconds()
 
 

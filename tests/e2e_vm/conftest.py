@@ -221,19 +221,19 @@ class VirtualPool(Pool):
         note(self.report, self.made, name, started)
 
     async def brought_back(self, node: str, kernel: str, *, seconds: float = 400) -> Any:
-        """The visit by which a node was brought back on a kernel, once it has ended well."""
+        """The visit by which a node was repaired on a kernel, once it has ended well."""
         found: list[Any] = []
 
         async def look() -> bool:
             found[:] = [
                 one
                 for one in await self.kube.list(NODE_UPGRADES)
-                if (one.spec.node.name, one.spec.reason, one.spec.target.kernel) == (node, "BringBack", kernel)
+                if (one.spec.node.name, one.spec.reason, one.spec.target.kernel) == (node, "Repair", kernel)
                 and one.status.phase is NodePhase.SUCCEEDED
             ]
             return bool(found)
 
-        await waiting.poll(look, seconds, f"{node} is brought back on {kernel} (log: {self.controller.log})")
+        await waiting.poll(look, seconds, f"{node} is repaired on {kernel} (log: {self.controller.log})")
         return found[0]
 
 

@@ -69,7 +69,7 @@ async def test_a_node_that_does_not_come_back_from_its_reboot_is_given_up_counte
 
     # it is waited for, in words; nothing else is begun, since its GPUs are all that may be missing
     away = f"the node is not Ready: it has not come back from its reboot into kernel {newer}"
-    await visit_says(pool, plan, idle, NodePhase.VISITING, away)
+    await visit_says(pool, plan, idle, NodePhase.UPGRADING, away)
     running = await pool.kube.get(UPGRADE_PLANS, plan)
     assert (running.status.reason, running.status.message) == ("BatchUnderWay", "batch 1 is under way")
     await only_it_is_out(pool, plan, idle, busy)
@@ -77,7 +77,7 @@ async def test_a_node_that_does_not_come_back_from_its_reboot_is_given_up_counte
     # its time is over: it goes back, which nobody there can do either
     await pool.bring_deadline_forward(plan, idle)
     silent = "the node is not Ready: nothing on it answers"
-    await visit_says(pool, plan, idle, NodePhase.VISITING, silent)
+    await visit_says(pool, plan, idle, NodePhase.UPGRADING, silent)
     await pool.bring_deadline_forward(plan, idle)
     paused = await pool.eventually(UPGRADE_PLANS, plan, lambda one: one.status.phase is PlanPhase.PAUSED)
     assert (paused.status.reason, [one.reason for one in paused.status.failures]) == (
@@ -86,12 +86,12 @@ async def test_a_node_that_does_not_come_back_from_its_reboot_is_given_up_counte
     )
     visit = (await pool.visits(plan))[idle]
     assert (visit.status.phase, visit.status.reason) == (NodePhase.FAILED, "RevertFailed")
-    late = "Visiting took longer than its deadline"
+    late = "Upgrading took longer than its deadline"
     given_up = (
         f"{late}: {silent}; this was the revert: operands stay off and the taint stays, a person must look; delete "
         f"NodeUpgrade {visit.metadata.name} to have the node installed anew"
     )
-    there_and_back = [one.result for one in visit.status.steps if one.name is NodePhase.VISITING]
+    there_and_back = [one.result for one in visit.status.steps if one.name is NodePhase.UPGRADING]
     assert there_and_back == [f"{late}: {away}; going back", given_up]
     assert visit.status.message == given_up
     await its_jobs_are_over(pool, visit)

@@ -16,7 +16,7 @@ from tests.support.facts import node as node_facts
 from tests.support.world import START
 from upgrader.core import clearing, visit
 from upgrader.core.orders import OrderResult, Reason
-from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, ends, row
+from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason, ends, row
 from upgrader.core.visit_facts import (
     Act,
     ClosureView,
@@ -74,7 +74,7 @@ def views(name="node-1", phases=tuple(NodePhase), deadlines=TIMES):
         NodeView,
         name=st.just(name),
         uid=st.just("uid-1"),
-        reason=st.sampled_from(VisitReason),
+        reason=st.sampled_from(UpgradeReason),
         phase=st.sampled_from(phases),
         phase_since=SINCE,
         deadline=deadlines,
@@ -109,8 +109,8 @@ def requests(phases):
 
 
 LIKELY = {
-    NodePhase.PREPARED: (RequestPhase.PARKED, RequestPhase.PARKED, RequestPhase.ENDED),
-    NodePhase.CLOSING: (RequestPhase.PARKED, RequestPhase.ENDED),
+    NodePhase.PREPARED: (RequestPhase.PARKED, RequestPhase.PARKED, RequestPhase.ENDED, RequestPhase.STOPPING),
+    NodePhase.TAINTING: (RequestPhase.PARKED, RequestPhase.ENDED),
     NodePhase.DRAINING: (RequestPhase.STOPPED, RequestPhase.STOPPED, RequestPhase.ENDED, RequestPhase.STOPPING),
 }
 """Conversations beside which a node in this phase gets on: else hardly any would."""
@@ -129,7 +129,7 @@ def walks(draw, phases=tuple(NodePhase), deadlines=TIMES):
         gangs=draw(st.integers(0, 2)),
         undo=draw(st.sampled_from((False, False, True))),
     )
-    # Only a bring-back is tainted before it is prepared, and nothing is before it begins.
+    # Only a repair is tainted before it is prepared, and nothing is before it begins.
     assume(view.phase is not NodePhase.PENDING or view.node is None or view.node.visit != view.uid)
     return view, closure
 
@@ -137,6 +137,8 @@ def walks(draw, phases=tuple(NodePhase), deadlines=TIMES):
 ACTIVE = tuple(phase for phase in NodePhase if not ends(phase))
 PAST = st.sampled_from([START - timedelta(seconds=s) for s in (0, 1, 3600)])
 MANY = examples(400)
+ACKNOWLEDGED = {RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED, RequestPhase.ENDED}
+"""Stopping, stopped: where a visit is made anew since somebody deleted it after the gang had acknowledged."""
 
 
 @given(walks())
@@ -185,7 +187,7 @@ def test_a_node_whose_deadline_has_passed_is_led_out(walk):
 
 
 @MANY
-@given(walks(phases=(NodePhase.OFF, NodePhase.VISITING, NodePhase.TURNING_ON)))
+@given(walks(phases=(NodePhase.UNLOADING, NodePhase.UPGRADING, NodePhase.LOADING)))
 def test_no_visit_job_is_made_and_no_device_offered_while_a_pod_is_there_that_was_not_stopped(walk):
     view, closure = walk
     acts = visit.decide(view, closure, NOW).acts
@@ -222,8 +224,8 @@ def test_a_node_turns_round_at_most_once_and_only_after_it_was_touched(walk):
     view, closure = walk
     decision = visit.decide(view, closure, NOW)
     if decision.reverting and not view.reverting:
-        assert decision.phase is NodePhase.OFF
-        assert view.phase in {NodePhase.OFF, NodePhase.VISITING, NodePhase.TURNING_ON, NodePhase.VALIDATING}
+        assert decision.phase is NodePhase.UNLOADING
+        assert view.phase in {NodePhase.UNLOADING, NodePhase.UPGRADING, NodePhase.LOADING, NodePhase.VALIDATING}
         assert decision.failure
     if view.reverting:
         assert decision.reverting
@@ -233,13 +235,13 @@ def test_a_node_turns_round_at_most_once_and_only_after_it_was_touched(walk):
 def test_what_is_done_to_the_world_belongs_to_the_phase(walk):
     view, closure = walk
     decision = visit.decide(view, closure, NOW)
-    bring_back = view.phase is NodePhase.PREPARING and view.reason is VisitReason.BRING_BACK
+    repair = view.phase is NodePhase.PREPARING and view.reason is UpgradeReason.REPAIR
     more = {
-        Act.CLOSE: bring_back,
-        Act.DRIVER_ON: view.phase is NodePhase.TURNING_ON,
+        Act.CLOSE: repair,
+        Act.DRIVER_ON: view.phase is NodePhase.LOADING,
         Act.OPERANDS_OFF: view.reverting,  # before it is given up
         Act.EVICT: bool(clearing.arrivals(view)),  # in place of an act that would end them
-        Act.CANCEL: view.phase is NodePhase.VISITING and view.visit.suspended,
+        Act.CANCEL: view.phase is NodePhase.UPGRADING and view.visit.suspended,
     }
     allowed = {row(view.phase).act, *(act.value for act, may in more.items() if may)}
     assert {act.value for act in decision.acts} <= (
@@ -248,7 +250,7 @@ def test_what_is_done_to_the_world_belongs_to_the_phase(walk):
     assert not decision.acts or decision.phase is view.phase, "acts come before the record of what they proved"
 
 
-@given(walks(phases=(NodePhase.CLOSING, NodePhase.DRAINING)))
+@given(walks(phases=(NodePhase.TAINTING, NodePhase.DRAINING)))
 def test_nothing_of_a_gang_is_evicted(walk):
     view, closure = walk
     decision = visit.decide(view, closure, NOW)
@@ -273,18 +275,18 @@ def test_what_nobody_makes_again_goes_only_when_every_gang_has_stopped_or_ended(
 @given(walks(phases=(NodePhase.DRAINING,)))
 def test_a_node_is_switched_off_only_when_every_gang_has_stopped_or_ended_and_no_pod_is_left(walk):
     view, closure = walk
-    if visit.decide(view, closure, NOW).phase is NodePhase.OFF:
+    if visit.decide(view, closure, NOW).phase is NodePhase.UNLOADING:
         assert {one.phase for one in closure.requests} <= {RequestPhase.STOPPED, RequestPhase.ENDED}
         assert view.others == ()
-        assert not any(one.phase in {NodePhase.PREPARED, NodePhase.CLOSING} for one in closure.nodes)
+        assert not any(one.phase in {NodePhase.PREPARED, NodePhase.TAINTING} for one in closure.nodes)
 
 
 @MANY
 @given(walks(phases=(NodePhase.PREPARED,)))
 def test_a_node_is_closed_only_when_every_gang_has_acknowledged_or_ended(walk):
     view, closure = walk
-    if visit.decide(view, closure, NOW).phase is NodePhase.CLOSING:
-        assert {one.phase for one in closure.requests} <= {RequestPhase.PARKED, RequestPhase.ENDED}
+    if visit.decide(view, closure, NOW).phase is NodePhase.TAINTING:
+        assert {request.phase for request in closure.requests} <= ACKNOWLEDGED
         assert len(closure.requests) >= closure.gangs
 
 
@@ -293,7 +295,7 @@ def test_a_node_is_closed_only_when_every_gang_has_acknowledged_or_ended(walk):
 def test_a_visit_ends_without_its_mark_on_the_node_unless_a_person_must_look(walk):
     view, closure = walk
     decision = visit.decide(view, closure, NOW)
-    if ends(decision.phase) and decision.phase is not NodePhase.GONE:
+    if ends(decision.phase) and decision.phase is not NodePhase.NODE_DELETED:
         marked = view.node is not None and view.node.visit == view.uid
         assert not marked or decision.failure == "RevertFailed"
 
@@ -317,5 +319,5 @@ def test_an_undone_closure_touches_nothing_more(walk):
     nodes = tuple(one for one in closure.nodes if one.phase in visit.BEFORE_OFF or ends(one.phase))
     decision = visit.decide(view, msgspec.structs.replace(closure, nodes=nodes, undo=True), NOW)
     assert decision.acts == ()
-    assert decision.phase in {view.phase, NodePhase.FAILED, NodePhase.RELEASING, NodePhase.GONE}
+    assert decision.phase in {view.phase, NodePhase.FAILED, NodePhase.RELEASING, NodePhase.NODE_DELETED}
     assert decision.phase is not view.phase

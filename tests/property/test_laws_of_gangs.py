@@ -186,7 +186,7 @@ def test_what_is_valid_is_safe_whoever_speaks_and_whatever_may_be_lost(view):
 
 
 @MANY
-@given(gangs(phases=(RequestPhase.ASKING,)), AROUND)
+@given(gangs(phases=(RequestPhase.REQUESTED,)), AROUND)
 def test_nobody_is_asked_before_its_turn_in_its_lane_is_written_down(view, around):
     decision = conversation.decide(view, around, NOW)
     if around.turns is not None and view.marked_at is None:
@@ -217,7 +217,7 @@ def test_a_conversation_ends_without_our_record_on_the_job(view, around):
         assert view.owner.stopped_by != view.name or GangAct.RESUME in decision.acts
 
 
-@given(gangs(phases=(RequestPhase.ASKING, RequestPhase.PARKED, RequestPhase.EXPIRED)), AROUND)
+@given(gangs(phases=(RequestPhase.REQUESTED, RequestPhase.PARKED, RequestPhase.EXPIRED)), AROUND)
 def test_members_that_were_asked_and_not_stopped_are_let_go(view, around):
     decision = conversation.decide(view, around, NOW)
     if ends(decision.phase):

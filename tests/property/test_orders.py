@@ -33,12 +33,12 @@ def test_a_gang_leaps_ahead_only_when_we_stopped_it_and_no_node_waits_for_it(vie
         assert view.owner.suspended
 
 
-@given(ordered(phases=(NodePhase.CLOSING, NodePhase.DRAINING)))
+@given(ordered(phases=(NodePhase.TAINTING, NodePhase.DRAINING)))
 def test_no_order_ends_a_pod_of_a_gang(walk):
     view, closure = walk
     decision = visit.decide(view, closure, NOW)
     assert not [pod for pod in decision.evict if pod.member]
-    if decision.phase is NodePhase.OFF:
+    if decision.phase is NodePhase.UNLOADING:
         assert view.others == ()
 
 

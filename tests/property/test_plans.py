@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.world import START
 from upgrader.core import rollout
-from upgrader.core.phases import NodePhase, OnFailure, PlanPhase, RequestPhase, Run, ends, row
+from upgrader.core.phases import DesiredState, NodePhase, OnFailure, PlanPhase, RequestPhase, ends, row
 from upgrader.core.plan_facts import Canaries, Losses, NextBatch
 from upgrader.core.rollout import UNDER_WAY, PlanView, Rival, TalkFacts, Trouble, VisitFacts, decide, goes_first, quiet
 
@@ -55,7 +55,7 @@ RIVALS = st.builds(
     made_at=st.sampled_from(("2026-11-21T09:00:00Z", "2026-11-21T09:00:01Z")),
     phase=st.sampled_from(P),
     approved=st.booleans(),
-    run=st.sampled_from(Run),
+    state=st.sampled_from(DesiredState),
 )
 
 
@@ -64,7 +64,7 @@ def plans(draw, phases=tuple(P)):
     return PlanView(
         name="up",
         phase=draw(st.sampled_from(phases)),
-        run=draw(st.sampled_from((Run.GO, Run.GO, *Run))),
+        state=draw(st.sampled_from((DesiredState.RUNNING, DesiredState.RUNNING, *DesiredState))),
         deleted=draw(st.sampled_from((False, False, True))),
         approved=draw(st.sampled_from((True, True, False))),
         target_revision="new",
@@ -107,7 +107,7 @@ def test_a_batch_is_started_only_by_a_plan_that_may_and_inside_what_was_approved
     decision = decide(plan)
     if decision.start_batch:
         assert decision.phase is P.RUNNING
-        assert (plan.open_batch, plan.first, plan.run, plan.deleted) == (None, None, Run.GO, False)
+        assert (plan.open_batch, plan.first, plan.state, plan.deleted) == (None, None, DesiredState.RUNNING, False)
         assert plan.synced
         assert plan.interrupted + plan.next_batch.interruptions <= plan.max_interruptions
         assert plan.losses.approved is None or plan.losses.actual + plan.losses.expected <= plan.losses.approved
@@ -173,7 +173,7 @@ def test_a_soak_begins_with_the_end_of_each_batch_of_canaries_and_with_nothing_e
 
 @given(plans(phases=(P.RUNNING, P.PAUSED)))
 def test_what_is_under_way_is_broken_off_only_for_an_abort(plan):
-    aborting = plan.deleted or plan.run in {Run.ABORT, Run.ABORT_AND_UNDO} or not plan.stack_present
+    aborting = plan.deleted or plan.state in {DesiredState.ABORTED, DesiredState.ROLLED_BACK} or not plan.stack_present
     if plan.open_batch is not None and not aborting:
         assert not decide(plan).undo
 
@@ -187,7 +187,7 @@ def test_going_back_by_itself_needs_a_plan_that_says_so(plan):
 
 @given(plans(phases=(P.RUNNING, P.PAUSED)))
 def test_a_plan_that_is_to_end_takes_back_what_it_started(plan):
-    assume(plan.deleted or plan.run in {Run.ABORT, Run.ABORT_AND_UNDO} or not plan.stack_present)
+    assume(plan.deleted or plan.state in {DesiredState.ABORTED, DesiredState.ROLLED_BACK} or not plan.stack_present)
     decision = decide(plan)
     assert (decision.phase, decision.undo) == (P.ABORTING, True)
 
@@ -197,7 +197,7 @@ def test_of_all_plans_of_a_stack_at_most_one_may_start_something(found):
     able = [
         one
         for one in found
-        if one.phase in UNDER_WAY or (one.phase is P.PROPOSED and one.approved and one.run is Run.GO)
+        if one.phase in UNDER_WAY or (one.phase is P.PROPOSED and one.approved and one.state is DesiredState.RUNNING)
     ]
     free = [one for one in able if goes_first(one, [other for other in found if other is not one]) is None]
     assert len(free) == bool(able)

@@ -1,4 +1,4 @@
-"""Law: a node that reboots while it is brought back, or visited by a plan, is in service soon, however that is seen."""
+"""Law: a node that reboots while it is repaired, or visited by a plan, is in service soon, however that is seen."""
 
 import asyncio
 

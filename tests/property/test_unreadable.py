@@ -260,12 +260,12 @@ def test_owners_in_a_conversation(row, annotations, spec, status):
 async def test_requests(asked, marked, refused):
     """They are read by the plans of others too: for turns in lanes, and for what gangs have refused."""
     body = checkpoint_request("odd")
-    status = {"phase": "Asking", "markedAt": marked}
+    status = {"phase": "Requested", "markedAt": marked}
     odd = wire(body | {"spec": body["spec"] | {"askedAt": asked}, "status": status}, CheckpointRequest)
     asked_by_person = {key: value for key, value in body["spec"].items() if key != "plan"}
     odd_person = wire(body | {"spec": asked_by_person | {"askedAt": asked}, "status": status}, CheckpointRequest)
     good = wire(
-        checkpoint_request("good") | {"spec": asked_by_person, "status": {"phase": "Asking"}}, CheckpointRequest
+        checkpoint_request("good") | {"spec": asked_by_person, "status": {"phase": "Requested"}}, CheckpointRequest
     )
     among, alone = [await asking.turns_now(Lanes(all_of), 2) for all_of in ([odd, odd_person, good], [good])]
     assert (among or set()) >= (alone or set())

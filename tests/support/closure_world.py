@@ -19,7 +19,7 @@ from upgrader.core import conversation, visit
 from upgrader.core.acknowledgement import Answer
 from upgrader.core.conversation_facts import GangAct, GangClosure, GangDecision, OwnerFacts, RequestView
 from upgrader.core.fleet import MemberFacts, NodeFacts
-from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, ends, row
+from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason, ends, row
 from upgrader.core.visit_facts import (
     Act,
     ClosureView,
@@ -148,7 +148,7 @@ class World:
         return NodeView(
             name=box.name,
             uid=f"visit-{box.name}",
-            reason=VisitReason.ROLLOUT,
+            reason=UpgradeReason.ROLLOUT,
             phase=box.phase,
             phase_since=box.since,
             deadline=box.deadline,
@@ -183,7 +183,9 @@ class World:
             )
             for uid, request in troupe.pods.items()
         )
-        fresh = troupe.phase is RequestPhase.ASKING or (troupe.phase is RequestPhase.STOPPING and not troupe.suspended)
+        fresh = troupe.phase is RequestPhase.REQUESTED or (
+            troupe.phase is RequestPhase.STOPPING and not troupe.suspended
+        )
         return RequestView(
             name=f"request-{troupe.name}",
             gang=troupe.name,
@@ -233,7 +235,7 @@ class World:
             return
         for troupe in self.troupes:
             if troupe.phase is None:
-                troupe.phase, troupe.asked_at, troupe.uids = RequestPhase.ASKING, self.now, tuple(troupe.pods)
+                troupe.phase, troupe.asked_at, troupe.uids = RequestPhase.REQUESTED, self.now, tuple(troupe.pods)
                 troupe.deadline = ASK_UNTIL
 
     def _facts(self, talks: dict[str, RequestView]) -> tuple[RequestFacts, ...]:
@@ -293,7 +295,7 @@ class World:
             self._judge_leap(troupe)
             troupe.ahead = True
         troupe.step = decision.step
-        asking = decision.phase in {RequestPhase.ASKING, RequestPhase.PARKED, RequestPhase.EXPIRED}
+        asking = decision.phase in {RequestPhase.REQUESTED, RequestPhase.PARKED, RequestPhase.EXPIRED}
         ending = None if seconds is None else self.now + timedelta(seconds=seconds)
         troupe.deadline = ASK_UNTIL if asking else ending
         if decision.phase is RequestPhase.PARKED:
@@ -381,7 +383,7 @@ class World:
         here = [
             uid for one in self.troupes if not (one.meddled or one.ahead) and box is self.boxes[0] for uid in one.pods
         ]
-        if view.phase is NodePhase.DRAINING and decision.phase is NodePhase.OFF and (here or box.stranger):
+        if view.phase is NodePhase.DRAINING and decision.phase is NodePhase.UNLOADING and (here or box.stranger):
             self.wrongs.append(f"{box.name} was switched off under {here or 'a stranger'}")
         valid = view.phase is NodePhase.VALIDATING and view.validate.outcome is Outcome.SUCCEEDED
         if valid and decision.failure == "RevertFailed":

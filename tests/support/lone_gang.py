@@ -7,7 +7,7 @@ from upgrader.core import timing
 
 
 def conversation(rig: Rig, gang: str, *, seconds: int, park: int = 3600, **status: object) -> None:
-    """A gang of one pod with its conversation, in Asking unless `status` says otherwise."""
+    """A gang of one pod with its conversation, in Requested unless `status` says otherwise."""
     job = {"metadata": {"name": gang, "namespace": "default"}, "spec": {"suspend": False}, "status": {"active": 1}}
     uid = rig.cluster.store.put(JOBS, job)["metadata"]["uid"]
     labels = {"batch.kubernetes.io/controller-uid": uid}
@@ -27,4 +27,4 @@ def conversation(rig: Rig, gang: str, *, seconds: int, park: int = 3600, **statu
         "parkSeconds": park,
         "timeoutSeconds": seconds,
     }
-    rig.cluster.store.put(CHECKPOINT_REQUESTS, body | {"spec": spec, "status": {"phase": "Asking", **status}})
+    rig.cluster.store.put(CHECKPOINT_REQUESTS, body | {"spec": spec, "status": {"phase": "Requested", **status}})

@@ -14,7 +14,7 @@ from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, NODES, PODS
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.orders import ORDER_VARIABLE, OrderResult, Reason
-from upgrader.core.phases import VisitReason, ends
+from upgrader.core.phases import UpgradeReason, ends
 
 ERRANDS = frozenset({"prepare", "visit", "validate"})
 
@@ -174,7 +174,7 @@ class Twice(Rig):
         self.plan("newer", revision)
 
     def back(self) -> list[NodeUpgrade]:
-        return [one for one in self.visits() if one.spec.reason is VisitReason.BRING_BACK]
+        return [one for one in self.visits() if one.spec.reason is UpgradeReason.REPAIR]
 
     def in_service(self) -> bool:
         """Everything that a person would look at, on the kernel that the machine has."""

@@ -5,7 +5,7 @@ from datetime import timedelta
 from tests.support.facts import node as node_facts
 from tests.support.world import START
 from upgrader.core.orders import OrderResult, Reason
-from upgrader.core.phases import NodePhase, RequestPhase, VisitReason
+from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason
 from upgrader.core.visit_facts import (
     Decision,
     Errand,
@@ -41,7 +41,7 @@ def view(phase, node=None, **changes):
     facts = {
         "name": "v1",
         "uid": "u1",
-        "reason": VisitReason.ROLLOUT,
+        "reason": UpgradeReason.ROLLOUT,
         "phase": phase,
         "phase_since": START - timedelta(seconds=10),
         "deadline": FUTURE,
@@ -80,7 +80,7 @@ GIVE_UP = (
     "delete NodeUpgrade v1 to have the node installed anew"
 )
 BACK = {"reverting": True, "failure": "VisitFailed", "driver_key": "k-old", "plugin_key": "p-old"}
-BRING_BACK = {"reason": VisitReason.BRING_BACK}
+REPAIR = {"reason": UpgradeReason.REPAIR}
 
 
 def stay(phase, message, *acts, **more):

@@ -65,5 +65,5 @@ AT_THE_END = {
             reverting=True,
         ),
     ),
-    "the node is deleted while given back": (view(N.RELEASING), ALONE, go(N.GONE, GONE_MESSAGE)),
+    "the node is deleted while given back": (view(N.RELEASING), ALONE, go(N.NODE_DELETED, GONE_MESSAGE)),
 }

@@ -4,7 +4,6 @@ from datetime import timedelta
 
 from tests.support.visit_cases import (
     ALONE,
-    BRING_BACK,
     CLOSED,
     DONE,
     EVICTABLE,
@@ -12,6 +11,7 @@ from tests.support.visit_cases import (
     GONE_MESSAGE,
     MEMBER,
     NO_IMAGE,
+    REPAIR,
     RUNS,
     STRANGER,
     UNTOUCHED,
@@ -26,7 +26,7 @@ from tests.support.visit_cases import (
     view,
 )
 from tests.support.world import START
-from upgrader.core.phases import VisitReason
+from upgrader.core.phases import UpgradeReason
 from upgrader.core.visit_facts import (
     Act,
     Errand,
@@ -36,7 +36,7 @@ from upgrader.core.visit_facts import (
 BEFORE_OFF = {
     # ---- Pending
     "its stack was deleted before it began": (
-        view(N.PENDING, UNTOUCHED, reason=VisitReason.INSTALL),
+        view(N.PENDING, UNTOUCHED, reason=UpgradeReason.INSTALL),
         around(undo=True),
         go(N.FAILED, "the stack was deleted before the node was touched", "Aborted"),
     ),
@@ -46,15 +46,15 @@ BEFORE_OFF = {
         around(undo=True),
         go(N.FAILED, "the plan was aborted before the node was touched", "Aborted"),
     ),
-    "the node is deleted before it began": (view(N.PENDING), ALONE, go(N.GONE, GONE_MESSAGE)),
+    "the node is deleted before it began": (view(N.PENDING), ALONE, go(N.NODE_DELETED, GONE_MESSAGE)),
     # ---- Preparing
     "the prepare pod is started": (
         view(N.PREPARING, UNTOUCHED),
         ALONE,
         stay(N.PREPARING, "starting the prepare pod", Act.PREPARE),
     ),
-    "a bring-back is tainted before it is prepared": (
-        view(N.PREPARING, UNTOUCHED, **BRING_BACK),
+    "a repair is tainted before it is prepared": (
+        view(N.PREPARING, UNTOUCHED, **REPAIR),
         ALONE,
         stay(N.PREPARING, "starting the prepare pod", Act.CLOSE, Act.PREPARE),
     ),
@@ -87,8 +87,8 @@ BEFORE_OFF = {
             "NotPrepared",
         ),
     ),
-    "a bring-back that cannot be prepared gives up its taint": (
-        view(N.PREPARING, CLOSED, prepare=NO_IMAGE, **BRING_BACK),
+    "a repair that cannot be prepared gives up its taint": (
+        view(N.PREPARING, CLOSED, prepare=NO_IMAGE, **REPAIR),
         ALONE,
         go(N.RELEASING, "image r/driver cannot be pulled", "NotPrepared"),
     ),
@@ -97,7 +97,7 @@ BEFORE_OFF = {
         around(undo=True),
         go(N.FAILED, "the plan was aborted before the node was touched", "Aborted"),
     ),
-    "the node is deleted while preparing": (view(N.PREPARING), ALONE, go(N.GONE, GONE_MESSAGE)),
+    "the node is deleted while preparing": (view(N.PREPARING), ALONE, go(N.NODE_DELETED, GONE_MESSAGE)),
     # ---- Prepared
     "a sibling is not prepared yet": (
         view(N.PREPARED, UNTOUCHED),
@@ -116,7 +116,7 @@ BEFORE_OFF = {
     ),
     "a gang has not acknowledged yet": (
         view(N.PREPARED, UNTOUCHED),
-        around(requests=(gang(R.PARKED), gang(R.ASKING, gang="default/Job/other"))),
+        around(requests=(gang(R.PARKED), gang(R.REQUESTED, gang="default/Job/other"))),
         stay(N.PREPARED, "waiting for the acknowledgement of default/Job/other"),
     ),
     "a gang is asked again": (
@@ -137,12 +137,12 @@ BEFORE_OFF = {
     "all gangs have acknowledged or ended": (
         view(N.PREPARED, UNTOUCHED),
         around(sibling(N.PREPARED), requests=(gang(R.PARKED), gang(R.ENDED))),
-        go(N.CLOSING, "all gangs of the closure have acknowledged"),
+        go(N.TAINTING, "all gangs of the closure have acknowledged"),
     ),
     "made anew when its gang was stopped already, it is closed as its siblings are": (
         view(N.PREPARED, UNTOUCHED),
         around(sibling(N.VALIDATING), requests=(gang(R.STOPPING), gang(R.STOPPED))),
-        go(N.CLOSING, "all gangs of the closure have acknowledged"),
+        go(N.TAINTING, "all gangs of the closure have acknowledged"),
     ),
     "made anew when its gang restarts already, it ends: nobody asks that gang again": (
         view(N.PREPARED, UNTOUCHED),
@@ -157,86 +157,86 @@ BEFORE_OFF = {
     "a node without gangs is closed at once": (
         view(N.PREPARED, UNTOUCHED),
         ALONE,
-        go(N.CLOSING, "all gangs of the closure have acknowledged"),
+        go(N.TAINTING, "all gangs of the closure have acknowledged"),
     ),
     "no gang acknowledges in time": (
         view(N.PREPARED, UNTOUCHED, deadline=START),
-        around(requests=(gang(R.ASKING),)),
+        around(requests=(gang(R.REQUESTED),)),
         go(
             N.FAILED,
             "Prepared took longer than its deadline: waiting for the acknowledgement of default/Job/train",
             "NotAcknowledged",
         ),
     ),
-    "a prepared bring-back gives up its taint with its sibling": (
-        view(N.PREPARED, CLOSED, **BRING_BACK),
+    "a prepared repair gives up its taint with its sibling": (
+        view(N.PREPARED, CLOSED, **REPAIR),
         around(sibling(N.RELEASING)),
         go(N.RELEASING, "v2 of the same closure cannot be visited", "SiblingFailed"),
     ),
-    "the node is deleted when prepared": (view(N.PREPARED), ALONE, go(N.GONE, GONE_MESSAGE)),
-    # ---- Closing
+    "the node is deleted when prepared": (view(N.PREPARED), ALONE, go(N.NODE_DELETED, GONE_MESSAGE)),
+    # ---- Tainting
     "the node is tainted": (
-        view(N.CLOSING, UNTOUCHED),
+        view(N.TAINTING, UNTOUCHED),
         ALONE,
-        stay(N.CLOSING, "tainting the node", Act.CLOSE),
+        stay(N.TAINTING, "tainting the node", Act.CLOSE),
     ),
     "a node that had no driver when its visit was ordered is let go where it has one by now": (
-        view(N.CLOSING, CLOSED, source_key=""),
+        view(N.TAINTING, CLOSED, source_key=""),
         around(requests=(gang(R.PARKED),)),
         go(N.RELEASING, "the node has driver k-old, and the visit was ordered when it had none", "DriverChanged"),
     ),
     "none is none, with a label that says so and without one": (
-        view(N.CLOSING, {**CLOSED, "driver_key": "none"}, source_key="", phase_since=START - timedelta(seconds=5)),
+        view(N.TAINTING, {**CLOSED, "driver_key": "none"}, source_key="", phase_since=START - timedelta(seconds=5)),
         ALONE,
         go(N.DRAINING, "closed; no new GPU pod"),
     ),
     "a stack's own visit goes by more than the label": (
-        view(N.CLOSING, CLOSED, source_key="", phase_since=START - timedelta(seconds=5), reason=VisitReason.INSTALL),
+        view(N.TAINTING, CLOSED, source_key="", phase_since=START - timedelta(seconds=5), reason=UpgradeReason.INSTALL),
         ALONE,
         go(N.DRAINING, "closed; no new GPU pod"),
     ),
     "right after the taint pods are looked at once more": (
-        view(N.CLOSING, CLOSED, phase_since=START - timedelta(seconds=4), others=(MEMBER, EVICTABLE)),
+        view(N.TAINTING, CLOSED, phase_since=START - timedelta(seconds=4), others=(MEMBER, EVICTABLE)),
         around(requests=(gang(R.PARKED),)),
-        stay(N.CLOSING, "listing pods once more before anything is stopped"),
+        stay(N.TAINTING, "listing pods once more before anything is stopped"),
     ),
     "five seconds later no new pod is there": (
-        view(N.CLOSING, CLOSED, phase_since=START - timedelta(seconds=5), others=(MEMBER, EVICTABLE)),
+        view(N.TAINTING, CLOSED, phase_since=START - timedelta(seconds=5), others=(MEMBER, EVICTABLE)),
         around(requests=(gang(R.PARKED),)),
         go(N.DRAINING, "closed; no new GPU pod"),
     ),
     "on a node without GPUs to give no pod was on its way": (
-        view(N.CLOSING, {**CLOSED, "gpus_allocatable": 0}, phase_since=START, **BRING_BACK),
+        view(N.TAINTING, {**CLOSED, "gpus_allocatable": 0}, phase_since=START, **REPAIR),
         ALONE,
         go(N.DRAINING, "closed; no new GPU pod"),
     ),
     "where every pod is to end, one without GPUs may have been": (
-        view(N.CLOSING, {**CLOSED, "gpus_allocatable": 0}, phase_since=START, empties=True, **BRING_BACK),
+        view(N.TAINTING, {**CLOSED, "gpus_allocatable": 0}, phase_since=START, empties=True, **REPAIR),
         ALONE,
-        stay(N.CLOSING, "listing pods once more before anything is stopped"),
+        stay(N.TAINTING, "listing pods once more before anything is stopped"),
     ),
     "nor on one that never had any": (
         view(
-            N.CLOSING,
+            N.TAINTING,
             {**CLOSED, "gpus": 0, "gpus_allocatable": 0},
             phase_since=START,
-            reason=VisitReason.INSTALL,
+            reason=UpgradeReason.INSTALL,
         ),
         ALONE,
         go(N.DRAINING, "closed; no new GPU pod"),
     ),
     "where a plugin of others is just away, one may have been": (
-        view(N.CLOSING, {**CLOSED, "gpus_allocatable": 0}, phase_since=START, reason=VisitReason.INSTALL),
+        view(N.TAINTING, {**CLOSED, "gpus_allocatable": 0}, phase_since=START, reason=UpgradeReason.INSTALL),
         ALONE,
-        stay(N.CLOSING, "listing pods once more before anything is stopped"),
+        stay(N.TAINTING, "listing pods once more before anything is stopped"),
     ),
     "in a plan's visit a plugin may just be away": (
-        view(N.CLOSING, {**CLOSED, "gpus_allocatable": 0}, phase_since=START),
+        view(N.TAINTING, {**CLOSED, "gpus_allocatable": 0}, phase_since=START),
         ALONE,
-        stay(N.CLOSING, "listing pods once more before anything is stopped"),
+        stay(N.TAINTING, "listing pods once more before anything is stopped"),
     ),
     "a pod with GPUs appeared after the acknowledgements": (
-        view(N.CLOSING, CLOSED, others=(MEMBER, STRANGER)),
+        view(N.TAINTING, CLOSED, others=(MEMBER, STRANGER)),
         around(requests=(gang(R.PARKED),)),
         go(
             N.RELEASING,
@@ -244,32 +244,32 @@ BEFORE_OFF = {
             "NewGpuPod",
         ),
     ),
-    "a bring-back waits for such a pod later": (
-        view(N.CLOSING, CLOSED, others=(STRANGER,), **BRING_BACK),
+    "a repair waits for such a pod later": (
+        view(N.TAINTING, CLOSED, others=(STRANGER,), **REPAIR),
         ALONE,
         go(N.DRAINING, "closed; no new GPU pod"),
     ),
     "an acknowledgement is lost while closing": (
-        view(N.CLOSING, UNTOUCHED),
+        view(N.TAINTING, UNTOUCHED),
         around(requests=(gang(R.EXPIRED),)),
         go(N.RELEASING, "default/Job/train: why", "AcknowledgementLost"),
     ),
     "a sibling is let go while closing": (
-        view(N.CLOSING, CLOSED),
+        view(N.TAINTING, CLOSED),
         around(sibling(N.RELEASING)),
         go(N.RELEASING, "v2 of the same closure was let go", "SiblingFailed"),
     ),
     "the taint cannot be set in time": (
-        view(N.CLOSING, UNTOUCHED, deadline=START),
+        view(N.TAINTING, UNTOUCHED, deadline=START),
         ALONE,
-        go(N.RELEASING, "Closing took longer than its deadline: tainting the node", "NotClosed"),
+        go(N.RELEASING, "Tainting took longer than its deadline: tainting the node", "NotClosed"),
     ),
     "aborted while closing": (
-        view(N.CLOSING, CLOSED),
+        view(N.TAINTING, CLOSED),
         around(undo=True),
         go(N.RELEASING, "the plan was aborted; the marks are taken away", "Aborted"),
     ),
-    "the node is deleted while closing": (view(N.CLOSING), ALONE, go(N.GONE, GONE_MESSAGE)),
+    "the node is deleted while closing": (view(N.TAINTING), ALONE, go(N.NODE_DELETED, GONE_MESSAGE)),
     # ---- Draining
     "a sibling is not closed yet": (
         view(N.DRAINING, CLOSED, others=(EVICTABLE,)),
@@ -291,8 +291,8 @@ BEFORE_OFF = {
         ALONE,
         stay(N.DRAINING, "not now", Act.EVICT, evict=(EVICTABLE,)),
     ),
-    "a bring-back removes what does not run on this boot": (
-        view(N.DRAINING, CLOSED, others=(pod("lost", before_boot=True),), **BRING_BACK),
+    "a repair removes what does not run on this boot": (
+        view(N.DRAINING, CLOSED, others=(pod("lost", before_boot=True),), **REPAIR),
         ALONE,
         stay(
             N.DRAINING,
@@ -340,14 +340,14 @@ BEFORE_OFF = {
         stay(N.DRAINING, "waiting for pod default/stranger to end", held="PodsLeft"),
     ),
     "a job runs on a kernel that its driver is not for": (
-        view(N.DRAINING, CLOSED, others=(STRANGER,), **BRING_BACK),
+        view(N.DRAINING, CLOSED, others=(STRANGER,), **REPAIR),
         ALONE,
         stay(N.DRAINING, "waiting for pod default/stranger to end", held="RunningOnUnsupportedKernel"),
     ),
     "no pod is left that the visit would end": (
         view(N.DRAINING, CLOSED),
-        around(sibling(N.OFF), requests=(gang(R.STOPPED), gang(R.ENDED))),
-        go(N.OFF, "no pod is left that the visit would end"),
+        around(sibling(N.UNLOADING), requests=(gang(R.STOPPED), gang(R.ENDED))),
+        go(N.UNLOADING, "no pod is left that the visit would end"),
     ),
     "a gang is let go while draining": (
         view(N.DRAINING, CLOSED),
@@ -360,7 +360,7 @@ BEFORE_OFF = {
         go(N.RELEASING, "v2 of the same closure was let go", "SiblingFailed"),
     ),
     "it is so too while a pod beside it cannot be evicted": (
-        view(N.DRAINING, CLOSED, others=(STRANGER, pod("web", evictable=True)), deadline=START, **BRING_BACK),
+        view(N.DRAINING, CLOSED, others=(STRANGER, pod("web", evictable=True)), deadline=START, **REPAIR),
         ALONE,
         stay(
             N.DRAINING,
@@ -371,7 +371,7 @@ BEFORE_OFF = {
         ),
     ),
     "work on a kernel that its driver is not for is waited for without end": (
-        view(N.DRAINING, CLOSED, others=(STRANGER,), deadline=START, **BRING_BACK),
+        view(N.DRAINING, CLOSED, others=(STRANGER,), deadline=START, **REPAIR),
         ALONE,
         stay(N.DRAINING, "waiting for pod default/stranger to end", held="RunningOnUnsupportedKernel"),
     ),
@@ -384,5 +384,5 @@ BEFORE_OFF = {
             "NotDrained",
         ),
     ),
-    "the node is deleted while draining": (view(N.DRAINING), ALONE, go(N.GONE, GONE_MESSAGE)),
+    "the node is deleted while draining": (view(N.DRAINING), ALONE, go(N.NODE_DELETED, GONE_MESSAGE)),
 }

@@ -4,10 +4,10 @@ from tests.support.facts import KERNEL
 from tests.support.visit_cases import (
     ALONE,
     BACK,
-    BRING_BACK,
     CLOSED,
     DONE,
     DRIVER_ON,
+    REPAIR,
     RUNS,
     SWITCHED_OFF,
     UNTOUCHED,
@@ -21,18 +21,18 @@ from tests.support.visit_cases import (
     view,
 )
 from upgrader.core.fleet import Uncovered
-from upgrader.core.phases import VisitReason
+from upgrader.core.phases import UpgradeReason
 from upgrader.core.visit_facts import Act, OperandFacts
 
 NEXT, THIRD = "6.1.0-50-amd64", "6.1.0-53-amd64"
 HOME = {"planned": NEXT, "former": KERNEL}
-"""It was to be brought back on NEXT, and runs the kernel that it had before."""
+"""It was to be repaired on NEXT, and runs the kernel that it had before."""
 AWAY = {"planned": NEXT, "former": THIRD}
 KEPT = {**SWITCHED_OFF, "uncovered": Uncovered(driver="k-old", revision="old", kernel=KERNEL)}
 BARE = view(N.RELEASING, KEPT, name="v2", uid="u2", failure="KernelChanged", **AWAY)
 WHY = f"the node runs kernel {KERNEL}, the visit was planned for {NEXT}"
 RELEASED = go(N.RELEASING, WHY, "KernelChanged")
-TURNED = go(N.OFF, f"{WHY}; going back", "KernelChanged", reverting=True)
+TURNED = go(N.UNLOADING, f"{WHY}; going back", "KernelChanged", reverting=True)
 
 ON_ANOTHER_KERNEL = {
     "a node that nothing was done to is left": (
@@ -40,40 +40,40 @@ ON_ANOTHER_KERNEL = {
         ALONE,
         go(N.FAILED, WHY, "KernelChanged"),
     ),
-    "a bring-back has its taint taken away, whatever its prepare pod does": (
-        view(N.PREPARING, CLOSED, prepare=RUNS, **BRING_BACK, **HOME),
+    "a repair has its taint taken away, whatever its prepare pod does": (
+        view(N.PREPARING, CLOSED, prepare=RUNS, **REPAIR, **HOME),
         ALONE,
         RELEASED,
     ),
-    "a node that is closed is let go": (view(N.CLOSING, CLOSED, **AWAY), ALONE, RELEASED),
+    "a node that is closed is let go": (view(N.TAINTING, CLOSED, **AWAY), ALONE, RELEASED),
     "so is one whose gang is stopped": (
         view(N.DRAINING, CLOSED, **AWAY),
         around(requests=(gang(R.STOPPED),)),
         RELEASED,
     ),
-    "operands that are off go back to what fits again": (view(N.OFF, SWITCHED_OFF, **HOME), ALONE, TURNED),
-    "a driver that loads nowhere there is not waited for": (view(N.TURNING_ON, DRIVER_ON, **HOME), ALONE, TURNED),
+    "operands that are off go back to what fits again": (view(N.UNLOADING, SWITCHED_OFF, **HOME), ALONE, TURNED),
+    "a driver that loads nowhere there is not waited for": (view(N.LOADING, DRIVER_ON, **HOME), ALONE, TURNED),
     "nor is it validated": (view(N.VALIDATING, WHOLE, validate=RUNS, **HOME), ALONE, TURNED),
     "a plan's visit goes back also where what it had does not fit either": (
-        view(N.TURNING_ON, DRIVER_ON, **AWAY),
+        view(N.LOADING, DRIVER_ON, **AWAY),
         ALONE,
         TURNED,
     ),
     "after a visit's own reboot its Node shows the kernel of before for a while": (
-        view(N.TURNING_ON, SWITCHED_OFF, kernel=NEXT, **HOME),
+        view(N.LOADING, SWITCHED_OFF, kernel=NEXT, **HOME),
         ALONE,
-        stay(N.TURNING_ON, f"waiting for the Node to show kernel {NEXT}; it still shows {KERNEL}"),
+        stay(N.LOADING, f"waiting for the Node to show kernel {NEXT}; it still shows {KERNEL}"),
     ),
     "a third kernel after a visit's own reboot is not waited for": (
-        view(N.TURNING_ON, SWITCHED_OFF, kernel=NEXT, **AWAY),
+        view(N.LOADING, SWITCHED_OFF, kernel=NEXT, **AWAY),
         ALONE,
         TURNED,
     ),
     "whose driver is taken away then": (
-        view(N.TURNING_ON, DRIVER_ON, **{**BACK, **AWAY}),
+        view(N.LOADING, DRIVER_ON, **{**BACK, **AWAY}),
         ALONE,
         stay(
-            N.TURNING_ON,
+            N.LOADING,
             f"{WHY}; switching off what was switched on",
             Act.UNCOVER,
             reverting=True,
@@ -81,29 +81,29 @@ ON_ANOTHER_KERNEL = {
         ),
     ),
     "with what the node had kept on it": (
-        view(N.TURNING_ON, SWITCHED_OFF, **{**BACK, **AWAY}),
+        view(N.LOADING, SWITCHED_OFF, **{**BACK, **AWAY}),
         ALONE,
-        stay(N.TURNING_ON, f"{WHY}; keeping what it had", Act.UNCOVER, reverting=True, failure="VisitFailed"),
+        stay(N.LOADING, f"{WHY}; keeping what it had", Act.UNCOVER, reverting=True, failure="VisitFailed"),
     ),
     "and it is given back": (
-        view(N.TURNING_ON, KEPT, **{**BACK, **AWAY}),
+        view(N.LOADING, KEPT, **{**BACK, **AWAY}),
         ALONE,
         go(N.RELEASING, WHY, "KernelChanged", reverting=True),
     ),
-    "a bring-back that failed on its own kernel is for a person": (
-        view(N.TURNING_ON, DRIVER_ON, **{**BACK, **BRING_BACK, "planned": KERNEL, "former": THIRD}),
+    "a repair that failed on its own kernel is for a person": (
+        view(N.LOADING, DRIVER_ON, **{**BACK, **REPAIR, "planned": KERNEL, "former": THIRD}),
         ALONE,
-        stay(N.TURNING_ON, "switching the driver on", Act.DRIVER_ON, reverting=True, failure="VisitFailed"),
+        stay(N.LOADING, "switching the driver on", Act.DRIVER_ON, reverting=True, failure="VisitFailed"),
     ),
     "a sibling that is well goes back with it": (
         view(N.VALIDATING, WHOLE, validate=DONE),
         around(BARE),
-        go(N.OFF, "v2 of the same closure goes back; going back", "SiblingReverted", reverting=True),
+        go(N.UNLOADING, "v2 of the same closure goes back; going back", "SiblingReverted", reverting=True),
     ),
     "so it does where one was let go before it was switched off": (
         view(N.VALIDATING, WHOLE, validate=DONE),
         around(view(N.RELEASING, CLOSED, name="v2", uid="u2", failure="NotDrained")),
-        go(N.OFF, "v2 of the same closure goes back; going back", "SiblingReverted", reverting=True),
+        go(N.UNLOADING, "v2 of the same closure goes back; going back", "SiblingReverted", reverting=True),
     ),
     "nobody waits for a gang to be placed on a node without a driver": (
         view(N.RELEASING, KEPT, failure="KernelChanged", **AWAY),
@@ -116,40 +116,40 @@ ON_ANOTHER_KERNEL = {
         stay(N.RELEASING, "waiting for default/Job/train to be placed"),
     ),
     "so it is of a stack's visit": (
-        view(N.TURNING_ON, DRIVER_ON, **BRING_BACK, **AWAY),
+        view(N.LOADING, DRIVER_ON, **REPAIR, **AWAY),
         ALONE,
-        stay(N.TURNING_ON, f"{WHY}; switching off what was switched on", Act.UNCOVER),
+        stay(N.LOADING, f"{WHY}; switching off what was switched on", Act.UNCOVER),
     ),
     "so it is while it is validated": (
-        view(N.VALIDATING, WHOLE, **BRING_BACK, **AWAY),
+        view(N.VALIDATING, WHOLE, **REPAIR, **AWAY),
         ALONE,
         stay(N.VALIDATING, f"{WHY}; switching off what was switched on", Act.UNCOVER),
     ),
     "what the node had is kept on it": (
-        view(N.TURNING_ON, SWITCHED_OFF, **BRING_BACK, **AWAY),
+        view(N.LOADING, SWITCHED_OFF, **REPAIR, **AWAY),
         ALONE,
-        stay(N.TURNING_ON, f"{WHY}; keeping what it had", Act.UNCOVER),
+        stay(N.LOADING, f"{WHY}; keeping what it had", Act.UNCOVER),
     ),
     "its pods are waited for": (
-        view(N.TURNING_ON, KEPT, driver=OperandFacts(pods=1), **BRING_BACK, **AWAY),
+        view(N.LOADING, KEPT, driver=OperandFacts(pods=1), **REPAIR, **AWAY),
         ALONE,
-        stay(N.TURNING_ON, f"{WHY}; waiting for 1 operand pod(s) to go", Act.UNCOVER),
+        stay(N.LOADING, f"{WHY}; waiting for 1 operand pod(s) to go", Act.UNCOVER),
     ),
-    "then it is begun anew": (view(N.TURNING_ON, KEPT, **BRING_BACK, **AWAY), ALONE, RELEASED),
+    "then it is begun anew": (view(N.LOADING, KEPT, **REPAIR, **AWAY), ALONE, RELEASED),
     "of a node that never had anything nothing is kept": (
-        view(N.TURNING_ON, SWITCHED_OFF, reason=VisitReason.INSTALL, **AWAY),
+        view(N.LOADING, SWITCHED_OFF, reason=UpgradeReason.INSTALL, **AWAY),
         ALONE,
         RELEASED,
     ),
     "a visit Job that works is waited for": (
-        view(N.VISITING, SWITCHED_OFF, visit=RUNS, **HOME),
+        view(N.UPGRADING, SWITCHED_OFF, visit=RUNS, **HOME),
         ALONE,
-        stay(N.VISITING, "the visit Job runs"),
+        stay(N.UPGRADING, "the visit Job runs"),
     ),
     "the way back is not turned": (
-        view(N.OFF, CLOSED, **{**BACK, **HOME}),
+        view(N.UNLOADING, CLOSED, **{**BACK, **HOME}),
         ALONE,
-        stay(N.OFF, "switching the operands off", Act.OPERANDS_OFF, reverting=True, failure="VisitFailed"),
+        stay(N.UNLOADING, "switching the operands off", Act.OPERANDS_OFF, reverting=True, failure="VisitFailed"),
     ),
     "what is given back is given back": (
         view(N.RELEASING, WHOLE, **HOME),

@@ -83,7 +83,7 @@ class Workbench:
         return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, **identity))
 
     def label(self, labels: dict[str, str | None]) -> None:
-        """Labels of the node, as the Off and On phases set them."""
+        """Labels of the node, as the Unloading and Loading phases set them."""
         assert self.api.patch(f"/api/v1/nodes/{self.node.name}", {"metadata": {"labels": labels}})
 
     def on(self, driver: str, plugin: str = "1") -> None:

@@ -76,7 +76,7 @@ ANNOTATION_MANIFEST = f"{GROUP}/manifest"  # hash of what was applied, where it 
 ANNOTATION_CONFIG = f"{GROUP}/config"  # on pods of operands: a configuration file of theirs, by the downward API
 ANNOTATION_NODE_UPGRADE = f"{GROUP}/node-upgrade"  # on pods and Jobs of a visit: its name, too long for a label's value
 
-FINALIZER = f"{GROUP}/nothing-stopped-or-marked"
+FINALIZER = f"{GROUP}/cleanup"
 
 # Of NVIDIA's GPU Operator. Written by the visit of a node that was handed over, and given back if that fails.
 LABELS_DEPLOY = adoption.LABELS_DEPLOY

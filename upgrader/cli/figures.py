@@ -55,9 +55,9 @@ def demo(report: Report) -> RenderableType:
                 for one in (*drivers, node.device_plugin, node.kubelet)
             )
             nodes.add_row(node.name, node.kind, *versions, str(node.api_writes))
-    visits = columns("Node", "Why", "Ended", "Prepared in", "Cordon to uncordon", "Of that draining", "Visiting")
+    visits = columns("Node", "Why", "Ended", "Prepared in", "Cordon to uncordon", "Of that draining", "Upgrading")
     for visit in report.visits:
-        took = [visit.seconds.get(phase) for phase in ("Draining", "Visiting")]
+        took = [visit.seconds.get(phase) for phase in ("Draining", "Upgrading")]
         spans = (visit.seconds.get("Preparing"), visit.closed_seconds, *took)
         visits.add_row(visit.node, visit.reason, visit.phase, *(_seconds(one) for one in spans))
     parts = [

@@ -29,7 +29,7 @@ from upgrader.api.resources import (
 from upgrader.cli import consent, policies
 from upgrader.core import adoption, steering, switching
 from upgrader.core.errors import ConflictError, DeadlineError, NotFoundError, UnreachableError
-from upgrader.core.phases import Run, ends
+from upgrader.core.phases import DesiredState, ends
 from upgrader.kube.install import CRDS
 from upgrader.reconcile import gpu_features, marks, node_features, own_requests, owners, scraping
 from upgrader.reconcile.context import Context
@@ -161,9 +161,9 @@ class Waiting:
 
 async def _abort_plans(context: Context, tell: Tell) -> None:
     for plan in await context.cluster.list(UPGRADE_PLANS):
-        if ends(plan.status.phase) or plan.spec.run is Run.ABORT:
+        if ends(plan.status.phase) or plan.spec.state is DesiredState.ABORTED:
             continue
-        await consent.amend(context, plan, lambda _: {"run": Run.ABORT.value})
+        await consent.amend(context, plan, lambda _: {"state": DesiredState.ABORTED.value})
         tell(f"plan {plan.metadata.name} is aborted")
 
 

@@ -15,7 +15,7 @@ from upgrader.core.errors import (
     RolloutFailedError,
     UnreachableError,
 )
-from upgrader.core.phases import PlanPhase, Run, ends
+from upgrader.core.phases import DesiredState, PlanPhase, ends
 from upgrader.core.rollout import CANARY_FAILED, DEADLINE_PASSED, TOO_MANY_FAILURES
 from upgrader.reconcile import own_requests
 from upgrader.reconcile.context import Context
@@ -110,7 +110,7 @@ class Verdicts:
                 raise RolloutFailedError(
                     f"plan {plan.metadata.name} ended: {plan.status.phase.value}", details=plan.status.message
                 )
-            case PlanPhase.PAUSED if plan.spec.run is Run.GO and seen.current and not seen.under_way:
+            case PlanPhase.PAUSED if plan.spec.state is DesiredState.RUNNING and seen.current and not seen.under_way:
                 raise _paused(plan)
             case PlanPhase.PROPOSED | PlanPhase.RUNNING | PlanPhase.PAUSED | PlanPhase.ABORTING:
                 self._held(seen)

@@ -21,7 +21,7 @@ NAMES = 3
 """Names in one cell."""
 
 _GOOD = frozenset({PlanPhase.COMPLETED, NodePhase.SUCCEEDED, RequestPhase.RESTORED})
-_BAD = frozenset({PlanPhase.FAILED, PlanPhase.ABORTED, NodePhase.FAILED, NodePhase.GONE, RequestPhase.ENDED})
+_BAD = frozenset({PlanPhase.FAILED, PlanPhase.ABORTED, NodePhase.FAILED, NodePhase.NODE_DELETED, RequestPhase.ENDED})
 
 
 def overview(stacks: Sequence[GpuStack], plans: Sequence[UpgradePlan]) -> RenderableType:

@@ -15,7 +15,7 @@ from upgrader.core import timing
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.fleet import Snapshot
 from upgrader.core.naming import object_name
-from upgrader.core.phases import Run, ends
+from upgrader.core.phases import DesiredState, ends
 from upgrader.core.rollout import CANARY_FAILED
 from upgrader.core.saved import consented_loss
 from upgrader.core.strategy import StrategyFacts
@@ -71,19 +71,21 @@ async def approve(context: Context, name: str | None, *, by: str | None, more: M
 
 
 async def pause(context: Context, name: str | None) -> str:
-    """Say Pause."""
-    plan = await consent.amend(context, await consent.plan_named(context, name), lambda _: {"run": Run.PAUSE.value})
+    """Pause a plan: it starts no further batch."""
+    plan = await consent.amend(
+        context, await consent.plan_named(context, name), lambda _: {"state": DesiredState.PAUSED.value}
+    )
     under_way = any(one.ended_at is None for one in plan.status.batches)
     return f"plan {plan.metadata.name} starts no further batch{'; the started one ends' if under_way else ''}"
 
 
 async def resume(context: Context, name: str | None) -> str:
-    """Say Go, and tolerate the failures that there are; canaries that failed have said what they had to say."""
+    """Resume a plan and tolerate its failures so far; canaries that failed are not repeated."""
 
     def go(plan: UpgradePlan) -> dict[str, object]:
         tolerated = max(plan.spec.tolerated_failures, len(plan.status.failures))
         without = {"strategy": {"canary": {"enabled": False}}} if plan.status.reason == CANARY_FAILED else {}
-        return {"run": Run.GO.value, "toleratedFailures": tolerated, **without}
+        return {"state": DesiredState.RUNNING.value, "toleratedFailures": tolerated, **without}
 
     plan = await consent.amend(context, await consent.plan_named(context, name), go)
     failures = plan.spec.tolerated_failures
@@ -91,15 +93,15 @@ async def resume(context: Context, name: str | None) -> str:
 
 
 async def abort(context: Context, name: str | None, *, undo: bool) -> str:
-    """Say Abort, or AbortAndUndo."""
-    run = Run.ABORT_AND_UNDO if undo else Run.ABORT
-    plan = await consent.amend(context, await consent.plan_named(context, name), lambda _: {"run": run.value})
+    """Abort a plan; with `undo` a plan of its own then brings its nodes back."""
+    state = DesiredState.ROLLED_BACK if undo else DesiredState.ABORTED
+    plan = await consent.amend(context, await consent.plan_named(context, name), lambda _: {"state": state.value})
     then = "; then a plan brings its nodes back" if undo else ""
     return f"plan {plan.metadata.name} takes back what it has started{then}; follow it with `upgrader status --watch`"
 
 
 class Back(Struct, frozen=True, kw_only=True):
-    """What is to be brought back, where it was said."""
+    """What is to be repaired, where it was said."""
 
     stack: str | None = None
     revision: str | None = None
@@ -141,7 +143,7 @@ async def rollback(context: Context, wish: Back, *, by: str | None, agree: Agree
     )
     await consent.create_plan(context, body)
     if running is not None and not ends(running.status.phase):
-        await consent.amend(context, running, lambda _: {"run": Run.ABORT.value})
+        await consent.amend(context, running, lambda _: {"state": DesiredState.ABORTED.value})
         return f"plan {made} brings the nodes back to {older} as soon as plan {running.metadata.name} is aborted"
     return f"plan {made} brings the nodes back to {older}"
 

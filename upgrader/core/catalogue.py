@@ -77,11 +77,11 @@ class Catalogue:
         kernel = target.kernel_of(node)
         return any(image.kernel == kernel and fits(image, target) for image in self._unverified)
 
-    def bring_back(self, node: NodeFacts) -> ImageFacts | None:
+    def repair(self, node: NodeFacts) -> ImageFacts | None:
         """The image for the driver that the node has and the kernel that it runs, where these no longer fit.
 
         None where they fit, where the node's driver is not known, and where there is no such image: then the node
-        cannot be brought back to the revision it had.
+        cannot be repaired to the revision it had.
         """
         own = self.of(node)
         if own is None or own.kernel == node.kernel:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from upgrader.core.phases import NodePhase, VisitReason
+from upgrader.core.phases import NodePhase, UpgradeReason
 from upgrader.core.visit_facts import (
     Act,
     ClosureView,
@@ -23,7 +23,7 @@ from upgrader.core.visit_facts import (
 )
 
 UNSUPPORTED = "RunningOnUnsupportedKernel"
-"""Why a bring-back is held: work that nobody acknowledged is on the node, and it ends the hold by ending."""
+"""Why a repair is held: work that nobody acknowledged is on the node, and it ends the hold by ending."""
 
 EVICTION_REFUSED = "EvictionRefused"
 """Why a visit is held: a pod may not be evicted, now or as it is."""
@@ -34,7 +34,7 @@ ARRIVED = "PodsArrived"
 LAST_ACT = timedelta(seconds=60)
 """How long beyond its deadline a visit that ends still tries to take its Job away, or to switch the operands off."""
 
-_ENDING = frozenset({NodePhase.OFF, NodePhase.VISITING})
+_ENDING = frozenset({NodePhase.UNLOADING, NodePhase.UPGRADING})
 """The phases before a visit Job, which ends every pod that stands in `others`; later acts take devices only."""
 
 
@@ -43,7 +43,7 @@ def evicting(view: NodeView, closure: ClosureView, now: datetime) -> Decision | 
     evict = to_evict(view, closure)
     if not evict:
         return None
-    work = view.reason is VisitReason.BRING_BACK and len(evict) < len(view.others)
+    work = view.reason is UpgradeReason.REPAIR and len(evict) < len(view.others)
     # An order is for the pods that were there while the node was drained, not for those that came later.
     order = view.forced.get(NodePhase.DRAINING, "") if view.phase is NodePhase.DRAINING else ""
     if view.evict_after is not None and now < view.evict_after and not order:
@@ -74,7 +74,7 @@ def wait_for_arrivals(view: NodeView, closure: ClosureView, now: datetime) -> De
     there = arrivals(view)
     if not there:
         return None
-    held = UNSUPPORTED if view.reason is VisitReason.BRING_BACK else ARRIVED
+    held = UNSUPPORTED if view.reason is UpgradeReason.REPAIR else ARRIVED
     if evict := evicting(view, closure, now):
         return msgspec.structs.replace(evict, held=held)
     pod = there[0]
@@ -97,7 +97,7 @@ def end_visits(view: NodeView, now: datetime) -> Decision | None:
     if view.visit_jobs.first:
         return stay(view, why, Act.CANCEL_FIRST)
     made = own.suspended or own.outcome is not Outcome.ABSENT
-    return stay(view, why, Act.CANCEL) if view.phase is NodePhase.VISITING and made else None
+    return stay(view, why, Act.CANCEL) if view.phase is NodePhase.UPGRADING and made else None
 
 
 def end_unstarted(view: NodeView, waiting: Decision | None, now: datetime | None = None) -> Decision | None:
@@ -108,7 +108,7 @@ def end_unstarted(view: NodeView, waiting: Decision | None, now: datetime | None
         waiting: what is waited for instead; None where nothing keeps it from being started.
         now: where the deadline has passed; for a while it is tried still.
     """
-    if waiting is None or not view.visit.suspended or view.phase is not NodePhase.VISITING:
+    if waiting is None or not view.visit.suspended or view.phase is not NodePhase.UPGRADING:
         return None
     if now is not None and _beyond(view, now):
         return None

@@ -14,8 +14,8 @@ from upgrader.core.misses import ruled_out, too_soon
 from upgrader.core.phases import NodePhase, RequestPhase, ends
 
 _R, _N = RequestPhase, NodePhase
-OVER = frozenset({_N.RELEASING, _N.SUCCEEDED, _N.FAILED, _N.GONE})
-SWAPPING = frozenset({_N.OFF, _N.VISITING, _N.TURNING_ON, _N.VALIDATING})
+OVER = frozenset({_N.RELEASING, _N.SUCCEEDED, _N.FAILED, _N.NODE_DELETED})
+SWAPPING = frozenset({_N.UNLOADING, _N.UPGRADING, _N.LOADING, _N.VALIDATING})
 """Phases in which a node's gang is of no use to it: it may go on elsewhere, and the visit goes on without it."""
 
 LEAP_FROGGED = "LeapFrogged"
@@ -25,7 +25,7 @@ LEFT_OUT = "NodesLeftOut"
 OUTGROWN = "ClosureOutgrown"
 """Reason of a gang that is larger, right before its stop, than what its batch has counted."""
 
-_UNSTOPPED = frozenset({_R.ASKING, _R.PARKED, _R.EXPIRED})
+_UNSTOPPED = frozenset({_R.REQUESTED, _R.PARKED, _R.EXPIRED})
 
 
 def decide(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
@@ -40,7 +40,7 @@ def decide(view: RequestView, closure: GangClosure, now: datetime) -> GangDecisi
         if let_go is not None:
             return let_go
     match view.phase:
-        case _R.ASKING:
+        case _R.REQUESTED:
             return _asking(view, closure, now)
         case _R.PARKED:
             return _parked(view, closure, now)
@@ -204,7 +204,7 @@ def _parked(view: RequestView, closure: GangClosure, now: datetime) -> GangDecis
     draining = bool(closure.nodes) and all(phase is _N.DRAINING for phase in closure.nodes)
     if not draining:
         return _stay(view, verdict.verdict, verdict.message)
-    if any(phase in {_R.ASKING, _R.EXPIRED} for phase in closure.siblings):
+    if any(phase in {_R.REQUESTED, _R.EXPIRED} for phase in closure.siblings):
         return _stay(view, "WaitingForFellows", "another gang of the closure has not acknowledged yet")
     if closure.pods_left:
         # Where they stay there is no visit, and this stop would be the gang's only one.
@@ -213,9 +213,9 @@ def _parked(view: RequestView, closure: GangClosure, now: datetime) -> GangDecis
 
 
 def _expired(view: RequestView, closure: GangClosure) -> GangDecision:
-    if any(phase in {_N.CLOSING, _N.DRAINING} for phase in closure.nodes):
+    if any(phase in {_N.TAINTING, _N.DRAINING} for phase in closure.nodes):
         return _go(view, _R.WITHDRAWN, Verdict.EXPIRED, "parking ended before the closure was ready", GangAct.WITHDRAW)
-    return GangDecision(phase=_R.ASKING, reason="AskedAgain", message="asked again under a higher id", new_id=True)
+    return GangDecision(phase=_R.REQUESTED, reason="AskedAgain", message="asked again under a higher id", new_id=True)
 
 
 def _stopping(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:

@@ -18,7 +18,7 @@ from upgrader.core.uncovered import Driver, build_of, driver_had, driver_of
 class Need(StrEnum):
     """What for, as one word."""
 
-    BRING_BACK = "BringBack"
+    REPAIR = "Repair"
     INSTALL = "Install"
     ROLLOUT = "Rollout"
 

@@ -86,13 +86,13 @@ def gpus_missing(world: World, node: NodeFacts) -> Found | None:
 
 
 def _kernel_changed(world: World, node: NodeFacts) -> Found | None:
-    image = world.catalogue.bring_back(node)
+    image = world.catalogue.repair(node)
     if image is None:
         return None
     return (
         HoldReason.NODE_KERNEL_CHANGED,
         (
-            f"Node {node.name} came up with kernel {node.kernel}; it is first brought back to the driver that it had "
+            f"Node {node.name} came up with kernel {node.kernel}; it is first repaired to the driver that it had "
             f"({image.version}), without a plan; where that fails, the stack's condition Installed says why."
         ),
     )

@@ -8,13 +8,13 @@ from enum import StrEnum
 from msgspec import Struct
 
 
-class Run(StrEnum):
-    """What a person wants of a plan now."""
+class DesiredState(StrEnum):
+    """What the user wants of a plan now."""
 
-    GO = "Go"
-    PAUSE = "Pause"
-    ABORT = "Abort"
-    ABORT_AND_UNDO = "AbortAndUndo"
+    RUNNING = "Running"
+    PAUSED = "Paused"
+    ABORTED = "Aborted"
+    ROLLED_BACK = "RolledBack"
 
 
 class OnFailure(StrEnum):
@@ -24,12 +24,12 @@ class OnFailure(StrEnum):
     ROLLBACK = "Rollback"
 
 
-class VisitReason(StrEnum):
+class UpgradeReason(StrEnum):
     """Why a node is visited."""
 
     INSTALL = "Install"
     ROLLOUT = "Rollout"
-    BRING_BACK = "BringBack"
+    REPAIR = "Repair"
 
 
 class PlanPhase(StrEnum):
@@ -51,22 +51,22 @@ class NodePhase(StrEnum):
     PENDING = "Pending"
     PREPARING = "Preparing"
     PREPARED = "Prepared"
-    CLOSING = "Closing"
+    TAINTING = "Tainting"
     DRAINING = "Draining"
-    OFF = "Off"
-    VISITING = "Visiting"
-    TURNING_ON = "On"
+    UNLOADING = "Unloading"
+    UPGRADING = "Upgrading"
+    LOADING = "Loading"
     VALIDATING = "Validating"
     RELEASING = "Releasing"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
-    GONE = "Gone"
+    NODE_DELETED = "NodeDeleted"
 
 
 class RequestPhase(StrEnum):
     """Where the conversation with a gang is."""
 
-    ASKING = "Asking"
+    REQUESTED = "Requested"
     PARKED = "Parked"
     STOPPING = "Stopping"
     STOPPED = "Stopped"
@@ -133,32 +133,69 @@ def _image(
 _N, _R, _P, _D = NodePhase, RequestPhase, PlanPhase, DriverImagePhase
 
 TRANSITIONS: tuple[Transition, ...] = (
-    _node(_N.PENDING, _N.PREPARING, _N.FAILED, _N.GONE, seconds=None),
-    _node(_N.PREPARING, _N.PREPARED, _N.RELEASING, _N.FAILED, _N.GONE, seconds=900, act="prepare pod", out=_N.FAILED),
-    _node(_N.PREPARED, _N.CLOSING, _N.RELEASING, _N.FAILED, _N.GONE, seconds=2700, out=_N.FAILED),
-    _node(_N.CLOSING, _N.DRAINING, _N.RELEASING, _N.GONE, seconds=60, act="taint", out=_N.RELEASING),
-    _node(_N.DRAINING, _N.OFF, _N.RELEASING, _N.GONE, seconds=1800, act="evict others", out=_N.RELEASING),
-    _node(_N.OFF, _N.VISITING, _N.TURNING_ON, _N.OFF, _N.FAILED, _N.GONE, seconds=300, act="operands off", out=_N.OFF),
-    _node(_N.VISITING, _N.TURNING_ON, _N.OFF, _N.FAILED, _N.GONE, seconds=1200, act="visit Job", out=_N.OFF),
+    _node(_N.PENDING, _N.PREPARING, _N.FAILED, _N.NODE_DELETED, seconds=None),
     _node(
-        _N.TURNING_ON,
+        _N.PREPARING,
+        _N.PREPARED,
+        _N.RELEASING,
+        _N.FAILED,
+        _N.NODE_DELETED,
+        seconds=900,
+        act="prepare pod",
+        out=_N.FAILED,
+    ),
+    _node(_N.PREPARED, _N.TAINTING, _N.RELEASING, _N.FAILED, _N.NODE_DELETED, seconds=2700, out=_N.FAILED),
+    _node(_N.TAINTING, _N.DRAINING, _N.RELEASING, _N.NODE_DELETED, seconds=60, act="taint", out=_N.RELEASING),
+    _node(_N.DRAINING, _N.UNLOADING, _N.RELEASING, _N.NODE_DELETED, seconds=1800, act="evict others", out=_N.RELEASING),
+    _node(
+        _N.UNLOADING,
+        _N.UPGRADING,
+        _N.LOADING,
+        _N.UNLOADING,
+        _N.FAILED,
+        _N.NODE_DELETED,
+        seconds=300,
+        act="operands off",
+        out=_N.UNLOADING,
+    ),
+    _node(
+        _N.UPGRADING,
+        _N.LOADING,
+        _N.UNLOADING,
+        _N.FAILED,
+        _N.NODE_DELETED,
+        seconds=1200,
+        act="visit Job",
+        out=_N.UNLOADING,
+    ),
+    _node(
+        _N.LOADING,
         _N.VALIDATING,
         _N.RELEASING,
-        _N.OFF,
+        _N.UNLOADING,
         _N.FAILED,
-        _N.GONE,
+        _N.NODE_DELETED,
         seconds=600,
         act="operands on",
-        out=_N.OFF,
+        out=_N.UNLOADING,
     ),
-    _node(_N.VALIDATING, _N.RELEASING, _N.OFF, _N.FAILED, _N.GONE, seconds=900, act="validation pod", out=_N.OFF),
-    _node(_N.RELEASING, _N.SUCCEEDED, _N.FAILED, _N.GONE, seconds=600, act="give back", out=_N.SUCCEEDED),
+    _node(
+        _N.VALIDATING,
+        _N.RELEASING,
+        _N.UNLOADING,
+        _N.FAILED,
+        _N.NODE_DELETED,
+        seconds=900,
+        act="validation pod",
+        out=_N.UNLOADING,
+    ),
+    _node(_N.RELEASING, _N.SUCCEEDED, _N.FAILED, _N.NODE_DELETED, seconds=600, act="give back", out=_N.SUCCEEDED),
     _node(_N.SUCCEEDED, seconds=None),
     _node(_N.FAILED, seconds=None),
-    _node(_N.GONE, seconds=None),
-    _request(_R.ASKING, _R.PARKED, _R.WITHDRAWN, _R.EXPIRED, _R.ENDED, seconds=2700, act="ask", out=_R.WITHDRAWN),
+    _node(_N.NODE_DELETED, seconds=None),
+    _request(_R.REQUESTED, _R.PARKED, _R.WITHDRAWN, _R.EXPIRED, _R.ENDED, seconds=2700, act="ask", out=_R.WITHDRAWN),
     _request(_R.PARKED, _R.STOPPING, _R.WITHDRAWN, _R.EXPIRED, _R.ENDED, seconds=2700, out=_R.WITHDRAWN),
-    _request(_R.EXPIRED, _R.ASKING, _R.WITHDRAWN, _R.ENDED, seconds=60, act="ask again", out=_R.WITHDRAWN),
+    _request(_R.EXPIRED, _R.REQUESTED, _R.WITHDRAWN, _R.ENDED, seconds=60, act="ask again", out=_R.WITHDRAWN),
     _request(
         _R.STOPPING, _R.STOPPED, _R.RESTARTING, _R.WITHDRAWN, _R.ENDED, seconds=1800, act="suspend", out=_R.RESTARTING
     ),

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from upgrader.core.phases import NodePhase, OnFailure, PlanPhase, RequestPhase, Run, ends
+from upgrader.core.phases import DesiredState, NodePhase, OnFailure, PlanPhase, RequestPhase, ends
 from upgrader.core.visit_facts import ABORTED, DRIVER_CHANGED
 
 LET_GO = frozenset(
@@ -103,7 +103,7 @@ class PlanView(Struct, frozen=True, kw_only=True):
     name: str
     now: datetime
     phase: PlanPhase
-    run: Run
+    state: DesiredState
     deleted: bool
     approved: bool
     target_revision: str
@@ -201,7 +201,7 @@ def settled_nodes(
     latest = {visit.node: visit for visit in sorted(visits, key=lambda one: one.batch)}
     settled, cooling = set(), set()
     for node, visit in latest.items():
-        if not ends(visit.phase) or visit.phase is NodePhase.GONE:
+        if not ends(visit.phase) or visit.phase is NodePhase.NODE_DELETED:
             continue
         # A node that was given back stays settled: the cache may still show it as it was before.
         if visit.phase is NodePhase.SUCCEEDED or visit.failure not in LET_GO:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from upgrader.core.phases import PlanPhase, Run
+from upgrader.core.phases import DesiredState, PlanPhase
 
 
 class Rival(Struct, frozen=True, kw_only=True):
@@ -15,7 +15,7 @@ class Rival(Struct, frozen=True, kw_only=True):
     phase: PlanPhase
     approved: bool = False
     startable: bool = True  # its revision is there; one that can never start must keep nobody waiting
-    run: Run = Run.GO
+    state: DesiredState = DesiredState.RUNNING
     busy: bool = False  # has a batch that was started and has not ended
 
 
@@ -29,7 +29,9 @@ def goes_first(mine: Rival, others: Iterable[Rival]) -> str | None:
     older first) among those that could start, and among those that both did; and whoever has a batch keeps it.
     """
     for one in sorted(others, key=_age):
-        waiting = one.phase is PlanPhase.PROPOSED and one.approved and one.startable and one.run is Run.GO
+        waiting = (
+            one.phase is PlanPhase.PROPOSED and one.approved and one.startable and one.state is DesiredState.RUNNING
+        )
         if mine.phase is PlanPhase.PROPOSED:
             blocks = one.phase in UNDER_WAY or (waiting and _age(one) < _age(mine))
         else:

@@ -9,7 +9,7 @@ from datetime import timedelta
 import msgspec
 
 from upgrader.core import timing
-from upgrader.core.phases import NodePhase, OnFailure, PlanPhase, Run, ends
+from upgrader.core.phases import DesiredState, NodePhase, OnFailure, PlanPhase, ends
 from upgrader.core.plan_facts import (
     LET_GO,
     QUIET,
@@ -67,7 +67,7 @@ def decide(view: PlanView) -> PlanDecision:
 def _decide(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
     if ends(view.phase):
         return PlanDecision(phase=view.phase, message="", reason=view.reason)
-    aborting = aborted(view.run, deleted=view.deleted, stack_present=view.stack_present)
+    aborting = aborted(view.state, deleted=view.deleted, stack_present=view.stack_present)
     match view.phase:
         case _P.PROPOSED:
             return _proposed(view, aborting=aborting)
@@ -82,9 +82,9 @@ def _decide(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
             return PlanDecision(phase=view.phase, message="", reason=view.reason)
 
 
-def aborted(run: Run, *, deleted: bool, stack_present: bool) -> bool:
+def aborted(state: DesiredState, *, deleted: bool, stack_present: bool) -> bool:
     """Whether a plan that is under way is to be taken back, by a person's wish or since its stack is gone."""
-    return deleted or run in {Run.ABORT, Run.ABORT_AND_UNDO} or not stack_present
+    return deleted or state in {DesiredState.ABORTED, DesiredState.ROLLED_BACK} or not stack_present
 
 
 def _undo(message: str, reason: str) -> PlanDecision:
@@ -111,7 +111,7 @@ def _aborting(view: PlanView) -> PlanDecision:
     if view.stopped:
         message = f"aborted; still stopped: {', '.join(view.stopped)}, see the condition StoppedOwners of the stack"
         return PlanDecision(phase=_P.ABORTED, message=message, reason=view.reason, end_batch=True)
-    back = "; its nodes are brought back by a plan of their own" if view.reason == ROLLED_BACK else ""
+    back = "; its nodes are repaired by a plan of their own" if view.reason == ROLLED_BACK else ""
     message = f"aborted; nothing is stopped or marked{back}"
     return PlanDecision(phase=_P.ABORTED, message=message, reason=view.reason, end_batch=True)
 
@@ -134,7 +134,7 @@ def _proposed(view: PlanView, *, aborting: bool) -> PlanDecision:
         return _stay(view, "NotApproved", "waiting for approval (upgrader approve)")
     if view.first is not None:
         return _stay(view, "AnotherPlan", f"waiting for plan {view.first} of the same stack")
-    if view.run is Run.PAUSE:
+    if view.state is DesiredState.PAUSED:
         return _stay(view, "PausedByPerson", "approved, and paused by a person")
     if not view.synced:
         return _unsynced(view)
@@ -156,7 +156,7 @@ def _running(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
             phase=_P.SUPERSEDED, reason="StackChanged", message="the stack was changed; make another plan"
         )
     late, failed = _late(view), _failed(view, failures)
-    if view.run is Run.PAUSE:
+    if view.state is DesiredState.PAUSED:
         return late or _pause("PausedByPerson", "paused by a person (upgrader resume)")
     if failed is not None and view.on_failure is OnFailure.ROLLBACK:
         return _undo(f"{failed[1]}; going back to the revision before", ROLLED_BACK)
@@ -178,7 +178,7 @@ def _running(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
 def _under_way(view: PlanView, number: int, failures: tuple[Trouble, ...]) -> PlanDecision:
     if not view.created or not quiet(view):
         doing = f"batch {number} is under way"
-        if view.run is Run.PAUSE:
+        if view.state is DesiredState.PAUSED:
             return _pause("PausedByPerson", f"paused by a person; {doing} and will end")
         return _run("BatchUnderWay", doing)
     soak = None

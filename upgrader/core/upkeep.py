@@ -22,7 +22,7 @@ class Need(StrEnum):
     """What a node needs of its stack."""
 
     INSTALL = "Install"
-    BRING_BACK = "BringBack"
+    REPAIR = "Repair"
     UNMARK = "Unmark"
 
 
@@ -43,10 +43,10 @@ def need(node: NodeFacts, catalogue: Catalogue, *, orphaned: bool = False) -> Ne
     if orphaned and (node.revision or not node.driver_key):
         return Need.UNMARK
     if not orphaned and node.driver_key == NO_DRIVER and catalogue.had(node) is not None:
-        return Need.BRING_BACK
+        return Need.REPAIR
     if orphaned or node.driver_key in {"", NO_DRIVER}:
         return Need.INSTALL
-    return Need.BRING_BACK if kernel_changed(node, catalogue) else None
+    return Need.REPAIR if kernel_changed(node, catalogue) else None
 
 
 def why_closed(node: NodeFacts, catalogue: Catalogue) -> str:

@@ -1,8 +1,8 @@
 """What happens next on one node of a closure: pure, from what was read to a decision with its reason.
 
 The walk and its deadlines are `phases.TRANSITIONS`; this module says when which row is taken. Once a mark may stand on
-the node, the only ways out are forward, revert (at Off, source and target exchanged, once) and Releasing, which takes
-the marks away.
+the node, the only ways out are forward, revert (at Unloading, source and target exchanged, once) and Releasing, which
+takes the marks away.
 """
 
 from datetime import datetime
@@ -24,7 +24,7 @@ from upgrader.core.clearing import (
 )
 from upgrader.core.fleet import NodeFacts
 from upgrader.core.orders import Reason
-from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, ends
+from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason, ends
 from upgrader.core.visit_facts import (
     ABORTED,
     DRIVER_CHANGED,
@@ -58,10 +58,10 @@ DRIVER_BUSY = "DriverBusy"
 """Why a visit is held: processes that Kubernetes knows nothing of hold the driver. They are named, none is ended."""
 
 _P = NodePhase
-BEFORE_OFF = frozenset({_P.PENDING, _P.PREPARING, _P.PREPARED, _P.CLOSING, _P.DRAINING})
+BEFORE_OFF = frozenset({_P.PENDING, _P.PREPARING, _P.PREPARED, _P.TAINTING, _P.DRAINING})
 _UNTOUCHED = frozenset({_P.PENDING, _P.PREPARING, _P.PREPARED})
-_ALONE = frozenset({VisitReason.INSTALL, VisitReason.BRING_BACK})
-_ASKED = frozenset({RequestPhase.ASKING, RequestPhase.PARKED, RequestPhase.EXPIRED})
+_ALONE = frozenset({UpgradeReason.INSTALL, UpgradeReason.REPAIR})
+_ASKED = frozenset({RequestPhase.REQUESTED, RequestPhase.PARKED, RequestPhase.EXPIRED})
 _GOING = STOPPED | {RequestPhase.PARKED, RequestPhase.STOPPING}
 """It has acknowledged, or needs not: also where a visit is made anew (somebody deleted it) after the stop."""
 
@@ -74,7 +74,7 @@ def decide(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     if ends(view.phase):
         return stay(view)
     if view.node is None:
-        gone = _go(view, _P.GONE, message="the node was deleted, or another node of that name joined")
+        gone = _go(view, _P.NODE_DELETED, message="the node was deleted, or another node of that name joined")
         return end_visits(view, now) or gone
     if closure.undo and all(one.phase in BEFORE_OFF or ends(one.phase) for one in closure.nodes):
         turned = _undo(view)
@@ -95,12 +95,12 @@ def _on_another_kernel(view: NodeView) -> Decision | None:
     if why := moved(view):
         if view.phase in {_P.PREPARING, _P.PREPARED}:
             return _untouched_or_release(view, KERNEL_CHANGED, why)
-        if view.phase in {_P.CLOSING, _P.DRAINING}:
+        if view.phase in {_P.TAINTING, _P.DRAINING}:
             return _go(view, _P.RELEASING, failure=KERNEL_CHANGED, message=why)
         back = view.reason not in _ALONE or (view.node is not None and view.node.kernel == view.former)
-        if view.phase in {_P.OFF, _P.TURNING_ON, _P.VALIDATING} and back and not view.reverting:
+        if view.phase in {_P.UNLOADING, _P.LOADING, _P.VALIDATING} and back and not view.reverting:
             return _turn(view, KERNEL_CHANGED, why)
-        if view.phase in {_P.TURNING_ON, _P.VALIDATING}:
+        if view.phase in {_P.LOADING, _P.VALIDATING}:
             if left := uncovered(view):
                 return stay(view, f"{why}; {left}", Act.UNCOVER)
             return _go(view, _P.RELEASING, failure=KERNEL_CHANGED, message=why)
@@ -134,7 +134,7 @@ def _turn(view: NodeView, failure: str, message: str, now: datetime | None = Non
             message=f"{message}; this was the revert: {what} and the taint stays, a person must look; "
             f"delete NodeUpgrade {view.name} to have the node installed anew",
         )
-    return Decision(phase=_P.OFF, reverting=True, failure=failure, message=f"{message}{GOING_BACK}")
+    return Decision(phase=_P.UNLOADING, reverting=True, failure=failure, message=f"{message}{GOING_BACK}")
 
 
 def _late(view: NodeView, waiting: Decision, now: datetime) -> Decision:
@@ -144,26 +144,26 @@ def _late(view: NodeView, waiting: Decision, now: datetime) -> Decision:
             return _untouched_or_release(view, "NotPrepared", why)
         case _P.PREPARED:
             return _untouched_or_release(view, "NotAcknowledged", why)
-        case _P.CLOSING:
+        case _P.TAINTING:
             return _go(view, _P.RELEASING, failure="NotClosed", message=why)
         case _P.DRAINING:
             if waiting.held == UNSUPPORTED:
                 return waiting  # given back, it would take more work on a driver that is for another kernel
             return _go(view, _P.RELEASING, failure="NotDrained", message=why)
-        case _P.OFF | _P.VISITING if waiting.held == UNSUPPORTED and not view.reverting:
+        case _P.UNLOADING | _P.UPGRADING if waiting.held == UNSUPPORTED and not view.reverting:
             return waiting
-        case _P.OFF if waiting.held == ARRIVED:
+        case _P.UNLOADING if waiting.held == ARRIVED:
             return _turn(view, ARRIVED, why, now)
-        case _P.OFF | _P.VISITING | _P.TURNING_ON | _P.VALIDATING:
+        case _P.UNLOADING | _P.UPGRADING | _P.LOADING | _P.VALIDATING:
             return end_unstarted(view, stay(view, why), now) or _turn(view, f"{view.phase}Late", why, now)
         case _P.RELEASING:
             return _released(view, f"{why}; given back without the gang")
-        case _P.PENDING | _P.SUCCEEDED | _P.FAILED | _P.GONE:
+        case _P.PENDING | _P.SUCCEEDED | _P.FAILED | _P.NODE_DELETED:
             return waiting
 
 
 def _untouched_or_release(view: NodeView, failure: str, message: str) -> Decision:
-    """A bring-back is tainted from the start: its marks must go before it ends."""
+    """A repair is tainted from the start: its marks must go before it ends."""
     if view.node is not None and view.node.visit == view.uid:
         return _go(view, _P.RELEASING, failure=failure, message=message)
     return _go(view, _P.FAILED, failure=failure, message=message)
@@ -179,7 +179,7 @@ def _pending(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
 
 def _preparing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     del closure, now
-    acts = (Act.CLOSE, Act.PREPARE) if view.reason is VisitReason.BRING_BACK else (Act.PREPARE,)
+    acts = (Act.CLOSE, Act.PREPARE) if view.reason is UpgradeReason.REPAIR else (Act.PREPARE,)
     match view.prepare.outcome:
         case Outcome.ABSENT:
             return stay(view, "starting the prepare pod", *acts)
@@ -207,7 +207,7 @@ def _prepared(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     silent = [one.gang for one in closure.requests if one.phase not in _GOING]
     if silent or len(closure.requests) < closure.gangs:
         return stay(view, f"waiting for the acknowledgement of {', '.join(silent) or 'gangs still to be asked'}")
-    return _go(view, _P.CLOSING, message="all gangs of the closure have acknowledged")
+    return _go(view, _P.TAINTING, message="all gangs of the closure have acknowledged")
 
 
 def _closing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
@@ -219,7 +219,7 @@ def _closing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     if why := replaced(view):  # from here on nobody else changes it
         return _go(view, _P.RELEASING, failure=DRIVER_CHANGED, message=why)
     strangers = [pod for pod in view.others if pod.stranger]
-    if strangers and view.reason is not VisitReason.BRING_BACK:
+    if strangers and view.reason is not UpgradeReason.REPAIR:
         pod = strangers[0]
         failure, what = ("NewGpuPod", "") if pod.gpus else ("NewPod", "out")
         message = f"pod {pod.namespace}/{pod.name} with{what} GPUs appeared after the acknowledgements; all are let go"
@@ -238,7 +238,7 @@ def _draining(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         return _go(view, _P.RELEASING, failure="AcknowledgementLost", message=f"{lost[0].gang}: {lost[0].message}")
     if turned := [one.name for one in closure.nodes if one.phase in {_P.RELEASING, _P.FAILED}]:
         return _go(view, _P.RELEASING, failure="SiblingFailed", message=f"{turned[0]} of the same closure was let go")
-    behind = [one.name for one in closure.nodes if one.phase in {_P.PREPARED, _P.CLOSING}]
+    behind = [one.name for one in closure.nodes if one.phase in {_P.PREPARED, _P.TAINTING}]
     if behind:
         return stay(view, f"waiting for {behind[0]} of the closure to be closed")
     if evict := evicting(view, closure, now):
@@ -250,14 +250,14 @@ def _draining(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         return msgspec.structs.replace(stay(view, f"waiting for {running[0].gang} to stop"), on_siblings=stopping)
     if view.others:
         pod = view.others[0]
-        held = UNSUPPORTED if view.reason is VisitReason.BRING_BACK else "PodsLeft"
+        held = UNSUPPORTED if view.reason is UpgradeReason.REPAIR else "PodsLeft"
         return stay(view, f"waiting for pod {pod.namespace}/{pod.name} to end", held=held)
-    return _go(view, _P.OFF, message="no pod is left that the visit would end")
+    return _go(view, _P.UNLOADING, message="no pod is left that the visit would end")
 
 
 def _off(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     if untouched(view):
-        return _go(view, _P.TURNING_ON, message="no visit Job was made, so there is nothing to undo")
+        return _go(view, _P.LOADING, message="no visit Job was made, so there is nothing to undo")
     if view.node is None or view.node.driver_key != "none" or view.node.operands != "off" or view.node.revision:
         return stay(view, "switching the operands off", Act.OPERANDS_OFF)
     if view.node.adopted and view.node.theirs and not view.reverting:
@@ -266,7 +266,7 @@ def _off(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         return waiting
     if left := operands_left(view):
         return stay(view, left)
-    return _go(view, _P.VISITING, message="operands are off")
+    return _go(view, _P.UPGRADING, message="operands are off")
 
 
 def _visiting(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
@@ -280,7 +280,7 @@ def _visiting(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         case Outcome.FAILED:
             return _turn(view, "VisitFailed", said(view.visit, "the visit Job failed"))
         case Outcome.SUCCEEDED:
-            return _go(view, _P.TURNING_ON, message=said(view.visit, "swapped"))
+            return _go(view, _P.LOADING, message=said(view.visit, "swapped"))
 
 
 def _keys(node: NodeFacts) -> tuple[str, str, str]:
@@ -383,11 +383,11 @@ _STEPS = {
     _P.PENDING: _pending,
     _P.PREPARING: _preparing,
     _P.PREPARED: _prepared,
-    _P.CLOSING: _closing,
+    _P.TAINTING: _closing,
     _P.DRAINING: _draining,
-    _P.OFF: _off,
-    _P.VISITING: _visiting,
-    _P.TURNING_ON: _turning_on,
+    _P.UNLOADING: _off,
+    _P.UPGRADING: _visiting,
+    _P.LOADING: _turning_on,
     _P.VALIDATING: _validating,
     _P.RELEASING: _releasing,
 }

@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 
 from upgrader.core.fleet import NodeFacts
 from upgrader.core.orders import OrderResult
-from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, ends
+from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason, ends
 from upgrader.core.silence import Silence
 
 
@@ -97,7 +97,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
     """A NodeUpgrade with everything that its next step depends on."""
 
     name: str
-    reason: VisitReason
+    reason: UpgradeReason
     phase: NodePhase
     phase_since: datetime
     deadline: datetime | None
@@ -138,7 +138,7 @@ def settled(view: NodeView, node: NodeFacts, now: datetime) -> bool:
     No bind of a pod with GPUs was where a node never had any, or where none works since it rebooted: its kubelet would
     refuse the pod. In a plan's visit, and where a plugin is known to the kubelet already, it may just be away.
     """
-    none = {VisitReason.INSTALL: node.gpus == 0, VisitReason.BRING_BACK: True}.get(view.reason, False)
+    none = {UpgradeReason.INSTALL: node.gpus == 0, UpgradeReason.REPAIR: True}.get(view.reason, False)
     if none and node.gpus_allocatable == 0 and not view.empties:
         return True
     return now >= (node.closed_at or view.phase_since) + SETTLE
@@ -158,7 +158,7 @@ def away(view: NodeView, otherwise: str) -> str:
     node = view.node
     if node is None or node.ready:
         return otherwise
-    if view.phase is NodePhase.VISITING and view.kernel not in {"", node.kernel}:
+    if view.phase is NodePhase.UPGRADING and view.kernel not in {"", node.kernel}:
         return f"the node is not Ready: it has not come back from its reboot into kernel {view.kernel}"
     return "the node is not Ready: nothing on it answers"
 
@@ -181,7 +181,7 @@ def replaced(view: NodeView) -> str:
     plan's visit is judged: its stack orders one where what the label says is not what runs, or is not known any more.
     """
     node, had = view.node, view.source_key or "none"
-    if node is None or view.reason is not VisitReason.ROLLOUT or (node.driver_key or "none") == had:
+    if node is None or view.reason is not UpgradeReason.ROLLOUT or (node.driver_key or "none") == had:
         return ""
     return f"the node has driver {node.driver_key or 'none'}, and the visit was ordered when it had {had}"
 
@@ -191,7 +191,7 @@ def uncovered(view: NodeView) -> str:
     node = view.node
     if node is None or not _off(node):
         return "switching off what was switched on"
-    if view.reason is not VisitReason.INSTALL and node.uncovered is None:
+    if view.reason is not UpgradeReason.INSTALL and node.uncovered is None:
         return "keeping what it had"
     return operands_left(view)
 
@@ -261,7 +261,7 @@ def unplaced(closure: ClosureView) -> list[str]:
 
 
 def _harmless(view: NodeView, pod: OtherPod) -> bool:
-    return view.reason is VisitReason.BRING_BACK and pod.before_boot
+    return view.reason is UpgradeReason.REPAIR and pod.before_boot
 
 
 def to_evict(view: NodeView, closure: ClosureView) -> tuple[OtherPod, ...]:

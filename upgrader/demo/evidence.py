@@ -107,7 +107,7 @@ def told(upgrade: NodeUpgrade) -> VisitReport:
     for step in upgrade.status.steps:
         if step.ended_at is not None:
             seconds[step.name] = seconds.get(step.name, 0.0) + _between(step.started_at, step.ended_at)
-    closed = [step.started_at for step in upgrade.status.steps if step.name is NodePhase.CLOSING]
+    closed = [step.started_at for step in upgrade.status.steps if step.name is NodePhase.TAINTING]
     opened = [step.ended_at for step in upgrade.status.steps if step.name is NodePhase.RELEASING and step.ended_at]
     return VisitReport(
         node=upgrade.spec.node.name,

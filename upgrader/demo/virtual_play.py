@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from upgrader.api.resources import NODE_UPGRADES
 from upgrader.core import timing
-from upgrader.core.phases import NodePhase, VisitReason
+from upgrader.core.phases import NodePhase, UpgradeReason
 from upgrader.demo import evidence, real_drivers, scenes, stage, waiting
 from upgrader.demo.manifests import POOL
 from upgrader.demo.real_drivers import OPEN, PROPRIETARY
@@ -114,13 +114,13 @@ async def _reboot(made: Stage, machine: VirtualNode, progress: Progress) -> None
         async def look() -> bool:
             return any(
                 (one.spec.node.name, one.spec.target.kernel) == (machine.name, other)
-                and one.spec.reason is VisitReason.BRING_BACK
+                and one.spec.reason is UpgradeReason.REPAIR
                 and one.status.phase is NodePhase.SUCCEEDED
                 for one in await kube.list(NODE_UPGRADES)
             )
 
-        await waiting.poll(look, BACK_SECONDS, f"{machine.name} is brought back on {other}")
-    progress(f"{machine.name} was brought back: the driver's image for {other} is loaded")
+        await waiting.poll(look, BACK_SECONDS, f"{machine.name} is repaired on {other}")
+    progress(f"{machine.name} was repaired: the driver's image for {other} is loaded")
 
 
 def _changes(made: Stage) -> dict[str, str]:

@@ -54,10 +54,10 @@ async def ask(
     until = timing.show(timing.after(timing.parse(request.spec.asked_at), timeout_seconds))
     asking = GangClosure(nodes=(NodePhase.PREPARED,), ask_until=timing.parse(until))
     try:
-        while request.status.phase is RequestPhase.ASKING:
+        while request.status.phase is RequestPhase.REQUESTED:
             request = await _step(context, request, resource, asking, until)
             show(request)
-            if request.status.phase is RequestPhase.ASKING:
+            if request.status.phase is RequestPhase.REQUESTED:
                 await sleep(context.active_seconds)
     finally:
         await _let_go(context, request, resource, sleep)

@@ -34,7 +34,7 @@ async def turns_now(context: Context, width: int) -> frozenset[str] | None:
     asking = [
         request
         for request in listed
-        if request.status.phase is RequestPhase.ASKING
+        if request.status.phase is RequestPhase.REQUESTED
         and (request.spec.plan is None or own_requests.is_own(request, plans.get(request.spec.plan), NOBODY))
     ]
     writers = (writer for request in asking if (writer := _writer(request)) is not None)

@@ -29,7 +29,7 @@ from upgrader.core.errors import ConflictError
 from upgrader.core.fleet import Gang, ImageFacts, NodeFacts, Snapshot, Target
 from upgrader.core.forecast import BatchForecast, BatchKind
 from upgrader.core.lanes import Asked, turns
-from upgrader.core.phases import NodePhase, RequestPhase, VisitReason, row
+from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason, row
 from upgrader.core.revisions import plugin_key_of, runtime_key_of
 from upgrader.reconcile import asking, orders, side_by_side
 from upgrader.reconcile.closure_view import NODES_AT_ONCE
@@ -42,7 +42,7 @@ from upgrader.stack.parts import owned_by
 
 log = structlog.get_logger()
 
-FIRST_PHASE = {"NodeUpgrade": NodePhase.PENDING.value, "CheckpointRequest": RequestPhase.ASKING.value}
+FIRST_PHASE = {"NodeUpgrade": NodePhase.PENDING.value, "CheckpointRequest": RequestPhase.REQUESTED.value}
 """For these, being made is the intent."""
 
 ASKING_MARGIN = 300
@@ -126,7 +126,7 @@ async def create_visits(
             node=node,
             stack=stack.metadata.name,
             closure=closure,
-            reason=VisitReason.ROLLOUT,
+            reason=UpgradeReason.ROLLOUT,
             source=await source_state(context, stack, node, catalogue, target),
             target=orders.wanted_state(target, image),
             reboot=orders.reboot_state(node, target, stack.spec),

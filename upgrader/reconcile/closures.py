@@ -169,7 +169,7 @@ def where(context: Context, closure: Closure, views: Sequence[NodeView], *, ahea
     """
     if ahead:
         return steering.Placement(left_behind=tuple(closure.revisions_left), settled=True)
-    there = [view for view in views if view.phase is not NodePhase.GONE]
+    there = [view for view in views if view.phase is not NodePhase.NODE_DELETED]
     left = tuple(closure.revisions_left)
     targets = {one.spec.target.revision for one in closure.visits}
     if any(view.phase not in OVER and view.phase not in visit.BEFORE_OFF for view in there):

@@ -129,7 +129,7 @@ def _lacks(node: NodeFacts, goal: Target, catalogue: Catalogue) -> Driver | None
         return None
     own = catalogue.had(node) or catalogue.of(node)
     match upkeep.need(node, catalogue):
-        case Need.BRING_BACK if own is not None:
+        case Need.REPAIR if own is not None:
             driver = driver_had(own)
         case Need.INSTALL:
             driver = driver_of(goal)

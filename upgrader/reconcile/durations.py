@@ -7,7 +7,7 @@ from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, NODE_UPGRADES
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core import pace, timing
-from upgrader.core.phases import NodePhase, RequestPhase, VisitReason
+from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason
 from upgrader.core.prediction import Durations
 from upgrader.reconcile import own_requests
 from upgrader.reconcile.ports import Cluster
@@ -43,12 +43,12 @@ async def durations_of(cluster: Cluster, stack: str) -> Durations:
 def seen(visits: Sequence[NodeUpgrade], requests: Sequence[CheckpointRequest]) -> Durations:
     """From the rollout visits that succeeded, and the gangs that came back, of the plans of these visits.
 
-    Closing counts for the checkpoint, since a conversation tells its gang's stop and not its acknowledgement.
+    Tainting counts for the checkpoint, since a conversation tells its gang's stop and not its acknowledgement.
     """
     done = [
         {step.name: step.started_at for step in one.status.steps}
         for one in visits
-        if one.spec.reason is VisitReason.ROLLOUT and one.status.phase is NodePhase.SUCCEEDED
+        if one.spec.reason is UpgradeReason.ROLLOUT and one.status.phase is NodePhase.SUCCEEDED
     ]
     vouched = own_requests.vouchers(visits)
     restored = (request for request in requests if request.status.phase is RequestPhase.RESTORED)

@@ -34,7 +34,7 @@ def _share(closures: Mapping[str, ClosureStatus], request: CheckpointRequest) ->
 
 def _of_visit(visit: NodeUpgrade) -> Outage | None:
     steps = visit.status.steps
-    begin = next((one.started_at for one in steps if one.name is NodePhase.OFF), None)
+    begin = next((one.started_at for one in steps if one.name is NodePhase.UNLOADING), None)
     if begin is None or not ends(visit.status.phase) or steps[-1].ended_at is None:
         return None
     return Outage(

@@ -12,7 +12,7 @@ from upgrader.api.kubernetes import Node, Taint
 from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
 from upgrader.core import adoption
 from upgrader.core.fleet import Uncovered, settings_text
-from upgrader.core.phases import VisitReason
+from upgrader.core.phases import UpgradeReason
 from upgrader.core.uncovered import read_uncovered
 
 
@@ -61,8 +61,8 @@ def driver_away(node: Node, upgrade: NodeUpgrade, goal: NodeState) -> dict[str, 
     """
     spec, there = upgrade.spec, node.metadata.annotations
     settings = _settings(goal)
-    if spec.reason is not VisitReason.INSTALL and read_uncovered(there.get(names.ANNOTATION_UNCOVERED)) is None:
-        had = spec.target if spec.reason is VisitReason.BRING_BACK else spec.source
+    if spec.reason is not UpgradeReason.INSTALL and read_uncovered(there.get(names.ANNOTATION_UNCOVERED)) is None:
+        had = spec.target if spec.reason is UpgradeReason.REPAIR else spec.source
         kernel = node.status.node_info.kernel_version
         return _with(uncover(Uncovered(driver=spec.source.driver_key, revision=had.revision, kernel=kernel)), settings)
     off = all(node.metadata.labels.get(key) == value for key, value in _OFF.items())

@@ -26,7 +26,7 @@ async def read_answers(
     way, recorded = context.ways[request.spec.method], _recorded(request)
     try:
         async with asyncio.timeout(READING_SECONDS):
-            if request.status.phase is RequestPhase.ASKING:
+            if request.status.phase is RequestPhase.REQUESTED:
                 return await way.answers(request, pods) or recorded, {}, ""
             if about_to_stop:
                 # Asked once more right before the stop: a member that trains on by now has taken its "parked" back.

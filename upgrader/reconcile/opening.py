@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from upgrader.reconcile.context import Context
     from upgrader.reconcile.plans import Read
 
-OPENING = frozenset({NodePhase.PREPARED, NodePhase.CLOSING})
+OPENING = frozenset({NodePhase.PREPARED, NodePhase.TAINTING})
 """Phases of a visit in which all that runs on its node is looked at; from then on its taint keeps others away."""
 
 

@@ -15,7 +15,7 @@ from upgrader.core.declarations import leader
 from upgrader.core.errors import ConfigurationError, UnreadableError
 from upgrader.core.fleet import Gang, ImageFacts, NodeFacts, Target
 from upgrader.core.naming import digits, object_name
-from upgrader.core.phases import VisitReason
+from upgrader.core.phases import UpgradeReason
 from upgrader.core.revisions import plugin_key_of, runtime_key_of
 
 LABEL_BATCH = f"{names.GROUP}/batch"
@@ -126,7 +126,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeFacts
     stack: str
     closure: str
-    reason: VisitReason
+    reason: UpgradeReason
     source: NodeState
     target: NodeState
     plan: str | None = None

@@ -22,7 +22,7 @@ from upgrader.reconcile import ended_batches, own_requests
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.lost import lost
 from upgrader.reconcile.plan_view import ended_for_good, interrupted, visit_facts
-from upgrader.reconcile.rest import stopped_owners
+from upgrader.reconcile.rest import stops_to_remember
 from upgrader.telemetry import metrics
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def render(context: Context, read: Read, decision: PlanDecision) -> dict[str, An
         "reason": decision.reason,
         "message": decision.message,
         "counts": explicit(_counts(read)),
-        "stoppedOwners": sorted(stopped_owners(plan, read.requests)),
+        "stoppedOwners": stops_to_remember(plan, read.requests),
         "harvesting": sorted(read.harvesting),
         "ignoredRequests": own_requests.shown(read.ignored),
         "failures": [

@@ -35,7 +35,7 @@ def view(read: Read, now: datetime) -> PlanView:
         now=now,
         phase=plan.status.phase,
         reason=plan.status.reason,
-        run=plan.spec.run,
+        state=plan.spec.state,
         deleted=plan.metadata.deletion_timestamp is not None,
         approved=plan.spec.approval is not None,
         on_drift=number_of(plan) > 0,
@@ -186,7 +186,7 @@ def _rival(plan: UpgradePlan, *, startable: bool = True) -> Rival:
         phase=plan.status.phase,
         approved=plan.spec.approval is not None,
         startable=startable,
-        run=plan.spec.run,
+        state=plan.spec.state,
         busy=any(one.ended_at is None for one in plan.status.batches),
     )
 
@@ -217,7 +217,7 @@ def visit_facts(visits: Sequence[NodeUpgrade]) -> tuple[VisitFacts, ...]:
 def _why(upgrade: NodeUpgrade) -> str:
     """What was said where the walk turned: what follows it is only the way back."""
     steps = upgrade.status.steps
-    offs = [at for at, one in enumerate(steps) if one.name is NodePhase.OFF]
+    offs = [at for at, one in enumerate(steps) if one.name is NodePhase.UNLOADING]
     if upgrade.status.reason == "RevertFailed" or not steps:
         return upgrade.status.message
     if upgrade.status.reverting and len(offs) > 1:

@@ -151,7 +151,7 @@ def _undone(read: Read) -> bool:
     plan, stack = read.plan, read.stack
     deleted = plan.metadata.deletion_timestamp is not None
     present = stack is not None and stack.metadata.deletion_timestamp is None
-    aborted = rollout.aborted(plan.spec.run, deleted=deleted, stack_present=present)
+    aborted = rollout.aborted(plan.spec.state, deleted=deleted, stack_present=present)
     return plan.status.phase is PlanPhase.ABORTING or aborted
 
 
@@ -269,7 +269,7 @@ def _needs_snapshot(read: Read) -> bool:
     if read.plan.status.phase is PlanPhase.ABORTING and all_ended(read):
         return True
     phases = [one.status.phase for one in of_batch(read.visits, batch.number)]
-    waits = {NodePhase.PREPARED, NodePhase.CLOSING} if read.plan.spec.checkpoint.wait_for else {NodePhase.PREPARED}
+    waits = {NodePhase.PREPARED, NodePhase.TAINTING} if read.plan.spec.checkpoint.wait_for else {NodePhase.PREPARED}
     return len(phases) < sum(len(one.nodes) for one in batch.closures) or bool(waits.intersection(phases))
 
 

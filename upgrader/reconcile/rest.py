@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade, UpgradePlan
 from upgrader.core.fleet import Snapshot, Target
 from upgrader.core.forecast import BatchForecast, Forecast, forecast
-from upgrader.core.phases import NodePhase, ends
+from upgrader.core.phases import NodePhase, RequestPhase, ends
 from upgrader.core.plan_facts import settled_nodes
 from upgrader.core.prediction import Durations
 from upgrader.core.strategy import StrategyFacts
@@ -78,6 +78,12 @@ def stopped_owners(plan: UpgradePlan, requests: Sequence[CheckpointRequest]) -> 
     """
     told = {request.spec.owner.uid for request in requests if request.status.stopped_at is not None}
     return frozenset(plan.status.stopped_owners) | told
+
+
+def stops_to_remember(plan: UpgradePlan, requests: Sequence[CheckpointRequest]) -> list[str]:
+    """What the plan's status keeps of them: a stop that is only ordered can still be withdrawn."""
+    ordered = {request.spec.owner.uid for request in requests if request.status.phase is RequestPhase.STOPPING}
+    return sorted(stopped_owners(plan, requests) - (ordered - frozenset(plan.status.stopped_owners)))
 
 
 def stopped_gangs(plan: UpgradePlan, requests: Sequence[CheckpointRequest], snapshot: Snapshot) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""The plan that undoes another: asked for by a person (AbortAndUndo), or made when more failed than was tolerated."""
+"""The plan that undoes another: asked for by a person (RolledBack), or made when more failed than was tolerated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.api.v1alpha1 import UpgradePlan
 from upgrader.core.errors import ConflictError
 from upgrader.core.naming import object_name
-from upgrader.core.phases import NodePhase, OnFailure, PlanPhase, Run
+from upgrader.core.phases import DesiredState, NodePhase, OnFailure, PlanPhase
 from upgrader.core.rivals import UNDER_WAY
 from upgrader.core.rollout import ROLLED_BACK
 from upgrader.reconcile.context import Context, record
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def wanted(plan: UpgradePlan) -> bool:
     """Whether a plan that has ended is to be undone by another."""
     return plan.metadata.deletion_timestamp is None and (
-        plan.spec.run is Run.ABORT_AND_UNDO or plan.status.reason == ROLLED_BACK
+        plan.spec.state is DesiredState.ROLLED_BACK or plan.status.reason == ROLLED_BACK
     )
 
 
@@ -52,7 +52,7 @@ async def ensure(context: Context, read: Read, plan: UpgradePlan) -> None:
     name = object_name(f"{plan.metadata.name}-undo", plan.metadata.uid, "undo")
     spec = explicit(plan.spec) | {
         "targetRevision": left[0],
-        "run": "Go",
+        "state": "Running",
         "strategy": _strategy(plan),
         "approval": _approval(plan),
     }

@@ -62,7 +62,7 @@ def _pinned(owner: LiveOwner) -> bool:
 
 def due(context: Context, visits: Sequence[NodeUpgrade]) -> bool:
     """At once when the last node is switched off, and every `LOOK` after that."""
-    begun = [step.started_at for one in visits for step in one.status.steps if step.name is NodePhase.OFF]
+    begun = [step.started_at for one in visits for step in one.status.steps if step.name is NodePhase.UNLOADING]
     if not begun:
         return False
     waited = context.clock.now() - max(timing.parse(one) for one in begun)

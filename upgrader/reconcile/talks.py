@@ -37,7 +37,7 @@ Where = Callable[[], steering.Placement]
 """Where a gang may be restarted; asked only when it is, since it looks at all nodes."""
 
 _R = RequestPhase
-_BY_CLOSURE = frozenset({_R.ASKING, _R.PARKED, _R.EXPIRED})
+_BY_CLOSURE = frozenset({_R.REQUESTED, _R.PARKED, _R.EXPIRED})
 """Phases that end with the asking of the whole closure."""
 
 _STOPPED = frozenset({_R.STOPPING, _R.STOPPED, _R.RESTARTING})
@@ -268,14 +268,14 @@ async def _ask_again(context: Context, talk: Talk) -> None:
     written = await context.cluster.merge(CHECKPOINT_REQUESTS, talk.request.metadata, patch)
     context.crash.reached(("CheckpointRequest", talk.view.phase.value, "after-act"))
     status: dict[str, Any] = {
-        "phase": _R.ASKING.value,
+        "phase": _R.REQUESTED.value,
         "reason": "AskedAgain",
         "message": "asked again",
         "acks": [],
         "acknowledgedStep": None,
         "markedAt": None,
     }
-    await record(context, CHECKPOINT_REQUESTS, written.metadata, status, left=talk.view.phase, entered=_R.ASKING)
+    await record(context, CHECKPOINT_REQUESTS, written.metadata, status, left=talk.view.phase, entered=_R.REQUESTED)
 
 
 def next_request_id(last: int, seen: Iterable[str], now: int) -> int:
@@ -323,7 +323,7 @@ def _status(context: Context, talk: Talk, decision: GangDecision, ask_until: str
             status |= {"stoppedAt": None, "restartBy": None, "expended": None}
         case _R.WITHDRAWN if decision.reason == Verdict.REFUSED.value:
             status |= {"refusedAt": timing.show(now), "retryAfterSeconds": decision.retry_after_seconds}
-        case _R.ASKING | _R.STOPPED | _R.EXPIRED | _R.WITHDRAWN | _R.ENDED:
+        case _R.REQUESTED | _R.STOPPED | _R.EXPIRED | _R.WITHDRAWN | _R.ENDED:
             pass
     since = _since(talk.request)
     metrics.PHASE_SECONDS.labels("CheckpointRequest", talk.view.phase.value).observe((now - since).total_seconds())
@@ -336,7 +336,7 @@ def _idle(talk: Talk, phase: RequestPhase, now: datetime) -> dict[str, Any]:
     if phase is _R.PARKED and parked and all(parked):
         return {"parkedAt": timing.show(now)}
     # A gang of which one member stands still stands still, whatever the others say.
-    stood = before.parked_at is not None or (talk.view.phase is _R.ASKING and any(parked))
+    stood = before.parked_at is not None or (talk.view.phase is _R.REQUESTED and any(parked))
     if phase is _R.WITHDRAWN and stood and before.parked_at is None:
         return {"parkedAt": timing.show(now), "endedAt": timing.show(now)}
     if phase is _R.EXPIRED and stood:

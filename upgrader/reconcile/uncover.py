@@ -1,7 +1,7 @@
 """Taking the driver of a node away that came up with a kernel for which there is no image of it.
 
 It loads nowhere there, so nothing is lost, and its pods would crash-loop for as long as that lasts. What it was is kept
-on the Node in the same write; the bring-back that follows when there is an image takes that away again.
+on the Node in the same write; the repair that follows when there is an image takes that away again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def uncover(context: Context, read: Read, node: NodeFacts) -> None:
         "Node",
         "v1",
         reason="NoDriverImage",
-        message=f"came up with kernel {node.kernel}, for which there is no image of its driver; it is brought back "
+        message=f"came up with kernel {node.kernel}, for which there is no image of its driver; it is repaired "
         "when there is one (see the stack's condition Installed)",
         warning=True,
     )

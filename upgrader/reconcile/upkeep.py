@@ -21,7 +21,7 @@ from upgrader.core import timing, upkeep
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.fleet import ImageFacts, NodeFacts, Target
 from upgrader.core.gangs import ENDED
-from upgrader.core.phases import NodePhase, PlanPhase, VisitReason, ends
+from upgrader.core.phases import NodePhase, PlanPhase, UpgradeReason, ends
 from upgrader.core.upkeep import Attempt, Need
 from upgrader.reconcile import batches, orders, uncover
 from upgrader.reconcile.context import Context
@@ -52,7 +52,7 @@ async def due(context: Context, read: Read, sightings: Sightings, goal: Target, 
     Marks of visits that are no more and had changed nothing are taken away here, and drivers that fit no kernel.
     """
     catalogue = Catalogue(read.snapshot.images)
-    broken = {one.uid for one in read.snapshot.nodes if upkeep.need(one, catalogue) is Need.BRING_BACK}
+    broken = {one.uid for one in read.snapshot.nodes if upkeep.need(one, catalogue) is Need.REPAIR}
     sightings.keep(read.stack.metadata.name, broken)
     under_way = {one.spec.node.uid for one in read.visits if not ends(one.status.phase)}
     found: list[Due] = []
@@ -78,7 +78,7 @@ async def _due_at(
             await unmark(context, fresh)
         case Need.INSTALL:
             return await _install(context, read, node, goal, catalogue)
-        case Need.BRING_BACK:
+        case Need.REPAIR:
             now, apart = context.clock.now(), context.active_seconds
             if sightings.twice(read.stack.metadata.name, node, now, apart):
                 return await _bring_back(context, read, node, goal, catalogue)
@@ -142,7 +142,7 @@ async def _install(context: Context, read: Read, node: NodeFacts, goal: Target, 
         return None
     source = orders.present_state(node, None, None)
     source = msgspec.structs.replace(source, kubelet_binary=goal.kubelet_binary, resource_name=goal.resource_name)
-    return _due(context, read, node, VisitReason.INSTALL, source, (goal, image))
+    return _due(context, read, node, UpgradeReason.INSTALL, source, (goal, image))
 
 
 async def _bring_back(context: Context, read: Read, node: NodeFacts, goal: Target, catalogue: Catalogue) -> Due | None:
@@ -161,14 +161,14 @@ async def _bring_back(context: Context, read: Read, node: NodeFacts, goal: Targe
     if image is None:
         return await _install(context, read, node, goal, catalogue)
     source = orders.present_state(node, had, catalogue.of(node))
-    return _due(context, read, node, VisitReason.BRING_BACK, source, (had, image))
+    return _due(context, read, node, UpgradeReason.REPAIR, source, (had, image))
 
 
 def _due(
     context: Context,
     read: Read,
     node: NodeFacts,
-    reason: VisitReason,
+    reason: UpgradeReason,
     source: NodeState,
     goal: tuple[Target, ImageFacts],
 ) -> Due | None:
@@ -195,8 +195,8 @@ def _due(
     return Due(order=ordered, target=goal[0], image=goal[1])
 
 
-def _name(node: NodeFacts, reason: VisitReason, state: NodeState, attempt: int) -> str:
-    # The boot is part of the name: a node may need the same bring-back again (kernel A, B, A), and then at once.
+def _name(node: NodeFacts, reason: UpgradeReason, state: NodeState, attempt: int) -> str:
+    # The boot is part of the name: a node may need the same repair again (kernel A, B, A), and then at once.
     identity = (reason.value, node.uid, node.boot_id, state.revision, state.driver_key, node.visit, str(attempt))
     return orders.visit_name(node.name, *identity)
 

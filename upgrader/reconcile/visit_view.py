@@ -14,7 +14,7 @@ from upgrader.core.declarations import Declared, nearest
 from upgrader.core.fleet import NodeFacts
 from upgrader.core.gpu_resources import Claimed, PoolGpus, gpus_by_name
 from upgrader.core.operands import COMPONENTS
-from upgrader.core.phases import NodePhase, VisitReason, row
+from upgrader.core.phases import NodePhase, UpgradeReason, row
 from upgrader.core.visit_facts import (
     ABORTED,
     GOING_BACK,
@@ -49,7 +49,7 @@ class MayGo(msgspec.Struct, frozen=True, kw_only=True):
     waited_for: frozenset[str] | None = frozenset()  # the plan waits for them; None: not known, so every pod may be one
 
 
-_BOOTED = frozenset({NodePhase.TURNING_ON, NodePhase.VALIDATING})
+_BOOTED = frozenset({NodePhase.LOADING, NodePhase.VALIDATING})
 """The phases after a visit's own reboot, which its Job has seen to be over."""
 
 
@@ -80,7 +80,7 @@ async def read_visit(
         node = None
     pods = await reads.list(PODS, fields=f"spec.nodeName={upgrade.spec.node.name}") if node else []
     job = None
-    if upgrade.status.phase is NodePhase.VISITING:
+    if upgrade.status.phase is NodePhase.UPGRADING:
         name = manifests.visit_name(upgrade, reverting=upgrade.status.reverting)
         job = await reads.get(JOBS, name, context.stack.namespace)
     gpus = _gpus(upgrade, await read_claimed(reads, pods))
@@ -101,7 +101,7 @@ async def _visit_jobs(context: Context, upgrade: NodeUpgrade, pods: Sequence[k.P
 
     A Job says that it is over on the clock of its controller, or is gone, while its pod still ends.
     """
-    if upgrade.status.phase not in {NodePhase.OFF, NodePhase.VISITING}:
+    if upgrade.status.phase not in {NodePhase.UNLOADING, NodePhase.UPGRADING}:
         return VisitJobs()
     first = None
     if upgrade.status.reverting:
@@ -148,7 +148,7 @@ async def _explained(context: Context, view: NodeView) -> NodeView:
         case NodePhase.PREPARING:
             found = await hearsay.of_errand(context, view.prepare, "the prepare pod", listening=listening)
             return msgspec.structs.replace(view, prepare=found)
-        case NodePhase.VISITING:
+        case NodePhase.UPGRADING:
             found = await hearsay.of_errand(context, view.visit, "the visit Job", listening=listening)
             return msgspec.structs.replace(view, visit=found)
         case NodePhase.VALIDATING:
@@ -239,7 +239,7 @@ def _deadline(upgrade: NodeUpgrade, node: k.Node | None) -> datetime | None:
     """
     status = upgrade.status
     written = timing.parse(status.deadline) if status.deadline else None
-    if status.phase is not NodePhase.CLOSING or written is None or node is None:
+    if status.phase is not NodePhase.TAINTING or written is None or node is None:
         return written
     allowed, facts = timedelta(seconds=row(status.phase).seconds or 0), _facts(upgrade, node)
     if facts.visit == upgrade.metadata.uid and facts.closed_at is not None:
@@ -282,7 +282,7 @@ def _operand(pods: Sequence[k.Pod], label: str, key: str, phase: NodePhase, comp
         for pod in pods
         if pod.metadata.labels.get(names.LABEL_COMPONENT) == component
         and pod.status.phase in OPERAND_PHASES
-        and (phase is NodePhase.OFF or pod.metadata.labels.get(label) == key)
+        and (phase is NodePhase.UNLOADING or pod.metadata.labels.get(label) == key)
     ]
     ready = [pod for pod in found if pod.metadata.deletion_timestamp is None and _ready(pod)]
     return OperandFacts(pods=len(found), ready=len(ready))
@@ -318,7 +318,7 @@ def _others(
                 gpus=observe.gpus_of(pod, gpus) > 0,
                 evictable=_evictable(pod, around.get(pod.metadata.uid), gpus),
                 leaving=leaving,
-                before_boot=upgrade.spec.reason is VisitReason.BRING_BACK and _rejected(pod),
+                before_boot=upgrade.spec.reason is UpgradeReason.REPAIR and _rejected(pod),
             )
         )
     return found
@@ -359,7 +359,7 @@ def _refused(status: NodeUpgradeStatus) -> str:
 
 def _why(status: NodeUpgradeStatus) -> str:
     """What was said when the walk failed: it went on with switching off once more, or with giving the node back."""
-    next_phase = NodePhase.OFF if status.reverting else NodePhase.RELEASING
+    next_phase = NodePhase.UNLOADING if status.reverting else NodePhase.RELEASING
     after = [place for place, step in enumerate(status.steps) if step.name is next_phase and place]
     if status.reason in {"", ABORTED} or not after:
         return ""

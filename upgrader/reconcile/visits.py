@@ -14,7 +14,7 @@ from upgrader.api.v1alpha1 import NodeUpgrade, StepStatus
 from upgrader.core import clearing, timing
 from upgrader.core.errors import ConflictError, NameTakenError, NotFoundError, UpgraderError
 from upgrader.core.fleet import NodeFacts
-from upgrader.core.phases import NodePhase, VisitReason, ends, row
+from upgrader.core.phases import NodePhase, UpgradeReason, ends, row
 from upgrader.core.visit_facts import NO_ANSWER, REFUSAL, Act, Decision, NodeView
 from upgrader.reconcile import evictions, finalizers, marks, visit_jobs
 from upgrader.reconcile.context import Context, check_in_step, record
@@ -150,7 +150,7 @@ def _there(upgrade: NodeUpgrade, view: NodeView) -> NodeFacts:
 
 def _arrived(upgrade: NodeUpgrade) -> str:
     """The revision that the node has now; empty where the walk did not come as far as switching a driver on."""
-    walked = any(one.name is NodePhase.TURNING_ON for one in upgrade.status.steps)
+    walked = any(one.name is NodePhase.LOADING for one in upgrade.status.steps)
     return effective(upgrade).revision if walked else ""
 
 
@@ -210,7 +210,7 @@ def _status(
         status["deadline"] = deadline
         steps.append({"name": decision.phase.value, "startedAt": timing.show(now), "deadline": deadline})
     status["steps"] = steps
-    if decision.phase is NodePhase.CLOSING and view.node is not None:
+    if decision.phase is NodePhase.TAINTING and view.node is not None:
         status["found"] = {
             "unschedulable": view.node.unschedulable,
             "gpus": view.node.gpus,
@@ -259,7 +259,7 @@ async def _tell(context: Context, upgrade: NodeUpgrade, view: NodeView, decision
     """One Event on the Node when its visit ends: what became of it. (Its phases are in the NodeUpgrade.)"""
     if not ends(decision.phase) or view.node is None:
         return
-    worth = decision.phase is NodePhase.SUCCEEDED or upgrade.spec.reason is VisitReason.BRING_BACK
+    worth = decision.phase is NodePhase.SUCCEEDED or upgrade.spec.reason is UpgradeReason.REPAIR
     if not worth and view.phase in {NodePhase.PENDING, NodePhase.PREPARED}:
         return
     plan = f" for plan {upgrade.spec.plan}" if upgrade.spec.plan else ""

@@ -124,7 +124,7 @@ def visit_job(upgrade: NodeUpgrade, *, reverting: bool, settings: StackSettings)
         "spec": {
             "suspend": True,
             "backoffLimit": RUNS_AGAIN,
-            "activeDeadlineSeconds": _seconds(NodePhase.VISITING),
+            "activeDeadlineSeconds": _seconds(NodePhase.UPGRADING),
             "podFailurePolicy": {
                 "rules": [
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},

@@ -82,7 +82,7 @@ def test_status_is_a_subresource_without_defaults(kind):
 
 def test_defaults_of_the_spec_are_stored_with_the_object():
     spec = schema(resources.UPGRADE_PLANS.type)["properties"]["spec"]["properties"]
-    assert spec["run"]["default"] == "Go"
+    assert spec["state"]["default"] == "Running"
     assert spec["strategy"]["default"] == {
         "maxUnavailable": "25%",
         "minAvailableGPUs": 0,

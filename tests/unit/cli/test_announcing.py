@@ -104,7 +104,7 @@ async def test_what_an_open_visit_brings_is_not_taken_from_it(rig: Rig) -> None:
     built(rig, "1.0", NEXT)
     await rig.until(lambda: images_of(rig, NEXT) == [("1.0", "sim", "Ready")])
     rig.plan("up", rig.stack(rig.spec("1.0") | {"reboot": REBOOT}))
-    await rig.until(lambda: [one.status.phase for one in rig.visits("up")] == [NodePhase.VISITING])
+    await rig.until(lambda: [one.status.phase for one in rig.visits("up")] == [NodePhase.UPGRADING])
     rig.stack(rig.spec("1.0"))
     rig.cluster.store.remove(UPGRADE_PLANS, "up")
     assert await _wanted_no_more(rig) == []

@@ -56,10 +56,10 @@ def gang(rig):
 
 MOMENTS = {
     "idle": lambda rig: True,
-    "gang asked": lambda rig: gang(rig) is RequestPhase.ASKING,
+    "gang asked": lambda rig: gang(rig) is RequestPhase.REQUESTED,
     "gang parked": lambda rig: gang(rig) is RequestPhase.PARKED,
     "gang stopped": lambda rig: gang(rig) is RequestPhase.STOPPED,
-    "nodes visited": lambda rig: sum(one.status.phase is NodePhase.VISITING for one in rig.all_visits()) == 2,
+    "nodes visited": lambda rig: sum(one.status.phase is NodePhase.UPGRADING for one in rig.all_visits()) == 2,
     "gang restarting": lambda rig: gang(rig) is RequestPhase.RESTARTING,
 }
 

@@ -23,8 +23,8 @@ HOLD = {"subject": "default/Job/a", "reason": "Vetoed", "message": "it forbids a
 BATCH = {"number": 1, "closures": [], "startedAt": "2026-11-21T09:00:00Z", "askUntil": "2026-11-21T10:00:00Z"}
 
 
-def seen(after=0, run="Go", failures=(), **status):
-    manifest = changed(upgrade_plan(), "spec.run", run)
+def seen(after=0, state="Running", failures=(), **status):
+    manifest = changed(upgrade_plan(), "spec.state", state)
     manifest["metadata"]["generation"] = 1
     manifest["status"] = {"observedGeneration": 1, "failures": list(failures)} | status
     plan = msgspec.convert(manifest, UpgradePlan)
@@ -73,7 +73,7 @@ def test_paused_until_somebody_approves_more():
 @pytest.mark.parametrize(
     "still",
     [
-        seen(phase="Paused", run="Pause"),
+        seen(phase="Paused", state="Paused"),
         seen(phase="Paused", observedGeneration=0),
         seen(phase="Paused", batches=[BATCH]),
         seen(phase="Proposed"),
@@ -155,7 +155,7 @@ def test_what_the_demo_shows():
         node="gpu-a",
         reason="Rollout",
         phase="Succeeded",
-        seconds={"Preparing": 3.0, "Visiting": 5.0},
+        seconds={"Preparing": 3.0, "Upgrading": 5.0},
         closed_seconds=17.5,
     )
     stream = io.StringIO()

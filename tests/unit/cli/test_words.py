@@ -143,7 +143,7 @@ def test_rollback_of_a_finished_rollout(rig, plan):
 
 def test_rollback_in_the_middle_aborts_the_plan_first(rig, plan):
     before = rig.nodes()[0]["metadata"]["labels"]["gpu-upgrader.io/revision"]
-    until(rig, lambda: any(one.status.phase is NodePhase.VISITING for one in rig.visits(plan)))
+    until(rig, lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.visits(plan)))
     sentence = said(rig, "rollback", "--auto-approve", "--to", before)
     assert sentence.endswith(f"as soon as plan {plan} is aborted")
     back = sentence.split()[1]
@@ -166,7 +166,7 @@ def test_a_plan_must_be_named_where_none_is_open(rig):
 def test_a_plan_that_changes_meanwhile_is_read_again(rig, plan):
     rig.cluster.before_write = touching(rig, plan)
     assert said(rig, "pause").startswith(f"plan {plan} ")
-    assert rig.plan_now(plan).spec.run.value == "Pause"
+    assert rig.plan_now(plan).spec.state.value == "Paused"
 
 
 def touching(rig, plan):

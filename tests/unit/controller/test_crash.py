@@ -14,9 +14,9 @@ PASSING = """
 import os
 from upgrader.controller.crash import crash_points
 points = crash_points(os.environ)
-points.reached(("NodeUpgrade", "Off", "after-record"), ("NodeUpgrade", "Visiting", "after-intent"))
-points.reached(("NodeUpgrade", "Visiting", "before-act"))
-points.reached(("NodeUpgrade", "Visiting", "after-act"))
+points.reached(("NodeUpgrade", "Unloading", "after-record"), ("NodeUpgrade", "Upgrading", "after-intent"))
+points.reached(("NodeUpgrade", "Upgrading", "before-act"))
+points.reached(("NodeUpgrade", "Upgrading", "after-act"))
 print("survived")
 """
 
@@ -33,9 +33,9 @@ def test_a_process_is_killed_once_at_every_place(tmp_path):
     assert [one.code for one in ended] == [128 + signal.SIGKILL, 128 + signal.SIGKILL, 0]
     assert ended[-1].text.strip() == "survived"
     assert file.read_text().splitlines() == [
-        "NodeUpgrade.Off.after-record",
-        "NodeUpgrade.Visiting.after-intent",
-        "NodeUpgrade.Visiting.after-act",
+        "NodeUpgrade.Unloading.after-record",
+        "NodeUpgrade.Upgrading.after-intent",
+        "NodeUpgrade.Upgrading.after-act",
     ]
 
 
@@ -53,14 +53,14 @@ def test_a_freeze_happens_once(tmp_path, monkeypatch):
     stopped = []
     monkeypatch.setattr("os.kill", lambda pid, number: stopped.append(number))
     point = crash_points(
-        {"UPGRADER_FREEZE_AT": "NodeUpgrade.Closing.before-act", "UPGRADER_FREEZE_FILE": str(tmp_path / "frozen")}
+        {"UPGRADER_FREEZE_AT": "NodeUpgrade.Tainting.before-act", "UPGRADER_FREEZE_FILE": str(tmp_path / "frozen")}
     )
     assert isinstance(point, FreezingPoint)
     for _ in range(2):
-        point.reached(("NodeUpgrade", "Closing", "after-intent"))
-        point.reached(("NodeUpgrade", "Closing", "before-act"))
+        point.reached(("NodeUpgrade", "Tainting", "after-intent"))
+        point.reached(("NodeUpgrade", "Tainting", "before-act"))
     assert stopped == [signal.SIGSTOP]
-    assert (tmp_path / "frozen").read_text() == "NodeUpgrade.Closing.before-act\n"
+    assert (tmp_path / "frozen").read_text() == "NodeUpgrade.Tainting.before-act\n"
 
 
 def test_a_freeze_without_a_file_is_refused():

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from tests.support.visit_cases import BRING_BACK, CLOSED, EVICTABLE, STRANGER, SWITCHED_OFF, N, stay, view
+from tests.support.visit_cases import CLOSED, EVICTABLE, REPAIR, STRANGER, SWITCHED_OFF, N, stay, view
 from tests.support.world import START
 from upgrader.core.clearing import EVICTION_REFUSED, UNSUPPORTED, evicting
 from upgrader.core.visit_facts import Act, ClosureView, Decision, NodeView
@@ -24,7 +24,7 @@ def draining(**changes: object) -> NodeView:
 
 
 def off(**changes: object) -> NodeView:
-    return view(N.OFF, SWITCHED_OFF, **{"others": (EVICTABLE,), **changes})
+    return view(N.UNLOADING, SWITCHED_OFF, **{"others": (EVICTABLE,), **changes})
 
 
 def evicts(phase: N, message: str, **more: object) -> Decision:
@@ -40,20 +40,20 @@ def evicts(phase: N, message: str, **more: object) -> Decision:
         (draining(**REFUSED), START, stay(N.DRAINING, "not now", held=EVICTION_REFUSED)),
         (draining(**REFUSED), SOON, evicts(N.DRAINING, "not now")),
         (draining(**REFUSED, **ORDERED), START, evicts(N.DRAINING, f"deleting 1 pod(s) {ORDER}")),
-        (off(**REFUSED, **ORDERED), START, stay(N.OFF, "not now", held=EVICTION_REFUSED)),
-        (off(**ORDERED), START, evicts(N.OFF, "evicting 1 pod(s) under their budgets")),
+        (off(**REFUSED, **ORDERED), START, stay(N.UNLOADING, "not now", held=EVICTION_REFUSED)),
+        (off(**ORDERED), START, evicts(N.UNLOADING, "evicting 1 pod(s) under their budgets")),
         (
-            draining(**REFUSED, **BRING_BACK, others=(EVICTABLE, STRANGER)),
+            draining(**REFUSED, **REPAIR, others=(EVICTABLE, STRANGER)),
             START,
             stay(N.DRAINING, "not now", held=UNSUPPORTED),
         ),
         (
-            draining(**BRING_BACK, others=(EVICTABLE, STRANGER)),
+            draining(**REPAIR, others=(EVICTABLE, STRANGER)),
             START,
             evicts(N.DRAINING, "evicting 1 pod(s) under their budgets", held=UNSUPPORTED),
         ),
         (draining(**REFUSED, others=(EVICTABLE, STRANGER)), START, stay(N.DRAINING, "not now", held=EVICTION_REFUSED)),
-        (draining(**REFUSED, **BRING_BACK), START, stay(N.DRAINING, "not now", held=EVICTION_REFUSED)),
+        (draining(**REFUSED, **REPAIR), START, stay(N.DRAINING, "not now", held=EVICTION_REFUSED)),
     ],
 )
 def test_pods_are_evicted(node: NodeView, now: datetime, expected: Decision | None) -> None:

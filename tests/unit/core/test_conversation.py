@@ -30,49 +30,49 @@ from upgrader.core.conversation_facts import GangAct, GangDecision
 from upgrader.core.phases import TRANSITIONS, RequestPhase, ends
 
 CASES = {
-    # ---- Asking
+    # ---- Requested
     "a member that was not asked yet is asked": (
-        view(R.ASKING, present=UNASKED, answers=()),
+        view(R.REQUESTED, present=UNASKED, answers=()),
         PREPARED,
-        go(R.ASKING, "WaitingForAnswers", "train-a has not answered yet", GangAct.ASK),
+        go(R.REQUESTED, "WaitingForAnswers", "train-a has not answered yet", GangAct.ASK),
     ),
     "a member that carries an earlier request is asked anew": (
-        view(R.ASKING, present=(member("a", request="6"), member("b")), answers=()),
+        view(R.REQUESTED, present=(member("a", request="6"), member("b")), answers=()),
         PREPARED,
-        go(R.ASKING, "WaitingForAnswers", "train-a has not answered yet", GangAct.ASK),
+        go(R.REQUESTED, "WaitingForAnswers", "train-a has not answered yet", GangAct.ASK),
     ),
     "a member that has succeeded is not asked": (
-        view(R.ASKING, present=(member("a", request="", phase="Succeeded"), member("b")), answers=()),
+        view(R.REQUESTED, present=(member("a", request="", phase="Succeeded"), member("b")), answers=()),
         PREPARED,
-        go(R.ASKING, "WaitingForAnswers", "train-b has not answered yet"),
+        go(R.REQUESTED, "WaitingForAnswers", "train-b has not answered yet"),
     ),
     "who was asked is waited for": (
-        view(R.ASKING, answers=(answer("a"),)),
+        view(R.REQUESTED, answers=(answer("a"),)),
         PREPARED,
-        go(R.ASKING, "WaitingForAnswers", "train-b has not answered yet"),
+        go(R.REQUESTED, "WaitingForAnswers", "train-b has not answered yet"),
     ),
     "who trains on is waited for": (
-        view(R.ASKING, answers=(answer("a"), answer("b", parked=False))),
+        view(R.REQUESTED, answers=(answer("a"), answer("b", parked=False))),
         PREPARED,
-        go(R.ASKING, "NotParked", "train-b trains on after its checkpoint; only parked acknowledgements count"),
+        go(R.REQUESTED, "NotParked", "train-b trains on after its checkpoint; only parked acknowledgements count"),
     ),
     "all have acknowledged": (
-        view(R.ASKING, acknowledged_step=None),
+        view(R.REQUESTED, acknowledged_step=None),
         PREPARED,
         go(R.PARKED, "Acknowledged", "2 member(s) parked at step 100"),
     ),
     "a refusal lets the gang train on": (
-        view(R.ASKING, answers=(answer("a"), answer("b", refused="busy"))),
+        view(R.REQUESTED, answers=(answer("a"), answer("b", refused="busy"))),
         PREPARED,
         go(R.WITHDRAWN, "Refused", "train-b refuses: busy", WITHDRAW),
     ),
     "parking ends before all have acknowledged": (
-        view(R.ASKING, answers=(), stop_before=START),
+        view(R.REQUESTED, answers=(), stop_before=START),
         PREPARED,
         go(R.EXPIRED, "ParkingExpires", "parking ends within a minute; the gang is asked again"),
     ),
     "nobody answers in time": (
-        view(R.ASKING, answers=()),
+        view(R.REQUESTED, answers=()),
         LATE_ASK,
         go(
             R.WITHDRAWN,
@@ -82,7 +82,7 @@ CASES = {
         ),
     ),
     "where parking is over, too, who did not answer is named all the same": (
-        view(R.ASKING, answers=(), stop_before=START),
+        view(R.REQUESTED, answers=(), stop_before=START),
         LATE_ASK,
         go(
             R.WITHDRAWN,
@@ -92,7 +92,7 @@ CASES = {
         ),
     ),
     "asked without a closure, its own deadline counts": (
-        view(R.ASKING, answers=(), deadline=PAST),
+        view(R.REQUESTED, answers=(), deadline=PAST),
         PREPARED,
         go(
             R.WITHDRAWN,
@@ -102,39 +102,39 @@ CASES = {
         ),
     ),
     "the plan is aborted while asking": (
-        view(R.ASKING),
+        view(R.REQUESTED),
         around(N.PREPARED, undo=True),
         go(R.WITHDRAWN, "Aborted", "the plan was aborted; the gang trains on", WITHDRAW),
     ),
     "a node of the closure cannot be visited": (
-        view(R.ASKING),
+        view(R.REQUESTED),
         around(N.PREPARED, N.FAILED),
         go(R.WITHDRAWN, "ClosureLetGo", "the closure was let go; the gang trains on", WITHDRAW),
     ),
     "the job is deleted while asking": (
-        view(R.ASKING, owner={"present": False}),
+        view(R.REQUESTED, owner={"present": False}),
         PREPARED,
         go(R.ENDED, "Deleted", "the job was deleted by somebody else"),
     ),
     "the job finishes while asking": (
-        view(R.ASKING, owner={"finished": True}),
+        view(R.REQUESTED, owner={"finished": True}),
         PREPARED,
         go(R.ENDED, "Finished", "the job ended by itself"),
     ),
     "somebody suspends the job while asking": (
-        view(R.ASKING, owner={"suspended": True}),
+        view(R.REQUESTED, owner={"suspended": True}),
         PREPARED,
         go(R.ENDED, "SuspendedByOthers", "the job was suspended by somebody else, who restarts it too", WITHDRAW),
     ),
     # ---- Parked
     "parked members wait for the nodes to be closed": (
         view(R.PARKED),
-        around(N.DRAINING, N.CLOSING),
+        around(N.DRAINING, N.TAINTING),
         go(R.PARKED, "Acknowledged", "2 member(s) parked at step 100"),
     ),
     "no gang of a closure is stopped before all hold valid acknowledgements": (
         view(R.PARKED),
-        around(N.DRAINING, siblings=(R.ASKING,)),
+        around(N.DRAINING, siblings=(R.REQUESTED,)),
         go(R.PARKED, "WaitingForFellows", "another gang of the closure has not acknowledged yet"),
     ),
     "it is not stopped while a pod is left that may keep its nodes from being visited": (
@@ -196,7 +196,7 @@ CASES = {
     "after parking ended the gang is asked again": (
         view(R.EXPIRED),
         PREPARED,
-        go(R.ASKING, "AskedAgain", "asked again under a higher id", step=None, new_id=True),
+        go(R.REQUESTED, "AskedAgain", "asked again under a higher id", step=None, new_id=True),
     ),
     "after parking ended with nodes closed, all is let go": (
         view(R.EXPIRED),
@@ -315,7 +315,7 @@ CASES = {
     ),
     "the visits are over": (
         stopped(R.STOPPED),
-        around(N.RELEASING, N.FAILED, N.GONE),
+        around(N.RELEASING, N.FAILED, N.NODE_DELETED),
         go(R.RESTARTING, "Restarting", "the visits are over; restarting the gang"),
     ),
     "the visits take too long": (

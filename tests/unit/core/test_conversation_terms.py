@@ -29,39 +29,42 @@ from upgrader.core.conversation_facts import GangAct, GangDecision
 
 CASES = {
     "others of its lane write their checkpoints": (
-        view(R.ASKING, present=UNASKED, answers=(), acknowledged_step=None, lane="fast"),
+        view(R.REQUESTED, present=UNASKED, answers=(), acknowledged_step=None, lane="fast"),
         around(N.PREPARED, turns=frozenset({"r2"})),
         go(
-            R.ASKING, "WaitingForLane", "others write their checkpoints to lane fast; it is asked after them", step=None
+            R.REQUESTED,
+            "WaitingForLane",
+            "others write their checkpoints to lane fast; it is asked after them",
+            step=None,
         ),
     ),
     "nobody knows its lane": (
-        view(R.ASKING, present=UNASKED, answers=(), acknowledged_step=None),
+        view(R.REQUESTED, present=UNASKED, answers=(), acknowledged_step=None),
         around(N.PREPARED, turns=frozenset()),
         go(
-            R.ASKING,
+            R.REQUESTED,
             "WaitingForLane",
             "others write their checkpoints to a lane that no job names; it is asked after them",
             step=None,
         ),
     ),
     "its turn comes, which is written before it is asked": (
-        view(R.ASKING, present=UNASKED, answers=(), acknowledged_step=None),
+        view(R.REQUESTED, present=UNASKED, answers=(), acknowledged_step=None),
         around(N.PREPARED, turns=frozenset({"r1"})),
-        GangDecision(phase=R.ASKING, reason="LaneFree", message="its turn to write a checkpoint", admitted=True),
+        GangDecision(phase=R.REQUESTED, reason="LaneFree", message="its turn to write a checkpoint", admitted=True),
     ),
     "its turn has come": (
-        view(R.ASKING, present=UNASKED, answers=(), acknowledged_step=None, marked_at=START),
+        view(R.REQUESTED, present=UNASKED, answers=(), acknowledged_step=None, marked_at=START),
         around(N.PREPARED, turns=frozenset({"r1"})),
-        go(R.ASKING, "WaitingForAnswers", "train-a has not answered yet", GangAct.ASK, step=None),
+        go(R.REQUESTED, "WaitingForAnswers", "train-a has not answered yet", GangAct.ASK, step=None),
     ),
     "a refusal that says for how long": (
-        view(R.ASKING, answers=(answer("a", refused="no", retry_after_seconds=60), answer("b"))),
+        view(R.REQUESTED, answers=(answer("a", refused="no", retry_after_seconds=60), answer("b"))),
         PREPARED,
         structs.replace(go(R.WITHDRAWN, "Refused", "train-a refuses: no", WITHDRAW), retry_after_seconds=60),
     ),
     "no answer in time, and its nodes are to be left out then": (
-        view(R.ASKING, answers=(), on_deadline="skip-node"),
+        view(R.REQUESTED, answers=(), on_deadline="skip-node"),
         LATE_ASK,
         go(
             R.WITHDRAWN,
@@ -72,7 +75,7 @@ CASES = {
         ),
     ),
     "no answer in time, and the approval does not name it": (
-        view(R.ASKING, answers=(), on_deadline="terminate"),
+        view(R.REQUESTED, answers=(), on_deadline="terminate"),
         LATE_ASK,
         go(
             R.WITHDRAWN,
@@ -88,17 +91,17 @@ CASES = {
         go(R.WITHDRAWN, "FellowNotAcknowledged", "another gang on the same nodes was let go", WITHDRAW, FENCE),
     ),
     "members that somebody else asked later are left to that one": (
-        view(R.ASKING, present=(member("a", request="8"), member("b", request="8")), answers=()),
+        view(R.REQUESTED, present=(member("a", request="8"), member("b", request="8")), answers=()),
         around(N.PREPARED),
-        go(R.ASKING, "WaitingForAnswers", "train-a has not answered yet"),
+        go(R.REQUESTED, "WaitingForAnswers", "train-a has not answered yet"),
     ),
     "an expendable gang has as long as a checkpoint may take": (
-        view(R.ASKING, answers=(), acknowledged_step=None, timeout_seconds=11),
+        view(R.REQUESTED, answers=(), acknowledged_step=None, timeout_seconds=11),
         EXPENDABLE,
-        go(R.ASKING, "WaitingForAnswers", "train-a has not answered yet", step=None),
+        go(R.REQUESTED, "WaitingForAnswers", "train-a has not answered yet", step=None),
     ),
     "an expendable gang took longer than that": (
-        view(R.ASKING, answers=(), acknowledged_step=None, timeout_seconds=10),
+        view(R.REQUESTED, answers=(), acknowledged_step=None, timeout_seconds=10),
         EXPENDABLE,
         go(
             R.PARKED,
@@ -108,31 +111,31 @@ CASES = {
         ),
     ),
     "an expendable gang whose turn has just come": (
-        view(R.ASKING, answers=(), acknowledged_step=None, timeout_seconds=10, marked_at=START),
+        view(R.REQUESTED, answers=(), acknowledged_step=None, timeout_seconds=10, marked_at=START),
         EXPENDABLE,
-        go(R.ASKING, "WaitingForAnswers", "train-a has not answered yet", step=None),
+        go(R.REQUESTED, "WaitingForAnswers", "train-a has not answered yet", step=None),
     ),
     "an expendable gang refuses": (
-        view(R.ASKING, answers=(answer("a", refused="no"), answer("b")), acknowledged_step=None),
+        view(R.REQUESTED, answers=(answer("a", refused="no"), answer("b")), acknowledged_step=None),
         EXPENDABLE,
         go(R.PARKED, "Expendable", "named expendable by the approval (train-a refuses: no)", step=None),
     ),
     "a member that did not hear it is not asked again in the same breath": (
-        view(R.ASKING, present=UNASKED, answers=(), misses=(miss(at=START - timedelta(seconds=4)),)),
+        view(R.REQUESTED, present=UNASKED, answers=(), misses=(miss(at=START - timedelta(seconds=4)),)),
         PREPARED,
-        go(R.ASKING, "Unheard", ""),
+        go(R.REQUESTED, "Unheard", ""),
     ),
     "a member that did not hear it once is asked again": (
-        view(R.ASKING, present=UNASKED, answers=(), misses=(miss(at=START - timedelta(seconds=5)),)),
+        view(R.REQUESTED, present=UNASKED, answers=(), misses=(miss(at=START - timedelta(seconds=5)),)),
         PREPARED,
-        go(R.ASKING, "WaitingForAnswers", "train-a has not answered yet", GangAct.ASK),
+        go(R.REQUESTED, "WaitingForAnswers", "train-a has not answered yet", GangAct.ASK),
     ),
     "a member that did not hear it twice in a row rules the way out": (
-        view(R.ASKING, present=UNASKED, answers=(), misses=(miss(times=2),), fallbacks=("file", "api")),
+        view(R.REQUESTED, present=UNASKED, answers=(), misses=(miss(times=2),), fallbacks=("file", "api")),
         PREPARED,
         structs.replace(
             go(
-                R.ASKING,
+                R.REQUESTED,
                 "AskedInAnotherWay",
                 "nobody listens; all members are asked by file instead",
                 WITHDRAW,
@@ -141,7 +144,7 @@ CASES = {
         ),
     ),
     "the last way is ruled out": (
-        view(R.ASKING, present=UNASKED, answers=(), acknowledged_step=None, misses=(miss(times=2),)),
+        view(R.REQUESTED, present=UNASKED, answers=(), acknowledged_step=None, misses=(miss(times=2),)),
         PREPARED,
         go(
             R.WITHDRAWN,
@@ -153,7 +156,7 @@ CASES = {
     ),
     "the last way is ruled out, and its nodes are to be left out then": (
         view(
-            R.ASKING,
+            R.REQUESTED,
             present=UNASKED,
             answers=(),
             acknowledged_step=None,
@@ -171,17 +174,17 @@ CASES = {
         ),
     ),
     "the last way to ask an expendable gang is ruled out": (
-        view(R.ASKING, present=UNASKED, answers=(), acknowledged_step=None, misses=(miss(times=2),)),
+        view(R.REQUESTED, present=UNASKED, answers=(), acknowledged_step=None, misses=(miss(times=2),)),
         EXPENDABLE,
         go(R.PARKED, "Expendable", "named expendable by the approval (nobody listens)", step=None),
     ),
     "an expendable gang that cannot be asked": (
-        view(R.ASKING, present=UNASKED, answers=(), acknowledged_step=None, method="none"),
+        view(R.REQUESTED, present=UNASKED, answers=(), acknowledged_step=None, method="none"),
         EXPENDABLE,
         go(R.PARKED, "Expendable", "named expendable by the approval (train-a has not answered yet)", step=None),
     ),
     "an expendable gang that is not complete": (
-        view(R.ASKING, present=(member("a"),), answers=(), acknowledged_step=None, method="none"),
+        view(R.REQUESTED, present=(member("a"),), answers=(), acknowledged_step=None, method="none"),
         EXPENDABLE,
         go(
             R.WITHDRAWN,

@@ -214,7 +214,7 @@ def test_an_image_that_was_built_anew_is_no_reason():
     assert Catalogue((rebuilt, again)).wanted(node("a", OLD), target()) == again
 
 
-BRING_BACK = {
+REPAIR = {
     "its kernel and its driver fit": (node("a", NEW), None),
     "its kernel changed and there is an image of its own driver": (
         node("a", NEW, kernel=NEXT_KERNEL),
@@ -228,9 +228,9 @@ BRING_BACK = {
 }
 
 
-@pytest.mark.parametrize(("one", "expected"), BRING_BACK.values(), ids=BRING_BACK.keys())
+@pytest.mark.parametrize(("one", "expected"), REPAIR.values(), ids=REPAIR.keys())
 def test_the_image_that_brings_a_node_back(one, expected):
-    assert Catalogue(IMAGES).bring_back(one) == expected
+    assert Catalogue(IMAGES).repair(one) == expected
 
 
 def made_by(recipe, flavour, key):
@@ -271,5 +271,5 @@ def test_a_node_is_brought_back_to_its_own_flavour():
         msgspec.structs.replace(one, key=one.key[:8] + "0" * 8, kernel=NEXT_KERNEL) for one in (BY_OPEN, BY_CLOSED)
     ]
     rebooted = node("a", driver_key=BY_OPEN.key, kernel=NEXT_KERNEL)
-    assert Catalogue([BY_OPEN, BY_CLOSED, *after]).bring_back(rebooted) == after[0]
-    assert Catalogue([BY_OPEN, BY_CLOSED, after[1]]).bring_back(rebooted) is None
+    assert Catalogue([BY_OPEN, BY_CLOSED, *after]).repair(rebooted) == after[0]
+    assert Catalogue([BY_OPEN, BY_CLOSED, after[1]]).repair(rebooted) is None

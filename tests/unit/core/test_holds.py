@@ -225,7 +225,7 @@ NODE_HOLDS = {
         {},
         H.NODE_KERNEL_CHANGED,
         (
-            f"Node a came up with kernel {NEXT_KERNEL}; it is first brought back to the driver that it had (560.1), "
+            f"Node a came up with kernel {NEXT_KERNEL}; it is first repaired to the driver that it had (560.1), "
             "without a "
             "plan; where that fails, the stack's condition Installed says why."
         ),

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.support.world import START
-from upgrader.core.phases import NodePhase, OnFailure, PlanPhase, RequestPhase, Run
+from upgrader.core.phases import DesiredState, NodePhase, OnFailure, PlanPhase, RequestPhase
 from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanView, TalkFacts, Trouble, VisitFacts
 from upgrader.core.rollout import decide
 
@@ -15,7 +15,7 @@ PLAN = PlanView(
     name="up",
     now=START,
     phase=PlanPhase.RUNNING,
-    run=Run.GO,
+    state=DesiredState.RUNNING,
     deleted=False,
     approved=True,
     target_revision="new",
@@ -83,7 +83,10 @@ def after(**facts):
             ),
         ),
         ({"problem": "no such zone", "synced": False}, ("Running", "NoForecast", "no such zone")),
-        ({"run": Run.PAUSE, "next_batch": NEXT}, ("Paused", "PausedByPerson", "paused by a person (upgrader resume)")),
+        (
+            {"state": DesiredState.PAUSED, "next_batch": NEXT},
+            ("Paused", "PausedByPerson", "paused by a person (upgrader resume)"),
+        ),
     ],
 )
 def test_what_comes_next(facts, said):
@@ -155,15 +158,15 @@ def test_a_plan_may_go_back_by_itself(facts):
     assert after(**aborting) == (
         "Aborted",
         "RolledBack",
-        "aborted; nothing is stopped or marked; its nodes are brought back by a plan of their own",
+        "aborted; nothing is stopped or marked; its nodes are repaired by a plan of their own",
     )
 
 
 def test_a_person_who_paused_is_not_overruled_by_a_failure():
-    assert after(on_failure=OnFailure.ROLLBACK, visits=(BAD,), run=Run.PAUSE)[1] == "PausedByPerson"
+    assert after(on_failure=OnFailure.ROLLBACK, visits=(BAD,), state=DesiredState.PAUSED)[1] == "PausedByPerson"
 
 
 def test_at_the_deadline_what_is_under_way_ends_first():
-    running = msgspec.structs.replace(GOOD, phase=NodePhase.VISITING)
+    running = msgspec.structs.replace(GOOD, phase=NodePhase.UPGRADING)
     assert after(deadline=START, open_batch=1, visits=(running,), next_batch=NEXT)[1] == "BatchUnderWay"
     assert after(deadline=START, open_batch=1, visits=(GOOD,), next_batch=NEXT)[1] == "BatchEnded"

@@ -16,10 +16,10 @@ NEEDS = {
     "its first driver": ({"driver_key": ""}, False, Need.INSTALL),
     "the driver that was taken away": ({"driver_key": "none"}, False, Need.INSTALL),
     "nothing where the driver is not known: that is a plan's": ({"driver_key": "other"}, False, None),
-    "to be brought back on a new kernel": (
+    "to be repaired on a new kernel": (
         {"driver_key": HAS.key, "revision": "r", "kernel": "6.1.0-50-amd64"},
         False,
-        Need.BRING_BACK,
+        Need.REPAIR,
     ),
     "its marks away: the visit had not switched off": ({"driver_key": HAS.key, "revision": "r"}, True, Need.UNMARK),
     "its marks away: it never had a driver": ({"driver_key": ""}, True, Need.UNMARK),

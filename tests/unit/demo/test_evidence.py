@@ -29,7 +29,7 @@ async def test_a_visit_tells_its_phases_and_how_long_its_node_was_closed(rig: Ri
         assert one.node == visit.spec.node.name
         started = {step.name: timing.parse(step.started_at) for step in visit.status.steps}
         ended = timing.parse(visit.status.steps[-1].ended_at)
-        assert one.closed_seconds == (ended - started["Closing"]).total_seconds()
+        assert one.closed_seconds == (ended - started["Tainting"]).total_seconds()
         assert timedelta(seconds=sum(one.seconds.values())) == ended - min(started.values())
 
 

@@ -61,9 +61,9 @@ async def rollout(ending: str) -> set[Use]:
     rig.fleet.replica("server", node="gpu-0", gpus=4)
     deployed(rig.cluster.store, "server")
     rig.plan("up", revision)
-    if ending != "Go":
+    if ending != "Running":
         await rig.until(lambda: rig.fleet.trainers["gang"].stops > 0)
-        rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": ending}})
+        rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": ending}})
     await rig.until(lambda: rig.over("up"), 3000)
     for _ in range(10):  # what is taken away when it is over
         with contextlib.suppress(ConflictError):  # the controller looks again then
@@ -128,7 +128,7 @@ async def bereft() -> set[Use]:
 
     await rig.until(lambda: bool(visiting()))
     rig.cluster.store.remove(NODES, "gpu-0")
-    await rig.until(lambda: [one.status.phase for one in rig.visits()] == [NodePhase.GONE])
+    await rig.until(lambda: [one.status.phase for one in rig.visits()] == [NodePhase.NODE_DELETED])
     assert visiting() == []
     return rig.cluster.uses
 
@@ -288,7 +288,7 @@ def uses() -> set[Use]:
     each kind, to what is past, to a gang that does not answer, and by a person's order; for pods of DaemonSets and pods
     with claims; to labels of nodes, to images of drivers, and for a pod that does not start.
     """
-    asked = (rollout("Go"), rollout("AbortAndUndo"), spoken_to_by_http())
+    asked = (rollout("Running"), rollout("RolledBack"), spoken_to_by_http())
     looked_after = (labelled(), monitored(), uncovered(), stuck())
     read = (declared(), claimed())
     runs = (

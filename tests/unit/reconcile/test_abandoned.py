@@ -49,7 +49,7 @@ async def test_a_gang_whose_conversation_was_removed_is_restarted_on_upgraded_no
 @pytest.mark.parametrize("torn", ["request", "everything"])
 async def test_members_that_were_asked_by_a_request_that_was_removed_are_asked_no_more(rig: Rig, torn: str) -> None:
     await silent(rig)
-    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Pause"}})
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Paused"}})
     strip_request(rig)
     if torn == "everything":
         strip_plan(rig)
@@ -131,11 +131,11 @@ async def test_everything_of_a_plan_removed_at_once_leaves_no_gang_stopped(rig: 
     rig.assert_nothing_left()
 
 
-@pytest.mark.parametrize("run", ["Abort", "AbortAndUndo"])
-async def test_an_abort_ends_and_leaves_no_gang_stopped(rig: Rig, run: str) -> None:
+@pytest.mark.parametrize("state", ["Aborted", "RolledBack"])
+async def test_an_abort_ends_and_leaves_no_gang_stopped(rig: Rig, state: str) -> None:
     await stopped(rig)
     strip_request(rig)
-    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": run}})
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": state}})
     await rig.until(lambda: rig.over("up"), LONG, stride=5)
     assert (rig.plan_now("up").status.phase, suspended(rig)) == (PlanPhase.ABORTED, False)
     rig.assert_nothing_left()

@@ -106,11 +106,11 @@ async def test_the_visit_waits_until_the_pods_of_the_other_operator_are_gone(rig
     (theirs,) = [pod for pod in rig.cluster.store.all(PODS) if pod["metadata"]["namespace"] == "gpu-operator"]
     rig.others.append(lambda: rig.cluster.store.put(PODS, theirs))  # its pod does not end
     await adopting.adopt(rig.context, ["gpu-1"], None, by="ada")
-    await rig.until(lambda: in_phase(rig, NodePhase.OFF))
+    await rig.until(lambda: in_phase(rig, NodePhase.UNLOADING))
     await pass_time(rig, 60)
     (visit,) = [one for one in rig.visits() if one.spec.node.name == "gpu-1"]
     assert (visit.status.phase, visit.status.message) == (
-        NodePhase.OFF,
+        NodePhase.UNLOADING,
         "waiting for 1 pod(s) of another operator to go",
     )
     rig.others.clear()

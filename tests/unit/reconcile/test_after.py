@@ -61,8 +61,8 @@ async def test_a_gang_that_waited_too_long_is_restarted_on_nodes_in_service_only
         rig.cluster.store.change(NODES, node, {"metadata": {"labels": {names.LABEL_SKIP: "true"}}})
     rig.plan("up", revision, strategy={"maxUnavailable": 16})
     old = label(rig, "gpu-0", REVISION)
-    await rig.until(lambda: NodePhase.VISITING in {one.status.phase for one in rig.visits("up") if rig.requests()})
-    closure = {one.spec.node.name for one in rig.visits("up") if one.status.phase is NodePhase.VISITING}
+    await rig.until(lambda: NodePhase.UPGRADING in {one.status.phase for one in rig.visits("up") if rig.requests()})
+    closure = {one.spec.node.name for one in rig.visits("up") if one.status.phase is NodePhase.UPGRADING}
     rig.cluster.clock.advance(10_000)
     rig.restart()
     await rig.until(lambda: RequestPhase.RESTARTING in {one.status.phase for one in rig.requests()}, 60)
@@ -102,7 +102,7 @@ async def test_a_node_that_was_let_go_keeps_the_revision_that_it_shows(rig: Rig)
     rig.cluster.store.change(NODES, "gpu-1", {"metadata": {"labels": {REVISION: None}}})
     rig.plan("up", revision)
     await rig.until(lambda: NodePhase.DRAINING in {one.status.phase for one in rig.visits("up")})
-    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Abort"}})
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
     await rig.until(lambda: rig.over("up"))
     assert label(rig, "gpu-1", REVISION) is None
     rig.assert_nothing_left()
@@ -119,14 +119,14 @@ async def test_undoing_goes_back_to_what_the_upgraded_nodes_had(rig: Rig) -> Non
     two = rig.stack(rig.spec("2.0"))
     rig.plan("two", two)
     await rig.until(lambda: rig.nodes_on(two) == 2)
-    rig.cluster.store.change(UPGRADE_PLANS, "two", {"spec": {"run": "Abort"}})
+    rig.cluster.store.change(UPGRADE_PLANS, "two", {"spec": {"state": "Aborted"}})
     await rig.until(lambda: rig.over("two"))
     three = rig.stack(rig.spec("3.0"))
     rig.plan("three", three)
     consent = {"maxInterruptions": 7, "expendable": ["default/Job/toy"]}
     rig.cluster.store.change(UPGRADE_PLANS, "three", {"spec": {"approval": {"envelope": consent}}})
     await rig.until(lambda: rig.nodes_on(three) == 2)
-    rig.cluster.store.change(UPGRADE_PLANS, "three", {"spec": {"run": "AbortAndUndo"}})
+    rig.cluster.store.change(UPGRADE_PLANS, "three", {"spec": {"state": "RolledBack"}})
     await rig.until(lambda: rig.plan_now("three").status.rollback_plan is not None)
     undo = rig.plan_now(rig.plan_now("three").status.rollback_plan)
     assert undo.spec.target_revision == two

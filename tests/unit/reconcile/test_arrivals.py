@@ -91,7 +91,7 @@ def at(phase: NodePhase) -> Callable[[Rig], bool]:
 async def test_a_pod_that_comes_while_operands_go_off_is_waited_for_before_the_reboot(
     rig: Latecomer, gpus: int
 ) -> None:
-    await rig.begin(arrives=at(NodePhase.OFF), gpus=gpus)
+    await rig.begin(arrives=at(NodePhase.UNLOADING), gpus=gpus)
     await rig.until(lambda: bool(rig.held))
     for _ in range(60):
         await rig.second()
@@ -105,7 +105,7 @@ async def test_a_pod_that_comes_while_operands_go_off_is_waited_for_before_the_r
 
 @pytest.mark.parametrize("gpus", [0, 1])
 async def test_where_it_stays_its_node_is_given_back_as_it_was_without_a_visit_job(rig: Latecomer, gpus: int) -> None:
-    await rig.begin(arrives=at(NodePhase.OFF), gpus=gpus)
+    await rig.begin(arrives=at(NodePhase.UNLOADING), gpus=gpus)
     before = rig.nodes()[0]["metadata"]["labels"][names.LABEL_DRIVER]
     await rig.until(lambda: at(NodePhase.RELEASING)(rig), 900)
     visit = rig.visits("up")[0].status
@@ -119,7 +119,7 @@ async def test_where_it_stays_its_node_is_given_back_as_it_was_without_a_visit_j
 
 
 async def test_one_that_its_owner_replaces_is_evicted_and_the_visit_goes_on(rig: Latecomer) -> None:
-    await rig.begin(arrives=at(NodePhase.OFF), kind="ReplicaSet")
+    await rig.begin(arrives=at(NodePhase.UNLOADING), kind="ReplicaSet")
     await rig.until(lambda: rig.over("up"))
     assert (rig.came, rig.there, rig.fleet.reboots) == (True, False, [("gpu-0", NEXT)])
 
@@ -179,7 +179,7 @@ async def test_pods_are_listed_between_what_was_read_and_the_visit_job(rig: Late
 
     async def list_(kind, namespace="", **selection):
         found = await listing(kind, namespace, **selection)
-        if kind is PODS and at(NodePhase.VISITING)(rig) and not rig.came:
+        if kind is PODS and at(NodePhase.UPGRADING)(rig) and not rig.came:
             rig.came = True
             rig.late(1, "Job")
         return found

@@ -264,7 +264,7 @@ async def test_gangs_of_one_lane_write_their_checkpoints_one_after_the_other(rig
     most, waited = 0, set()
     while not rig.over("up"):
         await rig.second()
-        writing = [one for one in rig.requests() if one.status.phase is RequestPhase.ASKING and one.status.marked_at]
+        writing = [one for one in rig.requests() if one.status.phase is RequestPhase.REQUESTED and one.status.marked_at]
         asked = {name.rsplit("-", 2)[0] for name in marked(rig)}
         assert {one.spec.owner.name for one in writing} <= {"one", "two", "three"}
         most = max(most, len(writing))

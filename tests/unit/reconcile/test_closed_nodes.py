@@ -81,7 +81,7 @@ async def visited(rig: Rig, phase: NodePhase) -> Object:
     return before
 
 
-async def closed(rig: Rig, phase: NodePhase = NodePhase.CLOSING) -> Object:
+async def closed(rig: Rig, phase: NodePhase = NodePhase.TAINTING) -> Object:
     """The same, and then all of ours is removed by force; what the node was before."""
     before = await visited(rig, phase)
     strip_all(rig)
@@ -115,7 +115,7 @@ async def look(rig: Rig, times: int) -> list[tuple[float, bool]]:
 
 @pytest.mark.parametrize("gone", [strip_all, delete_stack])
 @pytest.mark.parametrize("restarted", [False, True], ids=["led", "while nobody led"])
-@pytest.mark.parametrize("phase", [NodePhase.CLOSING, NodePhase.DRAINING])
+@pytest.mark.parametrize("phase", [NodePhase.TAINTING, NodePhase.DRAINING])
 async def test_a_node_is_opened_whose_visit_had_taken_nothing_away(
     rig: Rig, phase: NodePhase, gone: Callable[[Rig], None], *, restarted: bool
 ) -> None:
@@ -134,7 +134,7 @@ async def test_a_new_node_is_opened_that_never_had_a_driver(rig: Rig) -> None:
     rig.image("1.0")
     before = shown(rig)
     rig.stack(rig.spec("1.0"))
-    await rig.until(lambda: in_phase(rig, NodePhase.CLOSING) and claimed(rig))
+    await rig.until(lambda: in_phase(rig, NodePhase.TAINTING) and claimed(rig))
     rig.cluster.store.put(UPGRADE_PLANS, {"metadata": {"name": "up"}, "spec": {"stack": STACK, "targetRevision": "r"}})
     strip_all(rig)
     assert await look(rig, 2) == [(5.0, True), (PAUSE_SECONDS, False)]
@@ -145,8 +145,8 @@ async def test_a_new_node_is_opened_that_never_had_a_driver(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("phase", "why"),
     [
-        (NodePhase.VISITING, OFF),
-        (NodePhase.TURNING_ON, NOT_ON),
+        (NodePhase.UPGRADING, OFF),
+        (NodePhase.LOADING, NOT_ON),
         (NodePhase.VALIDATING, NOT_PROVEN),
     ],
 )
@@ -154,7 +154,7 @@ async def test_a_node_stays_closed_whose_driver_was_switched_off_and_is_named(
     rig: Rig, phase: NodePhase, why: str
 ) -> None:
     await visited(rig, phase)
-    if phase is NodePhase.TURNING_ON:
+    if phase is NodePhase.LOADING:
         await rig.until(lambda: shown(rig)["labels"][names.LABEL_DRIVER] != names.NONE)
     (visit,) = rig.visits("up")
     strip_all(rig)
@@ -180,7 +180,7 @@ async def test_the_stack_of_another_pool_keeps_no_node_closed(rig: Rig, pool: st
 
 
 async def test_a_node_that_stays_closed_is_named_beside_the_stack_of_another_pool(rig: Rig) -> None:
-    await closed(rig, NodePhase.VISITING)
+    await closed(rig, NodePhase.UPGRADING)
     rig.stack({**rig.spec("1.0"), "nodeSelector": {"pool": "b"}}, "other")
     with capture_logs() as logs:
         await look(rig, 3)
@@ -188,7 +188,7 @@ async def test_a_node_that_stays_closed_is_named_beside_the_stack_of_another_poo
 
 
 async def test_a_node_that_stays_closed_is_named_again_when_there_is_news_of_it(rig: Rig) -> None:
-    await closed(rig, NodePhase.VISITING)
+    await closed(rig, NodePhase.UPGRADING)
     loop = Stackless()
     with capture_logs() as logs:
         for labels in ({}, {}, {names.LABEL_DRIVER: "x"}, {}, {names.LABEL_DRIVER: names.NONE}):
@@ -201,7 +201,7 @@ async def test_a_node_that_stays_closed_is_named_again_when_there_is_news_of_it(
 
 
 async def test_a_node_that_stays_closed_is_named_again_after_a_stack_came_and_went(rig: Rig) -> None:
-    await closed(rig, NodePhase.VISITING)
+    await closed(rig, NodePhase.UPGRADING)
     loop, looks = Stackless(), []
     for there in (False, False, True, False, False, False):
         rig.node_cache = OutOfStep() if len(looks) == 3 else None
@@ -216,7 +216,7 @@ async def test_a_node_that_stays_closed_is_named_again_after_a_stack_came_and_we
 
 
 async def test_a_node_that_stays_closed_is_not_read_at_each_look(rig: Rig) -> None:
-    await closed(rig, NodePhase.VISITING)
+    await closed(rig, NodePhase.UPGRADING)
     read, before = [], rig.cluster.get
 
     async def noted(kind: ResourceKind[Any], name: str, namespace: str = "") -> Any:
@@ -241,7 +241,7 @@ async def test_the_log_names_ten_nodes_and_counts_the_others(rig: Rig) -> None:
 
 
 async def test_a_node_that_stayed_closed_is_installed_anew_by_the_next_stack(rig: Rig) -> None:
-    await closed(rig, NodePhase.VISITING)
+    await closed(rig, NodePhase.UPGRADING)
     await look(rig, 2)
     revision = rig.stack(rig.spec("1.0"))
     await rig.stackless.step(rig.context)
@@ -307,10 +307,10 @@ async def test_another_node_of_that_name_keeps_what_it_has(rig: Rig) -> None:
 
 @pytest.mark.parametrize(
     ("phase", "reason", "opened"),
-    [("Failed", "RevertFailed", False), ("Failed", "NotDrained", True), ("Closing", "", False)],
+    [("Failed", "RevertFailed", False), ("Failed", "NotDrained", True), ("Tainting", "", False)],
 )
 async def test_a_claim_is_left_to_a_visit_that_is_there(rig: Rig, phase: str, reason: str, *, opened: bool) -> None:
-    await visited(rig, NodePhase.CLOSING)
+    await visited(rig, NodePhase.TAINTING)
     (visit,) = rig.visits("up")
     rig.cluster.store.change(NODE_UPGRADES, visit.metadata.name, {"status": {"phase": phase, "reason": reason}})
     strip_stack(rig)
@@ -319,7 +319,7 @@ async def test_a_claim_is_left_to_a_visit_that_is_there(rig: Rig, phase: str, re
 
 
 async def test_a_node_that_a_visit_is_coming_to_is_left_to_it(rig: Rig) -> None:
-    await visited(rig, NodePhase.CLOSING)
+    await visited(rig, NodePhase.TAINTING)
     strip_stack(rig)
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"annotations": {names.ANNOTATION_VISIT: "older"}}})
     was = shown(rig)
@@ -386,7 +386,7 @@ async def test_a_node_kept_free_for_a_plan_that_is_gone_is_so_no_more_at_the_sec
 
 
 async def test_a_node_stays_closed_that_is_kept_free_for_a_plan_that_is_gone(rig: Rig) -> None:
-    await closed(rig, NodePhase.VISITING)
+    await closed(rig, NodePhase.UPGRADING)
     ours = [one for one in shown(rig)["taints"] if one["key"] == names.TAINT_MAINTENANCE]
     rig.cluster.store.change(NODES, "gpu-0", {"spec": {"taints": [FOREIGN, *ours, HARVEST]}})
     assert await look(rig, 3) == [(5.0, True), *[(PAUSE_SECONDS, True)] * 2]

@@ -79,12 +79,12 @@ def _let_go(rig: Rig) -> bool:
 
 async def _pause_and_abort(rig: Rig) -> None:
     revision = await running(rig)
-    rig.plan("up", revision, run="Go")
+    rig.plan("up", revision, state="Running")
     rig.crash = KillAtEach()
     await _until(rig, lambda: rig.plan_now("up").status.phase is PlanPhase.RUNNING)
-    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Pause"}})
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Paused"}})
     await _until(rig, lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED)
-    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Abort"}})
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
     await _until(rig, lambda: rig.over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.ABORTED
 

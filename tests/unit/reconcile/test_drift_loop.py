@@ -200,7 +200,7 @@ async def test_a_rollback_that_a_person_aborted_is_not_undone_by_a_plan_forward(
     asks(rig, rig.spec("2.0"), "Approve", envelope=ENVELOPE)
     rig.plan("back", old, strategy={"maxUnavailable": 8})
     await rig.until(lambda: rig.plan_now("back").status.phase is PlanPhase.RUNNING)
-    rig.cluster.store.change(UPGRADE_PLANS, "back", {"spec": {"run": "Abort"}})
+    rig.cluster.store.change(UPGRADE_PLANS, "back", {"spec": {"state": "Aborted"}})
     await rig.until(lambda: rig.over("back"), 1500)
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": {names.LABEL_REVISION: old}}})
     await pass_time(rig, 120)
@@ -212,7 +212,7 @@ async def test_a_proposal_that_a_person_aborted_is_not_made_again(rig: Rig) -> N
     asks(rig, rig.spec("2.0"), "Propose")
     await rig.until(lambda: bool(plans(rig)), 120)
     name = plans(rig)[0].metadata.name
-    rig.cluster.store.change(UPGRADE_PLANS, name, {"spec": {"run": "Abort"}})
+    rig.cluster.store.change(UPGRADE_PLANS, name, {"spec": {"state": "Aborted"}})
     await pass_time(rig, 180)
     said = f"plan {name} to this revision ended Aborted: delete it, and another one is made"
     assert condition(rig, "OnDrift") == ("False", "PlanEnded", said)
@@ -348,7 +348,7 @@ async def test_a_node_with_a_new_kernel_is_brought_back_before_anything_is_propo
     reboots(rig, "gpu-0", boot="boot-2")
     await rig.until(lambda: rig.nodes_on(revision) == 1, 300)
     ended = [(one.spec.reason.value, one.spec.target.driver_version, one.spec.target.kernel) for one in rig.visits()]
-    assert ended == [("Install", "1.0", KERNEL), ("BringBack", "1.0", NEXT)]
+    assert ended == [("Install", "1.0", KERNEL), ("Repair", "1.0", NEXT)]
     (plan,) = plans(rig)
     (visit,) = rig.visits(plan.metadata.name)
     assert (visit.spec.source.driver_version, visit.spec.target.driver_version) == ("1.0", "2.0")

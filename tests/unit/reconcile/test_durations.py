@@ -47,7 +47,7 @@ def test_what_ended_well_is_learned_from():
     [
         ([], [talked()]),
         ([visited("Failed")], []),
-        ([visited("Visiting")], [talked("Ended"), talked("Withdrawn")]),
+        ([visited("Upgrading")], [talked("Ended"), talked("Withdrawn")]),
         ([visited("Failed")], [talked(plan="of-another-stack")]),
     ],
     ids=["nothing", "failed", "not ended", "another stack"],

@@ -141,13 +141,13 @@ async def test_pods_that_a_plan_comes_to_wait_for_are_not_evicted_by_its_started
     assert visit.status.reason == "NotAcknowledged"
     assert visit.status.message.startswith("The plan waits until no pod of default/ReplicaSet/web runs there")
     assert tried(rig) == 0
-    assert NodePhase.CLOSING not in {one.name for one in visit.status.steps}, "nothing was touched"
+    assert NodePhase.TAINTING not in {one.name for one in visit.status.steps}, "nothing was touched"
 
 
 async def test_a_pod_that_is_waited_for_and_comes_while_the_node_is_closed_undoes_the_closing(rig):
     rig.cluster.store.remove(PODS, "web", "default")
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": WAITS})
-    await rig.until(lambda: bool(web_visits(rig)) and web_visits(rig)[0].status.phase is NodePhase.CLOSING)
+    await rig.until(lambda: bool(web_visits(rig)) and web_visits(rig)[0].status.phase is NodePhase.TAINTING)
     rig.fleet.replica("web", node="gpu-0", gpus=4)
     await rig.until(lambda: web_visits(rig)[0].status.phase is NodePhase.FAILED, 100)
     assert (web_visits(rig)[0].status.reason, tried(rig)) == ("NewGpuPod", 0)
@@ -159,7 +159,7 @@ async def test_while_it_is_not_known_what_is_waited_for_nothing_is_evicted(rig):
     """The list of all pods cannot be read, those of the node can: doubt holds."""
     rig.cluster.store.remove(PODS, "web", "default")
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": WAITS})
-    await rig.until(lambda: bool(web_visits(rig)) and web_visits(rig)[0].status.phase is NodePhase.CLOSING)
+    await rig.until(lambda: bool(web_visits(rig)) and web_visits(rig)[0].status.phase is NodePhase.TAINTING)
     rig.fleet.replica("other", node="gpu-0", gpus=4)
     listed = rig.cluster.list
 

@@ -92,7 +92,7 @@ async def test_one_alone_on_its_node_holds_nobody_else_and_goes_when_it_is_named
 async def test_another_pod_of_its_name_is_not_the_one_that_was_named(rig: Rig) -> None:
     alone(rig)
     rig.plan("up", rig.revision, checkpoint=QUICK, approval=approval("default/Pod/solo-0"))
-    await rig.until(lambda: NodePhase.CLOSING in {one.status.phase for one in rig.visits("up")})
+    await rig.until(lambda: NodePhase.TAINTING in {one.status.phase for one in rig.visits("up")})
     rig.cluster.store.remove(PODS, "solo-0", "default")
     rig.fleet.bare("solo-0", node="gpu-0", gpus=2)
     await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.FAILED})
@@ -103,7 +103,7 @@ async def test_another_pod_of_its_name_is_not_the_one_that_was_named(rig: Rig) -
 async def test_a_name_that_the_approval_loses_meanwhile_saves_the_pod(rig: Rig) -> None:
     alone(rig)
     rig.plan("up", rig.revision, checkpoint=QUICK, approval=approval("default/Pod/solo-0"))
-    await rig.until(lambda: NodePhase.CLOSING in {one.status.phase for one in rig.visits("up")})
+    await rig.until(lambda: NodePhase.TAINTING in {one.status.phase for one in rig.visits("up")})
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"approval": approval()}})
     await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.FAILED})
     assert (evicted(rig), "solo-0" in pods(rig)) == ([], True)

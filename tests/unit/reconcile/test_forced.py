@@ -98,7 +98,7 @@ async def test_a_pod_that_its_budget_keeps_is_deleted_and_no_member_is(rig: Rig)
     await rig.until(lambda: "web" not in pods(rig), 30)
 
 
-@pytest.mark.parametrize("step", ["Prepared", "Validating", "Visiting"])
+@pytest.mark.parametrize("step", ["Prepared", "Validating", "Upgrading"])
 async def test_what_proves_something_cannot_be_passed_over(rig: Rig, step: str) -> None:
     rig.plan("up", await running(rig))
     await rig.until(lambda: step in {one.status.phase.value for one in rig.visits("up")})

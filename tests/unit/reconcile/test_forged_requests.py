@@ -110,7 +110,7 @@ async def test_a_request_that_the_plan_did_not_make_is_not_driven_and_named_in_i
     assert rig.plan_now("up").status.ignored_requests == [f"{TENANT}/{forged.get('name', 'forged')}"]
     await rig.until(lambda: rig.over("up"))
     assert (rig.plan_now("up").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 2)
-    assert (hers(rig), calls) == ([RequestPhase.ASKING], [])
+    assert (hers(rig), calls) == ([RequestPhase.REQUESTED], [])
     rig.assert_nothing_left()
 
 
@@ -121,7 +121,7 @@ async def test_a_request_in_another_namespace_than_its_gang_is_not_driven(rig: R
     gang = "default/Job/gang"
     forge(rig, name=request_name("up", 1, gang), gang=gang, ownerReferences=[owner(rig)])
     await rig.until(lambda: rig.over("up"))
-    assert hers(rig) == [RequestPhase.ASKING]
+    assert hers(rig) == [RequestPhase.REQUESTED]
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED
 
 
@@ -130,7 +130,7 @@ async def test_an_abort_does_not_wait_for_it(rig: Rig) -> None:
     rig.plan("up", revision)
     await rig.until(lambda: phase(rig) is RequestPhase.STOPPED)
     forge(rig)
-    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Abort"}})
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
     await rig.until(lambda: rig.over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.ABORTED
     rig.assert_nothing_left()

@@ -83,7 +83,7 @@ async def test_they_go_with_the_operands_of_a_visit_and_say_the_new_driver_after
     await running(rig)
     rig.image("2.0")
     rig.plan("p", rig.stack(discovering(rig, "2.0")))
-    await rig.until(lambda: any(one.status.phase is NodePhase.VISITING for one in rig.visits("p")))
+    await rig.until(lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.visits("p")))
     await rig.until(lambda: labels(rig) == {})
     await rig.until(lambda: version(rig) == "2.0")
     await rig.until(lambda: rig.over("p"))

@@ -32,12 +32,12 @@ async def marked(rig: Rig, *, plan: str, node: str = "gpu-2") -> None:
     rig.restart()
 
 
-@pytest.mark.parametrize("run", ["Pause", "Abort"])
-async def test_a_plan_that_waits_for_nothing_any_more_takes_its_mark_away(rig: Rig, run: str) -> None:
-    rig.plan("up", await running(rig, nodes=3), run="Go")
+@pytest.mark.parametrize("state", ["Paused", "Aborted"])
+async def test_a_plan_that_waits_for_nothing_any_more_takes_its_mark_away(rig: Rig, state: str) -> None:
+    rig.plan("up", await running(rig, nodes=3), state="Running")
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.RUNNING)
     await marked(rig, plan="up")
-    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": run}})
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": state}})
     await rig.until(lambda: rig.plan_now("up").status.harvesting == [])
     assert taints(rig, "gpu-2") == [FOREIGN]
 

@@ -58,7 +58,7 @@ async def test_the_revision_before_and_those_of_nodes_stay_whatever_the_limit_is
         made.append(rig.stack(rig.spec(version) | {"historyLimit": 1}))
         rig.plan(f"to-{version}", made[-1])
         await rig.until(lambda revision=made[-1]: rig.nodes_on(revision) == 1)
-        rig.cluster.store.change(UPGRADE_PLANS, f"to-{version}", {"spec": {"run": "Abort"}})
+        rig.cluster.store.change(UPGRADE_PLANS, f"to-{version}", {"spec": {"state": "Aborted"}})
         await rig.until(lambda name=f"to-{version}": rig.over(name))
         for _ in range(5):
             await rig.second()
@@ -75,14 +75,14 @@ async def test_a_plan_whose_visit_left_a_mark_on_its_node_stays(rig: Rig) -> Non
     )
     rig.plan("up", revision)
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 3000, stride=5)
-    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Abort"}})
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
     await rig.until(lambda: rig.over("up"))
     rig.fleet.errands = lambda _component, _pod: None
     rig.cluster.store.change(NODES, "gpu-1", {"metadata": {"labels": {names.LABEL_SKIP: "true"}}})
     for version in ("3.0", "4.0"):
         rig.plan(f"to-{version}", rig.stack(rig.spec(version) | {"historyLimit": 1}))
         await rig.until(lambda: NodePhase.SUCCEEDED in {one.status.phase for one in rig.visits(f"to-{version}")})  # noqa: B023
-        rig.cluster.store.change(UPGRADE_PLANS, f"to-{version}", {"spec": {"run": "Abort"}})
+        rig.cluster.store.change(UPGRADE_PLANS, f"to-{version}", {"spec": {"state": "Aborted"}})
         await rig.until(lambda: rig.over(f"to-{version}"))  # noqa: B023
         for _ in range(5):
             await rig.second()

@@ -87,7 +87,7 @@ async def test_what_is_stopped_is_restarted_whatever_else_fails(rig: Rig, what: 
 @pytest.mark.parametrize("what", [owner_of_aa, the_world])
 async def test_an_abort_restarts_what_is_stopped_whatever_else_fails(rig: Rig, what: Callable[[Rig], Callable]) -> None:
     put_right = what(rig)
-    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Abort"}})
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
     await rig.until(lambda: phase(rig, "bb") is RequestPhase.RESTORED)
     await rig.until(lambda: {one.status.phase for one in rig.visits("up")} <= {NodePhase.FAILED, NodePhase.SUCCEEDED})
     put_right()
@@ -104,7 +104,7 @@ async def test_an_abort_between_two_batches_needs_no_look_at_the_world(rig: Rig)
     plan = rig.plan_now("up")
     assert (plan.status.reason, told(rig)[0]) == ("NoForecast", "True")
     assert WRONG in plan.status.message
-    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Abort"}})
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
     await rig.until(lambda: rig.over("up"))
     rig.assert_nothing_left()
 

@@ -47,7 +47,7 @@ def talk(asked="09:00", **status):
 
 
 def visit(phase="Succeeded", *, end="Releasing", found=8):
-    walk = (("Draining", "09:15", "09:30"), ("Off", "09:30", "09:35"), (end, "09:35", "10:00"))
+    walk = (("Draining", "09:15", "09:30"), ("Unloading", "09:30", "09:35"), (end, "09:35", "10:00"))
     steps = [{"name": name, "startedAt": at(a), "endedAt": at(b), "deadline": at("11:00")} for name, a, b in walk]
     return upgrade(phase=phase, steps=steps, found={"gpus": found})
 
@@ -60,7 +60,7 @@ RESTORED = {"phase": "Restored", "parkedAt": "09:06", "stoppedAt": "09:15", "end
     [
         ([], [], 0.0),
         ([visit()], [], 4.0),
-        ([visit("Visiting", end="Visiting")], [], 0.0),
+        ([visit("Upgrading", end="Upgrading")], [], 0.0),
         ([visit()], [talk(**RESTORED)], 4.0 + 16 * 0.75),
         ([visit()], [talk(**RESTORED, markedAt="09:03")], 4.0 + 16 * 0.7),
         (
@@ -122,7 +122,7 @@ async def test_how_long_a_gang_was_parked_outlives_the_asking_that_expired():
     status = await step(rig, NodePhase.PREPARED)
     assert (status.phase, status.parked_at, status.parked_seconds) == (RequestPhase.EXPIRED, None, 980)
     status = await step(rig, NodePhase.PREPARED)
-    assert (status.phase, status.parked_at, status.parked_seconds) == (RequestPhase.ASKING, None, 980)
+    assert (status.phase, status.parked_at, status.parked_seconds) == (RequestPhase.REQUESTED, None, 980)
 
 
 async def test_a_conversation_says_when_it_ended():

@@ -9,7 +9,7 @@ import pytest
 from upgrader.api import names
 from upgrader.api.kubernetes import Node
 from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
-from upgrader.core.phases import VisitReason
+from upgrader.core.phases import UpgradeReason
 from upgrader.reconcile import marks
 
 HAD = {"driver": "k-old", "revision": "old", "kernel": "6.1.0-53-amd64"}
@@ -26,7 +26,7 @@ def node(annotations: dict[str, str], **labels: str) -> Node:
     )
 
 
-def visit(reason: VisitReason) -> NodeUpgrade:
+def visit(reason: UpgradeReason) -> NodeUpgrade:
     spec = {
         "stack": "pool",
         "closure": "c",
@@ -42,9 +42,9 @@ def goal(settings: dict[str, str]) -> NodeState:
     return NodeState(kubelet_settings=settings)
 
 
-@pytest.mark.parametrize(("reason", "revision"), [(VisitReason.ROLLOUT, "old"), (VisitReason.BRING_BACK, "new")])
+@pytest.mark.parametrize(("reason", "revision"), [(UpgradeReason.ROLLOUT, "old"), (UpgradeReason.REPAIR, "new")])
 def test_what_the_node_had_is_kept_and_what_the_visit_set_of_its_kubelet_is_told(
-    reason: VisitReason, revision: str
+    reason: UpgradeReason, revision: str
 ) -> None:
     there = node({names.ANNOTATION_KUBELET: '{"old":"1"}'})
     patch: dict[str, Any] = marks.driver_away(there, visit(reason), goal({"new": "2"})) or {}
@@ -56,12 +56,12 @@ def test_what_the_node_had_is_kept_and_what_the_visit_set_of_its_kubelet_is_told
 def test_where_all_is_so_already_nothing_is_written() -> None:
     kept = {names.ANNOTATION_UNCOVERED: json.dumps(HAD)}
     there = node(kept, **{names.LABEL_DRIVER: "none", names.LABEL_OPERANDS: "off"})
-    assert marks.driver_away(there, visit(VisitReason.ROLLOUT), goal({})) is None
+    assert marks.driver_away(there, visit(UpgradeReason.ROLLOUT), goal({})) is None
 
 
 def test_what_cannot_be_read_of_it_is_written_anew() -> None:
     there = node({names.ANNOTATION_UNCOVERED: "?"}, **{names.LABEL_DRIVER: "none", names.LABEL_OPERANDS: "off"})
-    patch = marks.driver_away(there, visit(VisitReason.ROLLOUT), goal({}))
+    patch = marks.driver_away(there, visit(UpgradeReason.ROLLOUT), goal({}))
     assert patch is not None
     assert json.loads(patch["metadata"]["annotations"][names.ANNOTATION_UNCOVERED]) == HAD
 

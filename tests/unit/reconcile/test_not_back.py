@@ -50,7 +50,7 @@ async def test_it_is_held_and_takes_its_part_of_the_budget_until_it_is_back(rig:
     reboots(rig, "gpu-0", boot="boot-2")
     await rig.until(lambda: rig.over("up"), 600)
     assert (rig.plan_now("up").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 3)
-    lone = [(one.spec.node.name, one.spec.target.kernel) for one in rig.visits() if one.spec.reason == "BringBack"]
+    lone = [(one.spec.node.name, one.spec.target.kernel) for one in rig.visits() if one.spec.reason == "Repair"]
     assert lone == [("gpu-0", NEXT)]
 
 
@@ -66,8 +66,8 @@ async def test_with_room_in_the_budget_the_others_are_visited(rig: Rig) -> None:
 async def test_a_node_that_goes_away_in_its_visit_is_given_up_at_its_deadlines_and_kept_apart(rig: Rig) -> None:
     revision = rig.stack(rig.spec("2.0"))
     rig.plan("up", revision, strategy={"maxUnavailable": 8})
-    await rig.until(lambda: any(one.status.phase is NodePhase.VISITING for one in rig.visits("up")))
-    (visit,) = [one for one in rig.visits("up") if one.status.phase is NodePhase.VISITING]
+    await rig.until(lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.visits("up")))
+    (visit,) = [one for one in rig.visits("up") if one.status.phase is NodePhase.UPGRADING]
     name = visit.spec.node.name
     ready(rig, name, "Unknown")
 
@@ -108,7 +108,7 @@ async def test_one_that_does_not_come_back_from_the_reboot_of_its_visit_is_given
     assert (failed.spec.node.name, failed.status.reason) == (name, "RevertFailed")
     late = [one.result for one in failed.status.steps if "took longer than its deadline" in one.result]
     away = f"the node is not Ready: it has not come back from its reboot into kernel {NEXT}"
-    assert late[0] == f"Visiting took longer than its deadline: {away}; going back"
+    assert late[0] == f"Upgrading took longer than its deadline: {away}; going back"
     await rig.until(lambda: rig.plan_now("up").status.reason == "TooManyFailures", 60)
     # A person goes on: the node is held, and its GPUs are the whole budget.
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"toleratedFailures": 1}})

@@ -190,7 +190,7 @@ async def test_a_driver_pod_that_somebody_evicts_comes_back_and_nothing_else_hap
 async def test_a_driver_pod_that_somebody_evicts_in_a_visit_is_waited_for(rig):
     revision = await running(rig)
     rig.plan("up", revision)
-    await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.TURNING_ON})
+    await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.LOADING})
     for _ in range(5):
         await evict_drivers(rig)
         await rig.second()
@@ -255,7 +255,7 @@ async def test_operands_that_another_stacks_nodes_need_stay_with_them(rig):
 async def test_a_stack_deleted_while_a_rollout_runs_keeps_its_operands_until_the_visits_have_ended(rig):
     revision = await running(rig)
     rig.plan("p", revision)
-    await rig.until(lambda: any(one.status.phase is NodePhase.VISITING for one in rig.visits("p")))
+    await rig.until(lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.visits("p")))
     rig.cluster.store.remove(GPU_STACKS, STACK)
     while not all(ends(one.status.phase) for one in rig.visits("p")):
         assert "driver" in components(rig)

@@ -19,7 +19,7 @@ AT = 1795251600
 """The same in seconds."""
 MARKS = {names.ANNOTATION_REQUEST: str(AT + 30), names.ANNOTATION_PARK_SECONDS: "600"}
 UNDER_WAY = {
-    RequestPhase.ASKING,
+    RequestPhase.REQUESTED,
     RequestPhase.PARKED,
     RequestPhase.STOPPING,
     RequestPhase.STOPPED,
@@ -42,7 +42,7 @@ def pod_in(rig: Rig, name: str, namespace: str = "default") -> Pod:
 
 
 def ask(
-    rig: Rig, *members: Pod, number: int = AT + 30, phase: str = "Asking", namespace: str = "default", **meta: object
+    rig: Rig, *members: Pod, number: int = AT + 30, phase: str = "Requested", namespace: str = "default", **meta: object
 ) -> None:
     """A request for these pods."""
     body = checkpoint_request()

@@ -29,7 +29,7 @@ def rig() -> Rig:
     return Rig()
 
 
-@pytest.mark.parametrize("phase", [NodePhase.CLOSING, NodePhase.OFF, NodePhase.VISITING, NodePhase.TURNING_ON])
+@pytest.mark.parametrize("phase", [NodePhase.TAINTING, NodePhase.UNLOADING, NodePhase.UPGRADING, NodePhase.LOADING])
 async def test_a_node_whose_install_was_deleted_under_way_is_installed_anew(rig: Rig, phase: NodePhase) -> None:
     rig.steps_at_once = 1  # seen in every phase
     rig.fleet.node("gpu-0")
@@ -39,7 +39,7 @@ async def test_a_node_whose_install_was_deleted_under_way_is_installed_anew(rig:
     gone = rig.visits()[0].metadata.uid
     remove_visits(rig)
     await rig.until(lambda: rig.nodes_on(revision) == 1)
-    taken = None if phase in {"Closing", "Off"} else gone  # nothing was switched off yet: only its marks went
+    taken = None if phase in {"Tainting", "Unloading"} else gone  # nothing was switched off yet: only its marks went
     assert [one.spec.takes_over for one in rig.visits()] == [taken]
     await rig.second()
     assert installed(rig)[:2] == ("True", "EveryNode")
@@ -50,8 +50,8 @@ async def test_a_visit_that_was_deleted_before_anything_was_off_leaves_no_mark_a
     rig.steps_at_once = 1  # seen in every phase
     rig.plan("up", await running(rig, nodes=1, members=1))
     before = labels_of(rig, "gpu-0")
-    await rig.until(lambda: in_phase(rig, NodePhase.CLOSING, "up") and claimed(rig))
-    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Abort"}})
+    await rig.until(lambda: in_phase(rig, NodePhase.TAINTING, "up") and claimed(rig))
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
     await rig.second()
     remove_visits(rig, "up")
     await rig.until(lambda: not claimed(rig))
@@ -65,10 +65,10 @@ async def test_a_visit_that_was_deleted_before_anything_was_off_leaves_no_mark_a
 async def test_a_claim_that_a_frozen_leader_writes_when_its_visit_was_given_up_is_taken_away(rig: Rig) -> None:
     rig.plan("up", await running(rig, nodes=1, members=1))
     before, labels = rig.cluster.store.find(NODES, "gpu-0"), labels_of(rig, "gpu-0")
-    await rig.until(lambda: in_phase(rig, NodePhase.CLOSING, "up") and claimed(rig))
+    await rig.until(lambda: in_phase(rig, NodePhase.TAINTING, "up") and claimed(rig))
     late = rig.nodes()[0]
     rig.cluster.store.save(NODES, "gpu-0", "", lambda _: before)  # its write is still on the way
-    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Abort"}})
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
     await rig.until(lambda: in_phase(rig, NodePhase.FAILED, "up"))
     rig.cluster.store.save(NODES, "gpu-0", "", lambda _: late)
     await rig.until(lambda: not claimed(rig), 120)
@@ -80,7 +80,7 @@ async def test_a_claim_that_a_frozen_leader_writes_when_its_visit_was_given_up_i
 async def test_a_node_whose_rollout_was_deleted_gets_the_revision_of_its_plan(rig: Rig) -> None:
     revision = await running(rig)
     rig.plan("up", revision)
-    await rig.until(lambda: sum(one.status.phase is NodePhase.VISITING for one in rig.visits("up")) == 2)
+    await rig.until(lambda: sum(one.status.phase is NodePhase.UPGRADING for one in rig.visits("up")) == 2)
     remove_visits(rig, "up")
     await rig.until(lambda: rig.nodes_on(revision) == 2 and not claimed(rig), 4000, stride=10)
     assert rig.fleet.trainers["gang"].lost == 0
@@ -116,7 +116,7 @@ async def test_the_visit_job_of_a_deleted_visit_is_waited_for(rig: Rig) -> None:
     rig.fleet.node("gpu-0")
     rig.image("1.0")
     rig.stack(rig.spec("1.0"))
-    await rig.until(lambda: in_phase(rig, NodePhase.VISITING))
+    await rig.until(lambda: in_phase(rig, NodePhase.UPGRADING))
     remove_visits(rig)
     labels = {names.LABEL_COMPONENT: "visit"}
     spec = {"nodeName": "gpu-0", "containers": []}
@@ -176,7 +176,7 @@ async def test_a_node_that_another_stack_s_visit_holds_or_is_about_to_is_none_of
     spec = body["spec"] | {"stack": "pool-b", "plan": "theirs"}
     made = rig.cluster.store.put(
         NODE_UPGRADES,
-        {"metadata": {"name": "theirs", "labels": labels}, "spec": spec, "status": {"phase": "Visiting"}},
+        {"metadata": {"name": "theirs", "labels": labels}, "spec": spec, "status": {"phase": "Upgrading"}},
     )
     off = {names.LABEL_DRIVER: "none", names.LABEL_OPERANDS: "off", names.LABEL_REVISION: None}
     claim = {names.ANNOTATION_VISIT: "gone" if orphaned else made["metadata"]["uid"]}

@@ -175,7 +175,7 @@ async def test_a_window_that_closes_ends_no_batch_and_the_next_waits_for_the_nex
     revision = await running(rig, nodes=4)
     opens = window(rig, opens_in=-60, for_seconds=120)
     rig.plan("up", revision, strategy={"maxUnavailable": 16, "windows": [opens]})
-    await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.VISITING})
+    await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.UPGRADING})
     rig.cluster.clock.advance(100)
     await rig.until(lambda: [one.ended_at is not None for one in rig.plan_now("up").status.batches] == [True])
     await seconds(rig, 120)
@@ -254,7 +254,7 @@ async def test_a_job_that_ends_by_itself_is_waited_for_and_its_node_kept_free(ri
     rig.assert_nothing_left()
 
 
-@pytest.mark.parametrize("end", ["Abort", "deleted", "superseded"])
+@pytest.mark.parametrize("end", ["Aborted", "deleted", "superseded"])
 async def test_the_mark_goes_with_its_plan_at_every_end(rig: Rig, end: str) -> None:
     revision, node = await ending(rig, within="20m")
     rig.plan("up", revision, strategy={"harvestForSeconds": 3600})
@@ -268,7 +268,7 @@ async def test_the_mark_goes_with_its_plan_at_every_end(rig: Rig, end: str) -> N
         await rig.until(lambda: rig.over("up"))
         await seconds(rig, 2)
     else:
-        rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": end}})
+        rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": end}})
         await rig.until(lambda: rig.over("up"))
         await seconds(rig, 2)
     assert marks(rig) == {}
@@ -307,9 +307,9 @@ async def test_from_any_batch_everything_goes_back(rig: Rig, moment: str) -> Non
     else:
         number = 2 if moment.endswith("second") else 3
         await rig.until(lambda: len(rig.plan_now("up").status.batches) == number)
-        await rig.until(lambda: NodePhase.VISITING in {one.status.phase for one in rig.visits("up")})
+        await rig.until(lambda: NodePhase.UPGRADING in {one.status.phase for one in rig.visits("up")})
     assert 0 < rig.nodes_on(revision) < 6
-    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "AbortAndUndo"}})
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "RolledBack"}})
     await rig.until(lambda: rig.over("up"))
     await rig.until(lambda: rig.plan_now("up").status.rollback_plan is not None)
     undo = rig.plan_now("up").status.rollback_plan

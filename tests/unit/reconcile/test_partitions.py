@@ -54,7 +54,7 @@ async def test_nothing_is_switched_off_under_a_pod_on_partitions_that_nobody_can
 async def test_a_pod_on_partitions_that_is_bound_while_its_node_is_closed_lets_the_visit_go(rig: Rig) -> None:
     revision = await training(rig)
     rig.plan("up", revision, strategy={"maxUnavailable": "100%"})
-    await rig.until(lambda: any(one.status.phase is NodePhase.CLOSING for one in rig.visits("up")))
+    await rig.until(lambda: any(one.status.phase is NodePhase.TAINTING for one in rig.visits("up")))
     rig.fleet.bare("late", node="gpu-0", gpus=1, resource=PARTITION)
     await rig.until(lambda: rig.visits("up")[0].status.phase is NodePhase.FAILED)
     assert {one.status.reason for one in rig.visits("up")} <= {"NewGpuPod", "SiblingFailed"}

@@ -56,4 +56,4 @@ def test_a_job_that_is_gone_is_forgotten_with_its_last_visit() -> None:
 
 
 def test_what_is_under_way_stays() -> None:
-    assert settled_talks([talk(1, phase="Asking"), talk(2)], set(), {"b"}) == [talk(2)]
+    assert settled_talks([talk(1, phase="Requested"), talk(2)], set(), {"b"}) == [talk(2)]

@@ -152,7 +152,7 @@ async def test_one_that_comes_after_the_batch_was_started_lets_it_go_before_anyb
 
 async def test_one_that_comes_while_the_node_is_closed_lets_all_go_before_anybody_is_stopped(rig: Rig) -> None:
     plan(rig)
-    await rig.until(lambda: [one.status.phase for one in rig.visits("up")] == [NodePhase.CLOSING])
+    await rig.until(lambda: [one.status.phase for one in rig.visits("up")] == [NodePhase.TAINTING])
     rig.fleet.bare("solo", node="gpu-0", gpus=0)
     await rig.until(lambda: rig.visits("up")[0].status.phase is NodePhase.FAILED)
     assert (rig.visits("up")[0].status.reason, rig.fleet.trainers["gang"].stops) == ("NewPod", 0)
@@ -162,7 +162,7 @@ async def test_one_that_comes_while_the_node_is_closed_lets_all_go_before_anybod
 
 async def test_one_that_somebody_ends_already_lets_nothing_go(rig: Rig) -> None:
     plan(rig)
-    await rig.until(lambda: [one.status.phase for one in rig.visits("up")] == [NodePhase.CLOSING])
+    await rig.until(lambda: [one.status.phase for one in rig.visits("up")] == [NodePhase.TAINTING])
     rig.fleet.bare("solo", node="gpu-0", gpus=0)
     rig.fleet.ignores_sigterm = {"solo"}
     rig.cluster.store.mark_deleted(PODS, "solo", "default")

@@ -1,4 +1,4 @@
-"""A node that reboots once more, into the kernel that it had or a third one, while it is brought back on another."""
+"""A node that reboots once more, into the kernel that it had or a third one, while it is repaired on another."""
 
 import pytest
 
@@ -8,12 +8,12 @@ from tests.support.rebooting import BACK, NODE, THIRD, Reboot, Twice
 from upgrader.api import names
 from upgrader.api.resources import NODES
 from upgrader.api.v1alpha1 import NodeUpgrade
-from upgrader.core.phases import NodePhase, PlanPhase, VisitReason
+from upgrader.core.phases import NodePhase, PlanPhase, UpgradeReason
 
 NEVER = {"days": ["Sat"], "start": "03:00", "end": "03:01"}
 
 
-@pytest.mark.parametrize("phase", [one for one in NodePhase if one not in {"Pending", "Failed", "Gone"}])
+@pytest.mark.parametrize("phase", [one for one in NodePhase if one not in {"Pending", "Failed", "NodeDeleted"}])
 async def test_it_is_in_service_on_its_first_kernel_soon(phase: NodePhase) -> None:
     """No deadline has to pass for that, in whichever phase the visit was."""
     rig = Twice()
@@ -31,7 +31,7 @@ async def test_it_is_in_service_on_its_first_kernel_soon(phase: NodePhase) -> No
         assert first.message == f"given back. Why it failed: {why}"
 
 
-@pytest.mark.parametrize("phase", [one for one in NodePhase if one not in {"Pending", "Failed", "Gone"}])
+@pytest.mark.parametrize("phase", [one for one in NodePhase if one not in {"Pending", "Failed", "NodeDeleted"}])
 async def test_on_a_third_kernel_it_is_brought_back_on_that_one(phase: NodePhase) -> None:
     rig = Twice()
     rig.steps_at_once = 1  # seen in every phase
@@ -43,7 +43,7 @@ async def test_on_a_third_kernel_it_is_brought_back_on_that_one(phase: NodePhase
     assert [one.spec.node.name for one in well] == [NODE]
 
 
-@pytest.mark.parametrize("phase", [NodePhase.TURNING_ON, NodePhase.VALIDATING])
+@pytest.mark.parametrize("phase", [NodePhase.LOADING, NodePhase.VALIDATING])
 async def test_it_goes_back_to_what_it_had_although_a_plan_to_something_newer_is_under_way(phase: NodePhase) -> None:
     """That plan has batches, canaries and a budget; a node that reboots passes none of them by."""
     rig = Twice()
@@ -58,12 +58,12 @@ async def test_it_goes_back_to_what_it_had_although_a_plan_to_something_newer_is
     await rig.until(lambda: len(rig.back()) == 2 and rig.back()[1].status.phase is NodePhase.SUCCEEDED, 90)
     second = rig.back()[1].spec
     assert (second.target.revision, second.target.kernel) == (had, THIRD)
-    assert [one.spec.reason for one in rig.visits() if one.spec.node.name == NODE].count(VisitReason.INSTALL) == 1
+    assert [one.spec.reason for one in rig.visits() if one.spec.node.name == NODE].count(UpgradeReason.INSTALL) == 1
     node = rig.cluster.store.find(NODES, NODE)["metadata"]
     assert (node["labels"][names.LABEL_REVISION], names.ANNOTATION_UNCOVERED in node["annotations"]) == (had, False)
 
 
-SEEN_ON = [NodePhase.VISITING, NodePhase.TURNING_ON, NodePhase.VALIDATING]
+SEEN_ON = [NodePhase.UPGRADING, NodePhase.LOADING, NodePhase.VALIDATING]
 
 
 @pytest.mark.parametrize("node", [NODE, "gpu-0"])

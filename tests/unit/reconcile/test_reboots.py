@@ -8,7 +8,7 @@ from tests.support.rig import Rig
 from upgrader.api import names
 from upgrader.api.resources import NODES, PODS
 from upgrader.core.orders import OrderResult, Reason
-from upgrader.core.phases import NodePhase, PlanPhase, VisitReason
+from upgrader.core.phases import NodePhase, PlanPhase, UpgradeReason
 
 NOW, NEXT, THIRD = "6.1.0-47-amd64", "6.1.0-50-amd64", "6.1.0-53-amd64"
 REBOOT = {"kernel": NEXT, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}
@@ -48,7 +48,7 @@ async def test_a_kernel_and_a_driver_are_upgraded_in_one_visit_after_one_acknowl
     assert (rig.fleet.trainers["gang"].lost, rig.fleet.trainers["gang"].stops) == (0, 2)
     assert {one.spec.target.kernel for one in rig.visits("up")} == {NEXT}
     assert drift(rig) == {}
-    assert [one for one in rig.visits() if one.spec.reason is VisitReason.BRING_BACK] == []
+    assert [one for one in rig.visits() if one.spec.reason is UpgradeReason.REPAIR] == []
     rig.assert_nothing_left()
 
 
@@ -78,7 +78,7 @@ async def test_a_node_object_that_shows_the_old_boot_is_believed_in_nothing_unti
     await rig.until(lambda: len(rig.fleet.reboots) == 2)
     for _ in range(40):
         await rig.second()
-        assert {one.status.phase for one in rig.visits("up")} <= {NodePhase.VISITING, NodePhase.TURNING_ON}
+        assert {one.status.phase for one in rig.visits("up")} <= {NodePhase.UPGRADING, NodePhase.LOADING}
         assert {node["metadata"]["labels"][names.LABEL_DRIVER] for node in rig.nodes()} == {"none"}
     await rig.until(lambda: rig.over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
@@ -100,7 +100,7 @@ async def test_a_node_that_comes_up_with_another_kernel_goes_back_and_its_siblin
     rig.assert_nothing_left()
 
 
-@pytest.mark.parametrize("phase", [NodePhase.TURNING_ON, NodePhase.VALIDATING])
+@pytest.mark.parametrize("phase", [NodePhase.LOADING, NodePhase.VALIDATING])
 async def test_a_node_that_reboots_again_into_a_third_kernel_goes_back_without_waiting_for_a_deadline(
     rig: Rig, phase: NodePhase
 ) -> None:
@@ -164,7 +164,7 @@ async def test_a_node_that_a_person_rebooted_into_the_other_kernel_is_brought_ba
     rig.stack(rig.spec("1.0") | {"reboot": REBOOT})
     boot = {"kernelVersion": NEXT, "bootID": "by-hand"}
     rig.cluster.store.change(NODES, "gpu-0", {"status": {"nodeInfo": boot}})
-    await rig.until(lambda: any(one.spec.reason is VisitReason.BRING_BACK for one in rig.visits()))
-    (visit,) = [one for one in rig.visits() if one.spec.reason is VisitReason.BRING_BACK]
+    await rig.until(lambda: any(one.spec.reason is UpgradeReason.REPAIR for one in rig.visits()))
+    (visit,) = [one for one in rig.visits() if one.spec.reason is UpgradeReason.REPAIR]
     assert (visit.spec.reboot, visit.spec.target.kernel, visit.spec.target.driver_version) == (None, NEXT, "1.0")
     assert rig.fleet.reboots == []

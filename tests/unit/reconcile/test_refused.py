@@ -96,7 +96,7 @@ async def test_an_abort_ends_although_a_gang_cannot_be_read(rig: Rig) -> None:
     rig.plan("up", await two_gangs(rig))
     await rig.until(lambda: phase_of(rig, "aa") is RequestPhase.RESTARTING)
     cannot_be_read(rig)
-    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Abort"}})
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
     await rig.until(lambda: rig.over("up"), 4000, stride=20)
     rig.assert_nothing_left()
 
@@ -151,7 +151,7 @@ async def test_a_rollback_goes_without_a_way_back_to_what_it_leaves(rig: Rig) ->
     rig.plan("up", revision)
     await rig.until(lambda: rig.nodes_on(revision) == 2)
     shown = would_refuse(rig, "revalidate-")
-    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "AbortAndUndo"}})
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "RolledBack"}})
     await rig.until(lambda: rig.nodes_on(first) == 2, 3000)
     assert {one.rpartition("-")[0] for one in shown} == {"revalidate-gpu-0", "revalidate-gpu-1"}
     assert rig.fleet.trainers["gang"].lost == 0
@@ -182,7 +182,7 @@ async def test_a_job_that_takes_no_patch_trains_on_and_the_plan_goes_on(rig: Rig
     rig.cluster.before_write = refused
     await rig.until(lambda: phase_of(rig, "gang") is RequestPhase.STOPPING)
     if aborted:
-        rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Abort"}})
+        rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
     await rig.until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None, 6000, stride=10)
     assert phase_of(rig, "gang") is RequestPhase.WITHDRAWN
     assert rig.fleet.trainers["gang"].stops == 0
@@ -266,7 +266,7 @@ async def test_a_plan_that_is_deleted_with_all_it_owns_restarts_its_gang_first(r
 async def test_visits_that_a_person_deletes_end_first(rig: Rig) -> None:
     revision = await running(rig)
     rig.plan("up", revision)
-    await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.VISITING})
+    await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.UPGRADING})
     for visit in rig.visits("up"):
         rig.cluster.store.mark_deleted(NODE_UPGRADES, visit.metadata.name)
     await rig.until(lambda: rig.over("up"))
@@ -286,7 +286,7 @@ async def test_a_stop_that_was_given_up_cannot_land_any_more(rig: Rig) -> None:
     async def slow(kind, meta, patch, subresource=""):
         if kind.kind == "Job" and patch.get("spec", {}).get("suspend"):
             late.append((meta, patch))
-            rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Abort"}})
+            rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
             raise UnreachableError("no answer from the API server")
         return await merge(kind, meta, patch, subresource)
 

@@ -162,7 +162,7 @@ async def test_a_rollout_in_which_all_goes_well_asks_for_no_events() -> None:
     ("component", "phase", "what"),
     [
         ("prepare", NodePhase.PREPARING, "the prepare pod"),
-        ("visit", NodePhase.VISITING, "the visit Job"),
+        ("visit", NodePhase.UPGRADING, "the visit Job"),
         ("validate", NodePhase.VALIDATING, "the validation pod"),
     ],
 )
@@ -185,15 +185,15 @@ async def test_a_pod_of_a_visit_that_does_not_start_is_told_of_in_its_kubelets_w
 async def test_a_visit_whose_job_cannot_have_a_pod_says_so_and_ends_with_that(rig: Refusing) -> None:
     rig.fleet.node("gpu-9")
     rig.refuses("visit", "gpu-9")
-    await rig.until(lambda: in_phase(rig, NodePhase.VISITING))
+    await rig.until(lambda: in_phase(rig, NodePhase.UPGRADING))
     await rig.later(35)
     (job,) = [one["metadata"]["name"] for one in rig.cluster.store.all(JOBS) if "gpu-9" in one["metadata"]["name"]]
     said = told(QUOTA).format(f"{job}-"[:58] + "…")
     why = f"no pod of the visit Job is there; the API server refuses to make one: {said}"
     assert rig.told() == why
-    await rig.until(lambda: in_phase(rig, NodePhase.OFF), 1500, stride=5)
+    await rig.until(lambda: in_phase(rig, NodePhase.UNLOADING), 1500, stride=5)
     (found,) = [one for one in rig.visits() if one.spec.node.name == "gpu-9"]
-    assert found.status.steps[-2].result == f"Visiting took longer than its deadline: {why}; going back"
+    assert found.status.steps[-2].result == f"Upgrading took longer than its deadline: {why}; going back"
 
 
 async def test_on_a_node_that_is_away_no_kubelet_is_asked(rig: Refusing) -> None:

@@ -84,7 +84,7 @@ async def test_a_restart_and_a_new_build_of_the_controller_change_no_node(rig: R
 async def test_a_person_s_cordon_stays(rig: Rig) -> None:
     revision = await running(rig, nodes=1, members=1)
     rig.plan("up", revision)
-    await rig.until(lambda: any(one.status.phase is NodePhase.VISITING for one in rig.visits("up")))
+    await rig.until(lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.visits("up")))
     rig.cluster.store.change(NODES, "gpu-0", {"spec": {"unschedulable": True}})
     await rig.until(lambda: all(one.status.phase is NodePhase.RELEASING for one in rig.visits("up")))
     assert rig.nodes()[0]["spec"]["unschedulable"] is True

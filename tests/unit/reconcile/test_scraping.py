@@ -140,7 +140,7 @@ async def test_a_visit_turns_the_exporter_off_and_waits_until_it_is_gone(rig):
     await running(rig)
     rig.image("2.0")
     rig.plan("p", rig.stack(monitored(rig, "2.0")))
-    await rig.until(lambda: any(one.status.phase is NodePhase.VISITING for one in rig.visits("p")))
+    await rig.until(lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.visits("p")))
     pods = {one["metadata"]["labels"].get(names.LABEL_COMPONENT) for one in rig.cluster.store.all(PODS)}
     assert pods == {"prepare", "validate", "visit"}
     await rig.until(lambda: all(ends(one.status.phase) for one in rig.visits("p")))

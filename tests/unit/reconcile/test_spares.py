@@ -41,7 +41,7 @@ async def test_the_gang_goes_on_while_its_nodes_are_visited(rig: Rig) -> None:
     assert not placed(rig) & own
     (request,) = rig.requests()
     assert (request.status.leap_frogged, request.status.reason) == (True, "Restarting")
-    assert swapping(rig, own) & {NodePhase.OFF, NodePhase.VISITING, NodePhase.TURNING_ON, NodePhase.VALIDATING}
+    assert swapping(rig, own) & {NodePhase.UNLOADING, NodePhase.UPGRADING, NodePhase.LOADING, NodePhase.VALIDATING}
     await rig.until(lambda: rig.over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
     trainer = rig.fleet.trainers["gang"]
@@ -71,7 +71,7 @@ async def test_where_no_spare_will_do_it_waits_for_its_own_nodes(rig: Rig, why: 
     own = placed(rig)
     (spare, _) = {node["metadata"]["name"] for node in rig.nodes()} - own
     rig.plan("up", revision, strategy={"maxUnavailable": 16})
-    await rig.until(lambda: {one.status.phase for one in rig.requests()} == {RequestPhase.ASKING})
+    await rig.until(lambda: {one.status.phase for one in rig.requests()} == {RequestPhase.REQUESTED})
     match why:
         case "taken":
             rig.fleet.replica("web", node=spare, gpus=1)

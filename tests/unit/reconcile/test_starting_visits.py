@@ -88,7 +88,7 @@ async def test_one_that_is_made_when_its_visit_is_over_does_nothing_on_another_n
     assert rig.job is not None
     body = {key: value for key, value in rig.job.items() if key != "status"}
     rig.cluster.store.remove(NODES, "gpu-0")
-    await rig.until(lambda: rig.status.phase is NodePhase.GONE)
+    await rig.until(lambda: rig.status.phase is NodePhase.NODE_DELETED)
     assert rig.job is None
     rig.fails = False
     rig.cluster.store.put(JOBS, body)
@@ -101,7 +101,7 @@ async def test_a_start_that_is_late_finds_no_job_where_the_node_is_gone_long_aft
     rig.cluster.clock.advance(1195)
     rig.cluster.store.remove(NODES, "gpu-0")
     rig.cluster.clock.advance(10)
-    await rig.until(lambda: rig.status.phase is NodePhase.GONE)
+    await rig.until(lambda: rig.status.phase is NodePhase.NODE_DELETED)
     with pytest.raises(NotFoundError):
         await rig.arrive()
 
@@ -158,7 +158,7 @@ async def test_one_that_somebody_else_suspends_is_waited_for(rig: Starting) -> N
     rig.cluster.store.change(JOBS, meta.name, {"spec": {"suspend": True}}, meta.namespace)
     await rig.pass_by(60)
     assert rig.job is not None
-    assert (rig.job["spec"]["suspend"], rig.status.phase) == (True, NodePhase.VISITING)
+    assert (rig.job["spec"]["suspend"], rig.status.phase) == (True, NodePhase.UPGRADING)
     assert rig.status.message == f"somebody else has suspended Job {meta.name}"
     rig.fleet.hangs = lambda _pod: False
     rig.cluster.store.change(JOBS, meta.name, {"spec": {"suspend": False}}, meta.namespace)

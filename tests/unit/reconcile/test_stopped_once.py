@@ -29,12 +29,12 @@ async def move_gang_to_an_old_node(rig: Rig) -> None:
     set_ready(rig, there, ready=False)
     rig.plan("up", revision, strategy={"maxUnavailable": 16})
     await rig.until(lambda: [request.status.phase for request in rig.requests()] == [RequestPhase.RESTORED])
-    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Pause"}})
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Paused"}})
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED)
     set_ready(rig, there, ready=True)
     (pod,) = pods_of_gang(rig)
     rig.cluster.store.change(PODS, pod["metadata"]["name"], {"spec": {"nodeName": there}}, "default")
-    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Go"}})
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Running"}})
 
 
 async def test_a_gang_is_not_stopped_again_when_its_request_was_removed_by_force() -> None:

@@ -131,7 +131,7 @@ async def test_nodes_that_join_leave_and_come_back_under_another_name_end_on_the
             rig.cluster.store.remove(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
     await rig.until(lambda: rig.over("up"), 3000, stride=2)
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
-    assert NodePhase.GONE in {one.status.phase for one in rig.visits("up")}
+    assert NodePhase.NODE_DELETED in {one.status.phase for one in rig.visits("up")}
     assert (rig.nodes_on(revision), len(rig.nodes())) == (5, 5)
     assert rig.fleet.trainers["gang"].lost == 0
     rig.assert_nothing_left()
@@ -139,7 +139,7 @@ async def test_nodes_that_join_leave_and_come_back_under_another_name_end_on_the
 
 @pytest.mark.parametrize("hours", [-1, 1])
 @pytest.mark.parametrize(
-    "phase", [RequestPhase.ASKING, RequestPhase.PARKED, RequestPhase.STOPPED, RequestPhase.RESTARTING]
+    "phase", [RequestPhase.REQUESTED, RequestPhase.PARKED, RequestPhase.STOPPED, RequestPhase.RESTARTING]
 )
 async def test_a_controller_whose_clock_is_an_hour_off_loses_no_step(rig: Rig, hours: int, phase: str) -> None:
     """A new leader with another clock: what it counts may end sooner or later, and nothing is lost."""

@@ -98,7 +98,7 @@ async def test_unequal_steps_stop_nobody(rig: Rig) -> None:
 
 async def test_a_gpu_pod_that_appears_after_the_judgement_lets_the_closure_go(rig: Rig) -> None:
     rig.plan("up", await running(rig, nodes=1, members=1, gpus=4), checkpoint=QUICK)
-    await rig.until(lambda: any(one.status.phase is NodePhase.CLOSING for one in rig.visits("up")))
+    await rig.until(lambda: any(one.status.phase is NodePhase.TAINTING for one in rig.visits("up")))
     rig.fleet.job("late", members=1, gpus=4)
     late = rig.cluster.store.find(JOBS, "late", "default")
     rig.fleet._add_pod("late-0-x", "default", "Job", late, node="gpu-0", index=0)
@@ -111,7 +111,7 @@ async def test_a_gpu_pod_that_appears_after_the_judgement_lets_the_closure_go(ri
 async def test_a_visit_that_was_ordered_when_its_node_had_another_driver_is_let_go(rig: Rig) -> None:
     """It would go back to that one: what the node has been given meanwhile would be lost."""
     rig.plan("up", await running(rig, nodes=1, members=1), checkpoint=QUICK)
-    await rig.until(lambda: any(one.status.phase is NodePhase.CLOSING for one in rig.visits("up")))
+    await rig.until(lambda: any(one.status.phase is NodePhase.TAINTING for one in rig.visits("up")))
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": {names.LABEL_DRIVER: "another"}}})
     await rig.until(lambda: _let_go(rig), 2000, stride=20)
     assert [(one.status.phase, one.status.reason) for one in rig.visits("up")] == [(NodePhase.FAILED, "DriverChanged")]
@@ -124,14 +124,14 @@ async def test_a_visit_that_was_ordered_when_its_node_had_another_driver_is_let_
 async def test_a_node_that_is_deleted_in_its_visit_ends_it_and_the_gang_comes_back_elsewhere(rig: Rig) -> None:
     revision = await running(rig, nodes=3)
     rig.plan("up", revision)
-    await rig.until(lambda: any(one.status.phase is NodePhase.VISITING and rig.requests() for one in rig.visits("up")))
-    gone = next(one.spec.node.name for one in rig.visits("up") if one.status.phase is NodePhase.VISITING)
+    await rig.until(lambda: any(one.status.phase is NodePhase.UPGRADING and rig.requests() for one in rig.visits("up")))
+    gone = next(one.spec.node.name for one in rig.visits("up") if one.status.phase is NodePhase.UPGRADING)
     rig.cluster.store.remove(NODES, gone)
     for pod in list(rig.cluster.store.all(PODS)):
         if pod["spec"].get("nodeName") == gone:
             rig.cluster.store.remove(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
     await rig.until(lambda: rig.over("up"), 4000, stride=10)
-    assert NodePhase.GONE in {one.status.phase for one in rig.visits("up")}
+    assert NodePhase.NODE_DELETED in {one.status.phase for one in rig.visits("up")}
     assert rig.fleet.trainers["gang"].lost == 0
     rig.assert_nothing_left()
 
@@ -175,11 +175,13 @@ async def test_one_node_that_fails_takes_its_whole_closure_back_before_the_gang_
     rig.assert_nothing_left()
 
 
-@pytest.mark.parametrize("phase", [one for one in NodePhase if one not in {"Pending", "Succeeded", "Failed", "Gone"}])
+@pytest.mark.parametrize(
+    "phase", [one for one in NodePhase if one not in {"Pending", "Succeeded", "Failed", "NodeDeleted"}]
+)
 async def test_an_abort_in_every_phase_leaves_nothing_stopped_or_marked(rig: Rig, phase: NodePhase) -> None:
     rig.plan("up", await running(rig))
     await rig.until(lambda: any(one.status.phase is phase for one in rig.visits("up")))
-    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"run": "Abort"}})
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
     await rig.until(lambda: rig.over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.ABORTED
     assert rig.fleet.trainers["gang"].lost == 0
@@ -190,7 +192,7 @@ async def test_an_abort_in_every_phase_leaves_nothing_stopped_or_marked(rig: Rig
 
 
 @pytest.mark.parametrize(
-    "phase", [RequestPhase.ASKING, RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED]
+    "phase", [RequestPhase.REQUESTED, RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED]
 )
 async def test_a_plan_that_is_deleted_restarts_what_it_stopped(rig: Rig, phase: RequestPhase) -> None:
     rig.plan("up", await running(rig))
@@ -290,7 +292,7 @@ async def test_a_node_with_a_new_kernel_is_brought_back_to_the_revision_it_had(r
     rig.cluster.store.change(JOBS, "gang", {"spec": {"suspend": True}}, "default")
     rig.cluster.store.change(NODES, "gpu-0", {"status": info})
     await rig.until(
-        lambda: any(one.spec.reason == "BringBack" and one.status.phase is NodePhase.SUCCEEDED for one in rig.visits())
+        lambda: any(one.spec.reason == "Repair" and one.status.phase is NodePhase.SUCCEEDED for one in rig.visits())
     )
     assert rig.nodes()[0]["metadata"]["labels"][names.LABEL_REVISION] == old
     rig.assert_nothing_left()

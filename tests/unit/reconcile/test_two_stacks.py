@@ -80,7 +80,7 @@ async def test_a_visit_under_way_goes_to_its_end_when_another_stack_comes_to_sel
     rig = Rig()
     revision = await running(rig)
     rig.plan("p", revision)
-    await rig.until(lambda: {one.status.phase for one in rig.visits("p")} == {NodePhase.VISITING})
+    await rig.until(lambda: {one.status.phase for one in rig.visits("p")} == {NodePhase.UPGRADING})
     for node in ("gpu-0", "gpu-1"):
         rig.cluster.store.change(NODES, node, {"metadata": {"labels": {"disk": "fast"}}})
     other(rig, version="1.0", disk="fast")

@@ -50,7 +50,7 @@ async def test_a_controller_whose_clock_is_ahead_ends_the_first_visit_before_it_
     await rig.begin()
     rig.skew = timedelta(minutes=25)
     await rig.until(lambda: rig.visits("up")[0].status.phase is NodePhase.FAILED, 900)
-    assert (rig.most, rig.jobs, rig.visits("up")[0].status.reason) == (1, {"revert"}, "VisitingLate")
+    assert (rig.most, rig.jobs, rig.visits("up")[0].status.reason) == (1, {"revert"}, "UpgradingLate")
     rig.assert_nothing_left()
 
 
@@ -63,9 +63,9 @@ async def test_no_second_visit_is_made_while_a_pod_of_the_first_is_left(rig: Han
     for _ in range(120):
         await rig.second()
     visit = rig.visits("up")[0].status
-    assert (len(rig.at_work), rig.jobs, visit.phase) == (1, set(), NodePhase.VISITING)
+    assert (len(rig.at_work), rig.jobs, visit.phase) == (1, set(), NodePhase.UPGRADING)
     assert visit.message == "waiting for 1 pod(s) of an earlier visit Job to end"
     rig.fleet.ignores_sigterm = set()
     await rig.until(lambda: rig.visits("up")[0].status.phase is NodePhase.FAILED, 900)
-    assert (rig.most, rig.visits("up")[0].status.reason) == (1, "VisitingLate")
+    assert (rig.most, rig.visits("up")[0].status.reason) == (1, "UpgradingLate")
     rig.assert_nothing_left()

@@ -28,7 +28,7 @@ def uncovered(rig: Rig, name: str = "gpu-0") -> bool:
 
 
 def brought_back(rig: Rig) -> list[tuple[str, NodePhase]]:
-    return [(one.spec.target.kernel, one.status.phase) for one in rig.visits() if one.spec.reason == "BringBack"]
+    return [(one.spec.target.kernel, one.status.phase) for one in rig.visits() if one.spec.reason == "Repair"]
 
 
 async def test_an_image_is_asked_for_and_the_node_brought_back_with_it_by_nobodys_word(rig: Rig) -> None:
@@ -149,7 +149,7 @@ async def test_the_old_kernel_in_the_node_right_after_a_reboot_causes_nothing(ri
         await rig.second()
     assert [one.spec.reason.value for one in rig.visits()] == ["Install"]
     reboots(rig, "gpu-0", boot="boot-2", kernel=NEXT)
-    await rig.until(lambda: any(one.spec.reason == "BringBack" for one in rig.visits()), 10)
+    await rig.until(lambda: any(one.spec.reason == "Repair" for one in rig.visits()), 10)
     await rig.settle()
     assert brought_back(rig) == [(NEXT, NodePhase.SUCCEEDED)]
 
@@ -170,7 +170,7 @@ async def test_an_escaped_kernel_label_is_the_kernel(rig: Rig) -> None:
     made_by_recipe(rig, "1.0", kernel)
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": {names.LABEL_KERNEL_NFD: escaped}}})
     reboots(rig, "gpu-0", boot="boot-2", kernel=kernel)
-    await rig.until(lambda: any(one.spec.reason == "BringBack" for one in rig.visits()), 10)
+    await rig.until(lambda: any(one.spec.reason == "Repair" for one in rig.visits()), 10)
     await rig.settle()
     for _ in range(90):
         await rig.second()

@@ -65,7 +65,7 @@ async def test_a_node_that_was_drained_and_cordoned_is_visited_all_the_same(rig:
     rig.plan("up", rig.revision)
 
     def mends() -> None:
-        if any(one.status.phase is NodePhase.VISITING for one in rig.visits("up") if one.spec.node.name == "gpu-0"):
+        if any(one.status.phase is NodePhase.UPGRADING for one in rig.visits("up") if one.spec.node.name == "gpu-0"):
             rig.fleet.unwell = {}
 
     rig.others.append(mends)
@@ -85,7 +85,7 @@ async def test_a_rollback_visits_what_the_driver_that_it_takes_back_has_broken(r
 
     def heals() -> None:
         for one in rig.visits("back"):
-            if one.status.phase is NodePhase.VISITING:
+            if one.status.phase is NodePhase.UPGRADING:
                 rig.fleet.unwell.pop(one.spec.node.name, None)
 
     rig.others.append(heals)
@@ -111,7 +111,7 @@ async def test_one_that_turns_so_in_its_visit_sends_the_node_back_and_pauses_the
 
 async def validating(rig: Rig) -> None:
     """Until the validation pod of gpu-0 is due."""
-    there = "gpu-0", NodePhase.TURNING_ON
+    there = "gpu-0", NodePhase.LOADING
     await rig.until(lambda: there in {(one.spec.node.name, one.status.phase) for one in rig.visits("up")})
 
 

@@ -15,7 +15,7 @@ from tests.support.pools import (
 from tests.support.rig import STACK, Rig, running
 from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS, NODE_UPGRADES, NODES, PODS
-from upgrader.core.phases import NodePhase, PlanPhase, VisitReason, ends
+from upgrader.core.phases import NodePhase, PlanPhase, UpgradeReason, ends
 from upgrader.simulate.cluster.ports import Killed
 
 NEXT = "6.1.0-50-amd64"
@@ -124,7 +124,7 @@ async def test_a_bring_back_that_failed_is_tried_again_on_the_same_boot(rig: Rig
     await rig.second()
     assert installed(rig)[:2] == ("False", "NotPrepared")
     rig.fleet.errands = well
-    await rig.until(lambda: ("gpu-0", "BringBack", 2, "Succeeded", "") in seen(rig), 1200, stride=10)
+    await rig.until(lambda: ("gpu-0", "Repair", 2, "Succeeded", "") in seen(rig), 1200, stride=10)
     assert rig.nodes_on(revision) == 1
     rig.assert_nothing_left()
 
@@ -132,7 +132,7 @@ async def test_a_bring_back_that_failed_is_tried_again_on_the_same_boot(rig: Rig
 # ------------------------------------------------------------------------------- a stack that is deleted
 
 
-@pytest.mark.parametrize("phase", [one for one in NodePhase if one not in {"Succeeded", "Failed", "Gone"}])
+@pytest.mark.parametrize("phase", [one for one in NodePhase if one not in {"Succeeded", "Failed", "NodeDeleted"}])
 async def test_a_stack_that_is_deleted_takes_its_installs_back_or_ends_them(rig: Rig, phase: NodePhase) -> None:
     rig.steps_at_once = 1  # seen in every phase
     rig.fleet.node("gpu-0")
@@ -141,7 +141,7 @@ async def test_a_stack_that_is_deleted_takes_its_installs_back_or_ends_them(rig:
     await rig.until(lambda: in_phase(rig, phase))
     rig.cluster.store.mark_deleted(GPU_STACKS, STACK)
     await rig.until(lambda: all(ends(one.status.phase) for one in rig.visits()))
-    early = phase in {"Pending", "Preparing", "Prepared", "Closing", "Draining"}
+    early = phase in {"Pending", "Preparing", "Prepared", "Tainting", "Draining"}
     whole = {
         names.LABEL_DRIVER: rig.visits()[0].spec.target.driver_key,
         names.LABEL_DEVICE_PLUGIN: rig.visits()[0].spec.target.plugin_key,
@@ -161,7 +161,7 @@ async def test_a_bring_back_of_a_stack_that_is_deleted_is_taken_back(rig: Rig) -
     await rig.until(lambda: in_phase(rig, NodePhase.PREPARED))
     rig.cluster.store.mark_deleted(GPU_STACKS, STACK)
     await rig.until(lambda: all(ends(one.status.phase) for one in rig.visits()))
-    (back,) = [one for one in rig.visits() if one.spec.reason is VisitReason.BRING_BACK]
+    (back,) = [one for one in rig.visits() if one.spec.reason is UpgradeReason.REPAIR]
     assert (back.status.reason, back.status.message) == ("Aborted", "given back")
     rig.assert_nothing_left()
 
@@ -170,7 +170,7 @@ async def test_visits_of_a_stack_that_was_removed_by_force_end_all_the_same(rig:
     rig.fleet.node("gpu-0")
     rig.image("1.0")
     revision = rig.stack(rig.spec("1.0"))
-    await rig.until(lambda: in_phase(rig, NodePhase.VISITING))
+    await rig.until(lambda: in_phase(rig, NodePhase.UPGRADING))
     rig.cluster.store.remove(GPU_STACKS, STACK)
     await rig.until(lambda: in_phase(rig, NodePhase.SUCCEEDED))
     assert rig.nodes_on(revision) == 1
@@ -192,7 +192,7 @@ async def test_a_deleted_visit_with_our_finalizer_goes_when_it_has_ended(rig: Ri
     rig.fleet.node("gpu-0")
     rig.image("1.0")
     revision = rig.stack(rig.spec("1.0"))
-    await rig.until(lambda: in_phase(rig, NodePhase.VISITING))
+    await rig.until(lambda: in_phase(rig, NodePhase.UPGRADING))
     name = rig.visits()[0].metadata.name
     rig.cluster.store.change(NODE_UPGRADES, name, {"metadata": {"finalizers": [names.FINALIZER]}})
     rig.cluster.store.mark_deleted(NODE_UPGRADES, name)

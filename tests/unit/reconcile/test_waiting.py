@@ -78,11 +78,11 @@ async def test_a_closure_that_waits_for_its_gang_costs_no_request(rig):
 
 
 async def test_watches_that_got_stuck_delay_a_visit_by_no_more_than_the_next_whole_look(rig):
-    await rig.until(lambda: phases(rig) == {P.VISITING})
+    await rig.until(lambda: phases(rig) == {P.UPGRADING})
     await rig.second()
     rig.watched.stuck = True
     began = rig.seconds
-    await rig.until(lambda: phases(rig) == {P.TURNING_ON})
+    await rig.until(lambda: phases(rig) == {P.LOADING})
     assert rig.seconds - began <= ANEW.total_seconds() + 10
     await rig.until(lambda: rig.over("up"))
     assert (rig.plan_now("up").status.phase, rig.fleet.trainers["gang"].stops) == (

@@ -18,7 +18,7 @@ async def test_its_deadline_becomes_that_of_the_visit_it_waits_for():
     first = visits()["gpu-0"].deadline
     await rig.until(lambda: visits()["gpu-0"].deadline != first, 1000)
     waits, hangs = visits()["gpu-0"], visits()["gpu-1"]
-    assert hangs.phase is NodePhase.VISITING
+    assert hangs.phase is NodePhase.UPGRADING
     assert (waits.phase, waits.deadline) == (NodePhase.VALIDATING, hangs.deadline)
     assert (waits.steps[-1].name, waits.steps[-1].deadline) == (NodePhase.VALIDATING, hangs.deadline)
     assert timing.parse(first) <= rig.context.clock.now() < timing.parse(hangs.deadline)

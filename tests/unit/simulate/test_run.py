@@ -34,11 +34,11 @@ def test_an_idle_node_goes_through_all_phases_at_the_seconds_that_its_errands_ta
         (1, "n1", "Pending"),
         (2, "n1", "Preparing"),
         (64, "n1", "Prepared"),
-        (65, "n1", "Closing"),
+        (65, "n1", "Tainting"),
         (71, "n1", "Draining"),
-        (72, "n1", "Off"),
-        (84, "n1", "Visiting"),
-        (126, "n1", "On"),
+        (72, "n1", "Unloading"),
+        (84, "n1", "Upgrading"),
+        (126, "n1", "Loading"),
         (159, "n1", "Validating"),
         (181, "n1", "Releasing"),
         (183, "n1", "Succeeded"),
@@ -67,7 +67,7 @@ def test_a_gang_is_asked_when_its_nodes_are_prepared_and_stopped_once():
     """Asked at 65 and parked at 185; tainted from 188 to 314; placed again at 313, and training 60 s later."""
     simulation = rollout(fleet("n1", "n2", jobs=(job("train", "n1", "n2"),)))
     talk = [(at, phase) for at, name, phase in walk(simulation) if name.startswith("train")]
-    assert talk == [(65, "Asking"), (186, "Parked"), (194, "Stopping"), (201, "Stopped"), (312, "Restarting"),
+    assert talk == [(65, "Requested"), (186, "Parked"), (194, "Stopping"), (201, "Stopped"), (312, "Restarting"),
                     (374, "Restored")]  # fmt: skip
     result = simulation.result()
     visits, beyond = (314 - 188) * 16 / HOUR, (188 - 65 + 373 - 314) * 16 / HOUR

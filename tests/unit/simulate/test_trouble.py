@@ -132,7 +132,10 @@ def test_nodes_that_join_leave_and_are_renamed_meanwhile():
         "n3": NEW,
         "n9": NEW,
     }
-    assert {visit.node: visit.phase.value for visit in simulation.ours.visits[:2]} == {"n1": "Gone", "n2": "Gone"}
+    assert {visit.node: visit.phase.value for visit in simulation.ours.visits[:2]} == {
+        "n1": "NodeDeleted",
+        "n2": "NodeDeleted",
+    }
 
 
 def test_a_window_that_closes_in_the_middle_of_a_batch_lets_it_end_and_starts_no_other():

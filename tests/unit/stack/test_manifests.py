@@ -34,8 +34,8 @@ def test_no_kept_file_is_without_its_manifest():
     ("name", "phase"),
     [
         ("prepare-pod", NodePhase.PREPARING),
-        ("visit-job", NodePhase.VISITING),
-        ("visit-job-back", NodePhase.VISITING),
+        ("visit-job", NodePhase.UPGRADING),
+        ("visit-job-back", NodePhase.UPGRADING),
         ("validation-pod", NodePhase.VALIDATING),
     ],
 )

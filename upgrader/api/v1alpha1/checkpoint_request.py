@@ -121,7 +121,7 @@ class Missed(Resource, frozen=True, kw_only=True):
 class CheckpointRequestStatus(Resource, frozen=True, kw_only=True):
     """How far the conversation is, and what was answered."""
 
-    phase: Annotated[RequestPhase, described("Where the conversation is.")] = RequestPhase.ASKING
+    phase: Annotated[RequestPhase, described("Where the conversation is.")] = RequestPhase.REQUESTED
     reason: Annotated[str, described("Why it waits or how it ended, as one word.")] = ""
     message: Annotated[str, described("The same as a sentence.")] = ""
     deadline: Annotated[Timestamp | None, described("When the present phase is given up.")] = None

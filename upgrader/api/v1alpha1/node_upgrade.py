@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from upgrader.api.fields import CommandWords, Conditions, Resource, Text, Timestamp, described
 from upgrader.api.kubernetes import ObjectMeta
-from upgrader.core.phases import NodePhase, VisitReason
+from upgrader.core.phases import NodePhase, UpgradeReason
 
 
 class NodeRef(Resource, frozen=True, kw_only=True):
@@ -72,11 +72,11 @@ class NodeUpgradeSpec(Resource, frozen=True, kw_only=True):
     """One visit to one node."""
 
     stack: Annotated[Text, described("Stack of the node.")]
-    plan: Annotated[str | None, described("Plan that ordered the visit; none for Install and BringBack.")] = None
+    plan: Annotated[str | None, described("Plan that ordered the visit; none for Install and Repair.")] = None
     closure: Annotated[Text, described("Closure: its nodes wait for each other.")]
     node: Annotated[NodeRef, described("Node to visit.")]
-    reason: Annotated[VisitReason, described("Install, Rollout or BringBack.")]
-    attempt: Annotated[int, described("Counts an Install or BringBack that failed and is tried again.")] = 1
+    reason: Annotated[UpgradeReason, described("Install, Rollout or Repair.")]
+    attempt: Annotated[int, described("Counts an Install or Repair that failed and is tried again.")] = 1
     takes_over: Annotated[str | None, described("Uid of a NodeUpgrade that is no more, whose claim it takes.")] = None
     source: Annotated[NodeState, Meta(description="What the node runs before the visit.")]
     target: Annotated[NodeState, Meta(description="What it should run after it.")]

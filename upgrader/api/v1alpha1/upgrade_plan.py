@@ -19,7 +19,7 @@ from upgrader.api.fields import (
 )
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.core.forecast import BatchKind
-from upgrader.core.phases import OnFailure, PlanPhase, Run
+from upgrader.core.phases import DesiredState, OnFailure, PlanPhase
 from upgrader.core.strategy import Weekday
 
 
@@ -150,7 +150,9 @@ class UpgradePlanSpec(Resource, frozen=True, kw_only=True):
     strategy: Annotated[Strategy, described("Order and pace.")] = Strategy()
     checkpoint: Annotated[CheckpointDefaults, described("Defaults for jobs that do not say.")] = CheckpointDefaults()
     approval: Annotated[Approval | None, described("Consent. Nothing is touched without it.")] = None
-    run: Annotated[Run, described("Go, Pause (the started batch ends), Abort, AbortAndUndo.")] = Run.GO
+    state: Annotated[DesiredState, described("Running, Paused (the started batch ends), Aborted, RolledBack.")] = (
+        DesiredState.RUNNING
+    )
     tolerated_failures: Annotated[
         int, Meta(description="The plan pauses by itself when more nodes or gangs than this have failed.", ge=0)
     ] = 0

@@ -74,7 +74,7 @@ class Judge:
         visits = (
             NodePhase(each.get("status", {}).get("phase", "Pending")) for each in self.known.made_of("NodeUpgrade")
         )
-        talks = (each.get("status", {}).get("phase", "Asking") for each in self.known.made_of("CheckpointRequest"))
+        talks = (each.get("status", {}).get("phase", "Requested") for each in self.known.made_of("CheckpointRequest"))
         return all(map(ends, visits)) and all(ends(RequestPhase(phase)) for phase in talks)
 
     def left(self) -> bool:

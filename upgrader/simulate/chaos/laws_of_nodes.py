@@ -258,7 +258,7 @@ def _forgets(before: Object, after: Object, known: Known) -> Iterator[str]:
     claim = before["metadata"].get("annotations", {}).get(names.ANNOTATION_VISIT)
     for visit in known.of("NodeUpgrade"):
         status = visit.get("status") or {}
-        if visit["metadata"]["uid"] == claim and status.get("phase") == "Off" and not status.get("reverting"):
+        if visit["metadata"]["uid"] == claim and status.get("phase") == "Unloading" and not status.get("reverting"):
             yield from _would_forget(visit["spec"], before, known)
 
 

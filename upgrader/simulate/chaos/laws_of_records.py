@@ -102,7 +102,7 @@ class IntentFirst:
                 yield f"Job {entry.key[1]} works for a visit that is no more"
             return
         phase = (visit or {}).get("status", {}).get("phase")
-        if visit is not None and phase != NodePhase.VISITING.value:
+        if visit is not None and phase != NodePhase.UPGRADING.value:
             yield f"{name} works on its node while it is {phase}"
 
 

@@ -1,14 +1,22 @@
 """People beside the rollout: they pause the plan, resume, abort or delete it."""
 
 from upgrader.api.resources import UPGRADE_PLANS
-from upgrader.core.phases import Run
+from upgrader.core.phases import DesiredState
 from upgrader.simulate.apiserver.store import ObjectStore
 from upgrader.simulate.chaos.draws import Draws
 from upgrader.simulate.chaos.rollouts import PLAN, PLANS
 
 _DELETE = "delete"
-_WISHES = (Run.PAUSE, Run.GO, Run.PAUSE, Run.GO, Run.ABORT, Run.ABORT_AND_UNDO, _DELETE)
-_FINAL = {Run.ABORT.value, Run.ABORT_AND_UNDO.value}
+_WISHES = (
+    DesiredState.PAUSED,
+    DesiredState.RUNNING,
+    DesiredState.PAUSED,
+    DesiredState.RUNNING,
+    DesiredState.ABORTED,
+    DesiredState.ROLLED_BACK,
+    _DELETE,
+)
+_FINAL = {DesiredState.ABORTED.value, DesiredState.ROLLED_BACK.value}
 
 
 class People:
@@ -21,25 +29,25 @@ class People:
     def act(self) -> None:
         """One wish for a plan; what was aborted stays so."""
         wish = self._draws.among(_WISHES)
-        name = self._which.among([name for name in PLANS if self._run(name) is not None] or [PLAN])
-        run = self._run(name)
-        if run is None:
+        name = self._which.among([name for name in PLANS if self._state(name) is not None] or [PLAN])
+        state = self._state(name)
+        if state is None:
             return
         if wish == _DELETE:
             self._store.mark_deleted(UPGRADE_PLANS, name)
-        elif run not in _FINAL:
+        elif state not in _FINAL:
             self._wish(name, str(wish))
 
     def calm(self) -> None:
         """Nobody keeps a plan paused."""
         for name in PLANS:
-            if self._run(name) == Run.PAUSE.value:
-                self._wish(name, Run.GO.value)
+            if self._state(name) == DesiredState.PAUSED.value:
+                self._wish(name, DesiredState.RUNNING.value)
 
-    def _run(self, name: str) -> str | None:
-        """What is asked of a plan; None where there is none of that name."""
+    def _state(self, name: str) -> str | None:
+        """The desired state of a plan; None where there is none of that name."""
         plan = self._store.stored(UPGRADE_PLANS, name)
-        return str(plan.value["spec"].get("run", "")) if plan is not None else None
+        return str(plan.value["spec"].get("state", "")) if plan is not None else None
 
-    def _wish(self, name: str, run: str) -> None:
-        self._store.change(UPGRADE_PLANS, name, {"spec": {"run": run}})
+    def _wish(self, name: str, state: str) -> None:
+        self._store.change(UPGRADE_PLANS, name, {"spec": {"state": state}})

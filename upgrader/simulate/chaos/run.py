@@ -151,7 +151,7 @@ class World:
     def _abort(self) -> None:
         for name, phase in self._phases().items():
             if phase not in _ENDED:
-                self.cluster.store.change(UPGRADE_PLANS, name, {"spec": {"run": "Abort"}})
+                self.cluster.store.change(UPGRADE_PLANS, name, {"spec": {"state": "Aborted"}})
 
     async def _moment(self) -> None:
         """A second of the world and the controller's steps in it; longer ones while nothing changes at all."""

@@ -59,7 +59,7 @@ ANNOTATIONS = (
 COMPONENTS = ("prepare", "validate", "visit", "driver", "monitoring", "node-features", "feature-discovery")
 
 
-_WANTED = {"Preparing": "prepare", "Visiting": "visit", "Validating": "validate"}
+_WANTED = {"Preparing": "prepare", "Upgrading": "visit", "Validating": "validate"}
 """Whose answer a visit waits for, by its phase."""
 
 

@@ -36,7 +36,7 @@ class Responder:
                 )
 
     def _acks(self, request: Object) -> list[Object]:
-        number, phase = request["spec"]["requestId"], request.get("status", {}).get("phase", "Asking")
+        number, phase = request["spec"]["requestId"], request.get("status", {}).get("phase", "Requested")
         if phase == "Restarting":
             return [
                 {"podUid": uid, "requestId": number, "step": said["step"]}

@@ -259,7 +259,9 @@ class Rig:
         return next(one for one in self.all(UPGRADE_PLANS, UpgradePlan) if one.metadata.name == name)
 
     def visits(self, plan: str | None = None) -> list[NodeUpgrade]:
-        return [one for one in self.all(NODE_UPGRADES, NodeUpgrade) if one.spec.plan == plan]
+        """NodeUpgrades of a plan, or of none, the oldest first."""
+        upgrades = [upgrade for upgrade in self.all(NODE_UPGRADES, NodeUpgrade) if upgrade.spec.plan == plan]
+        return sorted(upgrades, key=lambda upgrade: upgrade.metadata.creation_timestamp or "")
 
     def requests(self) -> list[CheckpointRequest]:
         return self.all(CHECKPOINT_REQUESTS, CheckpointRequest)

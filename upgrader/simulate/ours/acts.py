@@ -18,7 +18,7 @@ SHARES = {"off": 0.1, "visit": 0.4, "driver": 0.2, "plugin": 0.1, "validate": 0.
 DONE = Errand(outcome=Outcome.SUCCEEDED, result=OrderResult(reason=Reason.DONE, message="done"))
 BUSY = Errand(outcome=Outcome.FAILED, result=OrderResult(reason=Reason.BUSY, message="the driver is in use"))
 
-_BY_CLOSURE = frozenset({RequestPhase.ASKING, RequestPhase.PARKED, RequestPhase.EXPIRED})
+_BY_CLOSURE = frozenset({RequestPhase.REQUESTED, RequestPhase.PARKED, RequestPhase.EXPIRED})
 
 
 class Acts:
@@ -38,11 +38,11 @@ class Acts:
             visit.deadline = decision.deadline or visit.deadline
             return bool(decision.acts)
         now = self._world.agenda.time
-        if decision.phase is NodePhase.CLOSING and view.node is not None:
+        if decision.phase is NodePhase.TAINTING and view.node is not None:
             visit.gpus = view.node.gpus
         if (decision.reverting and not visit.reverting) or decision.phase is NodePhase.RELEASING:
             visit.why = visit.why or decision.message
-        if decision.phase is NodePhase.OFF:
+        if decision.phase is NodePhase.UNLOADING:
             self._again(visit)
         seconds = row(decision.phase).seconds
         visit.phase, visit.reverting = decision.phase, decision.reverting
@@ -51,12 +51,12 @@ class Acts:
         visit.deadline = None if seconds is None or ends(decision.phase) else now + timedelta(seconds=seconds)
         if decision.phase is NodePhase.PREPARED:
             visit.deadline = closure.ask_until
-        visit.walked = visit.walked or decision.phase is NodePhase.TURNING_ON
+        visit.walked = visit.walked or decision.phase is NodePhase.LOADING
         visit.ended_at = now if ends(decision.phase) else None
         return True
 
     def _again(self, visit: Visit) -> None:
-        """Before the walk through Off and On: a revert has errands of its own."""
+        """Before the walk through Unloading and Loading: a revert has errands of its own."""
         self._attempts[visit.uid] = self._attempts.get(visit.uid, -1) + 1
         visit.visiting = visit.validate = ABSENT
         node = self._world.nodes.get(visit.node)

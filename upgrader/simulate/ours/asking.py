@@ -19,7 +19,7 @@ def turns_now(talks: Iterable[Talk], width: int, now: datetime) -> frozenset[str
     """Conversations that may write a checkpoint now; None where there are no lanes."""
     if not width:
         return None
-    waiting = [one for one in talks if one.phase is RequestPhase.ASKING]
+    waiting = [one for one in talks if one.phase is RequestPhase.REQUESTED]
     return turns((_writer(one) for one in waiting), width, now)
 
 

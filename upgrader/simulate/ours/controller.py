@@ -17,7 +17,7 @@ from upgrader.core.conversation import SWAPPING
 from upgrader.core.conversation_facts import GangClosure, RequestView
 from upgrader.core.fleet import Gang, Snapshot
 from upgrader.core.forecast import Forecast, forecast
-from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, Run, ends, row
+from upgrader.core.phases import DesiredState, NodePhase, PlanPhase, RequestPhase, ends, row
 from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanDecision, PlanView, VisitFacts
 from upgrader.core.prediction import Durations
 from upgrader.core.strategy import StrategyFacts
@@ -189,7 +189,7 @@ class Controller:
             now=self.world.agenda.time,
             reason=self.reason,
             phase=self.phase,
-            run=Run.GO,
+            state=DesiredState.RUNNING,
             deleted=False,
             approved=True,
             target_revision=self.target.revision,

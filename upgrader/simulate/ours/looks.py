@@ -18,7 +18,7 @@ _R = RequestPhase
 def next_look(world: World, closure: Closure, *, lanes: bool) -> int | None:
     """The next second that something of it is due in; None where it waits for events only."""
     times = [*_of_visits(world, closure), *(time for talk in closure.talks if not talk.over for time in _of(talk))]
-    if lanes and any(one.phase is _R.ASKING and one.marked_at is None for one in closure.talks):
+    if lanes and any(one.phase is _R.REQUESTED and one.marked_at is None for one in closure.talks):
         times.append(world.agenda.time + LANES)
     later = [one for one in map(world.agenda.seconds, times) if one > world.now]
     return min(later, default=None)
@@ -29,14 +29,14 @@ def _of_visits(world: World, closure: Closure) -> Iterator[datetime]:
         node = world.nodes.get(one.node)
         if one.deadline is not None and not one.over:
             yield one.deadline
-        if one.phase is NodePhase.CLOSING and node is not None and node.closed_at is not None:
+        if one.phase is NodePhase.TAINTING and node is not None and node.closed_at is not None:
             yield node.closed_at + SETTLE
 
 
 def _of(talk: Talk) -> Iterator[datetime]:
     if talk.deadline is not None:
         yield talk.deadline
-    if talk.phase in {_R.ASKING, _R.PARKED, _R.STOPPING}:
+    if talk.phase in {_R.REQUESTED, _R.PARKED, _R.STOPPING}:
         yield talk.stop_before - LAST_CALL
     if talk.restart_by is not None:
         yield talk.restart_by

@@ -88,7 +88,7 @@ class Talk:
     timeout_seconds: int
     marked_at: datetime | None = None
     """When its turn in its lane came."""
-    phase: RequestPhase = RequestPhase.ASKING
+    phase: RequestPhase = RequestPhase.REQUESTED
     deadline: datetime | None = None
     reason: str = ""
     message: str = ""

@@ -9,7 +9,7 @@ from upgrader.core.drift import drift
 from upgrader.core.fleet import Gang, Snapshot, Target
 from upgrader.core.gang_holds import gang_holds
 from upgrader.core.holds import World as Indexed
-from upgrader.core.phases import NodePhase, RequestPhase, VisitReason
+from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason
 from upgrader.core.strategy import StrategyFacts
 from upgrader.core.visit import BEFORE_OFF
 from upgrader.core.visit_facts import NodeView, OperandFacts, OtherPod, RequestFacts, kept
@@ -19,7 +19,7 @@ from upgrader.simulate.ours.objects import Closure, Talk, Visit
 from upgrader.simulate.world import World
 
 ACKNOWLEDGED = frozenset({RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED})
-_READ = frozenset({RequestPhase.ASKING, RequestPhase.STOPPING})
+_READ = frozenset({RequestPhase.REQUESTED, RequestPhase.STOPPING})
 """Phases in which answers are read; otherwise those that were recorded count."""
 
 
@@ -28,12 +28,12 @@ def node_view(world: World, visit: Visit, members: frozenset[str]) -> NodeView:
     node = world.nodes.get(visit.node)
     if node is not None and node.uid != visit.node_uid:
         node = None
-    off = visit.phase is NodePhase.OFF
+    off = visit.phase is NodePhase.UNLOADING
     left = visit.operands // 2 if off else 1
     return NodeView(
         name=visit.uid,
         uid=visit.uid,
-        reason=VisitReason.ROLLOUT,
+        reason=UpgradeReason.ROLLOUT,
         phase=visit.phase,
         phase_since=visit.since,
         deadline=visit.deadline,
@@ -156,7 +156,7 @@ def where(
     """Where a gang may be restarted: on old revisions or on the new one, never on both; as reconcile's closures do."""
     if talk.leap_frogged:
         return steering.Placement(left_behind=tuple(sorted(left)), settled=True)
-    there = [view for view in views if view.phase is not NodePhase.GONE]
+    there = [view for view in views if view.phase is not NodePhase.NODE_DELETED]
     targets = sorted({visit.target[1] for visit in closure.visits})
     if any(view.phase not in OVER and view.phase not in BEFORE_OFF for view in there):
         known = (*targets, *sorted(left))

@@ -138,14 +138,14 @@ def test_the_way_back_needs_no_preparation(log):
 
 def test_law_2_a_gang_is_asked_before_its_node_is_prepared(log):
     visit(log)
-    talk(log, "Asking", closure="c-1", members=[{"node": "gpu-0"}])
+    talk(log, "Requested", closure="c-1", members=[{"node": "gpu-0"}])
     assert log.laws == [2]
 
 
 def test_a_node_that_has_what_the_plan_goes_to_needs_no_preparation(log):
     log.put("UpgradePlan", "up", namespace="", spec={"targetRevision": "new", "strategy": {"maxUnavailable": "100%"}})
     log.put("Node", "gpu-0", namespace="", metadata={"labels": {"gpu-upgrader.io/revision": "new"}}, spec={}, status={})
-    talk(log, "Asking", closure="c-1", plan="up", members=[{"node": "gpu-0"}])
+    talk(log, "Requested", closure="c-1", plan="up", members=[{"node": "gpu-0"}])
     assert log.laws == []
 
 
@@ -154,7 +154,7 @@ def test_a_late_request_is_judged_by_the_visits_that_were_there_when_it_was_sent
     prepared(log)
     log.gone("NodeUpgrade", "v", namespace="")
     log.late = 2
-    talk(log, "Asking", closure="c-1", members=[{"node": "gpu-0"}])
+    talk(log, "Requested", closure="c-1", members=[{"node": "gpu-0"}])
     assert log.laws == []
 
 
@@ -162,7 +162,7 @@ def test_law_2_a_late_request_was_sent_before_its_node_was_prepared(log):
     visit(log)
     prepared(log)
     log.late = 2
-    talk(log, "Asking", closure="c-1", members=[{"node": "gpu-0"}])
+    talk(log, "Requested", closure="c-1", members=[{"node": "gpu-0"}])
     assert log.laws == [2]
 
 
@@ -170,7 +170,7 @@ def test_law_2_a_late_request_was_sent_when_its_node_had_no_visit(log):
     prepared(log)
     visit(log)
     log.late = 2
-    talk(log, "Asking", closure="c-1", members=[{"node": "gpu-0"}])
+    talk(log, "Requested", closure="c-1", members=[{"node": "gpu-0"}])
     assert log.laws == [2]
 
 
@@ -208,7 +208,7 @@ def test_law_3_an_annotation_of_others_is_changed(log):
 @pytest.mark.parametrize(("allowed", "laws"), [(16, []), ("100%", []), (8, [4]), ("75%", [4])])
 def test_law_4_more_is_taken_than_the_plan_may_take(log, allowed, laws):
     log.put("UpgradePlan", "up", namespace="", spec={"strategy": {"maxUnavailable": allowed}})
-    visit(log, "Closing")
+    visit(log, "Tainting")
     claim = {"gpu-upgrader.io/visit": "uid-v"}
     for name in ("gpu-0", "gpu-1"):
         node(log, name)
@@ -237,7 +237,7 @@ def test_a_pool_that_shrinks_after_the_batch_was_written_was_counted_before(log)
         node(log, name)
     log.put("UpgradePlan", "up", **plan)
     log.put("UpgradePlan", "up", by=Author.CONTROLLER, **plan, status={"phase": "Running", "batches": [{"number": 1}]})
-    visit(log, "Closing")
+    visit(log, "Tainting")
     log.gone("Node", "gpu-1", namespace="")
     node(log, "gpu-0", by=Author.CONTROLLER, taints=[TAINT], annotations=claim)
     assert log.laws == []

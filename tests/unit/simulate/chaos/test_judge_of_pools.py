@@ -39,7 +39,7 @@ def takes(log, plan, most="100%", **spec):
     log.put("UpgradePlan", plan, namespace="", spec=wanted)
     log.put("UpgradePlan", plan, by=Author.CONTROLLER, namespace="", spec=wanted, status={"batches": [batch]})
     visit = {"plan": plan, "closure": f"c-{pool}", "node": {"name": f"gpu-{pool}"}}
-    status = {"phase": "Closing", "deadline": "2026-11-21T10:00:00Z"}
+    status = {"phase": "Tainting", "deadline": "2026-11-21T10:00:00Z"}
     log.put("NodeUpgrade", f"v-{pool}", by=Author.CONTROLLER, namespace="", spec=visit, status=status)
     node(log, pool, by=Author.CONTROLLER, taken=True, **spec)
 

@@ -84,7 +84,7 @@ def test_a_visit_that_was_removed_and_made_anew_may_be_started_that_moment(log, 
 
 def test_a_node_may_be_closed_late_for_a_visit_that_was_there_when_that_was_sent(log):
     node(log)
-    visit(log, "Closing")
+    visit(log, "Tainting")
     log.gone("NodeUpgrade", "v", by=Author.CONTROLLER, namespace="")
     log.late = 60
     log.now += timedelta(seconds=58)
@@ -95,7 +95,7 @@ def test_a_node_may_be_closed_late_for_a_visit_that_was_there_when_that_was_sent
 @pytest.mark.parametrize(("seconds", "laws"), [(30, []), (600, [7])], ids=["a slow read ago", "long ago"])
 def test_a_node_may_be_closed_for_a_visit_that_was_removed_by_force_while_the_node_was_read(log, seconds, laws):
     node(log)
-    visit(log, "Closing")
+    visit(log, "Tainting")
     log.gone("NodeUpgrade", "v", namespace="")
     log.now += timedelta(seconds=seconds)
     node(log, by=Author.CONTROLLER, taints=[TAINT], annotations={"gpu-upgrader.io/visit": "uid-v"})
@@ -103,7 +103,7 @@ def test_a_node_may_be_closed_for_a_visit_that_was_removed_by_force_while_the_no
 
 
 def test_law_7_a_node_is_worked_on_before_the_intent_is_written(log):
-    visit(log, "Off")
+    visit(log, "Unloading")
     prepared(log)
     visit_job(log)
     assert log.laws == [7]
@@ -149,7 +149,7 @@ def switch_off(log, driver="key", *, uid="uid-v", **labels):
 
 @pytest.mark.parametrize(("driver", "laws"), [("key", [8]), ("none", []), ("", [])])
 def test_law_8_a_visit_would_go_back_to_none(log, driver, laws):
-    visit(log, "Off")
+    visit(log, "Unloading")
     switch_off(log, driver)
     assert log.laws == laws
 
@@ -161,7 +161,7 @@ def test_a_visit_without_any_step_yet_switches_nothing_off(log):
 
 
 def test_a_visit_that_goes_back_switches_off_what_it_has_switched_on(log):
-    visit(log, "Off", reverting=True)
+    visit(log, "Unloading", reverting=True)
     switch_off(log)
     assert log.laws == []
 
@@ -173,7 +173,10 @@ def test_nothing_to_go_back_to_is_known_where_a_visit_was_removed_in_its_midst(l
     log.put("NodeUpgrade", "gone", by=Author.CONTROLLER, namespace="", spec=first, status={"phase": "Failed"})
     if not there:
         log.gone("NodeUpgrade", "gone", namespace="")
-    anew = {"spec": spec | {"takesOver": "uid-gone"}, "status": {"phase": "Off", "deadline": "2026-11-21T10:00:00Z"}}
+    anew = {
+        "spec": spec | {"takesOver": "uid-gone"},
+        "status": {"phase": "Unloading", "deadline": "2026-11-21T10:00:00Z"},
+    }
     log.put("NodeUpgrade", "anew", by=Author.CONTROLLER, namespace="", **anew)
     switch_off(log, uid="uid-anew", **labels)
     assert log.laws == laws
