@@ -45,6 +45,7 @@ NODES = st.builds(
     operands=st.sampled_from(("", "on", "off")),
     revision=st.sampled_from(("", "old")),
     visit=st.sampled_from(("", "uid-1", "uid-other")),
+    released_by=st.sampled_from(("uid-1", "uid-1", "", "uid-other")),
     gpus_allocatable=st.sampled_from((0, 7, 8)),
     ready=st.booleans(),
 )

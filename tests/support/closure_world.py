@@ -337,7 +337,7 @@ class World:
             case Act.VALIDATE:
                 box.begin("validate")
             case Act.GIVE_BACK:
-                box.mark(visit="", revision=box.goal)
+                box.mark(visit="", released_by=f"visit-{box.name}", revision=box.goal)
 
     def _node_record(self, box: Box, view: NodeView, decision: Decision) -> None:
         self.arrows.add((view.phase.value, decision.phase.value))

@@ -190,6 +190,20 @@ REPAIRS = (
         ),
     ),
     Repair(
+        name="claims-that-come-late",
+        defect="A claim that a frozen leader had sent closed a node after its visit had ended: more than the budget.",
+        laws=(4,),
+        finds=Run(seed=6497, nodes=2),
+        faults=(Fault.FROZEN_LEADER,),
+        changes=(
+            Change(
+                path="core/visit.py",
+                old="    unclaimed = node is not None and not node.visit and node.released_by != view.uid\n",
+                new="    unclaimed = False\n",
+            ),
+        ),
+    ),
+    Repair(
         name="conversations-removed-by-force",
         defect="A gang whose conversation was removed by force was never restarted.",
         laws=(9,),

@@ -26,7 +26,7 @@ SWITCHED_OFF = {"driver_key": "none", "plugin_key": "p-old", "operands": "off", 
 SILENT = {**SWITCHED_OFF, "ready": False}
 DRIVER_ON = {**SWITCHED_OFF, "driver_key": "k-new", "plugin_key": "p-new"}
 WHOLE = {**DRIVER_ON, "operands": "on"}
-GIVEN_BACK = {**WHOLE, "visit": "", "revision": "new"}
+GIVEN_BACK = {**WHOLE, "visit": "", "released_by": "u1", "revision": "new"}
 
 DONE = Errand(outcome=Outcome.SUCCEEDED, result=OrderResult(reason=Reason.DONE, message="well"))
 RUNS = Errand(outcome=Outcome.WAITING)

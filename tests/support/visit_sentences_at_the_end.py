@@ -6,6 +6,7 @@ from tests.support.visit_cases import (
     CLOSED,
     GIVEN_BACK,
     GONE_MESSAGE,
+    UNTOUCHED,
     WHOLE,
     N,
     R,
@@ -43,6 +44,16 @@ AT_THE_END = {
         view(N.RELEASING, WHOLE),
         around(requests=(gang(R.RESTARTING, bound=True), gang(R.ENDED), gang(R.WITHDRAWN))),
         stay(N.RELEASING, "giving the node back", Act.GIVE_BACK),
+    ),
+    "a node without a claim is given back, too, since a claim that was sent may still arrive": (
+        view(N.RELEASING, UNTOUCHED, **BACK),
+        ALONE,
+        stay(N.RELEASING, "giving the node back", Act.GIVE_BACK, failure="VisitFailed", reverting=True),
+    ),
+    "but not where another visit has claimed it meanwhile": (
+        view(N.RELEASING, {**UNTOUCHED, "visit": "u2"}, **BACK),
+        ALONE,
+        go(N.FAILED, "given back", "VisitFailed", reverting=True),
     ),
     "the gang is not placed in time": (
         view(N.RELEASING, WHOLE, deadline=START),

@@ -23,6 +23,7 @@ TAINT_MAINTENANCE = f"{GROUP}/maintenance"  # value: the closure
 TAINT_HARVEST = f"{GROUP}/harvest"  # value: the plan that waits for the natural end of what runs there
 ANNOTATION_STARTED = f"{GROUP}/started"  # on a visit Job: it was started, so somebody else has suspended it
 ANNOTATION_VISIT = f"{GROUP}/visit"  # uid of the NodeUpgrade that holds the node
+ANNOTATION_RELEASED_BY = f"{GROUP}/released-by"  # uid of the NodeUpgrade that released the node last
 ANNOTATION_ADOPT = f"{GROUP}/adopt"  # a person's: the node is ours to take over, core.adoption.Consent as JSON
 ANNOTATION_ADOPTED = f"{GROUP}/adopted"  # the labels of LABELS_DEPLOY as the take-over found them, as JSON
 ANNOTATION_UNCOVERED = f"{GROUP}/uncovered"  # what a node had before its driver was taken away: core.fleet.Uncovered

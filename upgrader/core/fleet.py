@@ -160,6 +160,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     maintenance: str = ""  # value of our taint, empty where it is not tainted by us
     closed_at: datetime | None = None  # when our taint was added
     visit: str = ""  # uid of the NodeUpgrade that holds it
+    released_by: str = ""  # uid of the one that released it last
     theirs: tuple[str, ...] = ()  # labels by which another operator deploys here what we would
     adopted: bool = False  # a person has handed the node over
     uncovered: Uncovered | None = None  # set while it waits without a driver for one for its kernel

@@ -371,8 +371,14 @@ def _releasing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
 
 
 def _released(view: NodeView, message: str) -> Decision:
+    """The end, once the node says that this visit has released it.
+
+    It is written on a node without a claim, too: a leader that was frozen can have sent the claim, and that is refused
+    only where the Node has changed since.
+    """
     node = view.node
-    if node is not None and node.visit == view.uid:
+    unclaimed = node is not None and not node.visit and node.released_by != view.uid
+    if unclaimed or (node is not None and node.visit == view.uid):
         return stay(view, "giving the node back", Act.GIVE_BACK)
     if not view.failure:
         return _go(view, _P.SUCCEEDED, message=message)

@@ -69,7 +69,7 @@ async def give_back(context: Context, upgrades: Iterable[NodeUpgrade]) -> None:
             continue
         context.leadership.check()
         try:
-            await context.cluster.merge(NODES, node.metadata, marks.give_back(node, ""))
+            await context.cluster.merge(NODES, node.metadata, marks.give_back(node, one.metadata.uid, ""))
         except (ConflictError, NotFoundError) as error:
             log.info("looks again", node=node.metadata.name, because=error.brief)
             continue

@@ -88,23 +88,25 @@ def operands_on() -> dict[str, Any]:
     return {"metadata": {"labels": {names.LABEL_OPERANDS: names.ON}}}
 
 
-def give_back(node: Node, revision: str) -> dict[str, Any]:
+def give_back(node: Node, uid: str, revision: str) -> dict[str, Any]:
     """Taint and claim go; the revision that the walk arrived at comes, where the operands are on again.
+
+    `uid`, of the NodeUpgrade that releases the node, stays: so this changes the Node also where nothing was on it.
 
     A node that was taken over and on which nothing of ours ran goes back to whoever had it.
     """
     labels: dict[str, str] = {}
     there, on = node.metadata.annotations, node.metadata.labels.get(names.LABEL_OPERANDS) == names.ON
-    gone = {names.ANNOTATION_VISIT: None}
+    annotations: dict[str, str | None] = {names.ANNOTATION_VISIT: None, names.ANNOTATION_RELEASED_BY: uid}
     if on and names.LABEL_REVISION not in node.metadata.labels and revision:
         labels[names.LABEL_REVISION] = revision
     if on and names.ANNOTATION_UNCOVERED in there:
-        gone[names.ANNOTATION_UNCOVERED] = None
+        annotations[names.ANNOTATION_UNCOVERED] = None
     if not on and names.ANNOTATION_ADOPTED in there and names.ANNOTATION_UNCOVERED not in there:
         labels |= adoption.handed_back(node.metadata.labels, there[names.ANNOTATION_ADOPTED])
-        gone[names.ANNOTATION_ADOPTED] = None
+        annotations[names.ANNOTATION_ADOPTED] = None
     return {
-        "metadata": {"annotations": gone, "labels": labels},
+        "metadata": {"annotations": annotations, "labels": labels},
         "spec": {"taints": foreign_taints(node) or None},
     }
 

@@ -46,6 +46,7 @@ def node_facts(node: Node, resource: str, former: tuple[str, ...] = ()) -> NodeF
         maintenance=(ours.value or "without a name") if ours is not None else "",
         closed_at=untrusted.instant(ours.time_added) if ours is not None else None,
         visit=untrusted.name(node.metadata.annotations.get(names.ANNOTATION_VISIT, "")),
+        released_by=untrusted.name(node.metadata.annotations.get(names.ANNOTATION_RELEASED_BY, "")),
         pending_kernel=pending_kernel(node),
         theirs=theirs(labels),
         adopted=names.ANNOTATION_ADOPT in node.metadata.annotations,

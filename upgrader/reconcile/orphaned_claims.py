@@ -49,7 +49,7 @@ async def unmark(context: Context, node: Node) -> None:
     """Take away taint and claim of a visit that is over or no more, and has changed nothing else."""
     visit = node.metadata.annotations[names.ANNOTATION_VISIT]
     context.leadership.check()
-    await context.cluster.merge(NODES, node.metadata, marks.give_back(node, ""))
+    await context.cluster.merge(NODES, node.metadata, marks.give_back(node, visit, ""))
     log.info("marks taken away", node=node.metadata.name, visit=visit)
     await context.cluster.event(
         ObjectMeta(name=node.metadata.name, uid=node.metadata.uid),

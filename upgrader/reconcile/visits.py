@@ -110,7 +110,7 @@ async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision:
         case Act.VALIDATE:
             await _validate(context, _validation_pod(context, upgrade, view))
         case Act.GIVE_BACK:
-            await _mark(context, upgrade, lambda node: marks.give_back(node, _arrived(upgrade)))
+            await _mark(context, upgrade, lambda node: marks.give_back(node, upgrade.metadata.uid, _arrived(upgrade)))
     return None
 
 

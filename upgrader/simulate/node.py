@@ -21,6 +21,7 @@ class Node:
     operands: str = "on"
     revision: str = ""
     visit: str = ""
+    released_by: str = ""
     maintenance: str = ""
     closed_at: datetime | None = None
     reserved: bool = False
@@ -71,6 +72,7 @@ class Node:
                 maintenance=self.maintenance,
                 closed_at=self.closed_at,
                 visit=self.visit,
+                released_by=self.released_by,
                 labels={"rack": self.spec.rack, MODEL_LABEL: self.spec.model},
             )
         return self._facts

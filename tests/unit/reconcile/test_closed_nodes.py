@@ -56,12 +56,14 @@ def delete_stack(rig: Rig) -> None:
 
 
 def shown(rig: Rig, name: str = "gpu-0") -> Object:
-    """What people and schedulers see of a node, beside what its kubelet tells."""
+    """What people and schedulers see of a node, beside what its kubelet tells and who released it last."""
     node = rig.cluster.store.find(NODES, name)
     meta, spec = node["metadata"], node["spec"]
     return {
         "labels": meta["labels"],
-        "annotations": meta.get("annotations", {}),
+        "annotations": {
+            key: value for key, value in meta.get("annotations", {}).items() if key != names.ANNOTATION_RELEASED_BY
+        },
         "taints": spec.get("taints", []),
         "unschedulable": spec.get("unschedulable", False),
     }

@@ -76,5 +76,8 @@ def test_what_cannot_be_read_of_it_is_written_anew() -> None:
 )
 def test_a_node_that_was_taken_over(kept: dict[str, str], labels: dict[str, str], gone: dict[str, None]) -> None:
     there = node(ADOPTED | kept, **{names.LABEL_OPERANDS: "off", DEPLOYS: "false"})
-    meta = marks.give_back(there, "")["metadata"]
-    assert (meta["labels"], meta["annotations"]) == (labels, {names.ANNOTATION_VISIT: None} | gone)
+    meta = marks.give_back(there, "u", "")["metadata"]
+    assert (meta["labels"], meta["annotations"]) == (
+        labels,
+        {names.ANNOTATION_VISIT: None, names.ANNOTATION_RELEASED_BY: "u"} | gone,
+    )

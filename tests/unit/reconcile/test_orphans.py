@@ -179,7 +179,7 @@ async def test_a_node_that_another_stack_s_visit_holds_or_is_about_to_is_none_of
         {"metadata": {"name": "theirs", "labels": labels}, "spec": spec, "status": {"phase": "Upgrading"}},
     )
     off = {names.LABEL_DRIVER: "none", names.LABEL_OPERANDS: "off", names.LABEL_REVISION: None}
-    claim = {names.ANNOTATION_VISIT: "gone" if orphaned else made["metadata"]["uid"]}
+    claim = {names.ANNOTATION_VISIT: "gone" if orphaned else made["metadata"]["uid"], names.ANNOTATION_RELEASED_BY: "x"}
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": off, "annotations": claim}})
     for _ in range(30):
         await rig.second()
@@ -218,10 +218,10 @@ async def test_a_visit_that_was_deleted_when_its_gang_had_stopped_is_made_anew_a
     await rig.until(lambda: in_phase(rig, NodePhase.VALIDATING, "up"))
     rig.cluster.store.remove(NODE_UPGRADES, rig.visits("up")[0].metadata.name)
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.COMPLETED, 300)
-    assert [(one.spec.node.name, one.status.phase) for one in rig.visits("up")] == [
-        ("gpu-0", NodePhase.SUCCEEDED),
-        ("gpu-1", NodePhase.SUCCEEDED),
-    ]
+    assert {visit.spec.node.name: visit.status.phase for visit in rig.visits("up")} == {
+        "gpu-0": NodePhase.SUCCEEDED,
+        "gpu-1": NodePhase.SUCCEEDED,
+    }
     trainer = rig.fleet.trainers["gang"]
     assert (rig.nodes_on(revision), trainer.stops, trainer.lost) == (2, 2, 0)  # one stop of two pods
     rig.assert_nothing_left()

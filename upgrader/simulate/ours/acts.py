@@ -99,7 +99,7 @@ class Acts:
             case Act.GIVE_BACK:
                 arrived = visit.walked and node.operands == "on" and not node.revision
                 revision = visit.goal[1] if arrived else node.revision
-                node.change(visit="", maintenance="", closed_at=None, revision=revision)
+                node.change(visit="", released_by=visit.uid, maintenance="", closed_at=None, revision=revision)
                 world.ledger.release(node.name, world.now)
             case Act.EVICT | Act.UNCOVER | Act.CANCEL_FIRST:
                 raise AssertionError("no pod of a simulation is replicated, no node reboots by itself, no visit hangs")
