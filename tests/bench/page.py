@@ -104,7 +104,7 @@ def _batches(made: Forecast) -> str:
             _minutes(batch.seconds),
             str(len(batch.nodes)),
             f"{batch.gpus:,}",
-            str(sum(len(one.gangs) for one in batch.closures)),
+            str(sum(len(one.gangs) for one in batch.groups)),
             batch.waits_for,
         )
         for batch in made.batches

@@ -16,8 +16,8 @@ from tests.bench.fleets import BUDGET, FLEETS, RUN_SEEDS, RUNS
 from tests.bench.report import Report
 from tests.support.forecasts import cost
 from upgrader.core.budget import availability
-from upgrader.core.closures import closures
 from upgrader.core.strategy import StrategyFacts
+from upgrader.core.upgrade_groups import groups
 from upgrader.simulate.fleets import FleetSpec, make
 from upgrader.simulate.history import earlier
 from upgrader.simulate.result import Result
@@ -44,7 +44,7 @@ def fits(simulation: Simulation) -> bool:
     seen = world.snapshot()
     pool = availability(seen.nodes, BUDGET)
     gangs = {gang.name: gang for gang in seen.gangs}
-    units = closures(world.nodes, seen.gangs)
+    units = groups(world.nodes, seen.gangs)
     return all(cost(one.nodes, (gangs[name] for name in one.gangs), pool).gpus <= pool.allowed for one in units)
 
 

@@ -177,7 +177,7 @@ OURS = [
     {"key": names.LABEL_REVISION, "operator": "Exists"},
 ]
 TOLERATION = {"key": names.TAINT_MAINTENANCE, "operator": "Equal", "value": "c-1", "effect": "NoSchedule"}
-PLACEMENT = {"leftBehind": ["r1", "r2"], "settled": True, "closure": "c-1"}
+PLACEMENT = {"leftBehind": ["r1", "r2"], "settled": True, "group": "c-1"}
 ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
 NODE = {"key": "metadata.name", "operator": "In", "values": ["n"]}
 GANG = {"jobset.sigs.k8s.io/jobset-name": "g"}

@@ -51,7 +51,7 @@ def planned(namespace):
 
 def alone(namespace):
     whole = m.checkpoint_request("alone", namespace)
-    spec = {key: value for key, value in whole["spec"].items() if key not in {"plan", "closure"}}
+    spec = {key: value for key, value in whole["spec"].items() if key not in {"plan", "group"}}
     return whole | {"spec": spec}
 
 

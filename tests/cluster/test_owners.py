@@ -249,7 +249,7 @@ async def test_the_api_server_takes_the_patches_of_every_row(live, space, row):
     else:
         assert at(off.present, row.field) == row.off_value
 
-    placement = Placement(left_behind=("old",), closure="c-1") if possible(row, await live.version()) else None
+    placement = Placement(left_behind=("old",), group="c-1") if possible(row, await live.version()) else None
     name = request.metadata.name
     on = await acted(context, reference, space, lambda owner: owners.restart(context, owner, name, placement))
     assert STOPPED not in on.meta.annotations

@@ -14,9 +14,9 @@ from upgrader.core import timing
 from upgrader.core.fleet import ImageFacts
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
-from upgrader.reconcile import closures, stacks
-from upgrader.reconcile.closure_view import Closure
+from upgrader.reconcile import stacks, upgrade_groups
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.group_view import UpgradeGroup
 from upgrader.reconcile.isolation import Faults
 from upgrader.reconcile.sightings import Sightings
 from upgrader.stack import manifests
@@ -74,9 +74,9 @@ class Controller:
     async def visited(self, name):
         """A step of a visit, half a minute later; what it says."""
         upgrade = await self.cluster.get(NODE_UPGRADES, name)
-        closure = Closure(name="c", resource="nvidia.com/gpu", visits=[upgrade])
+        group = UpgradeGroup(name="c", resource="nvidia.com/gpu", visits=[upgrade])
         faults = Faults(kind="NodeUpgrade")
-        await closures.go(self.context, closure, faults, closures.Crowd(taken=True))
+        await upgrade_groups.go(self.context, group, faults, upgrade_groups.Crowd(taken=True))
         assert faults.found == {}
         self.clock.advance(31)
         return (await self.cluster.get(NODE_UPGRADES, name)).status.message

@@ -115,7 +115,7 @@ async def test_defaults_are_stored_with_the_object(cluster, unique):
 async def test_a_visit_that_is_decided_once_does_not_change(cluster, unique):
     made = await cluster.create(NODE_UPGRADES, m.node_upgrade(unique))
     with pytest.raises(ConfigurationError, match="a visit is decided once: nothing of its spec changes but force"):
-        await cluster.merge(NODE_UPGRADES, made.metadata, {"spec": {"closure": "another"}})
+        await cluster.merge(NODE_UPGRADES, made.metadata, {"spec": {"group": "another"}})
 
 
 async def test_request_ids_only_grow(cluster, namespace):

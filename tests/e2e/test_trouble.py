@@ -14,7 +14,7 @@ from upgrader.demo.scenes import command
 pytestmark = [pytest.mark.e2e]
 
 
-async def test_a_kubelet_that_does_not_start_is_put_back_and_its_closure_goes_back(pool: Pool) -> None:
+async def test_a_kubelet_that_does_not_start_is_put_back_and_its_group_goes_back(pool: Pool) -> None:
     before = await settled(pool)
     await pool.train("unlucky")
     revisions = await pool.revisions()

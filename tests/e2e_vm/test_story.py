@@ -130,7 +130,7 @@ async def test_one_command_leads_back_to_the_first_version_past_a_stranger_who_i
     await pool.nothing_left()
 
 
-async def test_where_it_does_not_go_the_closure_reverts_and_the_old_module_never_left(
+async def test_where_it_does_not_go_the_group_reverts_and_the_old_module_never_left(
     pool: VirtualPool, stranger: str
 ) -> None:
     before = pool.story(JOB)

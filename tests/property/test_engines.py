@@ -54,9 +54,9 @@ async def on_the_reconcilers(nodes: int, sizes: list[int], budget: int) -> tuple
 
     def note() -> None:
         for batch in rig.plan_now(PLAN).status.batches:
-            gangs = {gang for closure in batch.closures for gang in closure.gangs}
-            if batch.closures:
-                every = frozenset(node for closure in batch.closures for node in closure.nodes)
+            gangs = {gang for group in batch.groups for gang in group.gangs}
+            if batch.groups:
+                every = frozenset(node for group in batch.groups for node in group.nodes)
                 seen_batches[batch.number] = (every, frozenset(gang.rsplit("/", 1)[-1] for gang in gangs))
 
     rig.plan(PLAN, rig.stack(rig.spec("2.0", plugin="2")), strategy={"maxUnavailable": budget})
@@ -89,8 +89,8 @@ def simulated(fleet: Fleet, budget: int) -> Rollout:
     assert simulation.ours is not None
     batches = tuple(
         (
-            frozenset(node for closure in batch.closures for node in closure.nodes),
-            frozenset(gang.rsplit("/", 1)[-1] for closure in batch.closures for gang in closure.gangs),
+            frozenset(node for group in batch.groups for node in group.nodes),
+            frozenset(gang.rsplit("/", 1)[-1] for group in batch.groups for gang in group.gangs),
         )
         for batch in simulation.ours.batches
     )

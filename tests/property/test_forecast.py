@@ -13,11 +13,11 @@ from tests.support.world import START
 from tests.support.worlds import NEXT_KERNEL, renamed, shape, tidy_worlds, worlds
 from upgrader.core.budget import allowed_gpus, availability
 from upgrader.core.capacity import Capacity, capacity
-from upgrader.core.closures import closures
 from upgrader.core.drift import drift
 from upgrader.core.fleet import NodeFacts, Snapshot
 from upgrader.core.forecast import forecast
 from upgrader.core.strategy import StrategyFacts, TopologyBudget
+from upgrader.core.upgrade_groups import groups
 
 
 def foresee(world: Snapshot, budget, known):
@@ -84,7 +84,7 @@ def test_the_budget_is_never_exceeded(case):
     gangs = {one.name: one for one in world.gangs}
     assert pool.allowed <= allowed_gpus(budget, pool.total)
     for batch in made.batches:
-        stopped = [gangs[name] for closure in batch.closures for name in closure.gangs]
+        stopped = [gangs[name] for group in batch.groups for name in group.gangs]
         taken = cost(batch.nodes, stopped, pool)
         assert taken.gpus <= batch.gpus <= pool.allowed
         assert taken.added == 0 or pool.taken + taken.added <= pool.allowed
@@ -95,7 +95,7 @@ def test_the_budget_is_never_exceeded(case):
 def test_no_gang_is_stopped_twice_and_none_that_may_not_be(case):
     world, budget, known = case
     made = foresee(world, budget, known)
-    stopped = [name for batch in made.batches for closure in batch.closures for name in closure.gangs]
+    stopped = [name for batch in made.batches for group in batch.groups for name in group.gangs]
     gangs = {one.name: one for one in world.gangs}
     assert max(Counter(stopped).values(), default=1) == 1
     assert made.interrupted == set(stopped)
@@ -130,16 +130,16 @@ def test_only_nodes_that_are_well_and_have_an_image_are_visited(case):
 @examples(300)
 @given(worlds())
 def test_a_gang_is_never_left_on_mixed_drivers(case):
-    # After its stop every node of a gang's GPUs was visited in the same closure, or was as the target asks before.
+    # After its stop every node of a gang's GPUs was visited in the same group, or was as the target asks before.
     world, budget, known = case
     made = foresee(world, budget, known)
     right = {one.name for one in world.nodes} - {one.node for one in made.drift if one.drifted}
     gangs = {one.name: one for one in world.gangs}
     for batch in made.batches:
-        for closure in batch.closures:
-            for name in closure.gangs:
+        for group in batch.groups:
+            for name in group.gangs:
                 at = {one.node for one in gangs[name].members if one.gpus and one.node}
-                assert at <= right | set(closure.nodes)
+                assert at <= right | set(group.nodes)
 
 
 @examples(300)
@@ -147,18 +147,18 @@ def test_a_gang_is_never_left_on_mixed_drivers(case):
 def test_everything_on_a_visited_node_is_stopped_or_evicted(case):
     world, budget, known = case
     for batch in foresee(world, budget, known).batches:
-        for closure in batch.closures:
-            here = {one.name for one in world.gangs if one.nodes.intersection(closure.nodes)}
-            assert here == {*closure.gangs, *closure.evicted}
-            assert all(one.replicated for one in world.gangs if one.name in closure.evicted)
+        for group in batch.groups:
+            here = {one.name for one in world.gangs if one.nodes.intersection(group.nodes)}
+            assert here == {*group.gangs, *group.evicted}
+            assert all(one.replicated for one in world.gangs if one.name in group.evicted)
 
 
 @examples(300)
 @given(worlds())
-def test_closures_are_disjoint_and_closed_over_gangs(case):
+def test_groups_are_disjoint_and_closed_over_gangs(case):
     world, _, _ = case
     visited = [one.name for one in world.nodes]
-    parts = closures(visited, world.gangs)
+    parts = groups(visited, world.gangs)
     assert sorted(name for part in parts for name in part.nodes) == sorted(visited)
     for one in world.gangs:
         touched = [part for part in parts if one.nodes.intersection(part.nodes)]
@@ -226,4 +226,4 @@ def on_its_kernel(one: NodeFacts) -> NodeFacts:
 
 
 def gangs_of(made):
-    return [name for closure in made.batches[0].closures for name in closure.gangs]
+    return [name for group in made.batches[0].groups for name in group.gangs]

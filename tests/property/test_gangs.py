@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from tests.support.facts import member
 from upgrader.core.chains import Chains
-from upgrader.core.closures import closures
 from upgrader.core.declarations import Declared
 from upgrader.core.fleet import Owner
 from upgrader.core.gangs import ENDED, PodFacts, gangs_of
 from upgrader.core.resolution import PodMarks, UserRule, rules_of
+from upgrader.core.upgrade_groups import groups
 from upgrader.core.works import Work
 
 KINDS = {
@@ -108,10 +108,10 @@ def test_a_gang_has_a_switch_or_says_why_not_and_no_switch_is_of_two_gangs(seen,
 @given(seen=pods(), known=works(), rules=RULES)
 def test_a_launcher_on_a_node_of_no_stack_drags_no_node_in(seen, known, rules):
     """Wherever it runs out there, or if it has no node yet, the same nodes are visited together."""
-    made = [closures(["a", "b"], found(seen, known, rules))]
+    made = [groups(["a", "b"], found(seen, known, rules))]
     for elsewhere in ("cpu-2", ""):
         moved = [at(one, elsewhere) if one.member.node == "cpu" and not one.member.gpus else one for one in seen]
-        made.append(closures(["a", "b"], found(moved, known, rules)))
+        made.append(groups(["a", "b"], found(moved, known, rules)))
     assert made[0] == made[1] == made[2]
 
 

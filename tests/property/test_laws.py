@@ -19,8 +19,8 @@ from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason, ends, row
 from upgrader.core.visit_facts import (
     Act,
-    ClosureView,
     Errand,
+    GroupView,
     NodeView,
     OperandFacts,
     OtherPod,
@@ -119,12 +119,12 @@ LIKELY = {
 
 @st.composite
 def walks(draw, phases=tuple(NodePhase), deadlines=TIMES):
-    """A node and its closure: siblings are often where it is, conversations where it needs them, or anywhere."""
+    """A node and its group: siblings are often where it is, conversations where it needs them, or anywhere."""
     view = draw(views(phases=phases, deadlines=deadlines))
     like_it = (view.phase, view.phase, view.phase, *NodePhase)
     siblings = draw(st.lists(views("node-2", phases=like_it), max_size=2))
     likely = draw(st.sampled_from((LIKELY.get(view.phase, tuple(RequestPhase)), tuple(RequestPhase))))
-    closure = ClosureView(
+    group = GroupView(
         nodes=(view, *siblings),
         requests=draw(requests(likely)),
         gangs=draw(st.integers(0, 2)),
@@ -132,7 +132,7 @@ def walks(draw, phases=tuple(NodePhase), deadlines=TIMES):
     )
     # Only a repair is tainted before it is prepared, and nothing is before it begins.
     assume(view.phase is not NodePhase.PENDING or view.node is None or view.node.visit != view.uid)
-    return view, closure
+    return view, group
 
 
 ACTIVE = tuple(phase for phase in NodePhase if not ends(phase))
@@ -144,40 +144,40 @@ ACKNOWLEDGED = {RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED
 
 @given(walks())
 def test_a_node_goes_only_where_its_row_says(walk):
-    view, closure = walk
-    decision = visit.decide(view, closure, NOW)
+    view, group = walk
+    decision = visit.decide(view, group, NOW)
     event(f"{view.phase.value} to {decision.phase.value}")
     assert decision.phase is view.phase or decision.phase in row(view.phase).to
 
 
 @st.composite
 def short_of_gpus(draw):
-    """A node that is validated with fewer GPUs than it had, whatever has become of the others of its closure."""
-    view, closure = draw(walks(phases=(NodePhase.VALIDATING,)))
+    """A node that is validated with fewer GPUs than it had, whatever has become of the others of its group."""
+    view, group = draw(walks(phases=(NodePhase.VALIDATING,)))
     found = msgspec.structs.replace(view.node or node_facts("node-1"), gpus_allocatable=draw(st.integers(0, 7)))
     view = msgspec.structs.replace(view, node=found)
-    return view, msgspec.structs.replace(closure, nodes=(view, *closure.nodes[1:]), undo=False)
+    return view, msgspec.structs.replace(group, nodes=(view, *group.nodes[1:]), undo=False)
 
 
 @given(short_of_gpus())
 def test_no_node_is_given_back_without_a_gpu_that_it_had(walk):
-    view, closure = walk
-    decision = visit.decide(view, closure, NOW)
+    view, group = walk
+    decision = visit.decide(view, group, NOW)
     event(f"{view.validate.outcome.value}: {decision.phase.value}")
     assert decision.phase is not NodePhase.RELEASING
 
 
 @given(walks(phases=tuple(phase for phase in NodePhase if ends(phase))))
 def test_a_node_that_has_ended_is_left_alone(walk):
-    view, closure = walk
-    decision = visit.decide(view, closure, NOW)
+    view, group = walk
+    decision = visit.decide(view, group, NOW)
     assert (decision.phase, decision.acts) == (view.phase, ())
 
 
 @given(walks(phases=tuple(phase for phase in ACTIVE if phase is not NodePhase.PENDING), deadlines=PAST))
 def test_a_node_whose_deadline_has_passed_is_led_out(walk):
-    view, closure = walk
-    decision = visit.decide(view, closure, NOW)
+    view, group = walk
+    decision = visit.decide(view, group, NOW)
     leaves = decision.phase is not view.phase
     turns = decision.reverting and not view.reverting
     gives_back = decision.acts == (Act.GIVE_BACK,)
@@ -190,8 +190,8 @@ def test_a_node_whose_deadline_has_passed_is_led_out(walk):
 @MANY
 @given(walks(phases=(NodePhase.UNLOADING, NodePhase.UPGRADING, NodePhase.LOADING)))
 def test_no_visit_job_is_made_and_no_device_offered_while_a_pod_is_there_that_was_not_stopped(walk):
-    view, closure = walk
-    acts = visit.decide(view, closure, NOW).acts
+    view, group = walk
+    acts = visit.decide(view, group, NOW).acts
     strangers = [pod for pod in view.others if not pod.member]
     event(f"{view.phase.value}: {len(strangers)} strangers, {', '.join(acts)}")
     assert not (strangers and Act.VISIT in acts)
@@ -201,18 +201,18 @@ def test_no_visit_job_is_made_and_no_device_offered_while_a_pod_is_there_that_wa
 @MANY
 @given(walks(phases=(NodePhase.VALIDATING,)))
 def test_who_waits_for_siblings_waits_for_one_that_has_a_way_out_of_its_own(walk):
-    view, closure = walk
-    if visit.decide(view, closure, NOW).on_siblings:
-        behind = [one for one in closure.nodes if not ends(one.phase) and one.phase is not NodePhase.RELEASING]
-        assert [one.name for one in behind if not visit.decide(one, closure, NOW).on_siblings]
+    view, group = walk
+    if visit.decide(view, group, NOW).on_siblings:
+        behind = [one for one in group.nodes if not ends(one.phase) and one.phase is not NodePhase.RELEASING]
+        assert [one.name for one in behind if not visit.decide(one, group, NOW).on_siblings]
 
 
 @given(walks(phases=(NodePhase.DRAINING, NodePhase.VALIDATING), deadlines=PAST))
 def test_who_waits_past_its_deadline_has_a_new_one_that_is_of_what_it_waits_for(walk):
-    view, closure = walk
-    decision = visit.decide(view, closure, NOW)
-    gangs = [gang.deadline for gang in closure.requests if gang.phase is RequestPhase.STOPPING]
-    nodes = [node.deadline for node in closure.nodes if not ends(node.phase)]
+    view, group = walk
+    decision = visit.decide(view, group, NOW)
+    gangs = [gang.deadline for gang in group.requests if gang.phase is RequestPhase.STOPPING]
+    nodes = [node.deadline for node in group.nodes if not ends(node.phase)]
     event(f"waits: {decision.on_siblings}, for gangs: {bool(gangs)}")
     if decision.on_siblings:
         assert decision.deadline == max(filter(None, gangs or nodes), default=None)
@@ -222,8 +222,8 @@ def test_who_waits_past_its_deadline_has_a_new_one_that_is_of_what_it_waits_for(
 
 @given(walks())
 def test_a_node_turns_round_at_most_once_and_only_after_it_was_touched(walk):
-    view, closure = walk
-    decision = visit.decide(view, closure, NOW)
+    view, group = walk
+    decision = visit.decide(view, group, NOW)
     if decision.reverting and not view.reverting:
         assert decision.phase is NodePhase.UNLOADING
         assert view.phase in {NodePhase.UNLOADING, NodePhase.UPGRADING, NodePhase.LOADING, NodePhase.VALIDATING}
@@ -234,8 +234,8 @@ def test_a_node_turns_round_at_most_once_and_only_after_it_was_touched(walk):
 
 @given(walks())
 def test_what_is_done_to_the_world_belongs_to_the_phase(walk):
-    view, closure = walk
-    decision = visit.decide(view, closure, NOW)
+    view, group = walk
+    decision = visit.decide(view, group, NOW)
     repair = view.phase is NodePhase.PREPARING and view.reason is UpgradeReason.REPAIR
     more = {
         Act.CLOSE: repair,
@@ -253,8 +253,8 @@ def test_what_is_done_to_the_world_belongs_to_the_phase(walk):
 
 @given(walks(phases=(NodePhase.TAINTING, NodePhase.DRAINING)))
 def test_nothing_of_a_gang_is_evicted(walk):
-    view, closure = walk
-    decision = visit.decide(view, closure, NOW)
+    view, group = walk
+    decision = visit.decide(view, group, NOW)
     assert not [pod for pod in decision.evict if pod.member]
 
 
@@ -264,38 +264,38 @@ LAST = OtherPod(name="solo", namespace="default", uid="solo", evictable=True, ex
 @MANY
 @given(walks(phases=(NodePhase.DRAINING,)), requests(LIKELY[NodePhase.DRAINING]))
 def test_what_nobody_makes_again_goes_only_when_every_gang_has_stopped_or_ended(walk, talks):
-    view, closure = walk
+    view, group = walk
     view = msgspec.structs.replace(view, others=(*view.others, LAST))
     # Most siblings would keep it from draining at all.
-    closure = msgspec.structs.replace(closure, nodes=(view,), requests=talks)
-    if [pod for pod in visit.decide(view, closure, NOW).evict if pod.expended]:
-        assert {one.phase for one in closure.requests} <= {RequestPhase.STOPPED, RequestPhase.ENDED}
+    group = msgspec.structs.replace(group, nodes=(view,), requests=talks)
+    if [pod for pod in visit.decide(view, group, NOW).evict if pod.expended]:
+        assert {one.phase for one in group.requests} <= {RequestPhase.STOPPED, RequestPhase.ENDED}
 
 
 @MANY
 @given(walks(phases=(NodePhase.DRAINING,)))
 def test_a_node_is_switched_off_only_when_every_gang_has_stopped_or_ended_and_no_pod_is_left(walk):
-    view, closure = walk
-    if visit.decide(view, closure, NOW).phase is NodePhase.UNLOADING:
-        assert {one.phase for one in closure.requests} <= {RequestPhase.STOPPED, RequestPhase.ENDED}
+    view, group = walk
+    if visit.decide(view, group, NOW).phase is NodePhase.UNLOADING:
+        assert {one.phase for one in group.requests} <= {RequestPhase.STOPPED, RequestPhase.ENDED}
         assert view.others == ()
-        assert not any(one.phase in {NodePhase.PREPARED, NodePhase.TAINTING} for one in closure.nodes)
+        assert not any(one.phase in {NodePhase.PREPARED, NodePhase.TAINTING} for one in group.nodes)
 
 
 @MANY
 @given(walks(phases=(NodePhase.PREPARED,)))
 def test_a_node_is_closed_only_when_every_gang_has_acknowledged_or_ended(walk):
-    view, closure = walk
-    if visit.decide(view, closure, NOW).phase is NodePhase.TAINTING:
-        assert {request.phase for request in closure.requests} <= ACKNOWLEDGED
-        assert len(closure.requests) >= closure.gangs
+    view, group = walk
+    if visit.decide(view, group, NOW).phase is NodePhase.TAINTING:
+        assert {request.phase for request in group.requests} <= ACKNOWLEDGED
+        assert len(group.requests) >= group.gangs
 
 
 @MANY
 @given(walks(phases=ACTIVE))
 def test_a_visit_ends_without_its_mark_on_the_node_unless_a_person_must_look(walk):
-    view, closure = walk
-    decision = visit.decide(view, closure, NOW)
+    view, group = walk
+    decision = visit.decide(view, group, NOW)
     if ends(decision.phase) and decision.phase is not NodePhase.NODE_DELETED:
         marked = view.node is not None and view.node.visit == view.uid
         assert not marked or decision.failure == "RevertFailed"
@@ -304,21 +304,21 @@ def test_a_visit_ends_without_its_mark_on_the_node_unless_a_person_must_look(wal
 @MANY
 @given(walks(phases=(NodePhase.VALIDATING,)))
 def test_a_node_is_given_back_only_valid_and_with_all_its_siblings(walk):
-    view, closure = walk
-    ahead = [one for one in closure.nodes if one.phase is NodePhase.RELEASING and not one.failure and not one.reverting]
-    if visit.decide(view, closure, NOW).phase is NodePhase.RELEASING:
+    view, group = walk
+    ahead = [one for one in group.nodes if one.phase is NodePhase.RELEASING and not one.failure and not one.reverting]
+    if visit.decide(view, group, NOW).phase is NodePhase.RELEASING:
         event(f"a sibling is ahead: {bool(ahead)}")
         assert view.validate.outcome is Outcome.SUCCEEDED or clearing.as_it_was(view)
         assert not missing_gpus(view)
         # One that left as valid had seen all of them valid: whoever still is goes with it and not with who turns now.
-        assert view.reverting or ahead or not any(one.reverting for one in closure.nodes)
+        assert view.reverting or ahead or not any(one.reverting for one in group.nodes)
 
 
 @given(walks(phases=tuple(visit.BEFORE_OFF)))
-def test_an_undone_closure_touches_nothing_more(walk):
-    view, closure = walk
-    nodes = tuple(one for one in closure.nodes if one.phase in visit.BEFORE_OFF or ends(one.phase))
-    decision = visit.decide(view, msgspec.structs.replace(closure, nodes=nodes, undo=True), NOW)
+def test_an_undone_group_touches_nothing_more(walk):
+    view, group = walk
+    nodes = tuple(one for one in group.nodes if one.phase in visit.BEFORE_OFF or ends(one.phase))
+    decision = visit.decide(view, msgspec.structs.replace(group, nodes=nodes, undo=True), NOW)
     assert decision.acts == ()
     assert decision.phase in {view.phase, NodePhase.FAILED, NodePhase.RELEASING, NodePhase.NODE_DELETED}
     assert decision.phase is not view.phase

@@ -15,7 +15,7 @@ from tests.support.world import START
 from upgrader.core import conversation
 from upgrader.core.acknowledgement import Answer, Verdict
 from upgrader.core.conversation import judgement
-from upgrader.core.conversation_facts import GangAct, GangClosure, OwnerFacts, RequestView
+from upgrader.core.conversation_facts import GangAct, GroupOfGang, OwnerFacts, RequestView
 from upgrader.core.fleet import MemberFacts
 from upgrader.core.phases import NodePhase, RequestPhase, ends, row
 
@@ -110,7 +110,7 @@ def gangs(phases=tuple(RequestPhase), deadlines=TIMES):
 
 
 AROUND = st.builds(
-    GangClosure,
+    GroupOfGang,
     nodes=st.lists(st.sampled_from(NodePhase) | st.just(NodePhase.DRAINING), max_size=2).map(tuple),
     siblings=st.lists(st.sampled_from(RequestPhase), max_size=1).map(tuple),
     undo=st.booleans(),

@@ -17,10 +17,10 @@ ORDERS = st.sets(st.sampled_from(NodePhase)).map(lambda steps: dict.fromkeys(ste
 @st.composite
 def ordered(draw, phases=tuple(NodePhase)):
     """A node whose visit a person ordered to go on; pods that may go are those that are no gang's."""
-    view, closure = draw(walks(phases=phases))
+    view, group = draw(walks(phases=phases))
     pods = tuple(msgspec.structs.replace(pod, forced=not pod.member and draw(st.booleans())) for pod in view.others)
     view = msgspec.structs.replace(view, others=pods, forced=draw(ORDERS))
-    return view, msgspec.structs.replace(closure, nodes=(view, *closure.nodes[1:]))
+    return view, msgspec.structs.replace(group, nodes=(view, *group.nodes[1:]))
 
 
 @given(gangs(phases=(RequestPhase.STOPPED, RequestPhase.STOPPED, *RequestPhase)), AROUND, st.booleans())
@@ -35,8 +35,8 @@ def test_a_gang_leaps_ahead_only_when_we_stopped_it_and_no_node_waits_for_it(vie
 
 @given(ordered(phases=(NodePhase.TAINTING, NodePhase.DRAINING)))
 def test_no_order_ends_a_pod_of_a_gang(walk):
-    view, closure = walk
-    decision = visit.decide(view, closure, NOW)
+    view, group = walk
+    decision = visit.decide(view, group, NOW)
     assert not [pod for pod in decision.evict if pod.member]
     if decision.phase is NodePhase.UNLOADING:
         assert view.others == ()
@@ -44,16 +44,16 @@ def test_no_order_ends_a_pod_of_a_gang(walk):
 
 @given(ordered(phases=tuple(one for one in NodePhase if one not in {NodePhase.DRAINING, NodePhase.RELEASING})))
 def test_an_order_changes_nothing_in_any_other_step(walk):
-    view, closure = walk
+    view, group = walk
     plain = msgspec.structs.replace(view, forced={})
-    same = msgspec.structs.replace(closure, nodes=(plain, *closure.nodes[1:]))
-    assert visit.decide(view, closure, NOW) == visit.decide(plain, same, NOW)
+    same = msgspec.structs.replace(group, nodes=(plain, *group.nodes[1:]))
+    assert visit.decide(view, group, NOW) == visit.decide(plain, same, NOW)
 
 
 @given(ordered(phases=(NodePhase.RELEASING,)))
 def test_a_node_that_is_ordered_back_is_given_back_with_its_marks_taken(walk):
-    view, closure = walk
-    decision = visit.decide(view, closure, NOW)
+    view, group = walk
+    decision = visit.decide(view, group, NOW)
     if NodePhase.RELEASING in view.forced and view.node is not None:
         held = view.node.visit == view.uid or (not view.node.visit and view.node.released_by != view.uid)
         assert (decision.acts == (Act.GIVE_BACK,)) is held

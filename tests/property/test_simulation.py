@@ -141,13 +141,13 @@ class Watch:
             return
         self.started = started
         batch = self.ours.batches[-1]
-        mine = {node for one in batch.closures for node in one.nodes}
+        mine = {node for one in batch.groups for node in one.nodes}
         pool = {name: node.spec.gpus for name, node in self.world.nodes.items()}
         serving = {
             name for name, node in self.world.nodes.items() if node.in_service and (name in mine or not node.visit)
         }
         allowed = allowed_gpus(self.sim.settings.rollout.max_unavailable, sum(pool.values()))
-        stopped = {gang for one in batch.closures for gang in one.gangs}
+        stopped = {gang for one in batch.groups for gang in one.gangs}
         elsewhere = sum(
             job.spec.gpus
             for job in self.world.jobs.values()
@@ -157,7 +157,7 @@ class Watch:
         # What somebody else took out of service already costs nothing to visit.
         added = sum(pool[name] for name in mine & serving) + elsewhere
         down = sum(pool[name] for name in pool.keys() - serving)
-        assert sum(one.gpus for one in batch.closures) <= allowed
+        assert sum(one.gpus for one in batch.groups) <= allowed
         assert not added or added + down <= allowed, f"{added} GPUs beside {down} that are down, {allowed} allowed"
 
     def the_batch_takes_no_more_than_it_was_priced_at(self, after):
@@ -166,17 +166,17 @@ class Watch:
         if batch is None or any(one.what is H.JOB_GROWS for one in self.sim.fleet.events):
             return
         closed = {name for name, node in self.world.nodes.items() if node.visit}
-        mine = {node for one in batch.closures for node in one.nodes}
+        mine = {node for one in batch.groups for node in one.nodes}
         gone = sum(self.world.nodes[name].spec.gpus for name in closed & mine)
         for job in self.world.jobs.values():
             if job.record and job.life in {Life.ENDING, Life.AWAY}:
                 gone += sum(job.spec.gpus for home in job.homes if home not in closed and home in self.world.nodes)
-        assert gone <= sum(one.gpus for one in batch.closures)
+        assert gone <= sum(one.gpus for one in batch.groups)
 
     def only_the_batch_is_touched(self, after):
         del after
         batch = self.ours.open
-        mine = {node for one in batch.closures for node in one.nodes} if batch else set()
+        mine = {node for one in batch.groups for node in one.nodes} if batch else set()
         failed = {one.node for one in self.ours.visits if one.over and one.failure}
         held = {name for name, node in self.world.nodes.items() if node.visit or node.maintenance}
         assert held <= mine | failed
@@ -204,7 +204,7 @@ class Watch:
         assert late is msgspec.UNSET or any(
             one.deadline is not None and one.deadline >= now
             for one in (*self.ours.visits, *self.ours.talks)
-            if not one.over and one.closure == late.closure
+            if not one.over and one.group == late.group
         )
 
 

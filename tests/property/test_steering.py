@@ -64,13 +64,13 @@ def templates(draw):
 
 LEFT = st.lists(st.sampled_from(VALUES), max_size=2)
 SOME_LEFT = st.lists(st.sampled_from(VALUES), min_size=1, max_size=2)
-CLOSURES = st.sampled_from(("", "c-1", "c-2"))
+GROUPS = st.sampled_from(("", "c-1", "c-2"))
 NODES = st.dictionaries(st.sampled_from(LABELS), st.sampled_from(VALUES))
 
 
-def steered(spec, left, closure):
+def steered(spec, left, group):
     """The template's spec after the restart."""
-    return steer({"spec": spec}, Placement(left_behind=tuple(left), closure=closure))["spec"]
+    return steer({"spec": spec}, Placement(left_behind=tuple(left), group=group))["spec"]
 
 
 def terms_of(spec):
@@ -105,40 +105,40 @@ def ours(spec):
     return [one for term in terms_of(spec) or [] for one in term.get("matchExpressions", []) if one["key"] == REVISION]
 
 
-@given(spec=templates(), left=LEFT, closure=CLOSURES, node=NODES)
-def test_a_gang_fits_a_node_exactly_if_it_did_before_and_the_revision_is_not_left_behind(spec, left, closure, node):
-    assert fits(steered(spec, left, closure), node) == (fits(spec, node) and node.get(REVISION) not in left)
+@given(spec=templates(), left=LEFT, group=GROUPS, node=NODES)
+def test_a_gang_fits_a_node_exactly_if_it_did_before_and_the_revision_is_not_left_behind(spec, left, group, node):
+    assert fits(steered(spec, left, group), node) == (fits(spec, node) and node.get(REVISION) not in left)
 
 
-@given(spec=templates(), left=LEFT, closure=CLOSURES)
-def test_steering_twice_is_steering_once(spec, left, closure):
-    once = steered(spec, left, closure)
-    assert steered(once, left, closure) == once
+@given(spec=templates(), left=LEFT, group=GROUPS)
+def test_steering_twice_is_steering_once(spec, left, group):
+    once = steered(spec, left, group)
+    assert steered(once, left, group) == once
 
 
-@given(spec=templates(), first=LEFT, second=LEFT, closures=st.tuples(CLOSURES, CLOSURES), node=NODES)
-def test_a_later_restart_replaces_what_an_earlier_one_put_there(spec, first, second, closures, node):
-    later = steered(steered(spec, first, closures[0]), second, closures[1])
-    directly = steered(spec, second, closures[1])
+@given(spec=templates(), first=LEFT, second=LEFT, groups=st.tuples(GROUPS, GROUPS), node=NODES)
+def test_a_later_restart_replaces_what_an_earlier_one_put_there(spec, first, second, groups, node):
+    later = steered(steered(spec, first, groups[0]), second, groups[1])
+    directly = steered(spec, second, groups[1])
     assert later.get("tolerations", []) == directly.get("tolerations", [])
     assert fits(later, node) == fits(directly, node)
     assert ours(later) == ours(directly)
 
 
-@given(spec=templates(), left=SOME_LEFT, closure=CLOSURES)
-def test_there_is_never_more_than_one_of_ours_in_a_term_nor_among_the_tolerations(spec, left, closure):
-    after = steered(steered(spec, ["c"], "c-9"), left, closure)
+@given(spec=templates(), left=SOME_LEFT, group=GROUPS)
+def test_there_is_never_more_than_one_of_ours_in_a_term_nor_among_the_tolerations(spec, left, group):
+    after = steered(steered(spec, ["c"], "c-9"), left, group)
     per_term = [[one["key"] for one in term.get("matchExpressions", [])].count(REVISION) for term in terms_of(after)]
     assert max(per_term) <= 1
     mine = [one for one in after.get("tolerations", []) if one["key"] == MAINTENANCE]
     assert mine == (
-        [{"key": MAINTENANCE, "operator": "Equal", "value": closure, "effect": "NoSchedule"}] if closure else []
+        [{"key": MAINTENANCE, "operator": "Equal", "value": group, "effect": "NoSchedule"}] if group else []
     )
 
 
-@given(spec=templates(), left=LEFT, closure=CLOSURES)
-def test_all_that_is_the_users_is_kept(spec, left, closure):
-    after = steered(spec, left, closure)
+@given(spec=templates(), left=LEFT, group=GROUPS)
+def test_all_that_is_the_users_is_kept(spec, left, group):
+    after = steered(spec, left, group)
     assert after["containers"] == spec["containers"]
     assert [one for one in after.get("tolerations", []) if one["key"] != MAINTENANCE] == spec.get("tolerations", [])
     if "affinity" in spec:

@@ -29,10 +29,10 @@ def taken(world, batch):
     gangs = {one.name: one for one in world.gangs}
     pool = availability(world.nodes, 0)
     out = {name: pool.sizes[name] for name in batch.nodes}
-    for closure in batch.closures:
-        for name in closure.gangs:
+    for group in batch.groups:
+        for name in group.gangs:
             for each in gangs[name].members:
-                if each.node not in closure.nodes:
+                if each.node not in group.nodes:
                     out[each.node] = out.get(each.node, 0) + each.gpus
     return {name: count for name, count in out.items() if name not in pool.unavailable}
 
@@ -77,8 +77,8 @@ def test_nobody_is_asked_before_the_end_of_its_time_slice(case):
     gangs = {one.name: one for one in world.gangs}
     made = foresee(world, strategy)
     for batch in made.batches:
-        for closure in batch.closures:
-            assert all(batch.starts_at >= (gangs[name].earliest_stop or START) for name in closure.gangs)
+        for group in batch.groups:
+            assert all(batch.starts_at >= (gangs[name].earliest_stop or START) for name in group.gangs)
     for one in made.prediction.interruptions:
         assert one.asked_at >= (gangs[one.gang].earliest_stop or START)
 
@@ -115,7 +115,7 @@ def test_each_class_has_a_canary_of_its_own_that_is_watched_before_its_other_nod
         classes = {node_class(nodes[name]) for name in batch.nodes}
         if batch.kind is BatchKind.CANARY:
             assert strategy.canary
-            assert all(any(node_class(nodes[name]) not in watched for name in one.nodes) for one in batch.closures)
+            assert all(any(node_class(nodes[name]) not in watched for name in one.nodes) for one in batch.groups)
             end = batch.starts_at + timedelta(seconds=batch.seconds)
             watched |= dict.fromkeys(classes - watched.keys(), end + timedelta(seconds=strategy.soak_seconds))
         elif strategy.canary:
@@ -132,7 +132,7 @@ def test_canaries_come_first_unless_they_wait_for_a_time_slice(case):
         batch.kind
         for batch in made.batches
         if batch.kind is not BatchKind.CANARY
-        or not any((gangs[name].earliest_stop or START) > START for one in batch.closures for name in one.gangs)
+        or not any((gangs[name].earliest_stop or START) > START for one in batch.groups for name in one.gangs)
     ]
     first = [kind for kind in kinds if kind is BatchKind.CANARY]
     assert kinds[: len(first)] == first
@@ -156,7 +156,7 @@ def test_who_is_stopped_may_be_stopped(case):
     world, strategy = case
     made = foresee(world, strategy)
     gangs = {one.name: one for one in world.gangs}
-    stopped = [name for batch in made.batches for closure in batch.closures for name in closure.gangs]
+    stopped = [name for batch in made.batches for group in batch.groups for name in group.gangs]
     assert max(Counter(stopped).values(), default=1) == 1
     for name in stopped:
         assert name in strategy.expendable or (gangs[name].method == "file" and gangs[name].owner is not None)
@@ -215,7 +215,7 @@ def test_made_again_after_a_batch_the_rest_ends_no_later_and_loses_no_more(case)
         ),
     )
     now = first.starts_at + timedelta(seconds=first.seconds)
-    stopped = frozenset(name for closure in first.closures for name in closure.gangs)
+    stopped = frozenset(name for group in first.groups for name in group.gangs)
     made = forecast(done, target(), strategy, now=now, stopped_gangs=stopped, remainder=rest)
     if made.harvest != before.harvest or made.holds != before.holds:
         return  # with the time that went by, other nodes are to be visited now

@@ -24,7 +24,7 @@ PLACEMENTS = st.none() | st.builds(
     Placement,
     left_behind=st.lists(st.sampled_from(("old", "older")), max_size=2).map(tuple),
     settled=st.booleans(),
-    closure=st.sampled_from(("", "c-1")),
+    group=st.sampled_from(("", "c-1")),
 )
 ON = {Switch.SUSPEND: (False, None), Switch.DEACTIVATE: (True, None), Switch.REPLICAS: (1, 2, 7, None)}
 
@@ -89,7 +89,7 @@ def test_no_record_outlives_a_restart_whoever_switched_it_on(found, placement):
 def test_what_somebody_else_switched_off_is_not_switched_on(found):
     row, body = found
     theirs = put(body, row.field, row.off_value) if row.field else put(body, row.state, "Aborted")
-    assert restart_patch(row, theirs, Placement(closure="c-1")) == {}
+    assert restart_patch(row, theirs, Placement(group="c-1")) == {}
     facts = owner_facts(row, theirs, "u1", 2)
     assert (facts.suspended, facts.stopped_by) == (True, "")
 
@@ -101,7 +101,7 @@ def test_a_restart_steers_every_template_and_changes_nothing_else(found, placeme
     steered = [one for path in row.templates for one in every(on, path)]
     for one in steered if placement is not None else ():
         keys = [toleration["key"] for toleration in one["spec"].get("tolerations", [])]
-        assert keys == ([MAINTENANCE] if placement.closure else [])
+        assert keys == ([MAINTENANCE] if placement.group else [])
         wanted = placement.settled or bool(placement.left_behind)
         assert (REVISION in str(one["spec"].get("affinity", {}))) == wanted
     plain = restarted(row, stopped(row, on), Placement())

@@ -238,7 +238,7 @@ def test_templates_of_owners_that_are_restarted(row, template):
     for path in row.templates:
         owner = put(owner, tuple("worker" if key == "*" else key for key in path), template)
     owner = put(owner, row.field, row.off_value)
-    placement = Placement(left_behind=("old",), settled=True, closure="c")
+    placement = Placement(left_behind=("old",), settled=True, group="c")
     after = merged(owner, switching.restart_patch(row, owner, placement))
     assert at(after, row.field) == before
 

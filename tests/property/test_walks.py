@@ -1,4 +1,4 @@
-"""Whole walks of a closure under everything that can happen to it: it always ends, and always well enough.
+"""Whole walks of a group under everything that can happen to it: it always ends, and always well enough.
 
 Between any two steps of the controller something happens: a pod of ours ends or fails, a member answers this way or
 that, a person meddles, time passes, the controller dies between two writes. Then all goes still, and only time passes.
@@ -9,8 +9,8 @@ from datetime import timedelta
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from tests.support.closure_world import OLD, Box, Troupe, World
 from tests.support.examples import examples
+from tests.support.group_world import OLD, Box, Troupe, World
 from upgrader.core.acknowledgement import Answer
 from upgrader.core.phases import NodePhase
 from upgrader.core.visit_facts import Outcome
@@ -192,7 +192,7 @@ def let_it_end(world):
 
 @examples(300)
 @given(world=WORLDS, course=COURSE)
-def test_whatever_happens_a_closure_ends_and_leaves_nothing_stopped_or_marked(world, course):
+def test_whatever_happens_a_group_ends_and_leaves_nothing_stopped_or_marked(world, course):
     walk(world, course)
     let_it_end(world)
     assert world.wrongs == []
@@ -209,7 +209,7 @@ def test_whatever_happens_a_closure_ends_and_leaves_nothing_stopped_or_marked(wo
 
 @examples(300)
 @given(world=WORLDS, course=COURSE)
-def test_nodes_of_a_closure_end_on_one_revision(world, course):
+def test_nodes_of_a_group_end_on_one_revision(world, course):
     walk(world, course)
     let_it_end(world)
     alive = [box for box in world.boxes if box.facts is not None and box.failure != "RevertFailed"]

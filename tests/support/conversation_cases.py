@@ -1,10 +1,10 @@
-"""What tests of core.conversation are made of: gangs, answers, closures, decisions."""
+"""What tests of core.conversation are made of: gangs, answers, groups, decisions."""
 
 from datetime import timedelta
 
 from tests.support.world import START
 from upgrader.core.acknowledgement import Answer
-from upgrader.core.conversation_facts import GangAct, GangClosure, GangDecision, OwnerFacts, RequestView
+from upgrader.core.conversation_facts import GangAct, GangDecision, GroupOfGang, OwnerFacts, RequestView
 from upgrader.core.fleet import MemberFacts
 from upgrader.core.misses import Miss
 from upgrader.core.phases import NodePhase, RequestPhase
@@ -57,7 +57,7 @@ def stopped(phase, *, owner=None, **changes):
 
 
 def around(*nodes, **changes):
-    return GangClosure(nodes=nodes, **changes)
+    return GroupOfGang(nodes=nodes, **changes)
 
 
 def go(phase, reason, message, *acts, step=100, new_id=False):

@@ -28,7 +28,7 @@ def cost(visited, stopped, pool):
 
 
 def shape(made):
-    return [[(closure.nodes, closure.gangs) for closure in batch.closures] for batch in made.batches]
+    return [[(group.nodes, group.gangs) for group in batch.groups] for batch in made.batches]
 
 
 def holds(made):

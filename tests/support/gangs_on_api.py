@@ -1,4 +1,4 @@
-"""A gang on a real API server, led through the product's own conversation; the test plays its closure and its job."""
+"""A gang on a real API server, led through the product's own conversation; the test plays its group and its job."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import CHECKPOINT_REQUESTS, PODS, ResourceKind
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint.api import ApiWay
-from upgrader.core.conversation_facts import GangClosure
+from upgrader.core.conversation_facts import GroupOfGang
 from upgrader.core.errors import ConflictError, NotFoundError
 from upgrader.core.fleet import Gang, Owner
 from upgrader.core.gpu_resources import PoolGpus
@@ -26,7 +26,7 @@ from upgrader.wiring.compose import SystemClock
 SECONDS = 60.0
 STEP = 100
 KWOK = [{"key": "kwok", "operator": "Exists"}]
-PLACEMENT = Placement(left_behind=("old",), closure="c-1")
+PLACEMENT = Placement(left_behind=("old",), group="c-1")
 
 
 def context_of(api: KubeCluster) -> Context:
@@ -105,7 +105,7 @@ class LiveGang:
                 gang=gang,
                 plan="up",
                 batch=1,
-                closure="c-1",
+                group="c-1",
                 request_id=int(now.timestamp()),
                 asked_at=now,
                 park_seconds=park,
@@ -116,7 +116,7 @@ class LiveGang:
         self.request = await self.api.create(CHECKPOINT_REQUESTS, body)
 
     async def step(self, *nodes: NodePhase, answering: int | None = STEP) -> RequestPhase:
-        """One step of the conversation, with the nodes of its closure in these phases."""
+        """One step of the conversation, with the nodes of its group in these phases."""
         assert self.request is not None
         meta = self.request.metadata
         found = await self.api.get(CHECKPOINT_REQUESTS, meta.name, meta.namespace)
@@ -126,8 +126,8 @@ class LiveGang:
             await self._answer(answering)
         try:
             talk = await talks.read_talk(self.context, self.request, GPU)
-            closure = GangClosure(nodes=nodes)
-            await talks.advance(self.context, talk, closure, where=lambda: PLACEMENT, ask_until=None)
+            group = GroupOfGang(nodes=nodes)
+            await talks.advance(self.context, talk, group, where=lambda: PLACEMENT, ask_until=None)
         except (ConflictError, NotFoundError):
             pass  # as the product: it looks again
         found = await self.api.get(CHECKPOINT_REQUESTS, meta.name, meta.namespace)

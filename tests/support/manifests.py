@@ -36,7 +36,7 @@ def node_upgrade(name: str = "node-1-visit") -> dict[str, Any]:
         "spec": {
             "stack": "pool-a",
             "plan": "pool-a-1",
-            "closure": "closure-1",
+            "group": "group-1",
             "node": {"name": "node-1", "uid": "00000000-0000-0000-0000-000000000001"},
             "reason": "Rollout",
             "source": {"revision": "0000000001", "driverVendor": "sim", "driverVersion": "560.1"},
@@ -53,7 +53,7 @@ def checkpoint_request(name: str = "gang-1", namespace: str = "default") -> dict
         "spec": {
             "gang": "default/Job/train",
             "plan": "pool-a-1",
-            "closure": "closure-1",
+            "group": "group-1",
             "owner": {"kind": "Job", "name": "train", "uid": "00000000-0000-0000-0000-00000000000a"},
             "members": [
                 {

@@ -13,7 +13,7 @@ def own(body: dict[str, Any], uid: str, batch: int = 1) -> dict[str, Any]:
     meta = {
         "name": request_name(plan, batch, gang),
         "namespace": gang.partition("/")[0],
-        "labels": {names.LABEL_PLAN: plan, LABEL_BATCH: str(batch), names.LABEL_CLOSURE: body["spec"]["closure"]},
+        "labels": {names.LABEL_PLAN: plan, LABEL_BATCH: str(batch), names.LABEL_GROUP: body["spec"]["group"]},
         "ownerReferences": [owner | {"controller": True}],
     }
     return body | {"metadata": body["metadata"] | meta}

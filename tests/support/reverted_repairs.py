@@ -157,8 +157,8 @@ REPAIRS = (
         ),
     ),
     Repair(
-        name="half-a-closure",
-        defect="A node of a closure for which no visit could be made was left out: the gang was asked all the same.",
+        name="half-a-group",
+        defect="A node of a group for which no visit could be made was left out: the gang was asked all the same.",
         laws=(2, 5),
         finds=Run(seed=1921, nodes=3),
         faults=(Fault.FORCE_DELETED,),
@@ -236,18 +236,18 @@ REPAIRS = (
         name="gangs-that-grow",
         defect="A gang that grew since its batch was started was stopped: more GPUs than the budget has.",
         laws=(4,),
-        because="none in some thousand runs: it has to grow in the seconds before it is asked; test_whole_closures.py",
+        because="none in some thousand runs: it has to grow in the seconds before it is asked; test_whole_groups.py",
         faults=(Fault.GANG_GROWS,),
         changes=(
             Change(
-                path="reconcile/closure_view.py",
+                path="reconcile/group_view.py",
                 old='    if talk.view.phase is not RequestPhase.STOPPING:\n        return ""\n    members',
                 new='    if talk.view.phase:\n        return ""\n    members',
             ),
             Change(
                 path="reconcile/opening.py",
-                old="    if grown := _outgrown(read, closure, here):\n",
-                new="    if (grown := _outgrown(read, closure, here)) and False:\n",
+                old="    if grown := _outgrown(read, group, here):\n",
+                new="    if (grown := _outgrown(read, group, here)) and False:\n",
             ),
         ),
     ),
@@ -309,24 +309,24 @@ REPAIRS = (
         changes=(
             Change(
                 path="core/conversation.py",
-                old="    if closure.pods_left:\n        # Where they stay",
-                new="    if closure.pods_left and closure.undo:\n        # Where they stay",
+                old="    if group.pods_left:\n        # Where they stay",
+                new="    if group.pods_left and group.undo:\n        # Where they stay",
             ),
             Change(
                 path="core/conversation.py",
-                old="    if closure.pods_left:\n        return _stay",
-                new="    if closure.pods_left and closure.undo:\n        return _stay",
+                old="    if group.pods_left:\n        return _stay",
+                new="    if group.pods_left and group.undo:\n        return _stay",
             ),
         ),
     ),
     Repair(
         name="fellow-let-go",
-        defect="Of two gangs of a closure one was let go and the other stopped in the same step.",
+        defect="Of two gangs of an upgrade group one was let go and the other stopped in the same step.",
         laws=(5,),
         because="none in two dozen runs: one has to fail in the very second of the stop; test_stop_order.py",
         changes=(
             Change(
-                path="reconcile/closures.py",
+                path="reconcile/upgrade_groups.py",
                 old="            forbidden = next((why for fellow, why in refusals.items() if",
                 new='            forbidden = next(("" for fellow, why in refusals.items() if',
             ),
@@ -372,8 +372,8 @@ REPAIRS = (
             ),
             Change(
                 path="core/visit.py",
-                old="silent = [one.gang for one in closure.requests if one.phase not in _GOING]",
-                new="silent = [one.gang for one in closure.requests if one.phase.value not in {'Parked', 'Ended'}]",
+                old="silent = [one.gang for one in group.requests if one.phase not in _GOING]",
+                new="silent = [one.gang for one in group.requests if one.phase.value not in {'Parked', 'Ended'}]",
             ),
         ),
     ),

@@ -1,4 +1,4 @@
-"""What tests of core.visit are made of: nodes at each station of their visit, closures, decisions."""
+"""What tests of core.visit are made of: nodes at each station of their visit, groups, decisions."""
 
 from datetime import timedelta
 
@@ -68,7 +68,7 @@ def pod(name="stranger", **changes):
 
 
 def around(*siblings, requests=(), gangs=None, undo=False):
-    """The closure without the node itself, which the test puts first."""
+    """The group without the node itself, which the test puts first."""
     return siblings, requests, len(requests) if gangs is None else gangs, undo
 
 

@@ -1,4 +1,4 @@
-"""The next step of a visit when pods come to its node after it was drained: sentence, node, closure, decision."""
+"""The next step of a visit when pods come to its node after it was drained: sentence, node, group, decision."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""The next step of a visit where it gives the node back: sentence, node, closure, decision."""
+"""The next step of a visit where it gives the node back: sentence, node, group, decision."""
 
 from tests.support.visit_cases import (
     ALONE,

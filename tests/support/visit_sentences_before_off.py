@@ -1,4 +1,4 @@
-"""The next step of a visit, as long as nothing is switched off: sentence, node, closure, decision."""
+"""The next step of a visit, as long as nothing is switched off: sentence, node, group, decision."""
 
 from datetime import timedelta
 
@@ -102,12 +102,12 @@ BEFORE_OFF = {
     "a sibling is not prepared yet": (
         view(N.PREPARED, UNTOUCHED),
         around(sibling(N.PREPARING)),
-        stay(N.PREPARED, "waiting for 1 node(s) of the closure to be prepared"),
+        stay(N.PREPARED, "waiting for 1 node(s) of the upgrade group to be prepared"),
     ),
     "a sibling cannot be prepared": (
         view(N.PREPARED, UNTOUCHED),
         around(sibling(N.FAILED)),
-        go(N.FAILED, "v2 of the same closure cannot be visited", "SiblingFailed"),
+        go(N.FAILED, "v2 of the same upgrade group cannot be visited", "SiblingFailed"),
     ),
     "its gangs are still to be asked": (
         view(N.PREPARED, UNTOUCHED),
@@ -137,12 +137,12 @@ BEFORE_OFF = {
     "all gangs have acknowledged or ended": (
         view(N.PREPARED, UNTOUCHED),
         around(sibling(N.PREPARED), requests=(gang(R.PARKED), gang(R.ENDED))),
-        go(N.TAINTING, "all gangs of the closure have acknowledged"),
+        go(N.TAINTING, "all gangs of the upgrade group have acknowledged"),
     ),
     "made anew when its gang was stopped already, it is closed as its siblings are": (
         view(N.PREPARED, UNTOUCHED),
         around(sibling(N.VALIDATING), requests=(gang(R.STOPPING), gang(R.STOPPED))),
-        go(N.TAINTING, "all gangs of the closure have acknowledged"),
+        go(N.TAINTING, "all gangs of the upgrade group have acknowledged"),
     ),
     "made anew when its gang restarts already, it ends: nobody asks that gang again": (
         view(N.PREPARED, UNTOUCHED),
@@ -157,7 +157,7 @@ BEFORE_OFF = {
     "a node without gangs is closed at once": (
         view(N.PREPARED, UNTOUCHED),
         ALONE,
-        go(N.TAINTING, "all gangs of the closure have acknowledged"),
+        go(N.TAINTING, "all gangs of the upgrade group have acknowledged"),
     ),
     "no gang acknowledges in time": (
         view(N.PREPARED, UNTOUCHED, deadline=START),
@@ -171,7 +171,7 @@ BEFORE_OFF = {
     "a prepared repair gives up its taint with its sibling": (
         view(N.PREPARED, CLOSED, **REPAIR),
         around(sibling(N.RELEASING)),
-        go(N.RELEASING, "v2 of the same closure cannot be visited", "SiblingFailed"),
+        go(N.RELEASING, "v2 of the same upgrade group cannot be visited", "SiblingFailed"),
     ),
     "the node is deleted when prepared": (view(N.PREPARED), ALONE, go(N.NODE_DELETED, GONE_MESSAGE)),
     # ---- Tainting
@@ -257,7 +257,7 @@ BEFORE_OFF = {
     "a sibling is let go while closing": (
         view(N.TAINTING, CLOSED),
         around(sibling(N.RELEASING)),
-        go(N.RELEASING, "v2 of the same closure was let go", "SiblingFailed"),
+        go(N.RELEASING, "v2 of the same upgrade group was let go", "SiblingFailed"),
     ),
     "the taint cannot be set in time": (
         view(N.TAINTING, UNTOUCHED, deadline=START),
@@ -274,7 +274,7 @@ BEFORE_OFF = {
     "a sibling is not closed yet": (
         view(N.DRAINING, CLOSED, others=(EVICTABLE,)),
         around(sibling(N.PREPARED)),
-        stay(N.DRAINING, "waiting for v2 of the closure to be closed"),
+        stay(N.DRAINING, "waiting for v2 of the upgrade group to be closed"),
     ),
     "what is replicated is evicted, members are not": (
         view(N.DRAINING, CLOSED, others=(MEMBER, EVICTABLE, pod("both", member=True, evictable=True))),
@@ -357,7 +357,7 @@ BEFORE_OFF = {
     "a sibling fails while draining": (
         view(N.DRAINING, CLOSED),
         around(sibling(N.FAILED)),
-        go(N.RELEASING, "v2 of the same closure was let go", "SiblingFailed"),
+        go(N.RELEASING, "v2 of the same upgrade group was let go", "SiblingFailed"),
     ),
     "it is so too while a pod beside it cannot be evicted": (
         view(N.DRAINING, CLOSED, others=(STRANGER, pod("web", evictable=True)), deadline=START, **REPAIR),

@@ -1,4 +1,4 @@
-"""The next step of a visit from where the operands go off: sentence, node, closure, decision."""
+"""The next step of a visit from where the operands go off: sentence, node, group, decision."""
 
 from datetime import timedelta
 
@@ -310,7 +310,7 @@ FROM_OFF = {
     "valid, and waiting for a sibling past its own deadline, until the sibling's": (
         view(N.VALIDATING, WHOLE, validate=DONE, deadline=PAST),
         around(sibling(N.UPGRADING)),
-        stay(N.VALIDATING, "valid; waiting for v2 of the closure", on_siblings=True, deadline=FUTURE),
+        stay(N.VALIDATING, "valid; waiting for v2 of the upgrade group", on_siblings=True, deadline=FUTURE),
     ),
     "a GPU turns unhealthy after it was valid": (
         view(N.VALIDATING, {**WHOLE, "gpus_allocatable": 7}, validate=DONE),
@@ -330,7 +330,7 @@ FROM_OFF = {
     "a sibling's GPU turns unhealthy after it was valid": (
         view(N.VALIDATING, WHOLE, validate=DONE),
         around(view(N.VALIDATING, {**WHOLE, "gpus_allocatable": 7}, name="v2", uid="u2", validate=DONE)),
-        stay(N.VALIDATING, "valid; waiting for v2 of the closure", on_siblings=True),
+        stay(N.VALIDATING, "valid; waiting for v2 of the upgrade group", on_siblings=True),
     ),
     "valid, with all its siblings": (
         view(N.VALIDATING, WHOLE, validate=DONE),
@@ -365,12 +365,12 @@ FROM_OFF = {
     "a sibling goes back, so this one does": (
         view(N.VALIDATING, WHOLE, validate=DONE),
         around(sibling(N.UNLOADING, reverting=True)),
-        go(N.UNLOADING, "v2 of the same closure goes back; going back", "SiblingReverted", reverting=True),
+        go(N.UNLOADING, "v2 of the same upgrade group goes back; going back", "SiblingReverted", reverting=True),
     ),
     "a sibling is lost, so this one goes back": (
         view(N.VALIDATING, WHOLE, validate=DONE),
         around(sibling(N.FAILED, reverting=True)),
-        go(N.UNLOADING, "v2 of the same closure goes back; going back", "SiblingReverted", reverting=True),
+        go(N.UNLOADING, "v2 of the same upgrade group goes back; going back", "SiblingReverted", reverting=True),
     ),
     "valid on the way back, with a sibling that is back": (
         view(N.VALIDATING, WHOLE, validate=DONE, **BACK),

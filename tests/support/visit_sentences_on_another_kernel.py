@@ -1,4 +1,4 @@
-"""The next step of a visit whose node came up with another kernel: sentence, node, closure, decision."""
+"""The next step of a visit whose node came up with another kernel: sentence, node, group, decision."""
 
 from tests.support.facts import KERNEL
 from tests.support.visit_cases import (
@@ -98,12 +98,12 @@ ON_ANOTHER_KERNEL = {
     "a sibling that is well goes back with it": (
         view(N.VALIDATING, WHOLE, validate=DONE),
         around(BARE),
-        go(N.UNLOADING, "v2 of the same closure goes back; going back", "SiblingReverted", reverting=True),
+        go(N.UNLOADING, "v2 of the same upgrade group goes back; going back", "SiblingReverted", reverting=True),
     ),
     "so it does where one was let go before it was switched off": (
         view(N.VALIDATING, WHOLE, validate=DONE),
         around(view(N.RELEASING, CLOSED, name="v2", uid="u2", failure="NotDrained")),
-        go(N.UNLOADING, "v2 of the same closure goes back; going back", "SiblingReverted", reverting=True),
+        go(N.UNLOADING, "v2 of the same upgrade group goes back; going back", "SiblingReverted", reverting=True),
     ),
     "nobody waits for a gang to be placed on a node without a driver": (
         view(N.RELEASING, KEPT, failure="KernelChanged", **AWAY),

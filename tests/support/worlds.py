@@ -195,6 +195,6 @@ def renamed_gang(one: Gang, to: dict[str, str]) -> Gang:
 
 def shape(made):
     return [
-        sorted((len(closure.nodes), len(closure.gangs), closure.gpus, closure.added) for closure in batch.closures)
+        sorted((len(group.nodes), len(group.gangs), group.gpus, group.added) for group in batch.groups)
         for batch in made.batches
     ]

@@ -83,7 +83,7 @@ def talk(log, phase="Stopping", by=Author.CONTROLLER, deadline="2026-11-21T10:00
 
 
 def visit(log, phase="Upgrading", *, plan="up", deadline="2026-11-21T10:00:00Z", by=Author.CONTROLLER, **status):
-    spec = {"plan": plan, "closure": "c-1", "node": {"name": "gpu-0"}}
+    spec = {"plan": plan, "group": "c-1", "node": {"name": "gpu-0"}}
     log.put("NodeUpgrade", "v", by=by, namespace="", spec=spec, status={"phase": phase, "deadline": deadline, **status})
 
 

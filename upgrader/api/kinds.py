@@ -55,7 +55,7 @@ _MESSAGE = Column("Message", ".status.message")
 
 
 DECIDED_ONCE = (
-    "self.stack == oldSelf.stack && self.closure == oldSelf.closure && self.node == oldSelf.node && "
+    "self.stack == oldSelf.stack && self.group == oldSelf.group && self.node == oldSelf.node && "
     "self.reason == oldSelf.reason && self.attempt == oldSelf.attempt && self.source == oldSelf.source && "
     "self.target == oldSelf.target && has(self.plan) == has(oldSelf.plan) && "
     "(!has(self.plan) || self.plan == oldSelf.plan) && has(self.takesOver) == has(oldSelf.takesOver) && "
@@ -226,7 +226,7 @@ KINDS: tuple[CustomKind, ...] = (
             Column("Until", ".status.deadline"),
             _MESSAGE,
             Column("Plan", ".spec.plan", wide=True),
-            Column("Closure", ".spec.closure", wide=True),
+            Column("UpgradeGroup", ".spec.group", wide=True),
             _AGE,
         ),
         rules=(

@@ -19,7 +19,7 @@ NONE = "none"
 ON = "on"
 OFF = "off"
 
-TAINT_MAINTENANCE = f"{GROUP}/maintenance"  # value: the closure
+TAINT_MAINTENANCE = f"{GROUP}/maintenance"  # value: the group
 TAINT_HARVEST = f"{GROUP}/harvest"  # value: the plan that waits for the natural end of what runs there
 ANNOTATION_STARTED = f"{GROUP}/started"  # on a visit Job: it was started, so somebody else has suspended it
 ANNOTATION_VISIT = f"{GROUP}/visit"  # uid of the NodeUpgrade that holds the node
@@ -69,7 +69,7 @@ ANNOTATION_ON_DEADLINE = f"{GROUP}/on-deadline"
 # On objects that we make.
 LABEL_STACK = f"{GROUP}/stack"
 LABEL_PLAN = f"{GROUP}/plan"
-LABEL_CLOSURE = f"{GROUP}/closure"
+LABEL_GROUP = f"{GROUP}/group"
 LABEL_COMPONENT = f"{GROUP}/component"
 LABEL_IMAGE_KEY = f"{GROUP}/image-key"
 ANNOTATION_READABLE = f"{GROUP}/readable"  # what a hashed name stands for

@@ -83,7 +83,7 @@ async def _declared(context: Context, visit: NodeUpgrade) -> list[str]:
     target = await revisions.read_target(context, visit.spec.stack, visit.spec.target.revision)
     if stack is None or target is None:
         raise ConfigurationError(f"stack {visit.spec.stack} is not there: nobody can say whose pods are on the node")
-    requests = await context.cluster.list(CHECKPOINT_REQUESTS, labels=f"{names.LABEL_CLOSURE}={visit.spec.closure}")
+    requests = await context.cluster.list(CHECKPOINT_REQUESTS, labels=f"{names.LABEL_GROUP}={visit.spec.group}")
     vouched = own_requests.vouchers([visit])
     own = (request for request in requests if own_requests.is_own(request, None, vouched))
     going = {request.spec.gang for request in own if request.status.phase in _GOING}

@@ -13,7 +13,7 @@ from rich.text import Text
 from upgrader.cli import pace_screen, spans
 from upgrader.cli.render import change, columns, counted, folded, section, some
 from upgrader.core.drift import NodeDrift
-from upgrader.core.forecast import BatchForecast, ClosureForecast, Forecast
+from upgrader.core.forecast import BatchForecast, Forecast, GroupForecast
 from upgrader.core.holds import Hold
 from upgrader.core.prediction import Interruption
 from upgrader.core.saved import SavedForecast, consented_loss
@@ -36,7 +36,7 @@ def forecast(saved: SavedForecast) -> RenderableType:
         parts.append(section("Taken when their jobs end by themselves, nobody is asked", _harvest(made)))
     if made.prediction.interruptions:
         parts.append(section("Who is interrupted", _interruptions(made)))
-    if any(closure.evicted for batch in made.batches for closure in batch.closures):
+    if any(group.evicted for batch in made.batches for group in batch.groups):
         parts.append(section("Evicted under their PodDisruptionBudgets, their owners make them again", _evicted(made)))
     if made.holds:
         parts.append(section("Held, and what to do about it", _holds(made.holds)))
@@ -88,7 +88,7 @@ def _batches(made: Forecast) -> RenderableType:
     table = columns("Batch", "What", "Starts", "Lasts", "Nodes", "GPUs out", "Gangs stopped and restarted")
 
     def row(batch: BatchForecast) -> None:
-        gangs = [name for closure in batch.closures for name in closure.gangs]
+        gangs = [name for group in batch.groups for name in group.gangs]
         what = _KINDS[batch.kind.value] if gangs or batch.kind.value != "Asked" else "nobody is stopped"
         table.add_row(
             str(batch.number),
@@ -149,7 +149,7 @@ def _interruptions(made: Forecast) -> RenderableType:
 
 def _evicted(made: Forecast) -> RenderableType:
     table = columns("Owner", "Batch")
-    found = [(name, batch.number) for batch in made.batches for one in batch.closures for name in one.evicted]
+    found = [(name, batch.number) for batch in made.batches for one in batch.groups for name in one.evicted]
     return folded(
         table,
         found,
@@ -185,11 +185,11 @@ def _nodes(holds: Sequence[Hold]) -> set[str]:
     return {node for hold in holds for node in hold.nodes}
 
 
-def _emptied(closures: Sequence[ClosureForecast]) -> list[str]:
-    rebooted, reconfigured = sum(len(one.rebooted) for one in closures), sum(len(one.reconfigured) for one in closures)
+def _emptied(groups: Sequence[GroupForecast]) -> list[str]:
+    rebooted, reconfigured = sum(len(one.rebooted) for one in groups), sum(len(one.reconfigured) for one in groups)
     ways = [f"{counted(rebooted, 'node')} rebooted"] if rebooted else []
     ways += [f"{counted(reconfigured, 'node')} with other kubelet settings"] if reconfigured else []
-    pods = sum(one.other_pods for one in closures)
+    pods = sum(one.other_pods for one in groups)
     return [f"{' and '.join(ways)}, which ends {counted(pods, 'pod')} without GPUs too"] if ways else []
 
 
@@ -202,7 +202,7 @@ def _summary(saved: SavedForecast) -> Text:
         f"{counted(summary.interruptions, 'gang')} stopped once and restarted",
         f"{summary.held} held",
     ]
-    parts += _emptied([one for batch in made.batches for one in batch.closures])
+    parts += _emptied([one for batch in made.batches for one in batch.groups])
     if summary.harvested:
         parts.append(f"{summary.harvested} taken when their jobs end")
     if summary.installs:

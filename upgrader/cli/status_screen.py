@@ -171,8 +171,8 @@ def _batches(seen: Progress) -> RenderableType:
         label, ended = str(batch.number), batch.ended_at is not None
         visits = [one.spec.node.name for one in seen.visits if one.metadata.labels.get(LABEL_BATCH) == label]
         asked = [one.spec.gang for one in seen.requests if one.metadata.labels.get(LABEL_BATCH) == label]
-        nodes = visits if ended else [name for closure in batch.closures for name in closure.nodes]
-        gangs = asked if ended else [name for closure in batch.closures for name in closure.gangs]
+        nodes = visits if ended else [name for group in batch.groups for name in group.nodes]
+        gangs = asked if ended else [name for group in batch.groups for name in group.gangs]
         table.add_row(
             str(batch.number),
             batch.kind.value,

@@ -157,7 +157,7 @@ async def _last_plan(context: Context, stack: str) -> UpgradePlan | None:
 def _stopped_now(running: UpgradePlan | None) -> int:
     """Gangs of a batch that has not ended: they come back on nodes that may have to go back too."""
     batches = running.status.batches if running is not None else []
-    return sum(len(one.gangs) for batch in batches if batch.ended_at is None for one in batch.closures)
+    return sum(len(one.gangs) for batch in batches if batch.ended_at is None for one in batch.groups)
 
 
 async def _older(context: Context, stack: GpuStack, wanted: str | None) -> str:

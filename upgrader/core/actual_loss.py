@@ -12,7 +12,7 @@ from msgspec import Struct
 class Outage(Struct, frozen=True, kw_only=True):
     """GPUs from `begin` to `end`: of a visited node, of a gang that did not train, or whose work of then is gone."""
 
-    closure: str
+    group: str
     gpus: int
     begin: datetime
     end: datetime
@@ -26,10 +26,10 @@ def lost_gpu_hours(visits: Iterable[Outage], gangs: Iterable[Outage], thrown: It
     away = list(visits)
     windows: dict[str, tuple[datetime, datetime]] = {}
     for one in away:
-        begin, end = windows.get(one.closure, (one.begin, one.end))
-        windows[one.closure] = (min(begin, one.begin), max(end, one.end))
+        begin, end = windows.get(one.group, (one.begin, one.end))
+        windows[one.group] = (min(begin, one.begin), max(end, one.end))
     seconds = sum(one.gpus * (one.end - one.begin).total_seconds() for one in away)
-    seconds += sum(one.gpus * _beside(one, windows.get(one.closure)) for one in gangs)
+    seconds += sum(one.gpus * _beside(one, windows.get(one.group)) for one in gangs)
     seconds += sum(one.gpus * (one.end - one.begin).total_seconds() for one in thrown)
     return round(seconds / 3600, 4)
 

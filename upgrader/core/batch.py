@@ -1,4 +1,4 @@
-"""A batch as the forecast shows it: closures that are visited at the same time. Times are aware (UTC)."""
+"""A batch as the forecast shows it: groups that are visited at the same time. Times are aware (UTC)."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -6,7 +6,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 
-class ClosureForecast(Struct, frozen=True, kw_only=True, gc=False):
+class GroupForecast(Struct, frozen=True, kw_only=True, gc=False):
     """Nodes visited together; `gpus` are those of the nodes and of the stopped gangs wherever they run."""
 
     name: str
@@ -23,19 +23,19 @@ class ClosureForecast(Struct, frozen=True, kw_only=True, gc=False):
 class BatchKind(StrEnum):
     """Why a batch comes where it comes."""
 
-    CANARY = "Canary"  # one idle node of each class (its smallest closure where none is idle), then soak
+    CANARY = "Canary"  # one idle node of each class (its smallest group where none is idle), then soak
     IDLE = "Idle"  # nobody is stopped
     ASKED = "Asked"  # gangs are asked and stopped
 
 
 class BatchForecast(Struct, frozen=True, kw_only=True):
-    """Closures visited at the same time, counted from 1.
+    """Upgrade groups visited at the same time, counted from 1.
 
     The first batch must not be started before `starts_at`; those after it are expected then, and forecast again.
     """
 
     number: int
-    closures: tuple[ClosureForecast, ...]
+    groups: tuple[GroupForecast, ...]
     kind: BatchKind = BatchKind.ASKED
     starts_at: datetime | None = None  # None: now
     seconds: int = 0  # how long it is expected to last
@@ -44,9 +44,9 @@ class BatchForecast(Struct, frozen=True, kw_only=True):
     @property
     def gpus(self) -> int:
         """GPUs out of service while it lasts, those before it not counted."""
-        return sum(closure.gpus for closure in self.closures)
+        return sum(group.gpus for group in self.groups)
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """All its nodes."""
-        return tuple(node for closure in self.closures for node in closure.nodes)
+        return tuple(node for group in self.groups for node in group.nodes)

@@ -1,4 +1,4 @@
-"""The budget, in GPUs of whole gangs: what may be out of service, what is already, what a closure would take.
+"""The budget, in GPUs of whole gangs: what may be out of service, what is already, what a group would take.
 
 It never lies: percentages are rounded down, what is unknown counts as out of service, and so does everything that is
 broken, cordoned by others or in a visit, before a batch may take anything.
@@ -46,7 +46,7 @@ class Availability(Struct, frozen=True, kw_only=True):
 
 
 class Cost(Struct, frozen=True, kw_only=True, gc=False):
-    """What a closure takes out of service: `gpus` in all, `added` those of them that are in service now."""
+    """What a group takes out of service: `gpus` in all, `added` those of them that are in service now."""
 
     gpus: int
     added: int

@@ -1,7 +1,7 @@
 """Canaries: one node of each class is visited before all others, so that a driver that fails stops nobody.
 
 A class is a GPU model on a kernel under a driver. Its canary is its smallest idle node; where none is idle its smallest
-closure, since a full fleet needs the warning most and those gangs are stopped once anyway. What one class proves says
+group, since a full fleet needs the warning most and those gangs are stopped once anyway. What one class proves says
 nothing of another: each waits for a canary of its own.
 """
 
@@ -21,12 +21,12 @@ def node_class(node: NodeFacts) -> str:
 
 
 def classes(unit: Unit, nodes: Mapping[str, NodeFacts]) -> frozenset[str]:
-    """The classes that a closure has nodes of."""
-    return frozenset(node_class(nodes[name]) for name in unit.closure.nodes)
+    """The classes that a group has nodes of."""
+    return frozenset(node_class(nodes[name]) for name in unit.group.nodes)
 
 
 def canaries(units: Iterable[Unit], nodes: Mapping[str, NodeFacts], proven: Container[str] = ()) -> list[Unit]:
-    """One closure for each class that these have, idle and small ones first; one may stand for several.
+    """One group for each class that these have, idle and small ones first; one may stand for several.
 
     In this order each has a class that none before it has, so no gang is stopped for what an idle node has proven.
     `proven`: classes of which a canary was upgraded already.
@@ -35,10 +35,10 @@ def canaries(units: Iterable[Unit], nodes: Mapping[str, NodeFacts], proven: Cont
     for unit in sorted(units, key=_preferred):
         for one in classes(unit, nodes):
             by_class.setdefault(one, unit)
-    return list({unit.closure.name: unit for one, unit in by_class.items() if one not in proven}.values())
+    return list({unit.group.name: unit for one, unit in by_class.items() if one not in proven}.values())
 
 
 def _preferred(unit: Unit) -> tuple[object, ...]:
-    closure = unit.closure
-    busy = bool(closure.gangs or closure.evicted)
-    return busy, unit.release, closure.gpus, len(closure.nodes), unit.order
+    group = unit.group
+    busy = bool(group.gangs or group.evicted)
+    return busy, unit.release, group.gpus, len(group.nodes), unit.order

@@ -36,7 +36,7 @@ class Domain(Struct, frozen=True, kw_only=True):
 
 
 class Load(Struct, frozen=True, kw_only=True, gc=False):
-    """GPUs that a closure takes: `gpus` in all, `added` those in service now; `domains` the same pairs by domain."""
+    """GPUs that a group takes: `gpus` in all, `added` those in service now; `domains` the same pairs by domain."""
 
     gpus: int
     added: int

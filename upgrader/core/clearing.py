@@ -11,8 +11,8 @@ import msgspec
 from upgrader.core.phases import NodePhase, UpgradeReason
 from upgrader.core.visit_facts import (
     Act,
-    ClosureView,
     Decision,
+    GroupView,
     NodeView,
     OtherPod,
     Outcome,
@@ -38,9 +38,9 @@ _ENDING = frozenset({NodePhase.UNLOADING, NodePhase.UPGRADING})
 """The phases before a visit Job, which ends every pod that stands in `others`; later acts take devices only."""
 
 
-def evicting(view: NodeView, closure: ClosureView, now: datetime) -> Decision | None:
+def evicting(view: NodeView, group: GroupView, now: datetime) -> Decision | None:
     """Pods that may go are evicted under their budgets; None where there is no such pod."""
-    evict = to_evict(view, closure)
+    evict = to_evict(view, group)
     if not evict:
         return None
     work = view.reason is UpgradeReason.REPAIR and len(evict) < len(view.others)
@@ -69,13 +69,13 @@ def untouched(view: NodeView) -> bool:
     return view.reverting and view.failure == ARRIVED
 
 
-def wait_for_arrivals(view: NodeView, closure: ClosureView, now: datetime) -> Decision | None:
+def wait_for_arrivals(view: NodeView, group: GroupView, now: datetime) -> Decision | None:
     """What is done in place of an act that would end pods; None where no pod is in its way."""
     there = arrivals(view)
     if not there:
         return None
     held = UNSUPPORTED if view.reason is UpgradeReason.REPAIR else ARRIVED
-    if evict := evicting(view, closure, now):
+    if evict := evicting(view, group, now):
         return msgspec.structs.replace(evict, held=held)
     pod = there[0]
     why = f"waiting for pod {pod.namespace}/{pod.name} to end, which came after the node was drained"

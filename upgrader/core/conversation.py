@@ -1,7 +1,7 @@
 """What happens next between us and one gang: pure, from what was read to a decision with its reason.
 
 Law 1 lives here: STOP is decided only on a judgement made from pods listed right before, and the gang's fellows of the
-closure are stopped with it or let go with it.
+group are stopped with it or let go with it.
 """
 
 from datetime import datetime, timedelta
@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from msgspec import structs
 
 from upgrader.core.acknowledgement import LAST_CALL, Asked, Judgement, Verdict, earlier, judge
-from upgrader.core.conversation_facts import GangAct, GangClosure, GangDecision, RequestView
+from upgrader.core.conversation_facts import GangAct, GangDecision, GroupOfGang, RequestView
 from upgrader.core.misses import ruled_out, too_soon
 from upgrader.core.phases import NodePhase, RequestPhase, ends
 
@@ -22,13 +22,13 @@ LEAP_FROGGED = "LeapFrogged"
 LEFT_OUT = "NodesLeftOut"
 """Reason of a gang that did not acknowledge in time and declares on-deadline: skip-node."""
 
-OUTGROWN = "ClosureOutgrown"
+OUTGROWN = "GroupOutgrown"
 """Reason of a gang that is larger, right before its stop, than what its batch has counted."""
 
 _UNSTOPPED = frozenset({_R.REQUESTED, _R.PARKED, _R.EXPIRED})
 
 
-def decide(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
+def decide(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecision:
     """The next step of one conversation. Never raises; doubt is waiting."""
     if ends(view.phase):
         return _finished(view)
@@ -36,20 +36,20 @@ def decide(view: RequestView, closure: GangClosure, now: datetime) -> GangDecisi
     if ended is not None:
         return ended
     if view.phase in _UNSTOPPED:
-        let_go = _let_go(view, closure, now)
+        let_go = _let_go(view, group, now)
         if let_go is not None:
             return let_go
     match view.phase:
         case _R.REQUESTED:
-            return _asking(view, closure, now)
+            return _asking(view, group, now)
         case _R.PARKED:
-            return _parked(view, closure, now)
+            return _parked(view, group, now)
         case _R.EXPIRED:
-            return _expired(view, closure)
+            return _expired(view, group)
         case _R.STOPPING:
-            return _stopping(view, closure, now)
+            return _stopping(view, group, now)
         case _R.STOPPED:
-            return _stopped(view, closure, now)
+            return _stopped(view, group, now)
         case _R.RESTARTING:
             return _restarting(view, now)
         case _R.RESTORED | _R.WITHDRAWN | _R.ENDED:
@@ -69,7 +69,7 @@ def judgement(view: RequestView, now: datetime) -> Judgement:
     return judge(asked, present=view.present, answers=view.answers, wanted=view.owner.wanted, now=now)
 
 
-def settled(view: RequestView, closure: GangClosure, now: datetime) -> Judgement:
+def settled(view: RequestView, group: GroupOfGang, now: datetime) -> Judgement:
     """The answers, or in their place the approval: law 1's one exception.
 
     A gang that the approval names expendable is asked all the same; it may be stopped when it says no, or nothing for
@@ -80,7 +80,7 @@ def settled(view: RequestView, closure: GangClosure, now: datetime) -> Judgement
     in_vain = "" if answered or view.fallbacks else ruled_out(view.misses)
     if in_vain and said.verdict not in _NO:
         said = Judgement(verdict=Verdict.UNASKABLE, message=in_vain)
-    if answered or view.gang not in closure.expendable:
+    if answered or view.gang not in group.expendable:
         return said
     if view.method == "none" or said.verdict in _NO or now >= view.turn_over:
         return Judgement(verdict=Verdict.EXPENDABLE, message=f"named expendable by the approval ({said.message})")
@@ -120,12 +120,14 @@ def _ended(view: RequestView) -> GangDecision | None:
     return None
 
 
-def _let_go(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision | None:
-    if closure.undo:
+def _let_go(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecision | None:
+    if group.undo:
         return _go(view, _R.WITHDRAWN, "Aborted", "the plan was aborted; the gang trains on", GangAct.WITHDRAW)
-    if not closure.nodes or any(phase in OVER for phase in closure.nodes):
-        return _go(view, _R.WITHDRAWN, "ClosureLetGo", "the closure was let go; the gang trains on", GangAct.WITHDRAW)
-    if _R.WITHDRAWN in closure.siblings:
+    if not group.nodes or any(phase in OVER for phase in group.nodes):
+        return _go(
+            view, _R.WITHDRAWN, "GroupLetGo", "the upgrade group was let go; the gang trains on", GangAct.WITHDRAW
+        )
+    if _R.WITHDRAWN in group.siblings:
         return _go(
             view,
             _R.WITHDRAWN,
@@ -133,8 +135,8 @@ def _let_go(view: RequestView, closure: GangClosure, now: datetime) -> GangDecis
             "another gang on the same nodes did not acknowledge; this one trains on",
             GangAct.WITHDRAW,
         )
-    if _past(closure.ask_until, now) or _past(view.deadline, now):
-        return _too_late(view, closure, _last_said(view, now))
+    if _past(group.ask_until, now) or _past(view.deadline, now):
+        return _too_late(view, group, _last_said(view, now))
     return None
 
 
@@ -143,22 +145,22 @@ def _last_said(view: RequestView, now: datetime) -> Judgement:
     return judgement(view, min(now, view.stop_before - LAST_CALL - timedelta(seconds=1)))
 
 
-def _too_late(view: RequestView, closure: GangClosure, said: Judgement) -> GangDecision:
+def _too_late(view: RequestView, group: GroupOfGang, said: Judgement) -> GangDecision:
     unaskable = said.verdict is Verdict.UNASKABLE
-    what = "it cannot be asked" if unaskable else "no acknowledgement of the whole closure in time"
+    what = "it cannot be asked" if unaskable else "no acknowledgement of the whole upgrade group in time"
     sentence = f"{what} ({said.message}); the gang trains on"
     if said.verdict is Verdict.VALID:
         return _go(view, _R.WITHDRAWN, "NotAcknowledged", sentence, GangAct.WITHDRAW)
     if view.on_deadline == "skip-node":
         sentence += "; its nodes are left out of this plan, as it declares"
         return _go(view, _R.WITHDRAWN, LEFT_OUT, sentence, GangAct.WITHDRAW)
-    if view.on_deadline == "terminate" and view.gang not in closure.expendable:
+    if view.on_deadline == "terminate" and view.gang not in group.expendable:
         sentence += "; it declares terminate, which counts where the approval names it expendable"
     return _go(view, _R.WITHDRAWN, said.verdict, sentence, GangAct.WITHDRAW)
 
 
-def _asking(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
-    verdict = settled(view, closure, now)
+def _asking(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecision:
+    verdict = settled(view, group, now)
     match verdict.verdict:
         case Verdict.VALID | Verdict.EXPENDABLE:
             return GangDecision(phase=_R.PARKED, reason=verdict.verdict, message=verdict.message, step=verdict.step)
@@ -168,21 +170,21 @@ def _asking(view: RequestView, closure: GangClosure, now: datetime) -> GangDecis
                 retry_after_seconds=verdict.retry_after_seconds,
             )
         case Verdict.UNASKABLE:
-            return _too_late(view, closure, verdict)
+            return _too_late(view, group, verdict)
         case Verdict.EXPIRED:
             return _go(view, _R.EXPIRED, verdict.verdict, verdict.message)
         case Verdict.WAITING | Verdict.WRONG_REQUEST | Verdict.UNEQUAL_STEPS | Verdict.NOT_PARKED:
-            return _waiting(view, closure, verdict, now)
+            return _waiting(view, group, verdict, now)
 
 
-def _waiting(view: RequestView, closure: GangClosure, verdict: Judgement, now: datetime) -> GangDecision:
+def _waiting(view: RequestView, group: GroupOfGang, verdict: Judgement, now: datetime) -> GangDecision:
     in_vain = ruled_out(view.misses)
     if in_vain:
         following = view.fallbacks[0]
         message = f"{in_vain}; all members are asked by {following} instead"
         return structs.replace(_stay(view, "AskedInAnotherWay", message, GangAct.WITHDRAW), method=following)
-    if closure.turns is not None and view.marked_at is None:
-        if view.name not in closure.turns:
+    if group.turns is not None and view.marked_at is None:
+        if view.name not in group.turns:
             lane = f"lane {view.lane}" if view.lane else "a lane that no job names"
             return _stay(view, "WaitingForLane", f"others write their checkpoints to {lane}; it is asked after them")
         return structs.replace(_stay(view, "LaneFree", "its turn to write a checkpoint"), admitted=True)
@@ -195,51 +197,55 @@ def _waiting(view: RequestView, closure: GangClosure, verdict: Judgement, now: d
     return _stay(view, verdict.verdict, verdict.message, GangAct.ASK)
 
 
-def _parked(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
-    verdict = settled(view, closure, now)
+def _parked(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecision:
+    verdict = settled(view, group, now)
     if verdict.verdict is Verdict.EXPIRED:
         return _go(view, _R.EXPIRED, verdict.verdict, verdict.message)
     if verdict.verdict not in _SAFE:
         return _go(view, _R.WITHDRAWN, verdict.verdict, verdict.message, GangAct.WITHDRAW)
-    draining = bool(closure.nodes) and all(phase is _N.DRAINING for phase in closure.nodes)
+    draining = bool(group.nodes) and all(phase is _N.DRAINING for phase in group.nodes)
     if not draining:
         return _stay(view, verdict.verdict, verdict.message)
-    if any(phase in {_R.REQUESTED, _R.EXPIRED} for phase in closure.siblings):
-        return _stay(view, "WaitingForFellows", "another gang of the closure has not acknowledged yet")
-    if closure.pods_left:
+    if any(phase in {_R.REQUESTED, _R.EXPIRED} for phase in group.siblings):
+        return _stay(view, "WaitingForFellows", "another gang of the upgrade group has not acknowledged yet")
+    if group.pods_left:
         # Where they stay there is no visit, and this stop would be the gang's only one.
-        return _stay(view, "WaitingForPods", f"not stopped yet: {closure.pods_left}")
+        return _stay(view, "WaitingForPods", f"not stopped yet: {group.pods_left}")
     return _go(view, _R.STOPPING, _stop_reason(verdict), f"{_what_is_safe(view, verdict)}; stopping the whole gang")
 
 
-def _expired(view: RequestView, closure: GangClosure) -> GangDecision:
-    if any(phase in {_N.TAINTING, _N.DRAINING} for phase in closure.nodes):
-        return _go(view, _R.WITHDRAWN, Verdict.EXPIRED, "parking ended before the closure was ready", GangAct.WITHDRAW)
+def _expired(view: RequestView, group: GroupOfGang) -> GangDecision:
+    if any(phase in {_N.TAINTING, _N.DRAINING} for phase in group.nodes):
+        return _go(
+            view, _R.WITHDRAWN, Verdict.EXPIRED, "parking ended before the upgrade group was ready", GangAct.WITHDRAW
+        )
     return GangDecision(phase=_R.REQUESTED, reason="AskedAgain", message="asked again under a higher id", new_id=True)
 
 
-def _stopping(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
+def _stopping(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecision:
     if view.owner.stopped_by != view.name:
-        return _stop_now(view, closure, now)
+        return _stop_now(view, group, now)
     if view.owner.ordered and not view.owner.suspended:
-        return _ordered(view, closure, now)
+        return _ordered(view, group, now)
     if not view.owner.suspended:
         return _resumed_by_others(view)
     left = [one for one in view.present if one.phase not in {"Succeeded", "Failed"}]
     if not view.owner.unconfirmed and not left and view.owner.active == 0:
         return _go(view, _R.STOPPED, "Stopped", f"stopped at step {view.acknowledged_step}")
-    if closure.undo or all(phase in OVER for phase in closure.nodes) or _past(view.deadline, now):
-        return _go(view, _R.RESTARTING, "StopUndone", "the closure was let go while the gang stopped; restarting it")
+    if group.undo or all(phase in OVER for phase in group.nodes) or _past(view.deadline, now):
+        return _go(
+            view, _R.RESTARTING, "StopUndone", "the upgrade group was let go while the gang stopped; restarting it"
+        )
     count = len(left) or view.owner.active
     what = f"{count} pod(s) to end" if count else "its controller to say that it is stopped"
     return _stay(view, "Stopping", f"waiting for {what}")
 
 
-def _ordered(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
+def _ordered(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecision:
     """Recorded, and the order may be lost: it is given again while the acknowledgement is good, else all is undone."""
-    if closure.undo or all(phase in OVER for phase in closure.nodes) or _past(view.deadline, now):
-        return _go(view, _R.RESTARTING, "StopUndone", "the closure was let go before the gang stopped")
-    verdict = settled(view, closure, now)
+    if group.undo or all(phase in OVER for phase in group.nodes) or _past(view.deadline, now):
+        return _go(view, _R.RESTARTING, "StopUndone", "the upgrade group was let go before the gang stopped")
+    verdict = settled(view, group, now)
     if verdict.verdict is Verdict.WAITING or (verdict.verdict in _SAFE and view.forbidden):
         return _stay(view, "Stopping", f"not ordered again yet: {view.forbidden or verdict.message}")
     if verdict.verdict not in _SAFE:
@@ -247,20 +253,20 @@ def _ordered(view: RequestView, closure: GangClosure, now: datetime) -> GangDeci
     return _stay(view, "Stopping", "ordered to stop; waiting for its controller to begin", GangAct.STOP)
 
 
-def _stop_now(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
+def _stop_now(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecision:
     """The stop is intended but not in the owner: judged once more, from pods listed for this very step."""
     back = (GangAct.WITHDRAW, GangAct.FENCE)
-    if closure.undo or any(phase in OVER for phase in closure.nodes):
-        return _go(view, _R.WITHDRAWN, "ClosureLetGo", "the closure was let go before the stop", *back)
-    if _R.WITHDRAWN in closure.siblings:
+    if group.undo or any(phase in OVER for phase in group.nodes):
+        return _go(view, _R.WITHDRAWN, "GroupLetGo", "the upgrade group was let go before the stop", *back)
+    if _R.WITHDRAWN in group.siblings:
         # Its nodes are about to be let go: this stop would be the gang's only one, and for nothing.
         return _go(view, _R.WITHDRAWN, "FellowNotAcknowledged", "another gang on the same nodes was let go", *back)
-    if closure.grown:
-        return _go(view, _R.WITHDRAWN, OUTGROWN, f"not stopped: {closure.grown}", *back)
+    if group.grown:
+        return _go(view, _R.WITHDRAWN, OUTGROWN, f"not stopped: {group.grown}", *back)
     if _past(view.deadline, now):
         why = view.forbidden or "the stop did not succeed in time"
         return _go(view, _R.WITHDRAWN, "NotStopped", f"{why}; it trains on", *back)
-    verdict = settled(view, closure, now)
+    verdict = settled(view, group, now)
     if verdict.verdict is Verdict.WAITING:
         # Answered before and not readable right now: doubt holds, until parking ends.
         return _stay(view, verdict.verdict, f"not stopped yet: {verdict.message}")
@@ -269,15 +275,15 @@ def _stop_now(view: RequestView, closure: GangClosure, now: datetime) -> GangDec
         return _go(view, _R.WITHDRAWN, verdict.verdict, f"not stopped: {why}", *back)
     if view.forbidden:
         return _stay(view, "DisruptionForbidden", f"not stopped yet: {view.forbidden}")
-    if closure.pods_left:
-        return _stay(view, "WaitingForPods", f"not stopped yet: {closure.pods_left}")
-    if closure.forbidden or _R.PARKED in closure.siblings:
+    if group.pods_left:
+        return _stay(view, "WaitingForPods", f"not stopped yet: {group.pods_left}")
+    if group.forbidden or _R.PARKED in group.siblings:
         # All or none: where a fellow cannot be stopped there is no visit, and this stop would be the gang's only one.
-        return _stay(view, "WaitingForFellows", f"not stopped yet: {closure.forbidden or 'another gang is not ready'}")
+        return _stay(view, "WaitingForFellows", f"not stopped yet: {group.forbidden or 'another gang is not ready'}")
     return _stay(view, _stop_reason(verdict), f"stopping; {_what_is_safe(view, verdict)}", GangAct.STOP)
 
 
-def unready(view: RequestView, closure: GangClosure, now: datetime) -> str:
+def unready(view: RequestView, group: GroupOfGang, now: datetime) -> str:
     """Why a gang could not be stopped now, as a sentence; empty where it could be, is being, or needs no stop.
 
     Its fellows are left out of that: each of them is looked at in the same way.
@@ -288,7 +294,7 @@ def unready(view: RequestView, closure: GangClosure, now: datetime) -> str:
         return f"{view.gang} is not ready"
     if view.owner.stopped_by == view.name:
         return ""
-    decision = decide(view, structs.replace(closure, siblings=(), forbidden=""), now)
+    decision = decide(view, structs.replace(group, siblings=(), forbidden=""), now)
     if GangAct.STOP in decision.acts or decision.phase is _R.ENDED:
         return ""
     return f"{view.gang}: {view.forbidden or decision.message}"
@@ -302,12 +308,12 @@ def _what_is_safe(view: RequestView, verdict: Judgement) -> str:
     return verdict.message if verdict.verdict is Verdict.EXPENDABLE else f"acknowledged step {view.acknowledged_step}"
 
 
-def _stopped(view: RequestView, closure: GangClosure, now: datetime) -> GangDecision:
+def _stopped(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecision:
     if not view.owner.suspended:
         return _resumed_by_others(view)
-    if all(phase in OVER for phase in closure.nodes):
+    if all(phase in OVER for phase in group.nodes):
         return _go(view, _R.RESTARTING, "Restarting", "the visits are over; restarting the gang")
-    if closure.spares and closure.nodes and all(phase in SWAPPING for phase in closure.nodes):
+    if group.spares and group.nodes and all(phase in SWAPPING for phase in group.nodes):
         return _go(view, _R.RESTARTING, LEAP_FROGGED, "upgraded nodes are free; restarting the gang there at once")
     if _past(view.restart_by, now):
         return _go(

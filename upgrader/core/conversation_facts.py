@@ -56,7 +56,7 @@ class RequestView(Struct, frozen=True, kw_only=True):
 
     @property
     def asked_since(self) -> datetime:
-        """When members were asked, as opposed to when it was their closure's turn."""
+        """When members were asked, as opposed to when it was their group's turn."""
         return self.marked_at or self.asked_at
 
     @property
@@ -65,14 +65,14 @@ class RequestView(Struct, frozen=True, kw_only=True):
         return self.asked_since + timedelta(seconds=self.timeout_seconds)
 
 
-class GangClosure(Struct, frozen=True, kw_only=True):
-    """The closure as its gangs see it."""
+class GroupOfGang(Struct, frozen=True, kw_only=True):
+    """The group as its gangs see it."""
 
     nodes: tuple[NodePhase, ...]
-    siblings: tuple[RequestPhase, ...] = ()  # the other gangs of the closure
+    siblings: tuple[RequestPhase, ...] = ()  # the other gangs of the group
     undo: bool = False  # plan aborted or deleted
     ask_until: datetime | None = None
-    forbidden: str = ""  # why another gang of the closure could not be stopped now: then none is
+    forbidden: str = ""  # why another gang of the group could not be stopped now: then none is
     pods_left: str = ""  # that its nodes have pods beside members which a visit waits for, as a sentence
     spares: bool = False  # upgraded nodes in service that nobody uses would take the gang now
     expendable: frozenset[str] = frozenset()  # gangs that the approval lets us stop without an acknowledgement

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from upgrader.core.drift import NodeDrift
 from upgrader.core.fleet import NodeFacts, Snapshot
-from upgrader.core.forecast import BatchForecast, ClosureForecast, Forecast
+from upgrader.core.forecast import BatchForecast, Forecast, GroupForecast
 from upgrader.core.naming import listed
 from upgrader.core.prediction import Harvest
 from upgrader.core.timing import show
@@ -44,20 +44,20 @@ def why_node(
         return Explanation(
             subject=name, verdict=f"Node {name} should be upgraded and is held.", because=(*reasons, *seen)
         )
-    batch, closure = placed
+    batch, group = placed
     return Explanation(
         subject=name,
-        verdict=f"Node {name} is upgraded in batch {batch.number} of {len(forecast.batches)}{_beside(closure, name)}.",
-        because=(*waits(batch), *seen, *_stops(closure)),
+        verdict=f"Node {name} is upgraded in batch {batch.number} of {len(forecast.batches)}{_beside(group, name)}.",
+        because=(*waits(batch), *seen, *_stops(group)),
     )
 
 
-def placed_in(forecast: Forecast, *, node: str = "", gang: str = "") -> tuple[BatchForecast, ClosureForecast] | None:
-    """The batch and the closure that a node or a gang is in."""
+def placed_in(forecast: Forecast, *, node: str = "", gang: str = "") -> tuple[BatchForecast, GroupForecast] | None:
+    """The batch and the group that a node or a gang is in."""
     for batch in forecast.batches:
-        for closure in batch.closures:
-            if node in closure.nodes or gang in closure.gangs or gang in closure.evicted:
-                return batch, closure
+        for group in batch.groups:
+            if node in group.nodes or gang in group.gangs or gang in group.evicted:
+                return batch, group
     return None
 
 
@@ -86,22 +86,22 @@ def waits(batch: BatchForecast) -> list[str]:
     return [batch.waits_for, f"Batch {batch.number} starts at {show(batch.starts_at)}."]
 
 
-def _beside(closure: ClosureForecast, name: str) -> str:
-    others = [node for node in closure.nodes if node != name]
+def _beside(group: GroupForecast, name: str) -> str:
+    others = [node for node in group.nodes if node != name]
     return f", together with {listed(others)}" if others else ""
 
 
-def _stops(closure: ClosureForecast) -> list[str]:
-    asked = [f"{gang} is asked for a checkpoint, stopped and restarted for it." for gang in closure.gangs]
-    evicted = [f"Pods of {gang} on it are evicted; their owner makes them again elsewhere." for gang in closure.evicted]
+def _stops(group: GroupForecast) -> list[str]:
+    asked = [f"{gang} is asked for a checkpoint, stopped and restarted for it." for gang in group.gangs]
+    evicted = [f"Pods of {gang} on it are evicted; their owner makes them again elsewhere." for gang in group.evicted]
     found = asked + evicted or ["Nothing that uses GPUs runs there."]
     ways = (
         f"{listed(list(names))} {'is' if len(names) == 1 else 'are'} {what}"
-        for names, what in ((closure.rebooted, "rebooted"), (closure.reconfigured, "given other kubelet settings"))
+        for names, what in ((group.rebooted, "rebooted"), (group.reconfigured, "given other kubelet settings"))
         if names
     )
     if emptied := " and ".join(ways):
-        found.append(f"{emptied}; {counted(closure.other_pods, 'pod')} without GPUs end too.")
+        found.append(f"{emptied}; {counted(group.other_pods, 'pod')} without GPUs end too.")
     return found
 
 

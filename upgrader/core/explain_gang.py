@@ -3,7 +3,7 @@
 from upgrader.core import timing
 from upgrader.core.explain import Explanation, counted, placed_in, waits
 from upgrader.core.fleet import Gang, Owner, Snapshot
-from upgrader.core.forecast import BatchForecast, ClosureForecast, Forecast
+from upgrader.core.forecast import BatchForecast, Forecast, GroupForecast
 from upgrader.core.losses import without_checkpoint
 from upgrader.core.naming import listed
 from upgrader.core.owners import OwnerKind, Switch, owner_kind
@@ -51,8 +51,8 @@ def _fate(gang: Gang, forecast: Forecast) -> tuple[str, tuple[str, ...]]:
     """Where it stands, and what led there."""
     placed = placed_in(forecast, gang=gang.name)
     if placed is not None:
-        batch, closure = placed
-        return _stopped(gang, batch), (*waits(batch), *_cost(gang, forecast), *_visits(closure, gang, forecast))
+        batch, group = placed
+        return _stopped(gang, batch), (*waits(batch), *_cost(gang, forecast), *_visits(group, gang, forecast))
     reaped = next((one for one in forecast.harvest if gang.name in one.gangs), None)
     if reaped is not None:
         taken = f"Nodes {listed(sorted(reaped.nodes))} are upgraded when it has ended."
@@ -86,11 +86,9 @@ def _cost(gang: Gang, forecast: Forecast) -> list[str]:
     ]
 
 
-def _visits(closure: ClosureForecast, gang: Gang, forecast: Forecast) -> list[str]:
+def _visits(group: GroupForecast, gang: Gang, forecast: Forecast) -> list[str]:
     reasons = {one.node: [finding.message for finding in one.findings if finding.counts] for one in forecast.drift}
-    return [
-        f"Node {node} is upgraded: {' '.join(reasons.get(node, []))}" for node in closure.nodes if node in gang.nodes
-    ]
+    return [f"Node {node} is upgraded: {' '.join(reasons.get(node, []))}" for node in group.nodes if node in gang.nodes]
 
 
 def _members(gang: Gang) -> list[str]:

@@ -21,7 +21,7 @@ _REFUSED: Mapping[NodePhase, str] = {
     NodePhase.PREPARING: "no node is touched without its image: see why the prepare pod does not end.",
     NodePhase.PREPARED: "no gang is stopped without its acknowledgement: name it expendable in the approval instead "
     "(`upgrader approve PLAN --expendable GANG`).",
-    NodePhase.TAINTING: "it ends within a minute by itself, or the closure is let go.",
+    NodePhase.TAINTING: "it ends within a minute by itself, or the upgrade group is let go.",
     NodePhase.UNLOADING: "the driver cannot be swapped under operands that still use it; it goes back at its deadline.",
     NodePhase.UPGRADING: "a visit Job that runs is never broken off; it goes back at its deadline.",
     NodePhase.LOADING: "a node without a driver that answers is not given back; it goes back at its deadline.",

@@ -10,10 +10,9 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from upgrader.core.batch import BatchForecast, BatchKind, ClosureForecast
+from upgrader.core.batch import BatchForecast, BatchKind, GroupForecast
 from upgrader.core.budget import availability
 from upgrader.core.capacity import capacity
-from upgrader.core.closures import closures
 from upgrader.core.drift import DriftReason, NodeDrift, drift
 from upgrader.core.fleet import Snapshot, Target
 from upgrader.core.frame import Frame, frame_of
@@ -26,12 +25,13 @@ from upgrader.core.prediction import Durations, Harvest, Prediction
 from upgrader.core.sorting import sort_out
 from upgrader.core.strategy import StrategyFacts
 from upgrader.core.timeline import Timeline, finish, place
+from upgrader.core.upgrade_groups import groups
 
 __all__ = [
     "BatchForecast",
     "BatchKind",
-    "ClosureForecast",
     "Forecast",
+    "GroupForecast",
     "Hold",
     "HoldReason",
     "Summary",
@@ -71,7 +71,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
     @property
     def interrupted(self) -> frozenset[str]:
         """Gangs that are stopped."""
-        return frozenset(gang for batch in self.batches for closure in batch.closures for gang in closure.gangs)
+        return frozenset(gang for batch in self.batches for group in batch.groups for gang in group.gangs)
 
 
 def forecast(
@@ -102,7 +102,7 @@ def forecast(
     installs = [name for name in open_nodes if _installed_without_plan(world, name)]
     frame = _frame(world, Pace(durations or Durations()), now)
     pool = frame.limits.pool
-    parts = sort_out(closures((name for name in open_nodes if name not in installs), snapshot.gangs), frame)
+    parts = sort_out(groups((name for name in open_nodes if name not in installs), snapshot.gangs), frame)
     line = place(legs_of(parts.free, remainder, frame), reaped(parts.harvest, frame), course_of(frame))
     batches = batches_of(line, frame)
     holds = sorted([*parts.holds, *late_holds(line, frame)], key=lambda hold: (hold.reason, hold.subject, hold.nodes))
@@ -138,7 +138,7 @@ def _summary(
         drifted=drifted,
         nodes=sum(len(batch.nodes) for batch in batches),
         batches=len(batches),
-        interruptions=sum(len(closure.gangs) for batch in batches for closure in batch.closures),
+        interruptions=sum(len(group.gangs) for batch in batches for group in batch.groups),
         held=len({node for hold in holds for node in hold.nodes}),
         installs=installs,
         harvested=sum(len(one.nodes) for one in harvest),

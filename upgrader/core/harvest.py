@@ -2,15 +2,15 @@
 
 from datetime import datetime
 
-from upgrader.core.closures import Closure
 from upgrader.core.gang_holds import eviction_holds
 from upgrader.core.holds import World
 from upgrader.core.node_holds import node_holds
 from upgrader.core.prediction import Harvest
+from upgrader.core.upgrade_groups import UpgradeGroup
 
 
-def harvested(world: World, unit: Closure, now: datetime) -> Harvest | None:
-    """When the nodes of a closure are free by themselves; None where its gangs run longer, or say nothing.
+def harvested(world: World, unit: UpgradeGroup, now: datetime) -> Harvest | None:
+    """When the nodes of a group are free by themselves; None where its gangs run longer, or say nothing.
 
     Whether a gang could be asked does not matter: it is not asked. What holds the nodes themselves holds them still.
     A gang that has overrun its own word is waited for until `harvest_until` all the same.

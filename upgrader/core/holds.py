@@ -12,7 +12,7 @@ from upgrader.core.strategy import StrategyFacts
 
 
 class HoldReason(StrEnum):
-    """Why a closure waits, as one word."""
+    """Why an upgrade group waits, as one word."""
 
     TWO_STACKS = "TwoStacks"
     NODE_IN_VISIT = "NodeInVisit"
@@ -42,7 +42,7 @@ class HoldReason(StrEnum):
     PDB_BLOCKS = "PdbBlocks"
     VETOED = "Vetoed"
     PLACEMENT_NOT_GUARANTEED = "PlacementNotGuaranteed"
-    CLOSURE_OVER_BUDGET = "ClosureOverBudget"
+    GROUP_OVER_BUDGET = "GroupOverBudget"
     BUDGET_TAKEN = "BudgetTaken"
     WAITED_FOR = "WaitedFor"
     DEADLINE_PASSED = "DeadlinePassed"
@@ -50,7 +50,7 @@ class HoldReason(StrEnum):
 
 
 class Hold(Struct, frozen=True, kw_only=True, gc=False):
-    """Something that waits: `subject` is a node, gang or closure; `nodes` are all the nodes that it keeps waiting."""
+    """Something that waits: `subject` is a node, gang or upgrade group; `nodes` are all nodes that it keeps waiting."""
 
     subject: str
     reason: HoldReason

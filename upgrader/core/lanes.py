@@ -13,12 +13,12 @@ ROUNDS = 4
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """A gang that is asked, with the expected length of its checkpoint; gangs of a closure wait for each other."""
+    """A gang that is asked, with the expected length of its checkpoint; gangs of a group wait for each other."""
 
     gang: str
     lane: str
     seconds: float
-    closure: int = 0  # position of its closure in the batch
+    group: int = 0  # position of its group in the batch
 
 
 def turns(asked: Iterable[Asked], width: int) -> dict[str, float]:
@@ -28,8 +28,8 @@ def turns(asked: Iterable[Asked], width: int) -> dict[str, float]:
         return {one.gang: 0.0 for one in every}
     free: dict[str, list[float]] = {}
     at: dict[str, float] = {}
-    # Of equal lengths closure by closure: a gang that has parked waits for the others of its closure only.
-    for one in sorted(every, key=lambda one: (-one.seconds, one.closure, one.gang)):
+    # Of equal lengths group by group: a gang that has parked waits for the others of its group only.
+    for one in sorted(every, key=lambda one: (-one.seconds, one.group, one.gang)):
         lane = free.setdefault(one.lane, [0.0] * width)
         start = heapq.heappop(lane)
         at[one.gang] = start
@@ -38,9 +38,9 @@ def turns(asked: Iterable[Asked], width: int) -> dict[str, float]:
 
 
 def parked(asked: Iterable[Asked], at: dict[str, float]) -> dict[str, float]:
-    """Seconds that each gang waits, parked, until the last of its closure has acknowledged."""
+    """Seconds that each gang waits, parked, until the last of its group has acknowledged."""
     every = list(asked)
     done: dict[int, float] = {}
     for one in every:
-        done[one.closure] = max(done.get(one.closure, 0.0), at[one.gang] + one.seconds)
-    return {one.gang: done[one.closure] - at[one.gang] - one.seconds for one in every}
+        done[one.group] = max(done.get(one.group, 0.0), at[one.gang] + one.seconds)
+    return {one.gang: done[one.group] - at[one.gang] - one.seconds for one in every}

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from upgrader.core.batch import BatchForecast, BatchKind
 from upgrader.core.canaries import canaries, classes
-from upgrader.core.closure_holds import too_late
 from upgrader.core.frame import Frame
+from upgrader.core.group_holds import too_late
 from upgrader.core.holds import Hold
 from upgrader.core.packing import Before, Unit, course, in_turn, score
 from upgrader.core.prediction import Harvest
@@ -14,16 +14,16 @@ from upgrader.core.timing import show
 
 
 def legs_of(free: Sequence[Unit], remainder: Sequence[BatchForecast], frame: Frame) -> list[Leg]:
-    """All closures that nothing holds, in batches and in order.
+    """All groups that nothing holds, in batches and in order.
 
     Idle nodes come by themselves: a driver that fails is seen before any gang is stopped for it, and what is upgraded
     takes the gangs that restart. A class whose canary must wait for the end of a time slice keeps no other class.
     """
     strategy, nodes = frame.world.strategy, frame.world.nodes
-    before = [[closure.nodes for closure in batch.closures] for batch in remainder]
+    before = [[group.nodes for group in batch.groups] for batch in remainder]
     first = canaries(free, nodes, strategy.proven) if strategy.canary else []
-    chosen = {unit.closure.name for unit in first}
-    rest = [unit for unit in free if unit.closure.name not in chosen]
+    chosen = {unit.group.name for unit in first}
+    rest = [unit for unit in free if unit.group.name not in chosen]
     now = [unit for unit in first if not unit.release]
     seen = frozenset(strategy.proven).union(*(classes(unit, nodes) for unit in now))
     waiting = frozenset().union(*(classes(unit, nodes) for unit in first)) - seen
@@ -79,7 +79,7 @@ def batches_of(line: Timeline, frame: Frame) -> tuple[BatchForecast, ...]:
     return tuple(
         BatchForecast(
             number=number,
-            closures=tuple(unit.closure for unit in leg.batch.units),
+            groups=tuple(unit.group for unit in leg.batch.units),
             kind=leg.kind,
             starts_at=frame.moment(leg.start),
             seconds=round(leg.batch.spread.mean),
@@ -90,19 +90,19 @@ def batches_of(line: Timeline, frame: Frame) -> tuple[BatchForecast, ...]:
 
 
 def late_holds(line: Timeline, frame: Frame) -> list[Hold]:
-    """Closures of batches that would end after the deadline."""
+    """Groups of batches that would end after the deadline."""
     deadline = frame.world.strategy.deadline
     if deadline is None:
         return []
     return [
-        too_late(unit.closure, deadline, frame.moment(leg.start + round(leg.batch.spread.quantile(0.95))))
+        too_late(unit.group, deadline, frame.moment(leg.start + round(leg.batch.spread.quantile(0.95))))
         for leg in line.late
         for unit in leg.batch.units
     ]
 
 
 def _busy(unit: Unit) -> bool:
-    return bool(unit.closure.gangs or unit.closure.evicted)
+    return bool(unit.group.gangs or unit.group.evicted)
 
 
 def _waits_for(leg: Leg, frame: Frame, *, first: bool) -> str:

@@ -2,7 +2,7 @@
 
 Loss = GPUs of each visited node x its visit, plus for each stopped gang its GPUs x (parked + checkpoint + waiting
 beyond its nodes' visit + restart), plus work that is thrown away. The lower bound has the same visits, and checkpoint
-and restart of the gangs that do not end by themselves. A node's visit includes waiting for the others of its closure.
+and restart of the gangs that do not end by themselves. A node's visit includes waiting for the others of its group.
 All durations are expectations.
 """
 
@@ -36,12 +36,12 @@ def losses(legs: Sequence[Leg], harvest: Iterable[Harvest], frame: Frame) -> Los
     interruptions: list[Interruption] = []
     for leg in legs:
         for unit in leg.batch.units:
-            closure = unit.closure
-            visits = frame.pace.visit(len(closure.nodes)).mean * sum(
-                frame.limits.pool.sizes[node] for node in closure.nodes
+            group = unit.group
+            visits = frame.pace.visit(len(group.nodes)).mean * sum(
+                frame.limits.pool.sizes[node] for node in group.nodes
             )
             lost, bound = lost + visits, bound + visits
-            for name in closure.gangs:
+            for name in group.gangs:
                 stop = _Stop(gang=frame.world.gangs[name], unit=unit, batch=leg.batch, start=leg.start)
                 lost, bound = lost + _lost(stop, frame), bound + _unavoidable(stop, frame)
                 interruptions.append(_interruption(stop, frame))
@@ -74,8 +74,8 @@ def _pause(stop: _Stop, frame: Frame) -> tuple[float, float]:
 def _lost(stop: _Stop, frame: Frame) -> float:
     """GPU-seconds beyond the visits of its nodes."""
     checkpoint, restart = _pause(stop, frame)
-    visit = frame.pace.visit(len(stop.unit.closure.nodes)).mean
-    elsewhere = sum(one.gpus for one in stop.gang.members if one.node not in stop.unit.closure.nodes)
+    visit = frame.pace.visit(len(stop.unit.group.nodes)).mean
+    elsewhere = sum(one.gpus for one in stop.gang.members if one.node not in stop.unit.group.nodes)
     parked = stop.batch.parked.get(stop.gang.name, 0.0)
     own = stop.gang.gpus * (parked + checkpoint + restart) + elsewhere * visit
     return own + _thrown_away(stop, frame)
@@ -98,14 +98,14 @@ def _thrown_away(stop: _Stop, frame: Frame) -> float:
 
 
 def _asked_at(stop: _Stop, frame: Frame) -> datetime:
-    prepare = frame.pace.prepare(len(stop.unit.closure.nodes)).mean
+    prepare = frame.pace.prepare(len(stop.unit.group.nodes)).mean
     return frame.moment(stop.start + round(prepare + stop.batch.turns.get(stop.gang.name, 0.0)))
 
 
 def _interruption(stop: _Stop, frame: Frame) -> Interruption:
     checkpoint, restart = _pause(stop, frame)
     parked = stop.batch.parked.get(stop.gang.name, 0.0)
-    seconds = parked + checkpoint + frame.pace.visit(len(stop.unit.closure.nodes)).mean + restart
+    seconds = parked + checkpoint + frame.pace.visit(len(stop.unit.group.nodes)).mean + restart
     return Interruption(
         gang=stop.gang.name,
         gpus=stop.gang.gpus,
@@ -117,7 +117,7 @@ def _interruption(stop: _Stop, frame: Frame) -> Interruption:
 
 
 def _because(stop: _Stop, world: World) -> str:
-    nodes = [node for node in stop.unit.closure.nodes if node in stop.gang.nodes]
+    nodes = [node for node in stop.unit.group.nodes if node in stop.gang.nodes]
     first = next((one.message for one in world.drift[nodes[0]].findings if one.counts), "") if nodes else ""
     shown = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
     way = "ended without a checkpoint, as the approval allows" if without_checkpoint(stop.gang) else "stopped"

@@ -29,8 +29,8 @@ def _in_visit(_: World, node: NodeFacts) -> Found | None:
         return (
             HoldReason.NODE_IN_VISIT,
             (
-                f"Node {node.name} still carries our maintenance taint of closure {node.maintenance}: its visit failed "
-                "and was not undone. See its NodeUpgrade, repair the node, then remove the taint."
+                f"Node {node.name} still carries our maintenance taint of upgrade group {node.maintenance}: its visit "
+                "failed and was not undone. See its NodeUpgrade, repair the node, then remove the taint."
             ),
         )
     return None

@@ -3,10 +3,10 @@
 A phase (prepare, checkpoint, visit, restart) is taken as lognormal: durations are positive and have a long tail, and
 median and 95th percentile give both its parameters. From there:
 
-- Siblings leave a phase together, so a closure's phase is the *longest* of its nodes' (or gangs'): the maximum of n
+- Siblings leave a phase together, so a group's phase is the *longest* of its nodes' (or gangs'): the maximum of n
   independent draws has the quantile function Q(u ** (1/n)), integrated here over equal steps of u.
-- A closure is the *sum* of its phases: means and variances add.
-- A batch is the *longest* of its closures, each as the lognormal of its mean and variance: the product of their
+- A group is the *sum* of its phases: means and variances add.
+- A batch is the *longest* of its groups, each as the lognormal of its mean and variance: the product of their
   distribution functions, integrated over a grid of times.
 - A rollout is the *sum* of its batches, and of what nobody can know yet: that the medians themselves are estimates. Its
   relative error is sigma / sqrt(observations), the same for all batches, so it does not average out.
@@ -99,11 +99,11 @@ def _sigma(median: float, p95: float) -> float:
 
 
 class Pace(NamedTuple):
-    """What durations say about closures of a size."""
+    """What durations say about groups of a size."""
 
     durations: Durations
 
-    def closure(self, *, nodes: int, gangs: int, checkpoint: tuple[float, float]) -> Spread:
+    def group(self, *, nodes: int, gangs: int, checkpoint: tuple[float, float]) -> Spread:
         """From the start of its batch until its gangs are seen again, lanes not counted."""
         prepare = self.prepare(nodes)
         asked = longest_of(gangs, *checkpoint)

@@ -1,8 +1,8 @@
-"""Which closures are visited together: first-fit decreasing, then local search; a kept order is never made worse.
+"""Which groups are visited together: first-fit decreasing, then local search; a kept order is never made worse.
 
 Times are whole seconds after the forecast's `now`. A batch is filled with what may be stopped by its start, largest
 first, so a time slice that is not over delays nobody else; as many batches as needed come out, at most 11/9 of the
-least number where all may be stopped at once. The search then dissolves batches, moves and swaps closures as long as
+least number where all may be stopped at once. The search then dissolves batches, moves and swaps groups as long as
 neither loss nor makespan gets worse and one of them better; it tries a bounded number of steps.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from upgrader.core.batch import ClosureForecast
+from upgrader.core.batch import GroupForecast
 from upgrader.core.lanes import Asked, parked, turns
 from upgrader.core.pace import Spread, together
 
@@ -18,13 +18,13 @@ TRIES = 500
 """Most steps of one local search: what is to be gained is gained by the first few, and fleets of all sizes must do."""
 
 Before = Sequence[Sequence[tuple[str, ...]]]
-"""Batches of an earlier forecast, closures by their nodes."""
+"""Batches of an earlier forecast, groups by their nodes."""
 
 
 class Unit(Struct, frozen=True, kw_only=True, gc=False):
-    """A closure with all that packing needs to know; `order` says how large it is, and names only break ties in it."""
+    """A group with all that packing needs to know; `order` says how large it is, and names only break ties in it."""
 
-    closure: ClosureForecast
+    group: GroupForecast
     demands: tuple[tuple[str, int], ...]  # of the rooms, what it takes
     spread: Spread  # from its start until its gangs are back
     order: tuple[object, ...]
@@ -42,17 +42,17 @@ class Rules(Struct, frozen=True, kw_only=True):
 
 
 class Batch(Struct, frozen=True, kw_only=True):
-    """Closures visited together and what follows from that; see `batch_of`."""
+    """Groups visited together and what follows from that; see `batch_of`."""
 
     units: tuple[Unit, ...]
-    spread: Spread  # how long it takes: the longest of its closures, after the last turn of the lanes
+    spread: Spread  # how long it takes: the longest of its groups, after the last turn of the lanes
     turns: dict[str, float]  # seconds after the first question at which each gang is asked
-    parked: dict[str, float]  # seconds that each gang waits for the others of its closure
+    parked: dict[str, float]  # seconds that each gang waits for the others of its group
     release: int = 0
 
     @property
     def slowest(self) -> int:
-        """Position of the closure that takes longest."""
+        """Position of the group that takes longest."""
         return max(range(len(self.units)), key=lambda at: self.units[at].spread.mean)
 
     @property
@@ -74,10 +74,10 @@ class Score(Struct, frozen=True, kw_only=True):
 
 
 def batch_of(units: Iterable[Unit], rules: Rules) -> Batch:
-    """A batch of these closures, in this order."""
+    """A batch of these groups, in this order."""
     every = tuple(units)
     asked = [
-        Asked(gang=one.gang, lane=one.lane, seconds=one.seconds, closure=at)
+        Asked(gang=one.gang, lane=one.lane, seconds=one.seconds, group=at)
         for at, unit in enumerate(every)
         for one in unit.asked
     ]
@@ -118,10 +118,10 @@ def pack(units: Iterable[Unit], rules: Rules, begin: int) -> list[Batch]:
             continue
         filled = _fill(ready, rules.rooms)
         if not filled:
-            raise AssertionError(f"{ready[0].closure.name} fits no batch")
+            raise AssertionError(f"{ready[0].group.name} fits no batch")
         batch = batch_of(filled, rules)
-        taken = {unit.closure.name for unit in filled}
-        rest = [unit for unit in rest if unit.closure.name not in taken]
+        taken = {unit.group.name for unit in filled}
+        rest = [unit for unit in rest if unit.group.name not in taken]
         batches.append(batch)
         at += round(batch.spread.mean)
     return batches
@@ -142,7 +142,7 @@ def in_turn(units: Iterable[Unit], rules: Rules, begin: int) -> list[Batch]:
             _take(rest[taken], left)
             taken += 1
         if not taken:
-            raise AssertionError(f"{rest[0].closure.name} fits no batch")
+            raise AssertionError(f"{rest[0].group.name} fits no batch")
         batch = batch_of(rest[:taken], rules)
         rest = rest[taken:]
         batches.append(batch)
@@ -169,19 +169,19 @@ def improve(batches: Sequence[Batch], rules: Rules, begin: int) -> list[Batch]:
 
 def resumed(units: Iterable[Unit], before: Before, rules: Rules, begin: int) -> list[Batch]:
     """The batches of an earlier forecast with what of them is there still; what is new fills gaps, then follows."""
-    there = {unit.closure.nodes: unit for unit in units}
+    there = {unit.group.nodes: unit for unit in units}
     kept: list[tuple[Unit, ...]] = []
-    for closures in before:
-        part = _fill([there[nodes] for nodes in closures if nodes in there], rules.rooms)
+    for groups in before:
+        part = _fill([there[nodes] for nodes in groups if nodes in there], rules.rooms)
         for unit in part:
-            del there[unit.closure.nodes]
+            del there[unit.group.nodes]
         if part:
             kept.append(part)
     for unit in sorted(there.values(), key=lambda unit: unit.order):
         for at, part in enumerate(kept):
             if _fits(unit, _left(part, rules.rooms)):
                 kept[at] = (*part, unit)
-                del there[unit.closure.nodes]
+                del there[unit.group.nodes]
                 break
     return [batch_of(part, rules) for part in kept] + pack(there.values(), rules, begin)
 

@@ -195,7 +195,7 @@ def settled_nodes(
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Nodes that this plan does not take again, and those that it leaves alone for a while.
 
-    A node whose closure was let go is tried again after `retry`; one that failed in the visit is a person's.
+    A node whose group was let go is tried again after `retry`; one that failed in the visit is a person's.
     `held`: visits that were let go since a gang said no; that gang keeps their nodes waiting, as long as it is there.
     """
     latest = {visit.node: visit for visit in sorted(visits, key=lambda one: one.batch)}

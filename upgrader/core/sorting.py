@@ -1,16 +1,15 @@
-"""What becomes of each closure: visited, harvested, or held with a reason."""
+"""What becomes of each group: visited, harvested, or held with a reason."""
 
 from collections.abc import Iterable
 from datetime import datetime
 
 from msgspec import Struct
 
-from upgrader.core.batch import ClosureForecast
+from upgrader.core.batch import GroupForecast
 from upgrader.core.capacity import Load, demands
-from upgrader.core.closure_holds import closure_holds, over_budget, too_late
-from upgrader.core.closures import Closure
 from upgrader.core.fleet import Gang
 from upgrader.core.frame import Frame, turn
+from upgrader.core.group_holds import group_holds, over_budget, too_late
 from upgrader.core.harvest import harvested
 from upgrader.core.holds import Hold, World
 from upgrader.core.lanes import ROUNDS, Asked
@@ -18,18 +17,19 @@ from upgrader.core.losses import without_checkpoint
 from upgrader.core.pace import longest_of
 from upgrader.core.packing import Unit
 from upgrader.core.prediction import Harvest
+from upgrader.core.upgrade_groups import UpgradeGroup
 
 
 class Sorted(Struct, frozen=True, kw_only=True):
-    """Every closure, once."""
+    """Every group, once."""
 
     free: tuple[Unit, ...]
     harvest: tuple[Harvest, ...]
     holds: tuple[Hold, ...]
 
 
-def sort_out(units: Iterable[Closure], frame: Frame) -> Sorted:
-    """Part the closures of all nodes that are to be visited."""
+def sort_out(units: Iterable[UpgradeGroup], frame: Frame) -> Sorted:
+    """Part the groups of all nodes that are to be visited."""
     free: list[Unit] = []
     harvest: list[Harvest] = []
     holds: list[Hold] = []
@@ -40,7 +40,7 @@ def sort_out(units: Iterable[Closure], frame: Frame) -> Sorted:
             harvest.append(reaped)
             continue
         load = frame.limits.load(unit.nodes, (frame.world.gangs[name] for name in unit.gangs))
-        found = closure_holds(frame.world, unit)
+        found = group_holds(frame.world, unit)
         found += over_budget(unit, load, frame.limits, held=bool(found))
         if not found and deadline is not None and frame.now >= deadline:
             found = [too_late(unit, deadline, None)]
@@ -56,11 +56,11 @@ def _in_time(reaped: Harvest, frame: Frame) -> bool:
     deadline = frame.world.strategy.deadline
     if deadline is None:
         return True
-    alone = frame.pace.closure(nodes=len(reaped.nodes), gangs=0, checkpoint=(0.0, 0.0))
+    alone = frame.pace.group(nodes=len(reaped.nodes), gangs=0, checkpoint=(0.0, 0.0))
     return frame.moment(frame.second(reaped.at) + round(alone.quantile(0.95))) <= deadline
 
 
-def _unit(unit: Closure, load: Load, frame: Frame) -> Unit:
+def _unit(unit: UpgradeGroup, load: Load, frame: Frame) -> Unit:
     gangs = [frame.world.gangs[name] for name in unit.gangs]
     asked = tuple(
         Asked(gang=gang.name, lane=gang.lane, seconds=longest_of(1, *frame.checkpoint(gang)).mean)
@@ -71,7 +71,7 @@ def _unit(unit: Closure, load: Load, frame: Frame) -> Unit:
     release = frame.second(max([frame.now, *_slices(gangs)]))
     turns = _turns(asked, frame)
     return Unit(
-        closure=ClosureForecast(
+        group=GroupForecast(
             name=unit.name,
             nodes=unit.nodes,
             gangs=unit.gangs,
@@ -83,7 +83,7 @@ def _unit(unit: Closure, load: Load, frame: Frame) -> Unit:
             other_pods=_other_pods(unit, frame),
         ),
         demands=demands(load) + turns,
-        spread=frame.pace.closure(nodes=len(unit.nodes), gangs=len(gangs), checkpoint=slowest),
+        spread=frame.pace.group(nodes=len(unit.nodes), gangs=len(gangs), checkpoint=slowest),
         order=_order(unit, load, gangs, slowest[0], turns, release),
         release=release,
         asked=asked,
@@ -95,7 +95,7 @@ def _only_reconfigured(name: str, world: World) -> bool:
     return name in world.emptied and name not in world.rebooted
 
 
-def _other_pods(unit: Closure, frame: Frame) -> int:
+def _other_pods(unit: UpgradeGroup, frame: Frame) -> int:
     there = frame.world.emptied.intersection(unit.nodes)
     members = (one for name in (*unit.gangs, *unit.evicted) for one in frame.world.gangs[name].members)
     return sum(one.node in there and not one.gpus for one in members)
@@ -110,19 +110,19 @@ def _turns(asked: Iterable[Asked], frame: Frame) -> tuple[tuple[str, int], ...]:
     counts: dict[str, int] = {}
     for one in asked if width else ():
         counts[turn(one.lane)] = counts.get(turn(one.lane), 0) + 1
-    # A closure cannot be parted: one that needs more turns by itself has its lanes to itself.
+    # A group cannot be parted: one that needs more turns by itself has its lanes to itself.
     return tuple((name, min(count, width * ROUNDS)) for name, count in sorted(counts.items()))
 
 
 def _order(
-    unit: Closure,
+    unit: UpgradeGroup,
     load: Load,
     gangs: list[Gang],
     checkpoint: float,
     turns: tuple[tuple[str, int], ...],
     release: int,
 ) -> tuple[object, ...]:
-    """Largest first; names break only ties between closures that are alike in all that packing looks at."""
+    """Largest first; names break only ties between groups that are alike in all that packing looks at."""
     sizes = tuple(sorted(gang.gpus for gang in gangs))
     counts = (-load.gpus, -load.added, -len(unit.nodes), -len(unit.gangs), -len(unit.evicted))
     return (*counts, sizes, -checkpoint, release, tuple(load.domains.items()), turns, unit.nodes)

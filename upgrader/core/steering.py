@@ -30,7 +30,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
     left_behind: tuple[str, ...] = ()  # revisions that it must not meet
     settled: bool = False  # only nodes that carry a revision: none that a visit has taken it from
-    closure: str = ""  # value of the taint that its nodes still carry; empty: it keeps off every node in a visit
+    group: str = ""  # value of the taint that its nodes still carry; empty: it keeps off every node in a visit
 
 
 def possible(row: OwnerKind, api_server_version: str) -> bool:
@@ -87,7 +87,7 @@ def _objects(value: object) -> bool:
 def _changes(spec: Mapping[str, Any], placement: Placement) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     before = spec.get("tolerations") or []
-    tolerations = _tolerations(before, placement.closure)
+    tolerations = _tolerations(before, placement.group)
     if tolerations != before:
         changes["tolerations"] = tolerations
     terms = _terms_of(spec)
@@ -98,21 +98,19 @@ def _changes(spec: Mapping[str, Any], placement: Placement) -> dict[str, Any]:
     return changes
 
 
-def _tolerations(before: Sequence[Mapping[str, Any]], closure: str) -> list[Mapping[str, Any]]:
+def _tolerations(before: Sequence[Mapping[str, Any]], group: str) -> list[Mapping[str, Any]]:
     kept = [one for one in before if not _is_ours(one)]
-    ours = {"key": MAINTENANCE, "operator": "Equal", "value": closure, "effect": "NoSchedule"}
-    return [*kept, ours] if closure else kept
+    ours = {"key": MAINTENANCE, "operator": "Equal", "value": group, "effect": "NoSchedule"}
+    return [*kept, ours] if group else kept
 
 
 def _is_ours(toleration: Mapping[str, Any]) -> bool:
     """Of exactly the shape in which a restart writes it; a user may tolerate our taint in any other."""
     shape = (toleration.get("key"), toleration.get("operator"), toleration.get("effect"))
-    return (
-        shape == (MAINTENANCE, "Equal", "NoSchedule") and _CLOSURE.fullmatch(toleration.get("value") or "") is not None
-    )
+    return shape == (MAINTENANCE, "Equal", "NoSchedule") and _GROUP.fullmatch(toleration.get("value") or "") is not None
 
 
-_CLOSURE = re.compile(r"[cn]-[0-9a-z]+")
+_GROUP = re.compile(r"[cn]-[0-9a-z]+")
 
 
 def _terms_of(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -92,7 +92,7 @@ def finish(timeline: Timeline, harvest: Sequence[Reaped], course: Course, level:
 def _placed(leg: Leg, at: int, course: Course, *, soaked: bool) -> Leg:
     ready = max(at, leg.batch.release)
     start = course.rules.opens(ready)
-    gangs = [gang for unit in leg.batch.units for gang in unit.closure.gangs]
+    gangs = [gang for unit in leg.batch.units for gang in unit.group.gangs]
     return Leg(
         kind=leg.kind,
         batch=leg.batch,
@@ -112,7 +112,7 @@ def _reap(waiting: list[Reaped], at: int, course: Course, stretch: float) -> tup
     gpus, nodes = sum(one.gpus for one in free), sum(one.nodes for one in free)
     room = max(1, course.rules.rooms["added"])
     count = min(nodes, max(1, -(-gpus // room)))
-    spread = course.pace.closure(nodes=-(-nodes // count), gangs=0, checkpoint=(0.0, 0.0))
+    spread = course.pace.group(nodes=-(-nodes // count), gangs=0, checkpoint=(0.0, 0.0))
     for _ in range(count):
         at = course.rules.opens(at) + round(stretch * spread.mean)
     return at, [spread] * count

@@ -1,4 +1,4 @@
-"""What happens next on one node of a closure: pure, from what was read to a decision with its reason.
+"""What happens next on one node of a group: pure, from what was read to a decision with its reason.
 
 The walk and its deadlines are `phases.TRANSITIONS`; this module says when which row is taken. Once a mark may stand on
 the node, the only ways out are forward, revert (at Unloading, source and target exchanged, once) and Releasing, which
@@ -32,8 +32,8 @@ from upgrader.core.visit_facts import (
     KERNEL_CHANGED,
     STOPPED,
     Act,
-    ClosureView,
     Decision,
+    GroupView,
     NodeView,
     Outcome,
     away,
@@ -66,7 +66,7 @@ _GOING = STOPPED | {RequestPhase.PARKED, RequestPhase.STOPPING}
 """It has acknowledged, or needs not: also where a visit is made anew (somebody deleted it) after the stop."""
 
 
-def decide(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
+def decide(view: NodeView, group: GroupView, now: datetime) -> Decision:
     """The next step of one node.
 
     Never raises; what is not known yet (a pod without answer, a sibling that is behind) is waiting, never a guess.
@@ -76,14 +76,14 @@ def decide(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     if view.node is None:
         gone = _go(view, _P.NODE_DELETED, message="the node was deleted, or another node of that name joined")
         return end_visits(view, now) or gone
-    if closure.undo and all(one.phase in BEFORE_OFF or ends(one.phase) for one in closure.nodes):
+    if group.undo and all(one.phase in BEFORE_OFF or ends(one.phase) for one in group.nodes):
         turned = _undo(view)
         if turned is not None:
             return turned
-    decision = _on_another_kernel(view) or _STEPS[view.phase](view, closure, now)
+    decision = _on_another_kernel(view) or _STEPS[view.phase](view, group, now)
     late = view.deadline is not None and now >= view.deadline
     if late and decision.phase is view.phase:
-        return extend(decision, closure) if decision.on_siblings else _late(view, decision, now)
+        return extend(decision, group) if decision.on_siblings else _late(view, decision, now)
     return decision
 
 
@@ -172,13 +172,13 @@ def _untouched_or_release(view: NodeView, failure: str, message: str) -> Decisio
 # ------------------------------------------------------------------------------- one function per phase
 
 
-def _pending(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
-    del closure, now
+def _pending(view: NodeView, group: GroupView, now: datetime) -> Decision:
+    del group, now
     return _go(view, _P.PREPARING)
 
 
-def _preparing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
-    del closure, now
+def _preparing(view: NodeView, group: GroupView, now: datetime) -> Decision:
+    del group, now
     acts = (Act.CLOSE, Act.PREPARE) if view.reason is UpgradeReason.REPAIR else (Act.PREPARE,)
     match view.prepare.outcome:
         case Outcome.ABSENT:
@@ -191,27 +191,27 @@ def _preparing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
             return _go(view, _P.PREPARED, message="everything for the visit is on the node")
 
 
-def _prepared(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
+def _prepared(view: NodeView, group: GroupView, now: datetime) -> Decision:
     del now
-    failed = [one.name for one in closure.nodes if one.phase in {_P.FAILED, _P.RELEASING}]
+    failed = [one.name for one in group.nodes if one.phase in {_P.FAILED, _P.RELEASING}]
     if failed:
-        return _untouched_or_release(view, "SiblingFailed", f"{failed[0]} of the same closure cannot be visited")
-    if behind := [one.name for one in closure.nodes if one.phase in {_P.PENDING, _P.PREPARING}]:
-        return stay(view, f"waiting for {len(behind)} node(s) of the closure to be prepared")
+        return _untouched_or_release(view, "SiblingFailed", f"{failed[0]} of the same upgrade group cannot be visited")
+    if behind := [one.name for one in group.nodes if one.phase in {_P.PENDING, _P.PREPARING}]:
+        return stay(view, f"waiting for {len(behind)} node(s) of the upgrade group to be prepared")
     if why := replaced(view):
         return _untouched_or_release(view, DRIVER_CHANGED, why)
-    if closure.refused:
-        return _untouched_or_release(view, "NotAcknowledged", closure.refused)
-    if gone := [one for one in closure.requests if one.phase not in _ASKED | _GOING]:
+    if group.refused:
+        return _untouched_or_release(view, "NotAcknowledged", group.refused)
+    if gone := [one for one in group.requests if one.phase not in _ASKED | _GOING]:
         return _untouched_or_release(view, "NotAcknowledged", f"{gone[0].gang}: {gone[0].message}")
-    silent = [one.gang for one in closure.requests if one.phase not in _GOING]
-    if silent or len(closure.requests) < closure.gangs:
+    silent = [one.gang for one in group.requests if one.phase not in _GOING]
+    if silent or len(group.requests) < group.gangs:
         return stay(view, f"waiting for the acknowledgement of {', '.join(silent) or 'gangs still to be asked'}")
-    return _go(view, _P.TAINTING, message="all gangs of the closure have acknowledged")
+    return _go(view, _P.TAINTING, message="all gangs of the upgrade group have acknowledged")
 
 
-def _closing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
-    lost = [one for one in closure.requests if one.phase not in _GOING]
+def _closing(view: NodeView, group: GroupView, now: datetime) -> Decision:
+    lost = [one for one in group.requests if one.phase not in _GOING]
     if lost:
         return _go(view, _P.RELEASING, failure="AcknowledgementLost", message=f"{lost[0].gang}: {lost[0].message}")
     if view.node is None or view.node.visit != view.uid:
@@ -224,26 +224,30 @@ def _closing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
         failure, what = ("NewGpuPod", "") if pod.gpus else ("NewPod", "out")
         message = f"pod {pod.namespace}/{pod.name} with{what} GPUs appeared after the acknowledgements; all are let go"
         return _go(view, _P.RELEASING, failure=failure, message=message)
-    turned = [one.name for one in closure.nodes if one.phase in {_P.RELEASING, _P.FAILED}]
+    turned = [one.name for one in group.nodes if one.phase in {_P.RELEASING, _P.FAILED}]
     if turned:
-        return _go(view, _P.RELEASING, failure="SiblingFailed", message=f"{turned[0]} of the same closure was let go")
+        return _go(
+            view, _P.RELEASING, failure="SiblingFailed", message=f"{turned[0]} of the same upgrade group was let go"
+        )
     if not settled(view, view.node, now):
         return stay(view, "listing pods once more before anything is stopped")
     return _go(view, _P.DRAINING, message="closed; no new GPU pod")
 
 
-def _draining(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
-    lost = [one for one in closure.requests if one.phase not in _GOING]
+def _draining(view: NodeView, group: GroupView, now: datetime) -> Decision:
+    lost = [one for one in group.requests if one.phase not in _GOING]
     if lost:
         return _go(view, _P.RELEASING, failure="AcknowledgementLost", message=f"{lost[0].gang}: {lost[0].message}")
-    if turned := [one.name for one in closure.nodes if one.phase in {_P.RELEASING, _P.FAILED}]:
-        return _go(view, _P.RELEASING, failure="SiblingFailed", message=f"{turned[0]} of the same closure was let go")
-    behind = [one.name for one in closure.nodes if one.phase in {_P.PREPARED, _P.TAINTING}]
+    if turned := [one.name for one in group.nodes if one.phase in {_P.RELEASING, _P.FAILED}]:
+        return _go(
+            view, _P.RELEASING, failure="SiblingFailed", message=f"{turned[0]} of the same upgrade group was let go"
+        )
+    behind = [one.name for one in group.nodes if one.phase in {_P.PREPARED, _P.TAINTING}]
     if behind:
-        return stay(view, f"waiting for {behind[0]} of the closure to be closed")
-    if evict := evicting(view, closure, now):
+        return stay(view, f"waiting for {behind[0]} of the upgrade group to be closed")
+    if evict := evicting(view, group, now):
         return evict
-    running = [one for one in closure.requests if one.phase not in STOPPED]
+    running = [one for one in group.requests if one.phase not in STOPPED]
     if running:
         # A stop that was begun is given all its time, or it was for nothing: the gang's deadline counts from there.
         stopping = all(one.phase is RequestPhase.STOPPING for one in running) and not pods_left((view,))
@@ -255,24 +259,24 @@ def _draining(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
     return _go(view, _P.UNLOADING, message="no pod is left that the visit would end")
 
 
-def _off(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
+def _off(view: NodeView, group: GroupView, now: datetime) -> Decision:
     if untouched(view):
         return _go(view, _P.LOADING, message="no visit Job was made, so there is nothing to undo")
     if view.node is None or view.node.driver_key != "none" or view.node.operands != "off" or view.node.revision:
         return stay(view, "switching the operands off", Act.OPERANDS_OFF)
     if view.node.adopted and view.node.theirs and not view.reverting:
         return stay(view, "taking the node over from another operator", Act.OPERANDS_OFF)
-    if waiting := end_first_visit(view) or wait_for_arrivals(view, closure, now):
+    if waiting := end_first_visit(view) or wait_for_arrivals(view, group, now):
         return waiting
     if left := operands_left(view):
         return stay(view, left)
     return _go(view, _P.UPGRADING, message="operands are off")
 
 
-def _visiting(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
+def _visiting(view: NodeView, group: GroupView, now: datetime) -> Decision:
     match view.visit.outcome:
         case Outcome.ABSENT:
-            first = end_first_visit(view) or wait_for_visits(view) or wait_for_arrivals(view, closure, now)
+            first = end_first_visit(view) or wait_for_visits(view) or wait_for_arrivals(view, group, now)
             return end_unstarted(view, first) or first or stay(view, "starting the visit Job", Act.VISIT)
         case Outcome.WAITING:
             busy = view.visit.result is not None and view.visit.result.reason is Reason.BUSY
@@ -287,7 +291,7 @@ def _keys(node: NodeFacts) -> tuple[str, str, str]:
     return (node.driver_key, node.runtime_key, node.plugin_key)
 
 
-def _turning_on(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
+def _turning_on(view: NodeView, group: GroupView, now: datetime) -> Decision:
     node = view.node
     if node is not None and view.kernel not in {"", node.kernel}:
         return stay(view, f"waiting for the Node to show kernel {view.kernel}; it still shows {node.kernel}")
@@ -298,7 +302,7 @@ def _turning_on(view: NodeView, closure: ClosureView, now: datetime) -> Decision
     if not view.driver.ready:
         return stay(view, "waiting for the driver to be loaded")
     if node.operands != "on":
-        return wait_for_arrivals(view, closure, now) or stay(view, "switching the operands on", Act.OPERANDS_ON)
+        return wait_for_arrivals(view, group, now) or stay(view, "switching the operands on", Act.OPERANDS_ON)
     if view.runtime_key and not view.runtime.ready:
         return stay(view, "waiting for the runtime hook")
     if view.plugin_key and not view.plugin.ready:
@@ -312,13 +316,13 @@ def _turning_on(view: NodeView, closure: ClosureView, now: datetime) -> Decision
     return _go(view, _P.VALIDATING, message=missing_gpus(view) or f"{node.gpus_allocatable} GPUs allocatable")
 
 
-def _validating(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
+def _validating(view: NodeView, group: GroupView, now: datetime) -> Decision:
     match view.validate.outcome:
         case Outcome.ABSENT if why := as_it_was(view):
             return _go(view, _P.RELEASING, message=why)
         case Outcome.ABSENT:
             start = stay(view, view.validate.trouble or "starting the validation pod", Act.VALIDATE)
-            return wait_for_arrivals(view, closure, now) or start
+            return wait_for_arrivals(view, group, now) or start
         case Outcome.WAITING:
             return stay(view, view.validate.trouble or away(view, "the validation pod runs"))
         case Outcome.FAILED:
@@ -327,23 +331,25 @@ def _validating(view: NodeView, closure: ClosureView, now: datetime) -> Decision
             if missing := missing_gpus(view):
                 # It was well a moment ago: the plugin may just be registering again. It is not given back like this.
                 return stay(view, f"valid, but now {missing}", held=UNHEALTHY)
-            return _with_siblings(view, closure)
+            return _with_siblings(view, group)
 
 
-def _with_siblings(view: NodeView, closure: ClosureView) -> Decision:
+def _with_siblings(view: NodeView, group: GroupView) -> Decision:
     """A gang never runs on mixed drivers: its nodes go forward together, or back together."""
-    ahead = [one for one in closure.nodes if one.phase is _P.RELEASING and not one.reverting and not one.failure]
+    ahead = [one for one in group.nodes if one.phase is _P.RELEASING and not one.reverting and not one.failure]
     if ahead and not view.reverting:
         # It left only because all were seen valid, in a step that was broken off: whoever still is goes with it.
         return _go(view, _P.RELEASING, message=f"valid, with {ahead[0].name}")
-    turned = [one for one in closure.nodes if one.reverting or let_go(one)]
+    turned = [one for one in group.nodes if one.reverting or let_go(one)]
     if turned and not view.reverting:
-        return _turn(view, "SiblingReverted", f"{turned[0].name} of the same closure goes back")
+        return _turn(view, "SiblingReverted", f"{turned[0].name} of the same upgrade group goes back")
     behind = [
-        one.name for one in closure.nodes if not ends(one.phase) and one.phase is not _P.RELEASING and not _valid(one)
+        one.name for one in group.nodes if not ends(one.phase) and one.phase is not _P.RELEASING and not _valid(one)
     ]
     if behind:
-        return msgspec.structs.replace(stay(view, f"valid; waiting for {behind[0]} of the closure"), on_siblings=True)
+        return msgspec.structs.replace(
+            stay(view, f"valid; waiting for {behind[0]} of the upgrade group"), on_siblings=True
+        )
     return _go(view, _P.RELEASING, message="valid, with all its siblings")
 
 
@@ -352,17 +358,17 @@ def _valid(view: NodeView) -> bool:
     return view.phase is _P.VALIDATING and well
 
 
-def _releasing(view: NodeView, closure: ClosureView, now: datetime) -> Decision:
+def _releasing(view: NodeView, group: GroupView, now: datetime) -> Decision:
     del now
     if order := view.forced.get(_P.RELEASING, ""):
         return _released(view, f"given back {order}")
-    waiting = [one.gang for one in closure.requests if one.phase in STOPPED and one.phase is not RequestPhase.ENDED]
-    stopping = [one.gang for one in closure.requests if one.phase is RequestPhase.STOPPING]
-    asked = [one.gang for one in closure.requests if one.phase in _ASKED]
+    waiting = [one.gang for one in group.requests if one.phase in STOPPED and one.phase is not RequestPhase.ENDED]
+    stopping = [one.gang for one in group.requests if one.phase is RequestPhase.STOPPING]
+    asked = [one.gang for one in group.requests if one.phase in _ASKED]
     for gangs, what in (
         (waiting, "be restarted"),
         (stopping, "be restarted"),
-        (unplaced(closure), "be placed"),
+        (unplaced(group), "be placed"),
         (asked, "be let go"),
     ):
         if gangs:

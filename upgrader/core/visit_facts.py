@@ -229,7 +229,7 @@ def said(errand: Errand, otherwise: str) -> str:
 
 
 class RequestFacts(Struct, frozen=True, kw_only=True):
-    """What a node needs to know of a gang of its closure."""
+    """What a node needs to know of a gang of its group."""
 
     name: str
     gang: str
@@ -240,23 +240,23 @@ class RequestFacts(Struct, frozen=True, kw_only=True):
     deadline: datetime | None = None
 
 
-class ClosureView(Struct, frozen=True, kw_only=True):
-    """A closure: its visits, its conversations, and what its plan wants."""
+class GroupView(Struct, frozen=True, kw_only=True):
+    """A group: its visits, its conversations, and what its plan wants."""
 
     nodes: tuple[NodeView, ...]
     requests: tuple[RequestFacts, ...] = ()
     gangs: int = 0  # gangs that must have a request before anything is closed
     undo: bool = False  # plan aborted or deleted
-    refused: str = ""  # why its gangs cannot be asked now; then the closure is let go
+    refused: str = ""  # why its gangs cannot be asked now; then the group is let go
 
 
-def unplaced(closure: ClosureView) -> list[str]:
+def unplaced(group: GroupView) -> list[str]:
     """Gangs that restart, whose pods have no nodes yet and may get these.
 
     A gang does not come back to a node that is kept, or that has no driver: nobody waits for it to be placed.
     """
-    out = {one.node.name for one in closure.nodes if one.node is not None and (kept(one) or bare(one))}
-    starting = [one for one in closure.requests if one.phase is RequestPhase.RESTARTING and not one.bound]
+    out = {one.node.name for one in group.nodes if one.node is not None and (kept(one) or bare(one))}
+    starting = [one for one in group.requests if one.phase is RequestPhase.RESTARTING and not one.bound]
     return [one.gang for one in starting if not out or (one.nodes and not one.nodes & out)]
 
 
@@ -264,13 +264,13 @@ def _harmless(view: NodeView, pod: OtherPod) -> bool:
     return view.reason is UpgradeReason.REPAIR and pod.before_boot
 
 
-def to_evict(view: NodeView, closure: ClosureView) -> tuple[OtherPod, ...]:
-    """Pods that are evicted now; what nobody makes again goes when nothing else can still undo the closure here."""
+def to_evict(view: NodeView, group: GroupView) -> tuple[OtherPod, ...]:
+    """Pods that are evicted now; what nobody makes again goes when nothing else can still undo the group here."""
     found = tuple(
         pod for pod in view.others if not pod.member and (pod.evictable or pod.forced or _harmless(view, pod))
     )
     first = tuple(pod for pod in found if not pod.expended)
-    stopping = any(one.phase not in STOPPED for one in closure.requests)
+    stopping = any(one.phase not in STOPPED for one in group.requests)
     return first if first or stopping else found
 
 
@@ -322,8 +322,8 @@ def stay(view: NodeView, message: str = "", *acts: Act, held: str = "") -> Decis
     )
 
 
-def extend(waiting: Decision, closure: ClosureView) -> Decision:
-    """Wait until the deadline of what is waited for: gangs that stop, or else the others of the closure."""
-    gangs = [gang.deadline for gang in closure.requests if gang.phase is RequestPhase.STOPPING]
-    found = gangs or [node.deadline for node in closure.nodes if not ends(node.phase)]
+def extend(waiting: Decision, group: GroupView) -> Decision:
+    """Wait until the deadline of what is waited for: gangs that stop, or else the others of the group."""
+    gangs = [gang.deadline for gang in group.requests if gang.phase is RequestPhase.STOPPING]
+    found = gangs or [node.deadline for node in group.nodes if not ends(node.phase)]
     return structs.replace(waiting, deadline=max((each for each in found if each is not None), default=None))

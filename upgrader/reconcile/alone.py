@@ -12,7 +12,7 @@ import msgspec
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core import steering, timing
-from upgrader.core.conversation_facts import GangClosure
+from upgrader.core.conversation_facts import GroupOfGang
 from upgrader.core.errors import BlockedError, ConflictError, NotFoundError
 from upgrader.core.fleet import Gang
 from upgrader.core.naming import object_name
@@ -28,7 +28,7 @@ WATCHED = 120
 Sleep = Callable[[float], Awaitable[None]]
 Show = Callable[[CheckpointRequest], None]
 
-_LET_GO = GangClosure(nodes=())
+_LET_GO = GroupOfGang(nodes=())
 
 
 async def ask(
@@ -52,7 +52,7 @@ async def ask(
     await _take_back(context, gang, resource)
     request = await _begin(context, gang, timeout_seconds)
     until = timing.show(timing.after(timing.parse(request.spec.asked_at), timeout_seconds))
-    asking = GangClosure(nodes=(NodePhase.PREPARED,), ask_until=timing.parse(until))
+    asking = GroupOfGang(nodes=(NodePhase.PREPARED,), ask_until=timing.parse(until))
     try:
         while request.status.phase is RequestPhase.REQUESTED:
             request = await _step(context, request, resource, asking, until)
@@ -108,7 +108,7 @@ async def _read(context: Context, name: str, namespace: str) -> CheckpointReques
 
 
 async def _step(
-    context: Context, request: CheckpointRequest, resource: str, around: GangClosure, until: str | None
+    context: Context, request: CheckpointRequest, resource: str, around: GroupOfGang, until: str | None
 ) -> CheckpointRequest:
     """One step of the conversation; what somebody changed meanwhile is looked at again."""
     name, namespace = request.metadata.name, request.metadata.namespace

@@ -126,8 +126,8 @@ def with_refusals(snapshot: Snapshot, requests: Iterable[CheckpointRequest], ret
 
 def held_by_gangs(requests: Iterable[CheckpointRequest], visits: Iterable[NodeUpgrade]) -> frozenset[str]:
     """Visits that were let go since a gang said no: from then on the gang holds its nodes, and time alone does not."""
-    closures = {one.spec.closure for one in requests if refused(one) or left_out(one)}
-    return frozenset(one.metadata.name for one in visits if one.spec.closure in closures)
+    groups = {one.spec.group for one in requests if refused(one) or left_out(one)}
+    return frozenset(one.metadata.name for one in visits if one.spec.group in groups)
 
 
 def _refusals(said: Sequence[CheckpointRequest], retry: timedelta) -> Refusals:

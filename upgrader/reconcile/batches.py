@@ -15,9 +15,9 @@ from upgrader.api.v1alpha1 import (
     BatchStatus,
     CheckpointDefaults,
     CheckpointRequest,
-    ClosureStatus,
     GangShare,
     GpuStack,
+    GroupStatus,
     NodeState,
     NodeUpgrade,
     UpgradePlan,
@@ -32,8 +32,8 @@ from upgrader.core.lanes import Asked, turns
 from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason, row
 from upgrader.core.revisions import plugin_key_of, runtime_key_of
 from upgrader.reconcile import asking, orders, side_by_side
-from upgrader.reconcile.closure_view import NODES_AT_ONCE
 from upgrader.reconcile.context import Context, check_in_step
+from upgrader.reconcile.group_view import NODES_AT_ONCE
 from upgrader.reconcile.isolation import Faults
 from upgrader.reconcile.revisions import read_target
 from upgrader.reconcile.talks import next_request_id
@@ -46,7 +46,7 @@ FIRST_PHASE = {"NodeUpgrade": NodePhase.PENDING.value, "CheckpointRequest": Requ
 """For these, being made is the intent."""
 
 ASKING_MARGIN = 300
-"""Seconds beyond the longest checkpoint until a closure is let go."""
+"""Seconds beyond the longest checkpoint until a group is let go."""
 
 
 def chain_of(gangs: Iterable[Gang], checkpoint: CheckpointDefaults) -> int:
@@ -64,23 +64,23 @@ def batch_status(
 ) -> BatchStatus:
     """A batch as it is stored: fixed from now on."""
     now = context.clock.now()
-    wanted = {gang for closure in batch.closures for gang in closure.gangs}
+    wanted = {gang for group in batch.groups for gang in group.gangs}
     bare = {gang.name: gang for gang in snapshot.gangs if gang.bare}  # the forecast lets only expendable ones pass
     chain = chain_of((gang for gang in snapshot.gangs if gang.name in wanted and not gang.bare), plan.spec.checkpoint)
     preparing = row(NodePhase.PREPARING).seconds or 0
     return BatchStatus(
         number=number,
         kind=batch.kind,
-        closures=[
-            ClosureStatus(
-                name=orders.closure_name(plan.metadata.uid, number, one.nodes),
+        groups=[
+            GroupStatus(
+                name=orders.group_name(plan.metadata.uid, number, one.nodes),
                 nodes=list(one.nodes),
                 gangs=list(one.gangs),
                 gpus=one.gpus,
                 expended={name: [member.uid for member in bare[name].members] for name in one.gangs if name in bare},
                 shares={gang.name: _share(gang) for gang in snapshot.gangs if gang.name in one.gangs},
             )
-            for one in batch.closures
+            for one in batch.groups
         ],
         started_at=timing.show(now),
         ask_until=timing.show(timing.after(now, preparing + chain + ASKING_MARGIN)),
@@ -110,22 +110,22 @@ async def create_visits(
 ) -> bool:
     """Make the visits of a batch that are missing; nodes that left meanwhile are left out. Whether any was missing.
 
-    A node for which none can be made keeps no other from its own; its closure is let go (see `opening.missing`).
+    A node for which none can be made keeps no other from its own; its group is let go (see `opening.missing`).
     """
     catalogue = Catalogue(snapshot.images)
     facts = {node.name: node for node in snapshot.nodes}
     there = {one.spec.node.name for one in existing}
-    wanted = [(closure.name, facts[name]) for closure in batch.closures for name in closure.nodes if name in facts]
-    chosen = [(closure, node, catalogue.for_visit(node, target)) for closure, node in wanted if node.name not in there]
-    missing = [(closure, node, image) for closure, node, image in chosen if image is not None]
+    wanted = [(group.name, facts[name]) for group in batch.groups for name in group.nodes if name in facts]
+    chosen = [(group, node, catalogue.for_visit(node, target)) for group, node in wanted if node.name not in there]
+    missing = [(group, node, image) for group, node, image in chosen if image is not None]
     ready = await _with_operands(context, stack, target, [image for _, _, image in missing], faults)
 
-    async def make(closure: str, node: NodeFacts, image: ImageFacts) -> None:
+    async def make(group: str, node: NodeFacts, image: ImageFacts) -> None:
         order = orders.Order(
             name=orders.visit_name(node.name, plan.metadata.uid, str(batch.number), node.uid),
             node=node,
             stack=stack.metadata.name,
-            closure=closure,
+            group=group,
             reason=UpgradeReason.ROLLOUT,
             source=await source_state(context, stack, node, catalogue, target),
             target=orders.wanted_state(target, image),
@@ -136,10 +136,10 @@ async def create_visits(
         await create_once(context, NODE_UPGRADES, orders.node_upgrade(order, owned_by(UPGRADE_PLANS, plan.metadata)))
 
     async def contained(item: tuple[str, NodeFacts, ImageFacts]) -> None:
-        closure, node, image = item
+        group, node, image = item
         if image.key in ready:
             with faults.contained(f"visit of node {node.name}"):
-                await make(closure, node, image)
+                await make(group, node, image)
 
     await side_by_side.each(missing, contained, NODES_AT_ONCE)
     return bool(missing)
@@ -198,20 +198,20 @@ async def create_requests(
     context: Context,
     plan: UpgradePlan,
     batch: BatchStatus,
-    closure: ClosureStatus,
+    group: GroupStatus,
     snapshot: Snapshot,
     existing: Sequence[CheckpointRequest],
     earlier: Sequence[CheckpointRequest],
 ) -> int:
-    """Make the conversations of a closure whose nodes are all prepared; returns how many gangs must answer.
+    """Make the conversations of a group whose nodes are all prepared; returns how many gangs must answer.
 
     `earlier`: all conversations of the plan.
     """
-    talking = set(closure.gangs) - closure.expended.keys()
-    gangs = [gang for gang in snapshot.gangs if gang.name in talking and gang.nodes & set(closure.nodes)]
+    talking = set(group.gangs) - group.expended.keys()
+    gangs = [gang for gang in snapshot.gangs if gang.name in talking and gang.nodes & set(group.nodes)]
     there = {one.spec.gang for one in existing}
     # One end for all of them: nobody trains on before the last of them, in whatever lane, has had its turn.
-    batch_gangs = {name for one in batch.closures for name in one.gangs}
+    batch_gangs = {name for one in batch.groups for name in one.gangs}
     lanes = {gang.lane for gang in gangs}
     rivals = [gang for gang in snapshot.gangs if gang.name in batch_gangs and not gang.bare and gang.lane in lanes]
     park = chain_of(rivals, plan.spec.checkpoint) + ASKING_MARGIN
@@ -225,7 +225,7 @@ async def create_requests(
             name=orders.request_name(plan.metadata.name, batch.number, gang.name),
             plan=plan.metadata.name,
             batch=batch.number,
-            closure=closure.name,
+            group=group.name,
             request_id=next_request_id(0, (one.request for one in gang.members), int(now.timestamp())),
             asked_at=now,
             park_seconds=park,

@@ -67,7 +67,7 @@ class Context:
     watched: Reads | None = None
     """What watches have shown, a moment old: for what only waits. None: there are no watches, all is read anew."""
     looks: Looks = field(default_factory=Looks)
-    """When closures were read anew."""
+    """When groups were read anew."""
     facts: FactCaches = field(default_factory=FactCaches)
     """What looks have derived from what has not changed since."""
     rehearsals: Pauses = field(default_factory=partial(Pauses, REHEARSED_AGAIN))
@@ -81,7 +81,7 @@ class Context:
     idle_seconds: float = 15.0
     """Pause between two steps of anything else."""
     steps_at_once: int = 8
-    """Steps of a closure in one look, while each leads to another phase; no walk has more that need not wait."""
+    """Steps of a group in one look, while each leads to another phase; no walk has more that need not wait."""
     notice_seconds: float = 30.0
     """A phase that waits longer than this says in its status for what."""
     orders: dict[str, tuple[BatchForecast, ...]] = field(default_factory=dict)

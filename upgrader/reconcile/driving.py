@@ -1,4 +1,4 @@
-"""One step of each closure of a plan's started batch; what goes wrong with one keeps no other from its step."""
+"""One step of each group of a plan's started batch; what goes wrong with one keeps no other from its step."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import structlog
 
 from upgrader.api import names
 from upgrader.api.resources import NODE_UPGRADES
-from upgrader.api.v1alpha1 import BatchStatus, CheckpointRequest, ClosureStatus, NodeUpgrade
+from upgrader.api.v1alpha1 import BatchStatus, CheckpointRequest, GroupStatus, NodeUpgrade
 from upgrader.core.errors import REFUSED, ThrottledError
 from upgrader.core.naming import listed
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
 from upgrader.core.strategy import StrategyFacts
-from upgrader.reconcile import asking, batches, closures, opening, side_by_side
-from upgrader.reconcile.closure_view import Closure
-from upgrader.reconcile.closures import Crowd
+from upgrader.reconcile import asking, batches, opening, side_by_side, upgrade_groups
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.group_view import UpgradeGroup
 from upgrader.reconcile.isolation import Faults
 from upgrader.reconcile.orders import LABEL_BATCH
 from upgrader.reconcile.strategies import strategy_of
+from upgrader.reconcile.upgrade_groups import Crowd
 
 if TYPE_CHECKING:
     from upgrader.reconcile.plans import Read
@@ -34,31 +34,31 @@ _STOPPED = frozenset({RequestPhase.STOPPING, RequestPhase.STOPPED, RequestPhase.
 
 
 AT_ONCE = 16
-"""Closures that have their step at the same time."""
+"""Groups that have their step at the same time."""
 
 
 @dataclass(kw_only=True)
 class Drive:
-    """One step of the closures of a plan."""
+    """One step of the groups of a plan."""
 
     context: Context
     faults: Faults
     crowd: Crowd
     driven: set[str] = field(default_factory=set)
-    """Names of closures that have had their step."""
+    """Names of groups that have had their step."""
 
     async def begun(self, read: Read, *, undo: bool) -> None:
-        """Closures with gangs that we stopped, from nothing but their own objects: before all that may fail is read."""
+        """Groups with gangs that we stopped, from nothing but their own objects: before all that may fail is read."""
         batch = read.open_batch
         if batch is None:
             return
         visits, requests = of_batch(read.visits, batch.number), of_batch(read.requests, batch.number)
-        stopped = {one.spec.closure for one in requests if one.status.phase in _STOPPED}
-        found = [one for one in batch.closures if one.name in stopped]
+        stopped = {one.spec.group for one in requests if one.status.phase in _STOPPED}
+        found = [one for one in batch.groups if one.name in stopped]
         await self._each(read, batch, found, visits, requests, turns=frozenset(), undo=undo)
 
     async def rest(self, read: Read, *, undo: bool) -> None:
-        """Make what is missing of the open batch, then one step of each closure that has had none."""
+        """Make what is missing of the open batch, then one step of each group that has had none."""
         batch, plan = read.open_batch, read.plan
         if batch is None:
             return
@@ -70,7 +70,7 @@ class Drive:
                     self.context.crash.reached(("UpgradePlan", PlanPhase.RUNNING.value, "after-act"))
                     selector = f"{names.LABEL_PLAN}={plan.metadata.name}"
                     visits = of_batch(await self.context.cluster.list(NODE_UPGRADES, labels=selector), batch.number)
-        left = [one for one in batch.closures if one.name not in self.driven]
+        left = [one for one in batch.groups if one.name not in self.driven]
         turns: frozenset[str] | None = frozenset()  # where they cannot be counted nobody has one
         with self.faults.contained("turns of the lanes"):
             turns = await asking.turns_now(self.context, self._strategy(read).lane_width)
@@ -80,27 +80,27 @@ class Drive:
         self,
         read: Read,
         batch: BatchStatus,
-        found: Sequence[ClosureStatus],
+        found: Sequence[GroupStatus],
         visits: Sequence[NodeUpgrade],
         requests: Sequence[CheckpointRequest],
         *,
         turns: frozenset[str] | None,
         undo: bool,
     ) -> None:
-        async def step(closure: ClosureStatus) -> None:
-            async def renew(after: Closure) -> Closure | None:
+        async def step(group: GroupStatus) -> None:
+            async def renew(after: UpgradeGroup) -> UpgradeGroup | None:
                 if {one.status.phase for one in after.visits} == {NodePhase.PREPARED}:
                     return None  # whether it may be opened is decided with the whole cluster in view
                 known = (after.visits, after.requests)
-                return await self._under_way(read, batch, closure, *known, turns=turns, undo=undo)
+                return await self._under_way(read, batch, group, *known, turns=turns, undo=undo)
 
-            self.driven.add(closure.name)
-            mine = [one for one in visits if one.spec.closure == closure.name]
-            talks = [one for one in requests if one.spec.closure == closure.name]
-            with self.faults.contained(f"closure of {listed(closure.nodes)}"):
-                under_way = await self._under_way(read, batch, closure, mine, talks, turns=turns, undo=undo)
+            self.driven.add(group.name)
+            mine = [one for one in visits if one.spec.group == group.name]
+            talks = [one for one in requests if one.spec.group == group.name]
+            with self.faults.contained(f"upgrade group of {listed(group.nodes)}"):
+                under_way = await self._under_way(read, batch, group, mine, talks, turns=turns, undo=undo)
                 if under_way.open:
-                    await closures.go(self.context, under_way, self.faults, self.crowd, renew)
+                    await upgrade_groups.go(self.context, under_way, self.faults, self.crowd, renew)
 
         await side_by_side.each(found, step, AT_ONCE)
 
@@ -108,17 +108,17 @@ class Drive:
         self,
         read: Read,
         batch: BatchStatus,
-        closure: ClosureStatus,
+        group: GroupStatus,
         visits: Sequence[NodeUpgrade],
         talks: Sequence[CheckpointRequest],
         *,
         turns: frozenset[str] | None,
         undo: bool,
-    ) -> Closure:
+    ) -> UpgradeGroup:
         strategy = self._strategy(read)
-        gangs, refused = await _ask(self.context, read, batch, closure, visits, talks, undo=undo)
-        return Closure(
-            name=closure.name,
+        gangs, refused = await _ask(self.context, read, batch, group, visits, talks, undo=undo)
+        return UpgradeGroup(
+            name=group.name,
             resource=read.target.resource_name if read.target is not None else "",
             visits=visits,
             requests=talks,
@@ -130,8 +130,8 @@ class Drive:
             expendable=frozenset(strategy.expendable),
             turns=turns,
             lane_width=strategy.lane_width,
-            shares={name: share.gpus for name, share in closure.shares.items()},
-            expended=_expended(closure, strategy),
+            shares={name: share.gpus for name, share in group.shares.items()},
+            expended=_expended(group, strategy),
             waited_for=opening.waited_pods(read, visits),
         )
 
@@ -149,42 +149,42 @@ def all_ended(read: Read) -> bool:
     return all(ends(one.status.phase) for one in read.visits) and all(ends(one.status.phase) for one in read.requests)
 
 
-def _expended(closure: ClosureStatus, strategy: StrategyFacts) -> frozenset[str]:
+def _expended(group: GroupStatus, strategy: StrategyFacts) -> frozenset[str]:
     """Uids of pods that are evicted for good; only while the approval still names their gang."""
-    return frozenset(uid for gang, uids in closure.expended.items() if gang in strategy.expendable for uid in uids)
+    return frozenset(uid for gang, uids in group.expended.items() if gang in strategy.expendable for uid in uids)
 
 
 async def _ask(
     context: Context,
     read: Read,
     batch: BatchStatus,
-    closure: ClosureStatus,
+    group: GroupStatus,
     visits: Sequence[NodeUpgrade],
     talks: Sequence[CheckpointRequest],
     *,
     undo: bool,
 ) -> tuple[int, str]:
-    """How many gangs must have acknowledged before the closure goes on, and why they cannot be asked.
+    """How many gangs must have acknowledged before the group goes on, and why they cannot be asked.
 
     They are asked when all nodes are prepared, and only if nothing holds them by then.
     """
     phases = {one.status.phase for one in visits}
     if undo or phases - _UNASKED:
         return len(talks), ""
-    expected = max(len(closure.gangs), len(talks))
+    expected = max(len(group.gangs), len(talks))
     if phases != {NodePhase.PREPARED}:
         return expected, ""
-    held = opening.held(read, closure, talks) or await opening.without_visit(context, closure, visits)
+    held = opening.held(read, group, talks) or await opening.without_visit(context, group, visits)
     if held or read.snapshot is None:
         return expected, held
     try:
         requests = read.requests
-        return await batches.create_requests(context, read.plan, batch, closure, read.snapshot, talks, requests), ""
+        return await batches.create_requests(context, read.plan, batch, group, read.snapshot, talks, requests), ""
     except ThrottledError:
         raise
     except REFUSED as error:
         if not error.refused:
-            log.info("not asked yet", closure=closure.name, because=error.brief)  # doubt holds; askUntil bounds it
+            log.info("not asked yet", group=group.name, because=error.brief)  # doubt holds; askUntil bounds it
             return expected, ""
-        log.warning("not asked", closure=closure.name, because=error.brief, details=error.details)
+        log.warning("not asked", group=group.name, because=error.brief, details=error.details)
         return expected, str(error)

@@ -1,4 +1,4 @@
-"""Batches of a plan that have ended: their sums stay in its status, their closures do not.
+"""Batches of a plan that have ended: their sums stay in its status, their groups do not.
 
 A plan that asks again and again starts batches without end, and an object of etcd holds 1.5 MB at most.
 """
@@ -52,6 +52,6 @@ def canaries(plan: UpgradePlan) -> list[CanaryStatus]:
 
 
 def _folded(batch: BatchStatus, now: str) -> BatchStatus:
-    nodes = sum(len(one.nodes) for one in batch.closures)
-    gangs = sum(len(one.gangs) for one in batch.closures)
-    return msgspec.structs.replace(batch, closures=[], classes={}, ended_at=now, node_count=nodes, gang_count=gangs)
+    nodes = sum(len(one.nodes) for one in batch.groups)
+    gangs = sum(len(one.gangs) for one in batch.groups)
+    return msgspec.structs.replace(batch, groups=[], classes={}, ended_at=now, node_count=nodes, gang_count=gangs)

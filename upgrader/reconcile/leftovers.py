@@ -12,11 +12,11 @@ from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core.phases import ends
-from upgrader.reconcile import closures, finalizers
-from upgrader.reconcile.closure_view import Closure
-from upgrader.reconcile.closures import Crowd
+from upgrader.reconcile import finalizers, upgrade_groups
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.group_view import UpgradeGroup
 from upgrader.reconcile.isolation import Faults
+from upgrader.reconcile.upgrade_groups import Crowd
 
 log = structlog.get_logger()
 
@@ -28,14 +28,14 @@ async def take_back(
     faults: Faults,
     covered: Collection[str] = frozenset(),
 ) -> bool:
-    """One step of each closure that is not `covered` (by name) and has not ended; whether there is one."""
-    open_visits = {one.spec.closure for one in visits if not ends(one.status.phase)}
-    open_requests = {one.spec.closure or "" for one in requests if not ends(one.status.phase)}
+    """One step of each group that is not `covered` (by name) and has not ended; whether there is one."""
+    open_visits = {one.spec.group for one in visits if not ends(one.status.phase)}
+    open_requests = {one.spec.group or "" for one in requests if not ends(one.status.phase)}
     left = sorted((open_visits | open_requests) - set(covered))
     for name in left:
-        log.warning("taking back what no batch covers", closure=name)
-        with faults.contained(f"what no batch covers, closure {name}"):
-            await closures.go(context, _closure(context, name, visits, requests), faults, Crowd(taken=True))
+        log.warning("taking back what no batch covers", group=name)
+        with faults.contained(f"what no batch covers, upgrade group {name}"):
+            await upgrade_groups.go(context, _group(context, name, visits, requests), faults, Crowd(taken=True))
     return bool(left)
 
 
@@ -46,16 +46,16 @@ async def release(context: Context, requests: Sequence[CheckpointRequest]) -> No
             await finalizers.take(context, CHECKPOINT_REQUESTS, one.metadata)
 
 
-def _closure(
+def _group(
     context: Context, name: str, visits: Sequence[NodeUpgrade], requests: Sequence[CheckpointRequest]
-) -> Closure:
-    mine = [one for one in visits if one.spec.closure == name]
-    talks = [one for one in requests if (one.spec.closure or "") == name]
+) -> UpgradeGroup:
+    mine = [one for one in visits if one.spec.group == name]
+    talks = [one for one in requests if (one.spec.group or "") == name]
     targets = {one.spec.target.revision for one in mine}
     sources = {one.spec.source.revision for one in mine}
     # What the plan had written down of this is gone with it.
     known = {node.metadata.labels.get(names.LABEL_REVISION, "") for node in (context.nodes.snapshot() or {}).values()}
-    return Closure(
+    return UpgradeGroup(
         name=name,
         resource=mine[0].spec.target.resource_name if mine else "",
         visits=mine,

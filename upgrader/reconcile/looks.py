@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 ANEW = timedelta(seconds=30)
-"""For so long a closure may wait by what watches show alone: one that hangs without a word delays no act for longer."""
+"""For so long a group may wait by what watches show alone: one that hangs without a word delays no act for longer."""
 
 
 @dataclass
 class Looks:
-    """Closures by name, each with when it was last read."""
+    """Groups by name, each with when it was last read."""
 
     read_at: dict[str, datetime] = field(default_factory=dict)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from upgrader.api.v1alpha1 import CheckpointRequest, ClosureStatus, GangShare, NodeUpgrade, UpgradePlan
+from upgrader.api.v1alpha1 import CheckpointRequest, GangShare, GroupStatus, NodeUpgrade, UpgradePlan
 from upgrader.core import timing
 from upgrader.core.actual_loss import Outage, lost_gpu_hours
 from upgrader.core.phases import NodePhase, ends
@@ -17,19 +17,19 @@ def lost(plan: UpgradePlan, visits: Sequence[NodeUpgrade], requests: Sequence[Ch
     A gang counts from when it was asked, if it parked then, else from its stop; until it was seen past its step,
     trained on, or was given up. What was ended without a checkpoint also lost all since its start.
     """
-    closures = {one.name: one for batch in plan.status.batches for one in batch.closures}
-    here = [one for one in visits if one.spec.closure in closures]
-    talks = [one for one in requests if one.spec.closure in closures]
+    groups = {one.name: one for batch in plan.status.batches for one in batch.groups}
+    here = [one for one in visits if one.spec.group in groups]
+    talks = [one for one in requests if one.spec.group in groups]
     return plan.status.ended.lost_gpu_hours + lost_gpu_hours(
         (outage for one in here if (outage := _of_visit(one)) is not None),
-        (outage for one in talks for outage in _of_talk(one, _share(closures, one))),
-        [*_evicted(closures.values(), here), *_expended(closures, talks)],
+        (outage for one in talks for outage in _of_talk(one, _share(groups, one))),
+        [*_evicted(groups.values(), here), *_expended(groups, talks)],
     )
 
 
-def _share(closures: Mapping[str, ClosureStatus], request: CheckpointRequest) -> GangShare:
-    closure = closures.get(request.spec.closure or "")
-    return closure.shares.get(request.spec.gang, _NOTHING) if closure is not None else _NOTHING
+def _share(groups: Mapping[str, GroupStatus], request: CheckpointRequest) -> GangShare:
+    group = groups.get(request.spec.group or "")
+    return group.shares.get(request.spec.gang, _NOTHING) if group is not None else _NOTHING
 
 
 def _of_visit(visit: NodeUpgrade) -> Outage | None:
@@ -38,7 +38,7 @@ def _of_visit(visit: NodeUpgrade) -> Outage | None:
     if begin is None or not ends(visit.status.phase) or steps[-1].ended_at is None:
         return None
     return Outage(
-        closure=visit.spec.closure,
+        group=visit.spec.group,
         gpus=visit.status.found.gpus,
         begin=timing.parse(begin),
         end=timing.parse(steps[-1].ended_at),
@@ -46,38 +46,38 @@ def _of_visit(visit: NodeUpgrade) -> Outage | None:
 
 
 def _of_talk(request: CheckpointRequest, share: GangShare) -> Iterator[Outage]:
-    status, closure = request.status, request.spec.closure or ""
+    status, group = request.status, request.spec.group or ""
     asked = status.marked_at or request.spec.asked_at
     begin, end = asked if status.parked_at is not None else status.stopped_at, status.ended_at
     if begin is not None and end is not None:
-        yield Outage(closure=closure, gpus=share.gpus, begin=timing.parse(begin), end=timing.parse(end))
+        yield Outage(group=group, gpus=share.gpus, begin=timing.parse(begin), end=timing.parse(end))
     if status.parked_seconds and ends(status.phase):
         # Askings before the last: only how long they took is known, and that no visit had begun.
         until = timing.parse(request.spec.asked_at)
         earlier = timing.after(until, -status.parked_seconds)
-        yield Outage(closure=closure, gpus=share.gpus, begin=earlier, end=until)
+        yield Outage(group=group, gpus=share.gpus, begin=earlier, end=until)
 
 
-def _expended(closures: Mapping[str, ClosureStatus], requests: Sequence[CheckpointRequest]) -> Iterator[Outage]:
+def _expended(groups: Mapping[str, GroupStatus], requests: Sequence[CheckpointRequest]) -> Iterator[Outage]:
     """Work of gangs that were stopped without an acknowledgement."""
     for one in requests:
         if one.status.expended and one.status.stopped_at is not None:
-            yield from _thrown(_share(closures, one), one.spec.closure or "", timing.parse(one.status.stopped_at))
+            yield from _thrown(_share(groups, one), one.spec.group or "", timing.parse(one.status.stopped_at))
 
 
-def _evicted(closures: Iterable[ClosureStatus], visits: Iterable[NodeUpgrade]) -> Iterator[Outage]:
-    """Work of pods that nobody makes again: they go when their closure is drained."""
+def _evicted(groups: Iterable[GroupStatus], visits: Iterable[NodeUpgrade]) -> Iterator[Outage]:
+    """Work of pods that nobody makes again: they go when their group is drained."""
     drained: dict[str, datetime] = {}
     for visit in visits:
         for step in visit.status.steps:
             if step.name is NodePhase.DRAINING and step.ended_at is not None:
                 end = timing.parse(step.ended_at)
-                drained[visit.spec.closure] = max(end, drained.get(visit.spec.closure, end))
-    for closure in closures:
-        for gang in closure.expended if closure.name in drained else ():
-            yield from _thrown(closure.shares.get(gang, _NOTHING), closure.name, drained[closure.name])
+                drained[visit.spec.group] = max(end, drained.get(visit.spec.group, end))
+    for group in groups:
+        for gang in group.expended if group.name in drained else ():
+            yield from _thrown(group.shares.get(gang, _NOTHING), group.name, drained[group.name])
 
 
-def _thrown(share: GangShare, closure: str, end: datetime) -> Iterator[Outage]:
+def _thrown(share: GangShare, group: str, end: datetime) -> Iterator[Outage]:
     if share.since is not None:
-        yield Outage(closure=closure, gpus=share.gpus, begin=timing.parse(share.since), end=end)
+        yield Outage(group=group, gpus=share.gpus, begin=timing.parse(share.since), end=end)

@@ -18,7 +18,7 @@ from upgrader.core.uncovered import read_uncovered
 
 def close(node: Node, upgrade: NodeUpgrade, now: str) -> dict[str, Any] | None:
     """Taint (added `now`, RFC 3339) and claim; None where both are there already."""
-    ours = Taint(key=names.TAINT_MAINTENANCE, value=upgrade.spec.closure, effect="NoSchedule", time_added=now)
+    ours = Taint(key=names.TAINT_MAINTENANCE, value=upgrade.spec.group, effect="NoSchedule", time_added=now)
     held = node.metadata.annotations.get(names.ANNOTATION_VISIT) == upgrade.metadata.uid
     if held and any((one.key, one.value) == (ours.key, ours.value) for one in node.spec.taints):
         return None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from upgrader.api.resources import NODES
-from upgrader.api.v1alpha1 import CheckpointRequest, ClosureStatus, NodeUpgrade
+from upgrader.api.v1alpha1 import CheckpointRequest, GroupStatus, NodeUpgrade
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.drift import drift
 from upgrader.core.fleet import Gang
@@ -25,8 +25,8 @@ OPENING = frozenset({NodePhase.PREPARED, NodePhase.TAINTING})
 """Phases of a visit in which all that runs on its node is looked at; from then on its taint keeps others away."""
 
 
-async def without_visit(context: Context, closure: ClosureStatus, visits: Sequence[NodeUpgrade]) -> str:
-    """Which node of a closure has no visit although it is there, as a sentence; empty: each has one, or is gone.
+async def without_visit(context: Context, group: GroupStatus, visits: Sequence[NodeUpgrade]) -> str:
+    """Which node of a group has no visit although it is there, as a sentence; empty: each has one, or is gone.
 
     A gang whose nodes are visited in part would come back to two drivers.
 
@@ -34,33 +34,35 @@ async def without_visit(context: Context, closure: ClosureStatus, visits: Sequen
         ClusterError: whether the node is there is not known.
     """
     visited = {one.spec.node.name for one in visits}
-    for name in closure.nodes:
+    for name in group.nodes:
         if name not in visited and await context.cluster.get(NODES, name) is not None:
             why = "its driver image is not Ready any more, or the node cannot be read"
-            return f"Node {name} of the closure has no visit ({why}); no part of a closure is visited alone."
+            return (
+                f"Node {name} of the upgrade group has no visit ({why}); no part of an upgrade group is visited alone."
+            )
     return ""
 
 
-def held(read: Read, closure: ClosureStatus, talks: Sequence[CheckpointRequest]) -> str:
-    """What came between the start of the batch and now, and keeps a closure from being visited; empty: nothing."""
+def held(read: Read, group: GroupStatus, talks: Sequence[CheckpointRequest]) -> str:
+    """What came between the start of the batch and now, and keeps a group from being visited; empty: nothing."""
     if read.snapshot is None or read.target is None:
         return ""
-    here = [gang for gang in read.snapshot.gangs if gang.nodes & set(closure.nodes)]
+    here = [gang for gang in read.snapshot.gangs if gang.nodes & set(group.nodes)]
     for gang in here:
         if gang.replicated and gang.name in read.plan.spec.checkpoint.wait_for:
             return waited_for(gang)[1]
-        if (found := _newcomer(gang, closure)) is not None:
+        if (found := _newcomer(gang, group)) is not None:
             return found
-    if grown := _outgrown(read, closure, here):
+    if grown := _outgrown(read, group, here):
         return grown
     asked = {one.spec.gang for one in talks}
-    nodes = [node for node in read.snapshot.nodes if node.name in closure.nodes]
-    visited = {one.spec.node.name for one in read.visits if one.spec.closure == closure.name}
+    nodes = [node for node in read.snapshot.nodes if node.name in group.nodes]
+    visited = {one.spec.node.name for one in read.visits if one.spec.group == group.name}
     catalogue = Catalogue(read.snapshot.images)
     for node in nodes:
         if node.name not in visited and catalogue.unknown(node):
             return f"Image {node.driver_key}, the driver of node {node.name}, is no longer Ready, so it has no visit."
-    if asked >= set(closure.gangs) and not any(node.gpus_missing for node in nodes):
+    if asked >= set(group.gangs) and not any(node.gpus_missing for node in nodes):
         return ""  # spares looking at the whole pool
     world = read.world
     if world is None:
@@ -68,7 +70,7 @@ def held(read: Read, closure: ClosureStatus, talks: Sequence[CheckpointRequest])
     for node in nodes:
         if (unwell := gpus_missing(world, node)) is not None:
             return unwell[1]
-    mine = (gang for gang in here if gang.name in closure.gangs and gang.name not in asked)
+    mine = (gang for gang in here if gang.name in group.gangs and gang.name not in asked)
     return next((message for gang in mine for _, message in gang_holds(world, gang)), "")
 
 
@@ -86,32 +88,32 @@ def world_of(read: Read) -> World | None:
     )
 
 
-def _outgrown(read: Read, closure: ClosureStatus, gangs: Sequence[Gang]) -> str:
+def _outgrown(read: Read, group: GroupStatus, gangs: Sequence[Gang]) -> str:
     """That a gang is larger than it was when its batch was started: neither budget nor approval counted that."""
-    mine = [gang for gang in gangs if gang.name in closure.gangs and not gang.replicated]
+    mine = [gang for gang in gangs if gang.name in group.gangs and not gang.replicated]
     for gang in mine:
-        share = closure.shares.get(gang.name)
+        share = group.shares.get(gang.name)
         if share is not None and gang.gpus > share.gpus:
             return f"{gang.name} has {gang.gpus} GPUs, {share.gpus} when the batch was started; it is counted anew."
-    elsewhere = frozenset[str]().union(*(gang.nodes for gang in mine)) - set(closure.nodes)
+    elsewhere = frozenset[str]().union(*(gang.nodes for gang in mine)) - set(group.nodes)
     if not elsewhere or read.world is None:
         return ""  # spares looking at the whole pool
     drifted = {name for name, one in read.world.drift.items() if one.drifted}
     for gang in mine:
         for name in sorted(gang.nodes & elsewhere & drifted):
-            return f"{gang.name} also runs on node {name}, which its closure does not take; it is counted anew."
+            return f"{gang.name} also runs on node {name}, which its upgrade group does not take; it is counted anew."
     return ""
 
 
-def _newcomer(gang: Gang, closure: ClosureStatus) -> str | None:
+def _newcomer(gang: Gang, group: GroupStatus) -> str | None:
     """A gang without GPUs that came where a reboot would end it; one with GPUs is seen when its node is closed."""
-    if gang.gpus or gang.replicated or gang.name in closure.gangs:
+    if gang.gpus or gang.replicated or gang.name in group.gangs:
         return None
     return f"{gang.name} came after the batch was started; it has no GPUs, but the reboot would end it."
 
 
 def waited_pods(read: Read, visits: Sequence[NodeUpgrade]) -> frozenset[str] | None:
-    """Uids of pods that the plan waits for, while a closure is opened; None where they are not known."""
+    """Uids of pods that the plan waits for, while a group is opened; None where they are not known."""
     names = read.plan.spec.checkpoint.wait_for
     if not names or not any(one.status.phase in OPENING for one in visits):
         return frozenset()

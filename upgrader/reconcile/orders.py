@@ -101,13 +101,13 @@ def reboot_state(node: NodeFacts, target: Target, spec: GpuStackSpec) -> RebootS
     return RebootState(source=node.kernel, target=kernel, select=list(select), restart=list(restart))
 
 
-def lone_closure(node: str) -> str:
-    """Name of the closure of a node that is visited by itself."""
+def lone_group(node: str) -> str:
+    """Name of the group of a node that is visited by itself."""
     return f"n-{digits(node, count=10)}"
 
 
-def closure_name(plan: str, batch: int, nodes: Sequence[str]) -> str:
-    """Name of a started closure, and value of its taint.
+def group_name(plan: str, batch: int, nodes: Sequence[str]) -> str:
+    """Name of a started group, and value of its taint.
 
     Never the same in another batch: a Job keeps the toleration that it was restarted with.
     """
@@ -125,7 +125,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     node: NodeFacts
     stack: str
-    closure: str
+    group: str
     reason: UpgradeReason
     source: NodeState
     target: NodeState
@@ -138,10 +138,10 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 def node_upgrade(order: Order, owner: dict[str, Any] | None = None) -> dict[str, Any]:
     """A NodeUpgrade's manifest."""
-    labels = {names.LABEL_STACK: order.stack, names.LABEL_CLOSURE: order.closure}
+    labels = {names.LABEL_STACK: order.stack, names.LABEL_GROUP: order.group}
     spec: dict[str, Any] = {
         "stack": order.stack,
-        "closure": order.closure,
+        "group": order.group,
         "node": {"name": order.node.name, "uid": order.node.uid},
         "reason": order.reason.value,
         "source": msgspec.to_builtins(order.source),
@@ -175,7 +175,7 @@ def request_name(plan: str, batch: int | str, gang: str) -> str:
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """An asking to be begun. `plan`, `batch` and `closure` only where a plan asks."""
+    """An asking to be begun. `plan`, `batch` and `group` only where a plan asks."""
 
     gang: Gang
     name: str
@@ -185,7 +185,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: int
     plan: str | None = None
     batch: int = 0
-    closure: str | None = None
+    group: str | None = None
     refused_before: int = 0
     unanswered_before: int = 0
 
@@ -198,7 +198,7 @@ def checkpoint_request(ask: Ask) -> dict[str, Any]:
     """
     metadata: dict[str, Any] = {"name": ask.name, "namespace": ask.gang.namespace}
     if ask.plan is not None:
-        labels = {names.LABEL_PLAN: ask.plan, names.LABEL_CLOSURE: ask.closure or "", LABEL_BATCH: str(ask.batch)}
+        labels = {names.LABEL_PLAN: ask.plan, names.LABEL_GROUP: ask.group or "", LABEL_BATCH: str(ask.batch)}
         metadata |= {"labels": labels, "finalizers": [names.FINALIZER]}
     return {
         "apiVersion": CHECKPOINT_REQUESTS.api_version,
@@ -241,6 +241,6 @@ def _request_spec(ask: Ask) -> dict[str, Any]:
         "signal": terms.signal,
         "leader": speaker.uid if speaker is not None else "",
         "plan": ask.plan,
-        "closure": ask.closure,
+        "group": ask.group,
     }
     return spec | {key: value for key, value in optional.items() if value}

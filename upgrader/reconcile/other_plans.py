@@ -20,10 +20,10 @@ def taken_elsewhere(plans: Sequence[UpgradePlan], others: Sequence[NodeFacts], s
         for batch in plan.status.batches
         if batch.ended_at is None
     ]
-    planned = {name for batch in batches for closure in batch.closures for name in closure.nodes}
+    planned = {name for batch in batches for group in batch.groups for name in group.nodes}
     largest = max((node.gpus for node in others), default=0)
     alone = (node.gpus or max(1, largest) for node in others if node.taken and node.name not in planned)
-    return sum(closure.gpus for batch in batches for closure in batch.closures) + sum(alone)
+    return sum(group.gpus for batch in batches for group in batch.groups) + sum(alone)
 
 
 def taken_back(stacks: Sequence[GpuStack], plans: Sequence[UpgradePlan], stack: str) -> str:

@@ -2,7 +2,7 @@
 
 A right to create them in a single namespace is a right to give them any label, so none counts by its labels: its name
 follows from plan, batch and gang, the plan is its controller by uid, it is in the gang's namespace, and the plan's
-status has its gang in its closure. Where the plan is gone, or what it knew, a visit of the same plan and closure stands
+status has its gang in its group. Where the plan is gone, or what it knew, a visit of the same plan and group stands
 for that: visits are of the cluster, and only the controller makes them.
 """
 
@@ -19,7 +19,7 @@ from upgrader.reconcile.context import Context
 from upgrader.reconcile.orders import LABEL_BATCH, request_name
 
 Vouchers = frozenset[tuple[str, str, str, str]]
-"""Plan, batch, closure and the plan's uid of visits."""
+"""Plan, batch, group and the plan's uid of visits."""
 
 SHOWN = 10
 
@@ -27,7 +27,7 @@ SHOWN = 10
 def vouchers(visits: Iterable[NodeUpgrade]) -> Vouchers:
     """What visits stand for."""
     return frozenset(
-        (visit.spec.plan, _batch(visit.metadata), visit.spec.closure, _controller(visit.metadata))
+        (visit.spec.plan, _batch(visit.metadata), visit.spec.group, _controller(visit.metadata))
         for visit in visits
         if visit.spec.plan
     )
@@ -36,7 +36,7 @@ def vouchers(visits: Iterable[NodeUpgrade]) -> Vouchers:
 def is_own(request: CheckpointRequest, plan: UpgradePlan | None, vouched: Vouchers) -> bool:
     """Whether a request was made by the plan of its labels; `plan` is that plan, None where it is not there."""
     name, batch, uid = request.spec.plan, _batch(request.metadata), _controller(request.metadata)
-    meta, gang, closure = request.metadata, request.spec.gang, request.spec.closure or ""
+    meta, gang, group = request.metadata, request.spec.gang, request.spec.group or ""
     if not name or not uid or meta.labels.get(names.LABEL_PLAN) != name:
         return False
     if meta.name != request_name(name, batch, gang) or meta.namespace != gang.partition("/")[0]:
@@ -45,7 +45,7 @@ def is_own(request: CheckpointRequest, plan: UpgradePlan | None, vouched: Vouche
         number = int(batch) if re.fullmatch("[1-9][0-9]{0,8}", batch) else 0
         if 0 < number <= max((each.number for each in plan.status.batches), default=0):
             return _is_of(request, plan, number)
-    return (name, batch, closure, uid) in vouched
+    return (name, batch, group, uid) in vouched
 
 
 def ownerless(request: CheckpointRequest) -> bool:
@@ -59,12 +59,12 @@ def ownerless(request: CheckpointRequest) -> bool:
 def _is_of(request: CheckpointRequest, plan: UpgradePlan, number: int) -> bool:
     """Whether it is of a batch that the plan has started.
 
-    Of batches that have ended the plan does not keep the closures: their requests have ended, and are only counted.
+    Of batches that have ended the plan does not keep the groups: their requests have ended, and are only counted.
     """
-    stored = [closure for each in plan.status.batches if each.number == number for closure in each.closures]
+    stored = [group for each in plan.status.batches if each.number == number for group in each.groups]
     if not stored:
         return ends(request.status.phase)
-    return any(part.name == request.spec.closure and request.spec.gang in part.gangs for part in stored)
+    return any(part.name == request.spec.group and request.spec.gang in part.gangs for part in stored)
 
 
 def sort_out(

@@ -30,7 +30,7 @@ async def tell_policy(
     said = Placement(
         left_behind=sorted(placement.left_behind),
         settled=placement.settled,
-        closure=placement.closure,
+        group=placement.group,
         pod_labels=dict(label.split("=", 1) for label in selector.split(",") if label),
     )
     if request.spec.placement == said:

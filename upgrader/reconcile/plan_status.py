@@ -92,7 +92,7 @@ def _summary(made: Forecast, now: datetime, *, started: bool) -> dict[str, Any]:
 
 
 def _stops(batch: BatchForecast) -> int:
-    return sum(len(one.gangs) for one in batch.closures)
+    return sum(len(one.gangs) for one in batch.groups)
 
 
 def _minute(at: datetime | None) -> str | None:
@@ -130,7 +130,7 @@ def _holds(read: Read) -> list[dict[str, Any]]:
         return []
     metrics.show_holds(read.plan.metadata.name, Counter(hold.reason.value for hold in read.forecast.holds))
     cooling = [
-        Hold(subject=node, reason="RetriedLater", message="its closure was let go and is left alone for a while")
+        Hold(subject=node, reason="RetriedLater", message="its upgrade group was let go and is left alone for a while")
         for node in sorted(read.cooling)
     ]
     worst = sorted(read.forecast.holds, key=lambda hold: -len(hold.nodes))

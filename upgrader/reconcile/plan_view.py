@@ -93,7 +93,7 @@ def _next_batch(read: Read) -> NextBatch | None:
         return None
     batch = read.forecast.batches[0]
     return NextBatch(
-        interruptions=sum(len(one.gangs) for one in batch.closures),
+        interruptions=sum(len(one.gangs) for one in batch.groups),
         starts_at=batch.starts_at,
         waits_for=batch.waits_for,
         canary=batch.kind is BatchKind.CANARY,
@@ -173,10 +173,10 @@ def interrupted(read: Read) -> int:
 def ended_for_good(read: Read) -> int:
     """How many gangs that nothing restarts were let go or are about to be: a node of theirs came to its drain."""
     drained = {
-        one.spec.closure for one in read.visits if any(step.name is NodePhase.DRAINING for step in one.status.steps)
+        one.spec.group for one in read.visits if any(step.name is NodePhase.DRAINING for step in one.status.steps)
     }
-    closures = (one for batch in read.plan.status.batches for one in batch.closures if one.name in drained)
-    return read.plan.status.ended.expended + len({gang for one in closures for gang in one.expended})
+    groups = (one for batch in read.plan.status.batches for one in batch.groups if one.name in drained)
+    return read.plan.status.ended.expended + len({gang for one in groups for gang in one.expended})
 
 
 def _rival(plan: UpgradePlan, *, startable: bool = True) -> Rival:
@@ -233,7 +233,7 @@ def _created(read: Read) -> bool:
     if batch is None:
         return True
     there = {one.spec.node.name for one in read.visits if one.metadata.labels.get(LABEL_BATCH) == str(batch.number)}
-    missing = [node for closure in batch.closures for node in closure.nodes if node not in there]
+    missing = [node for group in batch.groups for node in group.nodes if node not in there]
     if not missing or read.snapshot is None or read.target is None:
         return not missing
     facts = {node.name: node for node in read.snapshot.nodes}

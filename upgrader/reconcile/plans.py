@@ -32,7 +32,6 @@ from upgrader.reconcile import (
     pruning,
     rollbacks,
 )
-from upgrader.reconcile.closures import Crowd
 from upgrader.reconcile.context import Context, anew, record
 from upgrader.reconcile.driving import Drive, all_ended, of_batch
 from upgrader.reconcile.durations import Past, past_of, seen
@@ -43,6 +42,7 @@ from upgrader.reconcile.owners import read_owner
 from upgrader.reconcile.rest import rest_of
 from upgrader.reconcile.revisions import former_resources, read_target
 from upgrader.reconcile.strategies import strategy_of
+from upgrader.reconcile.upgrade_groups import Crowd
 from upgrader.reconcile.visits import forget
 from upgrader.telemetry import metrics
 
@@ -80,7 +80,7 @@ class Read:
 
     @cached_property
     def world(self) -> World | None:
-        """What was read, for the rules: once for all closures of a batch."""
+        """What was read, for the rules: once for all groups of a batch."""
         return opening.world_of(self)
 
 
@@ -181,7 +181,7 @@ async def _without_plan(context: Context, name: str) -> float | None:
 async def _take_back(context: Context, read: Read, faults: Faults) -> bool:
     """What the plan's started batch does not cover; whether there is any."""
     batch = read.open_batch
-    covered = {one.name for one in batch.closures} if batch is not None else set()
+    covered = {one.name for one in batch.groups} if batch is not None else set()
     return await leftovers.take_back(context, read.visits, read.requests, faults, covered)
 
 
@@ -270,7 +270,7 @@ def _needs_snapshot(read: Read) -> bool:
         return True
     phases = [one.status.phase for one in of_batch(read.visits, batch.number)]
     waits = {NodePhase.PREPARED, NodePhase.TAINTING} if read.plan.spec.checkpoint.wait_for else {NodePhase.PREPARED}
-    return len(phases) < sum(len(one.nodes) for one in batch.closures) or bool(waits.intersection(phases))
+    return len(phases) < sum(len(one.nodes) for one in batch.groups) or bool(waits.intersection(phases))
 
 
 def _decides(read: Read) -> bool:
@@ -280,11 +280,11 @@ def _decides(read: Read) -> bool:
         return status.phase is PlanPhase.ABORTING or status.reason == "BatchEnded"
     if read.plan.spec.checkpoint.wait_for:
         return True
-    there = {(one.spec.closure, one.spec.node.name) for one in of_batch(read.visits, batch.number)}
-    asked = {(one.spec.closure, one.spec.gang) for one in of_batch(read.requests, batch.number)}
+    there = {(one.spec.group, one.spec.node.name) for one in of_batch(read.visits, batch.number)}
+    asked = {(one.spec.group, one.spec.gang) for one in of_batch(read.requests, batch.number)}
     return any(
         {(one.name, node) for node in one.nodes} - there or {(one.name, gang) for gang in one.gangs} - asked
-        for one in batch.closures
+        for one in batch.groups
     )
 
 
@@ -318,7 +318,7 @@ async def _start(context: Context, read: Read, decision: PlanDecision) -> Upgrad
     written: UpgradePlan = await record(
         context, UPGRADE_PLANS, plan.metadata, status, left=plan.status.phase, entered=decision.phase
     )
-    log.info("batch started", plan=plan.metadata.name, batch=number, closures=len(batch.closures))
+    log.info("batch started", plan=plan.metadata.name, batch=number, groups=len(batch.groups))
     return written
 
 

@@ -44,7 +44,7 @@ async def prune(context: Context, read: Read) -> None:
         await _remove(context, NODE_UPGRADES, one.metadata)
     left -= len(visits[:left])
     gone = {one.metadata.name for one in visits}
-    there = {one.spec.closure for one in read.visits if one.metadata.name not in gone}
+    there = {one.spec.group for one in read.visits if one.metadata.name not in gone}
     jobs = {gang.owner.uid for gang in read.snapshot.gangs if gang.owner} if read.snapshot is not None else None
     for request in settled_talks(read.requests, there, jobs)[:left]:
         await _remove(context, CHECKPOINT_REQUESTS, request.metadata)
@@ -59,13 +59,13 @@ def superseded(visits: Sequence[NodeUpgrade]) -> list[NodeUpgrade]:
 
 
 def settled_talks(
-    requests: Sequence[CheckpointRequest], closures: Iterable[str], jobs: Iterable[str] | None
+    requests: Sequence[CheckpointRequest], groups: Iterable[str], jobs: Iterable[str] | None
 ) -> list[CheckpointRequest]:
     """Conversations that stopped nobody, and that a later one of the same job carries on or no visit remembers.
 
     Args:
         requests: all of a plan.
-        closures: those of which there is a visit.
+        groups: those of which there is a visit.
         jobs: uids of the owners of all gangs that are there; None where they are not known.
     """
     kept: set[str] = set()
@@ -74,10 +74,10 @@ def settled_talks(
         noes = [one for one in mine if asking.refused(one) or asking.left_out(one)]
         silent = [one for one in mine if asking.unanswered(one)]
         kept |= {one.metadata.uid for one in (*mine[-1:], *noes[-1:], *silent[-1:])}
-    known = set(closures)
+    known = set(groups)
 
     def forgotten(one: CheckpointRequest) -> bool:
-        return jobs is not None and one.spec.owner.uid not in jobs and one.spec.closure not in known
+        return jobs is not None and one.spec.owner.uid not in jobs and one.spec.group not in known
 
     return [
         one

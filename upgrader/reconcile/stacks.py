@@ -24,7 +24,6 @@ from upgrader.core.rollout import UNDER_WAY
 from upgrader.core.works import stopped_owners
 from upgrader.reconcile import (
     abandoned,
-    closures,
     drift_status,
     forced,
     harvest,
@@ -37,11 +36,12 @@ from upgrader.reconcile import (
     quiet,
     side_by_side,
     stack_status,
+    upgrade_groups,
     upkeep,
 )
-from upgrader.reconcile.closure_view import NODES_AT_ONCE, Closure
 from upgrader.reconcile.context import Context, anew
 from upgrader.reconcile.gang_view import rules_for
+from upgrader.reconcile.group_view import NODES_AT_ONCE, UpgradeGroup
 from upgrader.reconcile.isolation import PASSING, Faults, faults_of, tell
 from upgrader.reconcile.operand_pods import own_pods
 from upgrader.reconcile.orphaned_claims import orphaned
@@ -296,14 +296,14 @@ async def _ordered(context: Context, name: str) -> list[NodeUpgrade]:
 
 
 async def _drive(context: Context, visits: Sequence[NodeUpgrade], faults: Faults, *, undo: bool) -> bool:
-    """One step of each visit without a plan; each is a closure of its own, and keeps no other from its step."""
-    active, crowd = [one for one in visits if not ends(one.status.phase)], closures.Crowd(taken=True)
+    """One step of each visit without a plan; each is a group of its own, and keeps no other from its step."""
+    active, crowd = [one for one in visits if not ends(one.status.phase)], upgrade_groups.Crowd(taken=True)
 
     async def drive(one: NodeUpgrade) -> None:
         resource = one.spec.target.resource_name
-        closure = Closure(name=one.spec.closure, resource=resource, visits=[one], undo=undo)
+        group = UpgradeGroup(name=one.spec.group, resource=resource, visits=[one], undo=undo)
         with faults.contained(f"node {one.spec.node.name}"):
-            await closures.go(context, closure, faults, crowd)
+            await upgrade_groups.go(context, group, faults, crowd)
 
     await side_by_side.each(active, drive, NODES_AT_ONCE)
     return bool(active)

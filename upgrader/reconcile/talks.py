@@ -13,7 +13,7 @@ from upgrader.api.v1alpha1 import Ack, CheckpointRequest
 from upgrader.core import conversation, steering, timing, untrusted
 from upgrader.core.acknowledgement import Answer, Verdict
 from upgrader.core.conversation import LEAP_FROGGED
-from upgrader.core.conversation_facts import GangAct, GangClosure, GangDecision, OwnerFacts, RequestView
+from upgrader.core.conversation_facts import GangAct, GangDecision, GroupOfGang, OwnerFacts, RequestView
 from upgrader.core.declarations import leader
 from upgrader.core.errors import ClusterError, UnaskableError, UpgraderError
 from upgrader.core.fleet import MemberFacts
@@ -37,8 +37,8 @@ Where = Callable[[], steering.Placement]
 """Where a gang may be restarted; asked only when it is, since it looks at all nodes."""
 
 _R = RequestPhase
-_BY_CLOSURE = frozenset({_R.REQUESTED, _R.PARKED, _R.EXPIRED})
-"""Phases that end with the asking of the whole closure."""
+_BY_GROUP = frozenset({_R.REQUESTED, _R.PARKED, _R.EXPIRED})
+"""Phases that end with the asking of the whole group."""
 
 _STOPPED = frozenset({_R.STOPPING, _R.STOPPED, _R.RESTARTING})
 """Phases in which a gang may be stopped by us."""
@@ -145,7 +145,7 @@ class Advanced(NamedTuple):
 
 
 async def advance(
-    context: Context, talk: Talk, closure: GangClosure, *, where: Where, ask_until: str | None, lane_width: int = 0
+    context: Context, talk: Talk, group: GroupOfGang, *, where: Where, ask_until: str | None, lane_width: int = 0
 ) -> Advanced:
     """One step of one conversation: what was decided, and the request as it was written.
 
@@ -154,12 +154,12 @@ async def advance(
     Raises:
         ConflictError: the owner or a member changed since it was read; the next step looks again.
     """
-    decision = conversation.decide(talk.view, closure, context.clock.now())
+    decision = conversation.decide(talk.view, group, context.clock.now())
     if decision.admitted and lane_width:
         # Another plan may have admitted one since the turns were counted: they are counted anew, and nobody else does
         # so before this turn is written.
         async with context.gates.lanes:
-            again = msgspec.structs.replace(closure, turns=await asking.turns_now(context, lane_width))
+            again = msgspec.structs.replace(group, turns=await asking.turns_now(context, lane_width))
             decision = conversation.decide(talk.view, again, context.clock.now())
             return await _perform(context, talk, decision, where=where, ask_until=ask_until)
     return await _perform(context, talk, decision, where=where, ask_until=ask_until)
@@ -348,13 +348,13 @@ def _idle(talk: Talk, phase: RequestPhase, now: datetime) -> dict[str, Any]:
 def _since(request: CheckpointRequest) -> datetime:
     """When the present phase began: told by its deadline where that is its own, else by when the gang was asked."""
     phase, deadline, seconds = request.status.phase, request.status.deadline, row(request.status.phase).seconds
-    if phase in _BY_CLOSURE or deadline is None or seconds is None:
+    if phase in _BY_GROUP or deadline is None or seconds is None:
         return timing.parse(request.spec.asked_at)
     return timing.after(timing.parse(deadline), -seconds)
 
 
 def _deadline(phase: RequestPhase, now: datetime, ask_until: str | None) -> str | None:
-    if phase in _BY_CLOSURE and ask_until is not None:
+    if phase in _BY_GROUP and ask_until is not None:
         return ask_until
     seconds = row(phase).seconds
     return None if ends(phase) or seconds is None else timing.show(timing.after(now, seconds))

@@ -185,7 +185,7 @@ def _due(
         name=_name(node, reason, state, attempt),
         node=node,
         stack=read.stack.metadata.name,
-        closure=orders.lone_closure(node.name),
+        group=orders.lone_group(node.name),
         reason=reason,
         source=source,
         target=state,

@@ -1,6 +1,6 @@
 """Virtual time: what happens when, in whole seconds from the begin.
 
-A heap and nothing more: what is due is level-triggered (a closure looks again, a job ends), so there are no processes
+A heap and nothing more: what is due is level-triggered (a group looks again, a job ends), so there are no processes
 to suspend and to resume, which is what a simulation library would bring.
 """
 

@@ -316,7 +316,7 @@ class World:
         steer = job.placement
         if not node.in_service or node.free < job.spec.gpus or node.revision in steer.left_behind:
             return False
-        if node.maintenance and node.maintenance != steer.closure:
+        if node.maintenance and node.maintenance != steer.group:
             return False
         return bool(node.revision) or not steer.settled
 

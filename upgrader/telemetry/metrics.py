@@ -15,7 +15,10 @@ PHASE_SECONDS = Histogram(
     registry=REGISTRY,
 )
 HOLDS = Gauge(
-    "upgrader_holds", "Nodes, gangs and closures that wait, by plan and reason.", ["plan", "reason"], registry=REGISTRY
+    "upgrader_holds",
+    "Nodes, gangs and upgrade groups that wait, by plan and reason.",
+    ["plan", "reason"],
+    registry=REGISTRY,
 )
 LAST_RECONCILE = Gauge(
     "upgrader_last_reconcile_timestamp_seconds",

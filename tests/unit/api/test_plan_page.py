@@ -91,7 +91,7 @@ class TestThePage:
         said = documented("plan")
         assert said["forecast.batches[].seconds"] == ("integer", "s")
         assert said["forecast.batches[].starts_at"] == ("time or null", "")
-        assert said["forecast.batches[].closures[].gpus"] == ("integer", "GPUs")
+        assert said["forecast.batches[].groups[].gpus"] == ("integer", "GPUs")
         assert said["forecast.batches[].kind"] == ("one of `Canary`, `Idle`, `Asked`", "")
         assert said["forecast.prediction.lost_gpu_hours"] == ("number", "GPU-hours")
         assert said["forecast.prediction.durations.visit"] == ("list of 2: integer, integer", "s")

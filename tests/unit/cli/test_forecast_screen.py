@@ -10,7 +10,7 @@ from tests.support.facts import NEW, OLD, gang, node, snapshot, target
 from tests.support.golden import assert_golden
 from tests.support.world import START
 from upgrader.cli import forecast_screen, render
-from upgrader.core.forecast import BatchForecast, BatchKind, ClosureForecast, Forecast, Summary, forecast
+from upgrader.core.forecast import BatchForecast, BatchKind, Forecast, GroupForecast, Summary, forecast
 from upgrader.core.holds import Hold, HoldReason
 from upgrader.core.origins import origins
 from upgrader.core.prediction import Durations, Harvest, Interruption, Prediction
@@ -24,8 +24,8 @@ def later(**span):
     return START + timedelta(**span)
 
 
-def closure(*nodes, gangs=(), evicted=()):
-    return ClosureForecast(name="c", nodes=nodes, gangs=gangs, evicted=evicted, gpus=8 * len(nodes))
+def group(*nodes, gangs=(), evicted=()):
+    return GroupForecast(name="c", nodes=nodes, gangs=gangs, evicted=evicted, gpus=8 * len(nodes))
 
 
 def empty(**parts):
@@ -71,10 +71,10 @@ def screen(of):
 
 def test_everything_that_a_forecast_may_hold():
     batches = (
-        BatchForecast(number=1, closures=(closure("n-1"),), kind=BatchKind.CANARY, starts_at=START, seconds=240),
+        BatchForecast(number=1, groups=(group("n-1"),), kind=BatchKind.CANARY, starts_at=START, seconds=240),
         BatchForecast(
             number=2,
-            closures=(closure("n-2", "n-3"),),
+            groups=(group("n-2", "n-3"),),
             kind=BatchKind.IDLE,
             starts_at=later(minutes=34),
             seconds=300,
@@ -82,7 +82,7 @@ def test_everything_that_a_forecast_may_hold():
         ),
         BatchForecast(
             number=3,
-            closures=(closure("n-4", "n-5", gangs=("ml/Job/train",), evicted=("web/ReplicaSet/serve",)),),
+            groups=(group("n-4", "n-5", gangs=("ml/Job/train",), evicted=("web/ReplicaSet/serve",)),),
             starts_at=later(hours=16),
             seconds=900,
         ),
@@ -134,7 +134,7 @@ def test_a_fleet_of_thousands_is_folded():
     batches = tuple(
         BatchForecast(
             number=number,
-            closures=tuple(closure(f"n-{number}-{part}", gangs=(f"ml/Job/{number}-{part}",)) for part in range(20)),
+            groups=tuple(group(f"n-{number}-{part}", gangs=(f"ml/Job/{number}-{part}",)) for part in range(20)),
             starts_at=later(minutes=15 * number),
             seconds=600,
         )
@@ -208,17 +208,17 @@ def test_placement_is_spoken_of_only_where_somebody_is_stopped():
 
 
 def test_reboots_are_counted_with_the_pods_that_they_end():
-    closures = (
-        ClosureForecast(name="c", nodes=("a", "b"), gpus=16, rebooted=("a", "b"), other_pods=3),
-        ClosureForecast(name="d", nodes=("c",), gpus=8),
+    groups = (
+        GroupForecast(name="c", nodes=("a", "b"), gpus=16, rebooted=("a", "b"), other_pods=3),
+        GroupForecast(name="d", nodes=("c",), gpus=8),
     )
-    assert "2 nodes rebooted, which ends 3 pods without GPUs too" in summed_up(closures)
-    reconfigured = ClosureForecast(name="e", nodes=("d",), gpus=8, reconfigured=("d",), other_pods=1)
+    assert "2 nodes rebooted, which ends 3 pods without GPUs too" in summed_up(groups)
+    reconfigured = GroupForecast(name="e", nodes=("d",), gpus=8, reconfigured=("d",), other_pods=1)
     both = "2 nodes rebooted and 1 node with other kubelet settings, which ends 4 pods without GPUs too"
-    assert both in summed_up((*closures, reconfigured))
+    assert both in summed_up((*groups, reconfigured))
 
 
-def summed_up(closures):
+def summed_up(groups):
     """The screen of a plan with one batch, without its line ends."""
-    made = empty(summary=Summary(drifted=3, nodes=3, batches=1), batches=(BatchForecast(number=1, closures=closures),))
+    made = empty(summary=Summary(drifted=3, nodes=3, batches=1), batches=(BatchForecast(number=1, groups=groups),))
     return " ".join(screen(saved(made)).split())

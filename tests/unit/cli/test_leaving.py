@@ -204,7 +204,7 @@ def test_what_people_set_stays(rig):
 
 def test_marks_of_a_visit_that_failed_and_records_on_jobs_go(rig):
     taints = [
-        {"key": names.TAINT_MAINTENANCE, "value": "closure-1", "effect": "NoSchedule"},
+        {"key": names.TAINT_MAINTENANCE, "value": "group-1", "effect": "NoSchedule"},
         {"key": "other", "effect": "NoExecute"},
     ]
     rig.cluster.store.change(NODES, "gpu-3", {"spec": {"taints": taints}})

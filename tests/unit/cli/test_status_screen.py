@@ -19,7 +19,7 @@ APPROVAL = {
     "at": "2026-11-21T08:00:00Z",
     "envelope": {"maxInterruptions": 3, "maxLostGpuHours": 12.31, "expendable": ["ml/Job/toy"]},
 }
-CLOSURE = {"name": "c", "nodes": ["node-1"], "gangs": ["ml/Job/train"], "gpus": 8}
+GROUP = {"name": "c", "nodes": ["node-1"], "gangs": ["ml/Job/train"], "gpus": 8}
 BATCHES = [
     {
         "number": 1,
@@ -32,7 +32,7 @@ BATCHES = [
     {
         "number": 2,
         "kind": "Asked",
-        "closures": [CLOSURE],
+        "groups": [GROUP],
         "startedAt": "2026-11-21T08:55:00Z",
         "askUntil": "2026-11-21T09:30:00Z",
     },

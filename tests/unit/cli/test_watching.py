@@ -20,7 +20,7 @@ from upgrader.core.errors import BlockedError, DeadlineError, RolloutFailedError
 from upgrader.demo.report import Change, JobReport, NodeReport, Report, VisitReport
 
 HOLD = {"subject": "default/Job/a", "reason": "Vetoed", "message": "it forbids any disruption"}
-BATCH = {"number": 1, "closures": [], "startedAt": "2026-11-21T09:00:00Z", "askUntil": "2026-11-21T10:00:00Z"}
+BATCH = {"number": 1, "groups": [], "startedAt": "2026-11-21T09:00:00Z", "askUntil": "2026-11-21T10:00:00Z"}
 
 
 def seen(after=0, state="Running", failures=(), **status):

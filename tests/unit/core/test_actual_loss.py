@@ -6,9 +6,9 @@ from tests.support.world import START
 from upgrader.core.actual_loss import Outage, lost_gpu_hours
 
 
-def outage(begin: int, end: int, gpus: int = 8, closure: str = "c") -> Outage:
+def outage(begin: int, end: int, gpus: int = 8, group: str = "c") -> Outage:
     minutes = [START + timedelta(minutes=one) for one in (begin, end)]
-    return Outage(closure=closure, gpus=gpus, begin=minutes[0], end=minutes[1])
+    return Outage(group=group, gpus=gpus, begin=minutes[0], end=minutes[1])
 
 
 def test_visits_add_up_and_a_gang_counts_beside_them():
@@ -18,7 +18,7 @@ def test_visits_add_up_and_a_gang_counts_beside_them():
 
 
 def test_a_gang_whose_nodes_were_never_visited_lost_all_of_its_wait():
-    assert lost_gpu_hours([outage(0, 60, closure="another")], [outage(0, 30)]) == 12.0
+    assert lost_gpu_hours([outage(0, 60, group="another")], [outage(0, 30)]) == 12.0
 
 
 def test_a_gang_that_went_on_elsewhere_lost_what_it_waited():

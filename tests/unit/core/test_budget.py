@@ -101,7 +101,11 @@ def test_an_invented_size_is_not_lent_to_a_node_of_which_nothing_is_known():
 NODES = [node("a"), node("b"), node("c", unschedulable=True), node("d", gpus_allocatable=5)]
 COSTS = {
     "an idle node costs its GPUs": (["a"], [], Cost(gpus=8, added=8)),
-    "a gang on its closure's nodes costs nothing more": (["a", "b"], [gang("x", ["a", "b"])], Cost(gpus=16, added=16)),
+    "a gang on its upgrade group's nodes costs nothing more": (
+        ["a", "b"],
+        [gang("x", ["a", "b"])],
+        Cost(gpus=16, added=16),
+    ),
     "GPUs of a gang on a node that is not visited count": (
         ["a"],
         [gang("x", ["a", "b"], gpus=2)],

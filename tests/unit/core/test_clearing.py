@@ -7,7 +7,7 @@ import pytest
 from tests.support.visit_cases import CLOSED, EVICTABLE, REPAIR, STRANGER, SWITCHED_OFF, N, stay, view
 from tests.support.world import START
 from upgrader.core.clearing import EVICTION_REFUSED, UNSUPPORTED, evicting
-from upgrader.core.visit_facts import Act, ClosureView, Decision, NodeView
+from upgrader.core.visit_facts import Act, Decision, GroupView, NodeView
 
 SOON = START + timedelta(seconds=1)
 ORDER = "by order of ann"
@@ -16,7 +16,7 @@ ORDERED = {"forced": {N.DRAINING: ORDER}}
 
 
 def decided(node: NodeView, now: datetime = START) -> Decision | None:
-    return evicting(node, ClosureView(nodes=(node,)), now)
+    return evicting(node, GroupView(nodes=(node,)), now)
 
 
 def draining(**changes: object) -> NodeView:

@@ -77,7 +77,7 @@ CASES = {
         go(
             R.WITHDRAWN,
             "WaitingForAnswers",
-            "no acknowledgement of the whole closure in time (train-a has not answered yet); the gang trains on",
+            "no acknowledgement of the whole upgrade group in time (train-a has not answered yet); the gang trains on",
             WITHDRAW,
         ),
     ),
@@ -87,17 +87,17 @@ CASES = {
         go(
             R.WITHDRAWN,
             "WaitingForAnswers",
-            "no acknowledgement of the whole closure in time (train-a has not answered yet); the gang trains on",
+            "no acknowledgement of the whole upgrade group in time (train-a has not answered yet); the gang trains on",
             WITHDRAW,
         ),
     ),
-    "asked without a closure, its own deadline counts": (
+    "asked without an upgrade group, its own deadline counts": (
         view(R.REQUESTED, answers=(), deadline=PAST),
         PREPARED,
         go(
             R.WITHDRAWN,
             "WaitingForAnswers",
-            "no acknowledgement of the whole closure in time (train-a has not answered yet); the gang trains on",
+            "no acknowledgement of the whole upgrade group in time (train-a has not answered yet); the gang trains on",
             WITHDRAW,
         ),
     ),
@@ -106,10 +106,10 @@ CASES = {
         around(N.PREPARED, undo=True),
         go(R.WITHDRAWN, "Aborted", "the plan was aborted; the gang trains on", WITHDRAW),
     ),
-    "a node of the closure cannot be visited": (
+    "a node of the upgrade group cannot be visited": (
         view(R.REQUESTED),
         around(N.PREPARED, N.FAILED),
-        go(R.WITHDRAWN, "ClosureLetGo", "the closure was let go; the gang trains on", WITHDRAW),
+        go(R.WITHDRAWN, "GroupLetGo", "the upgrade group was let go; the gang trains on", WITHDRAW),
     ),
     "the job is deleted while asking": (
         view(R.REQUESTED, owner={"present": False}),
@@ -132,10 +132,10 @@ CASES = {
         around(N.DRAINING, N.TAINTING),
         go(R.PARKED, "Acknowledged", "2 member(s) parked at step 100"),
     ),
-    "no gang of a closure is stopped before all hold valid acknowledgements": (
+    "no gang of an upgrade group is stopped before all hold valid acknowledgements": (
         view(R.PARKED),
         around(N.DRAINING, siblings=(R.REQUESTED,)),
-        go(R.PARKED, "WaitingForFellows", "another gang of the closure has not acknowledged yet"),
+        go(R.PARKED, "WaitingForFellows", "another gang of the upgrade group has not acknowledged yet"),
     ),
     "it is not stopped while a pod is left that may keep its nodes from being visited": (
         view(R.PARKED),
@@ -177,13 +177,14 @@ CASES = {
             WITHDRAW,
         ),
     ),
-    "parked, but the closure was not ready in time": (
+    "parked, but the upgrade group was not ready in time": (
         view(R.PARKED),
         LATE_ASK,
         go(
             R.WITHDRAWN,
             "NotAcknowledged",
-            "no acknowledgement of the whole closure in time (2 member(s) parked at step 100); the gang trains on",
+            "no acknowledgement of the whole upgrade group in time (2 member(s) parked at step 100); "
+            "the gang trains on",
             WITHDRAW,
         ),
     ),
@@ -201,7 +202,7 @@ CASES = {
     "after parking ended with nodes closed, all is let go": (
         view(R.EXPIRED),
         DRAINING,
-        go(R.WITHDRAWN, "ParkingExpires", "parking ended before the closure was ready", WITHDRAW),
+        go(R.WITHDRAWN, "ParkingExpires", "parking ended before the upgrade group was ready", WITHDRAW),
     ),
     "the job is deleted after parking ended": (
         view(R.EXPIRED, owner={"present": False}),
@@ -255,7 +256,7 @@ CASES = {
     "a node was let go before the stop": (
         view(R.STOPPING),
         around(N.DRAINING, N.RELEASING),
-        go(R.WITHDRAWN, "ClosureLetGo", "the closure was let go before the stop", WITHDRAW, FENCE),
+        go(R.WITHDRAWN, "GroupLetGo", "the upgrade group was let go before the stop", WITHDRAW, FENCE),
     ),
     "the stop does not succeed in time": (
         view(R.STOPPING, deadline=PAST),
@@ -285,12 +286,12 @@ CASES = {
     "a pod ignores SIGTERM until the deadline": (
         view(R.STOPPING, owner={**OURS, "active": 1}, deadline=PAST),
         DRAINING,
-        go(R.RESTARTING, "StopUndone", "the closure was let go while the gang stopped; restarting it"),
+        go(R.RESTARTING, "StopUndone", "the upgrade group was let go while the gang stopped; restarting it"),
     ),
     "the plan is aborted while the gang stops": (
         view(R.STOPPING, owner={**OURS, "active": 1}),
         around(N.DRAINING, undo=True),
-        go(R.RESTARTING, "StopUndone", "the closure was let go while the gang stopped; restarting it"),
+        go(R.RESTARTING, "StopUndone", "the upgrade group was let go while the gang stopped; restarting it"),
     ),
     "somebody resumes the job right after our stop": (
         view(R.STOPPING, owner={"stopped_by": "r1"}),
@@ -382,9 +383,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("seen", "closure", "expected"), CASES.values(), ids=CASES)
-def test_the_next_step_of_a_conversation(seen, closure, expected):
-    assert conversation.decide(seen, closure, START) == expected
+@pytest.mark.parametrize(("seen", "group", "expected"), CASES.values(), ids=CASES)
+def test_the_next_step_of_a_conversation(seen, group, expected):
+    assert conversation.decide(seen, group, START) == expected
 
 
 def test_every_arrow_has_its_sentence():

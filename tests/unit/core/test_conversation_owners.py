@@ -58,7 +58,7 @@ CASES = {
     "an order to stop that is not taken is given up": (
         view(R.STOPPING, owner=ORDERED, deadline=PAST),
         DRAINING,
-        go(R.RESTARTING, "StopUndone", "the closure was let go before the gang stopped"),
+        go(R.RESTARTING, "StopUndone", "the upgrade group was let go before the gang stopped"),
     ),
     "a budget that allows nothing right before the stop is waited for": (
         view(R.STOPPING, forbidden=BUDGET),
@@ -104,6 +104,6 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("talk", "closure", "expected"), CASES.values(), ids=CASES)
-def test_a_conversation_goes_on(talk, closure, expected):
-    assert conversation.decide(talk, closure, START) == expected
+@pytest.mark.parametrize(("talk", "group", "expected"), CASES.values(), ids=CASES)
+def test_a_conversation_goes_on(talk, group, expected):
+    assert conversation.decide(talk, group, START) == expected

@@ -69,8 +69,8 @@ CASES = {
         go(
             R.WITHDRAWN,
             "NodesLeftOut",
-            "no acknowledgement of the whole closure in time (train-a has not answered yet); the gang trains on; its "
-            "nodes are left out of this plan, as it declares",
+            "no acknowledgement of the whole upgrade group in time (train-a has not answered yet); the gang trains on; "
+            "its nodes are left out of this plan, as it declares",
             WITHDRAW,
         ),
     ),
@@ -80,8 +80,8 @@ CASES = {
         go(
             R.WITHDRAWN,
             "WaitingForAnswers",
-            "no acknowledgement of the whole closure in time (train-a has not answered yet); the gang trains on; it "
-            "declares terminate, which counts where the approval names it expendable",
+            "no acknowledgement of the whole upgrade group in time (train-a has not answered yet); the gang trains on; "
+            "it declares terminate, which counts where the approval names it expendable",
             WITHDRAW,
         ),
     ),
@@ -238,6 +238,6 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("seen", "closure", "expected"), CASES.values(), ids=CASES)
-def test_what_was_declared_or_approved_counts(seen, closure, expected):
-    assert conversation.decide(seen, closure, START) == expected
+@pytest.mark.parametrize(("seen", "group", "expected"), CASES.values(), ids=CASES)
+def test_what_was_declared_or_approved_counts(seen, group, expected):
+    assert conversation.decide(seen, group, START) == expected

@@ -74,10 +74,7 @@ MADE = forecast(WORLD, target(), STRATEGY, now=START)
 
 def batch_of(name):
     return next(
-        batch.number
-        for batch in MADE.batches
-        for closure in batch.closures
-        if name in (*closure.gangs, *closure.evicted)
+        batch.number for batch in MADE.batches for group in batch.groups if name in (*group.gangs, *group.evicted)
     )
 
 

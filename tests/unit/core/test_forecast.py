@@ -6,25 +6,25 @@ import pytest
 from tests.support.facts import KERNEL, NEW, OLD, fresh_node, gang, image, node, snapshot, target
 from tests.support.forecasts import H, foresee, holds, shape
 from tests.support.world import START
-from upgrader.core.closures import closure_name
 from upgrader.core.drift import drift
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.forecast import (
     BatchForecast,
     BatchKind,
-    ClosureForecast,
     Forecast,
+    GroupForecast,
     Hold,
     Summary,
 )
 from upgrader.core.pace import Pace, longest_of, together
 from upgrader.core.prediction import Durations, Interruption, Prediction
+from upgrader.core.upgrade_groups import group_name
 
 PACE = Pace(Durations())
 ALONE, PAIR = PACE.visit(1).mean, PACE.visit(2).mean
 ASKED = longest_of(1, *PACE.durations.checkpoint).mean
 BACK = longest_of(1, *PACE.durations.restart).mean
-ONE, TWO = (PACE.closure(nodes=nodes, gangs=nodes - 1, checkpoint=PACE.durations.checkpoint) for nodes in (1, 2))
+ONE, TWO = (PACE.group(nodes=nodes, gangs=nodes - 1, checkpoint=PACE.durations.checkpoint) for nodes in (1, 2))
 FIRST, SECOND = round(together([ONE, ONE]).mean), round(together([TWO]).mean)
 
 # ------------------------------------------------------------------------------------------------------ batches
@@ -36,16 +36,16 @@ def test_a_whole_forecast():
         [gang("train", ["a", "b"])],
     )
     made = foresee(world, budget="50%")
-    idle = [ClosureForecast(name=closure_name([name]), nodes=(name,), gpus=8, added=8) for name in "cd"]
-    busy = ClosureForecast(name=closure_name(["a", "b"]), nodes=("a", "b"), gangs=("ml/Job/train",), gpus=16, added=16)
+    idle = [GroupForecast(name=group_name([name]), nodes=(name,), gpus=8, added=8) for name in "cd"]
+    busy = GroupForecast(name=group_name(["a", "b"]), nodes=("a", "b"), gangs=("ml/Job/train",), gpus=16, added=16)
     assert made == Forecast(
         stack="pool-a",
         revision=target().revision,
         made_at=START,
         summary=Summary(drifted=6, nodes=4, batches=2, interruptions=1, held=1, installs=1),
         batches=(
-            BatchForecast(number=1, closures=tuple(idle), kind=BatchKind.IDLE, starts_at=START, seconds=FIRST),
-            BatchForecast(number=2, closures=(busy,), starts_at=START + timedelta(seconds=FIRST), seconds=SECOND),
+            BatchForecast(number=1, groups=tuple(idle), kind=BatchKind.IDLE, starts_at=START, seconds=FIRST),
+            BatchForecast(number=2, groups=(busy,), starts_at=START + timedelta(seconds=FIRST), seconds=SECOND),
         ),
         holds=(
             Hold(
@@ -100,16 +100,14 @@ def test_idle_nodes_come_first_and_by_themselves():
 def test_evictions_come_with_the_gangs():
     web = gang("web", ["a"], replicated=True, method="", owner=None)
     first, second = foresee(snapshot([node("a"), node("b")], [web])).batches
-    assert [closure.nodes for closure in first.closures] == [("b",)]
-    assert [(closure.nodes, closure.evicted, closure.gangs) for closure in second.closures] == [
-        (("a",), ("ml/Job/web",), ())
-    ]
+    assert [group.nodes for group in first.groups] == [("b",)]
+    assert [(group.nodes, group.evicted, group.gangs) for group in second.groups] == [(("a",), ("ml/Job/web",), ())]
 
 
-def test_the_largest_closures_come_first_and_the_gaps_are_filled():
+def test_the_largest_groups_come_first_and_the_gaps_are_filled():
     gangs = [gang("four", "abcd"), gang("three", "efg"), gang("one", "h")]
     world = snapshot([node(name) for name in "abcdefgh"], gangs)
-    assert [[closure[0] for closure in batch] for batch in shape(foresee(world, budget=40))] == [
+    assert [[group[0] for group in batch] for batch in shape(foresee(world, budget=40))] == [
         [("a", "b", "c", "d"), ("h",)],
         [("e", "f", "g")],
     ]
@@ -125,7 +123,7 @@ def test_a_cordoned_node_is_upgraded_and_counts_as_down_already():
     made = foresee(world, budget=16)
     assert sorted(shape(made)[0]) == [(("a",), ()), (("b",), ())]
     assert (made.taken, made.allowed) == (8, 16)
-    assert [len(batch.closures) for batch in made.batches] == [2, 1]
+    assert [len(batch.groups) for batch in made.batches] == [2, 1]
 
 
 def test_a_batch_never_takes_more_than_the_budget_even_of_what_is_down():
@@ -136,7 +134,7 @@ def test_a_batch_never_takes_more_than_the_budget_even_of_what_is_down():
 def test_a_node_in_a_visit_takes_its_share_of_the_budget():
     world = snapshot([node("a", visit="v"), node("b")])
     made = foresee(world, budget=8, already=frozenset({"a"}))
-    assert holds(made) == {(closure_name(["b"]), H.BUDGET_TAKEN): ("b",)}
+    assert holds(made) == {(group_name(["b"]), H.BUDGET_TAKEN): ("b",)}
 
 
 def test_a_budget_that_cannot_be_read_is_an_error():

@@ -8,9 +8,9 @@ from msgspec import structs
 from tests.support.facts import NEW, OLD, gang, image, member, node, snapshot, target
 from tests.support.forecasts import NEXT_KERNEL, H, foresee, holds, shape
 from tests.support.world import START
-from upgrader.core.closures import closure_name
 from upgrader.core.fleet import Owner, Refusals
 from upgrader.core.forecast import Hold, Summary
+from upgrader.core.upgrade_groups import group_name
 
 FROM_A = (node("a"),)
 GANG_HOLDS = {
@@ -201,8 +201,8 @@ NODE_HOLDS = {
         {},
         H.NODE_IN_VISIT,
         (
-            "Node a still carries our maintenance taint of closure c-1: its visit failed and was not undone. See its "
-            "NodeUpgrade, repair the node, then remove the taint."
+            "Node a still carries our maintenance taint of upgrade group c-1: its visit failed and was not undone. See "
+            "its NodeUpgrade, repair the node, then remove the taint."
         ),
     ),
     "is not Ready": (
@@ -268,7 +268,7 @@ def test_a_node_that(changes, wanted, reason, message):
     assert not any("a" in batch.nodes for batch in made.batches)
 
 
-def test_one_hold_keeps_the_whole_closure():
+def test_one_hold_keeps_the_whole_group():
     world = snapshot([node("a"), node("b", skip=True), node("c")], [gang("x", ["a", "b"])])
     made = foresee(world)
     assert holds(made) == {("b", H.NODE_SKIPPED): ("a", "b")}
@@ -276,7 +276,7 @@ def test_one_hold_keeps_the_whole_closure():
     assert made.summary == Summary(drifted=3, nodes=1, batches=1, held=2)
 
 
-def test_every_reason_of_a_closure_is_told():
+def test_every_reason_of_a_group_is_told():
     world = snapshot(
         [node("a", skip=True), node("b", ready=False)],
         [gang("x", ["a", "b"], wanted=3), gang("y", ["b"], method="")],
@@ -290,7 +290,7 @@ def test_every_reason_of_a_closure_is_told():
         ("ml/Job/x", H.PDB_BLOCKS),
         ("ml/Job/x", H.PLACEMENT_NOT_GUARANTEED),
         ("ml/Job/y", H.GANG_UNDECLARED),
-        (closure_name(["a", "b"]), H.CLOSURE_OVER_BUDGET),
+        (group_name(["a", "b"]), H.GROUP_OVER_BUDGET),
     }
 
 
@@ -347,14 +347,14 @@ def test_owners_whose_templates_stay_as_they_are_cannot_be_steered_on_any_cluste
     assert foresee(structs.replace(world, shaped=("other",))).interrupted == {"ml/Job/y"}
 
 
-def test_a_closure_over_the_budget_names_the_override():
+def test_a_group_over_the_budget_names_the_override():
     world = snapshot([node(name) for name in "abcd"], [gang("x", ["a", "b"])])
     made = foresee(world, budget="25%")
-    name = closure_name(["a", "b"])
+    name = group_name(["a", "b"])
     assert [hold for hold in made.holds if hold.nodes == ("a", "b")] == [
         Hold(
             subject=name,
-            reason=H.CLOSURE_OVER_BUDGET,
+            reason=H.GROUP_OVER_BUDGET,
             message="Together these 2 nodes and their gangs take 16 GPUs out of service, the budget is 8 of 32; "
             "maxUnavailable: 16 (or 50%) would allow it.",
             nodes=("a", "b"),
@@ -368,7 +368,7 @@ def test_what_waits_for_broken_nodes_says_for_which():
     made = foresee(world, budget=16)
     assert made.holds == (
         Hold(
-            subject=closure_name(["a"]),
+            subject=group_name(["a"]),
             reason=H.BUDGET_TAKEN,
             message="It would take 8 more GPUs out of service; 10 of the 16 that the budget allows already are (b). It "
             "waits until they are back, or until maxUnavailable is raised.",

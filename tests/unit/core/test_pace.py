@@ -37,8 +37,8 @@ def test_what_is_certain_takes_as_long_as_it_takes():
     assert Spread(60.0).quantile(0.95) == pytest.approx(60)
 
 
-@pytest.mark.parametrize("closures", [[(1, 0)] * 30, [(1, 1)] * 10, [(16, 1), (2, 1), (1, 2)]])
-def test_a_batch_is_the_longest_of_its_closures(closures):
+@pytest.mark.parametrize("groups", [[(1, 0)] * 30, [(1, 1)] * 10, [(16, 1), (2, 1), (1, 2)]])
+def test_a_batch_is_the_longest_of_its_groups(groups):
     chance = random.Random(5)  # noqa: S311 - the same every time, no secret
 
     def slowest(count, phase):
@@ -48,9 +48,9 @@ def test_a_batch_is_the_longest_of_its_closures(closures):
         asked = slowest(gangs, DURATIONS.checkpoint) + slowest(gangs, DURATIONS.restart)
         return slowest(nodes, DURATIONS.prepare) + slowest(nodes, DURATIONS.visit) + asked
 
-    seen = [max(once(*one) for one in closures) for _ in range(2000)]
+    seen = [max(once(*one) for one in groups) for _ in range(2000)]
     pace = Pace(DURATIONS)
-    found = together(pace.closure(nodes=n, gangs=g, checkpoint=DURATIONS.checkpoint) for n, g in closures)
+    found = together(pace.group(nodes=n, gangs=g, checkpoint=DURATIONS.checkpoint) for n, g in groups)
     assert found.mean == pytest.approx(statistics.mean(seen), rel=0.08)
     assert found.quantile(0.95) == pytest.approx(statistics.quantiles(seen, n=20)[18], rel=0.15)
 

@@ -1,15 +1,15 @@
 import pytest
 
-from upgrader.core.batch import ClosureForecast
+from upgrader.core.batch import GroupForecast
 from upgrader.core.lanes import Asked, parked, turns
 from upgrader.core.pace import Spread
 from upgrader.core.packing import Rules, Score, Unit, batch_of, course, improve, in_turn, pack, resumed, score
 
 
 def unit(name, gpus, mean=600.0, release=0):
-    closure = ClosureForecast(name=name, nodes=(name,), gpus=gpus, added=gpus)
+    group = GroupForecast(name=name, nodes=(name,), gpus=gpus, added=gpus)
     spread = Spread(mean, (mean / 10) ** 2)
-    return Unit(closure=closure, demands=(("gpus", gpus),), spread=spread, order=(-gpus, name), release=release)
+    return Unit(group=group, demands=(("gpus", gpus),), spread=spread, order=(-gpus, name), release=release)
 
 
 def rules(gpus):
@@ -17,7 +17,7 @@ def rules(gpus):
 
 
 def names(batches):
-    return [sorted(one.closure.name for one in batch.units) for batch in batches]
+    return [sorted(one.group.name for one in batch.units) for batch in batches]
 
 
 def test_first_fit_decreasing():
@@ -59,8 +59,8 @@ def test_no_step_breaks_a_limit_or_makes_anything_worse():
     units = [unit(f"u{n}", 1 + n % 7, 300.0 + 97 * (n % 5), release=200 * (n % 3)) for n in range(40)]
     before = pack(units, rules(12), 0)
     after = improve(before, rules(12), 0)
-    assert sorted(name for batch in names(after) for name in batch) == sorted(one.closure.name for one in units)
-    assert all(sum(one.closure.gpus for one in batch.units) <= 12 for batch in after)
+    assert sorted(name for batch in names(after) for name in batch) == sorted(one.group.name for one in units)
+    assert all(sum(one.group.gpus for one in batch.units) <= 12 for batch in after)
     assert score(after, rules(12), 0).end <= score(before, rules(12), 0).end
 
 
@@ -103,7 +103,7 @@ def test_the_longest_checkpoint_is_asked_first_in_each_lane():
     assert set(turns(ASKED, 0).values()) == {0}
 
 
-def test_who_has_parked_waits_for_the_last_of_its_closure():
+def test_who_has_parked_waits_for_the_last_of_its_group():
     assert parked(ASKED, turns(ASKED, 1)) == {"long": 180, "middle": 60, "short": 0, "other": 470}
-    alone = [Asked(gang=one.gang, lane=one.lane, seconds=one.seconds, closure=at) for at, one in enumerate(ASKED)]
+    alone = [Asked(gang=one.gang, lane=one.lane, seconds=one.seconds, group=at) for at, one in enumerate(ASKED)]
     assert set(parked(alone, turns(alone, 1)).values()) == {0}

@@ -8,7 +8,7 @@ from upgrader.core.steering import Placement
 
 
 def node(name: str, revision: str, *, taken: bool = False, gpus: int = 8):
-    taint = "closure" if taken else ""
+    taint = "group" if taken else ""
     return facts(name=name, revision=revision, maintenance=taint, ready=True, gpus=gpus, gpus_allocatable=gpus)
 
 

@@ -56,7 +56,7 @@ CASES = {
 
 @pytest.mark.parametrize(("before", "changes"), CASES.values(), ids=CASES)
 def test_a_restart_steers(before, changes):
-    after = steered({"spec": before}, Placement(left_behind=("old",), closure="c-1"))
+    after = steered({"spec": before}, Placement(left_behind=("old",), group="c-1"))
     assert after == {"spec": merged(before, changes)}
 
 

@@ -8,11 +8,11 @@ from tests.support.facts import KERNEL, NEW, OLD, fresh_node, gang, image, membe
 from tests.support.forecasts import H, foresee_by, holds
 from tests.support.world import START
 from upgrader.core.canaries import node_class
-from upgrader.core.closures import closure_name
 from upgrader.core.forecast import BatchKind
 from upgrader.core.pace import Pace
 from upgrader.core.prediction import Durations, Harvest
 from upgrader.core.strategy import TopologyBudget, Window
+from upgrader.core.upgrade_groups import group_name
 
 MODEL = "nvidia.com/gpu.product"
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -47,11 +47,11 @@ def test_nodes_without_the_label_are_one_domain():
     assert [len(nodes) for _, nodes in nodes_of(foresee_by(world, topology=RACKS))] == [2, 2]
 
 
-def test_a_closure_larger_than_its_rack_allows_names_the_override():
+def test_a_group_larger_than_its_rack_allows_names_the_override():
     world = snapshot([racked(name, "r1") for name in "abc"], [gang("wide", "abc")])
     (hold,) = foresee_by(world, topology=(TopologyBudget(key="rack", max_unavailable=16),)).holds
     assert (hold.reason, hold.message) == (
-        H.CLOSURE_OVER_BUDGET,
+        H.GROUP_OVER_BUDGET,
         (
             "It takes 24 GPUs of rack=r1 out of service, the topology budget is 16 of 24 there; maxUnavailable: 24 for "
             "rack would allow it."
@@ -62,7 +62,7 @@ def test_a_closure_larger_than_its_rack_allows_names_the_override():
 def test_what_is_down_in_a_rack_is_down_already():
     world = snapshot([racked("a", "r1", ready=False), racked("b", "r1"), racked("c", "r2"), racked("d", "r2")])
     made = foresee_by(world, topology=RACKS)
-    assert holds(made)[closure_name("b"), H.BUDGET_TAKEN] == ("b",)
+    assert holds(made)[group_name("b"), H.BUDGET_TAKEN] == ("b",)
     assert nodes_of(made) == [(BatchKind.IDLE, ["c"]), (BatchKind.IDLE, ["d"])]
 
 
@@ -82,11 +82,11 @@ def test_the_floor_stays_in_service():
     assert [len(nodes) for _, nodes in nodes_of(foresee_by(world, min_available_gpus=20))] == [1, 1, 1, 1]
 
 
-def test_a_closure_below_the_floor_names_the_override():
+def test_a_group_below_the_floor_names_the_override():
     world = snapshot([node(name) for name in "abc"], [gang("wide", "abc")])
     (hold,) = foresee_by(world, min_available_gpus=8).holds
     assert (hold.reason, hold.message) == (
-        H.CLOSURE_OVER_BUDGET,
+        H.GROUP_OVER_BUDGET,
         (
             "Together these 3 nodes and their gangs would leave 0 GPUs in service, the floor is 8; minAvailableGPUs: 0 "
             "would allow it."
@@ -130,7 +130,7 @@ def test_the_smallest_idle_node_of_each_class_comes_first_and_is_watched():
     assert second.waits_for == "It waits until the canaries were watched long enough."
 
 
-def test_where_no_node_of_a_class_is_idle_its_smallest_closure_is_the_canary():
+def test_where_no_node_of_a_class_is_idle_its_smallest_group_is_the_canary():
     world = snapshot([node(name) for name in "abc"], [gang("two", "ab"), gang("one", "c")])
     assert nodes_of(foresee_by(world, canary=True)) == [(BatchKind.CANARY, ["c"]), (BatchKind.ASKED, ["a", "b"])]
 
@@ -199,7 +199,7 @@ def test_jobs_that_end_in_time_are_not_asked_whether_they_could_be_or_not():
     assert made.prediction.finish_p50 > START + 2 * HOUR
 
 
-def test_a_closure_is_harvested_only_when_all_its_gangs_end():
+def test_a_group_is_harvested_only_when_all_its_gangs_end():
     gangs = [gang("soon", "a", gpus=4, ends_at=START + HOUR), gang("other", "a", gpus=4)]
     made = foresee_by(snapshot([node("a")], gangs), harvest_until=START + 3 * HOUR)
     assert made.harvest == ()
@@ -258,7 +258,7 @@ def test_a_batch_starts_in_a_window():
 def test_what_would_not_end_in_time_is_held_and_what_does_is_not():
     world = snapshot([node(name) for name in "abcd"])
     (first, *_) = foresee_by(world, max_unavailable=8).batches
-    surely = timedelta(seconds=round(Pace(Durations()).closure(nodes=1, gangs=0, checkpoint=(0, 0)).quantile(0.95)))
+    surely = timedelta(seconds=round(Pace(Durations()).group(nodes=1, gangs=0, checkpoint=(0, 0)).quantile(0.95)))
     deadline = START + timedelta(seconds=first.seconds) + surely + MINUTE
     made = foresee_by(world, max_unavailable=8, deadline=deadline)
     assert [len(batch.nodes) for batch in made.batches] == [1, 1]
@@ -306,10 +306,10 @@ def test_a_lane_lets_so_many_write_at_once_and_the_others_are_asked_later():
 def test_a_batch_asks_each_lane_four_times_at_most():
     names = [f"n{number}" for number in range(6)]
     world = snapshot([node(name) for name in names], [gang(name, [name], lane="slow") for name in names])
-    assert [len(batch.closures) for batch in foresee_by(world, lane_width=1).batches] == [4, 2]
+    assert [len(batch.groups) for batch in foresee_by(world, lane_width=1).batches] == [4, 2]
 
 
-def test_gangs_of_one_closure_that_share_a_lane_park_for_each_other():
+def test_gangs_of_one_group_that_share_a_lane_park_for_each_other():
     gangs = [gang(name, "a", gpus=4, lane="slow") for name in "xy"]
     world = snapshot([node("a")], gangs)
     made = foresee_by(world, lane_width=1)

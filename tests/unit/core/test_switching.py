@@ -48,7 +48,7 @@ def test_replicas_are_recorded_and_come_back():
 def test_somebody_who_scaled_it_meanwhile_keeps_the_number():
     body = owner(STATEFUL, annotations={MARK: '{"plan":"p","request":"r","previous":2}'})
     body["spec"]["replicas"] = 5
-    assert restart_patch(STATEFUL, body, Placement(closure="c")) == {"metadata": {"annotations": {MARK: None}}}
+    assert restart_patch(STATEFUL, body, Placement(group="c")) == {"metadata": {"annotations": {MARK: None}}}
 
 
 def test_a_template_that_is_so_already_is_not_written():

@@ -12,22 +12,22 @@ from tests.support.world import START
 from upgrader.core import visit
 from upgrader.core.phases import TRANSITIONS, NodePhase, ends
 from upgrader.core.visit_facts import (
-    ClosureView,
     Decision,
+    GroupView,
 )
 
 CASES = BEFORE_OFF | FROM_OFF | AT_THE_END | ON_ANOTHER_KERNEL | ARRIVALS
 
 
-def decided(seen, closure):
-    siblings, requests, gangs, undo = closure
-    whole = ClosureView(nodes=(seen, *siblings), requests=requests, gangs=gangs, undo=undo)
+def decided(seen, group):
+    siblings, requests, gangs, undo = group
+    whole = GroupView(nodes=(seen, *siblings), requests=requests, gangs=gangs, undo=undo)
     return visit.decide(seen, whole, START)
 
 
-@pytest.mark.parametrize(("seen", "closure", "expected"), CASES.values(), ids=CASES)
-def test_the_next_step_of_a_visit(seen, closure, expected):
-    assert decided(seen, closure) == expected
+@pytest.mark.parametrize(("seen", "group", "expected"), CASES.values(), ids=CASES)
+def test_the_next_step_of_a_visit(seen, group, expected):
+    assert decided(seen, group) == expected
 
 
 def test_every_arrow_has_its_sentence():

@@ -36,7 +36,7 @@ def test_everybody_but_the_controller_is_judged_and_refused():
 
 
 def test_the_labels_of_plans_are_those_that_the_controller_goes_by():
-    assert re.findall(r"'([^']+)'", VARIABLES["names"]) == [names.LABEL_PLAN, LABEL_BATCH, names.LABEL_CLOSURE]
+    assert re.findall(r"'([^']+)'", VARIABLES["names"]) == [names.LABEL_PLAN, LABEL_BATCH, names.LABEL_GROUP]
 
 
 def test_of_the_status_only_acks_is_open():

@@ -62,12 +62,12 @@ async def test_a_gang_that_waited_too_long_is_restarted_on_nodes_in_service_only
     rig.plan("up", revision, strategy={"maxUnavailable": 16})
     old = label(rig, "gpu-0", REVISION)
     await rig.until(lambda: NodePhase.UPGRADING in {one.status.phase for one in rig.visits("up") if rig.requests()})
-    closure = {one.spec.node.name for one in rig.visits("up") if one.status.phase is NodePhase.UPGRADING}
+    group = {one.spec.node.name for one in rig.visits("up") if one.status.phase is NodePhase.UPGRADING}
     rig.cluster.clock.advance(10_000)
     rig.restart()
     await rig.until(lambda: RequestPhase.RESTARTING in {one.status.phase for one in rig.requests()}, 60)
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 3000, stride=5)
-    assert not closure & {node for node, phase in members(rig) if phase == "Running"}
+    assert not group & {node for node, phase in members(rig) if phase == "Running"}
     assert {one["operator"] for one in expressions(rig)} == {"NotIn", "Exists"}
     revisions = {label(rig, node, REVISION) for node, phase in members(rig) if phase == "Running"}
     assert len(revisions) == 1

@@ -61,7 +61,7 @@ async def _rollout(rig: Rig) -> None:
 
 
 async def _silence(rig: Rig) -> None:
-    """One gang of a closure never answers: the other is asked again until both are let go."""
+    """One gang of a group never answers: the other is asked again until both are let go."""
     revision = await running(rig, nodes=1, members=1, gpus=4)
     rig.fleet.job("half", members=1, gpus=4)
     rig.fleet.trainers["half"].answers = lambda _pod, _request, _step: None

@@ -43,7 +43,7 @@ def alone(rig: Rig) -> None:
     rig.cluster.store.remove(JOBS, "gang", "default")
 
 
-async def test_one_that_is_not_named_holds_its_closure(rig: Rig) -> None:
+async def test_one_that_is_not_named_holds_its_group(rig: Rig) -> None:
     rig.plan("up", rig.revision, checkpoint=QUICK, approval=approval("default/Pod/solo-0"))
     await rig.until(lambda: bool(rig.plan_now("up").status.holds))
     found = {(one.subject, one.reason) for one in rig.plan_now("up").status.holds}

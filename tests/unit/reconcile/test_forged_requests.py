@@ -37,9 +37,7 @@ def owner(rig: Rig) -> dict[str, Any]:
     }
 
 
-def forge(
-    rig: Rig, *, name: str = "forged", closure: str = "", gang: str = GANG, batch: str = "1", **meta: Any
-) -> None:
+def forge(rig: Rig, *, name: str = "forged", group: str = "", gang: str = GANG, batch: str = "1", **meta: Any) -> None:
     """A request as a tenant may make it, for a Job and a pod of its own that would be asked by HTTP."""
     job = {"metadata": {"name": "x", "namespace": TENANT}, "spec": {"suspend": False, "parallelism": 0}}
     uid = rig.cluster.store.put(JOBS, job)["metadata"]["uid"]
@@ -50,7 +48,7 @@ def forge(
         "status": {"phase": "Running"},
     }
     pod_uid = rig.cluster.store.put(PODS, pod)["metadata"]["uid"]
-    closure = closure or rig.plan_now("up").status.batches[0].closures[0].name
+    group = group or rig.plan_now("up").status.batches[0].groups[0].name
     now = rig.cluster.clock.now()
     rig.cluster.store.put(
         CHECKPOINT_REQUESTS,
@@ -58,13 +56,13 @@ def forge(
             "metadata": {
                 "name": name,
                 "namespace": TENANT,
-                "labels": {names.LABEL_PLAN: "up", LABEL_BATCH: batch, names.LABEL_CLOSURE: closure},
+                "labels": {names.LABEL_PLAN: "up", LABEL_BATCH: batch, names.LABEL_GROUP: group},
                 **meta,
             },
             "spec": {
                 "gang": gang,
                 "plan": "up",
-                "closure": closure,
+                "group": group,
                 "method": "http",
                 "endpoint": ENDPOINT,
                 "owner": {"kind": "Job", "name": "x", "uid": uid},
@@ -85,7 +83,7 @@ FORGED = {
     "by label": {},
     "with a batch that is no number": {"batch": "x"},
     "with a batch that is longer than Python reads": {"batch": "9" * 60},
-    "in no closure": {"closure": "c-none"},
+    "in no upgrade group": {"group": "c-none"},
     "with the name that the plan would give": {"name": request_name("up", 1, GANG)},
 }
 

@@ -142,7 +142,7 @@ async def test_what_is_stopped_goes_on_before_anything_that_others_write_is_read
         steps.clear()
         await plans.step(rig.context, "up")
         rig.fleet.tick()
-    assert "list PodDisruptionBudget" in steps, "the other closure needs a look at the cluster in this step"
+    assert "list PodDisruptionBudget" in steps, "the other upgrade group needs a look at the cluster in this step"
     assert steps.index("merge Job bb") < steps.index("list PodDisruptionBudget")
 
 
@@ -162,7 +162,7 @@ async def test_a_gang_whose_answers_take_long_to_read_costs_the_other_no_visit(r
     assert rig.plan_now("up").status.phase is PlanPhase.RUNNING
 
 
-async def test_closures_have_their_steps_beside_each_other_as_many_as_the_limit() -> None:
+async def test_groups_have_their_steps_beside_each_other_as_many_as_the_limit() -> None:
     free, begun = asyncio.Event(), []
 
     async def act(number: int) -> None:

@@ -11,7 +11,7 @@ from tests.support.world import START
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest, UpgradePlan
 from upgrader.core.acknowledgement import Answer
-from upgrader.core.conversation_facts import GangClosure
+from upgrader.core.conversation_facts import GroupOfGang
 from upgrader.core.phases import NodePhase, RequestPhase
 from upgrader.core.steering import Placement
 from upgrader.core.timing import show
@@ -26,16 +26,16 @@ def at(clock):
 
 
 def plan(*, expended=()):
-    """Two gangs on the nodes of one closure: one with 16 GPUs, and one of 4 that has run for two hours."""
-    closure = {
-        "name": "closure-1",
+    """Two gangs on the nodes of one group: one with 16 GPUs, and one of 4 that has run for two hours."""
+    group = {
+        "name": "group-1",
         "nodes": ["node-1", "node-2"],
         "gangs": [GANG, SOLO],
         "gpus": 20,
         "expended": {name: ["uid-solo"] for name in expended},
         "shares": {GANG: {"gpus": 16, "since": at("06:00")}, SOLO: {"gpus": 4, "since": at("08:00")}},
     }
-    batch = {"number": 1, "closures": [closure], "startedAt": at("09:00"), "askUntil": at("10:00")}
+    batch = {"number": 1, "groups": [group], "startedAt": at("09:00"), "askUntil": at("10:00")}
     return msgspec.convert(upgrade_plan() | {"status": {"batches": [batch]}}, UpgradePlan)
 
 
@@ -109,8 +109,8 @@ async def step(rig, node):
     context = rig.context
     request = await context.cluster.get(CHECKPOINT_REQUESTS, "gang", "default")
     talk = await talks.read_talk(context, request, "nvidia.com/gpu")
-    place = Placement(left_behind=(), closure="c")
-    await talks.advance(context, talk, GangClosure(nodes=(node,)), where=lambda: place, ask_until=None)
+    place = Placement(left_behind=(), group="c")
+    await talks.advance(context, talk, GroupOfGang(nodes=(node,)), where=lambda: place, ask_until=None)
     return rig.requests()[0].status
 
 
@@ -146,8 +146,8 @@ async def test_a_gang_of_which_one_member_parked_stood_still() -> None:
     answer = Answer(pod_uid=request.spec.members[0].uid, request_id=request.spec.request_id, step=7, parked=True)
     half = msgspec.structs.replace(talk, view=msgspec.structs.replace(talk.view, answers=(answer,)))
     rig.cluster.clock.advance(30)
-    place = Placement(left_behind=(), closure="c")
-    closed = GangClosure(nodes=(NodePhase.FAILED,))
+    place = Placement(left_behind=(), group="c")
+    closed = GroupOfGang(nodes=(NodePhase.FAILED,))
     await talks.advance(rig.context, half, closed, where=lambda: place, ask_until=None)
     status = rig.requests()[0].status
     now = "2026-11-21T09:00:30Z"

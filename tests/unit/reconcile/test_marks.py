@@ -29,7 +29,7 @@ def node(annotations: dict[str, str], **labels: str) -> Node:
 def visit(reason: UpgradeReason) -> NodeUpgrade:
     spec = {
         "stack": "pool",
-        "closure": "c",
+        "group": "c",
         "node": {"name": "gpu-1", "uid": "n1"},
         "reason": reason,
         "source": {"driverKey": "k-old", "revision": "old"},

@@ -339,7 +339,7 @@ async def test_what_changed_in_the_forecast_is_said(rig: Rig) -> None:
 async def test_what_it_cost_and_was_to_cost_is_in_the_status(rig: Rig) -> None:
     rig.plan("up", await running(rig))
     await rig.until(lambda: bool(rig.plan_now("up").status.batches))
-    ((share,),) = [[one.shares for one in batch.closures] for batch in rig.plan_now("up").status.batches]
+    ((share,),) = [[one.shares for one in batch.groups] for batch in rig.plan_now("up").status.batches]
     assert share["default/Job/gang"].gpus == 16
     await rig.until(lambda: rig.over("up"))
     lost = rig.plan_now("up").status.lost_gpu_hours

@@ -7,7 +7,7 @@ from tests.support.objects import Object
 from tests.support.owners import owner
 from tests.support.rig import Rig
 from upgrader.api.resources import CHECKPOINT_REQUESTS
-from upgrader.core.conversation_facts import GangClosure
+from upgrader.core.conversation_facts import GroupOfGang
 from upgrader.core.errors import ConflictError
 from upgrader.core.owners import OWNERS
 from upgrader.core.phases import NodePhase
@@ -18,7 +18,7 @@ from upgrader.reconcile.owners import resource_of
 
 ROWS = {row.kind: row for row in OWNERS if row.group != "batch.volcano.sh"}
 BY_POLICY = ("TrainJob", "JobSet")
-PLACES = (Placement(left_behind=("r2", "r1"), closure="c-1"), Placement(left_behind=("r1",), settled=True))
+PLACES = (Placement(left_behind=("r2", "r1"), group="c-1"), Placement(left_behind=("r1",), settled=True))
 
 
 class Stopped:
@@ -50,8 +50,8 @@ class Stopped:
         context = self.rig.context
         request = await context.cluster.get(CHECKPOINT_REQUESTS, "gang-1", "default")
         talk = await talks.read_talk(context, request, "nvidia.com/gpu")
-        closure = GangClosure(nodes=(NodePhase.SUCCEEDED,))
-        await talks.advance(context, talk, closure, where=lambda: place, ask_until=None)
+        group = GroupOfGang(nodes=(NodePhase.SUCCEEDED,))
+        await talks.advance(context, talk, group, where=lambda: place, ask_until=None)
 
 
 @pytest.mark.parametrize("kind", BY_POLICY)
@@ -63,7 +63,7 @@ async def test_it_is_said_in_one_step_and_the_gang_is_restarted_in_the_next(kind
     assert gang.placement() == {
         "leftBehind": ["r1", "r2"],
         "settled": False,
-        "closure": "c-1",
+        "group": "c-1",
         "podLabels": {"jobset.sigs.k8s.io/jobset-name": "train"},
     }
     await gang.step()

@@ -16,11 +16,11 @@ def visit(batch: int, *, node: str = "gpu-0", phase: str = "Failed", reason: str
 
 
 def talk(
-    number: int, *, job: str = "a", closure: str = "c", reason: str = "NotParked", **status: str
+    number: int, *, job: str = "a", group: str = "c", reason: str = "NotParked", **status: str
 ) -> CheckpointRequest:
     body = checkpoint_request()
     body["metadata"] |= {"name": f"{job}-{number}", "uid": f"{job}-{number}"}
-    body["spec"] |= {"gang": f"ns/Job/{job}", "closure": closure, "requestId": number}
+    body["spec"] |= {"gang": f"ns/Job/{job}", "group": group, "requestId": number}
     body["spec"]["owner"] = body["spec"]["owner"] | {"name": job, "uid": job}
     said = {"phase": "Withdrawn", "reason": reason, "endedAt": "2026-11-21T09:00:00Z", **status}
     return msgspec.convert(body | {"status": said}, CheckpointRequest)
@@ -40,7 +40,7 @@ def test_a_visit_stays_that_changed_something_or_counts_as_a_failure() -> None:
 
 
 def test_the_latest_of_a_job_stays_and_so_does_its_latest_refusal() -> None:
-    said = [talk(1, reason="Refused"), talk(2, reason="Refused"), talk(3), talk(4, reason="ClosureLetGo")]
+    said = [talk(1, reason="Refused"), talk(2, reason="Refused"), talk(3), talk(4, reason="GroupLetGo")]
     assert names(settled_talks([*said, talk(5, job="b")], {"c"}, None)) == ["a-1"]
 
 

@@ -11,7 +11,7 @@ from tests.support.own_requests import own
 from tests.support.rig import Rig
 from upgrader.api.resources import CHECKPOINT_REQUESTS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.core.conversation import GangClosure
+from upgrader.core.conversation import GroupOfGang
 from upgrader.core.phases import NodePhase, PlanPhase
 from upgrader.core.steering import Placement
 from upgrader.core.timing import show
@@ -45,7 +45,7 @@ def _installed(node: dict) -> bool:
 def out_of_service(rig: Rig, *plans: str) -> int:
     """GPUs of the started batches of all plans."""
     batches = [batch for name in plans for batch in rig.plan_now(name).status.batches if batch.ended_at is None]
-    return sum(closure.gpus for batch in batches for closure in batch.closures)
+    return sum(group.gpus for batch in batches for group in batch.groups)
 
 
 async def test_two_plans_that_start_at_the_same_moment_share_one_budget(rig: Rig) -> None:
@@ -74,12 +74,12 @@ def led(rig: Rig, gang: str, *, seconds: int, **status: object) -> None:
     conversation(rig, gang, seconds=seconds, **status)
     name, at = f"plan-of-{gang}", show(rig.cluster.clock.now())
     whole = f"default/Job/{gang}"
-    batch = {"number": 1, "startedAt": at, "askUntil": at, "closures": [{"name": "c", "nodes": [], "gangs": [whole]}]}
+    batch = {"number": 1, "startedAt": at, "askUntil": at, "groups": [{"name": "c", "nodes": [], "gangs": [whole]}]}
     body = upgrade_plan(name) | {"status": {"phase": "Running", "batches": [batch]}}
     plan = rig.cluster.store.put(UPGRADE_PLANS, body)
     request = rig.cluster.store.find(CHECKPOINT_REQUESTS, gang, "default")
     rig.cluster.store.remove(CHECKPOINT_REQUESTS, gang, "default")
-    request["spec"] |= {"gang": whole, "plan": name, "closure": "c"}
+    request["spec"] |= {"gang": whole, "plan": name, "group": "c"}
     rig.cluster.store.put(CHECKPOINT_REQUESTS, own(request, plan["metadata"]["uid"]))
 
 
@@ -91,9 +91,9 @@ async def admit(rig: Rig, gang: str) -> None:
     """A plan's step for a gang, from counting the turns on."""
     context, request = rig.context, request_of(rig, gang)
     talk = await talks.read_talk(context, request, GPU)
-    closure = GangClosure(nodes=(NodePhase.PREPARED,), turns=await asking.turns_now(context, 1))
-    place = Placement(left_behind=(), closure="c")
-    await talks.advance(context, talk, closure, where=lambda: place, ask_until=None, lane_width=1)
+    group = GroupOfGang(nodes=(NodePhase.PREPARED,), turns=await asking.turns_now(context, 1))
+    place = Placement(left_behind=(), group="c")
+    await talks.advance(context, talk, group, where=lambda: place, ask_until=None, lane_width=1)
 
 
 def admitted(rig: Rig) -> list[str]:
@@ -120,17 +120,17 @@ async def test_two_plans_never_admit_a_gang_each_to_one_lane(rig: Rig) -> None:
 
 
 async def test_a_lane_that_another_plan_has_taken_meanwhile_is_waited_for(rig: Rig) -> None:
-    """What was counted at the beginning of a plan's step may be old when its last closure comes to its turn."""
+    """What was counted at the beginning of a plan's step may be old when its last group comes to its turn."""
     led(rig, "early", seconds=60)
     context = rig.context
     before = await asking.turns_now(context, 1)
     led(rig, "late", seconds=600)
     await admit(rig, "late")
     request = request_of(rig, "early")
-    closure = GangClosure(nodes=(NodePhase.PREPARED,), turns=before)
+    group = GroupOfGang(nodes=(NodePhase.PREPARED,), turns=before)
     talk = await talks.read_talk(context, request, GPU)
-    place = Placement(left_behind=(), closure="c")
-    await talks.advance(context, talk, closure, where=lambda: place, ask_until=None, lane_width=1)
+    place = Placement(left_behind=(), group="c")
+    await talks.advance(context, talk, group, where=lambda: place, ask_until=None, lane_width=1)
     assert admitted(rig) == ["late"]
 
 

@@ -42,4 +42,4 @@ async def test_gangs_that_ask_for_the_former_name_keep_their_nodes(resource):
 async def test_nodes_of_the_former_name_count_with_all_their_gpus():
     rig = await pool("example.com/gpu", jobs=0, maxUnavailable=8)
     (batch,) = rig.plan_now("up").status.batches
-    assert [(len(one.nodes), one.gpus) for one in batch.closures] == [(1, 8)]
+    assert [(len(one.nodes), one.gpus) for one in batch.groups] == [(1, 8)]

@@ -9,7 +9,7 @@ from tests.support.owners import owner
 from tests.support.rig import Rig
 from upgrader.api.resources import CHECKPOINT_REQUESTS, COMMANDS
 from upgrader.core import timing
-from upgrader.core.conversation_facts import GangClosure
+from upgrader.core.conversation_facts import GroupOfGang
 from upgrader.core.errors import ClusterError, ConfigurationError, ConflictError, UnreachableError, UpgraderError
 from upgrader.core.owners import OWNERS, OwnerKind
 from upgrader.core.phases import NodePhase
@@ -21,7 +21,7 @@ from upgrader.reconcile.owners import resource_of
 JOB, VOLCANO = (
     next(row for row in OWNERS if (row.kind, row.group) == ("Job", one)) for one in ("batch", "batch.volcano.sh")
 )
-PLACE = Placement(left_behind=("r1",), closure="c-1")
+PLACE = Placement(left_behind=("r1",), group="c-1")
 
 
 class Restarting:
@@ -73,8 +73,8 @@ class Restarting:
         context = self.rig.context
         request = await context.cluster.get(CHECKPOINT_REQUESTS, "gang-1", "default")
         talk = await talks.read_talk(context, request, "nvidia.com/gpu")
-        closure = GangClosure(nodes=(NodePhase.SUCCEEDED,))
-        await talks.advance(context, talk, closure, where=lambda: PLACE, ask_until=None)
+        group = GroupOfGang(nodes=(NodePhase.SUCCEEDED,))
+        await talks.advance(context, talk, group, where=lambda: PLACE, ask_until=None)
 
 
 async def test_an_order_to_go_on_that_is_lost_is_given_again_and_the_record_stays_until_it_is_taken() -> None:

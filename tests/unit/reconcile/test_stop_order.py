@@ -1,4 +1,4 @@
-"""When gangs are stopped: all of a closure in one step or none, once nothing else keeps its nodes from a visit."""
+"""When gangs are stopped: all of a group in one step or none, once nothing else keeps its nodes from a visit."""
 
 import pytest
 

@@ -44,7 +44,7 @@ async def test_a_gang_over_more_nodes_than_the_budget_is_held_and_the_override_n
     await rig.until(lambda: rig.nodes_on(revision) == 2)
     await seconds(rig, 30)
     status = rig.plan_now("up").status
-    assert [one.reason for one in status.holds] == ["ClosureOverBudget"]
+    assert [one.reason for one in status.holds] == ["GroupOverBudget"]
     assert "maxUnavailable: 16 (or 50%) would allow it" in status.holds[0].message
     assert (status.phase, status.reason, rig.requests()) == (PlanPhase.RUNNING, "Held", [])
     assert rig.fleet.trainers["gang"].stops == 0
@@ -66,7 +66,7 @@ async def test_of_two_gangs_that_share_a_node_one_refuses_and_the_other_trains_o
         lambda: len(rig.requests()) == 2 and all(p is RequestPhase.WITHDRAWN for p, _ in said(rig).values())
     )
     assert said(rig)["default/Job/other"] == (RequestPhase.WITHDRAWN, "Refused")
-    assert said(rig)["default/Job/gang"][1] in {"FellowNotAcknowledged", "ClosureLetGo"}
+    assert said(rig)["default/Job/gang"][1] in {"FellowNotAcknowledged", "GroupLetGo"}
     before = rig.fleet.trainers["gang"].step
     await seconds(rig, 10)
     assert rig.fleet.trainers["gang"].step >= before + 8

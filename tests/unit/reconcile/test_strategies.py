@@ -60,7 +60,7 @@ def test_everything_that_a_plan_says_is_in_its_strategy():
 
 
 def test_times_count_from_the_start_and_canaries_are_watched_from_their_end_on():
-    batch = {"number": 1, "closures": [], "startedAt": "2026-11-21T08:00:00Z", "askUntil": "2026-11-21T09:00:00Z"}
+    batch = {"number": 1, "groups": [], "startedAt": "2026-11-21T08:00:00Z", "askUntil": "2026-11-21T09:00:00Z"}
     status = {"startedAt": "2026-11-21T08:00:00Z", "soakUntil": "2026-11-21T08:20:00Z", "batches": [batch]}
     made = strategy_of(plan(status, strategy=SPEC), START + timedelta(hours=5))
     began = START.replace(hour=8, minute=0)

@@ -96,7 +96,7 @@ async def test_unequal_steps_stop_nobody(rig: Rig) -> None:
     assert rig.fleet.trainers["gang"].stops == 0
 
 
-async def test_a_gpu_pod_that_appears_after_the_judgement_lets_the_closure_go(rig: Rig) -> None:
+async def test_a_gpu_pod_that_appears_after_the_judgement_lets_the_group_go(rig: Rig) -> None:
     rig.plan("up", await running(rig, nodes=1, members=1, gpus=4), checkpoint=QUICK)
     await rig.until(lambda: any(one.status.phase is NodePhase.TAINTING for one in rig.visits("up")))
     rig.fleet.job("late", members=1, gpus=4)
@@ -154,7 +154,7 @@ async def test_a_pod_that_ignores_sigterm_is_waited_for(rig: Rig) -> None:
     [("visit", Reason.KUBELET_RESTORED), ("visit", Reason.BUSY), ("validate", Reason.DEVICE_FAILED)],
     ids=["kubelet put back", "driver busy", "validation"],
 )
-async def test_one_node_that_fails_takes_its_whole_closure_back_before_the_gang_restarts(
+async def test_one_node_that_fails_takes_its_whole_group_back_before_the_gang_restarts(
     rig: Rig, component: str, reason: Reason
 ) -> None:
     before = rig.fleet
@@ -167,7 +167,7 @@ async def test_one_node_that_fails_takes_its_whole_closure_back_before_the_gang_
     assert all(one.status.reverting for one in rig.visits("up"))
     said = {one.spec.node.name: one.status.message for one in rig.visits("up")}
     assert said["gpu-1"] == f"given back. Why it failed: {component} failed on gpu-1"
-    assert said["gpu-0"].endswith(" of the same closure goes back")
+    assert said["gpu-0"].endswith(" of the same upgrade group goes back")
     assert [node["metadata"]["labels"][names.LABEL_REVISION] for node in rig.nodes()] == [old, old]
     assert {node["status"]["nodeInfo"]["kubeletVersion"] for node in rig.nodes()} == {"v1.34.4"}
     assert [one.status.phase for one in rig.requests()] == [RequestPhase.RESTORED]

@@ -66,7 +66,7 @@ def phases(rig):
     return {one.status.phase for one in rig.visits("up")}
 
 
-async def test_a_closure_that_waits_for_its_gang_costs_no_request(rig):
+async def test_a_group_that_waits_for_its_gang_costs_no_request(rig):
     rig.fleet.trainers["gang"].answers = lambda *_: None
     await rig.until(lambda: phases(rig) == {P.PREPARED})
     await rig.until(lambda: bool(rig.requests()))

@@ -1,4 +1,4 @@
-"""A visit that waits for another one of its closure: no deadline that has passed is left on it."""
+"""A visit that waits for another one of its group: no deadline that has passed is left on it."""
 
 from tests.support.rig import Rig, running
 from upgrader.core import timing

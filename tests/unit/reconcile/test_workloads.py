@@ -120,7 +120,7 @@ async def test_a_gang_that_came_since_the_shared_reading_is_in_the_batch_that_is
     rig.plan("up", revision)
     await rig.until(lambda: bool(rig.plan_now("up").status.batches))
     (batch,) = rig.plan_now("up").status.batches
-    assert {gang for one in batch.closures for gang in one.gangs} == {"default/Job/gang", "default/Job/late"}
+    assert {gang for one in batch.groups for gang in one.gangs} == {"default/Job/gang", "default/Job/late"}
 
 
 async def test_a_node_that_came_to_be_used_since_is_not_installed_over_a_job() -> None:

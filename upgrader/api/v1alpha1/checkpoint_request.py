@@ -31,7 +31,7 @@ MethodName = Literal["file", "exec", "http", "signal", "api", "none"]
 class Placement(Resource, frozen=True, kw_only=True):
     left_behind: Annotated[list[str], described("Revisions that its pods must not meet.")] = []
     settled: Annotated[bool, described("Whether they run only on nodes that carry a revision.")] = False
-    closure: Annotated[str, described("Closure whose taint they tolerate; empty: none.")] = ""
+    group: Annotated[str, described("Upgrade group whose taint they tolerate; empty: none.")] = ""
     pod_labels: Annotated[
         dict[str, str], described("Labels that all its pods carry; where there are none they are known by their owner.")
     ] = {}
@@ -46,7 +46,7 @@ class CheckpointRequestSpec(Resource, frozen=True, kw_only=True):
 
     gang: Annotated[Text, described("Name of the gang.")]
     plan: Annotated[str | None, described("Plan that asks.")] = None
-    closure: Annotated[str | None, described("Closure of the gang: its gangs are judged together.")] = None
+    group: Annotated[str | None, described("Upgrade group of the gang: its gangs are judged together.")] = None
     owner: Annotated[OwnerRef, described("What is switched off and on.")]
     members: Annotated[list[Member], described("Everybody who must acknowledge.")]
     method: Annotated[MethodName, described("How is asked and answered; none: not at all, see expended.")] = "file"

@@ -73,7 +73,7 @@ class NodeUpgradeSpec(Resource, frozen=True, kw_only=True):
 
     stack: Annotated[Text, described("Stack of the node.")]
     plan: Annotated[str | None, described("Plan that ordered the visit; none for Install and Repair.")] = None
-    closure: Annotated[Text, described("Closure: its nodes wait for each other.")]
+    group: Annotated[Text, described("Upgrade group: its nodes wait for each other.")]
     node: Annotated[NodeRef, described("Node to visit.")]
     reason: Annotated[UpgradeReason, described("Install, Rollout or Repair.")]
     attempt: Annotated[int, described("Counts an Install or Repair that failed and is tried again.")] = 1

@@ -159,7 +159,7 @@ class UpgradePlanSpec(Resource, frozen=True, kw_only=True):
 
 
 class Hold(Resource, frozen=True, kw_only=True):
-    subject: Annotated[str, described("Node, gang or closure that waits.")]
+    subject: Annotated[str, described("Node, gang or upgrade group that waits.")]
     reason: Annotated[str, described("Why, as one word.")]
     message: Annotated[str, described("Why and what to do about it, as a sentence.")]
 
@@ -169,8 +169,8 @@ class GangShare(Resource, frozen=True, kw_only=True):
     since: Annotated[Timestamp | None, described("When the latest of its members started.")] = None
 
 
-class ClosureStatus(Resource, frozen=True, kw_only=True):
-    name: Annotated[str, described("Name of the closure.")]
+class GroupStatus(Resource, frozen=True, kw_only=True):
+    name: Annotated[str, described("Name of the upgrade group.")]
     nodes: Annotated[list[str], described("Nodes taken together.")]
     gangs: Annotated[list[str], described("Gangs asked and stopped together.")] = []
     gpus: Annotated[int, described("GPUs out of service while it is visited, whole gangs counted.")] = 0
@@ -183,12 +183,14 @@ class ClosureStatus(Resource, frozen=True, kw_only=True):
 
 class BatchStatus(Resource, frozen=True, kw_only=True):
     number: Annotated[int, described("Counted from 1.")]
-    closures: Annotated[list[ClosureStatus], described("What is visited in this batch; none once it has ended.")] = []
+    groups: Annotated[list[GroupStatus], described("What is visited in this batch; none once it has ended.")] = []
     node_count: Annotated[int, described("How many nodes were visited in it, once it has ended.")] = 0
     gang_count: Annotated[int, described("How many gangs were asked in it, once it has ended.")] = 0
     kind: Annotated[BatchKind, described("Why it came when it came: Canary, Idle, Asked.")] = BatchKind.ASKED
     started_at: Annotated[Timestamp, described("When the batch started.")]
-    ask_until: Annotated[Timestamp, described("When asking ends: closures without all acknowledgements are let go.")]
+    ask_until: Annotated[
+        Timestamp, described("When asking ends: upgrade groups without all acknowledgements are let go.")
+    ]
     ended_at: Annotated[Timestamp | None, described("When all its nodes had ended and its gangs were restored.")] = None
     classes: Annotated[
         dict[str, str], described("GPU model, kernel and driver before the visit, by node; for canaries only.")

@@ -142,16 +142,16 @@ class StoppedInVain:
             return
         record = stopped_by(entry.object) or {}
         request = known.get("CheckpointRequest", str(record.get("request")), entry.key[0])
-        closure = request["spec"].get("closure") if request is not None else None
-        if not closure:
+        group = request["spec"].get("group") if request is not None else None
+        if not group:
             return
-        talks = [each for each in known.made_of("CheckpointRequest") if each["spec"].get("closure") == closure]
+        talks = [each for each in known.made_of("CheckpointRequest") if each["spec"].get("group") == group]
         for each in talks:
             if (each.get("status") or {}).get("phase") == RequestPhase.WITHDRAWN:
                 yield f"gang {entry.key[1]} is stopped, and its fellow {each['spec'].get('gang')} was let go"
         asked = {each["spec"]["owner"]["uid"] for each in talks}
         for visit in known.made_of("NodeUpgrade"):
-            if visit["spec"].get("closure") == closure:
+            if visit["spec"].get("group") == group:
                 yield from self._kept(entry, visit, asked, known)
 
     def _kept(self, entry: Entry, visit: Object, asked: set[str], known: Known) -> Iterator[str]:

@@ -64,12 +64,12 @@ class Prepared:
 
     def _asked(self, entry: Entry, known: Known) -> Iterator[str]:
         nodes = {each.get("node", "") for each in entry.object["spec"].get("members", [])}
-        closure, then = entry.object["spec"].get("closure"), known.when_sent(entry)
+        group, then = entry.object["spec"].get("group"), known.when_sent(entry)
         upgrades = [*known.removed("NodeUpgrade", entry.sent_at), *then.of("NodeUpgrade")]
         visits = {
             each["spec"]["node"]["name"]: each["metadata"]["name"]
             for each in upgrades
-            if each["spec"].get("closure") == closure
+            if each["spec"].get("group") == group
         }
         for node in sorted(nodes - {""}):
             if not self._was_prepared(visits.get(node, ""), entry) and not _is_there(node, entry.object, then):
@@ -156,8 +156,8 @@ class Budget:
         """What of a change breaks the law."""
         if starts_batch(entry):
             self._counted[entry.key[1]] = _allowed(entry.object, known)
-            closures = entry.object["status"]["batches"][-1].get("closures", [])
-            nodes = (known.get("Node", name) for each in closures for name in each["nodes"])
+            groups = entry.object["status"]["batches"][-1].get("groups", [])
+            nodes = (known.get("Node", name) for each in groups for name in each["nodes"])
             self._out |= {node["metadata"]["name"]: _out_of_service(node) for node in nodes if node is not None}
         elif entry.kind == "Node":
             yield from self._closed(entry, known)

@@ -136,12 +136,12 @@ class Tenants:
         jobs = [stored.value for stored in self._store.all_stored(JOBS, "default")]
         job = self._draws.among(jobs)["metadata"] if jobs else {"name": "train", "uid": "nobody"}
         upgrades = [stored.value for stored in self._store.all_stored(NODE_UPGRADES)]
-        closure = self._draws.among(upgrades)["spec"]["closure"] if upgrades else "c-1"
+        group = self._draws.among(upgrades)["spec"]["group"] if upgrades else "c-1"
         endpoint = self._draws.among([":8080/checkpoint", ":8080/../../../../apis/apps/v1"])
         spec: Object = {
             "gang": f"default/Job/{job['name']}",
             "plan": PLAN,
-            "closure": self._draws.among([closure, "elsewhere"]),
+            "group": self._draws.among([group, "elsewhere"]),
             "owner": {"kind": "Job", "name": job["name"], "uid": job["uid"]},
             "members": [{"pod": "mine", "uid": "mine", "node": self._node(), "container": "x"}],
             "requestId": self._draws.among([1, 2**31, 2**53]),

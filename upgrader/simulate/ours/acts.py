@@ -9,7 +9,7 @@ from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.phases import NodePhase, RequestPhase, ends, row
 from upgrader.core.steering import Placement
 from upgrader.core.visit_facts import Act, Decision, Errand, NodeView, Outcome
-from upgrader.simulate.ours.objects import ABSENT, WAITING, Closure, Talk, Visit
+from upgrader.simulate.ours.objects import ABSENT, WAITING, Talk, UpgradeGroup, Visit
 from upgrader.simulate.world import World
 
 SHARES = {"off": 0.1, "visit": 0.4, "driver": 0.2, "plugin": 0.1, "validate": 0.2}
@@ -18,11 +18,11 @@ SHARES = {"off": 0.1, "visit": 0.4, "driver": 0.2, "plugin": 0.1, "validate": 0.
 DONE = Errand(outcome=Outcome.SUCCEEDED, result=OrderResult(reason=Reason.DONE, message="done"))
 BUSY = Errand(outcome=Outcome.FAILED, result=OrderResult(reason=Reason.BUSY, message="the driver is in use"))
 
-_BY_CLOSURE = frozenset({RequestPhase.REQUESTED, RequestPhase.PARKED, RequestPhase.EXPIRED})
+_BY_GROUP = frozenset({RequestPhase.REQUESTED, RequestPhase.PARKED, RequestPhase.EXPIRED})
 
 
 class Acts:
-    """Acts on the world; `look` is called when something of a closure has changed by itself."""
+    """Acts on the world; `look` is called when something of a group has changed by itself."""
 
     def __init__(self, world: World, look: Callable[[str], None]) -> None:
         self._world, self._look = world, look
@@ -30,10 +30,10 @@ class Acts:
 
     # ---------------------------------------------------------------------------------------------- nodes
 
-    def visit(self, closure: Closure, visit: Visit, view: NodeView, decision: Decision) -> bool:
+    def visit(self, group: UpgradeGroup, visit: Visit, view: NodeView, decision: Decision) -> bool:
         """Acts of one visit, then its record; whether anything was done."""
         for act in decision.acts:
-            self._node(closure, visit, act)
+            self._node(group, visit, act)
         if decision.phase is visit.phase and decision.reverting == visit.reverting:
             visit.deadline = decision.deadline or visit.deadline
             return bool(decision.acts)
@@ -50,7 +50,7 @@ class Acts:
         visit.failure, visit.message, visit.since = decision.failure, decision.message, now
         visit.deadline = None if seconds is None or ends(decision.phase) else now + timedelta(seconds=seconds)
         if decision.phase is NodePhase.PREPARED:
-            visit.deadline = closure.ask_until
+            visit.deadline = group.ask_until
         visit.walked = visit.walked or decision.phase is NodePhase.LOADING
         visit.ended_at = now if ends(decision.phase) else None
         return True
@@ -67,7 +67,7 @@ class Acts:
         """How long the walk from Off to valid takes."""
         return self._world.chances.visit(visit.node, self._attempts.get(visit.uid, 0))
 
-    def _node(self, closure: Closure, visit: Visit, act: Act) -> None:
+    def _node(self, group: UpgradeGroup, visit: Visit, act: Act) -> None:
         if act is Act.CANCEL:
             visit.visiting = ABSENT
             return
@@ -77,7 +77,7 @@ class Acts:
                 visit.prepare = WAITING
                 self._later(visit, world.chances.prepare(visit.node), prepare=DONE)
             case Act.CLOSE:
-                node.change(visit=visit.uid, maintenance=closure.name, closed_at=world.agenda.time)
+                node.change(visit=visit.uid, maintenance=group.name, closed_at=world.agenda.time)
                 world.ledger.close(node.name, world.now)
             case Act.OPERANDS_OFF:
                 node.change(driver_key="none", operands="off", revision="")
@@ -115,7 +115,7 @@ class Acts:
             if self._attempts.get(visit.uid, -1) == attempt:
                 for name, value in facts.items():
                     setattr(visit, name, value)
-                self._look(visit.closure)
+                self._look(visit.group)
 
         self._world.agenda.after(seconds, arrive)
 
@@ -123,7 +123,7 @@ class Acts:
 
     def talk(
         self,
-        closure: Closure,
+        group: UpgradeGroup,
         talk: Talk,
         view: RequestView,
         decision: GangDecision,
@@ -157,8 +157,8 @@ class Acts:
         talk.phase, talk.reason, talk.message = decision.phase, decision.reason, decision.message
         talk.began[decision.phase] = now
         talk.deadline = None if seconds is None or ends(decision.phase) else now + timedelta(seconds=seconds)
-        if decision.phase in _BY_CLOSURE:
-            talk.deadline = closure.ask_until
+        if decision.phase in _BY_GROUP:
+            talk.deadline = group.ask_until
         return True
 
     def _gang(self, talk: Talk, act: GangAct, where: Callable[[], Placement]) -> None:

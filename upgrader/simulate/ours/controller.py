@@ -1,4 +1,4 @@
-"""The loop of the controller over virtual time: one plan, its batches, closures, visits and conversations.
+"""The loop of the controller over virtual time: one plan, its batches, groups, visits and conversations.
 
 Every decision is the product's: core.forecast, core.rollout, core.visit, core.conversation. This is what reconcile does
 around them: who is looked at when, what is recorded, what is asked before a gang is.
@@ -14,30 +14,30 @@ from upgrader.core.batch import BatchForecast, BatchKind
 from upgrader.core.canaries import node_class
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.conversation import SWAPPING
-from upgrader.core.conversation_facts import GangClosure, RequestView
+from upgrader.core.conversation_facts import GroupOfGang, RequestView
 from upgrader.core.fleet import Gang, Snapshot
 from upgrader.core.forecast import Forecast, forecast
 from upgrader.core.phases import DesiredState, NodePhase, PlanPhase, RequestPhase, ends, row
 from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanDecision, PlanView, VisitFacts
 from upgrader.core.prediction import Durations
 from upgrader.core.strategy import StrategyFacts
-from upgrader.core.visit_facts import ClosureView, NodeView
+from upgrader.core.visit_facts import GroupView, NodeView
 from upgrader.simulate import stack
 from upgrader.simulate.agenda import OURS
 from upgrader.simulate.job import HAS_PODS
 from upgrader.simulate.ours import asking, looks, views
 from upgrader.simulate.ours.acts import Acts
-from upgrader.simulate.ours.objects import Batch, Closure, Talk, Visit
+from upgrader.simulate.ours.objects import Batch, Talk, UpgradeGroup, Visit
 from upgrader.simulate.world import World
 
 ACTIVE, IDLE = 1, 15
 """Seconds between two looks, while something is under way and while nothing is."""
 
 MARGIN = 300
-"""Seconds beyond the longest checkpoint until a closure is let go."""
+"""Seconds beyond the longest checkpoint until a group is let go."""
 
 RETRY = timedelta(seconds=600)
-"""How long a closure that was let go is left alone."""
+"""How long a group that was let go is left alone."""
 
 _UNASKED = frozenset({NodePhase.PENDING, NodePhase.PREPARING, NodePhase.PREPARED})
 
@@ -60,7 +60,7 @@ class Controller:
         """Revisions that the plan leaves behind."""
         self.soak_until: datetime | None = None
         self.acts = Acts(world, self._look)
-        self._closures: dict[str, Closure] = {}
+        self._groups: dict[str, UpgradeGroup] = {}
         self._at: dict[str, set[str]] = {}
         self._ended: dict[str, VisitFacts] = {}
         self._catalogue = Catalogue(world.images)
@@ -72,17 +72,17 @@ class Controller:
     # ----------------------------------------------------------------------------------------------- looks
 
     def _changed(self, name: str) -> None:
-        for closure in tuple(self._at.get(name, ())):
-            self._look(closure)
+        for group in tuple(self._at.get(name, ())):
+            self._look(group)
         if self.open is None and not ends(self.phase):
             self._look_at_plan(IDLE)
 
     def _look(self, name: str, seconds: int = ACTIVE) -> None:
-        closure = self._closures.get(name)
+        group = self._groups.get(name)
         when = self.world.now + max(ACTIVE, seconds)
-        if closure is not None and when not in closure.looks:
-            closure.looks.add(when)
-            self.world.agenda.at(when, partial(self._closure_step, closure, when), OURS)
+        if group is not None and when not in group.looks:
+            group.looks.add(when)
+            self.world.agenda.at(when, partial(self._group_step, group, when), OURS)
 
     def _look_at_plan(self, seconds: int) -> None:
         when = self.world.now + seconds
@@ -158,7 +158,7 @@ class Controller:
 
     def _forecast(self, snapshot: Snapshot) -> tuple[Forecast, frozenset[str]]:
         noes = asking.noes(self.talks)
-        held = frozenset(one.uid for one in self.visits if one.closure in {talk.closure for talk in noes})
+        held = frozenset(one.uid for one in self.visits if one.group in {talk.group for talk in noes})
         settled, cooling = rollout.settled_nodes(self._visit_facts(), RETRY, self.world.agenda.time, held=held)
         made = forecast(
             asking.with_refusals(snapshot, noes, RETRY),
@@ -223,7 +223,7 @@ class Controller:
         if made is None or not made.batches:
             return None
         batch = made.batches[0]
-        gangs = sum(len(one.gangs) for one in batch.closures)
+        gangs = sum(len(one.gangs) for one in batch.groups)
         canary = batch.kind is BatchKind.CANARY
         return NextBatch(interruptions=gangs, starts_at=batch.starts_at, waits_for=batch.waits_for, canary=canary)
 
@@ -231,35 +231,35 @@ class Controller:
 
     def _start(self, made: BatchForecast, snapshot: Snapshot) -> None:
         number, now = len(self.batches) + 1, self.world.agenda.time
-        wanted = {gang for closure in made.closures for gang in closure.gangs}
+        wanted = {gang for group in made.groups for gang in group.gangs}
         timeout = self._chain([gang for gang in snapshot.gangs if gang.name in wanted])
         seconds = (row(NodePhase.PREPARING).seconds or 0) + timeout + MARGIN
-        closures = [
-            Closure(
+        groups = [
+            UpgradeGroup(
                 name=f"{one.name}-{number}",
                 nodes=one.nodes,
                 gangs=one.gangs,
                 gpus=one.gpus,
                 ask_until=now + timedelta(seconds=seconds),
             )
-            for one in made.closures
+            for one in made.groups
         ]
         classes = {node.name: node_class(node) for node in snapshot.nodes if node.name in made.nodes}
         self.batches.append(
-            Batch(number=number, kind=made.kind, closures=closures, started_at=self.world.now, classes=classes)
+            Batch(number=number, kind=made.kind, groups=groups, started_at=self.world.now, classes=classes)
         )
-        for closure in closures:
-            self._closures[closure.name] = closure
-            closure.visits = [one for name in closure.nodes if (one := self._visit(closure, name)) is not None]
-            self.visits += closure.visits
-            for name in closure.nodes:
-                self._at.setdefault(name, set()).add(closure.name)
-            self._look(closure.name)
+        for group in groups:
+            self._groups[group.name] = group
+            group.visits = [one for name in group.nodes if (one := self._visit(group, name)) is not None]
+            self.visits += group.visits
+            for name in group.nodes:
+                self._at.setdefault(name, set()).add(group.name)
+            self._look(group.name)
 
     def _chain(self, gangs: list[Gang]) -> int:
         return asking.chain_of(gangs, self.strategy.checkpoint_seconds, self.strategy.lane_width)
 
-    def _visit(self, closure: Closure, name: str) -> Visit | None:
+    def _visit(self, group: UpgradeGroup, name: str) -> Visit | None:
         node = self.world.nodes.get(name)
         if node is None:
             return None
@@ -272,114 +272,114 @@ class Controller:
             node=name,
             node_uid=node.uid,
             batch=number,
-            closure=closure.name,
+            group=group.name,
             source=(node.driver_key, node.revision),
             target=(image.key, self.target.revision),
             since=self.world.agenda.time,
         )
 
-    # --------------------------------------------------------------------------------------------- closure
+    # --------------------------------------------------------------------------------------------- group
 
-    def _closure_step(self, closure: Closure, when: int) -> None:
-        closure.looks.discard(when)
-        if closure.over:
+    def _group_step(self, group: UpgradeGroup, when: int) -> None:
+        group.looks.discard(when)
+        if group.over:
             return
         world = self.world
-        members = views.acknowledged(closure.talks)
-        nodes = [views.node_view(world, one, members) for one in closure.visits]
-        expected, refused = self._ask(closure, nodes)
-        members = views.acknowledged(closure.talks)
-        requests = [views.request_view(world, one) for one in closure.talks]
-        facts = ClosureView(
+        members = views.acknowledged(group.talks)
+        nodes = [views.node_view(world, one, members) for one in group.visits]
+        expected, refused = self._ask(group, nodes)
+        members = views.acknowledged(group.talks)
+        requests = [views.request_view(world, one) for one in group.talks]
+        facts = GroupView(
             nodes=tuple(nodes),
-            requests=tuple(views.request_facts(world, *pair) for pair in zip(closure.talks, requests, strict=True)),
+            requests=tuple(views.request_facts(world, *pair) for pair in zip(group.talks, requests, strict=True)),
             gangs=expected,
             refused=refused,
         )
         done = False
-        for talk, request in zip(closure.talks, requests, strict=True):
+        for talk, request in zip(group.talks, requests, strict=True):
             if not talk.over:
-                done |= self._converse(closure, talk, request, requests, nodes)
-        for one, node in zip(closure.visits, nodes, strict=True):
+                done |= self._converse(group, talk, request, requests, nodes)
+        for one, node in zip(group.visits, nodes, strict=True):
             if not one.over:
                 step = visit.decide(node, facts, world.agenda.time)
-                done |= self.acts.visit(closure, one, node, step)
-        self._again(closure, done=done)
+                done |= self.acts.visit(group, one, node, step)
+        self._again(group, done=done)
 
     def _converse(
         self,
-        closure: Closure,
+        group: UpgradeGroup,
         talk: Talk,
         request: RequestView,
         requests: list[RequestView],
         nodes: list[NodeView],
     ) -> bool:
         world = self.world
-        around = GangClosure(
+        around = GroupOfGang(
             nodes=tuple(one.phase for one in nodes),
             siblings=tuple(one.phase for one in requests if one is not request),
-            ask_until=closure.ask_until,
-            spares=self._spares(closure, talk),
+            ask_until=group.ask_until,
+            spares=self._spares(group, talk),
             turns=asking.turns_now(self.talks, self.strategy.lane_width, world.agenda.time),
         )
         decision = conversation.decide(request, around, world.agenda.time)
-        where = partial(views.where, world, closure, nodes, self.left, talk)
-        return self.acts.talk(closure, talk, request, decision, where)
+        where = partial(views.where, world, group, nodes, self.left, talk)
+        return self.acts.talk(group, talk, request, decision, where)
 
-    def _spares(self, closure: Closure, talk: Talk) -> bool:
+    def _spares(self, group: UpgradeGroup, talk: Talk) -> bool:
         """Whether the gang could go on elsewhere, unless another is on its way to the same nodes."""
-        if talk.phase is not RequestPhase.STOPPED or not all(one.phase in SWAPPING for one in closure.visits):
+        if talk.phase is not RequestPhase.STOPPED or not all(one.phase in SWAPPING for one in group.visits):
             return False
         crowded = any(one.phase is RequestPhase.RESTARTING for one in self.talks)
-        return not crowded and views.spares(self.world, talk, closure)
+        return not crowded and views.spares(self.world, talk, group)
 
-    def _again(self, closure: Closure, *, done: bool) -> None:
-        """When the closure is looked at next, if nothing happens to it before."""
-        if closure.over:
-            del self._closures[closure.name]
-            for name in (*closure.nodes, *(talk.job for talk in closure.talks)):
-                self._at[name].discard(closure.name)
+    def _again(self, group: UpgradeGroup, *, done: bool) -> None:
+        """When the group is looked at next, if nothing happens to it before."""
+        if group.over:
+            del self._groups[group.name]
+            for name in (*group.nodes, *(talk.job for talk in group.talks)):
+                self._at[name].discard(group.name)
             batch = self.open
-            if batch is not None and all(one.over for one in batch.closures):
+            if batch is not None and all(one.over for one in batch.groups):
                 self._look_at_plan(ACTIVE)
             return
         if done:
-            self._look(closure.name)
+            self._look(group.name)
             return
-        later = looks.next_look(self.world, closure, lanes=bool(self.strategy.lane_width))
+        later = looks.next_look(self.world, group, lanes=bool(self.strategy.lane_width))
         if later is not None:
-            self._look(closure.name, later - self.world.now)
+            self._look(group.name, later - self.world.now)
 
     # ------------------------------------------------------------------------------------------------- ask
 
-    def _ask(self, closure: Closure, nodes: list[NodeView]) -> tuple[int, str]:
+    def _ask(self, group: UpgradeGroup, nodes: list[NodeView]) -> tuple[int, str]:
         """How many gangs must have acknowledged, and why they cannot be asked; asked when all nodes are prepared."""
         phases = {one.phase for one in nodes}
         if phases - _UNASKED:
-            return len(closure.talks), ""
-        expected = max(len(closure.gangs), len(closure.talks))
+            return len(group.talks), ""
+        expected = max(len(group.gangs), len(group.talks))
         if phases != {NodePhase.PREPARED}:
             return expected, ""
-        asked = {talk.gang for talk in closure.talks}
-        here = set(closure.nodes)
-        gangs = [gang for gang in self._gangs() if gang.name in closure.gangs and gang.nodes & here]
+        asked = {talk.gang for talk in group.talks}
+        here = set(group.nodes)
+        gangs = [gang for gang in self._gangs() if gang.name in group.gangs and gang.nodes & here]
         missing = [gang for gang in gangs if gang.name not in asked]
         if missing:
-            held = views.held(self.world, self.target, self._pace(), self._stopped(), missing, closure)
+            held = views.held(self.world, self.target, self._pace(), self._stopped(), missing, group)
             if held:
                 return expected, held
             for gang in missing:
-                self._begin(closure, gang, self._chain(self._rivals(gangs)) + MARGIN)
+                self._begin(group, gang, self._chain(self._rivals(gangs)) + MARGIN)
         return len(gangs), ""
 
     def _rivals(self, gangs: list[Gang]) -> list[Gang]:
         """Gangs of the batch that write to the same lanes: nobody trains on before the last had its turn."""
         batch = self.batches[-1]
-        names = {name for one in batch.closures for name in one.gangs}
+        names = {name for one in batch.groups for name in one.gangs}
         lanes = {gang.lane for gang in gangs}
         return [gang for gang in self._gangs() if gang.name in names and gang.lane in lanes]
 
-    def _begin(self, closure: Closure, gang: Gang, park: int) -> None:
+    def _begin(self, group: UpgradeGroup, gang: Gang, park: int) -> None:
         job = gang.name.rsplit("/", 1)[1]
         now = self.world.agenda.time
         talk = Talk(
@@ -387,15 +387,15 @@ class Controller:
             gang=gang.name,
             job=job,
             batch=len(self.batches),
-            closure=closure.name,
+            group=group.name,
             request_id=max(int(now.timestamp()), 1 + self.world.jobs[job].request),
             asked_at=now,
             park_seconds=park,
             members=tuple(member.uid for member in gang.members),
             lane=gang.lane,
             timeout_seconds=gang.timeout_seconds or self.strategy.checkpoint_seconds,
-            deadline=closure.ask_until,
+            deadline=group.ask_until,
         )
-        closure.talks.append(talk)
+        group.talks.append(talk)
         self.talks.append(talk)
-        self._at.setdefault(job, set()).add(closure.name)
+        self._at.setdefault(job, set()).add(group.name)

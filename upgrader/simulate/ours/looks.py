@@ -1,4 +1,4 @@
-"""When a closure must be looked at again although nothing happens to it: its times."""
+"""When a group must be looked at again although nothing happens to it: its times."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from upgrader.core.acknowledgement import LAST_CALL
 from upgrader.core.phases import NodePhase, RequestPhase
 from upgrader.core.visit_facts import SETTLE
-from upgrader.simulate.ours.objects import Closure, Talk
+from upgrader.simulate.ours.objects import Talk, UpgradeGroup
 from upgrader.simulate.world import World
 
 LANES = timedelta(seconds=5)
@@ -15,17 +15,17 @@ LANES = timedelta(seconds=5)
 _R = RequestPhase
 
 
-def next_look(world: World, closure: Closure, *, lanes: bool) -> int | None:
+def next_look(world: World, group: UpgradeGroup, *, lanes: bool) -> int | None:
     """The next second that something of it is due in; None where it waits for events only."""
-    times = [*_of_visits(world, closure), *(time for talk in closure.talks if not talk.over for time in _of(talk))]
-    if lanes and any(one.phase is _R.REQUESTED and one.marked_at is None for one in closure.talks):
+    times = [*_of_visits(world, group), *(time for talk in group.talks if not talk.over for time in _of(talk))]
+    if lanes and any(one.phase is _R.REQUESTED and one.marked_at is None for one in group.talks):
         times.append(world.agenda.time + LANES)
     later = [one for one in map(world.agenda.seconds, times) if one > world.now]
     return min(later, default=None)
 
 
-def _of_visits(world: World, closure: Closure) -> Iterator[datetime]:
-    for one in closure.visits:
+def _of_visits(world: World, group: UpgradeGroup) -> Iterator[datetime]:
+    for one in group.visits:
         node = world.nodes.get(one.node)
         if one.deadline is not None and not one.over:
             yield one.deadline

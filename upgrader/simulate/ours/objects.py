@@ -21,7 +21,7 @@ class Visit:
     node: str
     node_uid: str
     batch: int
-    closure: str
+    group: str
     source: tuple[str, str]
     """Key of the driver image and revision before the visit."""
     target: tuple[str, str]
@@ -79,7 +79,7 @@ class Talk:
     gang: str
     job: str
     batch: int
-    closure: str
+    group: str
     request_id: int
     asked_at: datetime
     park_seconds: int
@@ -127,8 +127,8 @@ class Talk:
 
 
 @dataclass(kw_only=True)
-class Closure:
-    """A closure of the open batch."""
+class UpgradeGroup:
+    """A group of the open batch."""
 
     name: str
     nodes: tuple[str, ...]
@@ -152,7 +152,7 @@ class Batch:
 
     number: int
     kind: BatchKind
-    closures: list[Closure]
+    groups: list[UpgradeGroup]
     started_at: int
     classes: Mapping[str, str]
     """Of its nodes before their visits, see core.canaries."""

@@ -15,7 +15,7 @@ from upgrader.core.visit import BEFORE_OFF
 from upgrader.core.visit_facts import NodeView, OperandFacts, OtherPod, RequestFacts, kept
 from upgrader.simulate import stack
 from upgrader.simulate.job import HAS_PODS, NAMESPACE, Job, Life
-from upgrader.simulate.ours.objects import Closure, Talk, Visit
+from upgrader.simulate.ours.objects import Talk, UpgradeGroup, Visit
 from upgrader.simulate.world import World
 
 ACKNOWLEDGED = frozenset({RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED})
@@ -119,10 +119,10 @@ def held(
     strategy: StrategyFacts,
     stopped: frozenset[str],
     gangs: Sequence[Gang],
-    closure: Closure,
+    group: UpgradeGroup,
 ) -> str:
     """What came between the start of the batch and now, and keeps one of the gangs from being asked."""
-    names = {*closure.nodes, *(node for gang in gangs for node in gang.nodes)}
+    names = {*group.nodes, *(node for gang in gangs for node in gang.nodes)}
     seen = Snapshot(
         cluster="simulated",
         taken_at=world.agenda.time,
@@ -135,11 +135,11 @@ def held(
     return next((message for gang in gangs for _, message in gang_holds(indexed, gang)), "")
 
 
-def spares(world: World, talk: Talk, closure: Closure) -> bool:
+def spares(world: World, talk: Talk, group: UpgradeGroup) -> bool:
     """Whether the gang fits on idle nodes of the target revision, one for each node that it was on."""
-    own = [one for one in closure.visits if one.phase in SWAPPING and not one.reverting]
-    targets = {one.target[1] for one in closure.visits}
-    if len(own) < len(closure.visits) or len(targets) != 1 or world.waiting:
+    own = [one for one in group.visits if one.phase in SWAPPING and not one.reverting]
+    targets = {one.target[1] for one in group.visits}
+    if len(own) < len(group.visits) or len(targets) != 1 or world.waiting:
         return False
     size, (target,) = max(one.gpus for one in own), targets
     free = [
@@ -151,18 +151,18 @@ def spares(world: World, talk: Talk, closure: Closure) -> bool:
 
 
 def where(
-    world: World, closure: Closure, views: Sequence[NodeView], left: frozenset[str], talk: Talk
+    world: World, group: UpgradeGroup, views: Sequence[NodeView], left: frozenset[str], talk: Talk
 ) -> steering.Placement:
-    """Where a gang may be restarted: on old revisions or on the new one, never on both; as reconcile's closures do."""
+    """Where a gang may be restarted: on old revisions or on the new one, never on both; as reconcile's groups do."""
     if talk.leap_frogged:
         return steering.Placement(left_behind=tuple(sorted(left)), settled=True)
     there = [view for view in views if view.phase is not NodePhase.NODE_DELETED]
-    targets = sorted({visit.target[1] for visit in closure.visits})
+    targets = sorted({visit.target[1] for visit in group.visits})
     if any(view.phase not in OVER and view.phase not in BEFORE_OFF for view in there):
         known = (*targets, *sorted(left))
         chosen = steering.refuge([node.facts() for node in world.nodes.values()], known)
         chosen = chosen or (sorted(left)[:1] if there[0].reverting else targets or [""])[0]
         return steering.Placement(left_behind=tuple(one for one in known if one != chosen), settled=True)
     forward = all(view.phase in {NodePhase.RELEASING, NodePhase.SUCCEEDED} and not view.failure for view in there)
-    here = "" if any(kept(view) for view in there) else closure.name
-    return steering.Placement(left_behind=tuple(sorted(left)) if forward else tuple(targets), closure=here)
+    here = "" if any(kept(view) for view in there) else group.name
+    return steering.Placement(left_behind=tuple(sorted(left)) if forward else tuple(targets), group=here)

@@ -138,14 +138,14 @@ def test_the_way_back_needs_no_preparation(log):
 
 def test_law_2_a_gang_is_asked_before_its_node_is_prepared(log):
     visit(log)
-    talk(log, "Requested", closure="c-1", members=[{"node": "gpu-0"}])
+    talk(log, "Requested", group="c-1", members=[{"node": "gpu-0"}])
     assert log.laws == [2]
 
 
 def test_a_node_that_has_what_the_plan_goes_to_needs_no_preparation(log):
     log.put("UpgradePlan", "up", namespace="", spec={"targetRevision": "new", "strategy": {"maxUnavailable": "100%"}})
     log.put("Node", "gpu-0", namespace="", metadata={"labels": {"gpu-upgrader.io/revision": "new"}}, spec={}, status={})
-    talk(log, "Requested", closure="c-1", plan="up", members=[{"node": "gpu-0"}])
+    talk(log, "Requested", group="c-1", plan="up", members=[{"node": "gpu-0"}])
     assert log.laws == []
 
 
@@ -154,7 +154,7 @@ def test_a_late_request_is_judged_by_the_visits_that_were_there_when_it_was_sent
     prepared(log)
     log.gone("NodeUpgrade", "v", namespace="")
     log.late = 2
-    talk(log, "Requested", closure="c-1", members=[{"node": "gpu-0"}])
+    talk(log, "Requested", group="c-1", members=[{"node": "gpu-0"}])
     assert log.laws == []
 
 
@@ -162,7 +162,7 @@ def test_law_2_a_late_request_was_sent_before_its_node_was_prepared(log):
     visit(log)
     prepared(log)
     log.late = 2
-    talk(log, "Requested", closure="c-1", members=[{"node": "gpu-0"}])
+    talk(log, "Requested", group="c-1", members=[{"node": "gpu-0"}])
     assert log.laws == [2]
 
 
@@ -170,7 +170,7 @@ def test_law_2_a_late_request_was_sent_when_its_node_had_no_visit(log):
     prepared(log)
     visit(log)
     log.late = 2
-    talk(log, "Requested", closure="c-1", members=[{"node": "gpu-0"}])
+    talk(log, "Requested", group="c-1", members=[{"node": "gpu-0"}])
     assert log.laws == [2]
 
 
@@ -281,14 +281,14 @@ def test_law_5_a_gang_that_we_restarted_runs_on_mixed_drivers(log, plan, later):
     assert log.laws == before + later
 
 
-def stop_of_a_closure(log, *, fellow="Stopping", pod="", **meta):
-    """A gang of a closure is stopped, beside a fellow in some phase, and a pod with GPUs where one is named."""
+def stop_of_a_group(log, *, fellow="Stopping", pod="", **meta):
+    """A gang of a group is stopped, beside a fellow in some phase, and a pod with GPUs where one is named."""
     job(log)
     member(log)
     acknowledges(log)
     visit(log, "Draining")
-    talk(log, closure="c-1", owner={"uid": "uid-gang"})
-    spec = {"closure": "c-1", "gang": "default/Job/fellow", "owner": {"uid": "uid-fellow"}}
+    talk(log, group="c-1", owner={"uid": "uid-gang"})
+    spec = {"group": "c-1", "gang": "default/Job/fellow", "owner": {"uid": "uid-fellow"}}
     status = {"phase": fellow, "deadline": "2026-11-21T10:00:00Z"}
     log.put("CheckpointRequest", "talk-2", by=Author.CONTROLLER, spec=spec, status=status)
     if pod:
@@ -297,21 +297,21 @@ def stop_of_a_closure(log, *, fellow="Stopping", pod="", **meta):
     stop(log)
 
 
-def test_gangs_of_a_closure_are_stopped_together(log):
-    stop_of_a_closure(log, pod="fellow")
+def test_gangs_of_a_group_are_stopped_together(log):
+    stop_of_a_group(log, pod="fellow")
     assert log.laws == []
 
 
 def test_law_5_a_gang_is_stopped_whose_fellow_was_let_go(log):
-    stop_of_a_closure(log, fellow="Withdrawn")
+    stop_of_a_group(log, fellow="Withdrawn")
     assert log.laws == [5]
 
 
 def test_law_5_a_gang_is_stopped_while_another_pod_keeps_its_node(log):
-    stop_of_a_closure(log, pod="stranger")
+    stop_of_a_group(log, pod="stranger")
     assert log.laws == [5]
 
 
 def test_a_pod_on_its_way_out_keeps_no_node(log):
-    stop_of_a_closure(log, pod="stranger", deletionTimestamp="2026-11-21T09:01:00Z")
+    stop_of_a_group(log, pod="stranger", deletionTimestamp="2026-11-21T09:01:00Z")
     assert log.laws == []

@@ -39,7 +39,7 @@ def pod(log, name, on="gpu-0"):
 
 def asked(log):
     visit(log, "Draining")
-    talk(log, closure="c-1", owner={"uid": "uid-top"})
+    talk(log, group="c-1", owner={"uid": "uid-top"})
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -35,10 +35,10 @@ def takes(log, plan, most="100%", **spec):
     """A plan starts a batch of its pool's node, and closes that."""
     pool = PLANS[plan][-1]
     wanted = {"stack": PLANS[plan], "strategy": {"maxUnavailable": most}}
-    batch = {"number": 1, "closures": [{"name": f"c-{pool}", "nodes": [f"gpu-{pool}"]}]}
+    batch = {"number": 1, "groups": [{"name": f"c-{pool}", "nodes": [f"gpu-{pool}"]}]}
     log.put("UpgradePlan", plan, namespace="", spec=wanted)
     log.put("UpgradePlan", plan, by=Author.CONTROLLER, namespace="", spec=wanted, status={"batches": [batch]})
-    visit = {"plan": plan, "closure": f"c-{pool}", "node": {"name": f"gpu-{pool}"}}
+    visit = {"plan": plan, "group": f"c-{pool}", "node": {"name": f"gpu-{pool}"}}
     status = {"phase": "Tainting", "deadline": "2026-11-21T10:00:00Z"}
     log.put("NodeUpgrade", f"v-{pool}", by=Author.CONTROLLER, namespace="", spec=visit, status=status)
     node(log, pool, by=Author.CONTROLLER, taken=True, **spec)

@@ -168,7 +168,7 @@ def test_a_visit_that_goes_back_switches_off_what_it_has_switched_on(log):
 
 @pytest.mark.parametrize(("there", "labels", "laws"), [(True, {}, [8]), (False, {REVISION: "r"}, [8]), (False, {}, [])])
 def test_nothing_to_go_back_to_is_known_where_a_visit_was_removed_in_its_midst(log, there, labels, laws):
-    spec = {"closure": "c-1", "node": {"name": "gpu-0"}}
+    spec = {"group": "c-1", "node": {"name": "gpu-0"}}
     first = spec | {"source": {"driverKey": "key"}}
     log.put("NodeUpgrade", "gone", by=Author.CONTROLLER, namespace="", spec=first, status={"phase": "Failed"})
     if not there:

@@ -1,4 +1,4 @@
-"""A closure is visited whole or not at all, and only as large as it was when its batch was started."""
+"""A group is visited whole or not at all, and only as large as it was when its batch was started."""
 
 import msgspec
 
@@ -36,7 +36,7 @@ def refuses_visits_of(rig: Rig, node: str) -> None:
     rig.cluster.before_write = away
 
 
-async def test_a_closure_one_of_whose_nodes_has_no_visit_is_let_go_before_its_gang_is_asked() -> None:
+async def test_a_group_one_of_whose_nodes_has_no_visit_is_let_go_before_its_gang_is_asked() -> None:
     rig = await two_kernels()
     refuses_visits_of(rig, "gpu-1")
     rig.plan("up", rig.stack(rig.spec("2.0", plugin="2")), checkpoint=DAY)
@@ -50,12 +50,12 @@ async def test_a_closure_one_of_whose_nodes_has_no_visit_is_let_go_before_its_ga
         NodePhase.FAILED,
         "NotAcknowledged",
     )
-    assert visit.status.message.startswith("Node gpu-1 of the closure has no visit")
+    assert visit.status.message.startswith("Node gpu-1 of the upgrade group has no visit")
     assert (rig.requests(), rig.fleet.trainers["gang"].stops) == ([], 0)
     rig.assert_nothing_left()
 
 
-async def test_a_node_for_which_no_visit_can_be_made_keeps_no_other_closure_waiting() -> None:
+async def test_a_node_for_which_no_visit_can_be_made_keeps_no_other_group_waiting() -> None:
     rig = Rig()
     await pool(rig, nodes=2, images=("1.0", "2.0"))
     revision = rig.stack(rig.spec("2.0", plugin="2"))
@@ -104,11 +104,11 @@ async def test_a_gang_is_measured_once_more_right_before_its_stop() -> None:
     rig.steps_at_once = 1  # seen in every phase
     await rig.until(lambda: any(one.status.phase is RequestPhase.STOPPING for one in rig.requests()))
     batches = msgspec.to_builtins(rig.plan_now("up").status.batches)
-    batches[0]["closures"][0]["shares"]["default/Job/gang"]["gpus"] = 4
+    batches[0]["groups"][0]["shares"]["default/Job/gang"]["gpus"] = 4
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"status": {"batches": batches}})
     await rig.until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None, 4000, stride=5)
     assert [(one.status.phase, one.status.reason) for one in rig.requests()] == [
-        (RequestPhase.WITHDRAWN, "ClosureOutgrown")
+        (RequestPhase.WITHDRAWN, "GroupOutgrown")
     ]
     assert rig.fleet.trainers["gang"].stops == 0
     rig.assert_nothing_left()

@@ -1,6 +1,6 @@
-"""What one step of a closure looks at: its visits with their nodes, its conversations with their gangs.
+"""What one step of a group looks at: its visits with their nodes, its conversations with their gangs.
 
-Reads are made anew for each closure in each step that acts, right before its decisions.
+Reads are made anew for each group in each step that acts, right before its decisions.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,10 +14,10 @@ from upgrader.api import names
 from upgrader.api.resources import NAMESPACES
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core import conversation, timing, visit
-from upgrader.core.conversation_facts import GangClosure
+from upgrader.core.conversation_facts import GroupOfGang
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError, UpgraderError
 from upgrader.core.phases import RequestPhase, ends
-from upgrader.core.visit_facts import ClosureView, NodeView, RequestFacts, pods_left
+from upgrader.core.visit_facts import GroupView, NodeView, RequestFacts, pods_left
 from upgrader.reconcile import forced, side_by_side
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.isolation import Faults
@@ -30,14 +30,14 @@ from upgrader.reconcile.visit_view import MayGo, blind_view, read_visit
 log = structlog.get_logger()
 
 NODES_AT_ONCE = 16
-"""Nodes of a closure that are read, or walk, at the same time."""
+"""Nodes of a group that are read, or walk, at the same time."""
 
 ACKNOWLEDGED = frozenset({RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """The nodes of a closure in this step."""
+    """The nodes of a group in this step."""
 
     views: tuple[NodeView, ...]
     """In the order of the visits. One that could not be read has its phase and nothing of its node."""
@@ -46,8 +46,8 @@ class Seen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Closure:
-    """A closure under way, as its plan (or, without one, its stack) knows it."""
+class UpgradeGroup:
+    """A group under way, as its plan (or, without one, its stack) knows it."""
 
     name: str
     resource: str
@@ -80,14 +80,14 @@ class Closure:
         )
 
 
-async def read_talks(context: Context, closure: Closure, faults: Faults) -> dict[str, Talk]:
+async def read_talks(context: Context, group: UpgradeGroup, faults: Faults) -> dict[str, Talk]:
     """Conversations by name; one whose owner cannot be read is left as it is, and keeps nobody else."""
     talks: dict[str, Talk] = {}
-    for request in closure.requests:
+    for request in group.requests:
         name = request.metadata.name
         with faults.contained(request.spec.gang):
             try:
-                talks[name] = await read_talk(context, request, closure.resource)
+                talks[name] = await read_talk(context, request, group.resource)
             except REFUSED as error:
                 if not error.refused:
                     raise
@@ -95,39 +95,39 @@ async def read_talks(context: Context, closure: Closure, faults: Faults) -> dict
     return talks
 
 
-async def read_nodes(context: Context, closure: Closure, faults: Faults, reads: Reads) -> Seen:
+async def read_nodes(context: Context, group: UpgradeGroup, faults: Faults, reads: Reads) -> Seen:
     """The nodes; of one that cannot be read only the phase is known: it stays where it is, its gangs go on."""
     members = frozenset(
-        member.uid for one in closure.requests if one.status.phase in ACKNOWLEDGED for member in one.spec.members
+        member.uid for one in group.requests if one.status.phase in ACKNOWLEDGED for member in one.spec.members
     )
     spaces = {one.metadata.name: declared(one.metadata) for one in await reads.list(NAMESPACES)}
-    free = await forced.undeclared(context, closure.visits)
-    may_go = MayGo(forced=free, expended=closure.expended, waited_for=closure.waited_for)
+    free = await forced.undeclared(context, group.visits)
+    may_go = MayGo(forced=free, expended=group.expended, waited_for=group.waited_for)
     views: dict[str, NodeView] = {}
 
     async def read(upgrade: NodeUpgrade) -> None:
         with faults.contained(f"node {upgrade.spec.node.name}"):
             views[upgrade.metadata.name] = await read_visit(context, upgrade, members, spaces, may_go, reads)
 
-    await side_by_side.each(closure.visits, read, NODES_AT_ONCE)
+    await side_by_side.each(group.visits, read, NODES_AT_ONCE)
     return Seen(
-        views=tuple(views.get(one.metadata.name) or blind_view(one) for one in closure.visits),
+        views=tuple(views.get(one.metadata.name) or blind_view(one) for one in group.visits),
         unread={
             one.metadata.name: f"node {one.spec.node.name} cannot be read"
-            for one in closure.visits
+            for one in group.visits
             if one.metadata.name not in views
         },
     )
 
 
-def view_closure(closure: Closure, talks: Mapping[str, Talk], seen: Seen) -> ClosureView:
-    """The closure as all of its nodes see it."""
-    return ClosureView(
+def view_group(group: UpgradeGroup, talks: Mapping[str, Talk], seen: Seen) -> GroupView:
+    """The group as all of its nodes see it."""
+    return GroupView(
         nodes=seen.views,
-        requests=tuple(_facts(one, talks.get(one.metadata.name)) for one in closure.requests),
-        gangs=closure.gangs,
-        undo=closure.undo,
-        refused=closure.refused,
+        requests=tuple(_facts(one, talks.get(one.metadata.name)) for one in group.requests),
+        gangs=group.gangs,
+        undo=group.undo,
+        refused=group.refused,
     )
 
 
@@ -144,49 +144,49 @@ def _facts(request: CheckpointRequest, talk: Talk | None) -> RequestFacts:
     )
 
 
-def around(closure: Closure, seen: Seen) -> GangClosure:
-    """The closure as all of its gangs see it."""
-    return GangClosure(
+def around(group: UpgradeGroup, seen: Seen) -> GroupOfGang:
+    """The group as all of its gangs see it."""
+    return GroupOfGang(
         nodes=tuple(view.phase for view in seen.views),
-        undo=closure.undo and all(view.phase in visit.BEFORE_OFF or ends(view.phase) for view in seen.views),
-        ask_until=timing.parse(closure.ask_until) if closure.ask_until else None,
+        undo=group.undo and all(view.phase in visit.BEFORE_OFF or ends(view.phase) for view in seen.views),
+        ask_until=timing.parse(group.ask_until) if group.ask_until else None,
         pods_left=next(iter(seen.unread.values()), "") or pods_left(seen.views),
-        expendable=closure.expendable,
-        turns=closure.turns,
+        expendable=group.expendable,
+        turns=group.turns,
     )
 
 
-def unready(context: Context, closure: Closure, talks: Mapping[str, Talk], seen: Seen) -> dict[str, str]:
+def unready(context: Context, group: UpgradeGroup, talks: Mapping[str, Talk], seen: Seen) -> dict[str, str]:
     """Why each gang could not be stopped now, by the name of its request; empty where it could be, or need not be."""
     now = context.clock.now()
     found = {}
-    for request in closure.requests:
+    for request in group.requests:
         talk = talks.get(request.metadata.name)
         cannot = "" if ends(request.status.phase) else f"{request.spec.gang} cannot be read"
         if talk is not None:
-            beside = msgspec.structs.replace(around(closure, seen), grown=grown(context, closure, talk))
+            beside = msgspec.structs.replace(around(group, seen), grown=grown(context, group, talk))
             cannot = conversation.unready(talk.view, beside, now)
         found[request.metadata.name] = cannot
     return found
 
 
-def grown(context: Context, closure: Closure, talk: Talk) -> str:
+def grown(context: Context, group: UpgradeGroup, talk: Talk) -> str:
     """That members listed for this very step are more than the batch has counted, or on nodes that it does not take.
 
-    A gang may also run on nodes that need no visit: those have the closure's target revision.
+    A gang may also run on nodes that need no visit: those have the group's target revision.
     """
     if talk.view.phase is not RequestPhase.STOPPING:
         return ""
     members = [one for one in talk.view.present if one.gpus and one.phase not in {"Succeeded", "Failed"}]
-    gpus, counted = sum(one.gpus for one in members), closure.shares.get(talk.view.gang)
+    gpus, counted = sum(one.gpus for one in members), group.shares.get(talk.view.gang)
     if counted is not None and gpus > counted:
         return f"it has {gpus} GPUs now, {counted} when the batch was started"
-    taken = {one.spec.node.name for one in closure.visits}
-    targets = {"", *(one.spec.target.revision for one in closure.visits)}
+    taken = {one.spec.node.name for one in group.visits}
+    targets = {"", *(one.spec.target.revision for one in group.visits)}
     nodes = context.nodes.snapshot() or {}
     for name in sorted({one.node for one in members if one.node in nodes} - taken):
         if nodes[name].metadata.labels.get(names.LABEL_REVISION, "") not in targets:
-            return f"it also runs on node {name}, which its closure does not take"
+            return f"it also runs on node {name}, which its upgrade group does not take"
     return ""
 
 

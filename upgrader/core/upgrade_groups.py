@@ -1,7 +1,7 @@
-"""Closures: nodes that must be visited together, because a gang runs on several of them.
+"""Groups: nodes that must be visited together, because a gang runs on several of them.
 
 Stopping a gang idles all its nodes, so visiting them all in that one stop costs its job nothing more, and the gang
-never runs on mixed drivers. Only nodes that are to be visited are members of a closure: where a gang also runs on nodes
+never runs on mixed drivers. Only nodes that are to be visited are members of a group: where a gang also runs on nodes
 that need no visit, it is stopped whole and its GPUs there count, but those nodes are neither visited nor do they join
 the other gangs on them. Pods that their owner replaces one by one (replicated) join nothing either: each is evicted
 alone.
@@ -15,7 +15,7 @@ from msgspec import Struct
 from upgrader.core.fleet import Gang
 
 
-class Closure(Struct, frozen=True, kw_only=True, gc=False):
+class UpgradeGroup(Struct, frozen=True, kw_only=True, gc=False):
     """Nodes visited together, in order of their names; gangs by name."""
 
     name: str
@@ -24,13 +24,13 @@ class Closure(Struct, frozen=True, kw_only=True, gc=False):
     evicted: tuple[str, ...] = ()  # replicated, with pods on these nodes
 
 
-def closure_name(nodes: Iterable[str]) -> str:
+def group_name(nodes: Iterable[str]) -> str:
     """`c-` and 10 hex digits over the nodes' names, the same whatever their order; fits a label value and a taint."""
     return "c-" + hashlib.sha256("\n".join(sorted(nodes)).encode()).hexdigest()[:10]
 
 
-def closures(visited: Iterable[str], gangs: Iterable[Gang]) -> tuple[Closure, ...]:
-    """The nodes to be visited, parted into closures, ordered by their first node."""
+def groups(visited: Iterable[str], gangs: Iterable[Gang]) -> tuple[UpgradeGroup, ...]:
+    """The nodes to be visited, parted into groups, ordered by their first node."""
     parents = {node: node for node in sorted(visited)}
 
     def root(node: str) -> str:
@@ -55,8 +55,8 @@ def closures(visited: Iterable[str], gangs: Iterable[Gang]) -> tuple[Closure, ..
         for node in nodes:
             (evicted if gang.replicated else asked)[root(node)].add(gang.name)
     return tuple(
-        Closure(
-            name=closure_name(nodes),
+        UpgradeGroup(
+            name=group_name(nodes),
             nodes=tuple(nodes),
             gangs=tuple(sorted(asked[at])),
             evicted=tuple(sorted(evicted[at])),

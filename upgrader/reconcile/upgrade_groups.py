@@ -1,6 +1,6 @@
-"""One step of everything that is under way: reads the visits and conversations of each closure, decides, acts, records.
+"""One step of everything that is under way: reads the visits and conversations of each group, decides, acts, records.
 
-A closure that only waits, as far as watches show, costs no request. Before anything is done all is read anew; what a
+A group that only waits, as far as watches show, costs no request. Before anything is done all is read anew; what a
 conflict shows as outdated is left to the next step.
 """
 
@@ -18,21 +18,21 @@ from upgrader.core import steering, visit
 from upgrader.core.conversation import LEAP_FROGGED, OVER
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError
 from upgrader.core.phases import NodePhase, RequestPhase, ends
-from upgrader.core.visit_facts import ClosureView, NodeView, kept
+from upgrader.core.visit_facts import GroupView, NodeView, kept
 from upgrader.reconcile import observe, side_by_side, spares, waiting
-from upgrader.reconcile.closure_view import (
+from upgrader.reconcile.context import Context
+from upgrader.reconcile.group_view import (
     NODES_AT_ONCE,
-    Closure,
     Seen,
+    UpgradeGroup,
     around,
     grown,
     note_refusal,
     read_nodes,
     read_talks,
     unready,
-    view_closure,
+    view_group,
 )
-from upgrader.reconcile.context import Context
 from upgrader.reconcile.isolation import Faults
 from upgrader.reconcile.talks import Advanced, Talk, advance
 from upgrader.reconcile.talks import say as say_of_talk
@@ -44,67 +44,67 @@ log = structlog.get_logger()
 
 @dataclass(kw_only=True)
 class Crowd:
-    """What the closures of one step share: one gang at a time is placed on free nodes."""
+    """What the groups of one step share: one gang at a time is placed on free nodes."""
 
     taken: bool
     """Whether a gang of the plan is being placed already: another must not count on the same free nodes."""
     gate: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Closures have their steps side by side: one looks for free nodes, and records that, before another looks."""
+    """Groups have their steps side by side: one looks for free nodes, and records that, before another looks."""
 
 
-Renew = Callable[[Closure], Awaitable[Closure | None]]
+Renew = Callable[[UpgradeGroup], Awaitable[UpgradeGroup | None]]
 
 
-async def go(context: Context, closure: Closure, faults: Faults, crowd: Crowd, renew: Renew | None = None) -> None:
-    """Steps of one closure, for as long as each leads to another phase: what need not wait does not.
+async def go(context: Context, group: UpgradeGroup, faults: Faults, crowd: Crowd, renew: Renew | None = None) -> None:
+    """Steps of one group, for as long as each leads to another phase: what need not wait does not.
 
     Args:
         context: ports.
-        closure: under way.
+        group: under way.
         faults: what goes wrong with one gang or node is noted there; the others have their steps.
-        crowd: what the closures of this look share.
-        renew: gives the closure anew once its visits and conversations are in other phases, or None where that takes
+        crowd: what the groups of this look share.
+        renew: gives the group anew once its visits and conversations are in other phases, or None where that takes
             the next look; without it only they change.
     """
     for _ in range(context.steps_at_once):
-        after = await _step(context, closure, faults, crowd)
-        if after is None or not after.open or _phases(after) == _phases(closure):
+        after = await _step(context, group, faults, crowd)
+        if after is None or not after.open or _phases(after) == _phases(group):
             return
         renewed = await renew(after) if renew is not None else after
         if renewed is None:
             return
-        closure = renewed
+        group = renewed
 
 
-def _phases(closure: Closure) -> tuple[list[NodePhase], list[RequestPhase]]:
-    return [one.status.phase for one in closure.visits], [one.status.phase for one in closure.requests]
+def _phases(group: UpgradeGroup) -> tuple[list[NodePhase], list[RequestPhase]]:
+    return [one.status.phase for one in group.visits], [one.status.phase for one in group.requests]
 
 
-async def _step(context: Context, closure: Closure, faults: Faults, crowd: Crowd) -> Closure | None:
+async def _step(context: Context, group: UpgradeGroup, faults: Faults, crowd: Crowd) -> UpgradeGroup | None:
     """One step: gangs first, so that nodes see what became of them in the next one.
 
-    The closure as it was written; None where something of it has to be read again first, or all of it waits.
+    The group as it was written; None where something of it has to be read again first, or all of it waits.
     """
-    talks = await read_talks(context, closure, faults)
-    if await waiting.only_waits(context, closure, talks, crowded=crowd.taken):
+    talks = await read_talks(context, group, faults)
+    if await waiting.only_waits(context, group, talks, crowded=crowd.taken):
         return None
-    seen = await read_nodes(context, closure, faults, context.cluster)
-    refusals = unready(context, closure, talks, seen)
-    requests: dict[str, CheckpointRequest | None] = {one.metadata.name: one for one in closure.requests}
+    seen = await read_nodes(context, group, faults, context.cluster)
+    refusals = unready(context, group, talks, seen)
+    requests: dict[str, CheckpointRequest | None] = {one.metadata.name: one for one in group.requests}
     for name, talk in talks.items():
         if not ends(talk.view.phase):
             # All or none: where a fellow cannot be stopped there is no visit, and no gang is stopped in vain.
             forbidden = next((why for fellow, why in refusals.items() if fellow != name and why), "")
             advanced = None
-            waits = talk.view.phase is RequestPhase.STOPPED and not closure.undo
+            waits = talk.view.phase is RequestPhase.STOPPED and not group.undo
             with faults.contained(talk.view.gang):
                 async with crowd.gate if waits else nullcontext():
-                    advanced = await _converse(context, closure, talk, seen, crowd, forbidden=forbidden)
+                    advanced = await _converse(context, group, talk, seen, crowd, forbidden=forbidden)
             requests[name] = advanced.request if advanced is not None else None
             if advanced is None:
                 refusals[name] = f"{talk.view.gang} is looked at again"
-    facts = view_closure(closure, talks, seen)
-    visits: dict[str, NodeUpgrade | None] = {one.metadata.name: one for one in closure.visits}
+    facts = view_group(group, talks, seen)
+    visits: dict[str, NodeUpgrade | None] = {one.metadata.name: one for one in group.visits}
 
     async def walk(walker: tuple[NodeUpgrade, NodeView]) -> None:
         upgrade, view = walker
@@ -112,13 +112,13 @@ async def _step(context: Context, closure: Closure, faults: Faults, crowd: Crowd
             visits[view.name] = None
             with faults.contained(f"node {upgrade.spec.node.name}"):
                 if view.name not in seen.unread:
-                    visits[view.name] = await _walk(context, closure, upgrade, view, facts)
+                    visits[view.name] = await _walk(context, group, upgrade, view, facts)
 
-    await side_by_side.each(zip(closure.visits, seen.views, strict=True), walk, NODES_AT_ONCE)
+    await side_by_side.each(zip(group.visits, seen.views, strict=True), walk, NODES_AT_ONCE)
     if None in (*visits.values(), *requests.values()):
         return None
     return replace(
-        closure,
+        group,
         visits=[one for one in visits.values() if one is not None],
         requests=[one for one in requests.values() if one is not None],
     )
@@ -126,7 +126,7 @@ async def _step(context: Context, closure: Closure, faults: Faults, crowd: Crowd
 
 async def _converse(
     context: Context,
-    closure: Closure,
+    group: UpgradeGroup,
     talk: Talk,
     seen: Seen,
     crowd: Crowd,
@@ -134,18 +134,18 @@ async def _converse(
     forbidden: str,
 ) -> Advanced | None:
     """One step with one gang; None where it was refused, or something changed meanwhile."""
-    waits = talk.view.phase is RequestPhase.STOPPED and not crowd.taken and not closure.undo
+    waits = talk.view.phase is RequestPhase.STOPPED and not crowd.taken and not group.undo
     beside = msgspec.structs.replace(
-        around(closure, seen),
-        siblings=tuple(one.status.phase for one in closure.requests if one.metadata.name != talk.view.name),
+        around(group, seen),
+        siblings=tuple(one.status.phase for one in group.requests if one.metadata.name != talk.view.name),
         forbidden=forbidden,
-        grown=grown(context, closure, talk),
-        spares=waits and await spares.enough(context, talk.request, talk.owner, closure.visits, closure.resource),
+        grown=grown(context, group, talk),
+        spares=waits and await spares.enough(context, talk.request, talk.owner, group.visits, group.resource),
     )
-    placing = partial(where, context, closure, seen.views, ahead=talk.request.status.leap_frogged)
+    placing = partial(where, context, group, seen.views, ahead=talk.request.status.leap_frogged)
     try:
         advanced = await advance(
-            context, talk, beside, where=placing, ask_until=closure.ask_until, lane_width=closure.lane_width
+            context, talk, beside, where=placing, ask_until=group.ask_until, lane_width=group.lane_width
         )
     except (ConflictError, NotFoundError) as error:
         log.info("looks again", request=talk.view.name, because=error.brief)
@@ -160,36 +160,38 @@ async def _converse(
     return advanced
 
 
-def where(context: Context, closure: Closure, views: Sequence[NodeView], *, ahead: bool = False) -> steering.Placement:
-    """Where a gang of this closure may be restarted: on the old revisions or on the new one, never on both.
+def where(
+    context: Context, group: UpgradeGroup, views: Sequence[NodeView], *, ahead: bool = False
+) -> steering.Placement:
+    """Where a gang of this group may be restarted: on the old revisions or on the new one, never on both.
 
     After the visits: on its own nodes, whose taint it tolerates, and on others of their revision; NotIn also matches a
     node whose label comes when it is given back. Before they are over, or where a node is kept: on nodes in service;
     `ahead`: on those of the target revision only.
     """
     if ahead:
-        return steering.Placement(left_behind=tuple(closure.revisions_left), settled=True)
+        return steering.Placement(left_behind=tuple(group.revisions_left), settled=True)
     there = [view for view in views if view.phase is not NodePhase.NODE_DELETED]
-    left = tuple(closure.revisions_left)
-    targets = {one.spec.target.revision for one in closure.visits}
+    left = tuple(group.revisions_left)
+    targets = {one.spec.target.revision for one in group.visits}
     if any(view.phase not in OVER and view.phase not in visit.BEFORE_OFF for view in there):
         known = (*sorted(targets), *left)
-        nodes = [observe.node_facts(one, closure.resource) for one in (context.nodes.snapshot() or {}).values()]
+        nodes = [observe.node_facts(one, group.resource) for one in (context.nodes.snapshot() or {}).values()]
         # Where nothing is free, it is what its own nodes are on their way to.
         chosen = steering.refuge(nodes, known) or ((left[:1] if there[0].reverting else sorted(targets)) or ("",))[0]
         return steering.Placement(left_behind=tuple(one for one in known if one != chosen), settled=True)
     forward = all(view.phase in {NodePhase.RELEASING, NodePhase.SUCCEEDED} and not view.failure for view in there)
-    here = "" if any(kept(view) for view in there) else closure.name
-    return steering.Placement(left_behind=left if forward else tuple(sorted(targets)), closure=here)
+    here = "" if any(kept(view) for view in there) else group.name
+    return steering.Placement(left_behind=left if forward else tuple(sorted(targets)), group=here)
 
 
 async def _walk(
-    context: Context, closure: Closure, upgrade: NodeUpgrade, view: NodeView, facts: ClosureView
+    context: Context, group: UpgradeGroup, upgrade: NodeUpgrade, view: NodeView, facts: GroupView
 ) -> NodeUpgrade | None:
     """One step of one visit, as it was written then; None where it was refused, or something changed meanwhile."""
     decision = visit.decide(view, facts, context.clock.now())
     try:
-        written = await perform(context, upgrade, view, decision, closure.ask_until)
+        written = await perform(context, upgrade, view, decision, group.ask_until)
     except (ConflictError, NotFoundError) as error:
         log.info("looks again", visit=view.name, because=error.brief)
         return None

@@ -1,8 +1,8 @@
-"""A closure of nodes and gangs as plain values: both state machines walk it together, and may be broken off anywhere.
+"""A group of nodes and gangs as plain values: both state machines walk it together, and may be broken off anywhere.
 
-Facts are read once at the beginning of a step, gangs decide first, then nodes, as reconcile.closures does it; what a
-decision does to the world is written out here in a line per act. Nothing else of the product is involved, so that walks
-are fast and every fact can be changed between two steps.
+Facts are read once at the beginning of a step, gangs decide first, then nodes, as reconcile/upgrade_groups does it;
+what a decision does to the world is written out here in a line per act. Nothing else of the product is involved, so
+that walks are fast and every fact can be changed between two steps.
 
 Acts that could cost somebody work are judged here by what is so in this world, not by what the rules were told:
 `wrongs` says what should not have been done.
@@ -17,14 +17,14 @@ from tests.support.facts import node as node_facts
 from tests.support.world import START
 from upgrader.core import conversation, visit
 from upgrader.core.acknowledgement import Answer
-from upgrader.core.conversation_facts import GangAct, GangClosure, GangDecision, OwnerFacts, RequestView
+from upgrader.core.conversation_facts import GangAct, GangDecision, GroupOfGang, OwnerFacts, RequestView
 from upgrader.core.fleet import MemberFacts, NodeFacts
 from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason, ends, row
 from upgrader.core.visit_facts import (
     Act,
-    ClosureView,
     Decision,
     Errand,
+    GroupView,
     NodeView,
     OperandFacts,
     OtherPod,
@@ -120,7 +120,7 @@ class Troupe:
 
 
 class World:
-    """One closure, from Pending to the end of everything."""
+    """One group, from Pending to the end of everything."""
 
     def __init__(self, boxes: list[Box], troupes: list[Troupe]) -> None:
         self.boxes = boxes
@@ -219,15 +219,15 @@ class World:
         self._ask(views)
         talks = {one.name: self.request_view(one) for one in self.troupes if one.phase is not None}
         facts = self._facts(talks)
-        around = GangClosure(nodes=tuple(one.phase for one in views), undo=self._undone(views), ask_until=ASK_UNTIL)
+        around = GroupOfGang(nodes=tuple(one.phase for one in views), undo=self._undone(views), ask_until=ASK_UNTIL)
         unready = {name: conversation.unready(view, around, self.now) for name, view in talks.items()}
         for troupe in self.troupes:
             if troupe.name in talks:
                 forbidden = next((why for name, why in unready.items() if name != troupe.name and why), "")
                 self._converse(troupe, talks, views, forbidden, left)
-        closure = ClosureView(nodes=tuple(views), requests=facts, gangs=len(self.troupes), undo=self.undo)
+        group = GroupView(nodes=tuple(views), requests=facts, gangs=len(self.troupes), undo=self.undo)
         for box, view in zip(self.boxes, views, strict=True):
-            self._walk(box, view, closure, left)
+            self._walk(box, view, group, left)
 
     def _ask(self, views: list[NodeView]) -> None:
         """The engine makes requests when all nodes are prepared."""
@@ -251,7 +251,7 @@ class World:
         self, troupe: Troupe, talks: dict[str, RequestView], views: list[NodeView], forbidden: str, left: list[int]
     ) -> None:
         view = talks[troupe.name]
-        around = GangClosure(
+        around = GroupOfGang(
             nodes=tuple(one.phase for one in views),
             siblings=tuple(one.phase for name, one in talks.items() if name != troupe.name),
             undo=self._undone(views),
@@ -303,8 +303,8 @@ class World:
         if decision.phase is RequestPhase.STOPPING:
             troupe.restart_by = self.now + timedelta(seconds=7200)
 
-    def _walk(self, box: Box, view: NodeView, closure: ClosureView, left: list[int]) -> None:
-        decision = visit.decide(view, closure, self.now)
+    def _walk(self, box: Box, view: NodeView, group: GroupView, left: list[int]) -> None:
+        decision = visit.decide(view, group, self.now)
         for act in decision.acts:
             if _spent(left):
                 return

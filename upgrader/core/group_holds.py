@@ -1,23 +1,23 @@
-"""What keeps a closure from being visited: its nodes, its gangs, the budget.
+"""What keeps a group from being visited: its nodes, its gangs, the budget.
 
-One hold holds the whole closure: a gang that cannot be stopped keeps all the nodes that are visited with it, since it
+One hold holds the whole group: a gang that cannot be stopped keeps all the nodes that are visited with it, since it
 would else come back on mixed drivers.
 """
 
 from collections.abc import Iterable
 from datetime import datetime
 
-from upgrader.core.batch import ClosureForecast
+from upgrader.core.batch import GroupForecast
 from upgrader.core.capacity import Capacity, Load
-from upgrader.core.closures import Closure
 from upgrader.core.gang_holds import eviction_holds, gang_holds
 from upgrader.core.holds import Found, Hold, HoldReason, World
 from upgrader.core.node_holds import node_holds
 from upgrader.core.timing import show
+from upgrader.core.upgrade_groups import UpgradeGroup
 
 
-def closure_holds(world: World, unit: Closure) -> list[Hold]:
-    """Every reason that keeps a closure from being visited, its nodes' and its gangs'; the budget is not looked at."""
+def group_holds(world: World, unit: UpgradeGroup) -> list[Hold]:
+    """Every reason that keeps a group from being visited, its nodes' and its gangs'; the budget is not looked at."""
     found: list[Hold] = []
     for node in unit.nodes:
         found += _held(unit, node, node_holds(world, node))
@@ -28,8 +28,8 @@ def closure_holds(world: World, unit: Closure) -> list[Hold]:
     return found
 
 
-def over_budget(unit: Closure, load: Load, limits: Capacity, *, held: bool) -> list[Hold]:
-    """What the limits say of a closure; that it has to wait for others is said only where nothing else holds it."""
+def over_budget(unit: UpgradeGroup, load: Load, limits: Capacity, *, held: bool) -> list[Hold]:
+    """What the limits say of a group; that it has to wait for others is said only where nothing else holds it."""
     found = [found for found in (_oversize(unit, load, limits), _below_floor(unit, load, limits)) if found]
     found += _oversize_in_domains(load, limits)
     if not found and not held:
@@ -37,8 +37,8 @@ def over_budget(unit: Closure, load: Load, limits: Capacity, *, held: bool) -> l
     return _held(unit, unit.name, found)
 
 
-def too_late(unit: Closure | ClosureForecast, deadline: datetime, ends: datetime | None) -> Hold:
-    """The deadline's word on a closure; `ends` is when its visit would be over, None where the deadline has passed."""
+def too_late(unit: UpgradeGroup | GroupForecast, deadline: datetime, ends: datetime | None) -> Hold:
+    """The deadline's word on a group; `ends` is when its visit would be over, None where the deadline has passed."""
     ways = "give the plan a later deadline, or leave it to another plan"
     if ends is None:
         reason, message = HoldReason.DEADLINE_PASSED, f"The plan's deadline {show(deadline)} has passed; {ways}."
@@ -51,13 +51,13 @@ def too_late(unit: Closure | ClosureForecast, deadline: datetime, ends: datetime
     return Hold(subject=unit.name, reason=reason, message=message, nodes=unit.nodes)
 
 
-def _oversize(unit: Closure, load: Load, limits: Capacity) -> Found | None:
+def _oversize(unit: UpgradeGroup, load: Load, limits: Capacity) -> Found | None:
     pool = limits.pool
     if load.gpus <= pool.allowed:
         return None
     percent = -(-100 * load.gpus // pool.total) if pool.total else 100
     return (
-        HoldReason.CLOSURE_OVER_BUDGET,
+        HoldReason.GROUP_OVER_BUDGET,
         (
             f"Together these {len(unit.nodes)} nodes and their gangs take {load.gpus} GPUs out of service, the budget "
             f"is {pool.allowed} of {pool.total}; maxUnavailable: {load.gpus} (or {min(percent, 100)}%) would allow it."
@@ -65,12 +65,12 @@ def _oversize(unit: Closure, load: Load, limits: Capacity) -> Found | None:
     )
 
 
-def _below_floor(unit: Closure, load: Load, limits: Capacity) -> Found | None:
+def _below_floor(unit: UpgradeGroup, load: Load, limits: Capacity) -> Found | None:
     left = limits.pool.total - load.gpus
     if left >= limits.floor or not load.added:
         return None
     return (
-        HoldReason.CLOSURE_OVER_BUDGET,
+        HoldReason.GROUP_OVER_BUDGET,
         (
             f"Together these {len(unit.nodes)} nodes and their gangs would leave {left} GPUs in service, the floor is "
             f"{limits.floor}; minAvailableGPUs: {left} would allow it."
@@ -81,7 +81,7 @@ def _below_floor(unit: Closure, load: Load, limits: Capacity) -> Found | None:
 def _oversize_in_domains(load: Load, limits: Capacity) -> list[Found]:
     return [
         (
-            HoldReason.CLOSURE_OVER_BUDGET,
+            HoldReason.GROUP_OVER_BUDGET,
             (
                 f"It takes {gpus} GPUs of {name} out of service, the topology budget is {domain.allowed} of "
                 f"{domain.total} there; maxUnavailable: {gpus} for {domain.key} would allow it."
@@ -121,5 +121,5 @@ def _taken(load: Load, limits: Capacity) -> list[Found]:
     return found
 
 
-def _held(unit: Closure, subject: str, found: Iterable[Found]) -> list[Hold]:
+def _held(unit: UpgradeGroup, subject: str, found: Iterable[Found]) -> list[Hold]:
     return [Hold(subject=subject, reason=reason, message=message, nodes=unit.nodes) for reason, message in found]
