@@ -58,7 +58,7 @@ def body(image: str) -> manifests.Manifest:
         "monitoring": ours,
         "nodeFeatures": "Auto",
         "onDrift": "Approve",
-        "driftPlan": {"envelope": {"maxInterruptions": 0}},
+        "driftPlan": {"limits": {"maxInterruptions": 0}},
     }
     return made
 

@@ -54,5 +54,5 @@ async def test_a_plan_says_what_was_agreed_to(api, kubeconfig, strategy):
     written = await api.get(UPGRADE_PLANS, name)
     assert strategy_of(written, NOW) == strategy
     assert written.spec.checkpoint == checkpoint
-    assert written.spec.approval.envelope.max_lost_gpu_hours == 12.4
+    assert written.spec.approval.limits.max_lost_gpu_hours == 12.4
     await api.delete(UPGRADE_PLANS, written.metadata)

@@ -79,7 +79,7 @@ async def test_labels_say_what_is_loaded_and_go_with_the_operands_and_with_disco
         clock=FakeClock(),
         leadership=FakeLeadership(),
         crash=FakeCrashPoints(),
-        ways={},
+        methods={},
         stack=bench.settings,
     )
 

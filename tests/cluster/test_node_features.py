@@ -52,7 +52,7 @@ class Labeller:
             clock=FakeClock(),
             leadership=FakeLeadership(),
             crash=FakeCrashPoints(),
-            ways={},
+            methods={},
             stack=bench.settings,
         )
 

@@ -57,7 +57,7 @@ class Controller:
             clock=self.clock,
             leadership=FakeLeadership(),
             crash=FakeCrashPoints(),
-            ways={},
+            methods={},
             stack=StackSettings(node_image="127.0.0.1:1/upgrader@sha256:" + "c" * 64, namespace=namespace),
         )
 

@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 KERNEL, WITHOUT_DRM = "6.1.0-47-amd64", "6.1.0-50-cloud-amd64"
 RECIPE, OS = "sim", "bookworm"
 QUICK = {"maxUnavailable": "100%", "canary": {"enabled": False}, "harvestForSeconds": 0}
-ENVELOPE = {"maxInterruptions": 1, "maxLostGpuHours": 50}
+LIMITS = {"maxInterruptions": 1, "maxLostGpuHours": 50}
 CHECKED = {CheckName.CONTENTS: True, CheckName.VERMAGIC: True, CheckName.CRC: True, CheckName.SIGNATURE: None}
 CHECKED |= {CheckName.VERSIONS: True, CheckName.BOOT: True}
 
@@ -283,7 +283,7 @@ async def _the_next_driver(chain: Chain) -> None:
     """The same kernel, another driver: the image is built before the plan is made, and the stack approves it."""
     pool, works, after = chain.pool, chain.works, other(chain.driver)
     body = pool.stack(after)
-    wanted = {"onDrift": "Approve", "driftPlan": {"strategy": QUICK, "envelope": ENVELOPE}}
+    wanted = {"onDrift": "Approve", "driftPlan": {"strategy": QUICK, "limits": LIMITS}}
     former = {one.metadata.name for one in await pool.kube.list(UPGRADE_PLANS)}
     await pool.kube.apply(GPU_STACKS, body | {"spec": body["spec"] | wanted})
     await chain.image(after, KERNEL, DriverImagePhase.PENDING)

@@ -19,12 +19,12 @@ from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason, ends, row
 from upgrader.core.visit_facts import (
     Act,
-    Errand,
     GroupView,
     NodeView,
     OperandFacts,
     OtherPod,
     Outcome,
+    PodResult,
     RequestFacts,
     missing_gpus,
 )
@@ -49,8 +49,8 @@ NODES = st.builds(
     gpus_allocatable=st.sampled_from((0, 7, 8)),
     ready=st.booleans(),
 )
-ERRANDS = st.builds(
-    Errand,
+POD_RESULTS = st.builds(
+    PodResult,
     outcome=st.sampled_from(Outcome),
     result=RESULTS,
     trouble=st.sampled_from(("", "why")),
@@ -85,9 +85,9 @@ def views(name="node-1", phases=tuple(NodePhase), deadlines=TIMES):
         driver_key=st.sampled_from(("", "k-new")),
         plugin_key=st.sampled_from(("", "k-new")),
         expected_gpus=st.sampled_from((0, 8)),
-        prepare=ERRANDS,
-        visit=ERRANDS,
-        validate=ERRANDS,
+        prepare=POD_RESULTS,
+        visit=POD_RESULTS,
+        validate=POD_RESULTS,
         driver=OPERANDS,
         plugin=OPERANDS,
         others=st.lists(PODS, max_size=2).map(tuple),

@@ -15,27 +15,27 @@ from upgrader.core.acknowledgement import Answer
 from upgrader.core.phases import NodePhase
 from upgrader.core.visit_facts import Outcome
 
-ERRANDS = ("prepare", "visit", "validate")
+POD_RESULTS = ("prepare", "visit", "validate")
 
 
-def errand_ends(world, which, name, outcome):
+def node_pod_ends(world, which, name, outcome):
     box = world.boxes[which % len(world.boxes)]
     key = f"{name}{'-back' if box.reverting else ''}"
-    if box.errands.get(key) is Outcome.WAITING:
-        box.errands[key] = outcome
+    if box.pod_results.get(key) is Outcome.WAITING:
+        box.pod_results[key] = outcome
 
 
-def errand_vanishes(world, which, name):
+def node_pod_vanishes(world, which, name):
     """Somebody deletes our pod, or a node's controller does."""
     box = world.boxes[which % len(world.boxes)]
-    box.errands.pop(f"{name}{'-back' if box.reverting else ''}", None)
+    box.pod_results.pop(f"{name}{'-back' if box.reverting else ''}", None)
 
 
 def everybody_works(world):
     """The good course: what was begun succeeds, who was asked answers, who is stopped ends, who restarted trains."""
     for box in world.boxes:
-        for name in ERRANDS:
-            errand_ends(world, world.boxes.index(box), name, Outcome.SUCCEEDED)
+        for name in POD_RESULTS:
+            node_pod_ends(world, world.boxes.index(box), name, Outcome.SUCCEEDED)
         if box.facts is not None and box.facts.driver_key not in {"", "none"}:
             box.driver = 1
         if box.facts is not None and box.facts.operands == "on":
@@ -118,9 +118,9 @@ def dies(world, after):
 
 WHICH = st.integers(0, 2)
 TROUBLE = st.one_of(
-    st.tuples(st.just(errand_ends), WHICH, st.sampled_from(ERRANDS), st.just(Outcome.FAILED)),
-    st.tuples(st.just(errand_ends), WHICH, st.sampled_from(ERRANDS), st.just(Outcome.SUCCEEDED)),
-    st.tuples(st.just(errand_vanishes), WHICH, st.sampled_from(ERRANDS)),
+    st.tuples(st.just(node_pod_ends), WHICH, st.sampled_from(POD_RESULTS), st.just(Outcome.FAILED)),
+    st.tuples(st.just(node_pod_ends), WHICH, st.sampled_from(POD_RESULTS), st.just(Outcome.SUCCEEDED)),
+    st.tuples(st.just(node_pod_vanishes), WHICH, st.sampled_from(POD_RESULTS)),
     st.tuples(st.just(answer), WHICH),
     st.builds(
         lambda which, kind: (answer_kind, which, kind),

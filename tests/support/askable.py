@@ -15,7 +15,7 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import JOBS, PODS
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.checkpoint.ways import ways
+from upgrader.checkpoint.methods import methods
 from upgrader.kube.client import KubeCluster
 
 T = TypeVar("T")
@@ -66,13 +66,13 @@ class PlayedPods:
         self._fleet.node("gpu-a")
         Speaking(self.cluster, self._fleet.mailbox)
 
-    async def start(self, way: str) -> Pod:
-        """A pod that trains and is asked this way; given once it has said its first step."""
-        self._fleet.job(f"asked-by-{way}", gpus=0, method=way)
+    async def start(self, method: str) -> Pod:
+        """A pod that trains and is asked this method; given once it has said its first step."""
+        self._fleet.job(f"asked-by-{method}", gpus=0, method=method)
         pods = await self.eventually(lambda: self.cluster.list(PODS), lambda found: found[-1:] != [], 60)
         name = pods[-1].metadata.name
         pod = await self.eventually(lambda: self._get(name), lambda one: one.status.phase == "Running", 60)
-        await self.eventually(lambda: ways(self.cluster)["file"].progress(request_for(pod), [pod]), bool, 30)
+        await self.eventually(lambda: methods(self.cluster)["file"].progress(request_for(pod), [pod]), bool, 30)
         return pod
 
     async def eventually(
@@ -108,10 +108,10 @@ class RealPods:
         self.cluster, self._image = cluster, image
         self._made: list[Pod] = []
 
-    async def start(self, way: str) -> Pod:
+    async def start(self, method: str) -> Pod:
         """As PlayedPods has it."""
-        name = f"asked-by-{way}-{uuid.uuid4().hex[:6]}"  # one of an earlier test may still be ending
-        made = await self.cluster.create(PODS, manifest(name, way, self._image))
+        name = f"asked-by-{method}-{uuid.uuid4().hex[:6]}"  # one of an earlier test may still be ending
+        made = await self.cluster.create(PODS, manifest(name, method, self._image))
         self._made.append(made)
 
         async def get() -> Pod:
@@ -120,7 +120,7 @@ class RealPods:
             return found
 
         pod = await self.eventually(get, lambda one: one.status.phase == "Running", 60)
-        await self.eventually(lambda: ways(self.cluster)["file"].progress(request_for(pod), [pod]), bool, 30)
+        await self.eventually(lambda: methods(self.cluster)["file"].progress(request_for(pod), [pod]), bool, 30)
         return pod
 
     async def eventually(
@@ -138,7 +138,7 @@ class RealPods:
             await self.cluster.delete(PODS, pod.metadata)
 
 
-def manifest(name: str, way: str, image: str) -> dict[str, Any]:
+def manifest(name: str, method: str, image: str) -> dict[str, Any]:
     """A pod that runs TRAINS."""
     files = [
         {"path": path, "fieldRef": {"fieldPath": f"metadata.annotations['{name}']"}}
@@ -147,7 +147,7 @@ def manifest(name: str, way: str, image: str) -> dict[str, Any]:
     container = {
         "name": "trainer",
         "image": image,
-        "command": ["python3", "-c", TRAINS, way],
+        "command": ["python3", "-c", TRAINS, method],
         "env": [{"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}],
         "volumeMounts": [
             {"name": "request", "mountPath": names.REQUEST_DIRECTORY},

@@ -8,7 +8,7 @@ from tests.support.world import FakeCrashPoints, FakeLeadership, FakeRegistry
 from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import CHECKPOINT_REQUESTS, PODS, ResourceKind
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.checkpoint.api import ApiWay
+from upgrader.checkpoint.api import ApiMethod
 from upgrader.core.conversation_facts import GroupOfGang
 from upgrader.core.errors import ConflictError, NotFoundError
 from upgrader.core.fleet import Gang, Owner
@@ -38,7 +38,7 @@ def context_of(api: KubeCluster) -> Context:
         clock=SystemClock(),
         leadership=FakeLeadership(),
         crash=FakeCrashPoints(),
-        ways={"api": ApiWay(api)},
+        methods={"api": ApiMethod(api)},
         stack=StackSettings(node_image="registry/upgrader@sha256:" + "0" * 64),
     )
 

@@ -23,12 +23,12 @@ from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason, ends, r
 from upgrader.core.visit_facts import (
     Act,
     Decision,
-    Errand,
     GroupView,
     NodeView,
     OperandFacts,
     OtherPod,
     Outcome,
+    PodResult,
     RequestFacts,
     VisitJobs,
     pods_left,
@@ -51,7 +51,7 @@ class Box:
     reverting: bool = False
     failure: str = ""
     facts: NodeFacts | None = None
-    errands: dict[str, Outcome] = field(default_factory=dict)
+    pod_results: dict[str, Outcome] = field(default_factory=dict)
     driver: int = 1
     plugin: int = 1
     stranger: bool = False
@@ -70,17 +70,17 @@ class Box:
     @property
     def first_visits(self) -> bool:
         """Whether the visit Job of the way there works on while the node goes back."""
-        return self.reverting and self.errands.get("visit") is Outcome.WAITING
+        return self.reverting and self.pod_results.get("visit") is Outcome.WAITING
 
     def mark(self, **changes: object) -> None:
         assert self.facts is not None
         self.facts = msgspec.structs.replace(self.facts, **changes)
 
-    def errand(self, name: str) -> Errand:
-        return Errand(outcome=self.errands.get(f"{name}{'-back' if self.reverting else ''}", Outcome.ABSENT))
+    def pod_result(self, name: str) -> PodResult:
+        return PodResult(outcome=self.pod_results.get(f"{name}{'-back' if self.reverting else ''}", Outcome.ABSENT))
 
     def begin(self, name: str) -> None:
-        self.errands.setdefault(f"{name}{'-back' if self.reverting else ''}", Outcome.WAITING)
+        self.pod_results.setdefault(f"{name}{'-back' if self.reverting else ''}", Outcome.WAITING)
 
 
 @dataclass
@@ -159,9 +159,9 @@ class World:
             driver_key=goal,
             plugin_key=goal,
             revision=goal,
-            prepare=box.errand("prepare"),
-            visit=box.errand("visit"),
-            validate=box.errand("validate"),
+            prepare=box.pod_result("prepare"),
+            visit=box.pod_result("visit"),
+            validate=box.pod_result("validate"),
             visit_jobs=VisitJobs(first=box.first_visits, pods=int(box.first_visits)),
             driver=OperandFacts(pods=box.driver, ready=box.driver if loaded else 0),
             plugin=OperandFacts(pods=box.plugin, ready=box.plugin),
@@ -291,8 +291,8 @@ class World:
             troupe.asked_at, troupe.recorded, troupe.answers = self.now, (), {}
         seconds = row(decision.phase).seconds
         troupe.phase = decision.phase
-        if decision.reason == conversation.LEAP_FROGGED:
-            self._judge_leap(troupe)
+        if decision.reason == conversation.RESTARTED_EARLY:
+            self._judge_early_restart(troupe)
             troupe.ahead = True
         troupe.step = decision.step
         asking = decision.phase in {RequestPhase.REQUESTED, RequestPhase.PARKED, RequestPhase.EXPIRED}
@@ -329,7 +329,7 @@ class World:
                     self.wrongs.append(f"{box.name} was visited under a stranger, or twice at the same time")
                 box.begin("visit")
             case Act.CANCEL_FIRST:
-                box.errands.pop("visit", None)
+                box.pod_results.pop("visit", None)
             case Act.DRIVER_ON:
                 box.mark(driver_key=box.goal or "none", plugin_key=box.goal)
             case Act.OPERANDS_ON:
@@ -371,7 +371,7 @@ class World:
         if fellows:
             self.wrongs.append(f"{troupe.name} was stopped although {fellows[0].name} was let go")
 
-    def _judge_leap(self, troupe: Troupe) -> None:
+    def _judge_early_restart(self, troupe: Troupe) -> None:
         if any(box.phase not in conversation.SWAPPING for box in self.boxes):
             self.wrongs.append(f"{troupe.name} went on elsewhere while its nodes waited for it")
         if not troupe.suspended or troupe.stopped_by != f"request-{troupe.name}":

@@ -16,7 +16,7 @@ from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.orders import ORDER_VARIABLE, OrderResult, Reason
 from upgrader.core.phases import UpgradeReason, ends
 
-ERRANDS = frozenset({"prepare", "visit", "validate"})
+POD_RESULTS = frozenset({"prepare", "visit", "validate"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Reboot:
 
 @dataclass
 class Machines:
-    """Made one of `rig.others`, it plays the machines second by second; `rig.fleet.errands` is answered by it."""
+    """Made one of `rig.others`, it plays the machines second by second; `rig.fleet.pod_results` is answered by it."""
 
     rig: Rig
     runs: dict[str, str]
@@ -49,9 +49,9 @@ class Machines:
     def reboot(self, name: str, reboot: Reboot) -> None:
         self.runs[name] = reboot.kernel
         self._at[name] = (self.rig.seconds, reboot)
-        self._had |= {pod["metadata"]["uid"]: pod["status"] for pod in self._pods(name, ERRANDS)}
+        self._had |= {pod["metadata"]["uid"]: pod["status"] for pod in self._pods(name, POD_RESULTS)}
 
-    def errand(self, component: str, pod: Object) -> OrderResult | None:
+    def pod_result(self, component: str, pod: Object) -> OrderResult | None:
         kernel = self.runs[pod["spec"]["nodeName"]]
         if component == "prepare" and (planned := _order(pod)["kernel"]) != kernel:
             said = f"the node runs kernel {kernel}, the visit was planned for {planned}"
@@ -66,7 +66,7 @@ class Machines:
 
     def _seen(self, name: str, after: int, reboot: Reboot) -> None:
         change = self.rig.cluster.store.change
-        for pod in self._pods(name, ERRANDS):
+        for pod in self._pods(name, POD_RESULTS):
             uid = pod["metadata"]["uid"]
             if after <= reboot.away:
                 self._had.setdefault(uid, {"phase": "Pending"})
@@ -163,7 +163,7 @@ class Twice(Rig):
         await self.until(lambda: self.fleet.trainers["gang"].step > 3)
         self.machines = Machines(self, dict.fromkeys(nodes, KERNEL))
         self.others.append(self.machines)
-        self.fleet.errands = self.machines.errand
+        self.fleet.pod_results = self.machines.pod_result
 
     def newer(self, *kernels: str) -> None:
         """A plan to driver 2.0, of which there are images for these kernels."""

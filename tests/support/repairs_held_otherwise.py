@@ -61,6 +61,6 @@ HELD = (
     Held(
         defect="Unreadable answers were kept whole and for ever",
         why="memory breaks no law",
-        test="tests/unit/checkpoint/test_ways.py",
+        test="tests/unit/checkpoint/test_methods.py",
     ),
 )

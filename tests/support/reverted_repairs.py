@@ -134,7 +134,7 @@ REPAIRS = (
                 new="    return names.LABEL_COMPONENT in pod.metadata.labels\n",
             ),
             Change(
-                path="stack/errands.py",
+                path="stack/pod_results.py",
                 old="    return [pod for pod in pods if pod.metadata.name == name and _made_by(pod, owner)]\n",
                 new='    label, component = "gpu-upgrader.io/component", name.partition("-")[0]\n'
                 "    mine = [pod for pod in pods if _made_by(pod, owner)]\n"

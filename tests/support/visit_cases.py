@@ -8,11 +8,11 @@ from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason
 from upgrader.core.visit_facts import (
     Decision,
-    Errand,
     NodeView,
     OperandFacts,
     OtherPod,
     Outcome,
+    PodResult,
     RequestFacts,
 )
 
@@ -28,11 +28,11 @@ DRIVER_ON = {**SWITCHED_OFF, "driver_key": "k-new", "plugin_key": "p-new"}
 WHOLE = {**DRIVER_ON, "operands": "on"}
 GIVEN_BACK = {**WHOLE, "visit": "", "released_by": "u1", "revision": "new"}
 
-DONE = Errand(outcome=Outcome.SUCCEEDED, result=OrderResult(reason=Reason.DONE, message="well"))
-RUNS = Errand(outcome=Outcome.WAITING)
-BUSY = Errand(outcome=Outcome.FAILED, result=OrderResult(reason=Reason.BUSY, message="in use by pid 7"))
-HELD = Errand(outcome=Outcome.WAITING, result=BUSY.result, trouble="in use by pid 7")
-NO_IMAGE = Errand(outcome=Outcome.FAILED, trouble="image r/driver cannot be pulled")
+DONE = PodResult(outcome=Outcome.SUCCEEDED, result=OrderResult(reason=Reason.DONE, message="well"))
+RUNS = PodResult(outcome=Outcome.WAITING)
+BUSY = PodResult(outcome=Outcome.FAILED, result=OrderResult(reason=Reason.BUSY, message="in use by pid 7"))
+HELD = PodResult(outcome=Outcome.WAITING, result=BUSY.result, trouble="in use by pid 7")
+NO_IMAGE = PodResult(outcome=Outcome.FAILED, trouble="image r/driver cannot be pulled")
 ONE = OperandFacts(pods=1, ready=1)
 STARTING = OperandFacts(pods=1)
 

@@ -29,8 +29,8 @@ from tests.support.world import START
 from upgrader.core.phases import UpgradeReason
 from upgrader.core.visit_facts import (
     Act,
-    Errand,
     Outcome,
+    PodResult,
 )
 
 BEFORE_OFF = {
@@ -64,7 +64,7 @@ BEFORE_OFF = {
         stay(N.PREPARING, "pulling images and checking the node"),
     ),
     "an image cannot be pulled yet": (
-        view(N.PREPARING, UNTOUCHED, prepare=Errand(outcome=Outcome.WAITING, trouble="image r/driver: no route")),
+        view(N.PREPARING, UNTOUCHED, prepare=PodResult(outcome=Outcome.WAITING, trouble="image r/driver: no route")),
         ALONE,
         stay(N.PREPARING, "image r/driver: no route"),
     ),

@@ -31,9 +31,9 @@ from tests.support.visit_cases import (
 )
 from tests.support.world import START
 from upgrader.core.clearing import LAST_ACT
-from upgrader.core.visit_facts import Act, Errand, VisitJobs
+from upgrader.core.visit_facts import Act, PodResult, VisitJobs
 
-MADE = Errand(suspended=True)
+MADE = PodResult(suspended=True)
 
 FROM_OFF = {
     # ---- Unloading

@@ -8,7 +8,7 @@ from upgrader.checkpoint import marks
 from upgrader.core.acknowledgement import Answer
 
 
-class ApiWay:
+class ApiMethod:
     """Fits reconcile.ports.Way. The request object is the question; members get the marks too."""
 
     def __init__(self, pods: marks.Pods) -> None:

@@ -29,7 +29,7 @@ NOT_RUN = {126: "cannot be run", 127: "is not there"}
 """Exit codes of a shell that did not run the command at all."""
 
 
-class ExecWay:
+class ExecMethod:
     """Fits reconcile.ports.Way."""
 
     def __init__(self, pods: marks.Pods) -> None:

@@ -9,7 +9,7 @@ from upgrader.checkpoint.answers import ACK, PROGRESS, Reader, by_pod, container
 from upgrader.core.acknowledgement import Answer
 
 
-class FileWay:
+class FileMethod:
     """Fits reconcile.ports.Way."""
 
     def __init__(self, pods: marks.Pods) -> None:

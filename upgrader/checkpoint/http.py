@@ -35,7 +35,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     refused: str = ""
 
 
-class HttpWay:
+class HttpMethod:
     """Fits reconcile.ports.Way."""
 
     def __init__(self, pods: marks.Pods) -> None:

@@ -1,4 +1,4 @@
-"""The marks by which members are asked, shared by the ways that use the downward API."""
+"""The marks by which members are asked, shared by the methods that use the downward API."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -84,7 +84,7 @@ async def ask_by(
         speak: says it to one pod; whether it is known to have arrived.
 
     Raises:
-        UnaskableError: members cannot be asked this way; `missed` names them.
+        UnaskableError: members cannot be asked by this method; `missed` names them.
         UpgraderError: another error of `speak`, the first.
     """
     todo = {pod.metadata.uid for pod in unasked(request, pods)}

@@ -7,7 +7,7 @@ from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core.acknowledgement import Answer
 
 
-class NoWay:
+class NoMethod:
     """Fits reconcile.ports.Way."""
 
     async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:

@@ -14,7 +14,7 @@ from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint import marks
 from upgrader.checkpoint.answers import container_of
-from upgrader.checkpoint.file import FileWay
+from upgrader.checkpoint.file import FileMethod
 from upgrader.core.acknowledgement import Answer
 from upgrader.core.errors import UnaskableError
 from upgrader.core.replies import Ran
@@ -34,12 +34,12 @@ WITHDRAW = (
 )
 
 
-class SignalWay:
+class SignalMethod:
     """Fits reconcile.ports.Way."""
 
     def __init__(self, pods: marks.Pods) -> None:
         self._pods = pods
-        self._files = FileWay(pods)
+        self._files = FileMethod(pods)
 
     async def ask(self, request: CheckpointRequest, pods: Sequence[Pod]) -> None:
         name = (request.spec.signal or "").removeprefix("SIG")

@@ -11,7 +11,7 @@ from msgspec import Struct
 from upgrader.api import names
 from upgrader.api.explicit import explicit
 from upgrader.api.resources import GPU_STACKS, UPGRADE_PLANS
-from upgrader.api.v1alpha1 import Approval, CheckpointDefaults, Envelope, Lanes, UpgradePlan
+from upgrader.api.v1alpha1 import Approval, ApprovalLimits, CheckpointDefaults, Lanes, UpgradePlan
 from upgrader.cli.world import Wanted
 from upgrader.core import timing
 from upgrader.core.errors import ConfigurationError, ConflictError, StaleForecastError
@@ -37,13 +37,13 @@ class Consent(Struct, frozen=True, kw_only=True):
 
     def approval(self, context: Context) -> dict[str, Any]:
         """As it stands in a plan."""
-        envelope = Envelope(
+        limits = ApprovalLimits(
             max_interruptions=self.max_interruptions,
             max_lost_gpu_hours=self.max_lost_gpu_hours,
             expendable=list(self.expendable),
             placement_unguaranteed=self.placement_unguaranteed,
         )
-        return explicit(Approval(by=self.by, at=timing.show(context.clock.now()), envelope=envelope))
+        return explicit(Approval(by=self.by, at=timing.show(context.clock.now()), limits=limits))
 
 
 def whoever() -> str:

@@ -126,7 +126,7 @@ def _lines(seen: Progress) -> list[str]:
 def _consent(approval: Approval | None, at: datetime) -> str:
     if approval is None:
         return "not approved by anybody"
-    limits = approval.envelope
+    limits = approval.limits
     parts = [f"at most {counted(limits.max_interruptions, 'gang')} stopped"]
     if limits.max_lost_gpu_hours is not None:
         parts.append(f"at most {rounded_up(limits.max_lost_gpu_hours):.1f} GPU-hours lost")

@@ -18,7 +18,7 @@ OVER = frozenset({_N.RELEASING, _N.SUCCEEDED, _N.FAILED, _N.NODE_DELETED})
 SWAPPING = frozenset({_N.UNLOADING, _N.UPGRADING, _N.LOADING, _N.VALIDATING})
 """Phases in which a node's gang is of no use to it: it may go on elsewhere, and the visit goes on without it."""
 
-LEAP_FROGGED = "LeapFrogged"
+RESTARTED_EARLY = "RestartedEarly"
 LEFT_OUT = "NodesLeftOut"
 """Reason of a gang that did not acknowledge in time and declares on-deadline: skip-node."""
 
@@ -182,7 +182,7 @@ def _waiting(view: RequestView, group: GroupOfGang, verdict: Judgement, now: dat
     if in_vain:
         following = view.fallbacks[0]
         message = f"{in_vain}; all members are asked by {following} instead"
-        return structs.replace(_stay(view, "AskedInAnotherWay", message, GangAct.WITHDRAW), method=following)
+        return structs.replace(_stay(view, "NextMethod", message, GangAct.WITHDRAW), method=following)
     if group.turns is not None and view.marked_at is None:
         if view.name not in group.turns:
             lane = f"lane {view.lane}" if view.lane else "a lane that no job names"
@@ -314,7 +314,7 @@ def _stopped(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecisi
     if all(phase in OVER for phase in group.nodes):
         return _go(view, _R.RESTARTING, "Restarting", "the visits are over; restarting the gang")
     if group.spares and group.nodes and all(phase in SWAPPING for phase in group.nodes):
-        return _go(view, _R.RESTARTING, LEAP_FROGGED, "upgraded nodes are free; restarting the gang there at once")
+        return _go(view, _R.RESTARTING, RESTARTED_EARLY, "upgraded nodes are free; restarting the gang there at once")
     if _past(view.restart_by, now):
         return _go(
             view, _R.RESTARTING, "RestartByPassed", "the visits take too long; restarting the gang on other nodes"

@@ -54,7 +54,7 @@ class UnaskableError(ConfigurationError):
 
 
 class StaleForecastError(UpgraderError):
-    """A saved forecast is for another cluster, or no longer holds inside its envelope."""
+    """A saved forecast is for another cluster, or no longer holds inside its limits."""
 
     exit_code = 3
 

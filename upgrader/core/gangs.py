@@ -195,7 +195,7 @@ def _gang(
         wanted=len(members) if replicated else _wanted(group, chains),
         method=method.name if same else "",
         timeout_seconds=method.timeout_seconds if same else None,
-        undeclared_because=method.problem if same else "Its members declare different ways of asking.",
+        undeclared_because=method.problem if same else "Its members declare different checkpoint methods.",
         replicated=replicated,
         stopped_by=next((one.stopped_by for one in works if one.stopped_by), ""),
         suspended=any(suspended(one) for one in works),

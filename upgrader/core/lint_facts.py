@@ -92,7 +92,7 @@ class Linted(Struct, frozen=True, kw_only=True):
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Ways of asking, in the declared order; a plan's or an owner's, where the pods themselves say none."""
+        """Checkpoint methods, in the declared order; a plan's or an owner's, where the pods themselves say none."""
         said = self.declared.method or self.gang.method
         return tuple(part.strip() for part in said.split(",") if part.strip())
 

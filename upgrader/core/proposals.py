@@ -40,7 +40,7 @@ class Why(StrEnum):
     UNSTEADY = "Unsteady"
     NO_DRIVER_IMAGE = "NoDriverImage"
     WAITING_FOR_IMAGES = "WaitingForImages"
-    NO_ENVELOPE = "NoEnvelope"
+    NO_LIMITS = "NoLimits"
     REVISION_NOT_WRITTEN = "RevisionNotWritten"
     PROPOSED = "Proposed"
     APPROVED = "Approved"
@@ -75,7 +75,7 @@ class ProposalView(Struct, frozen=True, kw_only=True):
     images: ImagesSeen
     plans: tuple[PlanSeen, ...] = ()
     blocked: bool = False
-    envelope: bool = False  # a person wrote the limits of an approval into the stack
+    limits: bool = False  # a person wrote the limits of an approval into the stack
     written: bool = True  # the stack's status names the revision; plans look at that, and are superseded by it
 
 
@@ -129,16 +129,16 @@ def _own(view: ProposalView, plan: PlanSeen) -> Proposal:
     """It is there already; where the stack may, it approves what it proposed before."""
     if plan.approved:
         return Proposal(why=Why.APPROVED, message=f"plan {plan.name} is approved and starts")
-    if view.mode is OnDrift.APPROVE and view.envelope:
+    if view.mode is OnDrift.APPROVE and view.limits:
         return Proposal(why=Why.APPROVED, message=f"plan {plan.name} is approved by the stack", approve=plan.name)
     if view.mode is OnDrift.APPROVE:
-        return _no_envelope(plan.name)
+        return _no_limits(plan.name)
     return Proposal(why=Why.PROPOSED, message=f"plan {plan.name} waits for approval (upgrader approve {plan.name})")
 
 
-def _no_envelope(plan: str) -> Proposal:
-    said = f"plan {plan} waits for approval: spec.driftPlan.envelope names no limits, so the stack approves nothing"
-    return _waits(Why.NO_ENVELOPE, said)
+def _no_limits(plan: str) -> Proposal:
+    said = f"plan {plan} waits for approval: spec.driftPlan has no limits, so the stack approves nothing"
+    return _waits(Why.NO_LIMITS, said)
 
 
 def _ended(view: ProposalView) -> Proposal | None:
@@ -166,10 +166,10 @@ def _unready(view: ProposalView) -> Proposal | None:
 def _create(view: ProposalView) -> Proposal:
     number = 1 + max((one.number for one in view.plans if one.target_revision == view.revision), default=0)
     said = f"{view.steady} node(s) differ from revision {view.revision}"
-    if view.mode is OnDrift.APPROVE and view.envelope:
+    if view.mode is OnDrift.APPROVE and view.limits:
         return Proposal(why=Why.APPROVED, message=f"{said}: a plan is made and approved", create=number, approved=True)
     if view.mode is OnDrift.APPROVE:
-        return Proposal(why=Why.NO_ENVELOPE, message=f"{said}: a plan is proposed", create=number, done=False)
+        return Proposal(why=Why.NO_LIMITS, message=f"{said}: a plan is proposed", create=number, done=False)
     return Proposal(why=Why.PROPOSED, message=f"{said}: a plan is proposed", create=number)
 
 

@@ -50,7 +50,7 @@ ROLLED_BACK = "RolledBack"
 
 CANARY_FAILED = "CanaryFailed"
 TOO_MANY_FAILURES = "TooManyFailures"
-ENVELOPE_LEFT = "EnvelopeLeft"
+LIMITS_EXCEEDED = "LimitsExceeded"
 DEADLINE_PASSED = "DeadlinePassed"
 
 _P = PlanPhase
@@ -264,7 +264,7 @@ def _next(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
     if batch is not None:
         number = view.batches + 1
         if (left := _outside(view, batch)) is not None:
-            return _pause(ENVELOPE_LEFT, left)
+            return _pause(LIMITS_EXCEEDED, left)
         if batch.starts_at is not None and view.now < batch.starts_at:
             why = f": {batch.waits_for}" if batch.waits_for else ""
             return _run("Waiting", f"batch {number} starts at {timing.show(batch.starts_at)}{why}")

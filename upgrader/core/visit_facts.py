@@ -21,7 +21,7 @@ class Outcome(StrEnum):
     FAILED = "Failed"
 
 
-class Errand(Struct, frozen=True, kw_only=True):
+class PodResult(Struct, frozen=True, kw_only=True):
     """One of our pods on the node (prepare, visit, validate) and its answer."""
 
     outcome: Outcome = Outcome.ABSENT
@@ -116,9 +116,9 @@ class NodeView(Struct, frozen=True, kw_only=True):
     planned: str = ""  # the kernel that the node has to run now; empty: the visit reboots it, and has not yet
     former: str = ""  # the kernel that what the node had before is for
     expected_gpus: int = 0
-    prepare: Errand = Errand()
-    visit: Errand = Errand()
-    validate: Errand = Errand()
+    prepare: PodResult = PodResult()
+    visit: PodResult = PodResult()
+    validate: PodResult = PodResult()
     visit_jobs: VisitJobs = VisitJobs()
     driver: OperandFacts = OperandFacts()
     plugin: OperandFacts = OperandFacts()
@@ -223,9 +223,9 @@ def let_go(view: NodeView) -> bool:
     return view.phase is NodePhase.FAILED or (view.phase is NodePhase.RELEASING and bool(view.failure))
 
 
-def said(errand: Errand, otherwise: str) -> str:
+def said(pod_result: PodResult, otherwise: str) -> str:
     """What one of our pods answered, or why it gave no answer."""
-    return errand.result.message if errand.result is not None else errand.trouble or otherwise
+    return pod_result.result.message if pod_result.result is not None else pod_result.trouble or otherwise
 
 
 class RequestFacts(Struct, frozen=True, kw_only=True):

@@ -16,7 +16,17 @@ from upgrader.reconcile.fact_cache import FactCaches
 from upgrader.reconcile.heard import Heard
 from upgrader.reconcile.looks import Looks
 from upgrader.reconcile.pauses import Pauses
-from upgrader.reconcile.ports import Clock, Cluster, CrashPoints, Leadership, Nodes, Reads, Registry, Trust, Way
+from upgrader.reconcile.ports import (
+    CheckpointMethod,
+    Clock,
+    Cluster,
+    CrashPoints,
+    Leadership,
+    Nodes,
+    Reads,
+    Registry,
+    Trust,
+)
 from upgrader.reconcile.workloads import Workloads
 from upgrader.stack.settings import BuildSettings, StackSettings
 
@@ -55,8 +65,8 @@ class Context:
     clock: Clock
     leadership: Leadership
     crash: CrashPoints
-    ways: Mapping[str, Way]
-    """Ways of asking by the name that jobs declare: file, api."""
+    methods: Mapping[str, CheckpointMethod]
+    """Checkpoint methods by the name that jobs declare: file, api."""
     stack: StackSettings
     builds: BuildSettings = field(default_factory=BuildSettings)
     trust: Trust | None = None

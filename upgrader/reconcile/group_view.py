@@ -137,7 +137,7 @@ def _facts(request: CheckpointRequest, talk: Talk | None) -> RequestFacts:
         name=request.metadata.name,
         gang=request.spec.gang,
         phase=request.status.phase,
-        bound=bound or request.status.leap_frogged,  # it does not come back to these nodes
+        bound=bound or request.status.restarted_early,  # it does not come back to these nodes
         message=request.status.message,
         deadline=timing.parse(request.status.deadline) if request.status.deadline else None,
         nodes=frozenset(one.node for one in request.spec.members),

@@ -17,9 +17,9 @@ from upgrader.core import untrusted
 from upgrader.core.errors import ClusterError
 from upgrader.core.operands import NO_POD, SHOWN, PartPod
 from upgrader.core.silence import Silence, chosen, long_silent
-from upgrader.core.visit_facts import Errand
+from upgrader.core.visit_facts import PodResult
 from upgrader.reconcile.context import Context
-from upgrader.stack.errands import shortened
+from upgrader.stack.pod_results import shortened
 
 P = TypeVar("P", bound=PartPod)
 
@@ -43,21 +43,21 @@ async def explained(context: Context, pods: Iterable[P]) -> list[P]:
     return [await _explained(context, one, asked) for one in found]
 
 
-async def of_errand(context: Context, errand: Errand, what: str, *, listening: bool) -> Errand:
+async def of_pod(context: Context, pod_result: PodResult, what: str, *, listening: bool) -> PodResult:
     """One of our pods of a visit, with why it does not start; `listening`: its node is Ready, so its kubelet speaks.
 
     While nothing is said its images may still be pulled, so no more is known than before.
     """
-    silence = errand.silence
-    if errand.trouble or silence is None or not long_silent(silence, context.clock.now()):
-        return errand
+    silence = pod_result.silence
+    if pod_result.trouble or silence is None or not long_silent(silence, context.clock.now()):
+        return pod_result
     if not (listening or silence.maker):
-        return errand
+        return pod_result
     said = await _clause(context, silence)
     if not said:
-        return errand
+        return pod_result
     trouble = f"no pod of {what} is there; {said}" if silence.maker else f"{what} has not started; {said}"
-    return msgspec.structs.replace(errand, trouble=trouble)
+    return msgspec.structs.replace(pod_result, trouble=trouble)
 
 
 async def _explained(context: Context, pod: P, asked: Collection[str]) -> P:

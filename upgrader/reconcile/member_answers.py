@@ -23,19 +23,19 @@ async def read_answers(
     context: Context, request: CheckpointRequest, pods: Sequence[Pod], *, about_to_stop: bool
 ) -> tuple[tuple[Answer, ...], dict[str, int], str]:
     """Answers, progress, and why neither could be read: that is no answer, and must not keep deadlines from passing."""
-    way, recorded = context.ways[request.spec.method], _recorded(request)
+    method, recorded = context.methods[request.spec.method], _recorded(request)
     try:
         async with asyncio.timeout(READING_SECONDS):
             if request.status.phase is RequestPhase.REQUESTED:
-                return await way.answers(request, pods) or recorded, {}, ""
+                return await method.answers(request, pods) or recorded, {}, ""
             if about_to_stop:
                 # Asked once more right before the stop: a member that trains on by now has taken its "parked" back.
-                return await way.answers(request, pods), {}, ""
+                return await method.answers(request, pods), {}, ""
             if request.status.phase is RequestPhase.RESTARTING:
                 alive = [
                     pod for pod in pods if pod.metadata.deletion_timestamp is None and pod.status.phase == "Running"
                 ]
-                return recorded, dict(await way.progress(request, alive)), ""
+                return recorded, dict(await method.progress(request, alive)), ""
     except TimeoutError:
         why = f"its members were not read within {READING_SECONDS:.0f} s"
         log.warning("no answer can be read", gang=request.spec.gang, because=why)

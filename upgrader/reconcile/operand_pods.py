@@ -9,7 +9,7 @@ from upgrader.core.gangs import ENDED
 from upgrader.core.operands import COMPONENTS, Operand, OperandPod, PartPod
 from upgrader.reconcile.pod_facts import ours
 from upgrader.stack.containers import AFTER
-from upgrader.stack.errands import being_made, shortened, silence_of
+from upgrader.stack.pod_results import being_made, shortened, silence_of
 
 _BY_NAME = {f"{AFTER}{operand.value.lower()}": operand for operand in Operand}
 

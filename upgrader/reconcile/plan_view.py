@@ -45,7 +45,7 @@ def view(read: Read, now: datetime) -> PlanView:
         started_stack_revision=plan.status.stack_revision,
         first=goes_first(_rival(plan), _others(read, stack_revision)),
         tolerated_failures=plan.spec.tolerated_failures,
-        max_interruptions=plan.spec.approval.envelope.max_interruptions if plan.spec.approval else 0,
+        max_interruptions=plan.spec.approval.limits.max_interruptions if plan.spec.approval else 0,
         interrupted=interrupted(read),
         batches=ended_batches.started(plan),
         open_batch=batch.number if batch is not None else None,
@@ -159,7 +159,7 @@ def _losses(read: Read) -> Losses:
     return Losses(
         actual=lost(read.plan, read.visits, read.requests),
         expected=read.forecast.prediction.lost_gpu_hours if read.forecast is not None else 0.0,
-        approved=approval.envelope.max_lost_gpu_hours if approval is not None else None,
+        approved=approval.limits.max_lost_gpu_hours if approval is not None else None,
     )
 
 

@@ -113,7 +113,7 @@ class Nodes(Protocol):
         ...
 
 
-class Way(Protocol):
+class CheckpointMethod(Protocol):
     """One way of asking and answering (`file`, `exec`, `http`, `signal`, `api`), see checkpoint/.
 
     Pods are the gang's members as they are now.

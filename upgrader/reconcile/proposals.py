@@ -11,7 +11,7 @@ import structlog
 from upgrader.api import names
 from upgrader.api.explicit import explicit
 from upgrader.api.resources import UPGRADE_PLANS
-from upgrader.api.v1alpha1 import Approval, DriftPlanSpec, Envelope, UpgradePlan
+from upgrader.api.v1alpha1 import Approval, ApprovalLimits, DriftPlanSpec, UpgradePlan
 from upgrader.core import proposals, timing, untrusted, upkeep
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.errors import ConflictError
@@ -67,7 +67,7 @@ def _view(context: Context, read: Read, steady: Steady) -> ProposalView:
         images=proposals.images_seen(long, read.snapshot, read.target, now),
         plans=tuple(_seen(one) for one in read.plans),
         blocked=_led_away(read.plans, read.target.revision),
-        envelope=_plan_of(read).envelope is not None,
+        limits=_plan_of(read).limits is not None,
         written=read.stack.status.update_revision == read.target.revision,
     )
 
@@ -128,18 +128,18 @@ def _how(read: Read) -> dict[str, Any]:
 
 def _approval(context: Context, read: Read) -> dict[str, Any]:
     """The limits that a person wrote into the stack, and no other. Nobody is ever expendable by it."""
-    envelope = _plan_of(read).envelope
-    if envelope is None:
-        raise AssertionError("nothing is approved without an envelope")
+    limits = _plan_of(read).limits
+    if limits is None:
+        raise AssertionError("nothing is approved without limits")
     meta = read.stack.metadata
     return explicit(
         Approval(
             by=f"GpuStack {meta.name}, generation {meta.generation}",
             at=timing.show(context.clock.now()),
-            envelope=Envelope(
-                max_interruptions=envelope.max_interruptions,
-                max_lost_gpu_hours=envelope.max_lost_gpu_hours,
-                placement_unguaranteed=envelope.placement_unguaranteed,
+            limits=ApprovalLimits(
+                max_interruptions=limits.max_interruptions,
+                max_lost_gpu_hours=limits.max_lost_gpu_hours,
+                placement_unguaranteed=limits.placement_unguaranteed,
             ),
         )
     )

@@ -73,7 +73,7 @@ def _approval(plan: UpgradePlan) -> dict[str, Any] | None:
     if plan.spec.approval is None:
         return None
     kept = explicit(plan.spec.approval)
-    return kept | {"envelope": kept["envelope"] | {"expendable": []}}
+    return kept | {"limits": kept["limits"] | {"expendable": []}}
 
 
 def _strategy(plan: UpgradePlan) -> dict[str, Any]:

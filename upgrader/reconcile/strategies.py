@@ -20,7 +20,7 @@ DAYS = tuple(Weekday)
 def strategy_of(plan: UpgradePlan, now: datetime) -> StrategyFacts:
     """What of the plan the forecast goes by; those canaries that have ended soak before any other node is taken."""
     spec, checkpoint, status = plan.spec.strategy, plan.spec.checkpoint, plan.status
-    envelope = plan.spec.approval.envelope if plan.spec.approval is not None else None
+    limits = plan.spec.approval.limits if plan.spec.approval is not None else None
     started = timing.parse(status.started_at) if status.started_at else now
     return StrategyFacts(
         max_unavailable=spec.max_unavailable,
@@ -37,9 +37,9 @@ def strategy_of(plan: UpgradePlan, now: datetime) -> StrategyFacts:
         lane_width=checkpoint.lanes.max_concurrent,
         checkpoint_seconds=checkpoint.timeout_seconds,
         checkpoint_method=checkpoint.method or "",
-        expendable=tuple(envelope.expendable) if envelope is not None else (),
+        expendable=tuple(limits.expendable) if limits is not None else (),
         wait_for=tuple(checkpoint.wait_for),
-        placement_unguaranteed=envelope.placement_unguaranteed if envelope is not None else False,
+        placement_unguaranteed=limits.placement_unguaranteed if limits is not None else False,
         on_failure=spec.on_failure,
     )
 

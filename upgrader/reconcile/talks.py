@@ -12,7 +12,7 @@ from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import Ack, CheckpointRequest
 from upgrader.core import conversation, steering, timing, untrusted
 from upgrader.core.acknowledgement import Answer, Verdict
-from upgrader.core.conversation import LEAP_FROGGED
+from upgrader.core.conversation import RESTARTED_EARLY
 from upgrader.core.conversation_facts import GangAct, GangDecision, GroupOfGang, OwnerFacts, RequestView
 from upgrader.core.declarations import leader
 from upgrader.core.errors import ClusterError, UnaskableError, UpgraderError
@@ -28,7 +28,7 @@ from upgrader.reconcile.context import Context, check_in_step, record
 from upgrader.reconcile.member_answers import read_answers
 from upgrader.reconcile.owners import LiveOwner, read_owner, read_pods
 from upgrader.reconcile.pod_facts import members_of
-from upgrader.reconcile.ports import Way
+from upgrader.reconcile.ports import CheckpointMethod
 from upgrader.telemetry import metrics
 
 log = structlog.get_logger()
@@ -196,13 +196,13 @@ async def _perform(
 
 
 async def _act(context: Context, talk: Talk, act: GangAct, where: Where) -> None:
-    way: Way = context.ways[talk.request.spec.method]
+    method: CheckpointMethod = context.methods[talk.request.spec.method]
     request = talk.request
     match act:
         case GangAct.ASK:
-            await way.ask(request, talk.pods)
+            await method.ask(request, talk.pods)
         case GangAct.WITHDRAW:
-            await way.withdraw(request, talk.pods)
+            await method.withdraw(request, talk.pods)
         case GangAct.STOP:
             check_in_step(context)
             await owners.stop(context, talk.owner, request)
@@ -314,7 +314,7 @@ def _status(context: Context, talk: Talk, decision: GangDecision, ask_until: str
             status["expended"] = decision.reason == Verdict.EXPENDABLE.value
         case _R.RESTARTING:
             status["restartedAt"] = timing.show(now)
-            status["leapFrogged"] = decision.reason == LEAP_FROGGED
+            status["restartedEarly"] = decision.reason == RESTARTED_EARLY
         case _R.RESTORED:
             status["restoredAt"] = timing.show(now)
             status["progress"] = [step for step in talk.view.progress if step is not None]

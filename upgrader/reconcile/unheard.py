@@ -53,7 +53,12 @@ async def ask_by_next(context: Context, request: CheckpointRequest, decision: Ga
     """
     rest = [name for name in request.spec.fallbacks if name != decision.method]
     patch = {"spec": {"method": decision.method, "fallbacks": rest}}
-    log.warning("asked in another way", gang=request.spec.gang, because=decision.message, then=decision.method)
+    log.warning(
+        "falling back to the next checkpoint method",
+        gang=request.spec.gang,
+        because=decision.message,
+        then=decision.method,
+    )
     context.leadership.check()
     written = await context.cluster.merge(CHECKPOINT_REQUESTS, request.metadata, patch)
     context.crash.reached(("CheckpointRequest", request.status.phase.value, "after-act"))

@@ -15,7 +15,7 @@ import structlog
 
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core import steering, visit
-from upgrader.core.conversation import LEAP_FROGGED, OVER
+from upgrader.core.conversation import OVER, RESTARTED_EARLY
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError
 from upgrader.core.phases import NodePhase, RequestPhase, ends
 from upgrader.core.visit_facts import GroupView, NodeView, kept
@@ -142,7 +142,7 @@ async def _converse(
         grown=grown(context, group, talk),
         spares=waits and await spares.enough(context, talk.request, talk.owner, group.visits, group.resource),
     )
-    placing = partial(where, context, group, seen.views, ahead=talk.request.status.leap_frogged)
+    placing = partial(where, context, group, seen.views, ahead=talk.request.status.restarted_early)
     try:
         advanced = await advance(
             context, talk, beside, where=placing, ask_until=group.ask_until, lane_width=group.lane_width
@@ -156,7 +156,7 @@ async def _converse(
     decision = advanced.decision
     if decision.phase is not talk.view.phase:
         log.info("conversation", gang=talk.view.gang, phase=decision.phase.value, message=decision.message)
-    crowd.taken |= decision.reason == LEAP_FROGGED
+    crowd.taken |= decision.reason == RESTARTED_EARLY
     return advanced
 
 

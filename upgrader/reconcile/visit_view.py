@@ -31,7 +31,7 @@ from upgrader.reconcile.device_claims import holds_by_claim, read_claimed
 from upgrader.reconcile.pod_facts import controller_of, of_the_node, ours
 from upgrader.reconcile.ports import Reads
 from upgrader.reconcile.works import declared_above
-from upgrader.stack import errands, manifests
+from upgrader.stack import manifests, pod_results
 from upgrader.stack.naming import VISIT
 
 OPERAND_PHASES = frozenset({"Pending", "Running", "Unknown"})
@@ -108,7 +108,7 @@ async def _visit_jobs(context: Context, upgrade: NodeUpgrade, pods: Sequence[k.P
         name = manifests.visit_name(upgrade, reverting=False)
         first = await reads.get(JOBS, name, context.stack.namespace)
     return VisitJobs(
-        first=first is not None and not errands.job_ended(first),
+        first=first is not None and not pod_results.job_ended(first),
         pods=sum(ours(pod, context.stack.namespace) and _visits(pod) for pod in pods),
     )
 
@@ -146,13 +146,13 @@ async def _explained(context: Context, view: NodeView) -> NodeView:
     listening = view.node is not None and view.node.ready
     match view.phase:
         case NodePhase.PREPARING:
-            found = await hearsay.of_errand(context, view.prepare, "the prepare pod", listening=listening)
+            found = await hearsay.of_pod(context, view.prepare, "the prepare pod", listening=listening)
             return msgspec.structs.replace(view, prepare=found)
         case NodePhase.UPGRADING:
-            found = await hearsay.of_errand(context, view.visit, "the visit Job", listening=listening)
+            found = await hearsay.of_pod(context, view.visit, "the visit Job", listening=listening)
             return msgspec.structs.replace(view, visit=found)
         case NodePhase.VALIDATING:
-            found = await hearsay.of_errand(context, view.validate, "the validation pod", listening=listening)
+            found = await hearsay.of_pod(context, view.validate, "the validation pod", listening=listening)
             return msgspec.structs.replace(view, validate=found)
         case _:
             return view
@@ -216,9 +216,9 @@ def build_view(
         planned=upgrade.spec.target.kernel if upgrade.spec.reboot is None or status.phase in _BOOTED else "",
         former=upgrade.spec.source.kernel,
         expected_gpus=expected_gpus(upgrade),
-        prepare=errands.prepare_errand(own, upgrade),
-        visit=errands.visit_errand(job, own),
-        validate=errands.validate_errand(own, upgrade, reverting=status.reverting),
+        prepare=pod_results.prepare_result(own, upgrade),
+        visit=pod_results.visit_result(job, own),
+        validate=pod_results.validate_result(own, upgrade, reverting=status.reverting),
         driver=_operand(own, names.LABEL_IMAGE_KEY, goal.driver_key, status.phase, "driver"),
         plugin=_operand(own, names.LABEL_IMAGE_KEY, goal.plugin_key, status.phase, "device-plugin"),
         theirs=sum(_theirs(pod) for pod in rest),

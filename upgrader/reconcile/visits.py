@@ -21,7 +21,7 @@ from upgrader.reconcile.context import Context, check_in_step, record
 from upgrader.reconcile.evictions import Refusal
 from upgrader.reconcile.rehearsals import rehearse
 from upgrader.reconcile.visit_view import effective, held, list_others
-from upgrader.stack import errands, manifests
+from upgrader.stack import manifests, pod_results
 from upgrader.telemetry import metrics
 
 log = structlog.get_logger()
@@ -129,7 +129,7 @@ async def _validate(context: Context, body: dict[str, Any]) -> None:
     """Make the validation pod; one that the kubelet did not admit is taken away first, after a while."""
     meta = body["metadata"]
     there = await context.cluster.get(PODS, meta["name"], meta["namespace"])
-    if there is None or not errands.not_admitted(there):
+    if there is None or not pod_results.not_admitted(there):
         await _create(context, PODS, body)
         return
     made = timing.parse(there.metadata.creation_timestamp)

@@ -11,7 +11,7 @@ from upgrader.api.resources import NODE_UPGRADES
 from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
 from upgrader.core.fleet import ImageFacts, NodeFacts
 from upgrader.core.operands import PluginSettings
-from upgrader.stack.errand_pods import offered, plugin_settings, validation_pod, visit_job
+from upgrader.stack.node_pods import offered, plugin_settings, validation_pod, visit_job
 from upgrader.stack.operands import driver_daemonset, plugin_daemonset, runtime_daemonset
 from upgrader.stack.parts import Manifest, owned_by
 from upgrader.stack.settings import StackSettings

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from upgrader.checkpoint.ways import ways
+from upgrader.checkpoint.methods import methods
 from upgrader.core.errors import ConfigurationError
 from upgrader.kube.client import KubeCluster
 from upgrader.reconcile.context import Context
@@ -92,7 +92,7 @@ def context(
         clock=SystemClock(),
         leadership=leadership,
         crash=crash,
-        ways=ways(cluster),
+        methods=methods(cluster),
         stack=StackSettings(node_image=node_image, namespace=settings.namespace, registry=settings.operand_registry),
         builds=_builds(settings),
         active_seconds=settings.active_seconds,

@@ -1,4 +1,4 @@
-"""The ways that speak to a program in the pod: exec, http, signal."""
+"""The methods that speak to a program in the pod: exec, http, signal."""
 
 import json
 
@@ -10,11 +10,11 @@ from tests.support.cluster import FakeCluster
 from upgrader.api.resources import PODS
 from upgrader.api.v1alpha1.checkpoint_request import Missed
 from upgrader.checkpoint.answers import ACK, PROGRESS
-from upgrader.checkpoint.api import ApiWay
-from upgrader.checkpoint.exec import ExecWay
-from upgrader.checkpoint.file import FileWay
-from upgrader.checkpoint.http import HttpWay
-from upgrader.checkpoint.signal import ASK, WITHDRAW, SignalWay
+from upgrader.checkpoint.api import ApiMethod
+from upgrader.checkpoint.exec import ExecMethod
+from upgrader.checkpoint.file import FileMethod
+from upgrader.checkpoint.http import HttpMethod
+from upgrader.checkpoint.signal import ASK, WITHDRAW, SignalMethod
 from upgrader.core.errors import ClusterError, UnaskableError
 from upgrader.core.replies import Ran, Reply
 
@@ -57,13 +57,13 @@ def variables(pod, action):
 
 async def test_a_command_is_run_with_all_that_it_must_know_for_each_thing_that_is_wanted(cluster, heard):
     pod = add_pod(cluster, "a")
-    way, request = ExecWay(cluster), request_for(pod)
-    await way.ask(request, [pod])
+    method, request = ExecMethod(cluster), request_for(pod)
+    await method.ask(request, [pod])
     pod = await cluster.get(PODS, "a", "default")
-    await way.ask(request, [pod])
-    await way.answers(request, [pod])
-    await way.progress(request, [pod])
-    await way.withdraw(request, [pod])
+    await method.ask(request, [pod])
+    await method.answers(request, [pod])
+    await method.progress(request, [pod])
+    await method.withdraw(request, [pod])
     wanted = ("request", "answer", "progress", "withdraw")
     assert heard.said == [("a", ("/app/save", "--all"), variables(pod, action)) for action in wanted]
 
@@ -73,11 +73,11 @@ async def test_what_a_command_prints_is_the_answer_and_where_it_prints_nothing_t
     printed = {"a": ack(pods[0], step=9) + b"\n", "b": b"", "c": b""}
     heard.ran = lambda pod: Ran(output=printed[pod.metadata.name], code=0)
     cluster.files[pods[1].metadata.uid, ACK] = ack(pods[1])
-    found = await ExecWay(cluster).answers(request_for(*pods), pods)
+    found = await ExecMethod(cluster).answers(request_for(*pods), pods)
     assert found == (answer(pods[0].metadata.uid, step=9), answer(pods[1].metadata.uid))
     printed |= {"a": b'{"step": 11}', "b": b"11 steps"}
     cluster.files[pods[2].metadata.uid, PROGRESS] = b'{"step": 12}'
-    assert await ExecWay(cluster).progress(request_for(*pods), pods) == {
+    assert await ExecMethod(cluster).progress(request_for(*pods), pods) == {
         pods[0].metadata.uid: 11,
         pods[2].metadata.uid: 12,
     }
@@ -87,12 +87,12 @@ async def test_what_a_command_prints_is_the_answer_and_where_it_prints_nothing_t
 async def test_a_command_that_is_not_known_to_have_worked_is_run_again(cluster, heard, ran):
     pods = [add_pod(cluster, name) for name in "ab"]
     heard.ran = lambda pod: ran if pod.metadata.name == "a" else Ran(output=b"", code=0)
-    way, request = ExecWay(cluster), request_for(*pods)
-    await way.ask(request, pods)
+    method, request = ExecMethod(cluster), request_for(*pods)
+    await method.ask(request, pods)
     assert [marked(cluster, pod)[0] for pod in pods] == [None, "100"]
-    assert await way.answers(request, pods[:1]) == ()
+    assert await method.answers(request, pods[:1]) == ()
     heard.ran = Ran(output=b"", code=0)
-    await way.ask(request, [await cluster.get(PODS, name, "default") for name in "ab"])
+    await method.ask(request, [await cluster.get(PODS, name, "default") for name in "ab"])
     assert [name for name, _, env in heard.said if env["CHECKPOINT_ACTION"] == "request"] == ["a", "b", "a"]
 
 
@@ -101,19 +101,19 @@ async def test_a_command_that_is_not_in_the_container_is_told(cluster, heard, co
     pod = add_pod(cluster, "a")
     heard.ran = Ran(output=b"", code=code)
     with pytest.raises(UnaskableError, match=f"/app/save {why} in pod a"):
-        await ExecWay(cluster).ask(request_for(pod), [pod])
+        await ExecMethod(cluster).ask(request_for(pod), [pod])
     assert marked(cluster, pod) == (None, None)
 
 
 async def test_an_endpoint_is_called_for_each_thing_that_is_wanted(cluster, heard):
     pod = add_pod(cluster, "a")
-    way, request = HttpWay(cluster), request_for(pod)
-    await way.ask(request, [pod])
+    method, request = HttpMethod(cluster), request_for(pod)
+    await method.ask(request, [pod])
     pod = await cluster.get(PODS, "a", "default")
-    await way.ask(request, [pod])
-    await way.answers(request, [pod])
-    await way.progress(request, [pod])
-    await way.withdraw(request, [pod])
+    await method.ask(request, [pod])
+    await method.answers(request, [pod])
+    await method.progress(request, [pod])
+    await method.withdraw(request, [pod])
     assert heard.said == [
         ("a", "POST", ":8080/ckpt", {"requestId": 100, "podUid": pod.metadata.uid, "parkSeconds": 2100}),
         ("a", "GET", ":8080/ckpt", None),
@@ -148,21 +148,21 @@ REPLIES = {
 async def test_what_an_endpoint_answers(cluster, heard, reply, expected):
     pod = add_pod(cluster, "a")
     heard.reply = reply
-    assert await HttpWay(cluster).answers(request_for(pod), [pod]) == expected(pod.metadata.uid)
+    assert await HttpMethod(cluster).answers(request_for(pod), [pod]) == expected(pod.metadata.uid)
 
 
 async def test_a_refusal_of_the_call_itself_is_an_answer_and_no_mark_is_left(cluster, heard):
     pod = add_pod(cluster, "a")
     heard.reply = Reply(status=409, retry_after_seconds=60)
-    way, request = HttpWay(cluster), request_for(pod)
-    await way.ask(request, [pod])
+    method, request = HttpMethod(cluster), request_for(pod)
+    await method.ask(request, [pod])
     heard.reply = Reply(status=404)
     refused = (answer(pod.metadata.uid, step=0, uri="", parked=False, refused="not now", retry_after_seconds=60),)
-    assert await way.answers(request, [pod]) == refused
-    assert await way.answers(request_for(pod, request_id=101), [pod]) == (), "another asking is another answer"
+    assert await method.answers(request, [pod]) == refused
+    assert await method.answers(request_for(pod, request_id=101), [pod]) == (), "another asking is another answer"
     assert marked(cluster, pod) == (None, None)
-    await way.withdraw(request, [pod])
-    assert await way.answers(request, [pod]) == ()
+    await method.withdraw(request, [pod])
+    assert await method.answers(request, [pod]) == ()
 
 
 @pytest.mark.parametrize(
@@ -173,16 +173,16 @@ async def test_an_endpoint_that_is_not_there_is_told(cluster, heard, reply, why)
     pod = add_pod(cluster, "a")
     heard.reply = reply
     with pytest.raises(UnaskableError, match=f"{why} at :8080/ckpt of pod a"):
-        await HttpWay(cluster).ask(request_for(pod), [pod])
+        await HttpMethod(cluster).ask(request_for(pod), [pod])
     assert marked(cluster, pod) == (None, None)
 
 
 async def test_a_signal_follows_the_request_and_none_its_withdrawal(cluster, heard):
     pod = add_pod(cluster, "a")
-    way, request = SignalWay(cluster), request_for(pod)
-    await way.ask(request, [pod])
+    method, request = SignalMethod(cluster), request_for(pod)
+    await method.ask(request, [pod])
     pod = await cluster.get(PODS, "a", "default")
-    await way.withdraw(request, [pod])
+    await method.withdraw(request, [pod])
     env = {"CHECKPOINT_REQUEST": "100", "CHECKPOINT_PARK_SECONDS": "2100"}
     assert heard.said == [("a", (*ASK, "USR1"), env), ("a", WITHDRAW, env)]
     assert "kill" not in " ".join(WITHDRAW)
@@ -192,7 +192,7 @@ async def test_a_signal_that_cannot_be_sent_is_told(cluster, heard):
     pod = add_pod(cluster, "a")
     heard.ran = Ran(output=b"", code=1)
     with pytest.raises(UnaskableError, match="pod a could not be sent SIGUSR1"):
-        await SignalWay(cluster).ask(request_for(pod), [pod])
+        await SignalMethod(cluster).ask(request_for(pod), [pod])
     assert marked(cluster, pod) == (None, None)
 
 
@@ -202,7 +202,7 @@ def deaf(heard, name):
     heard.reply = lambda pod: None if pod.metadata.name == name else Reply(status=202)
 
 
-@pytest.mark.parametrize("kind", [ExecWay, HttpWay, SignalWay])
+@pytest.mark.parametrize("kind", [ExecMethod, HttpMethod, SignalMethod])
 async def test_who_heard_the_request_carries_its_mark_although_another_cannot_be_asked(cluster, heard, kind):
     pods = [add_pod(cluster, name) for name in "abc"]
     deaf(heard, "b")
@@ -212,14 +212,14 @@ async def test_who_heard_the_request_carries_its_mark_although_another_cannot_be
     assert [marked(cluster, pod)[0] for pod in pods] == ["100", None, "100"]
 
 
-@pytest.mark.parametrize("kind", [ExecWay, HttpWay, SignalWay])
+@pytest.mark.parametrize("kind", [ExecMethod, HttpMethod, SignalMethod])
 async def test_who_heard_the_request_carries_its_mark_although_another_may_not_be_spoken_to(cluster, heard, kind):
     pods = [add_pod(cluster, name) for name in "ab"]
 
     def forbidden(pod):
         if pod.metadata.name == "b":
             raise ClusterError("forbidden")
-        return Ran(output=b"", code=0) if kind is not HttpWay else Reply(status=202)
+        return Ran(output=b"", code=0) if kind is not HttpMethod else Reply(status=202)
 
     heard.ran = heard.reply = forbidden
     with pytest.raises(ClusterError, match="forbidden"):
@@ -227,7 +227,7 @@ async def test_who_heard_the_request_carries_its_mark_although_another_may_not_b
     assert [marked(cluster, pod)[0] for pod in pods] == ["100", None]
 
 
-@pytest.mark.parametrize("kind", [ExecWay, HttpWay, SignalWay])
+@pytest.mark.parametrize("kind", [ExecMethod, HttpMethod, SignalMethod])
 async def test_who_may_have_heard_the_request_is_let_go_too(cluster, heard, kind):
     """The call may have arrived and only its answer got lost; who was never spoken to is left in peace."""
     pods = [add_pod(cluster, name) for name in "abc"]
@@ -238,7 +238,7 @@ async def test_who_may_have_heard_the_request_is_let_go_too(cluster, heard, kind
     assert [said[0] for said in heard.said] == ["b"]
 
 
-@pytest.mark.parametrize("kind", [ExecWay, HttpWay, SignalWay])
+@pytest.mark.parametrize("kind", [ExecMethod, HttpMethod, SignalMethod])
 async def test_only_the_leader_is_spoken_to_and_all_are_marked(cluster, heard, kind):
     pods = [add_pod(cluster, name) for name in "abc"]
     request = request_for(*pods, leader=pods[1].metadata.uid)
@@ -254,6 +254,6 @@ async def test_all_ways_give_the_same_answer(cluster, heard):
     acks = [json.loads(ack(pod))]
     found = {
         await kind(cluster).answers(request_for(pod, acks=acks), [pod])
-        for kind in (FileWay, ExecWay, HttpWay, SignalWay, ApiWay)
+        for kind in (FileMethod, ExecMethod, HttpMethod, SignalMethod, ApiMethod)
     }
     assert found == {(answer(pod.metadata.uid),)}

@@ -114,7 +114,7 @@ async def test_what_a_failed_visit_that_holds_its_node_names_is_kept(rig: Rig) -
     await announce(rig.context, [identity()], None)
     built(rig, "1.0", NEXT)
     await rig.until(lambda: images_of(rig, NEXT) == [("1.0", "sim", "Ready")])
-    rig.fleet.errands = lambda which, _: OrderResult(reason=Reason.BUSY, message="no") if which == "visit" else None
+    rig.fleet.pod_results = lambda which, _: OrderResult(reason=Reason.BUSY, message="no") if which == "visit" else None
     rig.plan("up", rig.stack(rig.spec("1.0") | {"reboot": REBOOT}))
     await rig.until(lambda: [one.status.reason for one in rig.visits("up")] == ["RevertFailed"], 4000, stride=5)
     rig.stack(rig.spec("1.0"))

@@ -122,7 +122,7 @@ class TestApply:
         plan = only_plan(rig)
         assert plan["status"]["phase"] == "Completed"
         assert plan["spec"]["approval"]["by"] == "sre@example"
-        assert plan["spec"]["approval"]["envelope"]["maxInterruptions"] == 2
+        assert plan["spec"]["approval"]["limits"]["maxInterruptions"] == 2
         assert [rig.fleet.trainers[name].lost for name in ("gang", "solo")] == [0, 0]
         assert "gang default/Job/gang: Restored" in ended.stderr
         assert_golden(GOLDEN / "status.txt", upgrader(rig, "status").stdout)
@@ -151,8 +151,8 @@ class TestApply:
         assert strategy_of(plan, agreed.created_at) == agreed.strategy
         assert agreed.strategy.expendable == ("default/Job/solo",)
         assert plan.spec.checkpoint.retry_seconds == 60
-        envelope = plan.spec.approval.envelope
-        assert envelope.max_lost_gpu_hours == consented_loss(agreed.limits.max_lost_gpu_hours)
+        limits = plan.spec.approval.limits
+        assert limits.max_lost_gpu_hours == consented_loss(agreed.limits.max_lost_gpu_hours)
 
     def test_applied_later_jobs_are_waited_for_as_long_and_the_deadline_stays(self, rig, tmp_path):
         kept = str(tmp_path / "later.json")

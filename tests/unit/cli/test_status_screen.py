@@ -17,7 +17,7 @@ GOLDEN = Path(__file__).parent / "golden"
 APPROVAL = {
     "by": "sre@example",
     "at": "2026-11-21T08:00:00Z",
-    "envelope": {"maxInterruptions": 3, "maxLostGpuHours": 12.31, "expendable": ["ml/Job/toy"]},
+    "limits": {"maxInterruptions": 3, "maxLostGpuHours": 12.31, "expendable": ["ml/Job/toy"]},
 }
 GROUP = {"name": "c", "nodes": ["node-1"], "gangs": ["ml/Job/train"], "gpus": 8}
 BATCHES = [

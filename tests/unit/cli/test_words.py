@@ -40,7 +40,7 @@ def test_a_proposed_plan_waits_until_it_is_approved(rig, plan):
     assert approval.by == "sre@example"
     assert answer == (
         f"plan {plan} is approved by sre@example: at most 2 gangs are stopped and "
-        f"{approval.envelope.max_lost_gpu_hours:.1f} GPU-hours lost in all"
+        f"{approval.limits.max_lost_gpu_hours:.1f} GPU-hours lost in all"
     )
     until(rig, lambda: rig.over(plan))
     assert rig.plan_now(plan).status.phase is PlanPhase.COMPLETED
@@ -50,15 +50,15 @@ def test_an_approval_may_allow_more(rig, plan):
     until(rig, lambda: rig.plan_now(plan).status.phase is PlanPhase.RUNNING)
     answer = said(rig, "approve", "--auto-approve", "--expendable", "solo", "--max-lost-gpu-hours", "12")
     assert answer.endswith("12.0 GPU-hours lost in all; default/Job/solo may be ended without a checkpoint")
-    envelope = rig.plan_now(plan).spec.approval.envelope
-    assert (envelope.expendable, envelope.max_lost_gpu_hours) == (["default/Job/solo"], 12.0)
+    limits = rig.plan_now(plan).spec.approval.limits
+    assert (limits.expendable, limits.max_lost_gpu_hours) == (["default/Job/solo"], 12.0)
     assert "nothing of this name" in said(rig, "approve", "--auto-approve", "--expendable", "nobody", code=1)
 
 
 def test_a_plan_that_lost_more_than_was_agreed_asks_again(rig, plan):
-    rig.cluster.store.change(UPGRADE_PLANS, plan, {"spec": {"approval": {"envelope": {"maxLostGpuHours": 0}}}})
+    rig.cluster.store.change(UPGRADE_PLANS, plan, {"spec": {"approval": {"limits": {"maxLostGpuHours": 0}}}})
     until(rig, lambda: rig.plan_now(plan).status.phase is PlanPhase.PAUSED)
-    assert rig.plan_now(plan).status.reason == "EnvelopeLeft"
+    assert rig.plan_now(plan).status.reason == "LimitsExceeded"
     assert rig.plan_now(plan).status.batches == []
     said(rig, "approve", "--auto-approve")
     until(rig, lambda: rig.over(plan))
@@ -73,7 +73,7 @@ def test_an_approval_is_asked_for(rig, plan):
 
 
 def test_more_interruptions_than_approved_wait_for_another_approval(rig, plan):
-    rig.cluster.store.change(UPGRADE_PLANS, plan, {"spec": {"approval": {"envelope": {"maxInterruptions": 1}}}})
+    rig.cluster.store.change(UPGRADE_PLANS, plan, {"spec": {"approval": {"limits": {"maxInterruptions": 1}}}})
     ended = upgrader(rig, "status", "--watch")
     assert ended.exit_code == 4, ended.output
     assert f"`upgrader approve {plan}`" in ended.stderr

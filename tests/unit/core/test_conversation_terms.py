@@ -136,7 +136,7 @@ CASES = {
         structs.replace(
             go(
                 R.REQUESTED,
-                "AskedInAnotherWay",
+                "NextMethod",
                 "nobody listens; all members are asked by file instead",
                 WITHDRAW,
             ),

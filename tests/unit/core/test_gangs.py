@@ -328,7 +328,7 @@ TABLE = {
                 members=["train-0", "train-1"],
                 wanted=2,
                 method="",
-                undeclared_because="Its members declare different ways of asking.",
+                undeclared_because="Its members declare different checkpoint methods.",
             )
         ],
     ),

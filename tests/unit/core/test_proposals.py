@@ -40,7 +40,7 @@ AHEAD = {
         Proposal(why=Why.PROPOSED, message="2 node(s) differ from revision r2: a plan is proposed", create=1),
     ),
     "and approved within limits": (
-        view(OnDrift.APPROVE, envelope=True),
+        view(OnDrift.APPROVE, limits=True),
         Proposal(
             why=Why.APPROVED,
             message="2 node(s) differ from revision r2: a plan is made and approved",
@@ -51,7 +51,7 @@ AHEAD = {
     "without limits it is proposed": (
         view(OnDrift.APPROVE),
         Proposal(
-            why=Why.NO_ENVELOPE, message="2 node(s) differ from revision r2: a plan is proposed", create=1, done=False
+            why=Why.NO_LIMITS, message="2 node(s) differ from revision r2: a plan is proposed", create=1, done=False
         ),
     ),
     "after one that completed comes the next": (
@@ -63,7 +63,7 @@ AHEAD = {
         Proposal(why=Why.PROPOSED, message="2 node(s) differ from revision r2: a plan is proposed", create=2),
     ),
     "one that is there is approved when limits come": (
-        view(OnDrift.APPROVE, envelope=True, plans=(plan(P.PROPOSED, number=1),)),
+        view(OnDrift.APPROVE, limits=True, plans=(plan(P.PROPOSED, number=1),)),
         Proposal(why=Why.APPROVED, message="plan p is approved by the stack", approve="p"),
     ),
 }
@@ -100,7 +100,7 @@ NOTHING = {
     ),
     "its own plan waits": (view(plans=(plan(P.PROPOSED, number=1),)), Why.PROPOSED),
     "its own plan was approved": (view(plans=(plan(P.PROPOSED, number=1, approved=True),)), Why.APPROVED),
-    "its own plan has no limits": (view(OnDrift.APPROVE, plans=(plan(P.PROPOSED, number=1),)), Why.NO_ENVELOPE),
+    "its own plan has no limits": (view(OnDrift.APPROVE, plans=(plan(P.PROPOSED, number=1),)), Why.NO_LIMITS),
     "the revision was rolled back": (view(blocked=True), Why.BLOCKED_REVISION),
     "the last plan was aborted": (
         view(plans=(plan(P.ABORTED, ended_at="2"), plan(P.COMPLETED, ended_at="1"))),

@@ -57,7 +57,7 @@ def after(**facts):
             {"next_batch": NextBatch(interruptions=2)},
             (
                 "Paused",
-                "EnvelopeLeft",
+                "LimitsExceeded",
                 "the next batch would stop 2 gang(s), 0 were stopped and 1 approved (upgrader approve)",
             ),
         ),
@@ -65,7 +65,7 @@ def after(**facts):
             {"next_batch": NEXT, "losses": Losses(actual=3.0, expected=2.5, approved=5.0)},
             (
                 "Paused",
-                "EnvelopeLeft",
+                "LimitsExceeded",
                 "3.0 GPU-hours were lost, 2.5 are expected for the rest and 5.0 approved (upgrader approve)",
             ),
         ),

@@ -103,14 +103,14 @@ async def repaired() -> set[Use]:
     rig = Rig()
     rig.fleet.node("gpu-0")
     rig.image("1.0")
-    rig.fleet.errands = lambda which, _: (
+    rig.fleet.pod_results = lambda which, _: (
         OrderResult(reason=Reason.DISK_FULL, message="disk full") if which == "prepare" else None
     )
     rig.stack(rig.spec("1.0"))
     await rig.until(lambda: [one.status.phase for one in rig.visits()] == [NodePhase.FAILED])
     held = {"metadata": {"finalizers": [names.FINALIZER]}}
     rig.cluster.store.change(NODE_UPGRADES, rig.visits()[0].metadata.name, held)
-    rig.fleet.errands = lambda _component, _pod: None
+    rig.fleet.pod_results = lambda _component, _pod: None
     await rig.until(lambda: [one.status.phase for one in rig.visits()] == [NodePhase.SUCCEEDED], 2000, stride=10)
     return rig.cluster.uses
 

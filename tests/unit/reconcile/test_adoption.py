@@ -121,13 +121,13 @@ async def test_the_visit_waits_until_the_pods_of_the_other_operator_are_gone(rig
 async def test_a_first_visit_that_fails_gives_it_back_and_the_next_takes_it_again(rig: Rig) -> None:
     revision = rig.stack(rig.spec("1.0"))
     await pass_time(rig)
-    rig.fleet.errands = invalid
+    rig.fleet.pod_results = invalid
     await adopting.adopt(rig.context, ["gpu-1"], None, by="ada")
     await rig.until(lambda: in_phase(rig, NodePhase.FAILED))
     assert deployed(rig) == ON
     assert names.ANNOTATION_ADOPTED not in annotations(rig)
     rig.assert_nothing_left()
-    rig.fleet.errands = well
+    rig.fleet.pod_results = well
     await rig.until(lambda: rig.nodes_on(revision) == 2, 1200, stride=10)
     assert deployed(rig) == dict.fromkeys(ON, "false")
 
@@ -135,7 +135,7 @@ async def test_a_first_visit_that_fails_gives_it_back_and_the_next_takes_it_agai
 async def test_what_fails_before_the_node_is_off_takes_nothing_over(rig: Rig) -> None:
     rig.stack(rig.spec("1.0"))
     await pass_time(rig)
-    rig.fleet.errands = full_disk
+    rig.fleet.pod_results = full_disk
     await adopting.adopt(rig.context, ["gpu-1"], None, by="ada")
     await rig.until(lambda: in_phase(rig, NodePhase.FAILED))
     assert (deployed(rig), names.ANNOTATION_ADOPTED in annotations(rig)) == (ON, False)

@@ -45,7 +45,7 @@ async def test_a_gang_never_returns_to_a_node_that_is_kept_for_a_person(rig: Rig
         broken = component == "validate" and pod["spec"]["nodeName"] == "gpu-1"
         return OrderResult(reason=Reason.DEVICE_FAILED, message="fell off the bus") if broken else None
 
-    rig.fleet.errands = fell_off
+    rig.fleet.pod_results = fell_off
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 3000, stride=5)
     kept = next(one for one in rig.visits("up") if one.status.reason == "RevertFailed")
     assert kept.spec.node.name == "gpu-1"
@@ -124,7 +124,7 @@ async def test_undoing_goes_back_to_what_the_upgraded_nodes_had(rig: Rig) -> Non
     three = rig.stack(rig.spec("3.0"))
     rig.plan("three", three)
     consent = {"maxInterruptions": 7, "expendable": ["default/Job/toy"]}
-    rig.cluster.store.change(UPGRADE_PLANS, "three", {"spec": {"approval": {"envelope": consent}}})
+    rig.cluster.store.change(UPGRADE_PLANS, "three", {"spec": {"approval": {"limits": consent}}})
     await rig.until(lambda: rig.nodes_on(three) == 2)
     rig.cluster.store.change(UPGRADE_PLANS, "three", {"spec": {"state": "RolledBack"}})
     await rig.until(lambda: rig.plan_now("three").status.rollback_plan is not None)
@@ -132,6 +132,6 @@ async def test_undoing_goes_back_to_what_the_upgraded_nodes_had(rig: Rig) -> Non
     assert undo.spec.target_revision == two
     assert undo.spec.approval is not None
     # The same consent, but nobody is ended a second time.
-    assert (undo.spec.approval.envelope.max_interruptions, undo.spec.approval.envelope.expendable) == (7, [])
+    assert (undo.spec.approval.limits.max_interruptions, undo.spec.approval.limits.expendable) == (7, [])
     await rig.until(lambda: rig.nodes_on(two) == 2)
     assert [label(rig, f"gpu-{number}", REVISION) for number in range(3)] == [two, two, one]

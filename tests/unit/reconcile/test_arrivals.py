@@ -128,14 +128,14 @@ def invalid(rig: Latecomer, *, always: bool) -> Callable[[Rig], bool]:
     """The new driver is not valid, nor where `always` the former; the pod comes while that is being found."""
     looked = []
 
-    def errands(component: str, pod: dict) -> OrderResult | None:
+    def pod_results(component: str, pod: dict) -> OrderResult | None:
         forth = component == "validate" and pod["metadata"]["name"].startswith("validate-")
         if not rig.visits("up") or not (forth or (always and component == "validate")):
             return None
         looked.append(pod)
         return OrderResult(reason=Reason.DRIVER_MISMATCH, message="no")
 
-    rig.fleet.errands = errands
+    rig.fleet.pod_results = pod_results
     return lambda _: bool(looked)
 
 
@@ -194,9 +194,9 @@ async def test_pods_are_listed_between_what_was_read_and_the_visit_job(rig: Late
 async def test_a_pod_of_its_own_that_has_not_ended_yet_is_none_that_came(rig: Latecomer) -> None:
     """A validation pod may still hold devices when its time is over and the node goes back."""
     await rig.begin(arrives=lambda _: False)
-    end = rig.fleet._end_errand
-    rig.fleet._end_errand = lambda pod: None if pod["metadata"]["name"].startswith("validate-") else end(pod)
+    end = rig.fleet._end_node_pod
+    rig.fleet._end_node_pod = lambda pod: None if pod["metadata"]["name"].startswith("validate-") else end(pod)
     await rig.until(lambda: rig.visit_jobs == {"visit", "revert"}, 1200, stride=5)
-    rig.fleet._end_errand = end
+    rig.fleet._end_node_pod = end
     await rig.until(lambda: rig.restored, 900)
     assert rig.fleet.reboots == [("gpu-0", NEXT), ("gpu-0", NOW)]

@@ -202,8 +202,8 @@ async def test_only_the_approval_makes_a_gang_expendable(rig: Rig, declared: str
 
 
 def expendable(*jobs: str) -> Object:
-    envelope = {"maxInterruptions": 9, "expendable": [f"default/Job/{job}" for job in jobs]}
-    return {"by": "test", "at": "2026-11-21T09:00:00Z", "envelope": envelope}
+    limits = {"maxInterruptions": 9, "expendable": [f"default/Job/{job}" for job in jobs]}
+    return {"by": "test", "at": "2026-11-21T09:00:00Z", "limits": limits}
 
 
 async def test_a_gang_that_the_approval_names_is_stopped_although_it_says_nothing(rig: Rig) -> None:

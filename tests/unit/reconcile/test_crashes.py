@@ -48,8 +48,8 @@ async def _until(rig: Rig, done: Callable[[], bool], seconds: int = 2500, stride
 
 
 async def _rollout(rig: Rig) -> None:
-    envelope = {"maxInterruptions": 9, "expendable": ["default/Pod/solo"]}
-    approval = {"by": "test", "at": "2026-11-21T09:00:00Z", "envelope": envelope}
+    limits = {"maxInterruptions": 9, "expendable": ["default/Pod/solo"]}
+    approval = {"by": "test", "at": "2026-11-21T09:00:00Z", "limits": limits}
     rig.plan("up", await running(rig, gpus=4), approval=approval)
     rig.fleet.replica("web", node="gpu-0", gpus=2)
     rig.fleet.bare("solo", node="gpu-0", gpus=2)

@@ -20,7 +20,7 @@ from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, NODES, UPGRADE_PLA
 from upgrader.core.phases import PlanPhase
 from upgrader.reconcile import stacks
 
-ENVELOPE = {"maxInterruptions": 1, "maxLostGpuHours": 50}
+LIMITS = {"maxInterruptions": 1, "maxLostGpuHours": 50}
 QUICK = {"maxUnavailable": "100%", "canary": {"enabled": False}, "harvestForSeconds": 0}
 
 
@@ -75,14 +75,14 @@ async def test_a_plan_is_proposed_once_for_drift_that_stays_and_touches_nothing(
 
 async def test_an_approved_plan_names_the_limits_of_the_stack_and_who_wrote_them(rig: Rig) -> None:
     rig.image("2.0")
-    revision = asks(rig, rig.spec("2.0"), "Approve", strategy=QUICK, envelope=ENVELOPE)
+    revision = asks(rig, rig.spec("2.0"), "Approve", strategy=QUICK, limits=LIMITS)
     await rig.until(lambda: bool(plans(rig)), 120)
     (plan,) = plans(rig)
     approval = plan.spec.approval
     assert approval is not None
     assert approval.by == f"GpuStack {STACK}, generation {rig.stack_now().metadata.generation}"
-    assert (approval.envelope.max_interruptions, approval.envelope.max_lost_gpu_hours) == (1, 50.0)
-    assert (approval.envelope.expendable, approval.envelope.placement_unguaranteed) == ([], False)
+    assert (approval.limits.max_interruptions, approval.limits.max_lost_gpu_hours) == (1, 50.0)
+    assert (approval.limits.expendable, approval.limits.placement_unguaranteed) == ([], False)
     await rig.until(lambda: rig.over(plan.metadata.name), 600)
     assert (rig.plan_now(plan.metadata.name).status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 2)
     assert (rig.fleet.trainers["gang"].stops, rig.fleet.trainers["gang"].lost) == (2, 0)
@@ -93,10 +93,10 @@ async def test_an_approved_plan_names_the_limits_of_the_stack_and_who_wrote_them
 
 async def test_limits_are_kept_as_with_any_approval(rig: Rig) -> None:
     rig.image("2.0")
-    asks(rig, rig.spec("2.0"), "Approve", strategy=QUICK, envelope={"maxInterruptions": 0})
+    asks(rig, rig.spec("2.0"), "Approve", strategy=QUICK, limits={"maxInterruptions": 0})
     await rig.until(lambda: bool(plans(rig)), 120)
     await rig.until(lambda: plans(rig)[0].status.phase is PlanPhase.PAUSED)
-    assert (plans(rig)[0].status.reason, rig.fleet.trainers["gang"].stops) == ("EnvelopeLeft", 0)
+    assert (plans(rig)[0].status.reason, rig.fleet.trainers["gang"].stops) == ("LimitsExceeded", 0)
 
 
 async def test_without_limits_nothing_is_approved_until_a_person_writes_them(rig: Rig) -> None:
@@ -105,10 +105,10 @@ async def test_without_limits_nothing_is_approved_until_a_person_writes_them(rig
     await rig.until(lambda: bool(plans(rig)), 120)
     await rig.second()
     (plan,) = plans(rig)
-    said = f"plan {plan.metadata.name} waits for approval: spec.driftPlan.envelope names no limits, so the stack "
-    assert condition(rig, "OnDrift") == ("False", "NoEnvelope", f"{said}approves nothing")
+    said = f"plan {plan.metadata.name} waits for approval: spec.driftPlan has no limits, so the stack "
+    assert condition(rig, "OnDrift") == ("False", "NoLimits", f"{said}approves nothing")
     assert plan.spec.approval is None
-    asks(rig, rig.spec("2.0"), "Approve", envelope=ENVELOPE)
+    asks(rig, rig.spec("2.0"), "Approve", limits=LIMITS)
     await rig.until(lambda: plans(rig)[0].status.phase is PlanPhase.RUNNING)
     assert len(plans(rig)) == 1
 
@@ -119,7 +119,7 @@ async def test_a_proposal_is_approved_as_the_stack_wants_its_plans_by_then(rig: 
     asks(rig, rig.spec("2.0"), "Propose", strategy=QUICK)
     await rig.until(lambda: bool(plans(rig)), 120)
     later = QUICK | {"maxUnavailable": "50%", "windows": [{"days": ["Sat", "Sun"], "start": "22:00"}]}
-    asks(rig, rig.spec("2.0"), "Approve", strategy=later, envelope=ENVELOPE, toleratedFailures=2)
+    asks(rig, rig.spec("2.0"), "Approve", strategy=later, limits=LIMITS, toleratedFailures=2)
     await rig.until(lambda: plans(rig)[0].spec.approval is not None)
     (plan,) = plans(rig)
     assert (plan.spec.strategy.max_unavailable, plan.spec.tolerated_failures) == ("50%", 2)
@@ -133,7 +133,7 @@ async def test_until_the_status_names_the_revision_nothing_is_said_to_be_approve
     asks(rig, rig.spec("2.0"), "Propose", strategy=QUICK)
     await rig.until(lambda: bool(plans(rig)), 120)
     revision = rig.stack_now().status.update_revision
-    asks(rig, rig.spec("2.0"), "Approve", strategy=QUICK, envelope=ENVELOPE)
+    asks(rig, rig.spec("2.0"), "Approve", strategy=QUICK, limits=LIMITS)
     rig.cluster.store.change(GPU_STACKS, STACK, {"status": {"updateRevision": "between"}})
     await stacks.step(rig.context, STACK, rig.sightings)
     said = f"revision {revision} is not in the stack's status yet; no plan is made, approved or started before it is"
@@ -184,7 +184,7 @@ async def test_no_plan_is_made_towards_a_revision_that_was_rolled_back(rig: Rig)
     await rig.until(lambda: rig.over("up"))
     rig.plan("back", old)
     await rig.until(lambda: rig.over("back"))
-    asks(rig, rig.spec("2.0"), "Approve", envelope=ENVELOPE)
+    asks(rig, rig.spec("2.0"), "Approve", limits=LIMITS)
     await pass_time(rig, 180)
     assert [one.metadata.name for one in plans(rig)] == ["up", "back"]
     assert reason(rig, "OnDrift") == "BlockedRevision"
@@ -197,7 +197,7 @@ async def test_a_rollback_that_a_person_aborted_is_not_undone_by_a_plan_forward(
     rig.image("2.0")
     rig.plan("up", asks(rig, rig.spec("2.0"), "Report"))
     await rig.until(lambda: rig.over("up"))
-    asks(rig, rig.spec("2.0"), "Approve", envelope=ENVELOPE)
+    asks(rig, rig.spec("2.0"), "Approve", limits=LIMITS)
     rig.plan("back", old, strategy={"maxUnavailable": 8})
     await rig.until(lambda: rig.plan_now("back").status.phase is PlanPhase.RUNNING)
     rig.cluster.store.change(UPGRADE_PLANS, "back", {"spec": {"state": "Aborted"}})
@@ -274,7 +274,7 @@ async def test_an_image_that_cannot_be_built_keeps_no_other_node() -> None:
         if phase == "Unbuildable":
             status = {"phase": phase, "message": "compile: no", "retryAt": "2027-01-01T00:00:00Z"}
             rig.cluster.store.change(DRIVER_IMAGES, f"made-2.0-{kernel}", {"status": status})
-    revision = asks(rig, rig.spec("2.0"), "Approve", strategy=QUICK, envelope=ENVELOPE)
+    revision = asks(rig, rig.spec("2.0"), "Approve", strategy=QUICK, limits=LIMITS)
     await rig.until(lambda: rig.nodes_on(revision) == 1, 300)
     (hold,) = plans(rig)[0].status.holds
     assert (hold.subject, hold.reason) == ("gpu-9", "NoDriverImage")
@@ -299,7 +299,7 @@ async def test_drift_that_flaps_makes_no_plan(rig: Rig) -> None:
 
 
 async def test_a_label_that_flaps_is_reported_once_and_causes_nothing(rig: Rig) -> None:
-    asks(rig, rig.spec("1.0"), "Approve", envelope=ENVELOPE)
+    asks(rig, rig.spec("1.0"), "Approve", limits=LIMITS)
     await pass_time(rig, 5)
     before = len(rig.cluster.writes)
     for number in range(60):
@@ -344,7 +344,7 @@ async def test_a_node_with_a_new_kernel_is_brought_back_before_anything_is_propo
             rig.image(version, kernel=kernel)
     rig.stack(rig.spec("1.0"))
     await rig.settle()
-    revision = asks(rig, rig.spec("2.0"), "Approve", strategy=QUICK, envelope=ENVELOPE)
+    revision = asks(rig, rig.spec("2.0"), "Approve", strategy=QUICK, limits=LIMITS)
     reboots(rig, "gpu-0", boot="boot-2")
     await rig.until(lambda: rig.nodes_on(revision) == 1, 300)
     ended = [(one.spec.reason.value, one.spec.target.driver_version, one.spec.target.kernel) for one in rig.visits()]

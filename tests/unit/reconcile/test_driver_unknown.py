@@ -25,11 +25,11 @@ def driver(rig: Rig) -> str:
 def fails(rig: Rig) -> None:
     """The new driver is not valid; the former is."""
 
-    def errands(component: str, pod: dict) -> OrderResult | None:
+    def pod_results(component: str, pod: dict) -> OrderResult | None:
         new = component == "validate" and pod["metadata"]["name"].startswith("validate-")
         return OrderResult(reason=Reason.DRIVER_MISMATCH, message="2.0 is broken") if new else None
 
-    rig.fleet.errands = errands
+    rig.fleet.pod_results = pod_results
 
 
 async def test_a_node_of_whose_driver_there_is_no_image_is_held_and_its_gang_trains_on(rig: Rig) -> None:

@@ -14,8 +14,8 @@ QUICK = {"timeoutSeconds": 30, "retrySeconds": 86400}
 
 
 def approval(*gangs: str, interruptions: int = 9) -> Object:
-    envelope = {"maxInterruptions": interruptions, "expendable": list(gangs)}
-    return {"by": "test", "at": "2026-11-21T09:00:00Z", "envelope": envelope}
+    limits = {"maxInterruptions": interruptions, "expendable": list(gangs)}
+    return {"by": "test", "at": "2026-11-21T09:00:00Z", "limits": limits}
 
 
 @pytest.fixture

@@ -63,11 +63,11 @@ async def test_a_node_that_is_kept_after_its_failure_is_given_back_and_installed
     def broken(component: str, _: Object) -> OrderResult | None:
         return OrderResult(reason=Reason.DEVICE_FAILED, message="fell off") if component == "validate" else None
 
-    rig.fleet.errands = broken
+    rig.fleet.pod_results = broken
     rig.plan("up", revision)
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 3000, stride=5)
     assert [one.status.reason for one in rig.visits("up")] == ["RevertFailed"]
-    rig.fleet.errands = lambda _component, _pod: None
+    rig.fleet.pod_results = lambda _component, _pod: None
     await ordered(rig, "gpu-0", "--step", "failed", *WHO)
     await rig.until(lambda: rig.nodes_on(revision) == 1)
     rig.assert_nothing_left()

@@ -76,7 +76,7 @@ def forge(rig: Rig, visit: NodeUpgrade) -> None:
 async def test_no_pod_of_another_namespace_answers_for_a_pod_of_a_visit(rig: Rig, component: str) -> None:
     revision = await running(rig)
     refused = OrderResult(reason=Reason.DRIVER_MISMATCH, message="the real pod found it wrong")
-    rig.fleet.errands = lambda at, pod: (
+    rig.fleet.pod_results = lambda at, pod: (
         refused if at == component and names.ANNOTATION_NODE_UPGRADE in pod["metadata"].get("annotations", {}) else None
     )
     rig.others.append(lambda: [forge(rig, one) for one in rig.visits("up")])

@@ -68,7 +68,7 @@ async def test_the_revision_before_and_those_of_nodes_stay_whatever_the_limit_is
 
 async def test_a_plan_whose_visit_left_a_mark_on_its_node_stays(rig: Rig) -> None:
     revision = rig.stack(rig.spec("2.0") | {"historyLimit": 1})
-    rig.fleet.errands = lambda component, pod: (
+    rig.fleet.pod_results = lambda component, pod: (
         OrderResult(reason=Reason.DEVICE_FAILED, message="fell off the bus")
         if component == "validate" and pod["spec"]["nodeName"] == "gpu-1"
         else None
@@ -77,7 +77,7 @@ async def test_a_plan_whose_visit_left_a_mark_on_its_node_stays(rig: Rig) -> Non
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 3000, stride=5)
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
     await rig.until(lambda: rig.over("up"))
-    rig.fleet.errands = lambda _component, _pod: None
+    rig.fleet.pod_results = lambda _component, _pod: None
     rig.cluster.store.change(NODES, "gpu-1", {"metadata": {"labels": {names.LABEL_SKIP: "true"}}})
     for version in ("3.0", "4.0"):
         rig.plan(f"to-{version}", rig.stack(rig.spec(version) | {"historyLimit": 1}))

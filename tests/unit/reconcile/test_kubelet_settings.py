@@ -86,7 +86,7 @@ async def test_a_later_visit_that_leaves_them_as_they_are_evicts_nobody(rig: Rig
 
 async def test_a_kubelet_that_does_not_start_with_them_sends_its_node_back(rig: Rig) -> None:
     said = "the kubelet's settings: no kubelet runs. Those of before were put back; it runs"
-    rig.fleet.errands = lambda component, pod: (
+    rig.fleet.pod_results = lambda component, pod: (
         OrderResult(reason=Reason.KUBELET_RESTORED, message=said)
         if component == "visit" and pod["metadata"]["name"].startswith("visit-gpu-1")
         else None

@@ -75,7 +75,7 @@ async def test_a_visit_that_fails_goes_back_to_gpus_that_are_not_shared(rig: Rig
         refused.append(pod["spec"]["nodeName"])
         return OrderResult(reason=Reason.DEVICE_FAILED, message="no client gets through")
 
-    rig.fleet.errands = refuse
+    rig.fleet.pod_results = refuse
     rig.plan("p", revision)
     await rig.until(lambda: len(rig.visits("p")) == 2 and all(ends(one.status.phase) for one in rig.visits("p")))
     assert set(refused) == {"gpu-0", "gpu-1"}

@@ -332,7 +332,7 @@ async def test_a_runtime_hook_comes_in_a_visit_and_changes_the_plugin_that_goes_
 async def test_going_back_takes_the_runtime_hook_away_again(rig):
     await pool(rig)
     revision = rig.stack(hook_spec(rig, "1.0"))
-    rig.fleet.errands = lambda which, pod: (
+    rig.fleet.pod_results = lambda which, pod: (
         OrderResult(reason=Reason.DEVICE_FAILED, message="no GPU")
         if which == "validate" and pod["metadata"]["name"].startswith("validate-")
         else None

@@ -190,7 +190,7 @@ async def test_a_node_that_even_the_way_back_failed_at_is_installed_anew_when_it
     old = await pool(rig)
     revision = rig.stack(rig.spec("2.0"))
     rig.image("2.0")
-    rig.fleet.errands = invalid
+    rig.fleet.pod_results = invalid
     rig.plan("up", revision)
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 4000, stride=5)
     (failed,) = rig.visits("up")
@@ -203,7 +203,7 @@ async def test_a_node_that_even_the_way_back_failed_at_is_installed_anew_when_it
         await rig.second()
         rig.cluster.clock.advance(60)
     assert rig.visits()[1:] == []
-    rig.fleet.errands = well
+    rig.fleet.pod_results = well
     rig.cluster.store.mark_deleted(NODE_UPGRADES, failed.metadata.name)
     await rig.until(lambda: rig.nodes_on(revision) == 1)
     assert old != revision

@@ -26,7 +26,7 @@ from upgrader.core.switching import record_of
 APPROVAL = {
     "by": "test",
     "at": "2026-11-21T09:00:00Z",
-    "envelope": {"maxInterruptions": 9, "placementUnguaranteed": True},  # no template of a JobSet can be steered
+    "limits": {"maxInterruptions": 9, "placementUnguaranteed": True},  # no template of a JobSet can be steered
 }
 Point = tuple[str, str, str]
 

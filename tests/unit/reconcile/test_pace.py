@@ -42,11 +42,11 @@ def finish(rig: Rig, job: str) -> None:
 def fails(rig: Rig, where: set[str], version: str) -> None:
     """The driver of a version fails on these nodes, and the one before does not."""
 
-    def errand(component: str, pod: Object) -> OrderResult | None:
+    def pod_result(component: str, pod: Object) -> OrderResult | None:
         broken = component == "validate" and pod["spec"]["nodeName"] in where and f'"{version}"' in str(pod)
         return BROKEN if broken else None
 
-    rig.fleet.errands = errand
+    rig.fleet.pod_results = pod_result
 
 
 async def seconds(rig: Rig, count: int, *, restart: bool = False) -> None:
@@ -127,7 +127,7 @@ async def test_a_canary_that_fails_stops_the_plan_whatever_is_tolerated(rig: Rig
     assert rig.fleet.trainers["gang"].stops == 0
     await seconds(rig, 300)
     assert len(visited(rig)) == 1
-    rig.fleet.errands = lambda _component, _pod: None
+    rig.fleet.pod_results = lambda _component, _pod: None
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"strategy": {"canary": {"enabled": False}}}})
     await rig.until(lambda: rig.over("up"))
     assert rig.nodes_on(revision) == 3

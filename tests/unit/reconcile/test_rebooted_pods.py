@@ -29,8 +29,8 @@ async def rig() -> Rig:
 
 def plan(rig: Rig, *expendable: str, reboot: bool = True, **spec: object) -> None:
     wanted = rig.spec("2.0") | ({"reboot": REBOOT} if reboot else {})
-    envelope = {"maxInterruptions": 9, "expendable": list(expendable)}
-    approval = {"by": "test", "at": "2026-11-21T09:00:00Z", "envelope": envelope}
+    limits = {"maxInterruptions": 9, "expendable": list(expendable)}
+    approval = {"by": "test", "at": "2026-11-21T09:00:00Z", "limits": limits}
     rig.plan("up", rig.stack(wanted), checkpoint=QUICK, approval=approval, **spec)
 
 

@@ -85,12 +85,12 @@ async def test_a_node_object_that_shows_the_old_boot_is_believed_in_nothing_unti
 
 
 async def test_a_node_that_comes_up_with_another_kernel_goes_back_and_its_sibling_with_it(rig: Rig) -> None:
-    def errands(component, pod):
+    def pod_results(component, pod):
         if component != "visit" or "-revert" in str(pod) or pod["spec"]["nodeName"] != "gpu-1":
             return None
         return OrderResult(reason=Reason.KERNEL_MISMATCH, message="the node came up with another kernel")
 
-    rig.fleet.errands = errands
+    rig.fleet.pod_results = pod_results
     rig.plan("up", rig.stack(rig.spec("2.0") | {"reboot": REBOOT}))
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED)
     await rig.until(lambda: [one.status.phase for one in rig.requests()] == ["Restored"])

@@ -1,4 +1,4 @@
-"""Leap-frog: a stopped gang goes on at once where upgraded nodes in service are free for it."""
+"""Early restart: a stopped gang goes on at once where upgraded nodes in service are free for it."""
 
 import pytest
 
@@ -40,7 +40,7 @@ async def test_the_gang_goes_on_while_its_nodes_are_visited(rig: Rig) -> None:
     await rig.until(lambda: len(placed(rig)) == 2)
     assert not placed(rig) & own
     (request,) = rig.requests()
-    assert (request.status.leap_frogged, request.status.reason) == (True, "Restarting")
+    assert (request.status.restarted_early, request.status.reason) == (True, "Restarting")
     assert swapping(rig, own) & {NodePhase.UNLOADING, NodePhase.UPGRADING, NodePhase.LOADING, NodePhase.VALIDATING}
     await rig.until(lambda: rig.over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
@@ -90,7 +90,7 @@ async def test_where_no_spare_will_do_it_waits_for_its_own_nodes(rig: Rig, why: 
             changed = {"spec": {"template": {"spec": {"volumes": [*spec["volumes"], *volumes]}}}}
             rig.cluster.store.change(JOBS, "gang", changed, "default")
     await rig.until(lambda: {one.status.phase for one in rig.requests()} >= {RequestPhase.RESTARTING})
-    assert [one.status.leap_frogged for one in rig.requests()] == [False]
+    assert [one.status.restarted_early for one in rig.requests()] == [False]
     assert swapping(rig, own) <= {NodePhase.RELEASING, NodePhase.SUCCEEDED}
 
 
@@ -98,7 +98,7 @@ async def test_a_gang_that_went_ahead_is_not_brought_back_when_its_own_nodes_rev
     rig.steps_at_once = 1  # seen in every phase
     failing = OrderResult(reason=Reason.DEVICE_FAILED, message="fell off the bus")
     revision, own = await stopped(rig)
-    rig.fleet.errands = lambda component, pod: (
+    rig.fleet.pod_results = lambda component, pod: (
         failing if component == "validate" and pod["spec"]["nodeName"] in own else None
     )
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 3000, stride=5)

@@ -29,8 +29,8 @@ CHECKPOINT = {
     "lanes": {"maxConcurrent": 2},
     "waitFor": ["default/Deployment/web"],
 }
-ENVELOPE = {"maxInterruptions": 3, "expendable": ["default/Job/toy"], "placementUnguaranteed": True}
-APPROVAL = {"by": "ann", "at": "2026-11-21T09:00:00Z", "envelope": ENVELOPE}
+LIMITS = {"maxInterruptions": 3, "expendable": ["default/Job/toy"], "placementUnguaranteed": True}
+APPROVAL = {"by": "ann", "at": "2026-11-21T09:00:00Z", "limits": LIMITS}
 
 
 def plan(status=None, **spec):

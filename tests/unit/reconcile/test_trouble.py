@@ -19,15 +19,15 @@ def rig() -> Rig:
 
 
 def _fails(component: str, node: str, reason: Reason, version: str = "") -> object:
-    """An errand that fails on one node; with `version`, only on the way to that driver."""
+    """A node pod that fails on one node; with `version`, only on the way to that driver."""
 
-    def errand(which: str, pod: Object) -> OrderResult | None:
+    def pod_result(which: str, pod: Object) -> OrderResult | None:
         text = str(pod["spec"]["containers"][0].get("env", ""))
         if which == component and pod["spec"]["nodeName"] == node and version in text:
             return OrderResult(reason=reason, message=f"{component} failed on {node}")
         return None
 
-    return errand
+    return pod_result
 
 
 def _honest(pod: Object, request: int, step: int) -> Object:
@@ -41,7 +41,7 @@ def _let_go(rig: Rig) -> bool:
 
 async def test_what_cannot_be_pulled_is_found_before_anybody_is_asked(rig: Rig) -> None:
     rig.plan("up", await running(rig))
-    rig.fleet.errands = _fails("prepare", "gpu-1", Reason.MISSING)
+    rig.fleet.pod_results = _fails("prepare", "gpu-1", Reason.MISSING)
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED)
     assert rig.requests() == []
     assert rig.fleet.trainers["gang"].stops == 0
@@ -161,7 +161,7 @@ async def test_one_node_that_fails_takes_its_whole_group_back_before_the_gang_re
     revision = await running(rig)
     old = rig.nodes()[0]["metadata"]["labels"][names.LABEL_REVISION]
     rig.plan("up", revision)
-    before.errands = _fails(component, "gpu-1", reason, version='"2.0"' if component == "validate" else "1.35.4")
+    before.pod_results = _fails(component, "gpu-1", reason, version='"2.0"' if component == "validate" else "1.35.4")
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED)
     assert {one.status.phase for one in rig.visits("up")} == {NodePhase.FAILED}
     assert all(one.status.reverting for one in rig.visits("up"))

@@ -17,8 +17,8 @@ class Hanging(Rig):
 
     async def begin(self) -> None:
         revision = await running(self, nodes=1, members=1)
-        end = self.fleet._end_errand
-        self.fleet._end_errand = lambda pod: None if pod["metadata"]["name"].startswith("visit-") else end(pod)
+        end = self.fleet._end_node_pod
+        self.fleet._end_node_pod = lambda pod: None if pod["metadata"]["name"].startswith("visit-") else end(pod)
         self.others.append(self.count)
         self.plan("up", revision, checkpoint={"timeoutSeconds": 30, "retrySeconds": 86400})
         await self.until(lambda: bool(self.at_work))

@@ -104,7 +104,7 @@ async def test_after_two_misses_all_are_let_go_before_the_next_method(rig: Rig, 
     (request,) = rig.requests()
     assert (request.spec.fallbacks, request.status.missed) == ([], [])
     assert (request.status.reason, request.status.message) == (
-        "AskedInAnotherWay",
+        "NextMethod",
         f"nobody listens at :8080/checkpoint of pod {proxy.member}; all members are asked by file instead",
     )
     await rig.until(lambda: rig.over("up"))
@@ -127,8 +127,8 @@ async def test_where_no_other_method_is_declared_all_are_let_go_at_once_and_it_i
 
 
 async def test_an_expendable_gang_that_cannot_be_asked_is_not_asked_for_longer(rig: Rig) -> None:
-    envelope = {"maxInterruptions": 9, "expendable": ["default/Job/gang"]}
-    approval: Object = {"by": "test", "at": "2026-11-21T09:00:00Z", "envelope": envelope}
+    limits = {"maxInterruptions": 9, "expendable": ["default/Job/gang"]}
+    approval: Object = {"by": "test", "at": "2026-11-21T09:00:00Z", "limits": limits}
     await asked_by(rig, "http", approval=approval)
     Proxy(rig, times=99)
     await rig.until(lambda: bool(rig.requests()) and rig.requests()[0].status.expended, 120)

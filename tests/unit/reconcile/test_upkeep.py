@@ -32,7 +32,7 @@ def rig() -> Rig:
 async def test_an_install_that_failed_is_tried_again_and_seen_meanwhile(rig: Rig) -> None:
     revision = await pool(rig)
     before = seen(rig)
-    rig.fleet.errands = full_disk
+    rig.fleet.pod_results = full_disk
     rig.fleet.node("gpu-1")
     await rig.until(lambda: in_phase(rig, NodePhase.FAILED))
     await rig.second()
@@ -46,7 +46,7 @@ async def test_an_install_that_failed_is_tried_again_and_seen_meanwhile(rig: Rig
     await rig.until(lambda: ("gpu-1", "Install", 3, "Failed", "NotPrepared") in seen(rig), 3000, stride=10)
     await rig.second()
     assert seen(rig) == [*before, ("gpu-1", "Install", 3, "Failed", "NotPrepared")]
-    rig.fleet.errands = well
+    rig.fleet.pod_results = well
     await rig.until(lambda: rig.nodes_on(revision) == 2, 1200, stride=10)
     await rig.settle()
     await rig.second()
@@ -57,7 +57,7 @@ async def test_an_install_that_failed_is_tried_again_and_seen_meanwhile(rig: Rig
 
 @pytest.mark.parametrize("write", [1, 2, 3], ids=["driver", "plugin", "visit"])
 async def test_an_attempt_is_made_once_though_the_controller_dies_while_it_orders(rig: Rig, write: int) -> None:
-    rig.fleet.errands = full_disk
+    rig.fleet.pod_results = full_disk
     rig.fleet.node("gpu-0")
     rig.image("1.0")
     rig.stack(rig.spec("1.0"))
@@ -73,12 +73,12 @@ async def test_an_attempt_is_made_once_though_the_controller_dies_while_it_order
 
 
 async def test_an_install_that_is_ordered_anew_is_not_judged_by_the_pod_of_the_one_before(rig: Rig) -> None:
-    rig.fleet.errands = full_disk
+    rig.fleet.pod_results = full_disk
     rig.fleet.node("gpu-0")
     rig.image("1.0")
     rig.stack(rig.spec("1.0"))
     await rig.until(lambda: in_phase(rig, NodePhase.FAILED))
-    rig.fleet.errands = well
+    rig.fleet.pod_results = well
     name = rig.visits()[0].metadata.name
     (prepare,) = [pod for pod in rig.cluster.store.all(PODS) if pod["metadata"]["name"].startswith("prepare")]
     rig.cluster.store.remove(NODE_UPGRADES, name)
@@ -88,7 +88,7 @@ async def test_an_install_that_is_ordered_anew_is_not_judged_by_the_pod_of_the_o
 
 
 async def test_an_install_whose_way_back_went_well_is_tried_again_from_no_driver(rig: Rig) -> None:
-    rig.fleet.errands = invalid
+    rig.fleet.pod_results = invalid
     rig.fleet.node("gpu-0")
     rig.image("1.0")
     revision = rig.stack(rig.spec("1.0"))
@@ -97,20 +97,20 @@ async def test_an_install_whose_way_back_went_well_is_tried_again_from_no_driver
     assert labels_of(rig, "gpu-0") == {names.LABEL_DRIVER: "none", names.LABEL_OPERANDS: "off"}
     assert installed(rig)[:2] == ("False", "NotValid")
     rig.assert_nothing_left()
-    rig.fleet.errands = well
+    rig.fleet.pod_results = well
     await rig.until(lambda: rig.nodes_on(revision) == 1, 1200, stride=10)
 
 
 async def test_a_plan_is_not_complete_while_a_node_waits_for_its_driver(rig: Rig) -> None:
     revision = await pool(rig)
-    rig.fleet.errands = full_disk
+    rig.fleet.pod_results = full_disk
     rig.fleet.node("gpu-1")
     await rig.until(lambda: in_phase(rig, NodePhase.FAILED))
     rig.plan("up", revision)
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.RUNNING)
     await rig.second()
     assert rig.plan_now("up").status.message == "1 node(s) are installed by the stack, see its condition Installed"
-    rig.fleet.errands = well
+    rig.fleet.pod_results = well
     await rig.until(lambda: rig.over("up"), 1200, stride=10)
     assert (rig.plan_now("up").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 2)
 
@@ -118,12 +118,12 @@ async def test_a_plan_is_not_complete_while_a_node_waits_for_its_driver(rig: Rig
 async def test_a_bring_back_that_failed_is_tried_again_on_the_same_boot(rig: Rig) -> None:
     revision = await pool(rig)
     rig.image("1.0", kernel=NEXT)
-    rig.fleet.errands = full_disk
+    rig.fleet.pod_results = full_disk
     rig.cluster.store.change(NODES, "gpu-0", {"status": {"nodeInfo": {"kernelVersion": NEXT, "bootID": "boot-2"}}})
     await rig.until(lambda: in_phase(rig, NodePhase.FAILED))
     await rig.second()
     assert installed(rig)[:2] == ("False", "NotPrepared")
-    rig.fleet.errands = well
+    rig.fleet.pod_results = well
     await rig.until(lambda: ("gpu-0", "Repair", 2, "Succeeded", "") in seen(rig), 1200, stride=10)
     assert rig.nodes_on(revision) == 1
     rig.assert_nothing_left()

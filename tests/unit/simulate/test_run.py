@@ -25,7 +25,7 @@ def facts(result, *left_out):
     return {name: value for name, value in found.items() if name not in left_out}
 
 
-def test_an_idle_node_goes_through_all_phases_at_the_seconds_that_its_errands_take():
+def test_an_idle_node_goes_through_all_phases_at_the_seconds_that_its_node_pods_take():
     """Preparing takes 60 s; a visit 100 s, a tenth of it until the operands are gone, four for the visit Job, three
     for switching on, two for validation; each look is a second after what it sees, and a taint settles for 5 s.
     """

@@ -28,7 +28,7 @@ from upgrader.core.orders import (
     VisitOrder,
 )
 from upgrader.node.outcome import EXIT_CODES
-from upgrader.stack import errand_pods, manifests
+from upgrader.stack import manifests, node_pods
 
 
 def order(manifest, type_, containers="containers"):
@@ -348,6 +348,6 @@ def test_what_a_visit_reports_is_final_and_everything_else_runs_again():
     # Nobody knows how long somebody else holds the driver, or the node.
     busy, occupied = EXIT_CODES[Reason.BUSY], EXIT_CODES[Reason.OCCUPIED]
     failures = set(EXIT_CODES.values()) - {0, busy, occupied} | {1}
-    assert (busy, occupied) == (errand_pods.BUSY, errand_pods.OCCUPIED)
-    assert set(errand_pods.REPORTED) == failures
-    assert not {137, 143, 255, 128} & set(errand_pods.REPORTED)
+    assert (busy, occupied) == (node_pods.BUSY, node_pods.OCCUPIED)
+    assert set(node_pods.REPORTED) == failures
+    assert not {137, 143, 255, 128} & set(node_pods.REPORTED)

@@ -157,7 +157,7 @@ class CheckpointRequestStatus(Resource, frozen=True, kw_only=True):
         None
     )
     restarted_at: Annotated[Timestamp | None, described("When the restart was ordered.")] = None
-    leap_frogged: Annotated[
+    restarted_early: Annotated[
         bool, described("Whether it was restarted on upgraded nodes before its own were given back.")
     ] = False
     restored_at: Annotated[Timestamp | None, described("When every member was seen past the acknowledged step.")] = None

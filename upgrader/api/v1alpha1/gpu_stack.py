@@ -231,7 +231,7 @@ class GangRule(Resource, frozen=True, kw_only=True):
     ] = None
 
 
-class DriftEnvelope(Resource, frozen=True, kw_only=True):
+class DriftLimits(Resource, frozen=True, kw_only=True):
     """What a stack may consent to by itself. It never names a job expendable: a person does, for one plan."""
 
     max_interruptions: Annotated[int, Meta(description="Most gangs that a plan may stop.", ge=0)]
@@ -251,8 +251,8 @@ class DriftPlanSpec(Resource, frozen=True, kw_only=True):
     tolerated_failures: Annotated[
         int, Meta(description="The plan pauses by itself when more nodes or gangs than this have failed.", ge=0)
     ] = 0
-    envelope: Annotated[
-        DriftEnvelope | None, described("Limits within which the stack approves; without them it approves nothing.")
+    limits: Annotated[
+        DriftLimits | None, described("Limits within which the stack approves; without them it approves nothing.")
     ] = None
 
 
@@ -289,7 +289,7 @@ class GpuStackSpec(Resource, frozen=True, kw_only=True):
         OnDrift,
         described(
             "What is done about nodes that differ from the stack and are in use. `Report`: it is shown. `Propose`: an "
-            "UpgradePlan is made that waits for approval. `Approve`: it is approved too, within driftPlan.envelope."
+            "UpgradePlan is made that waits for approval. `Approve`: it is approved too, within driftPlan.limits."
         ),
     ] = OnDrift.REPORT
     drift_plan: Annotated[

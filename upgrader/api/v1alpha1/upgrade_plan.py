@@ -120,7 +120,7 @@ class CheckpointDefaults(Resource, frozen=True, kw_only=True):
     ] = []
 
 
-class Envelope(Resource, frozen=True, kw_only=True):
+class ApprovalLimits(Resource, frozen=True, kw_only=True):
     """What was consented to: a forecast may change inside it, leaving it holds and asks again."""
 
     max_interruptions: Annotated[int, Meta(description="Most gangs that may be stopped.", ge=0)]
@@ -139,7 +139,7 @@ class Envelope(Resource, frozen=True, kw_only=True):
 class Approval(Resource, frozen=True, kw_only=True):
     by: Annotated[Text, described("Who approved.")]
     at: Annotated[Timestamp, described("When it was approved.")]
-    envelope: Annotated[Envelope, described("What was approved, in clear.")]
+    limits: Annotated[ApprovalLimits, described("What was approved, in clear.")]
 
 
 class UpgradePlanSpec(Resource, frozen=True, kw_only=True):

@@ -22,8 +22,8 @@ KERNEL_LABEL = "feature.node.kubernetes.io/kernel-version.full"
 SHORT_ODDITY, LONGEST_ODDITY = 600, 3600
 LASTING = 0.2
 """Part of the annotations that nobody can read which stay so for longer than any phase of a visit."""
-ERRAND_FAILURES = 0.3
-"""Part of the errands that fail in a run that has such failures, before its rate."""
+NODE_POD_FAILURES = 0.3
+"""Part of the node pods that fail in a run that has such failures, before its rate."""
 
 
 class Events:
@@ -57,13 +57,13 @@ class Events:
             Fault.PDB_TIGHTENS: self._tightens,
         }
 
-    def errand(self, rates: Rates) -> None:
-        """Let errands fail in this run, or not."""
-        rate = ERRAND_FAILURES * rates.at(Fault.ERRAND_FAILS) * 20
+    def fail_node_pods(self, rates: Rates) -> None:
+        """Let node pods fail in this run, or not."""
+        rate = NODE_POD_FAILURES * rates.at(Fault.NODE_POD_FAILS) * 20
         failure = OrderResult(reason=Reason.MISSING, message="the machine has had enough")
-        self._rig.fleet.errands = lambda _component, _pod: failure if self._draws.happens(rate) else None
+        self._rig.fleet.pod_results = lambda _component, _pod: failure if self._draws.happens(rate) else None
         hanging: dict[str, bool] = {}
-        hangs = ERRAND_FAILURES * rates.at(Fault.VISIT_HANGS) * 20
+        hangs = NODE_POD_FAILURES * rates.at(Fault.VISIT_HANGS) * 20
         self._rig.fleet.hangs = lambda pod: hanging.setdefault(pod["metadata"]["uid"], self._hanging.happens(hangs))
 
     # ---- watches

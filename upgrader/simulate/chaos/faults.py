@@ -52,7 +52,7 @@ class Fault(StrEnum):
 
     FORCE_DELETED = "force-deleted"  # an object of ours, whatever its finalizers say
     PERSON = "person"  # somebody pauses, resumes, aborts or deletes the plan
-    ERRAND_FAILS = "errand-fails"  # a prepare, visit or validation pod reports a failure
+    NODE_POD_FAILS = "node-pod-fails"  # a prepare, visit or validation pod reports a failure
     VISIT_HANGS = "visit-hangs"  # the pod of a visit neither ends nor is ended by its Job's deadline
     BATCH_INTERRUPTED = "batch-interrupted"  # the controller dies between a batch and its visits, and a node is astray
 

@@ -128,12 +128,12 @@ def _plan(draws: Draws, expendable: tuple[str, ...], *, unguaranteed: bool) -> d
         "canary": {"enabled": draws.happens(0.2), "soakSeconds": 30},
         "harvestForSeconds": draws.among([0, 0, 0, 120]),
     }
-    envelope: dict[str, Any] = {"maxInterruptions": 100, "expendable": list(expendable)}
+    limits: dict[str, Any] = {"maxInterruptions": 100, "expendable": list(expendable)}
     if unguaranteed:
-        envelope["placementUnguaranteed"] = True
+        limits["placementUnguaranteed"] = True
     return {
         "strategy": strategy,
-        "approval": {"by": "chaos", "at": "2026-11-21T09:00:00Z", "envelope": envelope},
+        "approval": {"by": "chaos", "at": "2026-11-21T09:00:00Z", "limits": limits},
         "toleratedFailures": draws.among([0, 0, 2, 100]),
         "checkpoint": {
             "timeoutSeconds": draws.among([60, 300, 1800]),

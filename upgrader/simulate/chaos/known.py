@@ -148,8 +148,8 @@ class Known:
         gangs = {f"{meta['namespace']}/Pod/{meta['name']}"}
         gangs |= {f"{meta['namespace']}/{each['kind']}/{each['metadata']['name']}" for each in self.owners_of(pod)}
         plans = [*self.of("UpgradePlan"), *self.removed("UpgradePlan", at)]
-        envelopes = ((plan["spec"].get("approval") or {}).get("envelope", {}) for plan in plans)
-        return any(gangs & set(envelope.get("expendable", [])) for envelope in envelopes)
+        approved = ((plan["spec"].get("approval") or {}).get("limits", {}) for plan in plans)
+        return any(gangs & set(limits.get("expendable", [])) for limits in approved)
 
     def removed(self, kind: str, at: datetime) -> list[Object]:
         """What was removed so short a time before that a step whose reads are slow may not know it."""
@@ -158,8 +158,8 @@ class Known:
 
     def unguaranteed(self) -> bool:
         """Whether an approved plan allows to restart gangs that cannot be steered to upgraded nodes."""
-        envelopes = ((plan["spec"].get("approval") or {}).get("envelope", {}) for plan in self.of("UpgradePlan"))
-        return any(envelope.get("placementUnguaranteed") for envelope in envelopes)
+        approved = ((plan["spec"].get("approval") or {}).get("limits", {}) for plan in self.of("UpgradePlan"))
+        return any(limits.get("placementUnguaranteed") for limits in approved)
 
     def not_acknowledged(self, pods: Iterable[Object]) -> str:
         """Why these members have not acknowledged one checkpoint; empty when they have."""

@@ -178,7 +178,7 @@ class World:
 
     def _trouble(self, rates: Rates) -> None:
         self.cluster.rates = rates
-        self.events.errand(rates)
+        self.events.fail_node_pods(rates)
 
     def _happens(self) -> None:
         for fault, act in self._happening.items():

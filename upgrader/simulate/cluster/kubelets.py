@@ -29,7 +29,7 @@ class Kubelets(Training):
     """All kubelets, and the settings by which a test makes them behave otherwise."""
 
     gpus: int = 8
-    errands: Callable[[str, Object], OrderResult | None] = lambda _component, _pod: None
+    pod_results: Callable[[str, Object], OrderResult | None] = lambda _component, _pod: None
     """Another result than success for one of our pods, by component and pod; None: success."""
     hangs: Callable[[Object], bool] = lambda _pod: False
     """Whether the pod of a visit works for ever."""
@@ -89,7 +89,7 @@ class Kubelets(Training):
         return PARTITION if self.partitions else RESOURCE
 
     def _pods(self) -> None:
-        """Kubelets: bound pods run, our errands end, deleted pods go."""
+        """Kubelets: bound pods run, our node pods end, deleted pods go."""
         for pod in self._attended.seen():
             meta, phase = pod["metadata"], pod["status"].get("phase")
             node = pod["spec"].get("nodeName")
@@ -104,7 +104,7 @@ class Kubelets(Training):
             elif _component(pod) in READERS:
                 self._read_features(pod)
             elif phase == "Running" and _component(pod) in ONE_SHOT:
-                self._end_errand(pod)
+                self._end_node_pod(pod)
 
     def _start(self, pod: Object) -> None:
         if gpus_of(pod) and pod["spec"]["nodeName"] in self.refuses_devices:
@@ -138,11 +138,11 @@ class Kubelets(Training):
         if ended is not None and pod["status"].get("initContainerStatuses") != status["initContainerStatuses"]:
             self.store.change(PODS, pod["metadata"]["name"], {"status": status}, pod["metadata"]["namespace"])
 
-    def _end_errand(self, pod: Object) -> None:
+    def _end_node_pod(self, pod: Object) -> None:
         component = pod["metadata"]["labels"][names.LABEL_COMPONENT]
         if component == "visit" and self.hangs(pod):
             return
-        result = self.errands(component, pod) or OrderResult(reason=Reason.DONE, message="done")
+        result = self.pod_results(component, pod) or OrderResult(reason=Reason.DONE, message="done")
         ok = result.reason is Reason.DONE
         if component == "visit" and ok:
             self._carry_out(pod)

@@ -23,7 +23,7 @@ from upgrader.api.resources import (
     ResourceKind,
 )
 from upgrader.api.v1alpha1 import CheckpointRequest, DriverImage, GpuStack, GpuStackSpec, NodeUpgrade, UpgradePlan
-from upgrader.checkpoint.ways import ways
+from upgrader.checkpoint.methods import methods
 from upgrader.core.errors import LostLeadershipError
 from upgrader.core.owners import OWNERS
 from upgrader.core.phases import ends
@@ -123,7 +123,7 @@ class Rig:
             clock=Skewed(self.cluster.clock, self.skew),
             leadership=self.leadership,
             crash=self.crash,
-            ways=ways(self.cluster),
+            methods=methods(self.cluster),
             stack=StackSettings(node_image=self.node_image),
             builds=self.builds,
             trust=self.trust,
@@ -172,7 +172,7 @@ class Rig:
         return revision_of(target_of(msgspec.convert(spec, GpuStackSpec), name))
 
     def plan(self, name: str, revision: str, *, interruptions: int = 100, **spec: Any) -> None:  # noqa: ANN401 - JSON
-        approval = {"by": "test", "at": "2026-11-21T09:00:00Z", "envelope": {"maxInterruptions": interruptions}}
+        approval = {"by": "test", "at": "2026-11-21T09:00:00Z", "limits": {"maxInterruptions": interruptions}}
         body: dict[str, Any] = {
             "stack": STACK,
             "targetRevision": revision,

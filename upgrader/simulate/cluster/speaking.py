@@ -1,6 +1,6 @@
 """The programs in the fleet's pods: each speaks the protocol of its way, and says what its trainer has written.
 
-tests/contract/test_ways.py holds them, and the trainers behind them, against real ones in real pods.
+tests/contract/test_checkpoint_methods.py holds them, and the trainers behind them, against real ones in real pods.
 """
 
 from collections.abc import Mapping, Sequence

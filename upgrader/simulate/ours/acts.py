@@ -3,20 +3,20 @@
 from collections.abc import Callable
 from datetime import timedelta
 
-from upgrader.core.conversation import LEAP_FROGGED
+from upgrader.core.conversation import RESTARTED_EARLY
 from upgrader.core.conversation_facts import GangAct, GangDecision, RequestView
 from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.phases import NodePhase, RequestPhase, ends, row
 from upgrader.core.steering import Placement
-from upgrader.core.visit_facts import Act, Decision, Errand, NodeView, Outcome
+from upgrader.core.visit_facts import Act, Decision, NodeView, Outcome, PodResult
 from upgrader.simulate.ours.objects import ABSENT, WAITING, Talk, UpgradeGroup, Visit
 from upgrader.simulate.world import World
 
 SHARES = {"off": 0.1, "visit": 0.4, "driver": 0.2, "plugin": 0.1, "validate": 0.2}
 """Parts of a visit's time."""
 
-DONE = Errand(outcome=Outcome.SUCCEEDED, result=OrderResult(reason=Reason.DONE, message="done"))
-BUSY = Errand(outcome=Outcome.FAILED, result=OrderResult(reason=Reason.BUSY, message="the driver is in use"))
+DONE = PodResult(outcome=Outcome.SUCCEEDED, result=OrderResult(reason=Reason.DONE, message="done"))
+BUSY = PodResult(outcome=Outcome.FAILED, result=OrderResult(reason=Reason.BUSY, message="the driver is in use"))
 
 _BY_GROUP = frozenset({RequestPhase.REQUESTED, RequestPhase.PARKED, RequestPhase.EXPIRED})
 
@@ -56,7 +56,7 @@ class Acts:
         return True
 
     def _again(self, visit: Visit) -> None:
-        """Before the walk through Unloading and Loading: a revert has errands of its own."""
+        """Before the walk through Unloading and Loading: a revert has node pods of its own."""
         self._attempts[visit.uid] = self._attempts.get(visit.uid, -1) + 1
         visit.visiting = visit.validate = ABSENT
         node = self._world.nodes.get(visit.node)
@@ -148,7 +148,7 @@ class Acts:
                 talk.restart_by = now + timedelta(seconds=row(RequestPhase.STOPPED).seconds or 0)
             case RequestPhase.RESTARTING:
                 talk.restarted_at = now
-                talk.leap_frogged = decision.reason == LEAP_FROGGED
+                talk.restarted_early = decision.reason == RESTARTED_EARLY
             case RequestPhase.WITHDRAWN:
                 talk.stopped_at = talk.restart_by = None
             case _:

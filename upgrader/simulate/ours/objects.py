@@ -8,9 +8,9 @@ from upgrader.core.acknowledgement import Answer
 from upgrader.core.batch import BatchKind
 from upgrader.core.phases import NodePhase, RequestPhase, ends
 from upgrader.core.plan_facts import TalkFacts, VisitFacts
-from upgrader.core.visit_facts import Errand, Outcome
+from upgrader.core.visit_facts import Outcome, PodResult
 
-ABSENT, WAITING = Errand(), Errand(outcome=Outcome.WAITING)
+ABSENT, WAITING = PodResult(), PodResult(outcome=Outcome.WAITING)
 
 
 @dataclass(kw_only=True)
@@ -39,9 +39,9 @@ class Visit:
     walked: bool = False
     """It came as far as switching a driver on."""
     ended_at: datetime | None = None
-    prepare: Errand = ABSENT
-    visiting: Errand = ABSENT
-    validate: Errand = ABSENT
+    prepare: PodResult = ABSENT
+    visiting: PodResult = ABSENT
+    validate: PodResult = ABSENT
     operands: int = 2
     """Pods of driver and plugin that are left while it switches them off."""
     driver_ready: bool = False
@@ -99,7 +99,7 @@ class Talk:
     restarted_at: datetime | None = None
     began: dict[RequestPhase, datetime] = field(default_factory=dict)
     """When each phase began that it came into."""
-    leap_frogged: bool = False
+    restarted_early: bool = False
     """Restarted on other nodes, which were upgraded before; it does not come back to its own."""
 
     @property

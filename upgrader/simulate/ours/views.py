@@ -107,7 +107,7 @@ def request_facts(world: World, talk: Talk, view: RequestView) -> RequestFacts:
     """A conversation as its nodes see it."""
     job = world.jobs[talk.job]
     placed = job.life in HAS_PODS and job.life is not Life.ENDING
-    bound = talk.leap_frogged or (placed and not job.suspended and len(job.places) >= view.owner.wanted)
+    bound = talk.restarted_early or (placed and not job.suspended and len(job.places) >= view.owner.wanted)
     return RequestFacts(
         name=talk.name, gang=talk.gang, phase=view.phase, bound=bound, message=talk.message, deadline=talk.deadline
     )
@@ -154,7 +154,7 @@ def where(
     world: World, group: UpgradeGroup, views: Sequence[NodeView], left: frozenset[str], talk: Talk
 ) -> steering.Placement:
     """Where a gang may be restarted: on old revisions or on the new one, never on both; as reconcile's groups do."""
-    if talk.leap_frogged:
+    if talk.restarted_early:
         return steering.Placement(left_behind=tuple(sorted(left)), settled=True)
     there = [view for view in views if view.phase is not NodePhase.NODE_DELETED]
     targets = sorted({visit.target[1] for visit in group.visits})

@@ -86,7 +86,7 @@ def test_a_pod_that_its_owner_makes_again_may_be_evicted(log):
 
 
 def test_what_the_approval_names_may_be_ended(log):
-    approval = {"envelope": {"expendable": ["default/Job/gang"]}}
+    approval = {"limits": {"expendable": ["default/Job/gang"]}}
     log.put("UpgradePlan", "up", namespace="", spec={"approval": approval, "strategy": {"maxUnavailable": "100%"}})
     node(log)
     job(log)
@@ -98,7 +98,7 @@ def test_what_the_approval_names_may_be_ended(log):
 
 @pytest.mark.parametrize(("seconds", "laws"), [(30, []), (300, [1])], ids=["a slow read ago", "long ago"])
 def test_what_a_plan_named_that_was_removed_while_it_was_read_may_be_ended(log, seconds, laws):
-    approval = {"envelope": {"expendable": ["default/Job/gang"]}}
+    approval = {"limits": {"expendable": ["default/Job/gang"]}}
     log.put("UpgradePlan", "up", namespace="", spec={"approval": approval, "strategy": {"maxUnavailable": "100%"}})
     node(log)
     job(log)

@@ -57,8 +57,8 @@ def test_law_1_its_pods_are_those_of_its_job(log, kind, acknowledged):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("approved", [True, False])
 def test_law_5_it_may_run_on_mixed_drivers_where_the_approval_allows_to_restart_it_anywhere(log, kind, approved):
-    envelope = {"placementUnguaranteed": approved}
-    plan = {"approval": {"envelope": envelope}, "strategy": {"maxUnavailable": 16}}
+    limits = {"placementUnguaranteed": approved}
+    plan = {"approval": {"limits": limits}, "strategy": {"maxUnavailable": 16}}
     log.put("UpgradePlan", "up", namespace="", spec=plan)
     for name, version in (("gpu-0", "1.0"), ("gpu-1", "2.0")):
         labels = {"gpu-upgrader.io/component": "driver"}

@@ -14,7 +14,7 @@ from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core import timing, untrusted
 from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.silence import Silence
-from upgrader.core.visit_facts import Errand, Outcome
+from upgrader.core.visit_facts import Outcome, PodResult
 from upgrader.stack.naming import prepare_name, validation_name
 
 _IMAGE_TROUBLE = frozenset({"ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable"})
@@ -34,12 +34,12 @@ _SHOWN = 300
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 
 
-def prepare_errand(pods: Iterable[Pod], upgrade: NodeUpgrade) -> Errand:
+def prepare_result(pods: Iterable[Pod], upgrade: NodeUpgrade) -> PodResult:
     """The prepare pod of a visit, among our own pods."""
     return _latest(_named(pods, prepare_name(upgrade), upgrade.metadata))
 
 
-def visit_errand(job: Job | None, pods: Iterable[Pod]) -> Errand:
+def visit_result(job: Job | None, pods: Iterable[Pod]) -> PodResult:
     """The visit Job, with its pods among our own.
 
     Its own condition decides, because it runs a pod again that died; its last pod has the words.
@@ -49,27 +49,27 @@ def visit_errand(job: Job | None, pods: Iterable[Pod]) -> Errand:
     its start may be on its way.
     """
     if job is None:
-        return Errand()
+        return PodResult()
     mine = [pod for pod in pods if _made_by(pod, job.metadata)]
     ended = _conditions(job)
     if "Complete" in ended:
         done = [pod for pod in mine if pod.status.phase == "Succeeded"]
         # Its pods may have been cleaned away; that they completed is on the Job.
-        return _latest(done) if done else Errand(outcome=Outcome.SUCCEEDED)
+        return _latest(done) if done else PodResult(outcome=Outcome.SUCCEEDED)
     if "Failed" in ended:
         last = _latest([pod for pod in mine if pod.status.phase == "Failed"])
         why = f"{ended['Failed'].reason}: {ended['Failed'].message}".strip(": ")
-        return Errand(outcome=Outcome.FAILED, result=last.result, trouble=last.trouble or why)
+        return PodResult(outcome=Outcome.FAILED, result=last.result, trouble=last.trouble or why)
     if job.spec.suspend and names.ANNOTATION_STARTED not in job.metadata.annotations:
-        return Errand(suspended=True)
+        return PodResult(suspended=True)
     if job.spec.suspend:
-        return Errand(outcome=Outcome.WAITING, trouble=f"somebody else has suspended Job {job.metadata.name}")
+        return PodResult(outcome=Outcome.WAITING, trouble=f"somebody else has suspended Job {job.metadata.name}")
     last = _latest([pod for pod in mine if pod.status.phase not in {"Succeeded", "Failed"}])
     before = _latest([pod for pod in mine if pod.status.phase == "Failed"]).result
     if before is not None and before.reason in _AGAIN:  # not over: it is looked again who holds driver or node
-        return Errand(outcome=Outcome.WAITING, result=before, trouble=last.trouble or before.message)
+        return PodResult(outcome=Outcome.WAITING, result=before, trouble=last.trouble or before.message)
     silence = last.silence if last.outcome is not Outcome.ABSENT else _without_pod(job)
-    return Errand(outcome=Outcome.WAITING, trouble=last.trouble, silence=silence)
+    return PodResult(outcome=Outcome.WAITING, trouble=last.trouble, silence=silence)
 
 
 def job_ended(job: Job) -> bool:
@@ -86,7 +86,7 @@ def _without_pod(job: Job) -> Silence | None:
     return Silence(since=timing.parse(made), uid=meta.uid, maker=meta.name) if made else None
 
 
-def validate_errand(pods: Iterable[Pod], upgrade: NodeUpgrade, *, reverting: bool) -> Errand:
+def validate_result(pods: Iterable[Pod], upgrade: NodeUpgrade, *, reverting: bool) -> PodResult:
     """The validation pod of this way, among our own pods: the one before the way back does not count on it.
 
     One that the kubelet did not admit is as good as none, and is made again.
@@ -96,7 +96,7 @@ def validate_errand(pods: Iterable[Pod], upgrade: NodeUpgrade, *, reverting: boo
     if refused is None:
         return _latest(mine)
     said = f"{refused.reason}: {shortened(refused.message)}".strip(": ")
-    return Errand(trouble=f"the kubelet did not admit the validation pod, so it is made again; it said: {said}")
+    return PodResult(trouble=f"the kubelet did not admit the validation pod, so it is made again; it said: {said}")
 
 
 def not_admitted(pod: Pod) -> bool:
@@ -119,15 +119,15 @@ def _made_by(pod: Pod, owner: ObjectMeta) -> bool:
     return any(one.controller and one.uid == owner.uid for one in pod.metadata.owner_references)
 
 
-def _latest(pods: Sequence[Pod]) -> Errand:
+def _latest(pods: Sequence[Pod]) -> PodResult:
     if not pods:
-        return Errand()
+        return PodResult()
     pod = max(pods, key=_age)
     match pod.status.phase:
         case "Succeeded":
             return _succeeded(pod)
         case "Failed":
-            return Errand(outcome=Outcome.FAILED, result=_refusal(pod), trouble=_failure(pod))
+            return PodResult(outcome=Outcome.FAILED, result=_refusal(pod), trouble=_failure(pod))
         case _:
             return _waiting(pod)
 
@@ -137,14 +137,16 @@ def _age(pod: Pod) -> tuple[datetime, str]:
     return (timing.parse(created) if created else _LONG_AGO, pod.metadata.name)
 
 
-def _succeeded(pod: Pod) -> Errand:
+def _succeeded(pod: Pod) -> PodResult:
     answer = _answer(pod)
     if answer is not None and answer.reason is Reason.DONE:
-        return Errand(outcome=Outcome.SUCCEEDED, result=answer)
+        return PodResult(outcome=Outcome.SUCCEEDED, result=answer)
     if answer is not None:
-        return Errand(outcome=Outcome.FAILED, result=answer, trouble="exit code 0 contradicts the answer")
+        return PodResult(outcome=Outcome.FAILED, result=answer, trouble="exit code 0 contradicts the answer")
     said = " ".join(one.state.terminated.message for one in pod.status.container_statuses if one.state.terminated)
-    return Errand(outcome=Outcome.FAILED, trouble=f"ended without an answer; it said: {shortened(said) or 'nothing'}")
+    return PodResult(
+        outcome=Outcome.FAILED, trouble=f"ended without an answer; its message: {shortened(said) or 'none'}"
+    )
 
 
 def _answer(pod: Pod) -> OrderResult | None:
@@ -177,7 +179,7 @@ def _failure(pod: Pod) -> str:
     return ": ".join(part for part in (pod.status.reason, pod.status.message) if part) or "the pod failed"
 
 
-def _waiting(pod: Pod) -> Errand:
+def _waiting(pod: Pod) -> PodResult:
     """What keeps a pod from starting.
 
     An image that the registry says is absent fails at once: the controller saw it there by this very digest, so it was
@@ -192,12 +194,12 @@ def _waiting(pod: Pod) -> Errand:
         image = images.get(status.name, status.name)
         why = shortened(waiting.message) or waiting.reason
         if waiting.reason in _NEVER or (waiting.reason in _IMAGE_TROUBLE and _ABSENT.search(waiting.message)):
-            return Errand(outcome=Outcome.FAILED, trouble=f"image {image} cannot be pulled: {why}")
+            return PodResult(outcome=Outcome.FAILED, trouble=f"image {image} cannot be pulled: {why}")
         if waiting.reason in _IMAGE_TROUBLE:
-            return Errand(outcome=Outcome.WAITING, trouble=f"image {image} cannot be pulled yet: {why}")
+            return PodResult(outcome=Outcome.WAITING, trouble=f"image {image} cannot be pulled yet: {why}")
         if waiting.reason in _START_TROUBLE:
-            return Errand(outcome=Outcome.WAITING, trouble=f"container {status.name} does not start: {why}")
-    return Errand(outcome=Outcome.WAITING, silence=silence_of(pod))
+            return PodResult(outcome=Outcome.WAITING, trouble=f"container {status.name} does not start: {why}")
+    return PodResult(outcome=Outcome.WAITING, silence=silence_of(pod))
 
 
 def silence_of(pod: Pod) -> Silence | None:

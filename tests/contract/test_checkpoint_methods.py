@@ -5,7 +5,7 @@ import pytest
 from tests.support.askable import HOW, PlayedPods, RealPods, request_for
 from upgrader.api import names
 from upgrader.api.resources import PODS
-from upgrader.checkpoint.ways import ways
+from upgrader.checkpoint.methods import methods
 from upgrader.core.acknowledgement import Answer
 from upgrader.core.errors import UnaskableError
 from upgrader.core.replies import Ran
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(900)
 @pytest.fixture(scope="module")
 def boxed(start_cluster):
     """One box, and the image with Python in it."""
-    cluster = start_cluster("ways", boxes=1)
+    cluster = start_cluster("methods", boxes=1)
     cluster.box_node("gpu-a").wait_ready()
     return cluster, push_trainer(cluster.registry, progress=print)
 
@@ -48,52 +48,56 @@ async def now(world, pod):
 @pytest.mark.parametrize("name", HOW)
 async def test_a_pod_is_asked_answers_and_is_let_go(world, name):
     pod = await world.start(name)
-    way, request = ways(world.cluster)[name], request_for(pod, method=name, **HOW[name])
+    method, request = methods(world.cluster)[name], request_for(pod, method=name, **HOW[name])
 
     async def answers():
-        return await way.answers(request, [pod])
+        return await method.answers(request, [pod])
 
     assert await answers() == ()
-    await way.ask(request, [pod])
+    await method.ask(request, [pod])
     (said,) = await world.eventually(answers, lambda found: bool(found) and found[0].parked, 120)
     expected = Answer(pod_uid=pod.metadata.uid, request_id=100, step=said.step, uri="/data/ckpt", parked=True)
     assert said == expected
 
     for _ in range(20):  # longer than several of its steps take
         world.tick()
-        assert await way.progress(request, [pod]) == {pod.metadata.uid: said.step}, "parked: no further step"
+        assert await method.progress(request, [pod]) == {pod.metadata.uid: said.step}, "parked: no further step"
 
     pod = await now(world, pod)
     assert pod.metadata.annotations[names.ANNOTATION_REQUEST] == "100"
-    await way.withdraw(request, [pod])
+    await method.withdraw(request, [pod])
     await world.eventually(answers, lambda found: not found[0].parked, 120)
-    await world.eventually(lambda: way.progress(request, [pod]), lambda found: found[pod.metadata.uid] > said.step, 120)
+    await world.eventually(
+        lambda: method.progress(request, [pod]), lambda found: found[pod.metadata.uid] > said.step, 120
+    )
     assert names.ANNOTATION_REQUEST not in (await now(world, pod)).metadata.annotations
 
 
 @pytest.mark.parametrize("name", ["exec", "http", "signal"])
 async def test_the_mark_alone_asks_nobody_who_listens_another_way(world, name):
     pod = await world.start(name)
-    way, request = ways(world.cluster)[name], request_for(pod, method=name, **HOW[name])
-    await ways(world.cluster)["file"].ask(request, [pod])
-    before = await way.progress(request, [pod])
+    method, request = methods(world.cluster)[name], request_for(pod, method=name, **HOW[name])
+    await methods(world.cluster)["file"].ask(request, [pod])
+    before = await method.progress(request, [pod])
     await world.eventually(
-        lambda: way.progress(request, [pod]), lambda found: found[pod.metadata.uid] > before[pod.metadata.uid] + 5, 30
+        lambda: method.progress(request, [pod]),
+        lambda found: found[pod.metadata.uid] > before[pod.metadata.uid] + 5,
+        30,
     )
-    assert await way.answers(request, [pod]) == ()
+    assert await method.answers(request, [pod]) == ()
 
 
 @pytest.mark.parametrize("name", ["exec", "http", "signal"])
 async def test_a_pod_that_was_asked_and_is_not_marked_yet_is_let_go_as_well(world, name):
     """Its answer got lost on the way back: it is known as one that may have heard."""
     pod = await world.start(name)
-    way, request = ways(world.cluster)[name], request_for(pod, method=name, **HOW[name])
-    await way.ask(request, [pod])
-    await world.eventually(lambda: way.answers(request, [pod]), lambda found: bool(found) and found[0].parked, 120)
+    method, request = methods(world.cluster)[name], request_for(pod, method=name, **HOW[name])
+    await method.ask(request, [pod])
+    await world.eventually(lambda: method.answers(request, [pod]), lambda found: bool(found) and found[0].parked, 120)
     marked = await now(world, pod)
-    await ways(world.cluster)["file"].withdraw(request, [marked])
-    await way.withdraw(request_for(pod, missed=True, method=name, **HOW[name]), [await now(world, pod)])
-    await world.eventually(lambda: way.answers(request, [pod]), lambda found: not found[0].parked, 120)
+    await methods(world.cluster)["file"].withdraw(request, [marked])
+    await method.withdraw(request_for(pod, missed=True, method=name, **HOW[name]), [await now(world, pod)])
+    await world.eventually(lambda: method.answers(request, [pod]), lambda found: not found[0].parked, 120)
 
 
 async def test_what_is_not_there_in_a_pod_cannot_be_asked(world):
@@ -105,10 +109,10 @@ async def test_what_is_not_there_in_a_pod_cannot_be_asked(world):
     }
     for name, how in in_vain.items():
         with pytest.raises(UnaskableError) as raised:
-            await ways(world.cluster)[name].ask(request_for(pod, method=name, **how), [pod])
+            await methods(world.cluster)[name].ask(request_for(pod, method=name, **how), [pod])
         assert raised.value.missed == {pod.metadata.uid: raised.value.brief}
     with pytest.raises(UnaskableError, match="404 is the answer at :8080/else"):
-        await ways(world.cluster)["http"].ask(request_for(pod, method="http", endpoint=":8080/else"), [pod])
+        await methods(world.cluster)["http"].ask(request_for(pod, method="http", endpoint=":8080/else"), [pod])
     assert names.ANNOTATION_REQUEST not in (await now(world, pod)).metadata.annotations
 
 

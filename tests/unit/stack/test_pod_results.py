@@ -9,9 +9,9 @@ from upgrader.api.kubernetes import Job, Pod
 from upgrader.core import timing
 from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.silence import Silence
-from upgrader.core.visit_facts import Errand, Outcome
-from upgrader.stack.errands import prepare_errand, validate_errand, visit_errand
+from upgrader.core.visit_facts import Outcome, PodResult
 from upgrader.stack.naming import prepare_name, validation_name
+from upgrader.stack.pod_results import prepare_result, validate_result, visit_result
 
 VISIT = upgrade()
 PREPARE = prepare_name(VISIT)
@@ -51,25 +51,25 @@ def pod(phase, *, state=None, init=None, name=PREPARE, component="prepare", crea
 
 
 def waiting(trouble=""):
-    return Errand(outcome=Outcome.WAITING, trouble=trouble)
+    return PodResult(outcome=Outcome.WAITING, trouble=trouble)
 
 
 def silent(since="2026-11-21T09:00:00Z", **of):
     """Waiting, and its status does not say for what."""
-    return Errand(outcome=Outcome.WAITING, silence=Silence(since=timing.parse(since), **of))
+    return PodResult(outcome=Outcome.WAITING, silence=Silence(since=timing.parse(since), **of))
 
 
 def failed(trouble, result=None):
-    return Errand(outcome=Outcome.FAILED, result=result, trouble=trouble)
+    return PodResult(outcome=Outcome.FAILED, result=result, trouble=trouble)
 
 
 NOT_FOUND = 'rpc error: code = NotFound desc = failed to pull and unpack image "r/driver@sha256:1": not found'
 NO_ROUTE = "rpc error: code = Unknown desc = failed to pull: dial tcp 10.0.0.1:5000: connect: no route to host"
 
 CASES = {
-    "there is none yet": ([], Errand()),
-    "a pod of another name does not count": ([pod("Running", name=f"{PREPARE}-too")], Errand()),
-    "one that another NodeUpgrade made does not count": ([pod("Running", owner="before")], Errand()),
+    "there is none yet": ([], PodResult()),
+    "a pod of another name does not count": ([pod("Running", name=f"{PREPARE}-too")], PodResult()),
+    "one that another NodeUpgrade made does not count": ([pod("Running", owner="before")], PodResult()),
     "it runs": ([pod("Running", state={"running": {}})], waiting()),
     "the kubelet has not seen it yet": ([pod("Pending")], silent()),
     "an order before the last says why it failed": (
@@ -82,11 +82,11 @@ CASES = {
     ),
     "only the last order says that all is well": (
         [pod("Succeeded", init=said(DONE), state={"terminated": {"exitCode": 0, "message": "?"}})],
-        failed("ended without an answer; it said: ?"),
+        failed("ended without an answer; its message: ?"),
     ),
     "it succeeded with an answer": (
         [pod("Succeeded", state=said(DONE))],
-        Errand(outcome=Outcome.SUCCEEDED, result=DONE),
+        PodResult(outcome=Outcome.SUCCEEDED, result=DONE),
     ),
     "it failed with an answer": (
         [pod("Failed", state=said(BUSY, 15))],
@@ -98,11 +98,11 @@ CASES = {
     ),
     "it ended well and says nothing that can be read": (
         [pod("Succeeded", state={"terminated": {"message": "hello"}})],
-        failed("ended without an answer; it said: hello"),
+        failed("ended without an answer; its message: hello"),
     ),
     "it ended well and says nothing at all": (
         [pod("Succeeded", state={"terminated": {}})],
-        failed("ended without an answer; it said: nothing"),
+        failed("ended without an answer; its message: none"),
     ),
     "it was killed after it had said done": (
         [pod("Failed", state={"terminated": {**KILLED, "message": msgspec.json.encode(DONE).decode()}})],
@@ -161,15 +161,15 @@ CASES = {
 
 @pytest.mark.parametrize(("pods", "expected"), CASES.values(), ids=CASES)
 def test_a_pod_is_read(pods, expected):
-    assert prepare_errand(pods, VISIT) == expected
+    assert prepare_result(pods, VISIT) == expected
 
 
 def test_the_way_back_is_not_validated_by_the_pod_before_it():
     before = pod("Failed", name=VALIDATE, component="validate", state=said(BUSY, 18))
     after = pod("Succeeded", name=REVALIDATE, component="validate", state=said(DONE))
-    assert validate_errand([before, after], VISIT, reverting=False).outcome is Outcome.FAILED
-    assert validate_errand([before, after], VISIT, reverting=True) == Errand(outcome=Outcome.SUCCEEDED, result=DONE)
-    assert validate_errand([before], VISIT, reverting=True) == Errand()
+    assert validate_result([before, after], VISIT, reverting=False).outcome is Outcome.FAILED
+    assert validate_result([before, after], VISIT, reverting=True) == PodResult(outcome=Outcome.SUCCEEDED, result=DONE)
+    assert validate_result([before], VISIT, reverting=True) == PodResult()
 
 
 @pytest.mark.parametrize("reason", ["UnexpectedAdmissionError", "OutOfnvidia.com/gpu"])
@@ -177,16 +177,16 @@ def test_a_validation_pod_that_its_kubelet_did_not_admit_says_nothing_about_the_
     """A kubelet that has just started knows no device plugin."""
     refused = pod("Failed", component="validate", name=VALIDATE, reason=reason, message="Allocate failed")
     trouble = f"the kubelet did not admit the validation pod, so it is made again; it said: {reason}: Allocate failed"
-    assert validate_errand([refused], VISIT, reverting=False) == Errand(trouble=trouble)
+    assert validate_result([refused], VISIT, reverting=False) == PodResult(trouble=trouble)
 
 
 def test_one_that_has_run_was_admitted():
     ran = pod("Failed", component="validate", name=VALIDATE, reason="OutOfmemory", init=said(BUSY, 15))
-    assert validate_errand([ran], VISIT, reverting=False).outcome is Outcome.FAILED
+    assert validate_result([ran], VISIT, reverting=False).outcome is Outcome.FAILED
 
 
 def test_a_prepare_pod_that_is_not_admitted_has_failed():
-    assert prepare_errand([pod("Failed", reason="OutOfpods")], VISIT) == failed("OutOfpods")
+    assert prepare_result([pod("Failed", reason="OutOfpods")], VISIT) == failed("OutOfpods")
 
 
 def job(made="", *, suspend=False, started=False, **condition):
@@ -201,8 +201,8 @@ def visitor(phase, **changes):
 
 
 JOBS = {
-    "there is no Job yet": (None, [visitor("Running")], Errand()),
-    "it was made and not started": (job(suspend=True), [], Errand(suspended=True)),
+    "there is no Job yet": (None, [visitor("Running")], PodResult()),
+    "it was made and not started": (job(suspend=True), [], PodResult(suspended=True)),
     "it was started, and somebody else has suspended it": (
         job(suspend=True, started=True),
         [],
@@ -211,7 +211,7 @@ JOBS = {
     "it has ended, and somebody else has suspended it": (
         job(suspend=True, started=True, type="Complete"),
         [],
-        Errand(outcome=Outcome.SUCCEEDED),
+        PodResult(outcome=Outcome.SUCCEEDED),
     ),
     "its first pod runs": (job(), [visitor("Running")], waiting()),
     "it has no pod yet": (job(made="2026-11-21T09:00:07Z"), [], silent("2026-11-21T09:00:07Z", uid="j", maker="visit")),
@@ -228,7 +228,7 @@ JOBS = {
     "somebody holds the driver, and another pod looks again": (
         job(),
         [visitor("Failed", created=1, state=said(BUSY, 15)), visitor("Running", created=2)],
-        Errand(outcome=Outcome.WAITING, result=BUSY, trouble=BUSY.message),
+        PodResult(outcome=Outcome.WAITING, result=BUSY, trouble=BUSY.message),
     ),
     "somebody held the driver until the Job's time was over": (
         job(type="Failed", reason="DeadlineExceeded", message="Job was active longer than specified deadline"),
@@ -243,12 +243,12 @@ JOBS = {
     "the second pod completed it": (
         job(type="Complete"),
         [visitor("Failed", created=2, state={"terminated": KILLED}), visitor("Succeeded", created=1, state=said(DONE))],
-        Errand(outcome=Outcome.SUCCEEDED, result=DONE),
+        PodResult(outcome=Outcome.SUCCEEDED, result=DONE),
     ),
     "it completed, and its pods were cleaned away": (
         job(type="Complete"),
         [],
-        Errand(outcome=Outcome.SUCCEEDED),
+        PodResult(outcome=Outcome.SUCCEEDED),
     ),
     "it completed, and its pod says otherwise": (
         job(type="Complete"),
@@ -278,4 +278,4 @@ JOBS = {
 
 @pytest.mark.parametrize(("found", "pods", "expected"), JOBS.values(), ids=JOBS)
 def test_a_visit_job_is_read(found, pods, expected):
-    assert visit_errand(found, pods) == expected
+    assert visit_result(found, pods) == expected
