@@ -40,7 +40,7 @@ LABEL_ADMISSION = f"{GROUP}/admission"
 # On owners of gangs (Job...): the record of a stop, written in the same patch as the stop itself.
 ANNOTATION_STOPPED = f"{GROUP}/stopped"
 
-# On plans that a stack made by itself: the so-manieth for its revision.
+# On plans that a stack made by itself: its number among those for this revision.
 ANNOTATION_ON_DRIFT = f"{GROUP}/on-drift"
 
 # Set and taken away again, so that a stop which we gave up cannot land any more.

@@ -47,7 +47,7 @@ class Why(StrEnum):
 
 
 class PlanSeen(Struct, frozen=True, kw_only=True):
-    """A plan of the stack. `number`: the stack made it as its so-manieth for this revision; 0: somebody else did."""
+    """A plan of the stack. `number` counts those that the stack made for this revision; 0: somebody else made it."""
 
     name: str
     target_revision: str
