@@ -162,9 +162,9 @@ class Chain:
         (visit,) = found
         return visit
 
-    async def uncovered(self) -> None:
+    async def removed_driver(self) -> None:
         async def look() -> bool:
-            return names.ANNOTATION_UNCOVERED in (await self.pool.nodes())[self.node].metadata.annotations
+            return names.ANNOTATION_REMOVED_DRIVER in (await self.pool.nodes())[self.node].metadata.annotations
 
         await waiting.poll(look, 120, f"the driver of {self.node} is taken away (log: {self.pool.controller.log})")
 
@@ -173,7 +173,7 @@ class Chain:
 
         async def look() -> bool:
             meta = (await self.pool.nodes())[self.node].metadata
-            marked = {names.ANNOTATION_UNCOVERED, names.ANNOTATION_VISIT} & set(meta.annotations)
+            marked = {names.ANNOTATION_REMOVED_DRIVER, names.ANNOTATION_VISIT} & set(meta.annotations)
             return names.LABEL_REVISION in meta.labels and not marked
 
         await waiting.poll(look, 180, f"{self.node} is given back (log: {self.pool.controller.log})")
@@ -229,7 +229,7 @@ async def chain(made: Stage, works: Works) -> AsyncIterator[Chain]:
 async def test_from_a_new_kernel_to_an_image_built_for_it_and_on_to_the_next_driver(chain: Chain) -> None:
     pool, works, driver = chain.pool, chain.works, chain.driver
     await chain.comes_up_with(KERNEL)
-    await chain.uncovered()
+    await chain.removed_driver()
 
     # drift with its reasons; the image is asked for, and nobody has brought what it is made of
     counted = [("DriverAbsent", 1, [chain.node]), ("OperandsOff", 1, [chain.node])]
@@ -333,7 +333,7 @@ async def test_a_kernel_that_no_image_can_be_built_for_is_named_with_the_compile
     assert '#error "simgpu needs a kernel with DRM"' in failure.first_error
     result = await chain.built(image)
     assert (result.state, result.digest, result.build_key) == (CellState.RED, "", image.status.build_key)
-    await chain.uncovered()
+    await chain.removed_driver()
     await pool.eventually(
         GPU_STACKS, "pool", lambda one: any("is Unbuildable" in each.message for each in one.status.conditions)
     )

@@ -45,7 +45,7 @@ async def test_a_node_with_a_kernel_without_an_image_waits_without_a_driver_and_
     kernel = "6.1.0-56-amd64"
     try:
         await _reboot(box, kernel)
-        await waiting.poll(lambda: _uncovered(pool), 120, "gpu-c has no driver any more")
+        await waiting.poll(lambda: _without_driver(pool), 120, "gpu-c has no driver any more")
         node = (await pool.nodes())["gpu-c"]
         assert node.metadata.labels["gpu-upgrader.io/driver"] == "none"
         assert "gpu-upgrader.io/revision" not in node.metadata.labels
@@ -55,15 +55,15 @@ async def test_a_node_with_a_kernel_without_an_image_waits_without_a_driver_and_
         await waiting.poll(lambda: _repaired(pool, kernel), 240, "gpu-c is repaired with the image")
         node = (await pool.nodes())["gpu-c"]
         assert node.metadata.labels["gpu-upgrader.io/revision"] == revision
-        assert not await _uncovered(pool)
+        assert not await _without_driver(pool)
         await pool.nothing_left()
     finally:
         await _reboot(box, pool.made.kernel)
         await waiting.poll(lambda: _in_service(pool, revision), 240, "gpu-c is in service again")
 
 
-async def _uncovered(pool: Pool) -> bool:
-    return "gpu-upgrader.io/uncovered" in (await pool.nodes())["gpu-c"].metadata.annotations
+async def _without_driver(pool: Pool) -> bool:
+    return "gpu-upgrader.io/removed-driver" in (await pool.nodes())["gpu-c"].metadata.annotations
 
 
 async def _no_driver_pod(pool: Pool) -> bool:

@@ -64,7 +64,7 @@ PODS = st.builds(
     uid=st.sampled_from(("p1", "p2")),
     member=st.booleans(),
     evictable=st.booleans(),
-    expended=st.booleans(),
+    expendable=st.booleans(),
     before_boot=st.booleans(),
 )
 
@@ -258,7 +258,7 @@ def test_nothing_of_a_gang_is_evicted(walk):
     assert not [pod for pod in decision.evict if pod.member]
 
 
-LAST = OtherPod(name="solo", namespace="default", uid="solo", evictable=True, expended=True)
+LAST = OtherPod(name="solo", namespace="default", uid="solo", evictable=True, expendable=True)
 
 
 @MANY
@@ -268,7 +268,7 @@ def test_what_nobody_makes_again_goes_only_when_every_gang_has_stopped_or_ended(
     view = msgspec.structs.replace(view, others=(*view.others, LAST))
     # Most siblings would keep it from draining at all.
     group = msgspec.structs.replace(group, nodes=(view,), requests=talks)
-    if [pod for pod in visit.decide(view, group, NOW).evict if pod.expended]:
+    if [pod for pod in visit.decide(view, group, NOW).evict if pod.expendable]:
         assert {one.phase for one in group.requests} <= {RequestPhase.STOPPED, RequestPhase.ENDED}
 
 

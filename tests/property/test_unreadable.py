@@ -171,7 +171,7 @@ def test_namespaces(annotations):
     texts(
         names.ANNOTATION_KUBELET,
         names.ANNOTATION_NODE_FEATURES,
-        names.ANNOTATION_UNCOVERED,
+        names.ANNOTATION_REMOVED_DRIVER,
         names.ANNOTATION_VISIT,
         names.ANNOTATION_ADOPT,
     ),

@@ -20,7 +20,7 @@ from tests.support.visit_cases import (
     stay,
     view,
 )
-from upgrader.core.fleet import Uncovered
+from upgrader.core.fleet import RemovedDriver
 from upgrader.core.phases import UpgradeReason
 from upgrader.core.visit_facts import Act, OperandFacts
 
@@ -28,7 +28,7 @@ NEXT, THIRD = "6.1.0-50-amd64", "6.1.0-53-amd64"
 HOME = {"planned": NEXT, "former": KERNEL}
 """It was to be repaired on NEXT, and runs the kernel that it had before."""
 AWAY = {"planned": NEXT, "former": THIRD}
-KEPT = {**SWITCHED_OFF, "uncovered": Uncovered(driver="k-old", revision="old", kernel=KERNEL)}
+KEPT = {**SWITCHED_OFF, "removed_driver": RemovedDriver(driver="k-old", revision="old", kernel=KERNEL)}
 BARE = view(N.RELEASING, KEPT, name="v2", uid="u2", failure="KernelChanged", **AWAY)
 WHY = f"the node runs kernel {KERNEL}, the visit was planned for {NEXT}"
 RELEASED = go(N.RELEASING, WHY, "KernelChanged")
@@ -75,7 +75,7 @@ ON_ANOTHER_KERNEL = {
         stay(
             N.LOADING,
             f"{WHY}; switching off what was switched on",
-            Act.UNCOVER,
+            Act.REMOVE_DRIVER,
             reverting=True,
             failure="VisitFailed",
         ),
@@ -83,7 +83,7 @@ ON_ANOTHER_KERNEL = {
     "with what the node had kept on it": (
         view(N.LOADING, SWITCHED_OFF, **{**BACK, **AWAY}),
         ALONE,
-        stay(N.LOADING, f"{WHY}; keeping what it had", Act.UNCOVER, reverting=True, failure="VisitFailed"),
+        stay(N.LOADING, f"{WHY}; keeping what it had", Act.REMOVE_DRIVER, reverting=True, failure="VisitFailed"),
     ),
     "and it is given back": (
         view(N.LOADING, KEPT, **{**BACK, **AWAY}),
@@ -118,22 +118,22 @@ ON_ANOTHER_KERNEL = {
     "so it is of a stack's visit": (
         view(N.LOADING, DRIVER_ON, **REPAIR, **AWAY),
         ALONE,
-        stay(N.LOADING, f"{WHY}; switching off what was switched on", Act.UNCOVER),
+        stay(N.LOADING, f"{WHY}; switching off what was switched on", Act.REMOVE_DRIVER),
     ),
     "so it is while it is validated": (
         view(N.VALIDATING, WHOLE, **REPAIR, **AWAY),
         ALONE,
-        stay(N.VALIDATING, f"{WHY}; switching off what was switched on", Act.UNCOVER),
+        stay(N.VALIDATING, f"{WHY}; switching off what was switched on", Act.REMOVE_DRIVER),
     ),
     "what the node had is kept on it": (
         view(N.LOADING, SWITCHED_OFF, **REPAIR, **AWAY),
         ALONE,
-        stay(N.LOADING, f"{WHY}; keeping what it had", Act.UNCOVER),
+        stay(N.LOADING, f"{WHY}; keeping what it had", Act.REMOVE_DRIVER),
     ),
     "its pods are waited for": (
         view(N.LOADING, KEPT, driver=OperandFacts(pods=1), **REPAIR, **AWAY),
         ALONE,
-        stay(N.LOADING, f"{WHY}; waiting for 1 operand pod(s) to go", Act.UNCOVER),
+        stay(N.LOADING, f"{WHY}; waiting for 1 operand pod(s) to go", Act.REMOVE_DRIVER),
     ),
     "then it is begun anew": (view(N.LOADING, KEPT, **REPAIR, **AWAY), ALONE, RELEASED),
     "of a node that never had anything nothing is kept": (

@@ -9,8 +9,8 @@ from upgrader.api.v1alpha1 import DriverImage, GpuStack
 from upgrader.core.driver_builds import Identity
 from upgrader.core.errors import ConfigurationError, ConflictError
 from upgrader.core.image_wishes import Template, Wish
+from upgrader.core.missing_images import Driver, code_name, driver_of
 from upgrader.core.node_features import pending_kernel
-from upgrader.core.uncovered import Driver, code_name, driver_of
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.image_uses import Needs, read_needs

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from upgrader.core.fleet import ImageBuild, ImageFacts, NodeFacts, Target
-from upgrader.core.uncovered import Driver
+from upgrader.core.missing_images import Driver
 
 NO_DRIVER = "none"
 """The driver label of a node whose driver was taken away."""
@@ -48,7 +48,7 @@ class Catalogue:
 
     def had(self, node: NodeFacts) -> ImageFacts | None:
         """The image that the node's driver was, where we took that away for want of one for its kernel."""
-        return self._by_key.get(node.uncovered.driver) if node.uncovered is not None else None
+        return self._by_key.get(node.removed_driver.driver) if node.removed_driver is not None else None
 
     def find(self, driver: Driver, kernel: str) -> ImageFacts | None:
         """The image for a driver on a kernel."""

@@ -12,9 +12,9 @@ from msgspec import Struct
 from upgrader.core.catalogue import NO_DRIVER, Catalogue, fits
 from upgrader.core.device_claims import describe_holders
 from upgrader.core.fleet import NodeFacts, Snapshot, Target, settings_text
+from upgrader.core.missing_images import Driver, driver_had, driver_of, known_of, why_no_image
 from upgrader.core.node_features import same_kernel
 from upgrader.core.revisions import plugin_key_of, runtime_key_of
-from upgrader.core.uncovered import Driver, driver_had, driver_of, known_of, why_uncovered
 
 
 class DriftReason(StrEnum):
@@ -37,7 +37,7 @@ class DriftReason(StrEnum):
     KERNEL_LABEL_DISAGREES = "KernelLabelDisagrees"
     KERNEL_LABEL_STALE = "KernelLabelStale"
     DRIVER_LABEL_DISAGREES = "DriverLabelDisagrees"
-    NEXT_BOOT_UNCOVERED = "NextBootUncovered"
+    NEXT_BOOT_UNSUPPORTED = "NextBootUnsupported"
     DYNAMIC_RESOURCES = "DynamicResources"
 
 
@@ -96,7 +96,7 @@ def _driver_label(node: NodeFacts, _: Target, catalogue: Catalogue) -> Finding |
     if not node.driver_key:
         return Finding(reason=DriftReason.NOT_INSTALLED, message="The node has no driver of ours yet.")
     if node.driver_key == NO_DRIVER:
-        why = f": it was not for kernel {node.uncovered.kernel}" if node.uncovered is not None else ""
+        why = f": it was not for kernel {node.removed_driver.kernel}" if node.removed_driver is not None else ""
         return Finding(reason=DriftReason.DRIVER_ABSENT, message=f"The node's driver was taken away{why}.")
     if catalogue.unknown(node):
         return Finding(
@@ -226,9 +226,9 @@ def _next_boot(node: NodeFacts, _: Target, catalogue: Catalogue) -> Finding | No
     if driver is None:
         return None
     return Finding(
-        reason=DriftReason.NEXT_BOOT_UNCOVERED,
+        reason=DriftReason.NEXT_BOOT_UNSUPPORTED,
         message=f"Kernel {node.pending_kernel} is installed and runs after the next reboot. "
-        f"{why_uncovered(catalogue.builds, driver, node.pending_kernel)}",
+        f"{why_no_image(catalogue.builds, driver, node.pending_kernel)}",
         counts=False,
     )
 

@@ -126,7 +126,7 @@ class ImageBuild(Struct, frozen=True, kw_only=True):
     unverified: bool = False  # as of ImageFacts
 
 
-class Uncovered(Struct, frozen=True, kw_only=True, rename="camel"):
+class RemovedDriver(Struct, frozen=True, kw_only=True, rename="camel"):
     """What a node had whose driver we took away because it is not for the kernel that the node came up with."""
 
     driver: str  # key of the driver image
@@ -163,7 +163,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     released_by: str = ""  # uid of the one that released it last
     theirs: tuple[str, ...] = ()  # labels by which another operator deploys here what we would
     adopted: bool = False  # a person has handed the node over
-    uncovered: Uncovered | None = None  # set while it waits without a driver for one for its kernel
+    removed_driver: RemovedDriver | None = None  # set while it waits without a driver for one for its kernel
     pending_kernel: str = ""  # installed, and taken by its next boot; empty where that is the running one, or unknown
     os: str = ""  # code name of its distribution, as bookworm; empty where it does not say
     arch: str = ""  # as Debian names it

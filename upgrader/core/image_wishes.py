@@ -12,7 +12,7 @@ from msgspec import Struct
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.drift import would_lack
 from upgrader.core.fleet import ImageBuild, Snapshot, Target
-from upgrader.core.uncovered import Driver, build_of, driver_had, driver_of
+from upgrader.core.missing_images import Driver, build_of, driver_had, driver_of
 
 
 class Need(StrEnum):

@@ -6,8 +6,8 @@ from upgrader.core.device_claims import describe_holders
 from upgrader.core.drift import DriftReason
 from upgrader.core.fleet import NodeFacts
 from upgrader.core.holds import Found, HoldReason, World
+from upgrader.core.missing_images import ALLOW
 from upgrader.core.skew import kubelet_skew
-from upgrader.core.uncovered import ALLOW
 
 
 def node_holds(world: World, name: str) -> list[Found]:

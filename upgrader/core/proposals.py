@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.fleet import ImageBuild, NodeFacts, Snapshot, Target
+from upgrader.core.missing_images import HOPELESS, build_of, driver_of, why_no_image
 from upgrader.core.phases import PlanPhase, ends
 from upgrader.core.rivals import UNDER_WAY
-from upgrader.core.uncovered import HOPELESS, build_of, driver_of, why_uncovered
 
 IMAGE_WAIT = timedelta(hours=3)
 """How long a plan waits for an image that is being made, from its making: a build's deadline (2 h) and one retry. Then
@@ -180,7 +180,7 @@ def images_seen(nodes: Sequence[NodeFacts], snapshot: Snapshot, target: Target, 
     without = [node for node in nodes if catalogue.wanted(node, target) is None]
     kernels = sorted({target.kernel_of(node) for node in without})
     waited = [one for one in kernels if _made(build_of(snapshot.builds, driver, one), now)]
-    said = {one: why_uncovered(snapshot.builds, driver, one) for one in kernels}
+    said = {one: why_no_image(snapshot.builds, driver, one) for one in kernels}
     return ImagesSeen(
         ready=len(nodes) - len(without),
         building=tuple(said[one] for one in waited),

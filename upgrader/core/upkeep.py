@@ -56,9 +56,9 @@ def why_closed(node: NodeFacts, catalogue: Catalogue) -> str:
     """
     if node.left_alone:
         return node.unreadable or "a person or another operator wants it left alone"
-    if not (node.driver_key or node.operands or node.revision or node.uncovered):
+    if not (node.driver_key or node.operands or node.revision or node.removed_driver):
         return ""
-    if node.driver_key in {"", NO_DRIVER} or node.uncovered is not None:
+    if node.driver_key in {"", NO_DRIVER} or node.removed_driver is not None:
         return "its driver was switched off"
     if node.operands != "on":
         return "its operands are not switched on"

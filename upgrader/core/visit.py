@@ -37,6 +37,7 @@ from upgrader.core.visit_facts import (
     NodeView,
     Outcome,
     away,
+    driver_to_remove,
     extend,
     let_go,
     missing_gpus,
@@ -47,7 +48,6 @@ from upgrader.core.visit_facts import (
     said,
     settled,
     stay,
-    uncovered,
     unplaced,
 )
 
@@ -101,8 +101,8 @@ def _on_another_kernel(view: NodeView) -> Decision | None:
         if view.phase in {_P.UNLOADING, _P.LOADING, _P.VALIDATING} and back and not view.reverting:
             return _turn(view, KERNEL_CHANGED, why)
         if view.phase in {_P.LOADING, _P.VALIDATING}:
-            if left := uncovered(view):
-                return stay(view, f"{why}; {left}", Act.UNCOVER)
+            if left := driver_to_remove(view):
+                return stay(view, f"{why}; {left}", Act.REMOVE_DRIVER)
             return _go(view, _P.RELEASING, failure=KERNEL_CHANGED, message=why)
     return None
 

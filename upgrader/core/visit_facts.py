@@ -52,9 +52,9 @@ class OtherPod(Struct, frozen=True, kw_only=True):
     namespace: str
     uid: str
     member: bool = False  # of a gang that has a valid acknowledgement or is being stopped
-    evictable: bool = False  # of a replicated owner, or expended; nobody is ending it yet
+    evictable: bool = False  # of a replicated owner, or expendable; nobody is ending it yet
     gpus: bool = True  # asks for some of the stack's; without any, only a reboot or other CPUs would end it
-    expended: bool = False  # nothing makes it again, and the approval names its gang: it goes last, for good
+    expendable: bool = False  # nothing makes it again, and the approval names its gang: it goes last, for good
     before_boot: bool = False  # does not run on this boot: the kubelet rejected or lost it
     leaving: bool = False  # somebody is ending it
     forced: bool = False  # declares nothing, or its owner replaces it, and a person ordered the node to be drained
@@ -62,7 +62,7 @@ class OtherPod(Struct, frozen=True, kw_only=True):
     @property
     def stranger(self) -> bool:
         """Whether nobody judged it before the gangs were asked; what ends already and holds no device is let end."""
-        return not (self.member or self.evictable or self.expended) and (self.gpus or not self.leaving)
+        return not (self.member or self.evictable or self.expendable) and (self.gpus or not self.leaving)
 
 
 ABORTED = "Aborted"
@@ -186,12 +186,12 @@ def replaced(view: NodeView) -> str:
     return f"the node has driver {node.driver_key or 'none'}, and the visit was ordered when it had {had}"
 
 
-def uncovered(view: NodeView) -> str:
+def driver_to_remove(view: NodeView) -> str:
     """What is missing until nothing of ours runs on the node and it says what it had; empty when nothing is."""
     node = view.node
     if node is None or not _off(node):
         return "switching off what was switched on"
-    if view.reason is not UpgradeReason.INSTALL and node.uncovered is None:
+    if view.reason is not UpgradeReason.INSTALL and node.removed_driver is None:
         return "keeping what it had"
     return operands_left(view)
 
@@ -269,7 +269,7 @@ def to_evict(view: NodeView, group: GroupView) -> tuple[OtherPod, ...]:
     found = tuple(
         pod for pod in view.others if not pod.member and (pod.evictable or pod.forced or _harmless(view, pod))
     )
-    first = tuple(pod for pod in found if not pod.expended)
+    first = tuple(pod for pod in found if not pod.expendable)
     stopping = any(one.phase not in STOPPED for one in group.requests)
     return first if first or stopping else found
 
@@ -279,7 +279,7 @@ def pods_left(nodes: Iterable[NodeView]) -> str:
 
     Those that nobody makes again and the approval names do not count: they go after the gangs.
     """
-    left = (pod for one in nodes for pod in one.others if not (pod.member or pod.expended))
+    left = (pod for one in nodes for pod in one.others if not (pod.member or pod.expendable))
     pod = next(left, None)
     return f"waiting for pod {pod.namespace}/{pod.name} to go first" if pod is not None else ""
 
@@ -291,7 +291,7 @@ class Act(StrEnum):
     CLOSE = "taint"
     EVICT = "evict others"
     OPERANDS_OFF = "operands off"
-    UNCOVER = "driver away"  # with what the node had kept on it, for the visit that comes next
+    REMOVE_DRIVER = "driver away"  # with what the node had kept on it, for the visit that comes next
     VISIT = "visit Job"
     CANCEL_FIRST = "no first visit Job"  # the way back begins, and two visits on one node would undo each other's work
     CANCEL = "no visit Job"  # its node is gone: a node that joins under its name is not its business

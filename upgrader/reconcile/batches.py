@@ -77,7 +77,7 @@ def batch_status(
                 nodes=list(one.nodes),
                 gangs=list(one.gangs),
                 gpus=one.gpus,
-                expended={name: [member.uid for member in bare[name].members] for name in one.gangs if name in bare},
+                expendable={name: [member.uid for member in bare[name].members] for name in one.gangs if name in bare},
                 shares={gang.name: _share(gang) for gang in snapshot.gangs if gang.name in one.gangs},
             )
             for one in batch.groups
@@ -207,7 +207,7 @@ async def create_requests(
 
     `earlier`: all conversations of the plan.
     """
-    talking = set(group.gangs) - group.expended.keys()
+    talking = set(group.gangs) - group.expendable.keys()
     gangs = [gang for gang in snapshot.gangs if gang.name in talking and gang.nodes & set(group.nodes)]
     there = {one.spec.gang for one in existing}
     # One end for all of them: nobody trains on before the last of them, in whatever lane, has had its turn.

@@ -13,9 +13,9 @@ from upgrader.core.adoption import LABELS_DEPLOY
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.drift import would_lack
 from upgrader.core.fleet import NodeFacts, Target
+from upgrader.core.missing_images import Driver, driver_had, driver_of, why_no_image
 from upgrader.core.proposals import Proposal
 from upgrader.core.steadiness import Seen
-from upgrader.core.uncovered import Driver, driver_had, driver_of, why_uncovered
 from upgrader.core.upkeep import Need
 from upgrader.reconcile.conditions import Told
 from upgrader.reconcile.sightings import Steady
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ON_DRIFT = "OnDrift"
 LABELS_AGREE = "LabelsAgree"
 ADOPTED = "Adopted"
-NEXT_BOOT = "NextBootCovered"
+NEXT_BOOT = "NextBootSupported"
 FIXES = {
     LABELS_AGREE: "See who else writes these labels; nothing is done by them.",
     ADOPTED: "Hand the nodes over with `upgrader adopt`, or keep them out of the stack; see docs/migration.md.",
@@ -89,12 +89,13 @@ def _next_boot(read: Read) -> Iterator[Told]:
             found[driver, node.pending_kernel].append(node.name)
     if found:
         said = " ".join(
-            f"{_nodes(nodes)} would be uncovered after a reboot: {why_uncovered(read.snapshot.builds, driver, kernel)}"
+            f"{_nodes(nodes)} would have no driver image after a reboot: "
+            f"{why_no_image(read.snapshot.builds, driver, kernel)}"
             for (driver, kernel), nodes in sorted(found.items())
         )
-        yield Told(NEXT_BOOT, "False", "WouldBeUncovered", said)
+        yield Told(NEXT_BOOT, "False", "NoImage", said)
     elif any(one.type == NEXT_BOOT for one in read.stack.status.conditions):
-        yield Told(NEXT_BOOT, "True", "Covered", "every kernel that a next boot would take has an image")
+        yield Told(NEXT_BOOT, "True", "Supported", "every kernel that a next boot would take has an image")
 
 
 def _undecided(seen: Iterable[Seen]) -> bool:
@@ -117,7 +118,7 @@ def without_image(read: Read, goal: Target) -> str:
         if driver is not None:
             lacking[driver, node.kernel].append(node.name)
     said = [
-        f"{_nodes(nodes)}: {why_uncovered(read.snapshot.builds, driver, kernel)}"
+        f"{_nodes(nodes)}: {why_no_image(read.snapshot.builds, driver, kernel)}"
         for (driver, kernel), nodes in sorted(lacking.items())
     ]
     return " ".join(said)

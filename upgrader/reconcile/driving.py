@@ -131,7 +131,7 @@ class Drive:
             turns=turns,
             lane_width=strategy.lane_width,
             shares={name: share.gpus for name, share in group.shares.items()},
-            expended=_expended(group, strategy),
+            expendable_pods=_expendable_pods(group, strategy),
             waited_for=opening.waited_pods(read, visits),
         )
 
@@ -149,9 +149,9 @@ def all_ended(read: Read) -> bool:
     return all(ends(one.status.phase) for one in read.visits) and all(ends(one.status.phase) for one in read.requests)
 
 
-def _expended(group: GroupStatus, strategy: StrategyFacts) -> frozenset[str]:
+def _expendable_pods(group: GroupStatus, strategy: StrategyFacts) -> frozenset[str]:
     """Uids of pods that are evicted for good; only while the approval still names their gang."""
-    return frozenset(uid for gang, uids in group.expended.items() if gang in strategy.expendable for uid in uids)
+    return frozenset(uid for gang, uids in group.expendable.items() if gang in strategy.expendable for uid in uids)
 
 
 async def _ask(

@@ -22,17 +22,17 @@ def started(plan: UpgradePlan) -> int:
     return plan.status.ended.count + sum(one.ended_at is None for one in plan.status.batches)
 
 
-def fold(plan: UpgradePlan, visits: Sequence[NodeUpgrade], now: str, *, lost: float, expended: int) -> dict[str, Any]:
+def fold(plan: UpgradePlan, visits: Sequence[NodeUpgrade], now: str, *, lost: float, terminated: int) -> dict[str, Any]:
     """The part of a status in which the open batch has ended; everything of it has, so its sums are final.
 
-    `lost` and `expended`: of all batches, this one too.
+    `lost` and `terminated`: of all batches, this one too.
     """
     batches = [one if one.ended_at is not None else _folded(one, now) for one in plan.status.batches]
     known = {(one.metadata.labels.get(LABEL_BATCH, ""), one.spec.node.name) for one in visits}
     ended = EndedBatches(
         count=started(plan),
         lost_gpu_hours=lost,
-        expended=expended,
+        terminated=terminated,
         canaries=[one for one in canaries(plan) if (str(one.batch), one.node) in known],
     )
     return {"batches": [msgspec.to_builtins(one) for one in batches[-SHOWN:]], "ended": explicit(ended)}

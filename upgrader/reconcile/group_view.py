@@ -62,7 +62,7 @@ class UpgradeGroup:
     """Why its gangs cannot be asked now; then it is let go."""
     expendable: frozenset[str] = frozenset()
     """Gangs that the approval lets us stop without an acknowledgement."""
-    expended: frozenset[str] = frozenset()
+    expendable_pods: frozenset[str] = frozenset()
     """Uids of pods that nothing makes again, which are evicted as the approval allows."""
     waited_for: frozenset[str] | None = frozenset()
     """Uids of pods that the plan waits for although their owner replaces them; None: not known, so none is evicted."""
@@ -102,7 +102,7 @@ async def read_nodes(context: Context, group: UpgradeGroup, faults: Faults, read
     )
     spaces = {one.metadata.name: declared(one.metadata) for one in await reads.list(NAMESPACES)}
     free = await forced.undeclared(context, group.visits)
-    may_go = MayGo(forced=free, expended=group.expended, waited_for=group.waited_for)
+    may_go = MayGo(forced=free, expendable=group.expendable_pods, waited_for=group.waited_for)
     views: dict[str, NodeView] = {}
 
     async def read(upgrade: NodeUpgrade) -> None:

@@ -77,7 +77,7 @@ async def _prune_revisions(context: Context, read: Read, plans: list[UpgradePlan
     claims = {node.visit for node in read.snapshot.nodes if node.visit}
     open_visits = [one for one in read.upgrades if not ends(one.status.phase) or one.metadata.uid in claims]
     needed = {node.revision for node in read.snapshot.nodes}
-    needed |= {node.uncovered.revision for node in read.snapshot.nodes if node.uncovered is not None}
+    needed |= {node.removed_driver.revision for node in read.snapshot.nodes if node.removed_driver is not None}
     needed |= {read.target.revision, status.current_revision or "", status.blocked_revision or ""}
     needed |= {one.spec.target_revision for one in plans}
     needed |= {state.revision for one in open_visits for state in (one.spec.source, one.spec.target)}

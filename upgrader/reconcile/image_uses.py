@@ -11,9 +11,9 @@ from upgrader.api.resources import DRIVER_IMAGES, NODE_UPGRADES, NODES, UPGRADE_
 from upgrader.api.v1alpha1 import DriverImage, NodeUpgrade
 from upgrader.core.fleet import Target
 from upgrader.core.image_garbage import Uses
+from upgrader.core.missing_images import read_removed_driver
 from upgrader.core.node_features import same_kernel
 from upgrader.core.phases import ends
-from upgrader.core.uncovered import read_uncovered
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.ports import Cluster
@@ -55,8 +55,11 @@ def needs_of(nodes: Iterable[Node], visits: Iterable[NodeUpgrade], targets: Iter
         marks = node.metadata.annotations
         kernels |= {node.status.node_info.kernel_version, observe.pending_kernel(node)}
         claims.add(marks.get(names.ANNOTATION_VISIT, ""))
-        uncovered = read_uncovered(marks.get(names.ANNOTATION_UNCOVERED))
-        keys |= {node.metadata.labels.get(names.LABEL_DRIVER, ""), uncovered.driver if uncovered is not None else ""}
+        removed_driver = read_removed_driver(marks.get(names.ANNOTATION_REMOVED_DRIVER))
+        keys |= {
+            node.metadata.labels.get(names.LABEL_DRIVER, ""),
+            removed_driver.driver if removed_driver is not None else "",
+        }
     for visit in visits:
         if not ends(visit.status.phase) or visit.metadata.uid in claims:
             spec = visit.spec

@@ -23,7 +23,7 @@ def lost(plan: UpgradePlan, visits: Sequence[NodeUpgrade], requests: Sequence[Ch
     return plan.status.ended.lost_gpu_hours + lost_gpu_hours(
         (outage for one in here if (outage := _of_visit(one)) is not None),
         (outage for one in talks for outage in _of_talk(one, _share(groups, one))),
-        [*_evicted(groups.values(), here), *_expended(groups, talks)],
+        [*_evicted(groups.values(), here), *_terminated(groups, talks)],
     )
 
 
@@ -58,10 +58,10 @@ def _of_talk(request: CheckpointRequest, share: GangShare) -> Iterator[Outage]:
         yield Outage(group=group, gpus=share.gpus, begin=earlier, end=until)
 
 
-def _expended(groups: Mapping[str, GroupStatus], requests: Sequence[CheckpointRequest]) -> Iterator[Outage]:
+def _terminated(groups: Mapping[str, GroupStatus], requests: Sequence[CheckpointRequest]) -> Iterator[Outage]:
     """Work of gangs that were stopped without an acknowledgement."""
     for one in requests:
-        if one.status.expended and one.status.stopped_at is not None:
+        if one.status.terminated and one.status.stopped_at is not None:
             yield from _thrown(_share(groups, one), one.spec.group or "", timing.parse(one.status.stopped_at))
 
 
@@ -74,7 +74,7 @@ def _evicted(groups: Iterable[GroupStatus], visits: Iterable[NodeUpgrade]) -> It
                 end = timing.parse(step.ended_at)
                 drained[visit.spec.group] = max(end, drained.get(visit.spec.group, end))
     for group in groups:
-        for gang in group.expended if group.name in drained else ():
+        for gang in group.expendable if group.name in drained else ():
             yield from _thrown(group.shares.get(gang, _NOTHING), group.name, drained[group.name])
 
 

@@ -11,9 +11,9 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Node, Taint
 from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
 from upgrader.core import adoption
-from upgrader.core.fleet import Uncovered, settings_text
+from upgrader.core.fleet import RemovedDriver, settings_text
+from upgrader.core.missing_images import read_removed_driver
 from upgrader.core.phases import UpgradeReason
-from upgrader.core.uncovered import read_uncovered
 
 
 def close(node: Node, upgrade: NodeUpgrade, now: str) -> dict[str, Any] | None:
@@ -47,10 +47,10 @@ def operands_off(node: Node) -> dict[str, Any]:
     return {"metadata": {"labels": {**_OFF, **labels}, "annotations": {names.ANNOTATION_ADOPTED: before}}}
 
 
-def uncover(had: Uncovered) -> dict[str, Any]:
+def remove_driver(had: RemovedDriver) -> dict[str, Any]:
     """The driver away that does not fit the running kernel, and what it was, in one write."""
     kept = msgspec.json.encode(had).decode()
-    return {"metadata": {"labels": dict(_OFF), "annotations": {names.ANNOTATION_UNCOVERED: kept}}}
+    return {"metadata": {"labels": dict(_OFF), "annotations": {names.ANNOTATION_REMOVED_DRIVER: kept}}}
 
 
 def driver_away(node: Node, upgrade: NodeUpgrade, goal: NodeState) -> dict[str, Any] | None:
@@ -61,10 +61,15 @@ def driver_away(node: Node, upgrade: NodeUpgrade, goal: NodeState) -> dict[str, 
     """
     spec, there = upgrade.spec, node.metadata.annotations
     settings = _settings(goal)
-    if spec.reason is not UpgradeReason.INSTALL and read_uncovered(there.get(names.ANNOTATION_UNCOVERED)) is None:
+    if (
+        spec.reason is not UpgradeReason.INSTALL
+        and read_removed_driver(there.get(names.ANNOTATION_REMOVED_DRIVER)) is None
+    ):
         had = spec.target if spec.reason is UpgradeReason.REPAIR else spec.source
         kernel = node.status.node_info.kernel_version
-        return _with(uncover(Uncovered(driver=spec.source.driver_key, revision=had.revision, kernel=kernel)), settings)
+        return _with(
+            remove_driver(RemovedDriver(driver=spec.source.driver_key, revision=had.revision, kernel=kernel)), settings
+        )
     off = all(node.metadata.labels.get(key) == value for key, value in _OFF.items())
     return None if off and _tells(node, settings) else _with(operands_off(node), settings)
 
@@ -100,9 +105,9 @@ def give_back(node: Node, uid: str, revision: str) -> dict[str, Any]:
     annotations: dict[str, str | None] = {names.ANNOTATION_VISIT: None, names.ANNOTATION_RELEASED_BY: uid}
     if on and names.LABEL_REVISION not in node.metadata.labels and revision:
         labels[names.LABEL_REVISION] = revision
-    if on and names.ANNOTATION_UNCOVERED in there:
-        annotations[names.ANNOTATION_UNCOVERED] = None
-    if not on and names.ANNOTATION_ADOPTED in there and names.ANNOTATION_UNCOVERED not in there:
+    if on and names.ANNOTATION_REMOVED_DRIVER in there:
+        annotations[names.ANNOTATION_REMOVED_DRIVER] = None
+    if not on and names.ANNOTATION_ADOPTED in there and names.ANNOTATION_REMOVED_DRIVER not in there:
         labels |= adoption.handed_back(node.metadata.labels, there[names.ANNOTATION_ADOPTED])
         annotations[names.ANNOTATION_ADOPTED] = None
     return {

@@ -6,8 +6,8 @@ from upgrader.core import untrusted
 from upgrader.core.adoption import theirs
 from upgrader.core.fleet import NodeFacts
 from upgrader.core.gpu_resources import PoolGpus, count_of, gpus_by_name
+from upgrader.core.missing_images import code_name, read_removed_driver
 from upgrader.core.node_features import read_record
-from upgrader.core.uncovered import code_name, read_uncovered
 
 LONGEST_SETTINGS = 2048
 """Characters of a kubelet's settings; GpuStack.spec.kubelet.settings holds fewer."""
@@ -50,7 +50,7 @@ def node_facts(node: Node, resource: str, former: tuple[str, ...] = ()) -> NodeF
         pending_kernel=pending_kernel(node),
         theirs=theirs(labels),
         adopted=names.ANNOTATION_ADOPT in node.metadata.annotations,
-        uncovered=read_uncovered(node.metadata.annotations.get(names.ANNOTATION_UNCOVERED)),
+        removed_driver=read_removed_driver(node.metadata.annotations.get(names.ANNOTATION_REMOVED_DRIVER)),
         os=code_name(untrusted.name(status.node_info.os_image)),
         arch=untrusted.name(status.node_info.architecture),
         unreadable=_unreadable(node, settings, resource),

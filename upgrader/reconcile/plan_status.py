@@ -68,7 +68,7 @@ def render(context: Context, read: Read, decision: PlanDecision) -> dict[str, An
     if ends(decision.phase) and not ends(plan.status.phase):
         status["endedAt"] = now
     if decision.end_batch:
-        status |= ended_batches.fold(plan, read.visits, now, lost=cost, expended=ended_for_good(read))
+        status |= ended_batches.fold(plan, read.visits, now, lost=cost, terminated=ended_for_good(read))
     return status
 
 

@@ -176,7 +176,7 @@ def ended_for_good(read: Read) -> int:
         one.spec.group for one in read.visits if any(step.name is NodePhase.DRAINING for step in one.status.steps)
     }
     groups = (one for batch in read.plan.status.batches for one in batch.groups if one.name in drained)
-    return read.plan.status.ended.expended + len({gang for one in groups for gang in one.expended})
+    return read.plan.status.ended.terminated + len({gang for one in groups for gang in one.expendable})
 
 
 def _rival(plan: UpgradePlan, *, startable: bool = True) -> Rival:

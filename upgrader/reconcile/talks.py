@@ -311,7 +311,7 @@ def _status(context: Context, talk: Talk, decision: GangDecision, ask_until: str
         case _R.STOPPING:
             status["stoppedAt"] = timing.show(now)
             status["restartBy"] = timing.show(timing.after(now, row(_R.STOPPED).seconds or 0))
-            status["expended"] = decision.reason == Verdict.EXPENDABLE.value
+            status["terminated"] = decision.reason == Verdict.EXPENDABLE.value
         case _R.RESTARTING:
             status["restartedAt"] = timing.show(now)
             status["restartedEarly"] = decision.reason == RESTARTED_EARLY
@@ -320,7 +320,7 @@ def _status(context: Context, talk: Talk, decision: GangDecision, ask_until: str
             status["progress"] = [step for step in talk.view.progress if step is not None]
         case _R.WITHDRAWN if before.stopped_at is not None:
             # The stop was only intended: nobody was interrupted.
-            status |= {"stoppedAt": None, "restartBy": None, "expended": None}
+            status |= {"stoppedAt": None, "restartBy": None, "terminated": None}
         case _R.WITHDRAWN if decision.reason == Verdict.REFUSED.value:
             status |= {"refusedAt": timing.show(now), "retryAfterSeconds": decision.retry_after_seconds}
         case _R.REQUESTED | _R.STOPPED | _R.EXPIRED | _R.WITHDRAWN | _R.ENDED:
@@ -365,12 +365,18 @@ async def _tell(context: Context, talk: Talk, decision: GangDecision) -> None:
     if decision.phase is talk.view.phase or talk.owner.body is None:
         return
     plan, step = talk.request.spec.plan, talk.view.acknowledged_step
-    expended = talk.request.status.expended
-    where = "without an acknowledgement, as its approval allows" if expended else f"at step {step}"
+    terminated = talk.request.status.terminated
+    where = "without an acknowledgement, as its approval allows" if terminated else f"at step {step}"
     texts = {
         _R.STOPPED: ("StoppedForUpgrade", f"stopped for plan {plan} {where}"),
-        _R.RESTARTING: ("RestartedAfterUpgrade", f"restarted by plan {plan}{'' if expended else f' from step {step}'}"),
-        _R.RESTORED: ("RestoredAfterUpgrade", f"{'runs' if expended else f'past step {step}'} again after plan {plan}"),
+        _R.RESTARTING: (
+            "RestartedAfterUpgrade",
+            f"restarted by plan {plan}{'' if terminated else f' from step {step}'}",
+        ),
+        _R.RESTORED: (
+            "RestoredAfterUpgrade",
+            f"{'runs' if terminated else f'past step {step}'} again after plan {plan}",
+        ),
         _R.WITHDRAWN: ("CheckpointWithdrawn", decision.message),
         _R.ENDED: ("ConversationEnded", decision.message),
     }

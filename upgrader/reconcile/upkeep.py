@@ -23,7 +23,7 @@ from upgrader.core.fleet import ImageFacts, NodeFacts, Target
 from upgrader.core.gangs import ENDED
 from upgrader.core.phases import NodePhase, PlanPhase, UpgradeReason, ends
 from upgrader.core.upkeep import Attempt, Need
-from upgrader.reconcile import batches, orders, uncover
+from upgrader.reconcile import batches, driver_removal, orders
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.isolation import Faults
 from upgrader.reconcile.orphaned_claims import still_orphaned, unmark
@@ -151,12 +151,12 @@ async def _bring_back(context: Context, read: Read, node: NodeFacts, goal: Targe
     Without one its driver is taken away, so that nothing crash-loops, and it waits for that image; meanwhile it may be
     given what was approved for its pool, where there is an image of that.
     """
-    revision = node.uncovered.revision if node.uncovered is not None else node.revision
+    revision = node.removed_driver.revision if node.removed_driver is not None else node.revision
     had = await read_target(context, read.stack.metadata.name, revision) if revision else None
     had = had.as_it_runs if had is not None else goal
     image = catalogue.wanted(node, had)
-    if image is None and node.uncovered is None:
-        await uncover.uncover(context, read, node)
+    if image is None and node.removed_driver is None:
+        await driver_removal.remove_driver(context, read, node)
         return None
     if image is None:
         return await _install(context, read, node, goal, catalogue)

@@ -45,7 +45,7 @@ class MayGo(msgspec.Struct, frozen=True, kw_only=True):
     """Uids of pods that may go although no gang of theirs is stopped, and of those that stay."""
 
     forced: frozenset[str] = frozenset()  # a person ordered them away
-    expended: frozenset[str] = frozenset()  # nothing makes them again, and the approval names their gang
+    expendable: frozenset[str] = frozenset()  # nothing makes them again, and the approval names their gang
     waited_for: frozenset[str] | None = frozenset()  # the plan waits for them; None: not known, so every pod may be one
 
 
@@ -159,13 +159,13 @@ async def _explained(context: Context, view: NodeView) -> NodeView:
 
 
 def _released(pod: OtherPod, may_go: MayGo) -> OtherPod:
-    expended = pod.uid in may_go.expended
+    expendable = pod.uid in may_go.expendable
     stays = may_go.waited_for is None or pod.uid in may_go.waited_for
     return msgspec.structs.replace(
         pod,
         forced=pod.uid in may_go.forced,
-        expended=expended,
-        evictable=(pod.evictable and not stays) or (expended and not pod.leaving),
+        expendable=expendable,
+        evictable=(pod.evictable and not stays) or (expendable and not pod.leaving),
     )
 
 

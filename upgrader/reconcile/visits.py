@@ -92,7 +92,7 @@ async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision:
             return await evictions.evict(context, decision.evict)
         case Act.OPERANDS_OFF:
             await _mark(context, upgrade, marks.operands_off)
-        case Act.UNCOVER:
+        case Act.REMOVE_DRIVER:
             await _mark(context, upgrade, lambda node: marks.driver_away(node, upgrade, effective(upgrade)))
         case Act.VISIT:
             body = manifests.visit_job(upgrade, reverting=view.reverting, settings=context.stack)

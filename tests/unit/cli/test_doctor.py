@@ -196,15 +196,15 @@ def test_others_on_our_nodes(well):
 
 def test_what_a_stack_says_of_itself_is_shown_with_what_to_do(well):
     told = {
-        "type": "NextBootCovered",
+        "type": "NextBootSupported",
         "status": "False",
-        "reason": "WouldBeUncovered",
-        "message": "1 node(s) (gpu-0) would be uncovered",
+        "reason": "NoImage",
+        "message": "1 node(s) (gpu-0) would have no driver image",
     }
     fine = {"type": "Adopted", "status": "True", "reason": "Adopted", "message": "nobody else"}
     well.cluster.store.change(GPU_STACKS, STACK, {"status": {"conditions": [told, fine]}})
     one = found(well)[f"stack {STACK}"]
-    assert (one["check"], one["severity"], one["message"]) == ("NextBootCovered", "warning", told["message"])
+    assert (one["check"], one["severity"], one["message"]) == ("NextBootSupported", "warning", told["message"])
     assert one["fix"].startswith("Do not reboot these nodes before there is an image")
 
 

@@ -3,10 +3,10 @@
 import msgspec
 
 from tests.support.facts import KERNEL, NEW, OLD, fresh_node, image, node, snapshot, target
-from upgrader.core.fleet import ImageBuild, Uncovered
+from upgrader.core.fleet import ImageBuild, RemovedDriver
 from upgrader.core.image_wishes import Template, Wish, template, wishes
+from upgrader.core.missing_images import Driver, driver_of
 from upgrader.core.phases import DriverImagePhase as D
-from upgrader.core.uncovered import Driver, driver_of
 
 NEXT = "6.1.0-41-amd64"
 HAD, WANTED = Driver(vendor="sim", version=OLD), Driver(vendor="sim", version=NEW)
@@ -35,8 +35,8 @@ def test_its_own_driver_for_a_node_with_a_new_kernel_once_for_all_of_them():
 
 
 def test_the_driver_that_was_taken_away():
-    uncovered = Uncovered(driver=image(NEW).key, revision="r", kernel=NEXT)
-    bare = node("a", driver_key="none", kernel=NEXT, uncovered=uncovered)
+    removed_driver = RemovedDriver(driver=image(NEW).key, revision="r", kernel=NEXT)
+    bare = node("a", driver_key="none", kernel=NEXT, removed_driver=removed_driver)
     assert asked(bare) == (Wish(driver=WANTED, kernel=NEXT),)
 
 

@@ -5,7 +5,7 @@ import pytest
 from tests.support.facts import KERNEL, fresh_node, image, node
 from tests.support.world import START
 from upgrader.core.catalogue import Catalogue
-from upgrader.core.fleet import Uncovered
+from upgrader.core.fleet import RemovedDriver
 from upgrader.core.upkeep import RETRY, Attempt, Need, need, next_attempt, why_closed
 
 HAS = image()
@@ -41,7 +41,7 @@ def test_a_node_needs(facts, orphaned, needs):
 
 IN_SERVICE = {"driver_key": HAS.key, "operands": "on", "revision": "r"}
 OFF = {"driver_key": "none", "operands": "off", "revision": ""}
-TAKEN = Uncovered(driver=HAS.key, revision="r", kernel=KERNEL)
+TAKEN = RemovedDriver(driver=HAS.key, revision="r", kernel=KERNEL)
 SWITCHED_OFF, NOT_ON = "its driver was switched off", "its operands are not switched on"
 NOT_PROVEN = "its driver was switched on, and nobody knows whether it works"
 ALONE = "a person or another operator wants it left alone"
@@ -51,12 +51,12 @@ CLOSED = {
     "where nothing of ours ever ran": (fresh_node("a"), ""),
     "where nothing of ours runs but its operands were off": (fresh_node("a", operands="off"), SWITCHED_OFF),
     "where nothing of ours runs but its revision is": (fresh_node("a", revision="r"), SWITCHED_OFF),
-    "where nothing of ours runs but once did": (fresh_node("a", uncovered=TAKEN), SWITCHED_OFF),
+    "where nothing of ours runs but once did": (fresh_node("a", removed_driver=TAKEN), SWITCHED_OFF),
     "where its driver is off": (node("a", **OFF), SWITCHED_OFF),
     "where its driver is off and all else is not": (node("a", **IN_SERVICE | {"driver_key": "none"}), SWITCHED_OFF),
-    "where its driver was taken away": (node("a", **OFF, uncovered=TAKEN), SWITCHED_OFF),
+    "where its driver was taken away": (node("a", **OFF, removed_driver=TAKEN), SWITCHED_OFF),
     "where its driver was taken away and all else tells otherwise": (
-        node("a", **IN_SERVICE, uncovered=TAKEN),
+        node("a", **IN_SERVICE, removed_driver=TAKEN),
         SWITCHED_OFF,
     ),
     "where its new driver is being loaded": (node("a", **OFF | {"driver_key": HAS.key}), NOT_ON),

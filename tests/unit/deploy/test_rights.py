@@ -266,7 +266,7 @@ async def monitored() -> set[Use]:
     return rig.cluster.uses
 
 
-async def uncovered() -> set[Use]:
+async def removed_driver() -> set[Use]:
     """A node comes up with a kernel without an image; the image is asked for, and goes when nobody needs it."""
     rig = Rig()
     rig.fleet.node("gpu-0")
@@ -289,7 +289,7 @@ def uses() -> set[Use]:
     with claims; to labels of nodes, to images of drivers, and for a pod that does not start.
     """
     asked = (rollout("Running"), rollout("RolledBack"), spoken_to_by_http())
-    looked_after = (labelled(), monitored(), uncovered(), stuck())
+    looked_after = (labelled(), monitored(), removed_driver(), stuck())
     read = (declared(), claimed())
     runs = (
         *asked,

@@ -8,10 +8,12 @@ from tests.support.repository import ROOT
 DROPPED = {
     r"closures?": "upgrade group",
     r"errands?": "node pod, pod result",
+    r"expended": "terminated, expendable",
     r"bring-?backs?": "repair",
     r"leap-?frog(ged|s)?": "early restart",
     r"so-manieth": "the number of",
     r"envelopes?": "limits",
+    r"uncover(ed|s)?": "without a driver image, to remove a driver",
 }
 DSSE = re.compile(r"images/|/trust/|fuzz/|driver-image-trust")
 """Where an envelope is one of DSSE, the format of signatures."""

@@ -212,7 +212,7 @@ async def test_a_gang_that_the_approval_names_is_stopped_although_it_says_nothin
     rig.fleet.trainers["gang"].answers = lambda *_: None
     await rig.until(lambda: rig.fleet.trainers["gang"].stops > 0, 300)
     status = rig.requests()[0].status
-    assert (status.reason, status.expended, status.acknowledged_step) == ("Expendable", True, None)
+    assert (status.reason, status.terminated, status.acknowledged_step) == ("Expendable", True, None)
     rig.fleet.trainers["gang"].answers = None
     await rig.until(lambda: rig.over("up"))
     assert [one.status.phase for one in rig.requests()] == [RequestPhase.RESTORED], rig.where()
@@ -225,7 +225,7 @@ async def test_a_gang_that_says_how_it_is_asked_is_asked_although_it_is_expendab
     revision = await gangs(rig, "gang")
     rig.plan("up", revision, approval=expendable("gang"))
     await rig.until(lambda: rig.over("up"))
-    assert [(one.status.expended, one.status.phase) for one in rig.requests()] == [(False, RequestPhase.RESTORED)]
+    assert [(one.status.terminated, one.status.phase) for one in rig.requests()] == [(False, RequestPhase.RESTORED)]
     assert rig.fleet.trainers["gang"].lost == 0
 
 

@@ -25,14 +25,14 @@ def at(clock):
     return f"2026-11-21T{clock}:00Z"
 
 
-def plan(*, expended=()):
+def plan(*, expendable=()):
     """Two gangs on the nodes of one group: one with 16 GPUs, and one of 4 that has run for two hours."""
     group = {
         "name": "group-1",
         "nodes": ["node-1", "node-2"],
         "gangs": [GANG, SOLO],
         "gpus": 20,
-        "expended": {name: ["uid-solo"] for name in expended},
+        "expendable": {name: ["uid-solo"] for name in expendable},
         "shares": {GANG: {"gpus": 16, "since": at("06:00")}, SOLO: {"gpus": 4, "since": at("08:00")}},
     }
     batch = {"number": 1, "groups": [group], "startedAt": at("09:00"), "askUntil": at("10:00")}
@@ -74,7 +74,7 @@ RESTORED = {"phase": "Restored", "parkedAt": "09:06", "stoppedAt": "09:15", "end
         ([], [talk("09:30", phase="Withdrawn", parkedSeconds=900, endedAt="10:00")], 4.0),
         ([], [talk("09:30", phase="Withdrawn", parkedSeconds=900, parkedAt="09:36", endedAt="10:00")], 4.0 + 8.0),
         ([], [talk(phase="Restored", stoppedAt="09:15", endedAt="09:45")], 8.0),
-        ([], [talk(phase="Restored", stoppedAt="09:15", endedAt="09:45", expended=True)], 8.0 + 16 * 3.25),
+        ([], [talk(phase="Restored", stoppedAt="09:15", endedAt="09:45", terminated=True)], 8.0 + 16 * 3.25),
     ],
     ids=[
         "nothing",
@@ -98,7 +98,7 @@ def test_what_was_lost(visits, requests, hours):
 
 @pytest.mark.parametrize(("visits", "hours"), [([], 0.0), ([visit()], 4.0 + 4 * 1.5)], ids=["not drained", "drained"])
 def test_the_work_of_pods_that_nobody_makes_again_is_lost_when_they_go(visits, hours):
-    assert lost(plan(expended=[SOLO]), visits, []) == hours
+    assert lost(plan(expendable=[SOLO]), visits, []) == hours
 
 
 # ---- the times themselves

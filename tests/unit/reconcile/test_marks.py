@@ -49,28 +49,28 @@ def test_what_the_node_had_is_kept_and_what_the_visit_set_of_its_kubelet_is_told
     there = node({names.ANNOTATION_KUBELET: '{"old":"1"}'})
     patch: dict[str, Any] = marks.driver_away(there, visit(reason), goal({"new": "2"})) or {}
     annotations = patch["metadata"]["annotations"]
-    assert json.loads(annotations.pop(names.ANNOTATION_UNCOVERED)) == HAD | {"revision": revision}
+    assert json.loads(annotations.pop(names.ANNOTATION_REMOVED_DRIVER)) == HAD | {"revision": revision}
     assert patch == {"metadata": {"labels": OFF, "annotations": {names.ANNOTATION_KUBELET: '{"new":"2"}'}}}
 
 
 def test_where_all_is_so_already_nothing_is_written() -> None:
-    kept = {names.ANNOTATION_UNCOVERED: json.dumps(HAD)}
+    kept = {names.ANNOTATION_REMOVED_DRIVER: json.dumps(HAD)}
     there = node(kept, **{names.LABEL_DRIVER: "none", names.LABEL_OPERANDS: "off"})
     assert marks.driver_away(there, visit(UpgradeReason.ROLLOUT), goal({})) is None
 
 
 def test_what_cannot_be_read_of_it_is_written_anew() -> None:
-    there = node({names.ANNOTATION_UNCOVERED: "?"}, **{names.LABEL_DRIVER: "none", names.LABEL_OPERANDS: "off"})
+    there = node({names.ANNOTATION_REMOVED_DRIVER: "?"}, **{names.LABEL_DRIVER: "none", names.LABEL_OPERANDS: "off"})
     patch = marks.driver_away(there, visit(UpgradeReason.ROLLOUT), goal({}))
     assert patch is not None
-    assert json.loads(patch["metadata"]["annotations"][names.ANNOTATION_UNCOVERED]) == HAD
+    assert json.loads(patch["metadata"]["annotations"][names.ANNOTATION_REMOVED_DRIVER]) == HAD
 
 
 @pytest.mark.parametrize(
     ("kept", "labels", "gone"),
     [
         ({}, {DEPLOYS: "true"}, {names.ANNOTATION_ADOPTED: None}),
-        ({names.ANNOTATION_UNCOVERED: json.dumps(HAD)}, {}, {}),
+        ({names.ANNOTATION_REMOVED_DRIVER: json.dumps(HAD)}, {}, {}),
     ],
     ids=["on which nothing of ours ran goes back", "whose driver was taken away stays ours"],
 )

@@ -46,9 +46,9 @@ async def test_an_image_is_made_before_any_node_boots_the_kernel(rig: Rig) -> No
     built(rig, "1.0", NEXT)
     await rig.until(lambda: images_of(rig, NEXT) == [("1.0", "sim", "Ready")], 60)
     await rig.second()
-    assert condition(rig, "NextBootCovered") == (
+    assert condition(rig, "NextBootSupported") == (
         "True",
-        "Covered",
+        "Supported",
         "every kernel that a next boot would take has an image",
     )
     assert labels_of(rig, "gpu-0") == before
@@ -71,10 +71,10 @@ async def test_where_none_can_be_built_people_are_warned_and_nothing_is_drained(
         f"There is no Ready DriverImage for sim 1.0 on kernel {NEXT}. DriverImage {name} is Unbuildable: compile: no "
         f"member named x. Alternatives: driver sim 2.0 for this kernel; kernel {KERNEL}."
     )
-    assert condition(rig, "NextBootCovered") == (
+    assert condition(rig, "NextBootSupported") == (
         "False",
-        "WouldBeUncovered",
-        f"1 node(s) (gpu-0) would be uncovered after a reboot: {missing}",
+        "NoImage",
+        f"1 node(s) (gpu-0) would have no driver image after a reboot: {missing}",
     )
     target = observe.target_of(rig.stack_now().spec, "pool-a")
     snapshot = await observe.read_snapshot(rig.context, rig.stack_now(), target)
@@ -84,7 +84,7 @@ async def test_where_none_can_be_built_people_are_warned_and_nothing_is_drained(
         for one in drift(snapshot, target)
     }
     said = f"Kernel {NEXT} is installed and runs after the next reboot. {missing}"
-    assert ("NextBootUncovered", False, said) in found["gpu-0"]
+    assert ("NextBootUnsupported", False, said) in found["gpu-0"]
     assert plans(rig) == []
     assert [one.spec.reason.value for one in rig.visits()] == ["Install", "Install"]
 

@@ -60,7 +60,10 @@ async def test_it_goes_back_to_what_it_had_although_a_plan_to_something_newer_is
     assert (second.target.revision, second.target.kernel) == (had, THIRD)
     assert [one.spec.reason for one in rig.visits() if one.spec.node.name == NODE].count(UpgradeReason.INSTALL) == 1
     node = rig.cluster.store.find(NODES, NODE)["metadata"]
-    assert (node["labels"][names.LABEL_REVISION], names.ANNOTATION_UNCOVERED in node["annotations"]) == (had, False)
+    assert (node["labels"][names.LABEL_REVISION], names.ANNOTATION_REMOVED_DRIVER in node["annotations"]) == (
+        had,
+        False,
+    )
 
 
 SEEN_ON = [NodePhase.UPGRADING, NodePhase.LOADING, NodePhase.VALIDATING]

@@ -131,6 +131,6 @@ async def test_an_expendable_gang_that_cannot_be_asked_is_not_asked_for_longer(r
     approval: Object = {"by": "test", "at": "2026-11-21T09:00:00Z", "limits": limits}
     await asked_by(rig, "http", approval=approval)
     Proxy(rig, times=99)
-    await rig.until(lambda: bool(rig.requests()) and rig.requests()[0].status.expended, 120)
+    await rig.until(lambda: bool(rig.requests()) and rig.requests()[0].status.terminated, 120)
     await rig.until(lambda: rig.over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()

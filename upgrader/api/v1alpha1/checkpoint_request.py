@@ -49,7 +49,7 @@ class CheckpointRequestSpec(Resource, frozen=True, kw_only=True):
     group: Annotated[str | None, described("Upgrade group of the gang: its gangs are judged together.")] = None
     owner: Annotated[OwnerRef, described("What is switched off and on.")]
     members: Annotated[list[Member], described("Everybody who must acknowledge.")]
-    method: Annotated[MethodName, described("How is asked and answered; none: not at all, see expended.")] = "file"
+    method: Annotated[MethodName, described("How the job is asked for a checkpoint; none: it is not.")] = "file"
     fallbacks: Annotated[
         list[MethodName], described("Methods tried next, in this order, where a member cannot be asked by this one.")
     ] = []
@@ -150,7 +150,7 @@ class CheckpointRequestStatus(Resource, frozen=True, kw_only=True):
         Seconds | None, described("How long a gang that refused wants to be left alone at least.")
     ] = None
     stopped_at: Annotated[Timestamp | None, described("When the stop was ordered.")] = None
-    expended: Annotated[
+    terminated: Annotated[
         bool, described("Whether it was stopped without an acknowledgement, as the approval allows.")
     ] = False
     restart_by: Annotated[Timestamp | None, described("When the gang is restarted whatever became of the visit.")] = (

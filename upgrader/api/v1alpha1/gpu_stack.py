@@ -363,7 +363,7 @@ class GpuStackStatus(Resource, frozen=True, kw_only=True):
         Conditions,
         described(
             "Valid, Drifted, Installed, OperandsReady; OnDrift where plans are made; LabelsAgree, Adopted, "
-            "NextBootCovered where not all was well; NodeFeatures where we label; Overlaps where two stacks met."
+            "NextBootSupported where not all was well; NodeFeatures where we label; Overlaps where two stacks met."
         ),
     ] = []
 

@@ -174,7 +174,7 @@ class GroupStatus(Resource, frozen=True, kw_only=True):
     nodes: Annotated[list[str], described("Nodes taken together.")]
     gangs: Annotated[list[str], described("Gangs asked and stopped together.")] = []
     gpus: Annotated[int, described("GPUs out of service while it is visited, whole gangs counted.")] = 0
-    expended: Annotated[
+    expendable: Annotated[
         dict[str, list[str]],
         described("Gangs that nothing restarts and the approval names: uids of their pods, which are evicted."),
     ] = {}
@@ -208,7 +208,7 @@ class EndedBatches(Resource, frozen=True, kw_only=True):
 
     count: Annotated[int, described("How many have ended.")] = 0
     lost_gpu_hours: Annotated[float, described("What they cost.")] = 0.0
-    expended: Annotated[int, described("Gangs that nothing restarts and that were ended in them.")] = 0
+    terminated: Annotated[int, described("Gangs that nothing restarts and that were ended in them.")] = 0
     canaries: Annotated[list[CanaryStatus], described("Canaries of which there is still a NodeUpgrade.")] = []
 
 

@@ -101,7 +101,7 @@ class Acts:
                 revision = visit.goal[1] if arrived else node.revision
                 node.change(visit="", released_by=visit.uid, maintenance="", closed_at=None, revision=revision)
                 world.ledger.release(node.name, world.now)
-            case Act.EVICT | Act.UNCOVER | Act.CANCEL_FIRST:
+            case Act.EVICT | Act.REMOVE_DRIVER | Act.CANCEL_FIRST:
                 raise AssertionError("no pod of a simulation is replicated, no node reboots by itself, no visit hangs")
         world.tell(node.name)
 

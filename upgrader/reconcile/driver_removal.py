@@ -14,7 +14,7 @@ from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import NODES
 from upgrader.core.errors import ConflictError
-from upgrader.core.fleet import NodeFacts, Uncovered
+from upgrader.core.fleet import NodeFacts, RemovedDriver
 from upgrader.core.phases import ends
 from upgrader.reconcile import marks
 from upgrader.reconcile.context import Context
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 
-async def uncover(context: Context, read: Read, node: NodeFacts) -> None:
+async def remove_driver(context: Context, read: Read, node: NodeFacts) -> None:
     """Switch driver and operands off, where the node still is as it was seen and nobody visits it."""
     if any(one.spec.node.uid == node.uid and not ends(one.status.phase) for one in read.upgrades):
         return
@@ -40,10 +40,10 @@ async def uncover(context: Context, read: Read, node: NodeFacts) -> None:
     )
     if not same or names.ANNOTATION_VISIT in fresh.metadata.annotations:
         return
-    had = Uncovered(driver=node.driver_key, revision=node.revision, kernel=node.kernel)
+    had = RemovedDriver(driver=node.driver_key, revision=node.revision, kernel=node.kernel)
     context.leadership.check()
     try:
-        await context.cluster.merge(NODES, fresh.metadata, marks.uncover(had))
+        await context.cluster.merge(NODES, fresh.metadata, marks.remove_driver(had))
     except ConflictError as error:
         log.info("looks again", node=node.name, because=error.brief)
         return

@@ -2,9 +2,9 @@
 
 import pytest
 
-from upgrader.core.fleet import ImageBuild, Uncovered
+from upgrader.core.fleet import ImageBuild, RemovedDriver
+from upgrader.core.missing_images import Driver, alternatives, build_of, code_name, read_removed_driver, why_no_image
 from upgrader.core.phases import DriverImagePhase as D
-from upgrader.core.uncovered import Driver, alternatives, build_of, code_name, read_uncovered, why_uncovered
 
 DRIVER = Driver(vendor="nvidia", version="535.1")
 
@@ -19,11 +19,11 @@ def build(name, phase=D.READY, *, version="535.1", kernel="k2", vendor="nvidia",
         (None, None),
         ("{", None),
         ('{"driver": "k"}', None),
-        ('{"driver": "k", "revision": "r", "kernel": "6.1"}', Uncovered(driver="k", revision="r", kernel="6.1")),
+        ('{"driver": "k", "revision": "r", "kernel": "6.1"}', RemovedDriver(driver="k", revision="r", kernel="6.1")),
     ],
 )
 def test_what_was_kept_is_read_or_is_not_there(text, expected):
-    assert read_uncovered(text) == expected
+    assert read_removed_driver(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -59,4 +59,4 @@ def test_alternatives_are_ready_and_of_the_same_vendor():
 
 
 def test_where_nothing_is_known_nothing_is_promised():
-    assert why_uncovered((), DRIVER, "k2") == "There is no Ready DriverImage for nvidia 535.1 on kernel k2."
+    assert why_no_image((), DRIVER, "k2") == "There is no Ready DriverImage for nvidia 535.1 on kernel k2."

@@ -13,7 +13,7 @@ from tests.support.rig import Rig
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, NODES
 from upgrader.core.phases import NodePhase
-from upgrader.reconcile import observe, uncover
+from upgrader.reconcile import driver_removal, observe
 from upgrader.reconcile.stacks import Read
 
 
@@ -23,8 +23,8 @@ async def rig() -> Rig:
     return await on_recipes_driver()
 
 
-def uncovered(rig: Rig, name: str = "gpu-0") -> bool:
-    return names.ANNOTATION_UNCOVERED in rig.cluster.store.find(NODES, name)["metadata"].get("annotations", {})
+def removed_driver(rig: Rig, name: str = "gpu-0") -> bool:
+    return names.ANNOTATION_REMOVED_DRIVER in rig.cluster.store.find(NODES, name)["metadata"].get("annotations", {})
 
 
 def brought_back(rig: Rig) -> list[tuple[str, NodePhase]]:
@@ -35,12 +35,14 @@ async def test_an_image_is_asked_for_and_the_node_brought_back_with_it_by_nobody
     revision = rig.stack_now().status.update_revision
     key = labels_of(rig, "gpu-0")[names.LABEL_DRIVER]
     reboots(rig, "gpu-0", boot="boot-2")
-    await rig.until(lambda: uncovered(rig), 10)
+    await rig.until(lambda: removed_driver(rig), 10)
     assert {name: value for name, value in labels_of(rig, "gpu-0").items() if name != names.LABEL_DEVICE_PLUGIN} == {
         names.LABEL_DRIVER: "none",
         names.LABEL_OPERANDS: "off",
     }
-    kept = json.loads(rig.cluster.store.find(NODES, "gpu-0")["metadata"]["annotations"][names.ANNOTATION_UNCOVERED])
+    kept = json.loads(
+        rig.cluster.store.find(NODES, "gpu-0")["metadata"]["annotations"][names.ANNOTATION_REMOVED_DRIVER]
+    )
     assert kept == {"driver": key, "revision": revision, "kernel": NEXT}
     assert images_of(rig, NEXT) == [("1.0", "sim", "Pending")]
     await rig.second()
@@ -54,7 +56,7 @@ async def test_an_image_is_asked_for_and_the_node_brought_back_with_it_by_nobody
     await rig.until(lambda: rig.nodes_on(revision or "?") == 1, 300)
     await rig.settle()
     assert brought_back(rig) == [(NEXT, NodePhase.SUCCEEDED)]
-    assert not uncovered(rig)
+    assert not removed_driver(rig)
     await rig.second()
     assert (condition(rig, "Installed") or ())[:2] == ("True", "EveryNode")
     rig.assert_nothing_left()
@@ -62,7 +64,7 @@ async def test_an_image_is_asked_for_and_the_node_brought_back_with_it_by_nobody
 
 async def test_while_it_has_no_driver_nothing_is_written_again(rig: Rig) -> None:
     reboots(rig, "gpu-0", boot="boot-2")
-    await rig.until(lambda: uncovered(rig), 10)
+    await rig.until(lambda: removed_driver(rig), 10)
     for _ in range(5):
         await rig.second()
     before = len(rig.cluster.writes)
@@ -74,19 +76,19 @@ async def test_while_it_has_no_driver_nothing_is_written_again(rig: Rig) -> None
 async def test_a_reboot_into_the_kernel_that_it_had_brings_it_back_too(rig: Rig) -> None:
     revision = rig.stack_now().status.update_revision or "?"
     reboots(rig, "gpu-0", boot="boot-2")
-    await rig.until(lambda: uncovered(rig), 10)
+    await rig.until(lambda: removed_driver(rig), 10)
     reboots(rig, "gpu-0", boot="boot-3", kernel=KERNEL)
     await rig.until(lambda: rig.nodes_on(revision) == 1, 60)
     await rig.settle()
     assert brought_back(rig) == [(KERNEL, NodePhase.SUCCEEDED)]
-    assert not uncovered(rig)
+    assert not removed_driver(rig)
 
 
 async def test_pods_of_a_job_are_ended_by_nobody_while_their_node_has_no_driver(rig: Rig) -> None:
     rig.fleet.job("gang", members=1, gpus=8)
     await rig.until(lambda: rig.fleet.trainers["gang"].step > 3)
     reboots(rig, "gpu-0", boot="boot-2")
-    await rig.until(lambda: uncovered(rig), 10)
+    await rig.until(lambda: removed_driver(rig), 10)
     for _ in range(30):
         await rig.second()
     assert rig.fleet.trainers["gang"].stops == 0
@@ -95,12 +97,12 @@ async def test_pods_of_a_job_are_ended_by_nobody_while_their_node_has_no_driver(
 
 async def test_a_driver_that_was_approved_meanwhile_and_has_an_image_is_taken_instead(rig: Rig) -> None:
     reboots(rig, "gpu-0", boot="boot-2")
-    await rig.until(lambda: uncovered(rig), 10)
+    await rig.until(lambda: removed_driver(rig), 10)
     made_by_recipe(rig, "2.0", NEXT)
     revision = rig.stack(rig.spec("2.0"))
     rig.plan("up", revision)
     await rig.until(lambda: rig.nodes_on(revision) == 1, 300)
-    assert not uncovered(rig)
+    assert not removed_driver(rig)
 
 
 async def test_a_node_is_left_as_it_is_where_a_person_said_so(rig: Rig) -> None:
@@ -122,7 +124,7 @@ async def test_a_node_that_changed_since_it_was_seen_is_not_written(rig: Rig) ->
     rig.cluster.before_write = None
     for _ in range(5):
         await rig.second()
-    assert not uncovered(rig)
+    assert not removed_driver(rig)
 
 
 @pytest.mark.parametrize("change", [{"boot_id": "boot-0"}, {"kernel": "6.1.0-1-amd64"}, {"driver_key": "other"}])
@@ -131,10 +133,10 @@ async def test_what_was_seen_has_to_be_so_still(rig: Rig, change: dict[str, str]
     (node,) = await rig.cluster.list(NODES)
     facts = observe.node_facts(node, "nvidia.com/gpu")
     nobody = cast("Read", SimpleNamespace(upgrades=[]))
-    await uncover.uncover(rig.context, nobody, msgspec.structs.replace(facts, **change))
-    assert not uncovered(rig)
-    await uncover.uncover(rig.context, nobody, facts)
-    assert uncovered(rig)
+    await driver_removal.remove_driver(rig.context, nobody, msgspec.structs.replace(facts, **change))
+    assert not removed_driver(rig)
+    await driver_removal.remove_driver(rig.context, nobody, facts)
+    assert removed_driver(rig)
 
 
 # ------------------------------------------------------------------------------- right after a reboot

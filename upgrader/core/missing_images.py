@@ -1,7 +1,7 @@
 """Kernels for which there is no driver image: what is known of them, and what would help. Pure.
 
-A node is uncovered while it runs a kernel that no image of its driver is for. Nothing is drained for it, and nothing
-may crash-loop on it: its driver label is `none` until there is an image.
+A node has no driver image while it runs a kernel that no image of its driver is for. Nothing is drained for it, and
+nothing may crash-loop on it: its driver label is `none` until there is an image.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from upgrader.core import untrusted
-from upgrader.core.fleet import ImageBuild, ImageFacts, Target, Uncovered
+from upgrader.core.fleet import ImageBuild, ImageFacts, RemovedDriver, Target
 from upgrader.core.phases import DriverImagePhase
 
 SHOWN = 3
@@ -56,12 +56,12 @@ def driver_had(image: ImageFacts) -> Driver:
     return Driver(vendor=image.vendor, version=image.version, recipe=image.recipe, flavour=image.flavour)
 
 
-def read_uncovered(text: str | None) -> Uncovered | None:
+def read_removed_driver(text: str | None) -> RemovedDriver | None:
     """What we kept on a node when we took its driver away; None where there is nothing that can be read.
 
     It is installed anew then, as a node is of which nobody knows what it had.
     """
-    return untrusted.document(text, Uncovered)
+    return untrusted.document(text, RemovedDriver)
 
 
 def code_name(os_image: str) -> str:
@@ -77,7 +77,7 @@ def build_of(builds: Iterable[ImageBuild], driver: Driver, kernel: str) -> Image
     return min(fitting, key=lambda one: (_NEAREST.index(one.phase), one.name), default=None)
 
 
-def why_uncovered(builds: Sequence[ImageBuild], driver: Driver, kernel: str) -> str:
+def why_no_image(builds: Sequence[ImageBuild], driver: Driver, kernel: str) -> str:
     """What is known of the image that is missing, and what would help, as sentences."""
     return f"There is no Ready DriverImage for {driver} on kernel {kernel}.{known_of(builds, driver, kernel)}"
 
