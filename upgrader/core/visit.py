@@ -48,6 +48,7 @@ from upgrader.core.visit_facts import (
     said,
     settled,
     stay,
+    turned_back,
     unplaced,
 )
 
@@ -193,9 +194,8 @@ def _preparing(view: NodeView, group: GroupView, now: datetime) -> Decision:
 
 def _prepared(view: NodeView, group: GroupView, now: datetime) -> Decision:
     del now
-    failed = [one.name for one in group.nodes if one.phase in {_P.FAILED, _P.RELEASING}]
-    if failed:
-        return _untouched_or_release(view, "SiblingFailed", f"{failed[0]} of the same upgrade group cannot be visited")
+    if failed := turned_back(group):
+        return _untouched_or_release(view, "SiblingFailed", f"{failed} of the same upgrade group cannot be visited")
     if behind := [one.name for one in group.nodes if one.phase in {_P.PENDING, _P.PREPARING}]:
         return stay(view, f"waiting for {len(behind)} node(s) of the upgrade group to be prepared")
     if why := replaced(view):
@@ -224,11 +224,8 @@ def _closing(view: NodeView, group: GroupView, now: datetime) -> Decision:
         failure, what = ("NewGpuPod", "") if pod.gpus else ("NewPod", "out")
         message = f"pod {pod.namespace}/{pod.name} with{what} GPUs appeared after the acknowledgements; all are let go"
         return _go(view, _P.RELEASING, failure=failure, message=message)
-    turned = [one.name for one in group.nodes if one.phase in {_P.RELEASING, _P.FAILED}]
-    if turned:
-        return _go(
-            view, _P.RELEASING, failure="SiblingFailed", message=f"{turned[0]} of the same upgrade group was let go"
-        )
+    if left := turned_back(group):
+        return _go(view, _P.RELEASING, failure="SiblingFailed", message=f"{left} of the same upgrade group was let go")
     if not settled(view, view.node, now):
         return stay(view, "listing pods once more before anything is stopped")
     return _go(view, _P.DRAINING, message="closed; no new GPU pod")
@@ -238,10 +235,8 @@ def _draining(view: NodeView, group: GroupView, now: datetime) -> Decision:
     lost = [one for one in group.requests if one.phase not in _GOING]
     if lost:
         return _go(view, _P.RELEASING, failure="AcknowledgementLost", message=f"{lost[0].gang}: {lost[0].message}")
-    if turned := [one.name for one in group.nodes if one.phase in {_P.RELEASING, _P.FAILED}]:
-        return _go(
-            view, _P.RELEASING, failure="SiblingFailed", message=f"{turned[0]} of the same upgrade group was let go"
-        )
+    if left := turned_back(group):
+        return _go(view, _P.RELEASING, failure="SiblingFailed", message=f"{left} of the same upgrade group was let go")
     behind = [one.name for one in group.nodes if one.phase in {_P.PREPARED, _P.TAINTING}]
     if behind:
         return stay(view, f"waiting for {behind[0]} of the upgrade group to be closed")

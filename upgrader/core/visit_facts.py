@@ -250,6 +250,12 @@ class GroupView(Struct, frozen=True, kw_only=True):
     refused: str = ""  # why its gangs cannot be asked now; then the group is let go
 
 
+def turned_back(group: GroupView) -> str:
+    """The first node of a group that has failed or is on its way out; empty where there is none."""
+    ways_out = {NodePhase.RELEASING, NodePhase.FAILED}
+    return next((node.name for node in group.nodes if node.phase in ways_out), "")
+
+
 def unplaced(group: GroupView) -> list[str]:
     """Gangs that restart, whose pods have no nodes yet and may get these.
 

@@ -82,8 +82,7 @@ def stopped_owners(plan: UpgradePlan, requests: Sequence[CheckpointRequest]) -> 
 
 def stops_to_remember(plan: UpgradePlan, requests: Sequence[CheckpointRequest]) -> list[str]:
     """What the plan's status keeps of them: a stop that is only ordered can still be withdrawn."""
-    ordered = {request.spec.owner.uid for request in requests if request.status.phase is RequestPhase.STOPPING}
-    return sorted(stopped_owners(plan, requests) - (ordered - frozenset(plan.status.stopped_owners)))
+    return sorted(stopped_owners(plan, [each for each in requests if each.status.phase is not RequestPhase.STOPPING]))
 
 
 def stopped_gangs(plan: UpgradePlan, requests: Sequence[CheckpointRequest], snapshot: Snapshot) -> frozenset[str]:

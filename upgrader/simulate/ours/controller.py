@@ -199,7 +199,7 @@ class Controller:
             first=None,
             tolerated_failures=self.tolerated,
             max_interruptions=len(self.world.jobs),
-            interrupted=sum(talk.stopped_at is not None for talk in self.talks),
+            interrupted=len(self._stopped()),
             batches=len(self.batches),
             open_batch=batch.number if batch is not None else None,
             created=True,
@@ -245,9 +245,8 @@ class Controller:
             for one in made.groups
         ]
         classes = {node.name: node_class(node) for node in snapshot.nodes if node.name in made.nodes}
-        self.batches.append(
-            Batch(number=number, kind=made.kind, groups=groups, started_at=self.world.now, classes=classes)
-        )
+        batch = Batch(number=number, kind=made.kind, groups=groups, started_at=self.world.now, classes=classes)
+        self.batches.append(batch)
         for group in groups:
             self._groups[group.name] = group
             group.visits = [one for name in group.nodes if (one := self._visit(group, name)) is not None]
