@@ -92,7 +92,7 @@ are waited for; {STRATEGY.lane_width} gangs write checkpoints to one storage at 
 
 In short: {made.summary.nodes:,} nodes in {made.summary.batches} batches, {made.summary.harvested} more when their \
 jobs have ended; {made.summary.interruptions} of {len(jobs)} gangs are
-stopped, each once; {made.summary.held} nodes are held."""
+stopped, each once; {made.summary.blocked} nodes are blocked."""
 
 
 def _batches(made: Forecast) -> str:

@@ -189,7 +189,7 @@ async def test_a_pod_that_takes_gpus_after_the_judgement_is_never_ended_by_us(po
     await _talks(pool, plan, RequestPhase.WITHDRAWN, seconds=60)
     assert "NewGpuPod" in {one.status.reason for one in (await pool.visits(plan)).values()}
     await pool.eventually(
-        UPGRADE_PLANS, plan, lambda one: "GangUndeclared" in {hold.reason for hold in one.status.holds}
+        UPGRADE_PLANS, plan, lambda one: "GangUndeclared" in {blocker.reason for blocker in one.status.blockers}
     )
     await pool.steps("shared", 10, members=3)
     assert pool.story("shared").interruptions == 0

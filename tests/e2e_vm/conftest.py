@@ -131,8 +131,8 @@ class VirtualPool(Pool):
         (name,) = {one.metadata.name for one in await self.kube.list(UPGRADE_PLANS)} - before
         return name
 
-    async def held(self, plan: str, node: str, reason: str, *, seconds: float = 400) -> str:
-        """What a visit is held for, once it is for this reason."""
+    async def blocked(self, plan: str, node: str, reason: str, *, seconds: float = 400) -> str:
+        """What a visit is blocked for, once it is for this reason."""
         found: list[str] = []
 
         async def look() -> bool:
@@ -141,7 +141,7 @@ class VirtualPool(Pool):
             found[:] = [one.message for one in conditions if (one.status, one.reason) == ("True", reason)]
             return bool(found)
 
-        await waiting.poll(look, seconds, f"the visit of {node} is held: {reason} (log: {self.controller.log})")
+        await waiting.poll(look, seconds, f"the visit of {node} is blocked: {reason} (log: {self.controller.log})")
         return found[0]
 
     async def bring_deadline_forward(self, plan: str, node: str) -> None:

@@ -181,7 +181,7 @@ async def visit_says(pool: VirtualPool, plan: str, node: str, phase: NodePhase, 
 
 
 def budget_is_taken(plan: Any) -> bool:
-    return plan.status.phase is PlanPhase.RUNNING and "BudgetTaken" in {one.reason for one in plan.status.holds}
+    return plan.status.phase is PlanPhase.RUNNING and "BudgetTaken" in {one.reason for one in plan.status.blockers}
 
 
 async def only_it_is_out(pool: VirtualPool, plan: str, out: str, busy: str) -> None:

@@ -117,8 +117,8 @@ async def test_one_command_leads_back_to_the_first_version_past_a_stranger_who_i
     revision = await pool.first_revision()
     with pool.step("rollback to the first version; a stranger holds the driver, is named, goes"):
         plan = await pool.rollback(revision)
-        held = await pool.held(plan, "vm-a", "DriverBusy")
-        assert f"pid {stranger} (sleep)" in held
+        blocked = await pool.blocked(plan, "vm-a", "DriverBusy")
+        assert f"pid {stranger} (sleep)" in blocked
         assert pool.modules()["vm-a"] == PROPRIETARY.version
         pool.machines["vm-a"].enter("kill", stranger)
         assert (await pool.over(plan, seconds=600)).status.phase is PlanPhase.COMPLETED
@@ -136,7 +136,7 @@ async def test_where_it_does_not_go_the_group_reverts_and_the_old_module_never_l
     before = pool.story(JOB)
     with pool.step("a stranger holds the driver up to the deadline; all of it went back"):
         plan = await pool.to_driver(PROPRIETARY)
-        await pool.held(plan, "vm-a", "DriverBusy")
+        await pool.blocked(plan, "vm-a", "DriverBusy")
         await pool.bring_deadline_forward(plan, "vm-a")
         await pool.eventually(UPGRADE_PLANS, plan, lambda one: one.status.phase is PlanPhase.PAUSED, seconds=600)
     visits = await pool.visits(plan)

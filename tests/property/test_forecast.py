@@ -26,20 +26,20 @@ def foresee(world: Snapshot, budget, known):
 
 @examples(300)
 @given(worlds())
-def test_every_drifted_node_is_in_one_batch_or_held_or_installed(case):
+def test_every_drifted_node_is_in_one_batch_or_blocked_or_installed(case):
     world, budget, known = case
     made = foresee(world, budget, known)
     open_nodes = {one.node for one in drift(world, target()) if one.drifted} - known["already"]
     in_batches = [name for batch in made.batches for name in batch.nodes]
-    held = {name for hold in made.holds for name in hold.nodes}
+    blocked = {name for blocker in made.blockers for name in blocker.nodes}
     assert max(Counter(in_batches).values(), default=1) == 1
-    assert not held.intersection(in_batches)
-    assert not set(made.installs) & (held | set(in_batches))
-    assert open_nodes == held | set(in_batches) | set(made.installs)
+    assert not blocked.intersection(in_batches)
+    assert not set(made.installs) & (blocked | set(in_batches))
+    assert open_nodes == blocked | set(in_batches) | set(made.installs)
     assert made.summary.drifted == len(open_nodes)
-    assert (made.summary.nodes, made.summary.held, made.summary.installs) == (
+    assert (made.summary.nodes, made.summary.blocked, made.summary.installs) == (
         len(in_batches),
-        len(held),
+        len(blocked),
         len(made.installs),
     )
 
@@ -168,13 +168,13 @@ def test_groups_are_disjoint_and_closed_over_gangs(case):
 
 @examples(300)
 @given(worlds())
-def test_a_hold_always_says_why_in_a_sentence(case):
+def test_a_blocker_always_says_why_in_a_sentence(case):
     world, budget, known = case
-    for hold in foresee(world, budget, known).holds:
-        assert hold.nodes
-        assert hold.subject
-        assert hold.message.endswith(".")
-        assert not hold.message[0].islower() or hold.message.startswith(hold.subject)
+    for blocker in foresee(world, budget, known).blockers:
+        assert blocker.nodes
+        assert blocker.subject
+        assert blocker.message.endswith(".")
+        assert not blocker.message[0].islower() or blocker.message.startswith(blocker.subject)
 
 
 @examples(300)
@@ -197,13 +197,15 @@ def test_other_names_give_the_same_shape(case, random):
     before, after = foresee(world, budget, known), foresee(other, budget, elsewhere)
     assert shape(after) == shape(before)
     assert after.summary == before.summary
-    assert Counter(hold.reason for hold in after.holds) == Counter(hold.reason for hold in before.holds)
+    assert Counter(blocker.reason for blocker in after.blockers) == Counter(
+        blocker.reason for blocker in before.blockers
+    )
 
 
 @examples(100)
 @given(worlds())
 def test_going_through_all_batches_comes_to_an_end(case):
-    # Each batch's nodes become as the target asks; what is left at the end is held, and says so.
+    # Each batch's nodes become as the target asks; what is left at the end is blocked, and says so.
     world, budget, known = case
     for _ in range(len(world.nodes) + 1):
         made = foresee(world, budget, known)

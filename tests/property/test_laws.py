@@ -183,8 +183,8 @@ def test_a_node_whose_deadline_has_passed_is_led_out(walk):
     gives_back = decision.acts == (Act.GIVE_BACK,)
     last_acts = {(Act.OPERANDS_OFF,), (Act.CANCEL,)}
     last_act = decision.acts in last_acts and view.deadline + visit.LAST_ACT > NOW
-    held = decision.held == clearing.UNSUPPORTED  # until the work that runs there has ended
-    assert leaves or turns or gives_back or decision.on_siblings or last_act or held
+    blocked = decision.blocked == clearing.UNSUPPORTED  # until the work that runs there has ended
+    assert leaves or turns or gives_back or decision.on_siblings or last_act or blocked
 
 
 @MANY

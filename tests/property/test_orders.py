@@ -55,6 +55,6 @@ def test_a_node_that_is_ordered_back_is_given_back_with_its_marks_taken(walk):
     view, group = walk
     decision = visit.decide(view, group, NOW)
     if NodePhase.RELEASING in view.forced and view.node is not None:
-        held = view.node.visit == view.uid or (not view.node.visit and view.node.released_by != view.uid)
-        assert (decision.acts == (Act.GIVE_BACK,)) is held
-        assert held or decision.phase in {NodePhase.SUCCEEDED, NodePhase.FAILED}
+        blocked = view.node.visit == view.uid or (not view.node.visit and view.node.released_by != view.uid)
+        assert (decision.acts == (Act.GIVE_BACK,)) is blocked
+        assert blocked or decision.phase in {NodePhase.SUCCEEDED, NodePhase.FAILED}

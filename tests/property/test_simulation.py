@@ -178,8 +178,8 @@ class Watch:
         batch = self.ours.open
         mine = {node for one in batch.groups for node in one.nodes} if batch else set()
         failed = {one.node for one in self.ours.visits if one.over and one.failure}
-        held = {name for name, node in self.world.nodes.items() if node.visit or node.maintenance}
-        assert held <= mine | failed
+        blocked = {name for name, node in self.world.nodes.items() if node.visit or node.maintenance}
+        assert blocked <= mine | failed
 
     def restarted_gangs_meet_one_driver(self, after):
         del after

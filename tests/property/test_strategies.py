@@ -14,7 +14,7 @@ from tests.support.worlds import paced_worlds, renamed, shape
 from upgrader.core.budget import allowed_gpus, availability
 from upgrader.core.canaries import node_class
 from upgrader.core.drift import drift
-from upgrader.core.forecast import BatchKind, HoldReason, forecast
+from upgrader.core.forecast import BatchKind, BlockedReason, forecast
 from upgrader.core.windows import Calendar
 
 MANY = examples(120)
@@ -39,15 +39,19 @@ def taken(world, batch):
 
 @MANY
 @given(paced_worlds())
-def test_every_drifted_node_is_in_one_batch_or_harvested_or_held_or_installed(case):
+def test_every_drifted_node_is_in_one_batch_or_harvested_or_blocked_or_installed(case):
     world, strategy = case
     made = foresee(world, strategy)
     batches = [name for batch in made.batches for name in batch.nodes]
     reaped = [name for one in made.harvest for name in one.nodes]
-    held = {name for hold in made.holds for name in hold.nodes}
-    counts = Counter([*batches, *reaped, *held, *made.installs])
+    blocked = {name for blocker in made.blockers for name in blocker.nodes}
+    counts = Counter([*batches, *reaped, *blocked, *made.installs])
     assert counts == dict.fromkeys((one.node for one in drift(world, target()) if one.drifted), 1)
-    assert (made.summary.nodes, made.summary.harvested, made.summary.held) == (len(batches), len(reaped), len(held))
+    assert (made.summary.nodes, made.summary.harvested, made.summary.blocked) == (
+        len(batches),
+        len(reaped),
+        len(blocked),
+    )
 
 
 @MANY
@@ -97,7 +101,7 @@ def test_batches_follow_one_another_in_windows_and_before_the_deadline(case):
         at = batch.starts_at + timedelta(seconds=batch.seconds)
         assert strategy.deadline is None or at <= strategy.deadline
     assert [batch.number for batch in made.batches] == list(range(1, len(made.batches) + 1))
-    late = {hold.reason for hold in made.holds} & {HoldReason.WONT_FIT, HoldReason.DEADLINE_PASSED}
+    late = {blocker.reason for blocker in made.blockers} & {BlockedReason.WONT_FIT, BlockedReason.DEADLINE_PASSED}
     assert not late or strategy.deadline is not None
 
 
@@ -108,7 +112,7 @@ def test_each_class_has_a_canary_of_its_own_that_is_watched_before_its_other_nod
     nodes = {one.name: one for one in world.nodes}
     proven = data.draw(st.sets(st.sampled_from(sorted({node_class(one) for one in world.nodes}))))
     made = foresee(world, msgspec.structs.replace(strategy, proven=tuple(sorted(proven))))
-    if any(hold.reason is HoldReason.WONT_FIT for hold in made.holds):
+    if any(blocker.reason is BlockedReason.WONT_FIT for blocker in made.blockers):
         return
     watched = dict.fromkeys(proven, strategy.not_before or START)
     for batch in made.batches:
@@ -170,7 +174,7 @@ def test_what_is_predicted_is_never_below_the_bound_and_names_every_interruption
     said = made.prediction
     assert said.lost_gpu_hours >= said.lower_bound_gpu_hours - 1e-9
     assert sorted(one.gang for one in said.interruptions) == sorted(made.interrupted)
-    assert (said.finish_p50 is None) == bool(made.holds)
+    assert (said.finish_p50 is None) == bool(made.blockers)
     if said.finish_p50 is not None:
         assert START <= said.finish_p50 <= said.finish_p95
 
@@ -217,7 +221,7 @@ def test_made_again_after_a_batch_the_rest_ends_no_later_and_loses_no_more(case)
     now = first.starts_at + timedelta(seconds=first.seconds)
     stopped = frozenset(name for group in first.groups for name in group.gangs)
     made = forecast(done, target(), strategy, now=now, stopped_gangs=stopped, remainder=rest)
-    if made.harvest != before.harvest or made.holds != before.holds:
+    if made.harvest != before.harvest or made.blockers != before.blockers:
         return  # with the time that went by, other nodes are to be visited now
     assert ends(made, now) <= ends(before, now)
     lost = sum(one.lost_gpu_hours for one in before.prediction.interruptions if one.gang not in stopped)

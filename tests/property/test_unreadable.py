@@ -212,7 +212,7 @@ def test_a_gang_that_asks_for_a_number_of_gpus_that_cannot_be_read_is_undeclared
 
 
 @pytest.mark.parametrize("text", ["not json", f'{{"x":{DEEP}', '{"a":1}', '{"a":"' + "x" * 5000 + '"}'])
-def test_a_node_whose_settings_cannot_be_read_is_held_and_left_alone(text):
+def test_a_node_whose_settings_cannot_be_read_is_blocked_and_left_alone(text):
     odd = node("c", POOL, {names.ANNOTATION_KUBELET: text})
     (found,) = [one for one in check(world(odd=odd)).nodes if one.name == "c"]
     assert found.left_alone

@@ -3,11 +3,11 @@
 from tests.support.facts import target
 from tests.support.world import START
 from upgrader.core.budget import Cost, costs
-from upgrader.core.forecast import HoldReason, forecast
+from upgrader.core.forecast import BlockedReason, forecast
 from upgrader.core.strategy import StrategyFacts
 
 NEXT_KERNEL = "6.1.0-41-amd64"
-H = HoldReason
+H = BlockedReason
 
 
 def foresee(world, *, budget="100%", wanted=None, now=START, unguaranteed=False, **known):
@@ -31,5 +31,5 @@ def shape(made):
     return [[(group.nodes, group.gangs) for group in batch.groups] for batch in made.batches]
 
 
-def holds(made):
-    return {(hold.subject, hold.reason): hold.nodes for hold in made.holds}
+def blockers(made):
+    return {(blocker.subject, blocker.reason): blocker.nodes for blocker in made.blockers}

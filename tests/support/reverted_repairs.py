@@ -258,7 +258,7 @@ REPAIRS = (
         finds=Run(seed=7752, nodes=2),
         faults=(Fault.ODD_NODE, Fault.BATCH_INTERRUPTED),
         changes=(
-            Change(path="core/node_holds.py", old="    _skipped,\n    _unreadable,\n", new="    _skipped,\n"),
+            Change(path="core/node_blockers.py", old="    _skipped,\n    _unreadable,\n", new="    _skipped,\n"),
             Change(
                 path="reconcile/batches.py",
                 old='            with faults.contained(f"visit of node {node.name}"):\n',

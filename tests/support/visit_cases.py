@@ -31,7 +31,7 @@ GIVEN_BACK = {**WHOLE, "visit": "", "released_by": "u1", "revision": "new"}
 DONE = PodResult(outcome=Outcome.SUCCEEDED, result=OrderResult(reason=Reason.DONE, message="well"))
 RUNS = PodResult(outcome=Outcome.WAITING)
 BUSY = PodResult(outcome=Outcome.FAILED, result=OrderResult(reason=Reason.BUSY, message="in use by pid 7"))
-HELD = PodResult(outcome=Outcome.WAITING, result=BUSY.result, trouble="in use by pid 7")
+BLOCKED = PodResult(outcome=Outcome.WAITING, result=BUSY.result, trouble="in use by pid 7")
 NO_IMAGE = PodResult(outcome=Outcome.FAILED, trouble="image r/driver cannot be pulled")
 ONE = OperandFacts(pods=1, ready=1)
 STARTING = OperandFacts(pods=1)

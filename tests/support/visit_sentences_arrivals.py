@@ -30,7 +30,7 @@ from tests.support.world import START
 from upgrader.core.visit_facts import Act, VisitJobs
 
 CAME = "waiting for pod default/stranger to end, which came after the node was drained"
-HELD = {"held": "PodsArrived"}
+BLOCKED = {"blocked": "PodsArrived"}
 NOT_UNDONE = "no visit Job was made, so there is nothing to undo"
 TURNED = {"reverting": True, "failure": "PodsArrived", "driver_key": "k-old", "plugin_key": "p-old"}
 BACK = {"reverting": True, "failure": "NotValid", "driver_key": "k-old", "plugin_key": "p-old"}
@@ -41,7 +41,7 @@ ARRIVALS = {
     "no visit Job is made while a pod is there that nobody stopped": (
         view(N.UNLOADING, SWITCHED_OFF, others=(STRANGER,)),
         ALONE,
-        stay(N.UNLOADING, CAME, **HELD),
+        stay(N.UNLOADING, CAME, **BLOCKED),
     ),
     "its operands are off first": (
         view(N.UNLOADING, CLOSED, others=(STRANGER,)),
@@ -56,7 +56,7 @@ ARRIVALS = {
     "what is replicated is evicted once more": (
         view(N.UNLOADING, SWITCHED_OFF, others=(EVICTABLE, STRANGER)),
         ALONE,
-        stay(N.UNLOADING, "evicting 1 pod(s) under their budgets", Act.EVICT, evict=(EVICTABLE,), **HELD),
+        stay(N.UNLOADING, "evicting 1 pod(s) under their budgets", Act.EVICT, evict=(EVICTABLE,), **BLOCKED),
     ),
     "and left alone until it is time to try again": (
         view(
@@ -67,7 +67,7 @@ ARRIVALS = {
             evict_after=START + timedelta(seconds=1),
         ),
         ALONE,
-        stay(N.UNLOADING, "not now", **HELD),
+        stay(N.UNLOADING, "not now", **BLOCKED),
     ),
     "before its visit Job a node turns round without one": (
         view(N.UNLOADING, SWITCHED_OFF, others=(STRANGER,), deadline=START),
@@ -107,7 +107,7 @@ ARRIVALS = {
     "a pod comes right before the visit Job is made": (
         view(N.UPGRADING, SWITCHED_OFF, others=(STRANGER,)),
         ALONE,
-        stay(N.UPGRADING, CAME, **HELD),
+        stay(N.UPGRADING, CAME, **BLOCKED),
     ),
     "a visit Job that runs is not waited for by that": (
         view(N.UPGRADING, SWITCHED_OFF, others=(STRANGER,), visit=RUNS),
@@ -122,13 +122,13 @@ ARRIVALS = {
             "waiting for pod default/plain to end, which came after the node was drained",
             failure="NotValid",
             reverting=True,
-            **HELD,
+            **BLOCKED,
         ),
     ),
     "on the way back a pod is waited for before the visit Job": (
         view(N.UNLOADING, SWITCHED_OFF, others=(STRANGER,), **BACK),
         ALONE,
-        stay(N.UNLOADING, CAME, failure="NotValid", reverting=True, **HELD),
+        stay(N.UNLOADING, CAME, failure="NotValid", reverting=True, **BLOCKED),
     ),
     "a pod does not end on the way back, and its node is left to a person with it": (
         view(N.UNLOADING, SWITCHED_OFF, others=(STRANGER,), deadline=START, **BACK),
@@ -138,7 +138,7 @@ ARRIVALS = {
     "devices are not offered to a pod before they are validated": (
         view(N.LOADING, DRIVER_ON, driver=ONE, others=(STRANGER,)),
         ALONE,
-        stay(N.LOADING, CAME, **HELD),
+        stay(N.LOADING, CAME, **BLOCKED),
     ),
     "a pod without GPUs needs none": (
         view(N.LOADING, DRIVER_ON, driver=ONE, others=(WITHOUT_GPUS,)),
@@ -148,7 +148,7 @@ ARRIVALS = {
     "a pod takes devices before they are validated": (
         view(N.VALIDATING, WHOLE, others=(STRANGER,)),
         ALONE,
-        stay(N.VALIDATING, CAME, **HELD),
+        stay(N.VALIDATING, CAME, **BLOCKED),
     ),
     "what was found valid stays so with a pod that came later": (
         view(N.VALIDATING, WHOLE, others=(STRANGER,), validate=DONE),
@@ -158,7 +158,7 @@ ARRIVALS = {
     "a repair waits for a pod that came without end": (
         view(N.UNLOADING, SWITCHED_OFF, others=(STRANGER,), deadline=START, **REPAIR),
         ALONE,
-        stay(N.UNLOADING, CAME, held="RunningOnUnsupportedKernel"),
+        stay(N.UNLOADING, CAME, blocked="RunningOnUnsupportedKernel"),
     ),
     # ---- visit Jobs of ours
     "the visit Job of the way there goes before the way back begins": (

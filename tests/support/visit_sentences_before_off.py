@@ -284,7 +284,7 @@ BEFORE_OFF = {
     "what was refused to be evicted is left alone until its time": (
         view(N.DRAINING, CLOSED, others=(EVICTABLE,), not_evicted="not now", evict_after=START + timedelta(seconds=1)),
         ALONE,
-        stay(N.DRAINING, "not now", held="EvictionRefused"),
+        stay(N.DRAINING, "not now", blocked="EvictionRefused"),
     ),
     "and is tried again then": (
         view(N.DRAINING, CLOSED, others=(EVICTABLE,), not_evicted="not now", evict_after=START),
@@ -304,7 +304,7 @@ BEFORE_OFF = {
     "a rollout waits for such a pod": (
         view(N.DRAINING, CLOSED, others=(pod("lost", before_boot=True),)),
         ALONE,
-        stay(N.DRAINING, "waiting for pod default/lost to end", held="PodsLeft"),
+        stay(N.DRAINING, "waiting for pod default/lost to end", blocked="PodsLeft"),
     ),
     "the gang is waited for": (
         view(N.DRAINING, CLOSED, others=(MEMBER,)),
@@ -337,12 +337,12 @@ BEFORE_OFF = {
     "the gang has stopped and a pod is left": (
         view(N.DRAINING, CLOSED, others=(STRANGER,)),
         around(requests=(gang(R.STOPPED),)),
-        stay(N.DRAINING, "waiting for pod default/stranger to end", held="PodsLeft"),
+        stay(N.DRAINING, "waiting for pod default/stranger to end", blocked="PodsLeft"),
     ),
     "a job runs on a kernel that its driver is not for": (
         view(N.DRAINING, CLOSED, others=(STRANGER,), **REPAIR),
         ALONE,
-        stay(N.DRAINING, "waiting for pod default/stranger to end", held="RunningOnUnsupportedKernel"),
+        stay(N.DRAINING, "waiting for pod default/stranger to end", blocked="RunningOnUnsupportedKernel"),
     ),
     "no pod is left that the visit would end": (
         view(N.DRAINING, CLOSED),
@@ -367,13 +367,13 @@ BEFORE_OFF = {
             "evicting 1 pod(s) under their budgets",
             Act.EVICT,
             evict=(pod("web", evictable=True),),
-            held="RunningOnUnsupportedKernel",
+            blocked="RunningOnUnsupportedKernel",
         ),
     ),
     "work on a kernel that its driver is not for is waited for without end": (
         view(N.DRAINING, CLOSED, others=(STRANGER,), deadline=START, **REPAIR),
         ALONE,
-        stay(N.DRAINING, "waiting for pod default/stranger to end", held="RunningOnUnsupportedKernel"),
+        stay(N.DRAINING, "waiting for pod default/stranger to end", blocked="RunningOnUnsupportedKernel"),
     ),
     "pods do not leave in time": (
         view(N.DRAINING, CLOSED, others=(STRANGER,), deadline=START),

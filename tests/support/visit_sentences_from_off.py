@@ -6,6 +6,7 @@ from tests.support.facts import KERNEL
 from tests.support.visit_cases import (
     ALONE,
     BACK,
+    BLOCKED,
     BUSY,
     CLOSED,
     DONE,
@@ -13,7 +14,6 @@ from tests.support.visit_cases import (
     FUTURE,
     GIVE_UP,
     GONE_MESSAGE,
-    HELD,
     ONE,
     PAST,
     RUNS,
@@ -112,12 +112,12 @@ FROM_OFF = {
     ),
     "the visit is done": (view(N.UPGRADING, SWITCHED_OFF, visit=DONE), ALONE, go(N.LOADING, "well")),
     "somebody holds the driver, and it is looked again": (
-        view(N.UPGRADING, SWITCHED_OFF, visit=HELD),
+        view(N.UPGRADING, SWITCHED_OFF, visit=BLOCKED),
         ALONE,
-        stay(N.UPGRADING, "in use by pid 7", held="DriverBusy"),
+        stay(N.UPGRADING, "in use by pid 7", blocked="DriverBusy"),
     ),
     "somebody holds the driver for too long": (
-        view(N.UPGRADING, SWITCHED_OFF, visit=HELD, deadline=PAST),
+        view(N.UPGRADING, SWITCHED_OFF, visit=BLOCKED, deadline=PAST),
         ALONE,
         go(
             N.UNLOADING,
@@ -170,7 +170,7 @@ FROM_OFF = {
             N.UPGRADING,
             "waiting for pod default/stranger to end, which came after the node was drained",
             Act.CANCEL,
-            held="PodsArrived",
+            blocked="PodsArrived",
         ),
     ),
     "a visit Job that was made is started": (
@@ -315,7 +315,7 @@ FROM_OFF = {
     "a GPU turns unhealthy after it was valid": (
         view(N.VALIDATING, {**WHOLE, "gpus_allocatable": 7}, validate=DONE),
         around(sibling(N.VALIDATING, validate=DONE)),
-        stay(N.VALIDATING, "valid, but now 7 GPUs allocatable, 8 expected", held="GPUsMissing"),
+        stay(N.VALIDATING, "valid, but now 7 GPUs allocatable, 8 expected", blocked="GPUsMissing"),
     ),
     "a GPU stays unhealthy until the deadline": (
         view(N.VALIDATING, {**WHOLE, "gpus_allocatable": 7}, validate=DONE, deadline=PAST),
@@ -350,7 +350,7 @@ FROM_OFF = {
     "a sibling left, and a GPU turned unhealthy meanwhile": (
         view(N.VALIDATING, {**WHOLE, "gpus_allocatable": 7}, validate=DONE),
         around(sibling(N.RELEASING)),
-        stay(N.VALIDATING, "valid, but now 7 GPUs allocatable, 8 expected", held="GPUsMissing"),
+        stay(N.VALIDATING, "valid, but now 7 GPUs allocatable, 8 expected", blocked="GPUsMissing"),
     ),
     "a sibling left, and a GPU stays unhealthy until the deadline": (
         view(N.VALIDATING, {**WHOLE, "gpus_allocatable": 7}, validate=DONE, deadline=PAST),

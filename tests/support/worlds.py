@@ -15,7 +15,7 @@ NEXT_KERNEL, LOST_KERNEL = "6.1.0-41-amd64", "6.1.0-99-amd64"
 IMAGES = (image(OLD), image(NEW), image(NEW, NEXT_KERNEL))
 
 
-# One flaw at a time, and most things without any: a fleet where all is odd is held as a whole and proves nothing.
+# One flaw at a time, and most things without any: a fleet where all is odd is blocked as a whole and proves nothing.
 NODE_FLAWS = [
     {"gpus": 4, "gpus_allocatable": 4},
     {"gpus": 0, "gpus_allocatable": 0},

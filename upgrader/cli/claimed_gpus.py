@@ -29,10 +29,10 @@ async def look(context: Context) -> list[Advice]:
         }
         for stack in stacks
     }
-    return [_held(stack, held) for stack, held in sorted(found.items()) if held]
+    return [_blocked(stack, blocked) for stack, blocked in sorted(found.items()) if blocked]
 
 
-def _held(stack: str, holders: Mapping[str, Sequence[str]]) -> Advice:
+def _blocked(stack: str, holders: Mapping[str, Sequence[str]]) -> Advice:
     pods = sorted({pod for names in holders.values() for pod in names})
     return Advice(
         subject=f"stack {stack}",

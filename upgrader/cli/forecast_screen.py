@@ -12,9 +12,9 @@ from rich.text import Text
 
 from upgrader.cli import pace_screen, spans
 from upgrader.cli.render import change, columns, counted, folded, section, some
+from upgrader.core.blockers import Blocker
 from upgrader.core.drift import NodeDrift
 from upgrader.core.forecast import BatchForecast, Forecast, GroupForecast
-from upgrader.core.holds import Hold
 from upgrader.core.prediction import Interruption
 from upgrader.core.saved import SavedForecast, consented_loss
 from upgrader.core.vendors import SIM, choose
@@ -38,8 +38,8 @@ def forecast(saved: SavedForecast) -> RenderableType:
         parts.append(section("Who is interrupted", _interruptions(made)))
     if any(group.evicted for batch in made.batches for group in batch.groups):
         parts.append(section("Evicted under their PodDisruptionBudgets, their owners make them again", _evicted(made)))
-    if made.holds:
-        parts.append(section("Held, and what to do about it", _holds(made.holds)))
+    if made.blockers:
+        parts.append(section("Blocked, and what to do about it", _blockers(made.blockers)))
     return Group(*parts, Padding(_summary(saved), (1, 0, 0, 0)))
 
 
@@ -158,17 +158,17 @@ def _evicted(made: Forecast) -> RenderableType:
     )
 
 
-def _holds(holds: Sequence[Hold]) -> RenderableType:
+def _blockers(blockers: Sequence[Blocker]) -> RenderableType:
     """One row for each reason and each sentence: what keeps many waiting in the same way is said once."""
     table = columns("Reason", "Nodes", "Waits", "Why, and what to do")
-    groups: dict[str, list[Hold]] = {}
-    for hold in holds:
-        groups.setdefault(hold.reason.value, []).append(hold)
+    groups: dict[str, list[Blocker]] = {}
+    for blocker in blockers:
+        groups.setdefault(blocker.reason.value, []).append(blocker)
     order = sorted(groups.items(), key=lambda item: (-len(_nodes(item[1])), item[0]))
     for reason, found in order:
         sentences: dict[str, list[str]] = {}
-        for hold in found:
-            sentences.setdefault(hold.message, []).append(hold.subject)
+        for blocker in found:
+            sentences.setdefault(blocker.message, []).append(blocker.subject)
         shown = list(sentences.items())[:NAMES]
         for at, (message, subjects) in enumerate(shown):
             first = at == 0
@@ -181,8 +181,8 @@ def _holds(holds: Sequence[Hold]) -> RenderableType:
     return table
 
 
-def _nodes(holds: Sequence[Hold]) -> set[str]:
-    return {node for hold in holds for node in hold.nodes}
+def _nodes(blockers: Sequence[Blocker]) -> set[str]:
+    return {node for blocker in blockers for node in blocker.nodes}
 
 
 def _emptied(groups: Sequence[GroupForecast]) -> list[str]:
@@ -200,7 +200,7 @@ def _summary(saved: SavedForecast) -> Text:
     parts = [
         f"{counted(summary.nodes, 'node')} in {counted(summary.batches, 'batch', 'batches')}",
         f"{counted(summary.interruptions, 'gang')} stopped once and restarted",
-        f"{summary.held} held",
+        f"{summary.blocked} blocked",
     ]
     parts += _emptied([one for batch in made.batches for one in batch.groups])
     if summary.harvested:
@@ -229,8 +229,8 @@ def _cost(made: Forecast) -> list[str]:
             f"Finished at {spans.clock(seen.finish_p50, at)} in one case of two, by {spans.clock(seen.finish_p95, at)} "
             "in 95 of 100."
         )
-    elif made.holds:
-        lines.append("When it is finished nobody can say: something is held.")
+    elif made.blockers:
+        lines.append("When it is finished nobody can say: something is blocked.")
     if seen.lost_gpu_hours:
         bound = seen.lower_bound_gpu_hours
         gap = f"; no order of visits loses less than {bound:.1f} ({seen.gap:.2f} times that)" if bound else ""

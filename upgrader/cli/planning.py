@@ -71,7 +71,7 @@ def plan(
 @click.option("--by", help="Who approves; this user at this machine unless given.")
 @click.option("--watch", is_flag=True, help="Follow the rollout until it ends.")
 @click.option("--patience", type=float, default=60.0, show_default=True, metavar="SECONDS",
-              help="With --watch: how long all that is left may be held before giving up (exit code 4).")  # fmt: skip
+              help="With --watch: how long everything left may be blocked before giving up (exit code 4).")  # fmt: skip
 @click.option("--timeout", type=float, metavar="SECONDS", help="With --watch: how long at most (exit code 5).")
 @click.option("--retry", type=click.IntRange(1, 604800), default=600, show_default=True, metavar="SECONDS",
               help="How long a job that refused or did not answer is left alone.")  # fmt: skip
@@ -98,7 +98,7 @@ def apply(
         name = await flows.apply(context, file, by=by, retry=retry, agree=agreement(auto_approve=auto_approve))
         click.echo(f"plan {name} is started" if name else "no plan is needed: nothing runs on these nodes", err=True)
         if watch and name is not None:
-            await watching.follow(context, name, Patience(held=patience, whole=timeout), sleep=session.sleep)
+            await watching.follow(context, name, Patience(blocked=patience, whole=timeout), sleep=session.sleep)
 
     session.run(work)
     return exits.DONE

@@ -41,10 +41,10 @@ class Progress(Struct, frozen=True, kw_only=True):
 
 
 class Patience(Struct, frozen=True, kw_only=True):
-    """In seconds: how often is looked, how long all that is left may be held, and how long is followed at all."""
+    """In seconds: how often is looked, how long all that is left may be blocked, and how long is followed at all."""
 
     poll: float = 1.0
-    held: float | None = 60.0
+    blocked: float | None = 60.0
     whole: float | None = None
 
 
@@ -87,14 +87,14 @@ class Verdicts:
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
         self._began: datetime | None = None
-        self._held_since: datetime | None = None
+        self._blocked_since: datetime | None = None
 
     def over(self, seen: Progress) -> bool:
         """True when the rollout is done.
 
         Raises:
             RolloutFailedError: it ended otherwise, or paused because something failed.
-            BlockedError: all that is left has been held for long, or needs another approval.
+            BlockedError: all that is left has been blocked for long, or needs another approval.
             DeadlineError: it was followed as long as was asked for, or its own deadline has passed.
         """
         plan = seen.plan
@@ -113,7 +113,7 @@ class Verdicts:
             case PlanPhase.PAUSED if plan.spec.state is DesiredState.RUNNING and seen.current and not seen.under_way:
                 raise _paused(plan)
             case PlanPhase.PROPOSED | PlanPhase.RUNNING | PlanPhase.PAUSED | PlanPhase.ABORTING:
-                self._held(seen)
+                self._blocked(seen)
         whole = self._patience.whole
         if whole is not None and seen.at - self._began >= timedelta(seconds=whole):
             raise DeadlineError(
@@ -123,20 +123,20 @@ class Verdicts:
             )
         return False
 
-    def _held(self, seen: Progress) -> None:
+    def _blocked(self, seen: Progress) -> None:
         status = seen.plan.status
         still = status.forecast
-        waits = status.phase is PlanPhase.RUNNING and status.holds and not (still.batches or still.harvested)
+        waits = status.phase is PlanPhase.RUNNING and status.blockers and not (still.batches or still.harvested)
         if not waits or seen.under_way:
-            self._held_since = None
+            self._blocked_since = None
             return
-        self._held_since = self._held_since or seen.at
-        held = self._patience.held
-        if held is not None and seen.at - self._held_since >= timedelta(seconds=held):
+        self._blocked_since = self._blocked_since or seen.at
+        blocked = self._patience.blocked
+        if blocked is not None and seen.at - self._blocked_since >= timedelta(seconds=blocked):
             raise BlockedError(
-                f"all that is left of plan {seen.plan.metadata.name} is held",
-                details="\n".join(f"{one.reason}: {one.message}" for one in status.holds),
-                resolution="The controller goes on when the holds go; `upgrader status --watch` follows it further.",
+                f"all that is left of plan {seen.plan.metadata.name} is blocked",
+                details="\n".join(f"{one.reason}: {one.message}" for one in status.blockers),
+                resolution="The controller goes on when the blockers go; `upgrader status --watch` follows it further.",
             )
 
 

@@ -45,7 +45,7 @@ def results(found: Sequence[Result]) -> RenderableType:
 
 def _prediction(one: Result, said: Predicted) -> Text:
     if said.finish_p50 is None or said.finish_p95 is None:
-        finish = "no finish, since something was held"
+        finish = "no finish, since something was blocked"
     else:
         finish = f"an end after {lasting(said.finish_p50)} (p50) to {lasting(said.finish_p95)} (p95)"
     real = lasting(one.seconds) if one.seconds is not None else "not done"

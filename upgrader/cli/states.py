@@ -35,7 +35,7 @@ async def one(context: Context, name: str) -> Progress:
 
 
 async def watch(context: Context, name: str | None, whole: float | None, sleep: Sleep) -> Progress:
-    """Follow a plan until it ends, however long everything is held."""
+    """Follow a plan until it ends, however long everything is blocked."""
     plan = await consent.plan_named(context, name)
-    patience = Patience(held=None, whole=whole)
+    patience = Patience(blocked=None, whole=whole)
     return await watching.follow(context, plan.metadata.name, patience, stream=sys.stdout, sleep=sleep)

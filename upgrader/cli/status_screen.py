@@ -84,11 +84,11 @@ def status(seen: Progress) -> RenderableType:
         parts.append(section("Nodes", _visits(shown, seen.at)))
     if seen.requests:
         parts.append(section("Gangs", _requests(seen)))
-    if plan.status.holds:
+    if plan.status.blockers:
         table = columns("Waits", "Reason", "Why, and what to do")
-        for hold in plan.status.holds:
-            table.add_row(hold.subject, hold.reason, hold.message)
-        parts.append(section("Held", table))
+        for blocker in plan.status.blockers:
+            table.add_row(blocker.subject, blocker.reason, blocker.message)
+        parts.append(section("Blocked", table))
     if plan.status.failures:
         table = columns("Failed", "Reason", "What happened")
         for failure in plan.status.failures:
@@ -144,7 +144,7 @@ def _to_come(plan: UpgradePlan, at: datetime) -> list[str]:
     parts = [
         (
             f"to come: {counted(still.batches, 'batch', 'batches')} with {counted(still.nodes, 'node')}, "
-            f"{counted(still.interruptions, 'interruption')}, {still.held} held"
+            f"{counted(still.interruptions, 'interruption')}, {still.blocked} blocked"
         )
     ]
     if still.harvested:

@@ -23,13 +23,13 @@ from upgrader.core.visit_facts import (
 )
 
 UNSUPPORTED = "RunningOnUnsupportedKernel"
-"""Why a repair is held: work that nobody acknowledged is on the node, and it ends the hold by ending."""
+"""Why a repair is blocked: work that nobody acknowledged is on the node, and the visit goes on when it has ended."""
 
 EVICTION_REFUSED = "EvictionRefused"
-"""Why a visit is held: a pod may not be evicted, now or as it is."""
+"""Why a visit is blocked: a pod may not be evicted, now or as it is."""
 
 ARRIVED = "PodsArrived"
-"""Why a visit is held, and why its walk turned round: pods came after the node was drained."""
+"""Why a visit is blocked, and why its walk turned round: pods came after the node was drained."""
 
 LAST_ACT = timedelta(seconds=60)
 """How long beyond its deadline a visit that ends still tries to take its Job away, or to switch the operands off."""
@@ -47,10 +47,10 @@ def evicting(view: NodeView, group: GroupView, now: datetime) -> Decision | None
     # An order is for the pods that were there while the node was drained, not for those that came later.
     order = view.forced.get(NodePhase.DRAINING, "") if view.phase is NodePhase.DRAINING else ""
     if view.evict_after is not None and now < view.evict_after and not order:
-        return stay(view, view.not_evicted, held=UNSUPPORTED if work else EVICTION_REFUSED)
+        return stay(view, view.not_evicted, blocked=UNSUPPORTED if work else EVICTION_REFUSED)
     how = view.not_evicted or f"evicting {len(evict)} pod(s) under their budgets"
     waiting = stay(view, f"deleting {len(evict)} pod(s) {order}" if order else how, Act.EVICT)
-    return msgspec.structs.replace(waiting, evict=evict, held=UNSUPPORTED if work else "")
+    return msgspec.structs.replace(waiting, evict=evict, blocked=UNSUPPORTED if work else "")
 
 
 def arrivals(view: NodeView) -> tuple[OtherPod, ...]:
@@ -74,12 +74,12 @@ def wait_for_arrivals(view: NodeView, group: GroupView, now: datetime) -> Decisi
     there = arrivals(view)
     if not there:
         return None
-    held = UNSUPPORTED if view.reason is UpgradeReason.REPAIR else ARRIVED
+    blocked = UNSUPPORTED if view.reason is UpgradeReason.REPAIR else ARRIVED
     if evict := evicting(view, group, now):
-        return msgspec.structs.replace(evict, held=held)
+        return msgspec.structs.replace(evict, blocked=blocked)
     pod = there[0]
     why = f"waiting for pod {pod.namespace}/{pod.name} to end, which came after the node was drained"
-    return stay(view, why, held=held)
+    return stay(view, why, blocked=blocked)
 
 
 def end_first_visit(view: NodeView) -> Decision | None:

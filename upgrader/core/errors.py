@@ -1,6 +1,6 @@
 """Errors that a person reads: what is wrong, where, and what to do about it.
 
-Expected outcomes (a hold, nothing to do, a refusal by a job) are values, never exceptions.
+Expected outcomes (a blocker, nothing to do, a refusal by a job) are values, never exceptions.
 """
 
 from collections.abc import Mapping

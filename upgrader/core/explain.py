@@ -40,9 +40,9 @@ def why_node(
         return Explanation(subject=name, verdict=_harvested(reaped, name), because=(*ends(reaped), *seen))
     placed = placed_in(forecast, node=name)
     if placed is None:
-        reasons = [hold.message for hold in forecast.holds if name in hold.nodes]
+        reasons = [blocker.message for blocker in forecast.blockers if name in blocker.nodes]
         return Explanation(
-            subject=name, verdict=f"Node {name} should be upgraded and is held.", because=(*reasons, *seen)
+            subject=name, verdict=f"Node {name} should be upgraded and is blocked.", because=(*reasons, *seen)
         )
     batch, group = placed
     return Explanation(

@@ -1,4 +1,4 @@
-"""Why this job is stopped, or is not: how its members were found, its switch, what it declares, what holds it."""
+"""Why this job is stopped, or is not: how its members were found, its switch, what it declares, what blocks it."""
 
 from upgrader.core import timing
 from upgrader.core.explain import Explanation, counted, placed_in, waits
@@ -57,12 +57,12 @@ def _fate(gang: Gang, forecast: Forecast) -> tuple[str, tuple[str, ...]]:
     if reaped is not None:
         taken = f"Nodes {listed(sorted(reaped.nodes))} are upgraded when it has ended."
         return f"{gang.name} is not stopped: it ends by itself, expected by {timing.show(reaped.at)}.", (taken,)
-    holds = tuple(hold.message for hold in forecast.holds if hold.subject == gang.name)
-    if holds:
-        return f"{gang.name} is not stopped, and keeps its nodes from being upgraded.", holds
-    beside = tuple(hold.message for hold in forecast.holds if gang.nodes.intersection(hold.nodes))
+    blockers = tuple(blocker.message for blocker in forecast.blockers if blocker.subject == gang.name)
+    if blockers:
+        return f"{gang.name} is not stopped, and keeps its nodes from being upgraded.", blockers
+    beside = tuple(blocker.message for blocker in forecast.blockers if gang.nodes.intersection(blocker.nodes))
     if beside:
-        return f"{gang.name} is not stopped now: its nodes are held by something else.", beside
+        return f"{gang.name} is not stopped now: its nodes are blocked by something else.", beside
     return f"{gang.name} is not stopped: none of its nodes is to be visited.", ()
 
 

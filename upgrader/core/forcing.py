@@ -15,7 +15,7 @@ FORCEABLE: Mapping[NodePhase, str] = {
 }
 """What an order does in each step that it may be given for."""
 
-_NOT_STARTED = "nothing is held there; see `upgrader why NODE` for what keeps the node from being visited."
+_NOT_STARTED = "nothing is blocked there; see `upgrader why NODE` for what keeps the node from being visited."
 _REFUSED: Mapping[NodePhase, str] = {
     NodePhase.PENDING: _NOT_STARTED,
     NodePhase.PREPARING: "no node is touched without its image: see why the prepare pod does not end.",

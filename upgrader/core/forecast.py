@@ -1,7 +1,7 @@
-"""The forecast: which nodes are visited together and in which order, whom that stops, and what holds the rest.
+"""The forecast: which nodes are visited together and in which order, whom that stops, and what blocks the rest.
 
 A pure function of the world: the same input gives the same bytes, in whatever order nodes and gangs came; other names
-give the same shape. Every node that drifted is in exactly one batch, or harvested, or held with a reason, or installed
+give the same shape. Every node that drifted is in exactly one batch, harvested, blocked with a reason, or installed
 without a plan.
 """
 
@@ -11,15 +11,15 @@ from datetime import datetime
 from msgspec import Struct
 
 from upgrader.core.batch import BatchForecast, BatchKind, GroupForecast
+from upgrader.core.blockers import BlockedReason, Blocker, World
 from upgrader.core.budget import availability
 from upgrader.core.capacity import capacity
 from upgrader.core.drift import DriftReason, NodeDrift, drift
 from upgrader.core.fleet import Snapshot, Target
 from upgrader.core.frame import Frame, frame_of
-from upgrader.core.holds import Hold, HoldReason, World
-from upgrader.core.legs import batches_of, course_of, late_holds, legs_of, reaped
+from upgrader.core.legs import batches_of, course_of, late_blockers, legs_of, reaped
 from upgrader.core.losses import losses
-from upgrader.core.node_holds import node_holds
+from upgrader.core.node_blockers import node_blockers
 from upgrader.core.pace import Pace
 from upgrader.core.prediction import Durations, Harvest, Prediction
 from upgrader.core.sorting import sort_out
@@ -30,10 +30,10 @@ from upgrader.core.upgrade_groups import groups
 __all__ = [
     "BatchForecast",
     "BatchKind",
+    "BlockedReason",
+    "Blocker",
     "Forecast",
     "GroupForecast",
-    "Hold",
-    "HoldReason",
     "Summary",
     "forecast",
 ]
@@ -46,7 +46,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     nodes: int = 0  # nodes in batches
     batches: int = 0
     interruptions: int = 0  # gangs that are stopped
-    held: int = 0  # nodes held
+    blocked: int = 0  # nodes blocked
     installs: int = 0  # nodes without a driver, which get it without a plan
     harvested: int = 0  # nodes that are taken when their jobs have ended
 
@@ -59,7 +59,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
     made_at: datetime
     summary: Summary
     batches: tuple[BatchForecast, ...]
-    holds: tuple[Hold, ...]
+    blockers: tuple[Blocker, ...]
     installs: tuple[str, ...]
     drift: tuple[NodeDrift, ...]
     gpus: int  # of the pool
@@ -85,9 +85,9 @@ def forecast(
     remainder: Sequence[BatchForecast] = (),
     durations: Durations | None = None,
 ) -> Forecast:
-    """Batches, harvests and holds for everything that is still to be done, and what that costs.
+    """Batches, harvests and blockers for everything that is still to be done, and what that costs.
 
-    `already`: nodes that this plan visited or is visiting; they are neither visited again nor held.
+    `already`: nodes that this plan visited or is visiting; they are neither visited again nor blocked.
     `stopped_gangs`: gangs that this plan has stopped; none is stopped twice.
     `remainder`: batches of the forecast before this one that were not started; theirs is the order, unless another one
     is better (less loss or an earlier end, and neither worse).
@@ -105,21 +105,24 @@ def forecast(
     parts = sort_out(groups((name for name in open_nodes if name not in installs), snapshot.gangs), frame)
     line = place(legs_of(parts.free, remainder, frame), reaped(parts.harvest, frame), course_of(frame))
     batches = batches_of(line, frame)
-    holds = sorted([*parts.holds, *late_holds(line, frame)], key=lambda hold: (hold.reason, hold.subject, hold.nodes))
+    blockers = sorted(
+        [*parts.blockers, *late_blockers(line, frame)],
+        key=lambda blocker: (blocker.reason, blocker.subject, blocker.nodes),
+    )
     return Forecast(
         stack=target.stack,
         revision=target.revision,
         made_at=now,
-        summary=_summary(batches, holds, parts.harvest, drifted=len(open_nodes), installs=len(installs)),
+        summary=_summary(batches, blockers, parts.harvest, drifted=len(open_nodes), installs=len(installs)),
         batches=batches,
-        holds=tuple(holds),
+        blockers=tuple(blockers),
         installs=tuple(installs),
         drift=found,
         gpus=pool.total,
         allowed=pool.allowed,
         taken=pool.taken,
         harvest=parts.harvest,
-        prediction=_prediction(line, parts.harvest, frame, held=bool(holds)),
+        prediction=_prediction(line, parts.harvest, frame, blocked=bool(blockers)),
     )
 
 
@@ -132,14 +135,19 @@ def _frame(world: World, pace: Pace, now: datetime) -> Frame:
 
 
 def _summary(
-    batches: Sequence[BatchForecast], holds: Sequence[Hold], harvest: Sequence[Harvest], *, drifted: int, installs: int
+    batches: Sequence[BatchForecast],
+    blockers: Sequence[Blocker],
+    harvest: Sequence[Harvest],
+    *,
+    drifted: int,
+    installs: int,
 ) -> Summary:
     return Summary(
         drifted=drifted,
         nodes=sum(len(batch.nodes) for batch in batches),
         batches=len(batches),
         interruptions=sum(len(group.gangs) for batch in batches for group in batch.groups),
-        held=len({node for hold in holds for node in hold.nodes}),
+        blocked=len({node for blocker in blockers for node in blocker.nodes}),
         installs=installs,
         harvested=sum(len(one.nodes) for one in harvest),
     )
@@ -148,16 +156,16 @@ def _summary(
 def _installed_without_plan(world: World, name: str) -> bool:
     found = world.drift[name]
     bare = found.has(DriftReason.NOT_INSTALLED) or found.has(DriftReason.DRIVER_ABSENT)
-    return bare and name not in world.occupied and not node_holds(world, name)
+    return bare and name not in world.occupied and not node_blockers(world, name)
 
 
-def _prediction(line: Timeline, harvest: Sequence[Harvest], frame: Frame, *, held: bool) -> Prediction:
+def _prediction(line: Timeline, harvest: Sequence[Harvest], frame: Frame, *, blocked: bool) -> Prediction:
     found = losses(line.legs, harvest, frame)
     likely, late = (finish(line, reaped(harvest, frame), course_of(frame), level) for level in (0.5, 0.95))
     return Prediction(
-        finish_p50=None if held else frame.moment(likely),
+        finish_p50=None if blocked else frame.moment(likely),
         # Slower batches can end earlier, where more of a harvest is free by then and goes together.
-        finish_p95=None if held else frame.moment(max(likely, late)),
+        finish_p95=None if blocked else frame.moment(max(likely, late)),
         lost_gpu_hours=found.lost,
         lower_bound_gpu_hours=found.bound,
         interruptions=found.interruptions,

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
+from upgrader.core.blockers import World
 from upgrader.core.capacity import Capacity
 from upgrader.core.fleet import Gang
-from upgrader.core.holds import World
 from upgrader.core.lanes import ROUNDS
 from upgrader.core.pace import Pace
 from upgrader.core.packing import Rules

@@ -2,9 +2,9 @@
 
 from datetime import datetime
 
-from upgrader.core.gang_holds import eviction_holds
-from upgrader.core.holds import World
-from upgrader.core.node_holds import node_holds
+from upgrader.core.blockers import World
+from upgrader.core.gang_blockers import eviction_blockers
+from upgrader.core.node_blockers import node_blockers
 from upgrader.core.prediction import Harvest
 from upgrader.core.upgrade_groups import UpgradeGroup
 
@@ -12,7 +12,7 @@ from upgrader.core.upgrade_groups import UpgradeGroup
 def harvested(world: World, unit: UpgradeGroup, now: datetime) -> Harvest | None:
     """When the nodes of a group are free by themselves; None where its gangs run longer, or say nothing.
 
-    Whether a gang could be asked does not matter: it is not asked. What holds the nodes themselves holds them still.
+    Whether a gang could be asked does not matter: it is not asked. What blocks the nodes themselves blocks them still.
     A gang that has overrun its own word is waited for until `harvest_until` all the same.
     """
     until = world.strategy.harvest_until
@@ -22,8 +22,8 @@ def harvested(world: World, unit: UpgradeGroup, now: datetime) -> Harvest | None
     known = [end for end in ends if end is not None]
     if len(known) < len(ends) or max(known) > until:
         return None
-    if any(node_holds(world, node) for node in unit.nodes):
+    if any(node_blockers(world, node) for node in unit.nodes):
         return None
-    if any(eviction_holds(world, world.gangs[name]) for name in unit.evicted):
+    if any(eviction_blockers(world, world.gangs[name]) for name in unit.evicted):
         return None
     return Harvest(nodes=unit.nodes, gangs=unit.gangs, at=max([now, *known]))

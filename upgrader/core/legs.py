@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from upgrader.core.batch import BatchForecast, BatchKind
+from upgrader.core.blockers import Blocker
 from upgrader.core.canaries import canaries, classes
 from upgrader.core.frame import Frame
-from upgrader.core.group_holds import too_late
-from upgrader.core.holds import Hold
+from upgrader.core.group_blockers import too_late
 from upgrader.core.packing import Before, Unit, course, in_turn, score
 from upgrader.core.prediction import Harvest
 from upgrader.core.timeline import Course, Leg, Reaped, Timeline
@@ -14,7 +14,7 @@ from upgrader.core.timing import show
 
 
 def legs_of(free: Sequence[Unit], remainder: Sequence[BatchForecast], frame: Frame) -> list[Leg]:
-    """All groups that nothing holds, in batches and in order.
+    """All groups that nothing blocks, in batches and in order.
 
     Idle nodes come by themselves: a driver that fails is seen before any gang is stopped for it, and what is upgraded
     takes the gangs that restart. A class whose canary must wait for the end of a time slice keeps no other class.
@@ -27,10 +27,10 @@ def legs_of(free: Sequence[Unit], remainder: Sequence[BatchForecast], frame: Fra
     now = [unit for unit in first if not unit.release]
     seen = frozenset(strategy.proven).union(*(classes(unit, nodes) for unit in now))
     waiting = frozenset().union(*(classes(unit, nodes) for unit in first)) - seen
-    held = [unit for unit in rest if classes(unit, nodes) & waiting]
+    blocked = [unit for unit in rest if classes(unit, nodes) & waiting]
     free_now = [unit for unit in rest if not classes(unit, nodes) & waiting]
     legs, end = _round(now, free_now, before, 0, frame)
-    late, _ = _round([unit for unit in first if unit.release], held, before, end, frame)
+    late, _ = _round([unit for unit in first if unit.release], blocked, before, end, frame)
     return legs + late
 
 
@@ -89,7 +89,7 @@ def batches_of(line: Timeline, frame: Frame) -> tuple[BatchForecast, ...]:
     )
 
 
-def late_holds(line: Timeline, frame: Frame) -> list[Hold]:
+def late_blockers(line: Timeline, frame: Frame) -> list[Blocker]:
     """Groups of batches that would end after the deadline."""
     deadline = frame.world.strategy.deadline
     if deadline is None:

@@ -11,9 +11,9 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from upgrader.core.blockers import World
 from upgrader.core.fleet import Gang
 from upgrader.core.frame import Frame
-from upgrader.core.holds import World
 from upgrader.core.packing import Batch, Unit
 from upgrader.core.prediction import Harvest, Interruption
 from upgrader.core.timeline import Leg
@@ -30,7 +30,7 @@ class Losses(Struct, frozen=True, kw_only=True):
 
 
 def losses(legs: Sequence[Leg], harvest: Iterable[Harvest], frame: Frame) -> Losses:
-    """Of everything that is in batches or harvested; what is held costs nothing yet."""
+    """Of everything that is in batches or harvested; what is blocked costs nothing yet."""
     alone = frame.pace.visit(1).mean
     lost = bound = sum(alone * frame.limits.pool.sizes[node] for one in harvest for node in one.nodes)
     interruptions: list[Interruption] = []

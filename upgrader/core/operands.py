@@ -1,6 +1,6 @@
 """The operands of a stack: their order on a node, which of them change only in visits, and what is known of each. Pure.
 
-Every operand waits on its node for those before it; one that is not ready holds those after it there, and nowhere else.
+On each node an operand waits for those before it; one that is not ready blocks those after it, on that node only.
 """
 
 from collections import defaultdict
@@ -121,11 +121,11 @@ class PartStanding(Struct, frozen=True, kw_only=True):
 class OperandStanding(PartStanding, frozen=True, kw_only=True):
     """The same of an operand.
 
-    `held` are nodes where an operand before it is not ready: there nothing is wrong with this one itself.
+    `blocked` are nodes where an operand before it is not ready: there nothing is wrong with this one itself.
     """
 
     operand: Operand
-    held: int = 0
+    blocked: int = 0
 
 
 SHOWN = 3
@@ -186,17 +186,17 @@ def standings(
 def _one(
     operand: Operand, nodes: list[str], best: Mapping[tuple[str, Operand], OperandPod], open_on: dict[str, Operand]
 ) -> OperandStanding:
-    ready, held, own = 0, defaultdict[Operand, list[str]](list), list[str]()
+    ready, blocked, own = 0, defaultdict[Operand, list[str]](list), list[str]()
     for node in nodes:
         pod = best.get((node, operand))
         if pod is not None and pod.ready:
             ready += 1
         elif node in open_on:
-            held[open_on[node]].append(node)
+            blocked[open_on[node]].append(node)
         else:
             open_on[node] = operand
             own.append(f"{node}: {_why(pod)}")
-    said = [f"held by {first.value} on {_few(at)}" for first, at in held.items()]
+    said = [f"blocked by {first.value} on {_few(at)}" for first, at in blocked.items()]
     if own:
         said.insert(0, _few(own))
     return OperandStanding(
@@ -204,7 +204,7 @@ def _one(
         state=_state(ready, len(nodes)),
         ready=ready,
         wanted=len(nodes),
-        held=sum(map(len, held.values())),
+        blocked=sum(map(len, blocked.values())),
         message="; ".join(said),
     )
 

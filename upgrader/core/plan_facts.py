@@ -122,7 +122,7 @@ class PlanView(Struct, frozen=True, kw_only=True):
     visits: tuple[VisitFacts, ...] = ()
     talks: tuple[TalkFacts, ...] = ()
     next_batch: NextBatch | None = None
-    waiting: int = 0  # drifted nodes that the forecast holds, or that cool down
+    waiting: int = 0  # drifted nodes that the forecast blocks, or that cool down
     harvesting: int = 0  # nodes that wait for the natural end of their jobs
     installs: int = 0  # nodes without a driver, which the stack installs by itself
     canaries: Canaries = Canaries()
@@ -191,12 +191,12 @@ def troubles(view: PlanView) -> tuple[Trouble, ...]:
 
 
 def settled_nodes(
-    visits: tuple[VisitFacts, ...], retry: timedelta, now: datetime, *, held: frozenset[str] = frozenset()
+    visits: tuple[VisitFacts, ...], retry: timedelta, now: datetime, *, blocked: frozenset[str] = frozenset()
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Nodes that this plan does not take again, and those that it leaves alone for a while.
 
     A node whose group was let go is tried again after `retry`; one that failed in the visit is a person's.
-    `held`: visits that were let go since a gang said no; that gang keeps their nodes waiting, as long as it is there.
+    `blocked`: visits that were let go since a gang said no; their nodes wait as long as that gang is there.
     """
     latest = {visit.node: visit for visit in sorted(visits, key=lambda one: one.batch)}
     settled, cooling = set(), set()
@@ -206,6 +206,6 @@ def settled_nodes(
         # A node that was given back stays settled: the cache may still show it as it was before.
         if visit.phase is NodePhase.SUCCEEDED or visit.failure not in LET_GO:
             settled.add(node)
-        elif visit.name not in held and visit.ended_at is not None and now < visit.ended_at + retry:
+        elif visit.name not in blocked and visit.ended_at is not None and now < visit.ended_at + retry:
             cooling.add(node)
     return frozenset(settled), frozenset(cooling)

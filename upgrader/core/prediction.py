@@ -42,7 +42,7 @@ class Harvest(Struct, frozen=True, kw_only=True):
 class Prediction(Struct, frozen=True, kw_only=True):
     """What the rollout costs and when it is over; the lower bound is what no order of visits can go below."""
 
-    finish_p50: datetime | None = None  # None: something is held, so nobody can say
+    finish_p50: datetime | None = None  # None: something is blocked, so nobody can say
     finish_p95: datetime | None = None
     lost_gpu_hours: float = 0.0
     lower_bound_gpu_hours: float = 0.0

@@ -18,7 +18,7 @@ from upgrader.core.rivals import UNDER_WAY
 
 IMAGE_WAIT = timedelta(hours=3)
 """How long a plan waits for an image that is being made, from its making: a build's deadline (2 h) and one retry. Then
-it is made for the other nodes, and holds those without an image."""
+it is made for the other nodes, and blocks those without an image."""
 
 
 class OnDrift(StrEnum):

@@ -1,9 +1,9 @@
-"""What a forecast that was made again says otherwise than the one before, and why, as far as its holds show it."""
+"""What a forecast that was made again says otherwise than the one before, and why, as far as its blockers show it."""
 
 from msgspec import Struct
 
 NAMED = 3
-"""Holds that are named; the status shows the rest."""
+"""Blockers that are named; the status shows the rest."""
 
 
 class Outlook(Struct, frozen=True, kw_only=True):
@@ -11,11 +11,11 @@ class Outlook(Struct, frozen=True, kw_only=True):
 
     nodes: int = 0
     interruptions: int = 0
-    held: int = 0
-    holds: frozenset[tuple[str, str]] = frozenset()  # subject and reason of those that the status shows
+    blocked: int = 0
+    blockers: frozenset[tuple[str, str]] = frozenset()  # subject and reason of those that the status shows
 
 
-_WORDS = (("nodes", "node(s) to visit"), ("interruptions", "gang(s) to stop"), ("held", "node(s) held"))
+_WORDS = (("nodes", "node(s) to visit"), ("interruptions", "gang(s) to stop"), ("blocked", "node(s) blocked"))
 
 
 def changes(before: Outlook, after: Outlook) -> str:
@@ -27,15 +27,17 @@ def changes(before: Outlook, after: Outlook) -> str:
     ]
     if not counts:
         return ""
-    new, gone = after.holds - before.holds, before.holds - after.holds
+    new, gone = after.blockers - before.blockers, before.blockers - after.blockers
     return "; ".join(
-        part for part in (", ".join(counts), _holds("now held", new), _holds("no longer held", gone)) if part
+        part
+        for part in (", ".join(counts), _blockers("now blocked", new), _blockers("no longer blocked", gone))
+        if part
     )
 
 
-def _holds(what: str, holds: frozenset[tuple[str, str]]) -> str:
-    if not holds:
+def _blockers(what: str, blockers: frozenset[tuple[str, str]]) -> str:
+    if not blockers:
         return ""
-    named = ", ".join(f"{subject} ({reason})" for subject, reason in sorted(holds)[:NAMED])
-    more = f" and {len(holds) - NAMED} more" if len(holds) > NAMED else ""
+    named = ", ".join(f"{subject} ({reason})" for subject, reason in sorted(blockers)[:NAMED])
+    more = f" and {len(blockers) - NAMED} more" if len(blockers) > NAMED else ""
     return f"{what}: {named}{more}"

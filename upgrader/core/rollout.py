@@ -272,7 +272,7 @@ def _next(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
             phase=_P.RUNNING, reason="BatchStarted", message=f"starting batch {number}", start_batch=True
         )
     if view.waiting or view.installs or view.harvesting:
-        return _run("Held", _waits(view))
+        return _run("Blocked", _waits(view))
     if waits_for_stopped(view):
         return _run("OwnersStopped", _restarts(view))
     if failures or view.stopped:
@@ -299,7 +299,7 @@ def _outside(view: PlanView, batch: NextBatch) -> str | None:
 
 
 def _waits(view: PlanView) -> str:
-    held = f"{view.waiting} node(s) are held, see the holds" if view.waiting else ""
+    blocked = f"{view.waiting} node(s) are blocked, see the blockers" if view.waiting else ""
     bare = f"{view.installs} node(s) are installed by the stack, see its condition Installed" if view.installs else ""
     ripe = f"{view.harvesting} node(s) are taken when their jobs end by themselves" if view.harvesting else ""
-    return "; ".join(part for part in (held, bare, ripe) if part)
+    return "; ".join(part for part in (blocked, bare, ripe) if part)

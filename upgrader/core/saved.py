@@ -93,7 +93,7 @@ def check_saved(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ...]
     """Every reason why a saved forecast no longer holds; none: it may be applied.
 
     `fresh` is the forecast made anew with the strategy of the saved one; its `images` are all that are Ready now. A job
-    that ended, a node that left and a hold that went or came make nothing stale: less is done, or the same.
+    that ended, a node that left and a blocker that went or came make nothing stale: less is done, or the same.
     """
     found = _identity(saved, fresh)
     if found:

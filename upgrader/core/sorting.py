@@ -1,4 +1,4 @@
-"""What becomes of each group: visited, harvested, or held with a reason."""
+"""What becomes of each group: visited, harvested, or blocked with a reason."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -6,12 +6,12 @@ from datetime import datetime
 from msgspec import Struct
 
 from upgrader.core.batch import GroupForecast
+from upgrader.core.blockers import Blocker, World
 from upgrader.core.capacity import Load, demands
 from upgrader.core.fleet import Gang
 from upgrader.core.frame import Frame, turn
-from upgrader.core.group_holds import group_holds, over_budget, too_late
+from upgrader.core.group_blockers import group_blockers, over_budget, too_late
 from upgrader.core.harvest import harvested
-from upgrader.core.holds import Hold, World
 from upgrader.core.lanes import ROUNDS, Asked
 from upgrader.core.losses import without_checkpoint
 from upgrader.core.pace import longest_of
@@ -25,14 +25,14 @@ class Sorted(Struct, frozen=True, kw_only=True):
 
     free: tuple[Unit, ...]
     harvest: tuple[Harvest, ...]
-    holds: tuple[Hold, ...]
+    blockers: tuple[Blocker, ...]
 
 
 def sort_out(units: Iterable[UpgradeGroup], frame: Frame) -> Sorted:
     """Part the groups of all nodes that are to be visited."""
     free: list[Unit] = []
     harvest: list[Harvest] = []
-    holds: list[Hold] = []
+    blockers: list[Blocker] = []
     deadline = frame.world.strategy.deadline
     for unit in units:
         reaped = harvested(frame.world, unit, frame.now)
@@ -40,15 +40,15 @@ def sort_out(units: Iterable[UpgradeGroup], frame: Frame) -> Sorted:
             harvest.append(reaped)
             continue
         load = frame.limits.load(unit.nodes, (frame.world.gangs[name] for name in unit.gangs))
-        found = group_holds(frame.world, unit)
-        found += over_budget(unit, load, frame.limits, held=bool(found))
+        found = group_blockers(frame.world, unit)
+        found += over_budget(unit, load, frame.limits, blocked=bool(found))
         if not found and deadline is not None and frame.now >= deadline:
             found = [too_late(unit, deadline, None)]
-        holds += found
+        blockers += found
         if not found:
             free.append(_unit(unit, load, frame))
     return Sorted(
-        free=tuple(free), harvest=tuple(sorted(harvest, key=lambda one: (one.at, one.nodes))), holds=tuple(holds)
+        free=tuple(free), harvest=tuple(sorted(harvest, key=lambda one: (one.at, one.nodes))), blockers=tuple(blockers)
     )
 
 

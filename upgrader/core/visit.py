@@ -53,10 +53,10 @@ from upgrader.core.visit_facts import (
 )
 
 UNHEALTHY = "GPUsMissing"
-"""Why a visit is held: after its validation a GPU is not allocatable any more, so the node is not given back."""
+"""Why a visit is blocked: after its validation a GPU is not allocatable any more, so the node is not given back."""
 
 DRIVER_BUSY = "DriverBusy"
-"""Why a visit is held: processes that Kubernetes knows nothing of hold the driver. They are named, none is ended."""
+"""Why a visit is blocked: processes that Kubernetes knows nothing of hold the driver. They are named, none is ended."""
 
 _P = NodePhase
 BEFORE_OFF = frozenset({_P.PENDING, _P.PREPARING, _P.PREPARED, _P.TAINTING, _P.DRAINING})
@@ -148,12 +148,12 @@ def _late(view: NodeView, waiting: Decision, now: datetime) -> Decision:
         case _P.TAINTING:
             return _go(view, _P.RELEASING, failure="NotClosed", message=why)
         case _P.DRAINING:
-            if waiting.held == UNSUPPORTED:
+            if waiting.blocked == UNSUPPORTED:
                 return waiting  # given back, it would take more work on a driver that is for another kernel
             return _go(view, _P.RELEASING, failure="NotDrained", message=why)
-        case _P.UNLOADING | _P.UPGRADING if waiting.held == UNSUPPORTED and not view.reverting:
+        case _P.UNLOADING | _P.UPGRADING if waiting.blocked == UNSUPPORTED and not view.reverting:
             return waiting
-        case _P.UNLOADING if waiting.held == ARRIVED:
+        case _P.UNLOADING if waiting.blocked == ARRIVED:
             return _turn(view, ARRIVED, why, now)
         case _P.UNLOADING | _P.UPGRADING | _P.LOADING | _P.VALIDATING:
             return end_unstarted(view, stay(view, why), now) or _turn(view, f"{view.phase}Late", why, now)
@@ -249,8 +249,8 @@ def _draining(view: NodeView, group: GroupView, now: datetime) -> Decision:
         return msgspec.structs.replace(stay(view, f"waiting for {running[0].gang} to stop"), on_siblings=stopping)
     if view.others:
         pod = view.others[0]
-        held = UNSUPPORTED if view.reason is UpgradeReason.REPAIR else "PodsLeft"
-        return stay(view, f"waiting for pod {pod.namespace}/{pod.name} to end", held=held)
+        blocked = UNSUPPORTED if view.reason is UpgradeReason.REPAIR else "PodsLeft"
+        return stay(view, f"waiting for pod {pod.namespace}/{pod.name} to end", blocked=blocked)
     return _go(view, _P.UNLOADING, message="no pod is left that the visit would end")
 
 
@@ -275,7 +275,9 @@ def _visiting(view: NodeView, group: GroupView, now: datetime) -> Decision:
             return end_unstarted(view, first) or first or stay(view, "starting the visit Job", Act.VISIT)
         case Outcome.WAITING:
             busy = view.visit.result is not None and view.visit.result.reason is Reason.BUSY
-            return stay(view, view.visit.trouble or away(view, "the visit Job runs"), held=DRIVER_BUSY if busy else "")
+            return stay(
+                view, view.visit.trouble or away(view, "the visit Job runs"), blocked=DRIVER_BUSY if busy else ""
+            )
         case Outcome.FAILED:
             return _turn(view, "VisitFailed", said(view.visit, "the visit Job failed"))
         case Outcome.SUCCEEDED:
@@ -325,7 +327,7 @@ def _validating(view: NodeView, group: GroupView, now: datetime) -> Decision:
         case Outcome.SUCCEEDED:
             if missing := missing_gpus(view):
                 # It was well a moment ago: the plugin may just be registering again. It is not given back like this.
-                return stay(view, f"valid, but now {missing}", held=UNHEALTHY)
+                return stay(view, f"valid, but now {missing}", blocked=UNHEALTHY)
             return _with_siblings(view, group)
 
 

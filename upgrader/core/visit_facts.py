@@ -75,10 +75,10 @@ KERNEL_CHANGED = "KernelChanged"
 """Failure of a visit whose node came up with another kernel than it was planned for."""
 
 REFUSAL = "Refused"
-"""Why a visit is held: the API server, or an admission webhook of it, does not do what its phase needs."""
+"""Why a visit is blocked: the API server, or an admission webhook of it, does not do what its phase needs."""
 
 NO_ANSWER = "NoAnswer"
-"""Why a visit is held: the API server could not be reached, or failed; nothing was refused.
+"""Why a visit is blocked: the API server could not be reached, or failed; nothing was refused.
 
 One that throttles (429) holds no visit: the whole step ends, and is made again after a pause.
 """
@@ -315,16 +315,16 @@ class Decision(Struct, frozen=True, kw_only=True):
     reverting: bool = False
     failure: str = ""
     message: str = ""
-    held: str = ""  # reason of the condition Held, empty where nothing holds
+    blocked: str = ""  # reason of the condition Blocked, empty where nothing blocks
     evict: tuple[OtherPod, ...] = ()
     on_siblings: bool = False  # waits for siblings, or for gangs that stop: their deadlines count, not its own
     deadline: datetime | None = None  # the phase's new one: of what it waits for, since its own has passed
 
 
-def stay(view: NodeView, message: str = "", *acts: Act, held: str = "") -> Decision:
+def stay(view: NodeView, message: str = "", *acts: Act, blocked: str = "") -> Decision:
     """A phase goes on, with these acts."""
     return Decision(
-        phase=view.phase, acts=acts, reverting=view.reverting, failure=view.failure, message=message, held=held
+        phase=view.phase, acts=acts, reverting=view.reverting, failure=view.failure, message=message, blocked=blocked
     )
 
 

@@ -166,7 +166,7 @@ async def _ask(
 ) -> tuple[int, str]:
     """How many gangs must have acknowledged before the group goes on, and why they cannot be asked.
 
-    They are asked when all nodes are prepared, and only if nothing holds them by then.
+    They are asked when all nodes are prepared, and only if nothing blocks them by then.
     """
     phases = {one.status.phase for one in visits}
     if undo or phases - _UNASKED:
@@ -174,9 +174,9 @@ async def _ask(
     expected = max(len(group.gangs), len(talks))
     if phases != {NodePhase.PREPARED}:
         return expected, ""
-    held = opening.held(read, group, talks) or await opening.without_visit(context, group, visits)
-    if held or read.snapshot is None:
-        return expected, held
+    blocked = opening.blocked(read, group, talks) or await opening.without_visit(context, group, visits)
+    if blocked or read.snapshot is None:
+        return expected, blocked
     try:
         requests = read.requests
         return await batches.create_requests(context, read.plan, batch, group, read.snapshot, talks, requests), ""

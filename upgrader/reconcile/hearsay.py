@@ -1,7 +1,7 @@
 """Why pods of ours do not run whose status is silent: what Events say of them. The one place where Events are read.
 
 Of volumes and networks a kubelet tells in Events only, and so does a controller whose pods the API server refuses.
-Nothing is decided by it, so an API server that does not let us look is no reason to hold.
+Nothing is decided by it, so an API server that does not let us look is no reason to block.
 """
 
 import re

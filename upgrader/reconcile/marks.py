@@ -19,8 +19,8 @@ from upgrader.core.phases import UpgradeReason
 def close(node: Node, upgrade: NodeUpgrade, now: str) -> dict[str, Any] | None:
     """Taint (added `now`, RFC 3339) and claim; None where both are there already."""
     ours = Taint(key=names.TAINT_MAINTENANCE, value=upgrade.spec.group, effect="NoSchedule", time_added=now)
-    held = node.metadata.annotations.get(names.ANNOTATION_VISIT) == upgrade.metadata.uid
-    if held and any((one.key, one.value) == (ours.key, ours.value) for one in node.spec.taints):
+    blocked = node.metadata.annotations.get(names.ANNOTATION_VISIT) == upgrade.metadata.uid
+    if blocked and any((one.key, one.value) == (ours.key, ours.value) for one in node.spec.taints):
         return None
     taints = [*foreign_taints(node), msgspec.to_builtins(ours)]
     return {

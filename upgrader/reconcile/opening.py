@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from upgrader.api.resources import NODES
 from upgrader.api.v1alpha1 import CheckpointRequest, GroupStatus, NodeUpgrade
+from upgrader.core.blockers import World
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.drift import drift
 from upgrader.core.fleet import Gang
-from upgrader.core.gang_holds import gang_holds, waited_for
-from upgrader.core.holds import World
-from upgrader.core.node_holds import gpus_missing
+from upgrader.core.gang_blockers import gang_blockers, waited_for
+from upgrader.core.node_blockers import gpus_missing
 from upgrader.core.phases import NodePhase
 from upgrader.reconcile.rest import stopped_gangs
 from upgrader.reconcile.strategies import strategy_of
@@ -43,7 +43,7 @@ async def without_visit(context: Context, group: GroupStatus, visits: Sequence[N
     return ""
 
 
-def held(read: Read, group: GroupStatus, talks: Sequence[CheckpointRequest]) -> str:
+def blocked(read: Read, group: GroupStatus, talks: Sequence[CheckpointRequest]) -> str:
     """What came between the start of the batch and now, and keeps a group from being visited; empty: nothing."""
     if read.snapshot is None or read.target is None:
         return ""
@@ -71,7 +71,7 @@ def held(read: Read, group: GroupStatus, talks: Sequence[CheckpointRequest]) -> 
         if (unwell := gpus_missing(world, node)) is not None:
             return unwell[1]
     mine = (gang for gang in here if gang.name in group.gangs and gang.name not in asked)
-    return next((message for gang in mine for _, message in gang_holds(world, gang)), "")
+    return next((message for gang in mine for _, message in gang_blockers(world, gang)), "")
 
 
 def world_of(read: Read) -> World | None:

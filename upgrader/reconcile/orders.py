@@ -194,7 +194,7 @@ def checkpoint_request(ask: Ask) -> dict[str, Any]:
     """A CheckpointRequest's manifest for a gang that has an owner to stop.
 
     Raises:
-        ValueError: the gang has no such owner; the forecast holds those.
+        ValueError: the gang has no such owner; the forecast blocks those.
     """
     metadata: dict[str, Any] = {"name": ask.name, "namespace": ask.gang.namespace}
     if ask.plan is not None:

@@ -12,7 +12,7 @@ import msgspec
 from upgrader.api.explicit import explicit
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import UPGRADE_PLANS
-from upgrader.api.v1alpha1 import Failure, ForecastSummary, Hold, Loss, PlanCounts, UpgradePlan
+from upgrader.api.v1alpha1 import Blocker, Failure, ForecastSummary, Loss, PlanCounts, UpgradePlan
 from upgrader.core import reforecast, timing
 from upgrader.core.forecast import BatchForecast, Forecast
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from upgrader.reconcile.plans import Read
 
 WORST = 10
-"""Holds that the status shows; `upgrader plan` shows all."""
+"""Blockers that the status shows; `upgrader plan` shows all."""
 
 
 def render(context: Context, read: Read, decision: PlanDecision) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def render(context: Context, read: Read, decision: PlanDecision) -> dict[str, An
         ],
     }
     if read.forecast is not None:
-        status["holds"] = _holds(read)
+        status["blockers"] = _blockers(read)
         status["forecast"] = _summary(read.forecast, context.clock.now(), started=decision.start_batch)
         if plan.status.phase in UNDER_WAY and (news := _news(read, status)):
             status["changed"] = f"{now}: {news}"
@@ -82,7 +82,7 @@ def _summary(made: Forecast, now: datetime, *, started: bool) -> dict[str, Any]:
         batches=made.summary.batches - (gone is not None),
         nodes=made.summary.nodes - (len(gone.nodes) if gone is not None else 0),
         interruptions=made.summary.interruptions - (_stops(gone) if gone is not None else 0),
-        held=made.summary.held,
+        blocked=made.summary.blocked,
         harvested=sum(len(one.nodes) for one in made.harvest),
         waits_for=first.waits_for if first is not None and starts is not None else "",
         lost_gpu_hours=round(prediction.lost_gpu_hours, 2),
@@ -108,33 +108,35 @@ def _news(read: Read, status: Mapping[str, Any]) -> str:
     before, made = read.plan.status, read.forecast
     if made is None:
         return ""
-    held = frozenset((one["subject"], one["reason"]) for one in status["holds"])
+    blocked = frozenset((one["subject"], one["reason"]) for one in status["blockers"])
     return reforecast.changes(
         Outlook(
             nodes=before.forecast.nodes + before.forecast.harvested,
             interruptions=before.forecast.interruptions,
-            held=before.forecast.held,
-            holds=frozenset((one.subject, one.reason) for one in before.holds),
+            blocked=before.forecast.blocked,
+            blockers=frozenset((one.subject, one.reason) for one in before.blockers),
         ),
         Outlook(
             nodes=made.summary.nodes + sum(len(one.nodes) for one in made.harvest),
             interruptions=made.summary.interruptions,
-            held=made.summary.held,
-            holds=held,
+            blocked=made.summary.blocked,
+            blockers=blocked,
         ),
     )
 
 
-def _holds(read: Read) -> list[dict[str, Any]]:
+def _blockers(read: Read) -> list[dict[str, Any]]:
     if read.forecast is None:
         return []
-    metrics.show_holds(read.plan.metadata.name, Counter(hold.reason.value for hold in read.forecast.holds))
+    metrics.show_blockers(read.plan.metadata.name, Counter(blocker.reason.value for blocker in read.forecast.blockers))
     cooling = [
-        Hold(subject=node, reason="RetriedLater", message="its upgrade group was let go and is left alone for a while")
+        Blocker(
+            subject=node, reason="RetriedLater", message="its upgrade group was let go and is left alone for a while"
+        )
         for node in sorted(read.cooling)
     ]
-    worst = sorted(read.forecast.holds, key=lambda hold: -len(hold.nodes))
-    shown = [Hold(subject=one.subject, reason=one.reason.value, message=one.message) for one in worst]
+    worst = sorted(read.forecast.blockers, key=lambda blocker: -len(blocker.nodes))
+    shown = [Blocker(subject=one.subject, reason=one.reason.value, message=one.message) for one in worst]
     return [msgspec.to_builtins(one) for one in (*shown, *cooling)[:WORST]]
 
 

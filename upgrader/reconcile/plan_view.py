@@ -53,7 +53,7 @@ def view(read: Read, now: datetime) -> PlanView:
         visits=visit_facts(read.visits),
         talks=_talks(read.requests),
         next_batch=_next_batch(read),
-        waiting=(made.summary.held if made else 0) + len(read.cooling),
+        waiting=(made.summary.blocked if made else 0) + len(read.cooling),
         harvesting=sum(len(one.nodes) for one in made.harvest) if made else 0,
         installs=made.summary.installs if made else 0,
         canaries=_canaries(read),

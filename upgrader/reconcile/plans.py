@@ -11,10 +11,10 @@ from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import BatchStatus, CheckpointRequest, GpuStack, NodeUpgrade, UpgradePlan
 from upgrader.core import rollout
+from upgrader.core.blockers import World
 from upgrader.core.errors import REFUSED, ConfigurationError, LostLeadershipError, describe
 from upgrader.core.fleet import Snapshot, Target
 from upgrader.core.forecast import Forecast
-from upgrader.core.holds import World
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
 from upgrader.core.rollout import PlanDecision
 from upgrader.reconcile import (
@@ -343,7 +343,7 @@ async def _finish(context: Context, read: Read, faults: Faults) -> float | None:
         return context.active_seconds
     context.orders.pop(plan.metadata.name, None)
     context.facts.forget(UPGRADE_PLANS.kind, plan.metadata.name)
-    metrics.show_holds(plan.metadata.name, {})
+    metrics.show_blockers(plan.metadata.name, {})
     await forced.give_back(context, read.visits)
     await forget(context, read.visits)
     if plan.status.harvesting:

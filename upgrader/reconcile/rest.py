@@ -21,7 +21,7 @@ class Rest(Struct, frozen=True, kw_only=True):
 
     snapshot: Snapshot
     already: frozenset[str] = frozenset()
-    """Nodes that the plan has taken, or leaves alone for a while: neither visited again nor held."""
+    """Nodes that the plan has taken, or leaves alone for a while: neither visited again nor blocked."""
     cooling: frozenset[str] = frozenset()
     """Those of them that are only left alone for a while."""
     stopped_gangs: frozenset[str] = frozenset()
@@ -59,8 +59,8 @@ def rest_of(
 ) -> Rest:
     """What is left of a plan with these visits and conversations."""
     retry = timedelta(seconds=plan.spec.checkpoint.retry_seconds)
-    held = asking.held_by_gangs(requests, visits)
-    settled, cooling = settled_nodes(plan_view.visit_facts(visits), retry, now, held=held)
+    blocked = asking.declined_by_gangs(requests, visits)
+    settled, cooling = settled_nodes(plan_view.visit_facts(visits), retry, now, blocked=blocked)
     under_way = {one.spec.node.name for one in visits if not ends(one.status.phase)}
     return Rest(
         snapshot=asking.with_refusals(snapshot, requests, retry),

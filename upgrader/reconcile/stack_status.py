@@ -157,7 +157,7 @@ def _part(one: PartStanding) -> dict[str, Any]:
 
 
 def _operands_ready(standing: Sequence[OperandStanding], labeller: PartStanding) -> Told:
-    """The condition OperandsReady: the first that is not, by name, with those that it holds; the labeller last."""
+    """The condition OperandsReady: the first that is not, by name, with those that it blocks; the labeller last."""
     every = [*((one.operand.value, one) for one in standing), (LABELLER, labeller)]
     missing = [(name, one) for name, one in every if one.state is Standing.WAITING]
     if not missing:

@@ -347,13 +347,13 @@ def _gpus(upgrade: NodeUpgrade, claimed: Claimed) -> PoolGpus:
     return PoolGpus(resource=upgrade.spec.target.resource_name, former=(before,) if before else (), claimed=claimed)
 
 
-def held(status: NodeUpgradeStatus) -> k.Condition | None:
-    """The condition that says what holds a visit, while something does."""
-    return next((one for one in status.conditions if (one.type, one.status) == ("Held", "True")), None)
+def blocked(status: NodeUpgradeStatus) -> k.Condition | None:
+    """The condition that says what blocks a visit, while something does."""
+    return next((one for one in status.conditions if (one.type, one.status) == ("Blocked", "True")), None)
 
 
 def _refused(status: NodeUpgradeStatus) -> str:
-    found = held(status)
+    found = blocked(status)
     return status.message if found is not None and found.reason in {REFUSAL, NO_ANSWER} else ""
 
 

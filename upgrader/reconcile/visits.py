@@ -20,7 +20,7 @@ from upgrader.reconcile import evictions, finalizers, marks, visit_jobs
 from upgrader.reconcile.context import Context, check_in_step, record
 from upgrader.reconcile.evictions import Refusal
 from upgrader.reconcile.rehearsals import rehearse
-from upgrader.reconcile.visit_view import effective, held, list_others
+from upgrader.reconcile.visit_view import blocked, effective, list_others
 from upgrader.stack import manifests, pod_results
 from upgrader.telemetry import metrics
 
@@ -45,8 +45,8 @@ async def perform(
         refusal = await _act(context, upgrade, view, decision, act) or refusal
         context.crash.reached(("NodeUpgrade", view.phase.value, "after-act"))
     if refusal is not None:
-        held = decision.held or clearing.EVICTION_REFUSED
-        decision = msgspec.structs.replace(decision, held=held, message=refusal.message)
+        blocked = decision.blocked or clearing.EVICTION_REFUSED
+        decision = msgspec.structs.replace(decision, blocked=blocked, message=refusal.message)
     status = _status(context, upgrade, view, decision, ask_until)
     if refusal is not None:
         status |= {"message": refusal.message, "eviction": evictions.wire(context, refusal)}
@@ -67,9 +67,9 @@ def stays(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Deci
 
 async def say(context: Context, upgrade: NodeUpgrade, error: UpgraderError) -> None:
     """Show in the visit what was refused, or not answered; the next step tries again, and its deadline counts on."""
-    found, reason = held(upgrade.status), REFUSAL if error.refused else NO_ANSWER
+    found, reason = blocked(upgrade.status), REFUSAL if error.refused else NO_ANSWER
     if found is None or (found.reason, found.message) != (reason, str(error)):
-        status = {"message": error.brief, "conditions": [_held(context, reason, str(error))]}
+        status = {"message": error.brief, "conditions": [_blocked(context, reason, str(error))]}
         await record(context, NODE_UPGRADES, upgrade.metadata, status)
 
 
@@ -169,7 +169,7 @@ async def _mark(context: Context, upgrade: NodeUpgrade, patch: Callable[[Node], 
         raise NotFoundError(f"node {upgrade.spec.node.name} is gone")
     may_stand = {None, upgrade.metadata.uid, upgrade.spec.takes_over}
     if node.metadata.annotations.get(names.ANNOTATION_VISIT) not in may_stand:
-        raise ConflictError(f"node {node.metadata.name} is held by another visit")
+        raise ConflictError(f"node {node.metadata.name} is claimed by another visit")
     body = patch(node)
     if body is not None:
         await context.cluster.merge(NODES, node.metadata, body)
@@ -226,12 +226,12 @@ def _wire(step: StepStatus) -> dict[str, Any]:
 
 
 def _waiting(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision) -> dict[str, Any]:
-    """While a phase waits, its status is written only when it holds, or when it waits long enough to be asked about."""
-    found = held(upgrade.status)
-    if decision.held != (found.reason if found is not None else ""):
+    """While a phase waits, its status is written only when it is blocked, or waits long enough to be asked about."""
+    found = blocked(upgrade.status)
+    if decision.blocked != (found.reason if found is not None else ""):
         return {
             "message": decision.message,
-            "conditions": [_held(context, decision.held, decision.message)],
+            "conditions": [_blocked(context, decision.blocked, decision.message)],
         }
     if decision.deadline is not None and decision.deadline != view.deadline:
         shown = timing.show(decision.deadline)
@@ -245,9 +245,9 @@ def _waiting(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: D
     return {}
 
 
-def _held(context: Context, reason: str, message: str) -> dict[str, Any]:
+def _blocked(context: Context, reason: str, message: str) -> dict[str, Any]:
     return {
-        "type": "Held",
+        "type": "Blocked",
         "status": "True" if reason else "False",
         "reason": reason or "NothingHolds",
         "message": message,

@@ -12,7 +12,7 @@ class Predicted(Struct, frozen=True, kw_only=True):
     interruptions: int
     lost_gpu_hours: float
     lower_bound_gpu_hours: float
-    finish_p50: int | None = None  # None: something is held, so nobody can say
+    finish_p50: int | None = None  # None: something is blocked, so nobody can say
     finish_p95: int | None = None
 
 

@@ -14,8 +14,8 @@ PHASE_SECONDS = Histogram(
     buckets=(1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 21600, 86400),
     registry=REGISTRY,
 )
-HOLDS = Gauge(
-    "upgrader_holds",
+BLOCKERS = Gauge(
+    "upgrader_blockers",
     "Nodes, gangs and upgrade groups that wait, by plan and reason.",
     ["plan", "reason"],
     registry=REGISTRY,
@@ -54,11 +54,11 @@ WATCH_RESTARTS = Counter(
 LEADER = Gauge("upgrader_leader", "1 while this process holds the lease, else 0.", registry=REGISTRY)
 
 
-def show_holds(plan: str, by_reason: Mapping[str, int]) -> None:
-    """Replace the holds of a plan, so that a reason that is gone shows nothing."""
-    HOLDS.remove_by_labels({"plan": plan})
+def show_blockers(plan: str, by_reason: Mapping[str, int]) -> None:
+    """Replace the blockers of a plan, so that a reason that is gone shows nothing."""
+    BLOCKERS.remove_by_labels({"plan": plan})
     for reason, count in by_reason.items():
-        HOLDS.labels(plan=plan, reason=reason).set(count)
+        BLOCKERS.labels(plan=plan, reason=reason).set(count)
 
 
 def show_faults(kind: str, name: str, count: int) -> None:

@@ -96,7 +96,7 @@ class TestThePage:
         assert said["forecast.prediction.lost_gpu_hours"] == ("number", "GPU-hours")
         assert said["forecast.prediction.durations.visit"] == ("list of 2: integer, integer", "s")
         assert said["strategy.max_unavailable"] == ("integer or string", "")
-        assert said["forecast.holds[].nodes[]"] == ("list of string", "")
+        assert said["forecast.blockers[].nodes[]"] == ("list of string", "")
 
     def test_a_field_that_says_nothing_stops_the_generator(self):
         with pytest.raises(LookupError, match="silent has no comment"):

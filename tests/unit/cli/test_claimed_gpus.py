@@ -19,33 +19,33 @@ SAID = (
 
 
 @pytest.fixture
-def held(rig):
-    """The fourth node is held."""
+def blocked(rig):
+    """The fourth node is blocked."""
     rig.cluster.installed |= {(CLAIM.group, CLAIM.plural): (CLAIM.version,)}
     claim(rig.cluster.store, "two", allocated(NVIDIA, NVIDIA))
     claiming(rig.cluster.store, "by-claim", node="gpu-3", of="two")
     return rig
 
 
-def test_plan_holds_the_node(held):
-    shown = json.loads(upgrader(held, "plan", *NEXT, *QUICK, "--output", "json").stdout)
-    reasons = {(one["subject"], one["reason"], one["message"]) for one in shown["forecast"]["holds"]}
+def test_plan_holds_the_node(blocked):
+    shown = json.loads(upgrader(blocked, "plan", *NEXT, *QUICK, "--output", "json").stdout)
+    reasons = {(one["subject"], one["reason"], one["message"]) for one in shown["forecast"]["blockers"]}
     assert ("gpu-3", "DynamicResources", f"Node gpu-3: {SAID}.") in reasons
 
 
-def test_drift_shows_it_and_counts_it_for_nothing(held):
-    shown = json.loads(upgrader(held, "drift", "--output", "json").stdout)
+def test_drift_shows_it_and_counts_it_for_nothing(blocked):
+    shown = json.loads(upgrader(blocked, "drift", "--output", "json").stdout)
     assert [(one["node"], one["findings"]) for one in shown["drift"]] == [
         ("gpu-3", [{"reason": "DynamicResources", "message": f"{SAID}.", "counts": False}])
     ]
 
 
-def test_why_names_the_pods(held):
-    assert "default/by-claim holds GPUs by ResourceClaim" in " ".join(upgrader(held, "why", "gpu-3").stdout.split())
+def test_why_names_the_pods(blocked):
+    assert "default/by-claim holds GPUs by ResourceClaim" in " ".join(upgrader(blocked, "why", "gpu-3").stdout.split())
 
 
-async def test_doctor_warns_of_it(held):
-    assert await claimed_gpus.look(held.context) == [
+async def test_doctor_warns_of_it(blocked):
+    assert await claimed_gpus.look(blocked.context) == [
         Advice(
             subject=f"stack {STACK}",
             check="DynamicResources",

@@ -10,8 +10,8 @@ from tests.support.facts import NEW, OLD, gang, node, snapshot, target
 from tests.support.golden import assert_golden
 from tests.support.world import START
 from upgrader.cli import forecast_screen, render
+from upgrader.core.blockers import BlockedReason, Blocker
 from upgrader.core.forecast import BatchForecast, BatchKind, Forecast, GroupForecast, Summary, forecast
-from upgrader.core.holds import Hold, HoldReason
 from upgrader.core.origins import origins
 from upgrader.core.prediction import Durations, Harvest, Interruption, Prediction
 from upgrader.core.saved import SavedForecast, limits_of
@@ -35,7 +35,7 @@ def empty(**parts):
         "made_at": START,
         "summary": Summary(),
         "batches": (),
-        "holds": (),
+        "blockers": (),
         "installs": (),
         "drift": (),
         "gpus": 64,
@@ -95,17 +95,22 @@ def test_everything_that_a_forecast_may_hold():
         lost_gpu_hours=3.47,
         because="it declares no end, and its nodes n-4, n-5 have the old driver",
     )
-    holds = (
-        Hold(
-            subject="n-6", reason=HoldReason.NODE_SKIPPED, message="A person said so; remove the label.", nodes=("n-6",)
+    blockers = (
+        Blocker(
+            subject="n-6",
+            reason=BlockedReason.NODE_SKIPPED,
+            message="A person said so; remove the label.",
+            nodes=("n-6",),
         ),
-        Hold(subject="ml/Job/a", reason=HoldReason.VETOED, message="Job a forbids it; remove x.", nodes=("n-7",)),
-        Hold(subject="ml/Job/b", reason=HoldReason.VETOED, message="Job b forbids it; remove x.", nodes=("n-8", "n-7")),
+        Blocker(subject="ml/Job/a", reason=BlockedReason.VETOED, message="Job a forbids it; remove x.", nodes=("n-7",)),
+        Blocker(
+            subject="ml/Job/b", reason=BlockedReason.VETOED, message="Job b forbids it; remove x.", nodes=("n-8", "n-7")
+        ),
     )
     made = empty(
-        summary=Summary(drifted=9, nodes=5, batches=3, interruptions=1, held=3, installs=1),
+        summary=Summary(drifted=9, nodes=5, batches=3, interruptions=1, blocked=3, installs=1),
         batches=batches,
-        holds=holds,
+        blockers=blockers,
         harvest=(Harvest(nodes=("n-9",), gangs=("ml/Job/short",), at=later(minutes=20)),),
         prediction=Prediction(
             finish_p50=later(hours=16, minutes=15),
@@ -152,18 +157,21 @@ def test_a_fleet_of_thousands_is_folded():
         for number in range(count)
     )
     harvest = tuple(Harvest(nodes=(f"h-{one}",), gangs=(f"ml/Job/h-{one}",), at=later(hours=one)) for one in range(50))
-    holds = tuple(
-        Hold(
-            subject=f"ml/Job/v-{one}", reason=HoldReason.VETOED, message=f"Job v-{one} forbids it.", nodes=(f"v-{one}",)
+    blockers = tuple(
+        Blocker(
+            subject=f"ml/Job/v-{one}",
+            reason=BlockedReason.VETOED,
+            message=f"Job v-{one} forbids it.",
+            nodes=(f"v-{one}",),
         )
         for one in range(500)
     )
     made = empty(
         gpus=16000,
-        summary=Summary(drifted=count, nodes=count, batches=100, interruptions=count, held=500),
+        summary=Summary(drifted=count, nodes=count, batches=100, interruptions=count, blocked=500),
         batches=batches,
         harvest=harvest,
-        holds=holds,
+        blockers=blockers,
         prediction=Prediction(interruptions=interruptions, lost_gpu_hours=3000.0, lower_bound_gpu_hours=2900.0),
         drift=forecast(
             snapshot([node(f"n-{one}") for one in range(count)]), target(), StrategyFacts(), now=START

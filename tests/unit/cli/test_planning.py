@@ -43,9 +43,9 @@ class TestPlan:
         assert ended.exit_code == 0
         assert_golden(GOLDEN / f"plan.{suffix}", ended.stdout)
 
-    def test_holds_say_what_to_do(self, rig):
+    def test_blockers_say_what_to_do(self, rig):
         ended = upgrader(rig, "plan", "--set", "driver.version=3.0")
-        assert_golden(GOLDEN / "plan-held.txt", ended.stdout)
+        assert_golden(GOLDEN / "plan-blocked.txt", ended.stdout)
 
     def test_a_plan_that_is_under_way_is_spoken_of(self, rig, forecast_file):
         assert upgrader(rig, *plan_words()).stderr == ""
@@ -249,7 +249,7 @@ class TestFollowing:
         words = ("apply", str(forecast_file), "--auto-approve", "--watch", "--timeout", "5")
         assert upgrader(rig, *words).exit_code == 5
 
-    def test_everything_that_is_left_is_held(self, rig, forecast_file):
+    def test_everything_that_is_left_is_blocked(self, rig, forecast_file):
         veto = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}
         rig.cluster.store.change(JOBS, "solo", veto, "default")
         words = ("apply", str(forecast_file), "--auto-approve", "--watch", "--patience", "30")

@@ -72,7 +72,7 @@ def test_everything_that_a_plan_may_say():
             "batches": 2,
             "nodes": 7,
             "interruptions": 2,
-            "held": 1,
+            "blocked": 1,
             "harvested": 1,
             "nextStartsAt": "2026-11-21T22:00:00Z",
             "waitsFor": "the window Mon-Fri 22:00-06:00",
@@ -80,7 +80,7 @@ def test_everything_that_a_plan_may_say():
             "finishP50": "2026-11-21T23:00:00Z",
             "finishP95": "2026-11-22T01:00:00Z",
         },
-        holds=[{"subject": "node-8", "reason": "NodeSkipped", "message": "a person said so; remove the label."}],
+        blockers=[{"subject": "node-8", "reason": "NodeSkipped", "message": "a person said so; remove the label."}],
         failures=[{"subject": "node-3", "reason": "NotPrepared", "message": "the image could not be pulled"}],
     )
     waiting = visit(1, deadline="2026-11-21T09:30:00Z", message="2 pods are still there")

@@ -19,7 +19,7 @@ from upgrader.cli.progress import Patience, Progress, Verdicts, changes
 from upgrader.core.errors import BlockedError, DeadlineError, RolloutFailedError
 from upgrader.demo.report import Change, JobReport, NodeReport, Report, VisitReport
 
-HOLD = {"subject": "default/Job/a", "reason": "Vetoed", "message": "it forbids any disruption"}
+BLOCKER = {"subject": "default/Job/a", "reason": "Vetoed", "message": "it forbids any disruption"}
 BATCH = {"number": 1, "groups": [], "startedAt": "2026-11-21T09:00:00Z", "askUntil": "2026-11-21T10:00:00Z"}
 
 
@@ -85,26 +85,26 @@ def test_what_is_followed_further(still):
     assert Verdicts(Patience()).over(still) is False
 
 
-def test_held_for_long_and_only_without_a_break():
-    verdicts = Verdicts(Patience(held=10))
-    assert verdicts.over(seen(0, phase="Running", holds=[HOLD])) is False
-    assert verdicts.over(seen(9, phase="Running", holds=[HOLD], forecast={"batches": 1})) is False
-    assert verdicts.over(seen(10, phase="Running", holds=[HOLD])) is False
+def test_blocked_for_long_and_only_without_a_break():
+    verdicts = Verdicts(Patience(blocked=10))
+    assert verdicts.over(seen(0, phase="Running", blockers=[BLOCKER])) is False
+    assert verdicts.over(seen(9, phase="Running", blockers=[BLOCKER], forecast={"batches": 1})) is False
+    assert verdicts.over(seen(10, phase="Running", blockers=[BLOCKER])) is False
     with pytest.raises(BlockedError, match="it forbids any disruption"):
-        verdicts.over(seen(20, phase="Running", holds=[HOLD]))
+        verdicts.over(seen(20, phase="Running", blockers=[BLOCKER]))
 
 
-def test_nodes_that_are_taken_when_their_jobs_end_are_not_held():
-    verdicts = Verdicts(Patience(held=10))
-    waiting = {"phase": "Running", "holds": [HOLD], "forecast": {"harvested": 1}}
+def test_nodes_that_are_taken_when_their_jobs_end_are_not_blocked():
+    verdicts = Verdicts(Patience(blocked=10))
+    waiting = {"phase": "Running", "blockers": [BLOCKER], "forecast": {"harvested": 1}}
     assert [verdicts.over(seen(after, **waiting)) for after in (0, 20, 40)] == [False, False, False]
 
 
 def test_followed_as_long_as_was_asked():
-    verdicts = Verdicts(Patience(held=None, whole=5))
-    assert verdicts.over(seen(0, phase="Running", holds=[HOLD])) is False
+    verdicts = Verdicts(Patience(blocked=None, whole=5))
+    assert verdicts.over(seen(0, phase="Running", blockers=[BLOCKER])) is False
     with pytest.raises(DeadlineError):
-        verdicts.over(seen(5, phase="Running", holds=[HOLD]))
+        verdicts.over(seen(5, phase="Running", blockers=[BLOCKER]))
 
 
 def test_only_what_is_new_is_said():

@@ -37,23 +37,27 @@ def evicts(phase: N, message: str, **more: object) -> Decision:
         (draining(others=(STRANGER,)), START, None),
         (draining(), START, evicts(N.DRAINING, "evicting 1 pod(s) under their budgets")),
         (draining(not_evicted="not now"), START, evicts(N.DRAINING, "not now")),
-        (draining(**REFUSED), START, stay(N.DRAINING, "not now", held=EVICTION_REFUSED)),
+        (draining(**REFUSED), START, stay(N.DRAINING, "not now", blocked=EVICTION_REFUSED)),
         (draining(**REFUSED), SOON, evicts(N.DRAINING, "not now")),
         (draining(**REFUSED, **ORDERED), START, evicts(N.DRAINING, f"deleting 1 pod(s) {ORDER}")),
-        (off(**REFUSED, **ORDERED), START, stay(N.UNLOADING, "not now", held=EVICTION_REFUSED)),
+        (off(**REFUSED, **ORDERED), START, stay(N.UNLOADING, "not now", blocked=EVICTION_REFUSED)),
         (off(**ORDERED), START, evicts(N.UNLOADING, "evicting 1 pod(s) under their budgets")),
         (
             draining(**REFUSED, **REPAIR, others=(EVICTABLE, STRANGER)),
             START,
-            stay(N.DRAINING, "not now", held=UNSUPPORTED),
+            stay(N.DRAINING, "not now", blocked=UNSUPPORTED),
         ),
         (
             draining(**REPAIR, others=(EVICTABLE, STRANGER)),
             START,
-            evicts(N.DRAINING, "evicting 1 pod(s) under their budgets", held=UNSUPPORTED),
+            evicts(N.DRAINING, "evicting 1 pod(s) under their budgets", blocked=UNSUPPORTED),
         ),
-        (draining(**REFUSED, others=(EVICTABLE, STRANGER)), START, stay(N.DRAINING, "not now", held=EVICTION_REFUSED)),
-        (draining(**REFUSED, **REPAIR), START, stay(N.DRAINING, "not now", held=EVICTION_REFUSED)),
+        (
+            draining(**REFUSED, others=(EVICTABLE, STRANGER)),
+            START,
+            stay(N.DRAINING, "not now", blocked=EVICTION_REFUSED),
+        ),
+        (draining(**REFUSED, **REPAIR), START, stay(N.DRAINING, "not now", blocked=EVICTION_REFUSED)),
     ],
 )
 def test_pods_are_evicted(node: NodeView, now: datetime, expected: Decision | None) -> None:

@@ -55,7 +55,7 @@ NODES = {
         verdict=f"Node d is on revision {target().revision} and needs nothing.",
         because=("The kernel label says other, the kubelet says 6.1.0-40-amd64; the kubelet is believed.",),
     ),
-    "e": Explanation(subject="e", verdict="Node e should be upgraded and is held.", because=(QUIET, SKIPPED, OLDER)),
+    "e": Explanation(subject="e", verdict="Node e should be upgraded and is blocked.", because=(QUIET, SKIPPED, OLDER)),
     "f": Explanation(
         subject="f",
         verdict="Node f gets its driver without a plan: nothing runs on it that could be lost.",

@@ -153,7 +153,7 @@ EXPECTED = {
     ),
     "ml/Job/kept": Explanation(
         subject="ml/Job/kept",
-        verdict="ml/Job/kept is not stopped now: its nodes are held by something else.",
+        verdict="ml/Job/kept is not stopped now: its nodes are blocked by something else.",
         because=(
             QUIET,
             SKIPPED,

@@ -4,16 +4,16 @@ import msgspec
 import pytest
 
 from tests.support.facts import KERNEL, NEW, OLD, fresh_node, gang, image, node, snapshot, target
-from tests.support.forecasts import H, foresee, holds, shape
+from tests.support.forecasts import H, blockers, foresee, shape
 from tests.support.world import START
 from upgrader.core.drift import drift
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.forecast import (
     BatchForecast,
     BatchKind,
+    Blocker,
     Forecast,
     GroupForecast,
-    Hold,
     Summary,
 )
 from upgrader.core.pace import Pace, longest_of, together
@@ -42,13 +42,13 @@ def test_a_whole_forecast():
         stack="pool-a",
         revision=target().revision,
         made_at=START,
-        summary=Summary(drifted=6, nodes=4, batches=2, interruptions=1, held=1, installs=1),
+        summary=Summary(drifted=6, nodes=4, batches=2, interruptions=1, blocked=1, installs=1),
         batches=(
             BatchForecast(number=1, groups=tuple(idle), kind=BatchKind.IDLE, starts_at=START, seconds=FIRST),
             BatchForecast(number=2, groups=(busy,), starts_at=START + timedelta(seconds=FIRST), seconds=SECOND),
         ),
-        holds=(
-            Hold(
+        blockers=(
+            Blocker(
                 subject="f",
                 reason=H.NODE_SKIPPED,
                 message="Node f carries the label gpu-upgrader.io/skip=true; remove it to have the node upgraded.",
@@ -87,7 +87,7 @@ def test_a_whole_forecast():
 
 def test_nothing_to_do():
     made = foresee(snapshot([node("a", NEW)], [gang("train", ["a"])]))
-    assert (made.summary, made.batches, made.holds, made.installs) == (Summary(), (), (), ())
+    assert (made.summary, made.batches, made.blockers, made.installs) == (Summary(), (), (), ())
 
 
 def test_idle_nodes_come_first_and_by_themselves():
@@ -115,7 +115,7 @@ def test_the_largest_groups_come_first_and_the_gaps_are_filled():
 
 def test_nodes_of_this_plan_are_not_visited_again_nor_held():
     made = foresee(snapshot([node("a"), node("b", skip=True)]), already=frozenset({"a", "b"}))
-    assert (made.summary, made.batches, made.holds) == (Summary(), (), ())
+    assert (made.summary, made.batches, made.blockers) == (Summary(), (), ())
 
 
 def test_a_cordoned_node_is_upgraded_and_counts_as_down_already():
@@ -134,7 +134,7 @@ def test_a_batch_never_takes_more_than_the_budget_even_of_what_is_down():
 def test_a_node_in_a_visit_takes_its_share_of_the_budget():
     world = snapshot([node("a", visit="v"), node("b")])
     made = foresee(world, budget=8, already=frozenset({"a"}))
-    assert holds(made) == {(group_name(["b"]), H.BUDGET_TAKEN): ("b",)}
+    assert blockers(made) == {(group_name(["b"]), H.BUDGET_TAKEN): ("b",)}
 
 
 def test_a_budget_that_cannot_be_read_is_an_error():
@@ -149,7 +149,7 @@ def test_a_fresh_node_is_installed_without_a_plan_unless_something_speaks_agains
     world = snapshot([fresh_node("a"), fresh_node("b", skip=True), fresh_node("c", kernel="6.1.0-99"), node("z", NEW)])
     made = foresee(world)
     assert made.installs == ("a",)
-    assert holds(made) == {("b", H.NODE_SKIPPED): ("b",), ("c", H.NO_DRIVER_IMAGE): ("c",)}
+    assert blockers(made) == {("b", H.NODE_SKIPPED): ("b",), ("c", H.NO_DRIVER_IMAGE): ("c",)}
     assert made.batches == ()
 
 
@@ -157,8 +157,8 @@ def test_a_fresh_node_with_somebodys_pods_is_not_touched():
     world = snapshot([fresh_node("a", gpus=8, gpus_allocatable=8), node("b")], [gang("x", ["a", "b"])])
     made = foresee(world)
     assert made.installs == ()
-    assert holds(made) == {("a", H.NODE_NOT_OURS): ("a", "b")}
-    assert made.holds[0].message == (
+    assert blockers(made) == {("a", H.NODE_NOT_OURS): ("a", "b")}
+    assert made.blockers[0].message == (
         "Node a runs pods with GPUs on a driver that we did not install; drain it, then it is installed."
     )
 

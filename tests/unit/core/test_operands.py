@@ -39,10 +39,10 @@ def test_one_that_is_not_ready_holds_those_after_it_on_its_node_only():
         OperandStanding(operand=R, state=Standing.READY, ready=2, wanted=2),
         OperandStanding(operand=P, state=Standing.WAITING, ready=1, wanted=2, message="b: ErrImagePull: no such image"),
         OperandStanding(
-            operand=F, state=Standing.WAITING, ready=1, wanted=2, held=1, message="held by DevicePlugin on b"
+            operand=F, state=Standing.WAITING, ready=1, wanted=2, blocked=1, message="blocked by DevicePlugin on b"
         ),
         OperandStanding(
-            operand=M, state=Standing.WAITING, ready=1, wanted=2, held=1, message="held by DevicePlugin on b"
+            operand=M, state=Standing.WAITING, ready=1, wanted=2, blocked=1, message="blocked by DevicePlugin on b"
         ),
     )
     assert [one.shown for one in found] == ["2/2", "2/2", "1/2", "1/2", "1/2"]
@@ -81,11 +81,11 @@ def test_every_node_is_ready_held_or_named_once(ready, ours, nodes):
     to_blame = 0
     for one in found:
         missing = one.wanted - one.ready
-        assert 0 <= one.held <= missing
+        assert 0 <= one.blocked <= missing
         assert one.ready == (
             sum(ready.get((node, one.operand), False) for node in nodes) if ours.get(one.operand) else 0
         )
-        to_blame += missing - one.held
+        to_blame += missing - one.blocked
     waiting = {node for node in nodes for one in Operand if ours.get(one) and not ready.get((node, one), False)}
     assert to_blame == len(waiting)
 

@@ -78,8 +78,8 @@ def after(**facts):
             {"waiting": 1, "harvesting": 2},
             (
                 "Running",
-                "Held",
-                "1 node(s) are held, see the holds; 2 node(s) are taken when their jobs end by themselves",
+                "Blocked",
+                "1 node(s) are blocked, see the blockers; 2 node(s) are taken when their jobs end by themselves",
             ),
         ),
         ({"problem": "no such zone", "synced": False}, ("Running", "NoForecast", "no such zone")),

@@ -41,7 +41,7 @@ TABLE = {
     "the same world": (made(), ()),
     "a job that ended": (made(gangs=[]), ()),
     "a node that left": (made(nodes=NODES[:2]), ()),
-    "a gang that lost a member is held now": (made(gangs=[gang("train", ["a", "b"], wanted=3)]), ()),
+    "a gang that lost a member is blocked now": (made(gangs=[gang("train", ["a", "b"], wanted=3)]), ()),
     "another image that is Ready": (made(images=(image("1"), image(NEW))), ()),
     "another cluster": (
         made(cluster="uid-other"),

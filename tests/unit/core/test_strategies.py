@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tests.support.facts import KERNEL, NEW, OLD, fresh_node, gang, image, member, node, snapshot
-from tests.support.forecasts import H, foresee_by, holds
+from tests.support.forecasts import H, blockers, foresee_by
 from tests.support.world import START
 from upgrader.core.canaries import node_class
 from upgrader.core.forecast import BatchKind
@@ -49,8 +49,8 @@ def test_nodes_without_the_label_are_one_domain():
 
 def test_a_group_larger_than_its_rack_allows_names_the_override():
     world = snapshot([racked(name, "r1") for name in "abc"], [gang("wide", "abc")])
-    (hold,) = foresee_by(world, topology=(TopologyBudget(key="rack", max_unavailable=16),)).holds
-    assert (hold.reason, hold.message) == (
+    (blocker,) = foresee_by(world, topology=(TopologyBudget(key="rack", max_unavailable=16),)).blockers
+    assert (blocker.reason, blocker.message) == (
         H.GROUP_OVER_BUDGET,
         (
             "It takes 24 GPUs of rack=r1 out of service, the topology budget is 16 of 24 there; maxUnavailable: 24 for "
@@ -62,14 +62,14 @@ def test_a_group_larger_than_its_rack_allows_names_the_override():
 def test_what_is_down_in_a_rack_is_down_already():
     world = snapshot([racked("a", "r1", ready=False), racked("b", "r1"), racked("c", "r2"), racked("d", "r2")])
     made = foresee_by(world, topology=RACKS)
-    assert holds(made)[group_name("b"), H.BUDGET_TAKEN] == ("b",)
+    assert blockers(made)[group_name("b"), H.BUDGET_TAKEN] == ("b",)
     assert nodes_of(made) == [(BatchKind.IDLE, ["c"]), (BatchKind.IDLE, ["d"])]
 
 
 def test_members_of_a_stopped_gang_count_where_they_run():
     world = snapshot([racked("a", "r1"), racked("b", "r2", version=NEW), racked("c", "r2")], [gang("x", "ab")])
     made = foresee_by(world, topology=(TopologyBudget(key="rack", max_unavailable="50%"),))
-    assert [hold.message for hold in made.holds] == [
+    assert [blocker.message for blocker in made.blockers] == [
         (
             "It takes 8 GPUs of rack=r1 out of service, the topology budget is 4 of 8 there; maxUnavailable: 8 for "
             "rack would allow it."
@@ -84,8 +84,8 @@ def test_the_floor_stays_in_service():
 
 def test_a_group_below_the_floor_names_the_override():
     world = snapshot([node(name) for name in "abc"], [gang("wide", "abc")])
-    (hold,) = foresee_by(world, min_available_gpus=8).holds
-    assert (hold.reason, hold.message) == (
+    (blocker,) = foresee_by(world, min_available_gpus=8).blockers
+    assert (blocker.reason, blocker.message) == (
         H.GROUP_OVER_BUDGET,
         (
             "Together these 3 nodes and their gangs would leave 0 GPUs in service, the floor is 8; minAvailableGPUs: 0 "
@@ -97,7 +97,7 @@ def test_a_group_below_the_floor_names_the_override():
 def test_a_floor_that_is_reached_by_what_is_down():
     world = snapshot([node("a", ready=False), node("b"), node("c")])
     made = foresee_by(world, min_available_gpus=16)
-    assert [hold.message for hold in made.holds if hold.reason is H.BUDGET_TAKEN] == [
+    assert [blocker.message for blocker in made.blockers if blocker.reason is H.BUDGET_TAKEN] == [
         (
             "It would take 8 more GPUs out of service; 16 are in service and 16 must stay. It waits until others are "
             "back, or until minAvailableGPUs is lowered."
@@ -195,7 +195,7 @@ def test_jobs_that_end_in_time_are_not_asked_whether_they_could_be_or_not():
         Harvest(nodes=("c",), gangs=("ml/Job/mute",), at=START + 2 * HOUR),
     )
     assert made.interrupted == {"ml/Job/late"}
-    assert (made.summary.harvested, made.summary.held, made.summary.nodes) == (3, 0, 1)
+    assert (made.summary.harvested, made.summary.blocked, made.summary.nodes) == (3, 0, 1)
     assert made.prediction.finish_p50 > START + 2 * HOUR
 
 
@@ -217,7 +217,7 @@ def test_one_that_overruns_its_word_is_waited_for_until_harvest_ends():
 def test_what_holds_a_node_holds_it_also_when_its_job_ends():
     world = snapshot([node("a", skip=True)], [gang("soon", "a", ends_at=START + HOUR)])
     made = foresee_by(world, harvest_until=START + 3 * HOUR)
-    assert (made.harvest, list(holds(made))) == ((), [("a", H.NODE_SKIPPED)])
+    assert (made.harvest, list(blockers(made))) == ((), [("a", H.NODE_SKIPPED)])
 
 
 def test_a_large_gang_that_ends_is_harvested_whatever_the_budget():
@@ -255,23 +255,23 @@ def test_a_batch_starts_in_a_window():
 # ------------------------------------------------------------------------------------------------------ deadline
 
 
-def test_what_would_not_end_in_time_is_held_and_what_does_is_not():
+def test_what_would_not_end_in_time_is_blocked_and_what_does_is_not():
     world = snapshot([node(name) for name in "abcd"])
     (first, *_) = foresee_by(world, max_unavailable=8).batches
     surely = timedelta(seconds=round(Pace(Durations()).group(nodes=1, gangs=0, checkpoint=(0, 0)).quantile(0.95)))
     deadline = START + timedelta(seconds=first.seconds) + surely + MINUTE
     made = foresee_by(world, max_unavailable=8, deadline=deadline)
     assert [len(batch.nodes) for batch in made.batches] == [1, 1]
-    assert {hold.reason for hold in made.holds} == {H.WONT_FIT}
-    assert made.summary.held == 2
-    assert made.holds[0].message.endswith(
+    assert {blocker.reason for blocker in made.blockers} == {H.WONT_FIT}
+    assert made.summary.blocked == 2
+    assert made.blockers[0].message.endswith(
         "; give the plan a later deadline, or leave it to another plan, or raise maxUnavailable."
     )
 
 
-def test_after_the_deadline_all_is_held():
+def test_after_the_deadline_all_is_blocked():
     made = foresee_by(snapshot([node("a"), fresh_node("f")]), deadline=START)
-    assert [(hold.reason, hold.message) for hold in made.holds] == [
+    assert [(blocker.reason, blocker.message) for blocker in made.blockers] == [
         (
             H.DEADLINE_PASSED,
             (
@@ -333,7 +333,7 @@ def test_only_gangs_named_in_the_approval_are_ended_without_a_checkpoint():
     made = foresee_by(world, expendable=tuple(f"ml/Job/{name}" for name in named))
     assert made.interrupted == {"ml/Job/mute"}
     # What nobody could stop, or somebody else makes again, is no matter of consent: it would be asked in vain for ever.
-    assert set(holds(made)) == {
+    assert set(blockers(made)) == {
         ("ml/Job/other", H.GANG_UNDECLARED),
         ("ml/Job/kept", H.VETOED),
         ("ml/Job/kept", H.PLACEMENT_NOT_GUARANTEED),
@@ -358,7 +358,7 @@ def test_where_lanes_count_it_is_said_which_one_and_from_where():
 def test_owners_that_are_waited_for_are_not_evicted():
     web = gang("web", ["a"], replicated=True, method="", owner=None)
     made = foresee_by(snapshot([node("a")], [web]), wait_for=("ml/Job/web",))
-    assert (made.batches, holds(made)) == ((), {("ml/Job/web", H.WAITED_FOR): ("a",)})
+    assert (made.batches, blockers(made)) == ((), {("ml/Job/web", H.WAITED_FOR): ("a",)})
 
 
 # ------------------------------------------------------------------------------------------------------ durations
@@ -374,7 +374,7 @@ def test_what_was_measured_is_what_is_predicted(slower):
     assert made.prediction.finish_p95 > made.prediction.finish_p50
 
 
-def test_while_something_is_held_nobody_can_say_when_all_is_over():
+def test_while_something_is_blocked_nobody_can_say_when_all_is_over():
     made = foresee_by(snapshot([node("a"), node("b", skip=True)]))
     assert (made.prediction.finish_p50, made.prediction.finish_p95) == (None, None)
     assert made.prediction.lost_gpu_hours > 0

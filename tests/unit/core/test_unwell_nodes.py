@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.facts import NEW, OLD, gang, node, snapshot, target
-from tests.support.forecasts import H, foresee, holds
+from tests.support.forecasts import H, blockers, foresee
 
 UNWELL = {
     "drained and cordoned": (node("a", gpus_allocatable=7, unschedulable=True), [], {}, set()),
@@ -35,8 +35,8 @@ UNWELL = {
 }
 
 
-@pytest.mark.parametrize(("at", "gangs", "around", "held"), UNWELL.values(), ids=UNWELL.keys())
-def test_a_node_that_lacks_gpus_is(at, gangs, around, held):
+@pytest.mark.parametrize(("at", "gangs", "around", "blocked"), UNWELL.values(), ids=UNWELL.keys())
+def test_a_node_that_lacks_gpus_is(at, gangs, around, blocked):
     made = foresee(snapshot([at, node("z", NEW)], gangs, **around))
-    assert set(holds(made)) == held
-    assert [batch.nodes for batch in made.batches] == ([] if held else [("a",)])
+    assert set(blockers(made)) == blocked
+    assert [batch.nodes for batch in made.batches] == ([] if blocked else [("a",)])

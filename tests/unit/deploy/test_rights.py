@@ -108,8 +108,8 @@ async def repaired() -> set[Use]:
     )
     rig.stack(rig.spec("1.0"))
     await rig.until(lambda: [one.status.phase for one in rig.visits()] == [NodePhase.FAILED])
-    held = {"metadata": {"finalizers": [names.FINALIZER]}}
-    rig.cluster.store.change(NODE_UPGRADES, rig.visits()[0].metadata.name, held)
+    blocked = {"metadata": {"finalizers": [names.FINALIZER]}}
+    rig.cluster.store.change(NODE_UPGRADES, rig.visits()[0].metadata.name, blocked)
     rig.fleet.pod_results = lambda _component, _pod: None
     await rig.until(lambda: [one.status.phase for one in rig.visits()] == [NodePhase.SUCCEEDED], 2000, stride=10)
     return rig.cluster.uses

@@ -67,9 +67,9 @@ async def test_a_plan_holds_it_and_says_how_it_is_handed_over(rig: Rig) -> None:
     await pass_time(rig)
     rig.plan("up", revision)
     await pass_time(rig, 5)
-    (hold,) = rig.plan_now("up").status.holds
-    assert (hold.subject, hold.reason) == ("gpu-1", "NodeNotAdopted")
-    assert "`upgrader adopt gpu-1`" in hold.message
+    (blocker,) = rig.plan_now("up").status.blockers
+    assert (blocker.subject, blocker.reason) == ("gpu-1", "NodeNotAdopted")
+    assert "`upgrader adopt gpu-1`" in blocker.message
 
 
 async def test_drift_of_such_a_node_makes_no_plan(rig: Rig) -> None:

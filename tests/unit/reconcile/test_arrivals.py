@@ -69,9 +69,9 @@ class Latecomer(Rig):
         return {one["name"].split("-")[0] for one in mine}
 
     @property
-    def held(self) -> list[str]:
+    def blocked(self) -> list[str]:
         conditions = [one for visit in self.visits("up") for one in visit.status.conditions]
-        return [one.reason for one in conditions if (one.type, one.status) == ("Held", "True")]
+        return [one.reason for one in conditions if (one.type, one.status) == ("Blocked", "True")]
 
     @property
     def restored(self) -> bool:
@@ -92,10 +92,10 @@ async def test_a_pod_that_comes_while_operands_go_off_is_waited_for_before_the_r
     rig: Latecomer, gpus: int
 ) -> None:
     await rig.begin(arrives=at(NodePhase.UNLOADING), gpus=gpus)
-    await rig.until(lambda: bool(rig.held))
+    await rig.until(lambda: bool(rig.blocked))
     for _ in range(60):
         await rig.second()
-    assert (rig.held, rig.visit_jobs, rig.fleet.reboots) == (["PodsArrived"], set(), [])
+    assert (rig.blocked, rig.visit_jobs, rig.fleet.reboots) == (["PodsArrived"], set(), [])
     assert "pod default/late" in rig.visits("up")[0].status.message
     rig.ends()
     await rig.until(lambda: rig.over("up"))
@@ -141,7 +141,7 @@ def invalid(rig: Latecomer, *, always: bool) -> Callable[[Rig], bool]:
 
 async def test_one_that_comes_while_the_node_is_validated_is_not_rebooted_over_on_the_way_back(rig: Latecomer) -> None:
     await rig.begin(arrives=invalid(rig, always=False))
-    await rig.until(lambda: rig.held == ["PodsArrived"] and rig.visits("up")[0].status.reverting)
+    await rig.until(lambda: rig.blocked == ["PodsArrived"] and rig.visits("up")[0].status.reverting)
     for _ in range(60):
         await rig.second()
     assert (rig.visit_jobs, rig.fleet.reboots, rig.there) == ({"visit"}, [("gpu-0", NEXT)], True)
@@ -163,7 +163,7 @@ async def test_where_it_stays_on_the_way_back_its_node_is_left_to_a_person_and_n
 async def test_one_that_takes_devices_before_they_are_validated_is_waited_for(rig: Latecomer) -> None:
     rig.steps_at_once = 1  # seen in every phase
     await rig.begin(arrives=at(NodePhase.VALIDATING))
-    await rig.until(lambda: rig.held == ["PodsArrived"])
+    await rig.until(lambda: rig.blocked == ["PodsArrived"])
     for _ in range(30):
         await rig.second()
     rig.ends()
@@ -188,7 +188,7 @@ async def test_pods_are_listed_between_what_was_read_and_the_visit_job(rig: Late
     await rig.until(lambda: rig.came)
     for _ in range(30):
         await rig.second()
-    assert (rig.visit_jobs, rig.fleet.reboots, rig.held) == (set(), [], ["PodsArrived"])
+    assert (rig.visit_jobs, rig.fleet.reboots, rig.blocked) == (set(), [], ["PodsArrived"])
 
 
 async def test_a_pod_of_its_own_that_has_not_ended_yet_is_none_that_came(rig: Latecomer) -> None:

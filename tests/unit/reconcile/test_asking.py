@@ -157,14 +157,14 @@ async def test_a_gang_that_refuses_is_left_alone_as_long_as_it_wants(rig: Rig) -
         return honest(pod, request, step)
 
     rig.fleet.trainers["gang"].answers = twice
-    await rig.until(lambda: [one.reason for one in rig.plan_now("up").status.holds] == ["GangRefuses"])
-    first = rig.plan_now("up").status.holds[0].message
+    await rig.until(lambda: [one.reason for one in rig.plan_now("up").status.blockers] == ["GangRefuses"])
+    first = rig.plan_now("up").status.blockers[0].message
     assert first.startswith("default/Job/gang has refused once; the last time: gang-0")
     assert "refuses: evaluating. It trains on and is asked again after 2026-11-21" in first
     since = rig.cluster.clock.now()
     await rig.until(lambda: len(rig.requests()) == 2, 2000)
     assert timedelta(seconds=280) < rig.cluster.clock.now() - since < timedelta(seconds=400)
-    await rig.until(lambda: "has refused 2 times" in str(rig.plan_now("up").status.holds), 2000)
+    await rig.until(lambda: "has refused 2 times" in str(rig.plan_now("up").status.blockers), 2000)
     assert rig.fleet.trainers["gang"].stops == 0
     await rig.until(lambda: rig.over("up"), 3000)
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
@@ -186,8 +186,8 @@ async def test_a_refusal_over_http_says_when_by_its_header(rig: Rig) -> None:
 async def test_nodes_of_a_job_that_says_so_are_left_out_when_it_does_not_answer(rig: Rig) -> None:
     rig.plan("up", await gangs(rig, "gang", on_deadline="skip-node"), checkpoint={"timeoutSeconds": 30})
     rig.fleet.trainers["gang"].answers = lambda *_: None
-    await rig.until(lambda: bool(rig.plan_now("up").status.holds), 3000, stride=5)
-    assert [one.reason for one in rig.plan_now("up").status.holds] == ["NodesLeftOut"], rig.where()
+    await rig.until(lambda: bool(rig.plan_now("up").status.blockers), 3000, stride=5)
+    assert [one.reason for one in rig.plan_now("up").status.blockers] == ["NodesLeftOut"], rig.where()
     await _pass(rig, 3600)
     assert len(rig.requests()) == 1
     assert rig.fleet.trainers["gang"].stops == 0
@@ -232,7 +232,7 @@ async def test_a_gang_that_says_how_it_is_asked_is_asked_although_it_is_expendab
 async def test_a_gang_that_cannot_be_asked_is_stopped_only_if_the_approval_names_it(rig: Rig) -> None:
     revision = await gangs(rig, "gang", checkpoint_method="none")
     rig.plan("up", revision)
-    await rig.until(lambda: [one.reason for one in rig.plan_now("up").status.holds] == ["GangCannotCheckpoint"])
+    await rig.until(lambda: [one.reason for one in rig.plan_now("up").status.blockers] == ["GangCannotCheckpoint"])
     change = {"spec": {"approval": expendable("gang")}}
     rig.cluster.store.change(UPGRADE_PLANS, "up", change)
     await rig.until(lambda: rig.over("up"))

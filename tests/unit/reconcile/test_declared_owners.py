@@ -51,8 +51,8 @@ def evicted(rig: Rig) -> list[str]:
 @pytest.mark.parametrize(("declare", "reason"), DECLARED.values(), ids=DECLARED.keys())
 async def test_what_an_owner_declares_keeps_its_pod_from_being_evicted(declare, reason):
     rig = await half_a_minute(declare)
-    holds = {hold.subject: hold.reason for hold in rig.plan_now("up").status.holds}
-    assert (evicted(rig), set(holds.values())) == ([], {reason})
+    blockers = {blocker.subject: blocker.reason for blocker in rig.plan_now("up").status.blockers}
+    assert (evicted(rig), set(blockers.values())) == ([], {reason})
 
 
 async def test_one_of_which_nobody_says_anything_is_evicted():

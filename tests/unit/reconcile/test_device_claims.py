@@ -1,4 +1,4 @@
-"""Pods that hold GPUs by ResourceClaim are pods with GPUs: counted, seen on their nodes, and their nodes are held."""
+"""Pods that hold GPUs by ResourceClaim are pods with GPUs: counted, seen on their nodes, which are blocked."""
 
 import msgspec
 import pytest
@@ -97,11 +97,11 @@ async def rig():
 async def test_no_visit_begins_where_a_pod_holds_gpus_by_claim(rig):
     rig.plan("up", rig.revision, strategy={"maxUnavailable": "100%"})
     await rig.until(lambda: rig.fleet.trainers["gang"].stops > 0)
-    holds = {(one.subject, one.reason) for one in rig.plan_now("up").status.holds}
-    assert ("gpu-2", "DynamicResources") in holds
+    blockers = {(one.subject, one.reason) for one in rig.plan_now("up").status.blockers}
+    assert ("gpu-2", "DynamicResources") in blockers
     assert {one.spec.node.name for one in rig.visits("up")} == {"gpu-0", "gpu-1"}
-    (held,) = [one for one in rig.nodes() if one["metadata"]["name"] == "gpu-2"]
-    assert held["metadata"]["labels"][names.LABEL_OPERANDS] == "on"
+    (blocked,) = [one for one in rig.nodes() if one["metadata"]["name"] == "gpu-2"]
+    assert blocked["metadata"]["labels"][names.LABEL_OPERANDS] == "on"
 
 
 async def test_a_stack_installs_nothing_under_a_pod_that_holds_gpus_by_claim(rig):

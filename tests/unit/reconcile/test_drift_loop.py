@@ -276,8 +276,8 @@ async def test_an_image_that_cannot_be_built_keeps_no_other_node() -> None:
             rig.cluster.store.change(DRIVER_IMAGES, f"made-2.0-{kernel}", {"status": status})
     revision = asks(rig, rig.spec("2.0"), "Approve", strategy=QUICK, limits=LIMITS)
     await rig.until(lambda: rig.nodes_on(revision) == 1, 300)
-    (hold,) = plans(rig)[0].status.holds
-    assert (hold.subject, hold.reason) == ("gpu-9", "NoDriverImage")
+    (blocker,) = plans(rig)[0].status.blockers
+    assert (blocker.subject, blocker.reason) == ("gpu-9", "NoDriverImage")
 
 
 # ------------------------------------------------------------------------------- what does not stay causes nothing

@@ -32,17 +32,17 @@ def fails(rig: Rig) -> None:
     rig.fleet.pod_results = pod_results
 
 
-async def test_a_node_of_whose_driver_there_is_no_image_is_held_and_its_gang_trains_on(rig: Rig) -> None:
+async def test_a_node_of_whose_driver_there_is_no_image_is_blocked_and_its_gang_trains_on(rig: Rig) -> None:
     revision = await running(rig, nodes=1, members=1)
     key = driver(rig)
     rig.cluster.store.remove(DRIVER_IMAGES, OLD)
     rig.plan("up", revision)
-    await rig.until(lambda: bool(rig.plan_now("up").status.holds))
+    await rig.until(lambda: bool(rig.plan_now("up").status.blockers))
     for _ in range(30):
         await rig.second()
-    holds = rig.plan_now("up").status.holds
-    assert [one.reason for one in holds] == ["DriverUnknown"]
-    assert f"image {key}, which is the key of no Ready DriverImage" in holds[0].message
+    blockers = rig.plan_now("up").status.blockers
+    assert [one.reason for one in blockers] == ["DriverUnknown"]
+    assert f"image {key}, which is the key of no Ready DriverImage" in blockers[0].message
     assert (rig.visits("up"), rig.requests(), rig.fleet.trainers["gang"].stops) == ([], [], 0)
     rig.image("1.0")
     await rig.until(lambda: rig.over("up"))

@@ -51,8 +51,8 @@ async def test_two_days_of_asking_in_vain_leave_no_more_than_one_day(rig: Rig) -
 
 async def test_a_gang_that_does_not_answer_is_left_alone_twice_as_long_each_time(rig: Rig) -> None:
     await run_hours(rig, 6)
-    (hold,) = rig.plan_now("up").status.holds
-    assert hold.reason == "GangDoesNotAnswer"
+    (blocker,) = rig.plan_now("up").status.blockers
+    assert blocker.reason == "GangDoesNotAnswer"
     batches = rig.plan_now("up").status.batches
     gaps = [timing.parse(after.started_at) - timing.parse(before.ended_at or "") for before, after in pairwise(batches)]
     assert [round(one.total_seconds() / 600) for one in gaps] == [1, 1, 2, 4, 8]

@@ -41,13 +41,13 @@ def refuse(rig: Rig, error: Exception) -> None:
     rig.cluster.evict = refused
 
 
-def held(rig: Rig) -> tuple[str, str]:
-    """Reason and message by which the visit of gpu-0 is held; empty before there is one."""
+def blocked(rig: Rig) -> tuple[str, str]:
+    """Reason and message by which the visit of gpu-0 is blocked; empty before there is one."""
     found = [
         (one.reason, visit.status.message)
         for visit in web_visits(rig)
         for one in visit.status.conditions
-        if one.type == "Held" and one.status == "True"
+        if one.type == "Blocked" and one.status == "True"
     ]
     return found[0] if found else ("", "")
 
@@ -57,7 +57,7 @@ def web_visits(rig: Rig) -> list[NodeUpgrade]:
 
 
 async def draining(rig: Rig) -> None:
-    await rig.until(lambda: bool(held(rig)[0]))
+    await rig.until(lambda: bool(blocked(rig)[0]))
 
 
 EVICTION = Write("evict", "Pod", "web", "default")
@@ -74,7 +74,7 @@ ANSWERS = {
 async def test_a_refusal_is_shown_and_kept_to_even_by_a_new_controller(rig, error, seconds, said):
     refuse(rig, error)
     await draining(rig)
-    reason, message = held(rig)
+    reason, message = blocked(rig)
     assert reason == "EvictionRefused"
     assert said in message
     assert "default/web" in message
@@ -84,7 +84,7 @@ async def test_a_refusal_is_shown_and_kept_to_even_by_a_new_controller(rig, erro
         await rig.second()
     assert tried(rig) == before, "not one more, whoever asks"
     await rig.until(lambda: tried(rig) == before + 1, 10)
-    assert held(rig)[0] == "EvictionRefused"
+    assert blocked(rig)[0] == "EvictionRefused"
 
 
 async def test_a_pod_under_two_budgets_is_told_with_both_their_names(rig):
@@ -94,7 +94,7 @@ async def test_a_pod_under_two_budgets_is_told_with_both_their_names(rig):
         budget = {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
         rig.cluster.store.put(PDBS, {**budget, "status": {"disruptionsAllowed": 5}})
     await draining(rig)
-    assert held(rig) == (
+    assert blocked(rig) == (
         "EvictionRefused",
         (
             "pod default/web: PodDisruptionBudgets one and two both select it, and such a pod is never evicted; "
@@ -113,7 +113,7 @@ async def test_a_pod_under_two_budgets_is_told_with_both_their_names(rig):
 async def test_a_pod_that_is_gone_meanwhile_is_no_refusal(rig):
     refuse(rig, NotFoundError("pod web is not there"))
     await rig.until(lambda: tried(rig) > 0)
-    assert held(rig) == ("", "")
+    assert blocked(rig) == ("", "")
 
 
 async def test_a_budget_that_never_allows_lets_the_node_go_at_its_deadline(rig):

@@ -45,8 +45,8 @@ def alone(rig: Rig) -> None:
 
 async def test_one_that_is_not_named_holds_its_group(rig: Rig) -> None:
     rig.plan("up", rig.revision, checkpoint=QUICK, approval=approval("default/Pod/solo-0"))
-    await rig.until(lambda: bool(rig.plan_now("up").status.holds))
-    found = {(one.subject, one.reason) for one in rig.plan_now("up").status.holds}
+    await rig.until(lambda: bool(rig.plan_now("up").status.blockers))
+    found = {(one.subject, one.reason) for one in rig.plan_now("up").status.blockers}
     assert found == {("default/Pod/solo-1", "GangUndeclared")}
     for _ in range(200):
         await rig.second()
@@ -122,8 +122,8 @@ async def test_its_budget_is_kept_to(rig: Rig) -> None:
     await rig.until(lambda: bool(evicted(rig)))
     await rig.second()
     (visit,) = rig.visits("up")
-    held = [one.reason for one in visit.status.conditions if one.status == "True"]
-    assert (visit.status.phase, held, "solo-0" in pods(rig)) == (NodePhase.DRAINING, ["EvictionRefused"], True)
+    blocked = [one.reason for one in visit.status.conditions if one.status == "True"]
+    assert (visit.status.phase, blocked, "solo-0" in pods(rig)) == (NodePhase.DRAINING, ["EvictionRefused"], True)
     rig.cluster.evict = evict
     await rig.until(lambda: rig.visits("up")[0].status.phase is NodePhase.SUCCEEDED)
 

@@ -92,7 +92,7 @@ async def test_the_gpus_of_a_pod_with_our_label_in_another_namespace_count(rig: 
     labelled = {"labels": {names.LABEL_COMPONENT: "validate"}}
     put(rig, "hidden", "gpu-0", labelled, {"containers": [limits]})
     rig.plan("up", revision)
-    await rig.until(lambda: bool(rig.plan_now("up").status.holds), seconds=120)
+    await rig.until(lambda: bool(rig.plan_now("up").status.blockers), seconds=120)
     assert rig.nodes_on(revision) == 0
-    assert "hidden" in json.dumps([one.message for one in rig.plan_now("up").status.holds])
+    assert "hidden" in json.dumps([one.message for one in rig.plan_now("up").status.blockers])
     assert rig.cluster.store.find(NODES, "gpu-0")["metadata"]["labels"][names.LABEL_OPERANDS] == "on"

@@ -52,8 +52,8 @@ async def test_settings_wait_for_a_plan_and_are_changed_in_one_visit_after_one_a
 async def test_a_pod_without_gpus_that_nobody_makes_again_holds_its_node_before_anybody_is_asked(rig: Rig) -> None:
     rig.fleet.bare("solo", node="gpu-0", gpus=0)
     rig.plan("up", rig.stack(settled(rig, **STATIC)))
-    await rig.until(lambda: bool(rig.plan_now("up").status.holds))
-    said = " ".join(hold.message for hold in rig.plan_now("up").status.holds)
+    await rig.until(lambda: bool(rig.plan_now("up").status.blockers))
+    said = " ".join(blocker.message for blocker in rig.plan_now("up").status.blockers)
     assert "It has no GPUs, but a change of the kubelet's settings of gpu-0 would end solo" in said
     assert (rig.requests(), rig.visits("up")) == ([], [])
     rig.cluster.store.remove(PODS, "solo", "default")

@@ -287,7 +287,7 @@ async def test_labels_of_a_stack_that_went_unseen_are_taken_over(pool: Pool) -> 
     assert (pool.labels(), pool.record()) == ({}, None)
 
 
-async def test_a_record_that_nobody_can_read_holds(pool: Pool) -> None:
+async def test_a_record_that_nobody_can_read_blocks(pool: Pool) -> None:
     pool.annotate({names.ANNOTATION_NODE_FEATURES: "?"})
     pool.reboot(KERNEL, "boot-2")
     await pool.seconds(3)

@@ -35,7 +35,7 @@ async def rig() -> Rig:
     return made
 
 
-async def test_it_is_held_and_takes_its_part_of_the_budget_until_it_is_back(rig: Rig) -> None:
+async def test_it_is_blocked_and_takes_its_part_of_the_budget_until_it_is_back(rig: Rig) -> None:
     for version in ("1.0", "2.0"):
         rig.image(version, kernel=NEXT)
     revision = rig.stack(rig.spec("2.0"))
@@ -43,9 +43,9 @@ async def test_it_is_held_and_takes_its_part_of_the_budget_until_it_is_back(rig:
     rig.plan("up", revision, strategy={"maxUnavailable": 8})
     for _ in range(60):
         await rig.second()
-    holds = {one.subject: one.reason for one in rig.plan_now("up").status.holds}
-    assert (rig.nodes_on(revision), holds["gpu-0"]) == (0, "NodeNotReady")
-    assert {one.reason for one in rig.plan_now("up").status.holds} == {"NodeNotReady", "BudgetTaken"}
+    blockers = {one.subject: one.reason for one in rig.plan_now("up").status.blockers}
+    assert (rig.nodes_on(revision), blockers["gpu-0"]) == (0, "NodeNotReady")
+    assert {one.reason for one in rig.plan_now("up").status.blockers} == {"NodeNotReady", "BudgetTaken"}
     ready(rig, "gpu-0", "True")
     reboots(rig, "gpu-0", boot="boot-2")
     await rig.until(lambda: rig.over("up"), 600)
@@ -59,7 +59,7 @@ async def test_with_room_in_the_budget_the_others_are_visited(rig: Rig) -> None:
     ready(rig, "gpu-0", "Unknown")
     rig.plan("up", revision, strategy={"maxUnavailable": 16})
     await rig.until(lambda: rig.nodes_on(revision) == 2, 300)
-    assert [(one.subject, one.reason) for one in rig.plan_now("up").status.holds] == [("gpu-0", "NodeNotReady")]
+    assert [(one.subject, one.reason) for one in rig.plan_now("up").status.blockers] == [("gpu-0", "NodeNotReady")]
     assert rig.plan_now("up").status.phase is PlanPhase.RUNNING
 
 
@@ -110,13 +110,13 @@ async def test_one_that_does_not_come_back_from_the_reboot_of_its_visit_is_given
     away = f"the node is not Ready: it has not come back from its reboot into kernel {NEXT}"
     assert late[0] == f"Upgrading took longer than its deadline: {away}; going back"
     await rig.until(lambda: rig.plan_now("up").status.reason == "TooManyFailures", 60)
-    # A person goes on: the node is held, and its GPUs are the whole budget.
+    # A person goes on: the node is blocked, and its GPUs are the whole budget.
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"toleratedFailures": 1}})
     for _ in range(120):
         await rig.second()
     assert ([one for one in rig.fleet.reboots if one[0] != name], rig.nodes_on(revision)) == ([], 0)
-    holds = {one.reason for one in rig.plan_now("up").status.holds}
-    assert "BudgetTaken" in holds, rig.where()
+    blockers = {one.reason for one in rig.plan_now("up").status.blockers}
+    assert "BudgetTaken" in blockers, rig.where()
     assert rig.plan_now("up").status.phase is PlanPhase.RUNNING
     await the_way_out(rig, name, failed.metadata.name, revision)
 

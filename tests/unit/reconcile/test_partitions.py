@@ -44,7 +44,7 @@ async def test_a_gang_on_partitions_is_asked_before_its_driver_goes(rig: Rig) ->
 async def test_nothing_is_switched_off_under_a_pod_on_partitions_that_nobody_can_ask(rig: Rig) -> None:
     revision = await training(rig, method="")
     rig.plan("up", revision, strategy={"maxUnavailable": "100%"})
-    await rig.until(lambda: bool(rig.plan_now("up").status.holds))
+    await rig.until(lambda: bool(rig.plan_now("up").status.blockers))
     for _ in range(30):
         await rig.second()
     assert (rig.visits("up"), rig.fleet.trainers["gang"].stops) == ([], 0)

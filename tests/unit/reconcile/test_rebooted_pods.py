@@ -34,17 +34,17 @@ def plan(rig: Rig, *expendable: str, reboot: bool = True, **spec: object) -> Non
     rig.plan("up", rig.stack(wanted), checkpoint=QUICK, approval=approval, **spec)
 
 
-async def holds(rig: Rig) -> set[tuple[str, str]]:
+async def blockers(rig: Rig) -> set[tuple[str, str]]:
     """What holds the plan, after long enough for anything to have been begun; and that nothing was."""
-    await rig.until(lambda: bool(rig.plan_now("up").status.holds))
+    await rig.until(lambda: bool(rig.plan_now("up").status.blockers))
     for _ in range(60):
         await rig.second()
     assert (rig.visits("up"), rig.requests(), rig.fleet.trainers["gang"].stops) == ([], [], 0)
-    return {(one.subject, one.reason) for one in rig.plan_now("up").status.holds}
+    return {(one.subject, one.reason) for one in rig.plan_now("up").status.blockers}
 
 
 def message(rig: Rig) -> str:
-    return rig.plan_now("up").status.holds[0].message
+    return rig.plan_now("up").status.blockers[0].message
 
 
 def pods(rig: Rig) -> set[str]:
@@ -58,7 +58,7 @@ def change(rig: Rig, pod: str, **metadata: object) -> None:
 async def test_a_pod_that_nobody_makes_again_holds_the_node_before_anybody_is_asked(rig: Rig) -> None:
     rig.fleet.bare("solo", node="gpu-0", gpus=0)
     plan(rig)
-    assert await holds(rig) == {("default/Pod/solo", "GangUndeclared")}
+    assert await blockers(rig) == {("default/Pod/solo", "GangUndeclared")}
     assert message(rig).endswith(
         "It has no GPUs, but the reboot of gpu-0 would end solo; move that away, or name it expendable in the approval."
     )
@@ -77,14 +77,14 @@ async def test_without_a_reboot_it_holds_nothing_and_stays(rig: Rig) -> None:
 async def test_a_job_without_gpus_that_says_nothing_is_waited_for(rig: Rig) -> None:
     rig.fleet.job("backup", gpus=0, method="")
     plan(rig)
-    assert await holds(rig) == {("default/Job/backup", "GangUndeclared")}
+    assert await blockers(rig) == {("default/Job/backup", "GangUndeclared")}
 
 
 async def test_how_jobs_are_asked_that_do_not_say_is_meant_for_those_with_gpus(rig: Rig) -> None:
     rig.fleet.job("backup", gpus=0, method="")
     plan(rig)
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"checkpoint": QUICK | {"method": "file"}}})
-    assert await holds(rig) == {("default/Job/backup", "GangUndeclared")}
+    assert await blockers(rig) == {("default/Job/backup", "GangUndeclared")}
 
 
 async def test_a_job_without_gpus_that_can_be_asked_is_asked_stopped_and_restarted(rig: Rig) -> None:
@@ -106,7 +106,7 @@ async def test_a_replicated_pod_that_forbids_it_holds_the_node(rig: Rig) -> None
     rig.fleet.replica("web", node="gpu-0", gpus=0)
     change(rig, "web", annotations={"karpenter.sh/do-not-disrupt": "true"})
     plan(rig)
-    assert await holds(rig) == {("default/ReplicaSet/web", "Vetoed")}
+    assert await blockers(rig) == {("default/ReplicaSet/web", "Vetoed")}
     assert message(rig).endswith("It has no GPUs, but the reboot of gpu-0 would end web.")
 
 
@@ -117,7 +117,7 @@ async def test_a_replicated_pod_whose_budget_allows_nothing_holds_the_node(rig: 
     budget = {"metadata": {"name": "web", "namespace": "default"}, "spec": spec, "status": {"disruptionsAllowed": 0}}
     rig.cluster.store.put(PDBS, budget)
     plan(rig)
-    assert await holds(rig) == {("default/ReplicaSet/web", "PdbBlocks")}
+    assert await blockers(rig) == {("default/ReplicaSet/web", "PdbBlocks")}
 
 
 async def test_a_replicated_pod_that_the_plan_waits_for_holds_the_node(rig: Rig) -> None:
@@ -125,7 +125,7 @@ async def test_a_replicated_pod_that_the_plan_waits_for_holds_the_node(rig: Rig)
     plan(rig)
     checkpoint = QUICK | {"waitFor": ["default/ReplicaSet/web"]}
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"checkpoint": checkpoint}})
-    assert await holds(rig) == {("default/ReplicaSet/web", "WaitedFor")}
+    assert await blockers(rig) == {("default/ReplicaSet/web", "WaitedFor")}
 
 
 async def test_one_that_the_approval_names_is_evicted_after_the_gang_has_stopped(rig: Rig) -> None:

@@ -64,9 +64,9 @@ async def test_a_kernel_alone_is_a_reason_for_a_visit(rig: Rig) -> None:
 async def test_without_an_image_for_the_kernel_to_come_nobody_is_asked(rig: Rig) -> None:
     revision = rig.stack(rig.spec("2.0") | {"reboot": REBOOT | {"kernel": "6.1.0-99-amd64"}})
     rig.plan("up", revision)
-    await rig.until(lambda: bool(rig.plan_now("up").status.holds))
-    assert {hold.reason for hold in rig.plan_now("up").status.holds} == {"NoDriverImage"}
-    assert "kernel 6.1.0-99-amd64 of node gpu-0" in rig.plan_now("up").status.holds[0].message
+    await rig.until(lambda: bool(rig.plan_now("up").status.blockers))
+    assert {blocker.reason for blocker in rig.plan_now("up").status.blockers} == {"NoDriverImage"}
+    assert "kernel 6.1.0-99-amd64 of node gpu-0" in rig.plan_now("up").status.blockers[0].message
     assert (rig.visits("up"), rig.requests(), rig.fleet.reboots) == ([], [], [])
 
 

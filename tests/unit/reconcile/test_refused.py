@@ -124,9 +124,9 @@ async def test_what_the_api_server_would_refuse_later_is_found_before_anybody_is
     await rig.until(lambda: bool(shown))
     for _ in range(20):
         await rig.second()
-    held = [one.status for one in rig.visits("up") if one.status.conditions]
-    assert {(one.phase, one.conditions[0].reason) for one in held} == {(NodePhase.PREPARING, "Refused")}
-    assert "is forbidden: no RuntimeClass" in held[0].message
+    blocked = [one.status for one in rig.visits("up") if one.status.conditions]
+    assert {(one.phase, one.conditions[0].reason) for one in blocked} == {(NodePhase.PREPARING, "Refused")}
+    assert "is forbidden: no RuntimeClass" in blocked[0].message
     assert (rig.requests(), rig.fleet.trainers["gang"].stops) == ([], 0)
 
     rig.cluster.before_write = None  # somebody put it right
@@ -214,7 +214,7 @@ async def test_a_plan_that_can_never_start_keeps_no_other_waiting(rig: Rig) -> N
     assert rig.plan_now("never").status.phase is PlanPhase.PROPOSED
 
 
-async def test_a_gang_that_is_held_since_its_batch_began_is_not_asked(rig: Rig) -> None:
+async def test_a_gang_that_is_blocked_since_its_batch_began_is_not_asked(rig: Rig) -> None:
     rig.plan("up", await running(rig), checkpoint=QUICK)
     await rig.until(lambda: any(one.status.phase is NodePhase.PREPARING for one in rig.visits("up")))
     selector = {"matchLabels": {"job": "gang"}}

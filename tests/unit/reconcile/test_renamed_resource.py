@@ -32,7 +32,7 @@ async def pool(resource: str, *, jobs: int, **strategy: object) -> Rig:
 async def test_gangs_that_ask_for_the_former_name_keep_their_nodes(resource):
     rig = await pool(resource, jobs=4, maxUnavailable=8)
     plan = rig.plan_now("up")
-    assert {(one.subject, one.reason) for one in plan.status.holds} == {
+    assert {(one.subject, one.reason) for one in plan.status.blockers} == {
         (f"default/Job/j{number}", "ResourceNotOffered") for number in range(4)
     }
     assert (plan.status.batches, rig.visits("up"), rig.requests()) == ([], [], [])

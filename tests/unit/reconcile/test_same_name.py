@@ -35,7 +35,7 @@ async def test_a_refusal_does_not_keep_a_new_job_of_that_name_from_being_asked()
         "retryAfterSeconds": 86400,
     }
     rig.plan("up", revision, checkpoint={"timeoutSeconds": 30, "retrySeconds": 60})
-    await rig.until(lambda: [one.reason for one in rig.plan_now("up").status.holds] == ["GangRefuses"])
+    await rig.until(lambda: [one.reason for one in rig.plan_now("up").status.blockers] == ["GangRefuses"])
     rig.cluster.store.remove(JOBS, "gang", "default")
     for _ in range(3):
         rig.fleet.tick()

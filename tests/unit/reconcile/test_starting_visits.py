@@ -119,7 +119,7 @@ async def test_a_start_that_is_late_finds_no_job_where_a_pod_has_come_meanwhile(
     rig.fails = False
     rig.restart()
     await rig.pass_by(15)
-    assert [each.reason for each in rig.status.conditions if each.type == "Held"] == ["PodsArrived"]
+    assert [each.reason for each in rig.status.conditions if each.type == "Blocked"] == ["PodsArrived"]
     with pytest.raises((NotFoundError, ConflictError)):
         await rig.arrive()
     await rig.pass_by(15)

@@ -16,8 +16,8 @@ def pods_of_gang(rig: Rig) -> list[dict[str, Any]]:
     return [pod for pod in rig.cluster.store.all(PODS) if pod["metadata"]["namespace"] == "default"]
 
 
-def holds(rig: Rig) -> list[str]:
-    return [hold.reason for hold in rig.plan_now("up").status.holds]
+def blockers(rig: Rig) -> list[str]:
+    return [blocker.reason for blocker in rig.plan_now("up").status.blockers]
 
 
 async def move_gang_to_an_old_node(rig: Rig) -> None:
@@ -40,12 +40,16 @@ async def move_gang_to_an_old_node(rig: Rig) -> None:
 async def test_a_gang_is_not_stopped_again_when_its_request_was_removed_by_force() -> None:
     rig = Rig()
     await move_gang_to_an_old_node(rig)
-    await rig.until(lambda: holds(rig) == ["GangAlreadyStopped"])
+    await rig.until(lambda: blockers(rig) == ["GangAlreadyStopped"])
     (request,) = rig.requests()
     rig.cluster.store.remove(CHECKPOINT_REQUESTS, request.metadata.name, "default")
     for _ in range(600):
         await rig.second()
     status = rig.plan_now("up").status
-    assert (rig.fleet.trainers["gang"].stops, holds(rig), status.counts.interruptions) == (1, ["GangAlreadyStopped"], 1)
+    assert (rig.fleet.trainers["gang"].stops, blockers(rig), status.counts.interruptions) == (
+        1,
+        ["GangAlreadyStopped"],
+        1,
+    )
     assert status.stopped_owners == [request.spec.owner.uid]
     assert status.counts.restored == 1

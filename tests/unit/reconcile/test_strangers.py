@@ -38,15 +38,15 @@ async def seconds(rig: Rig, count: int) -> None:
         await rig.second()
 
 
-async def test_a_gang_over_more_nodes_than_the_budget_is_held_and_the_override_named(rig: Rig) -> None:
+async def test_a_gang_over_more_nodes_than_the_budget_is_blocked_and_the_override_named(rig: Rig) -> None:
     revision = await running(rig, nodes=4)
     rig.plan("up", revision, strategy={"maxUnavailable": 8})
     await rig.until(lambda: rig.nodes_on(revision) == 2)
     await seconds(rig, 30)
     status = rig.plan_now("up").status
-    assert [one.reason for one in status.holds] == ["GroupOverBudget"]
-    assert "maxUnavailable: 16 (or 50%) would allow it" in status.holds[0].message
-    assert (status.phase, status.reason, rig.requests()) == (PlanPhase.RUNNING, "Held", [])
+    assert [one.reason for one in status.blockers] == ["GroupOverBudget"]
+    assert "maxUnavailable: 16 (or 50%) would allow it" in status.blockers[0].message
+    assert (status.phase, status.reason, rig.requests()) == (PlanPhase.RUNNING, "Blocked", [])
     assert rig.fleet.trainers["gang"].stops == 0
 
 

@@ -49,12 +49,12 @@ async def test_what_cannot_be_pulled_is_found_before_anybody_is_asked(rig: Rig) 
     rig.assert_nothing_left()
 
 
-async def test_a_kernel_without_an_image_is_a_hold_that_names_it(rig: Rig) -> None:
+async def test_a_kernel_without_an_image_is_a_blocker_that_names_it(rig: Rig) -> None:
     await running(rig)
     rig.plan("up", rig.stack(rig.spec("9.9")))
-    await rig.until(lambda: bool(rig.plan_now("up").status.holds))
-    assert {one.reason for one in rig.plan_now("up").status.holds} == {"NoDriverImage"}
-    assert "6.1.0-47-amd64" in rig.plan_now("up").status.holds[0].message
+    await rig.until(lambda: bool(rig.plan_now("up").status.blockers))
+    assert {one.reason for one in rig.plan_now("up").status.blockers} == {"NoDriverImage"}
+    assert "6.1.0-47-amd64" in rig.plan_now("up").status.blockers[0].message
     assert rig.visits("up") == []
 
 

@@ -66,8 +66,8 @@ async def test_a_plan_leaves_a_node_alone_that_another_stack_selects_too():
     for _ in range(30):
         await rig.second()
     assert rig.plan_now("p").status.phase is PlanPhase.RUNNING
-    (held,) = [one for one in rig.plan_now("p").status.holds if one.reason == "TwoStacks"]
-    assert held.message == (
+    (blocked,) = [one for one in rig.plan_now("p").status.blockers if one.reason == "TwoStacks"]
+    assert blocked.message == (
         f"Node gpu-0 is selected by GpuStack {OTHER} too, and nothing is begun on it; change a nodeSelector so that it "
         "belongs to one of them."
     )

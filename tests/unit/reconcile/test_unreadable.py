@@ -78,7 +78,7 @@ async def test_an_answer_that_is_nested_too_deep_is_none_and_its_gang_alone_is_l
     assert rig.fleet.trainers["aa"].stops == 0
 
 
-async def test_a_node_whose_settings_cannot_be_read_is_held_until_they_are_corrected_and_the_others_go_on() -> None:
+async def test_a_node_whose_settings_cannot_be_read_is_blocked_until_they_are_corrected_and_the_others_go_on() -> None:
     rig = Rig()
     revision = await running(rig, members=1)
     (pod,) = [one for one in rig.cluster.store.all(PODS) if one["metadata"]["name"].startswith("gang")]
@@ -87,8 +87,8 @@ async def test_a_node_whose_settings_cannot_be_read_is_held_until_they_are_corre
     await rig.second()
     rig.plan("up", revision)
     await rig.until(lambda: rig.nodes_on(revision) == 1)
-    assert [(one.subject, one.reason) for one in rig.plan_now("up").status.holds] == [(idle, "NodeUnreadable")]
-    assert rig.plan_now("up").status.holds[0].message == (
+    assert [(one.subject, one.reason) for one in rig.plan_now("up").status.blockers] == [(idle, "NodeUnreadable")]
+    assert rig.plan_now("up").status.blockers[0].message == (
         f"Annotation gpu-upgrader.io/kubelet-settings of node {idle} cannot be read: 'not json' is no JSON object of "
         "texts. Correct it, or remove it where the kubelet has no settings of a stack."
     )

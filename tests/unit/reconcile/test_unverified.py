@@ -38,8 +38,8 @@ async def test_a_node_keeps_the_image_that_it_has_and_a_plan_holds_it(rig: Rig) 
     before = {node["metadata"]["name"]: node["metadata"]["labels"] for node in rig.nodes()}
     revision = rig.stack(refusing(rig.spec("2.0", plugin="2", kubelet="1.35.4")))
     rig.plan("up", revision)
-    await rig.until(lambda: bool(rig.plan_now("up").status.holds), 60)
-    assert WHAT_TO_DO in rig.plan_now("up").status.holds[0].message
+    await rig.until(lambda: bool(rig.plan_now("up").status.blockers), 60)
+    assert WHAT_TO_DO in rig.plan_now("up").status.blockers[0].message
     for _ in range(30):
         await rig.second()
     assert {node["metadata"]["name"]: node["metadata"]["labels"] for node in rig.nodes()} == before

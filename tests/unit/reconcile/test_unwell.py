@@ -24,8 +24,8 @@ async def wait(rig: Rig, seconds: int = 60) -> None:
         await rig.second()
 
 
-def holds(rig: Rig, plan: str = "up") -> list[tuple[str, str]]:
-    return [(one.subject, one.reason) for one in rig.plan_now(plan).status.holds]
+def blockers(rig: Rig, plan: str = "up") -> list[tuple[str, str]]:
+    return [(one.subject, one.reason) for one in rig.plan_now(plan).status.blockers]
 
 
 async def test_a_node_with_one_holds_until_it_is_repaired_and_the_others_are_visited(rig: Rig) -> None:
@@ -34,8 +34,8 @@ async def test_a_node_with_one_holds_until_it_is_repaired_and_the_others_are_vis
     rig.plan("up", rig.revision)
     await rig.until(lambda: rig.nodes_on(rig.revision) == 1)
     await wait(rig)
-    assert holds(rig) == [("gpu-0", "GPUsMissing")]
-    assert rig.plan_now("up").status.holds[0].message.startswith(OFFERS)
+    assert blockers(rig) == [("gpu-0", "GPUsMissing")]
+    assert rig.plan_now("up").status.blockers[0].message.startswith(OFFERS)
     assert ([one.spec.node.name for one in rig.visits("up")], rig.requests()) == (["gpu-1"], [])
     rig.fleet.unwell = {}
     await rig.until(lambda: rig.over("up"))
@@ -161,8 +161,8 @@ async def test_a_plugin_that_crashes_after_its_registration_in_a_visit_is_waited
     rig.fleet.unwell = {"gpu-0": 8}  # the kubelet keeps the capacity, and offers none
     await wait(rig, 30)
     (visit,) = [one for one in rig.visits("up") if one.spec.node.name == "gpu-0"]
-    held = next(one for one in visit.status.conditions if one.type == "Held")
-    assert (visit.status.phase, held.reason) == (NodePhase.VALIDATING, "GPUsMissing")
+    blocked = next(one for one in visit.status.conditions if one.type == "Blocked")
+    assert (visit.status.phase, blocked.reason) == (NodePhase.VALIDATING, "GPUsMissing")
     rig.fleet.unwell = {}
     await rig.until(lambda: rig.over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()

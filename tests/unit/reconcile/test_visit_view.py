@@ -51,7 +51,7 @@ def test_what_a_node_should_offer_is_its_gpus_as_they_are_shared_then(source, ta
 
 
 @pytest.mark.parametrize(
-    ("held", "reason", "refused"),
+    ("blocked", "reason", "refused"),
     [
         ("True", "Refused", "pods is forbidden"),
         ("True", "NoAnswer", "pods is forbidden"),
@@ -61,11 +61,11 @@ def test_what_a_node_should_offer_is_its_gpus_as_they_are_shared_then(source, ta
         ("True", "PodsArrived", ""),
     ],
 )
-def test_what_a_phase_waits_for_is_kept_for_its_deadline_where_the_api_server_did_not_do_it(held, reason, refused):
+def test_what_a_phase_waits_for_is_kept_for_its_deadline_where_the_api_server_did_not_do_it(blocked, reason, refused):
     """At the deadline the visit tells these words, not that it was waiting."""
     conditions = [
         {"type": "Installed", "status": "True", "reason": "Refused", "message": "of no hold"},
-        {"type": "Held", "status": held, "reason": reason, "message": "pods is forbidden"},
+        {"type": "Blocked", "status": blocked, "reason": reason, "message": "pods is forbidden"},
     ]
     one = upgrade(phase="Preparing", message="pods is forbidden", conditions=conditions)
     seen = build_view(one, None, [], None, frozenset(), {}, namespace="gpu-upgrader")

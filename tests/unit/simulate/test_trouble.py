@@ -18,12 +18,12 @@ def reasons(simulation):
     return [(talk.job, talk.reason) for talk in simulation.ours.talks]
 
 
-def test_a_gang_over_more_nodes_than_the_budget_is_held_and_the_rest_goes_on():
+def test_a_gang_over_more_nodes_than_the_budget_is_blocked_and_the_rest_goes_on():
     made = fleet("n1", "n2", "n3", "n4", jobs=(job("large", "n1", "n2", "n3"),))
     simulation = rollout(made, budget="50%")
     result = simulation.run()
     assert (result.upgraded, result.interruptions, result.seconds) == (1, 0, None)
-    assert result.ended == "Running: 3 node(s) are held, see the holds"
+    assert result.ended == "Running: 3 node(s) are blocked, see the blockers"
     assert simulation.world.jobs["large"].life is Life.TRAINING
 
 

@@ -323,7 +323,7 @@ class OperandStatus(Resource, frozen=True, kw_only=True):
     shown: Annotated[str, described("The same for a column: nodes that have it of those that should, or one word.")]
     ready: Annotated[int, described("Nodes where it is ready.")] = 0
     wanted: Annotated[int, described("Nodes that should have it.")] = 0
-    held: Annotated[int, described("Nodes where one before it is not ready, so that it waits.")] = 0
+    blocked: Annotated[int, described("Nodes where one before it is not ready, so that it waits.")] = 0
     message: Annotated[str, described("The first nodes where it is not ready, and why.")] = ""
 
 

@@ -124,7 +124,7 @@ class NodeUpgradeStatus(Resource, frozen=True, kw_only=True):
     steps: Annotated[list[StepStatus], described("Every phase that was entered.")] = []
     found: Annotated[Found, described("What was found before.")] = Found()
     eviction: Annotated[Eviction | None, described("Why pods were not evicted, while that is waited for.")] = None
-    conditions: Annotated[Conditions, described("Held.")] = []
+    conditions: Annotated[Conditions, described("Blocked.")] = []
 
 
 class NodeUpgrade(Resource, frozen=True, kw_only=True):

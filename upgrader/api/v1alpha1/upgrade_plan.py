@@ -158,7 +158,7 @@ class UpgradePlanSpec(Resource, frozen=True, kw_only=True):
     ] = 0
 
 
-class Hold(Resource, frozen=True, kw_only=True):
+class Blocker(Resource, frozen=True, kw_only=True):
     subject: Annotated[str, described("Node, gang or upgrade group that waits.")]
     reason: Annotated[str, described("Why, as one word.")]
     message: Annotated[str, described("Why and what to do about it, as a sentence.")]
@@ -216,7 +216,7 @@ class ForecastSummary(Resource, frozen=True, kw_only=True):
     batches: Annotated[int, described("Batches still to start.")] = 0
     nodes: Annotated[int, described("Nodes still to visit.")] = 0
     interruptions: Annotated[int, described("Gangs still to be stopped.")] = 0
-    held: Annotated[int, described("Nodes held.")] = 0
+    blocked: Annotated[int, described("Nodes blocked.")] = 0
     harvested: Annotated[int, described("Nodes that wait for the natural end of their jobs.")] = 0
     next_starts_at: Annotated[Timestamp | None, described("When the next batch starts.")] = None
     waits_for: Annotated[str, described("What the next batch waits for.")] = ""
@@ -247,7 +247,7 @@ class Failure(Resource, frozen=True, kw_only=True):
 
 
 class UpgradePlanStatus(Resource, frozen=True, kw_only=True):
-    """How far a rollout is, and what holds it."""
+    """How far a rollout is, and what blocks it."""
 
     observed_generation: Annotated[int | None, described("Generation of the spec that this status speaks of.")] = None
     phase: Annotated[PlanPhase, described("Where the plan is.")] = PlanPhase.PROPOSED
@@ -275,7 +275,7 @@ class UpgradePlanStatus(Resource, frozen=True, kw_only=True):
             "also when their CheckpointRequests are gone."
         ),
     ] = []
-    holds: Annotated[list[Hold], described("The ten worst holds.")] = []
+    blockers: Annotated[list[Blocker], described("The ten worst blockers.")] = []
     failures: Annotated[list[Failure], described("What failed.")] = []
     ignored_requests: Annotated[
         list[str],

@@ -320,9 +320,9 @@ class Rig:
             for one in self.requests()
         ]
         lines += [
-            f"held {hold.subject}: {hold.reason} {hold.message}"
+            f"blocked {blocker.subject}: {blocker.reason} {blocker.message}"
             for plan in self.all(UPGRADE_PLANS, UpgradePlan)
-            for hold in plan.status.holds
+            for blocker in plan.status.blockers
         ]
         lines += [f"stack: {one.status}" for one in self.all(GPU_STACKS, GpuStack)]
         return "\n".join(lines)

@@ -158,8 +158,8 @@ class Controller:
 
     def _forecast(self, snapshot: Snapshot) -> tuple[Forecast, frozenset[str]]:
         noes = asking.noes(self.talks)
-        held = frozenset(one.uid for one in self.visits if one.group in {talk.group for talk in noes})
-        settled, cooling = rollout.settled_nodes(self._visit_facts(), RETRY, self.world.agenda.time, held=held)
+        blocked = frozenset(one.uid for one in self.visits if one.group in {talk.group for talk in noes})
+        settled, cooling = rollout.settled_nodes(self._visit_facts(), RETRY, self.world.agenda.time, blocked=blocked)
         made = forecast(
             asking.with_refusals(snapshot, noes, RETRY),
             self.target,
@@ -206,7 +206,7 @@ class Controller:
             visits=self._visit_facts(),
             talks=tuple(one.facts() for one in self.talks),
             next_batch=self._next(made),
-            waiting=(made.summary.held if made else 0) + cooling,
+            waiting=(made.summary.blocked if made else 0) + cooling,
             harvesting=sum(len(one.nodes) for one in made.harvest) if made else 0,
             canaries=Canaries(
                 enabled=self.strategy.canary,
@@ -364,9 +364,9 @@ class Controller:
         gangs = [gang for gang in self._gangs() if gang.name in group.gangs and gang.nodes & here]
         missing = [gang for gang in gangs if gang.name not in asked]
         if missing:
-            held = views.held(self.world, self.target, self._pace(), self._stopped(), missing, group)
-            if held:
-                return expected, held
+            blocked = views.blocked(self.world, self.target, self._pace(), self._stopped(), missing, group)
+            if blocked:
+                return expected, blocked
             for gang in missing:
                 self._begin(group, gang, self._chain(self._rivals(gangs)) + MARGIN)
         return len(gangs), ""

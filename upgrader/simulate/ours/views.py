@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from upgrader.core import steering
+from upgrader.core.blockers import World as Indexed
 from upgrader.core.conversation import OVER, SWAPPING
 from upgrader.core.conversation_facts import OwnerFacts, RequestView
 from upgrader.core.drift import drift
 from upgrader.core.fleet import Gang, Snapshot, Target
-from upgrader.core.gang_holds import gang_holds
-from upgrader.core.holds import World as Indexed
+from upgrader.core.gang_blockers import gang_blockers
 from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason
 from upgrader.core.strategy import StrategyFacts
 from upgrader.core.visit import BEFORE_OFF
@@ -113,7 +113,7 @@ def request_facts(world: World, talk: Talk, view: RequestView) -> RequestFacts:
     )
 
 
-def held(
+def blocked(
     world: World,
     target: Target,
     strategy: StrategyFacts,
@@ -132,7 +132,7 @@ def held(
         pdb_blocked={job.name: job.pdb for job in world.jobs.values() if job.pdb},
     )
     indexed = Indexed.of(seen, target, strategy, drift=drift(seen, target), already=frozenset(), stopped_gangs=stopped)
-    return next((message for gang in gangs for _, message in gang_holds(indexed, gang)), "")
+    return next((message for gang in gangs for _, message in gang_blockers(indexed, gang)), "")
 
 
 def spares(world: World, talk: Talk, group: UpgradeGroup) -> bool:

@@ -1,6 +1,6 @@
 """What keeps a group from being visited: its nodes, its gangs, the budget.
 
-One hold holds the whole group: a gang that cannot be stopped keeps all the nodes that are visited with it, since it
+One blocker blocks the whole group: a gang that cannot be stopped keeps all the nodes that are visited with it, since it
 would else come back on mixed drivers.
 """
 
@@ -8,47 +8,47 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from upgrader.core.batch import GroupForecast
+from upgrader.core.blockers import BlockedReason, Blocker, Found, World
 from upgrader.core.capacity import Capacity, Load
-from upgrader.core.gang_holds import eviction_holds, gang_holds
-from upgrader.core.holds import Found, Hold, HoldReason, World
-from upgrader.core.node_holds import node_holds
+from upgrader.core.gang_blockers import eviction_blockers, gang_blockers
+from upgrader.core.node_blockers import node_blockers
 from upgrader.core.timing import show
 from upgrader.core.upgrade_groups import UpgradeGroup
 
 
-def group_holds(world: World, unit: UpgradeGroup) -> list[Hold]:
+def group_blockers(world: World, unit: UpgradeGroup) -> list[Blocker]:
     """Every reason that keeps a group from being visited, its nodes' and its gangs'; the budget is not looked at."""
-    found: list[Hold] = []
+    found: list[Blocker] = []
     for node in unit.nodes:
-        found += _held(unit, node, node_holds(world, node))
+        found += _blocked(unit, node, node_blockers(world, node))
     for name in unit.gangs:
-        found += _held(unit, name, gang_holds(world, world.gangs[name]))
+        found += _blocked(unit, name, gang_blockers(world, world.gangs[name]))
     for name in unit.evicted:
-        found += _held(unit, name, eviction_holds(world, world.gangs[name]))
+        found += _blocked(unit, name, eviction_blockers(world, world.gangs[name]))
     return found
 
 
-def over_budget(unit: UpgradeGroup, load: Load, limits: Capacity, *, held: bool) -> list[Hold]:
-    """What the limits say of a group; that it has to wait for others is said only where nothing else holds it."""
+def over_budget(unit: UpgradeGroup, load: Load, limits: Capacity, *, blocked: bool) -> list[Blocker]:
+    """What the limits say of a group; that it has to wait for others is said only where nothing else blocks it."""
     found = [found for found in (_oversize(unit, load, limits), _below_floor(unit, load, limits)) if found]
     found += _oversize_in_domains(load, limits)
-    if not found and not held:
+    if not found and not blocked:
         found = _taken(load, limits)[:1]
-    return _held(unit, unit.name, found)
+    return _blocked(unit, unit.name, found)
 
 
-def too_late(unit: UpgradeGroup | GroupForecast, deadline: datetime, ends: datetime | None) -> Hold:
+def too_late(unit: UpgradeGroup | GroupForecast, deadline: datetime, ends: datetime | None) -> Blocker:
     """The deadline's word on a group; `ends` is when its visit would be over, None where the deadline has passed."""
     ways = "give the plan a later deadline, or leave it to another plan"
     if ends is None:
-        reason, message = HoldReason.DEADLINE_PASSED, f"The plan's deadline {show(deadline)} has passed; {ways}."
+        reason, message = BlockedReason.DEADLINE_PASSED, f"The plan's deadline {show(deadline)} has passed; {ways}."
     else:
-        reason = HoldReason.WONT_FIT
+        reason = BlockedReason.WONT_FIT
         message = (
             f"Its visit might last until {show(ends)}, after the plan's deadline {show(deadline)}; {ways}, or raise "
             "maxUnavailable."
         )
-    return Hold(subject=unit.name, reason=reason, message=message, nodes=unit.nodes)
+    return Blocker(subject=unit.name, reason=reason, message=message, nodes=unit.nodes)
 
 
 def _oversize(unit: UpgradeGroup, load: Load, limits: Capacity) -> Found | None:
@@ -57,7 +57,7 @@ def _oversize(unit: UpgradeGroup, load: Load, limits: Capacity) -> Found | None:
         return None
     percent = -(-100 * load.gpus // pool.total) if pool.total else 100
     return (
-        HoldReason.GROUP_OVER_BUDGET,
+        BlockedReason.GROUP_OVER_BUDGET,
         (
             f"Together these {len(unit.nodes)} nodes and their gangs take {load.gpus} GPUs out of service, the budget "
             f"is {pool.allowed} of {pool.total}; maxUnavailable: {load.gpus} (or {min(percent, 100)}%) would allow it."
@@ -70,7 +70,7 @@ def _below_floor(unit: UpgradeGroup, load: Load, limits: Capacity) -> Found | No
     if left >= limits.floor or not load.added:
         return None
     return (
-        HoldReason.GROUP_OVER_BUDGET,
+        BlockedReason.GROUP_OVER_BUDGET,
         (
             f"Together these {len(unit.nodes)} nodes and their gangs would leave {left} GPUs in service, the floor is "
             f"{limits.floor}; minAvailableGPUs: {left} would allow it."
@@ -81,7 +81,7 @@ def _below_floor(unit: UpgradeGroup, load: Load, limits: Capacity) -> Found | No
 def _oversize_in_domains(load: Load, limits: Capacity) -> list[Found]:
     return [
         (
-            HoldReason.GROUP_OVER_BUDGET,
+            BlockedReason.GROUP_OVER_BUDGET,
             (
                 f"It takes {gpus} GPUs of {name} out of service, the topology budget is {domain.allowed} of "
                 f"{domain.total} there; maxUnavailable: {gpus} for {domain.key} would allow it."
@@ -102,13 +102,13 @@ def _taken(load: Load, limits: Capacity) -> list[Found]:
             f"allows already are ({down or 'in other plans'}). It waits until they are back, "
             "or until maxUnavailable is raised."
         )
-        found.append((HoldReason.BUDGET_TAKEN, message))
+        found.append((BlockedReason.BUDGET_TAKEN, message))
     if load.added > limits.above_floor:
         message = (
             f"It would take {load.added} more GPUs out of service; {limits.in_service} are in service and "
             f"{limits.floor} must stay. It waits until others are back, or until minAvailableGPUs is lowered."
         )
-        found.append((HoldReason.BUDGET_TAKEN, message))
+        found.append((BlockedReason.BUDGET_TAKEN, message))
     for name, (_, added) in load.domains.items():
         domain = limits.domains[name]
         if added > domain.remaining:
@@ -117,9 +117,9 @@ def _taken(load: Load, limits: Capacity) -> list[Found]:
                 f"that its topology budget allows already are. It waits until they are back, or until maxUnavailable "
                 f"for {domain.key} is raised."
             )
-            found.append((HoldReason.BUDGET_TAKEN, message))
+            found.append((BlockedReason.BUDGET_TAKEN, message))
     return found
 
 
-def _held(unit: UpgradeGroup, subject: str, found: Iterable[Found]) -> list[Hold]:
-    return [Hold(subject=subject, reason=reason, message=message, nodes=unit.nodes) for reason, message in found]
+def _blocked(unit: UpgradeGroup, subject: str, found: Iterable[Found]) -> list[Blocker]:
+    return [Blocker(subject=subject, reason=reason, message=message, nodes=unit.nodes) for reason, message in found]

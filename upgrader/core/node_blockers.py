@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 
+from upgrader.core.blockers import BlockedReason, Found, World
 from upgrader.core.device_claims import describe_holders
 from upgrader.core.drift import DriftReason
 from upgrader.core.fleet import NodeFacts
-from upgrader.core.holds import Found, HoldReason, World
 from upgrader.core.missing_images import ALLOW
 from upgrader.core.skew import kubelet_skew
 
 
-def node_holds(world: World, name: str) -> list[Found]:
+def node_blockers(world: World, name: str) -> list[Found]:
     """Every reason that keeps one node from being visited, whatever runs there."""
     found = (check(world, world.nodes[name]) for check in _CHECKS)
     return [one for one in found if one is not None]
@@ -19,15 +19,15 @@ def node_holds(world: World, name: str) -> list[Found]:
 def _in_visit(_: World, node: NodeFacts) -> Found | None:
     if node.visit:
         return (
-            HoldReason.NODE_IN_VISIT,
+            BlockedReason.NODE_IN_VISIT,
             (
-                f"Node {node.name} is held by another visit ({node.visit}); it waits for its end. Where that has "
+                f"Node {node.name} is claimed by another visit ({node.visit}); it waits for its end. Where that has "
                 "failed, see its NodeUpgrade, repair the node and delete the NodeUpgrade: it is installed anew then."
             ),
         )
     if node.maintenance:
         return (
-            HoldReason.NODE_IN_VISIT,
+            BlockedReason.NODE_IN_VISIT,
             (
                 f"Node {node.name} still carries our maintenance taint of upgrade group {node.maintenance}: its visit "
                 "failed and was not undone. See its NodeUpgrade, repair the node, then remove the taint."
@@ -40,7 +40,7 @@ def _two_stacks(_: World, node: NodeFacts) -> Found | None:
     if not node.claimants:
         return None
     return (
-        HoldReason.TWO_STACKS,
+        BlockedReason.TWO_STACKS,
         (
             f"Node {node.name} is selected by GpuStack {' and '.join(node.claimants)} too, and nothing is begun on it; "
             "change a nodeSelector so that it belongs to one of them."
@@ -52,19 +52,19 @@ def _skipped(_: World, node: NodeFacts) -> Found | None:
     if not node.skip:
         return None
     return (
-        HoldReason.NODE_SKIPPED,
+        BlockedReason.NODE_SKIPPED,
         f"Node {node.name} carries the label gpu-upgrader.io/skip=true; remove it to have the node upgraded.",
     )
 
 
 def _unreadable(_: World, node: NodeFacts) -> Found | None:
-    return (HoldReason.NODE_UNREADABLE, node.unreadable) if node.unreadable else None
+    return (BlockedReason.NODE_UNREADABLE, node.unreadable) if node.unreadable else None
 
 
 def _not_ready(_: World, node: NodeFacts) -> Found | None:
     if node.ready:
         return None
-    return HoldReason.NODE_NOT_READY, f"Node {node.name} is not Ready; repair it, or take it out of the pool."
+    return BlockedReason.NODE_NOT_READY, f"Node {node.name} is not Ready; repair it, or take it out of the pool."
 
 
 def gpus_missing(world: World, node: NodeFacts) -> Found | None:
@@ -77,7 +77,7 @@ def gpus_missing(world: World, node: NodeFacts) -> Found | None:
     if node.unschedulable and node.name not in world.occupied:
         return None
     return (
-        HoldReason.GPUS_MISSING,
+        BlockedReason.GPUS_MISSING,
         (
             f"Node {node.name} offers {node.gpus_allocatable} of its {node.gpus} GPUs before any visit, so its "
             "validation would fail; repair it, or drain and cordon it: then it is visited all the same."
@@ -90,7 +90,7 @@ def _kernel_changed(world: World, node: NodeFacts) -> Found | None:
     if image is None:
         return None
     return (
-        HoldReason.NODE_KERNEL_CHANGED,
+        BlockedReason.NODE_KERNEL_CHANGED,
         (
             f"Node {node.name} came up with kernel {node.kernel}; it is first repaired to the driver that it had "
             f"({image.version}), without a plan; where that fails, the stack's condition Installed says why."
@@ -103,7 +103,7 @@ def _driver_unknown(world: World, node: NodeFacts) -> Found | None:
     if not world.catalogue.unknown(node):
         return None
     return (
-        HoldReason.DRIVER_UNKNOWN,
+        BlockedReason.DRIVER_UNKNOWN,
         (
             f"Node {node.name} runs the driver of image {node.driver_key}, which is the key of no Ready DriverImage: a "
             "visit that fails could not bring it back to that. Make that DriverImage again, or see in its status why "
@@ -116,7 +116,7 @@ def _not_ours(world: World, node: NodeFacts) -> Found | None:
     if node.driver_key or node.name not in world.occupied:
         return None
     return (
-        HoldReason.NODE_NOT_OURS,
+        BlockedReason.NODE_NOT_OURS,
         f"Node {node.name} runs pods with GPUs on a driver that we did not install; drain it, then it is installed.",
     )
 
@@ -125,7 +125,7 @@ def _not_adopted(_: World, node: NodeFacts) -> Found | None:
     if not node.refused:
         return None
     return (
-        HoldReason.NODE_NOT_ADOPTED,
+        BlockedReason.NODE_NOT_ADOPTED,
         (
             f"Another operator deploys on node {node.name} ({', '.join(node.theirs)}); hand it over with "
             f"`upgrader adopt {node.name}`, or set these labels to false."
@@ -139,9 +139,9 @@ def _no_image(world: World, node: NodeFacts) -> Found | None:
     target = world.target
     if world.catalogue.unverified(node, target):
         said = f"The DriverImage for {target.driver} on kernel {target.kernel_of(node)} is not verified: {ALLOW}."
-        return HoldReason.NO_DRIVER_IMAGE, said
+        return BlockedReason.NO_DRIVER_IMAGE, said
     return (
-        HoldReason.NO_DRIVER_IMAGE,
+        BlockedReason.NO_DRIVER_IMAGE,
         (
             f"There is no Ready DriverImage for {target.driver} on kernel {target.kernel_of(node)} of node "
             f"{node.name}; build one and make a DriverImage for it."
@@ -153,7 +153,7 @@ def _plugin_unresolved(world: World, node: NodeFacts) -> Found | None:
     if world.target.plugin_digest or not world.target.plugin_image:
         return None
     return (
-        HoldReason.PLUGIN_NOT_RESOLVED,
+        BlockedReason.PLUGIN_NOT_RESOLVED,
         (
             f"The digest of device plugin {world.target.plugin_image} is not known, so node {node.name} is left alone; "
             "see whether its registry can be reached."
@@ -165,13 +165,13 @@ def _skew(world: World, node: NodeFacts) -> Found | None:
     if not world.drift[node.name].has(DriftReason.KUBELET):
         return None
     skew = kubelet_skew(world.target.kubelet_version, world.snapshot.api_server_version)
-    return None if skew.allowed else (HoldReason.KUBELET_SKEW, f"Node {node.name}: {skew.message}")
+    return None if skew.allowed else (BlockedReason.KUBELET_SKEW, f"Node {node.name}: {skew.message}")
 
 
 def _dynamic_resources(_: World, node: NodeFacts) -> Found | None:
     if not node.held_by_claim:
         return None
-    return HoldReason.DYNAMIC_RESOURCES, f"Node {node.name}: {describe_holders(node.held_by_claim)}."
+    return BlockedReason.DYNAMIC_RESOURCES, f"Node {node.name}: {describe_holders(node.held_by_claim)}."
 
 
 _CHECKS: tuple[Callable[[World, NodeFacts], Found | None], ...] = (

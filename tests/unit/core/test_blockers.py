@@ -6,14 +6,14 @@ import pytest
 from msgspec import structs
 
 from tests.support.facts import NEW, OLD, gang, image, member, node, snapshot, target
-from tests.support.forecasts import NEXT_KERNEL, H, foresee, holds, shape
+from tests.support.forecasts import NEXT_KERNEL, H, blockers, foresee, shape
 from tests.support.world import START
 from upgrader.core.fleet import Owner, Refusals
-from upgrader.core.forecast import Hold, Summary
+from upgrader.core.forecast import Blocker, Summary
 from upgrader.core.upgrade_groups import group_name
 
 FROM_A = (node("a"),)
-GANG_HOLDS = {
+GANG_BLOCKERS = {
     "says nothing about checkpoints": (
         {"method": ""},
         {},
@@ -176,23 +176,23 @@ GANG_HOLDS = {
 }
 
 
-@pytest.mark.parametrize(("changes", "known", "reason", "message"), GANG_HOLDS.values(), ids=GANG_HOLDS.keys())
+@pytest.mark.parametrize(("changes", "known", "reason", "message"), GANG_BLOCKERS.values(), ids=GANG_BLOCKERS.keys())
 def test_a_gang_that(changes, known, reason, message):
     nodes = [node("a"), node("v", NEW, visit="uid-visit"), node("w")]
     made = foresee(snapshot(nodes, [gang("x", ["a"], **changes)]), budget=99, **known)
-    about = [hold for hold in made.holds if "a" in hold.nodes]
-    assert about == [Hold(subject="ml/Job/x", reason=reason, message=message, nodes=about[0].nodes)]
+    about = [blocker for blocker in made.blockers if "a" in blocker.nodes]
+    assert about == [Blocker(subject="ml/Job/x", reason=reason, message=message, nodes=about[0].nodes)]
     assert not any("a" in batch.nodes for batch in made.batches)
     assert made.interrupted == frozenset()
 
 
-NODE_HOLDS = {
+NODE_BLOCKERS = {
     "is in another visit": (
         {"visit": "uid-visit", "maintenance": "c-1"},
         {},
         H.NODE_IN_VISIT,
         (
-            "Node a is held by another visit (uid-visit); it waits for its end. Where that has failed, see its "
+            "Node a is claimed by another visit (uid-visit); it waits for its end. Where that has failed, see its "
             "NodeUpgrade, repair the node and delete the NodeUpgrade: it is installed anew then."
         ),
     ),
@@ -259,21 +259,21 @@ NODE_HOLDS = {
 }
 
 
-@pytest.mark.parametrize(("changes", "wanted", "reason", "message"), NODE_HOLDS.values(), ids=NODE_HOLDS.keys())
+@pytest.mark.parametrize(("changes", "wanted", "reason", "message"), NODE_BLOCKERS.values(), ids=NODE_BLOCKERS.keys())
 def test_a_node_that(changes, wanted, reason, message):
     images = (image(OLD), image(NEW), image(OLD, NEXT_KERNEL), image(NEW, NEXT_KERNEL))
     made = foresee(snapshot([node("a", **changes), node("z", NEW)], images=images), wanted=target(**wanted))
-    about = [hold for hold in made.holds if hold.nodes == ("a",)]
-    assert about == [Hold(subject="a", reason=reason, message=message, nodes=("a",))]
+    about = [blocker for blocker in made.blockers if blocker.nodes == ("a",)]
+    assert about == [Blocker(subject="a", reason=reason, message=message, nodes=("a",))]
     assert not any("a" in batch.nodes for batch in made.batches)
 
 
-def test_one_hold_keeps_the_whole_group():
+def test_one_blocker_keeps_the_whole_group():
     world = snapshot([node("a"), node("b", skip=True), node("c")], [gang("x", ["a", "b"])])
     made = foresee(world)
-    assert holds(made) == {("b", H.NODE_SKIPPED): ("a", "b")}
+    assert blockers(made) == {("b", H.NODE_SKIPPED): ("a", "b")}
     assert shape(made) == [[(("c",), ())]]
-    assert made.summary == Summary(drifted=3, nodes=1, batches=1, held=2)
+    assert made.summary == Summary(drifted=3, nodes=1, batches=1, blocked=2)
 
 
 def test_every_reason_of_a_group_is_told():
@@ -283,7 +283,7 @@ def test_every_reason_of_a_group_is_told():
         pdb_blocked={"ml/Job/x": "keep"},
         steering=False,
     )
-    assert set(holds(foresee(world, budget=8))) == {
+    assert set(blockers(foresee(world, budget=8))) == {
         ("a", H.NODE_SKIPPED),
         ("b", H.NODE_NOT_READY),
         ("ml/Job/x", H.GANG_NOT_COMPLETE),
@@ -299,7 +299,7 @@ def test_a_kernel_for_which_only_the_new_driver_has_an_image_is_a_rollout():
     assert shape(foresee(world)) == [[(("a",), ())]]
 
 
-def test_a_node_with_the_right_kubelet_is_not_held_by_skew():
+def test_a_node_with_the_right_kubelet_is_not_blocked_by_skew():
     world = snapshot([node("a", kubelet_version="1.30.0")])
     assert shape(foresee(world, wanted=target(kubelet_version="1.30.0"))) == [[(("a",), ())]]
 
@@ -310,17 +310,17 @@ def test_a_pod_disruption_budget_holds_gangs_and_evictions_alike():
         [node("a"), node("b")], [gang("x", ["a"]), web], pdb_blocked={"ml/Job/x": "keep", "ml/Job/web": "web"}
     )
     made = foresee(world)
-    assert holds(made) == {("ml/Job/x", H.PDB_BLOCKS): ("a",), ("ml/Job/web", H.PDB_BLOCKS): ("b",)}
-    assert made.holds[1].message == (
+    assert blockers(made) == {("ml/Job/x", H.PDB_BLOCKS): ("a",), ("ml/Job/web", H.PDB_BLOCKS): ("b",)}
+    assert made.blockers[1].message == (
         "PodDisruptionBudget keep does not allow to disrupt ml/Job/x now; it waits until it does, or change it."
     )
 
 
 def test_unguaranteed_placement_is_the_approvals_to_allow():
     world = snapshot([node("a"), node("b")], [gang("x", ["a"])], steering=False)
-    held = foresee(world)
-    assert holds(held) == {("ml/Job/x", H.PLACEMENT_NOT_GUARANTEED): ("a",)}
-    assert shape(held) == [[(("b",), ())]]
+    blocked = foresee(world)
+    assert blockers(blocked) == {("ml/Job/x", H.PLACEMENT_NOT_GUARANTEED): ("a",)}
+    assert shape(blocked) == [[(("b",), ())]]
     assert foresee(world, unguaranteed=True).interrupted == {"ml/Job/x"}
 
 
@@ -332,8 +332,8 @@ def test_owners_whose_templates_stay_as_they_are_cannot_be_steered_on_any_cluste
         [gang("x", ["a"], owner=jobset), gang("y", ["b"], owner=statefulset)],
         steering=False,  # says nothing about either
     )
-    (held,) = foresee(world).holds
-    assert (held.subject, held.reason, held.message) == (
+    (blocked,) = foresee(world).blockers
+    assert (blocked.subject, blocked.reason, blocked.message) == (
         "ml/Job/x",
         H.PLACEMENT_NOT_GUARANTEED,
         (
@@ -351,8 +351,8 @@ def test_a_group_over_the_budget_names_the_override():
     world = snapshot([node(name) for name in "abcd"], [gang("x", ["a", "b"])])
     made = foresee(world, budget="25%")
     name = group_name(["a", "b"])
-    assert [hold for hold in made.holds if hold.nodes == ("a", "b")] == [
-        Hold(
+    assert [blocker for blocker in made.blockers if blocker.nodes == ("a", "b")] == [
+        Blocker(
             subject=name,
             reason=H.GROUP_OVER_BUDGET,
             message="Together these 2 nodes and their gangs take 16 GPUs out of service, the budget is 8 of 32; "
@@ -366,8 +366,8 @@ def test_a_group_over_the_budget_names_the_override():
 def test_what_waits_for_broken_nodes_says_for_which():
     world = snapshot([node("a"), node("b", NEW, ready=False), node("c", NEW)], foreign_unavailable_gpus=2)
     made = foresee(world, budget=16)
-    assert made.holds == (
-        Hold(
+    assert made.blockers == (
+        Blocker(
             subject=group_name(["a"]),
             reason=H.BUDGET_TAKEN,
             message="It would take 8 more GPUs out of service; 10 of the 16 that the budget allows already are (b). It "
@@ -380,9 +380,9 @@ def test_what_waits_for_broken_nodes_says_for_which():
 def test_a_gang_without_gpus_is_told_with_the_pods_and_nodes_of_the_reboot():
     quiet = gang("quiet", ["a", "b", "c"], gpus=0, method="")
     world = snapshot([node("a"), node("b")], [quiet], images=(image(OLD), image(NEW, NEXT_KERNEL)))
-    (hold,) = foresee(world, wanted=target(kernel=NEXT_KERNEL)).holds
-    assert (hold.reason, hold.nodes) == (H.GANG_UNDECLARED, ("a", "b"))
-    assert hold.message.endswith(
+    (blocker,) = foresee(world, wanted=target(kernel=NEXT_KERNEL)).blockers
+    assert (blocker.reason, blocker.nodes) == (H.GANG_UNDECLARED, ("a", "b"))
+    assert blocker.message.endswith(
         "It has no GPUs, but the reboot of a, b would end quiet-0, quiet-1; move that away, or name it expendable in "
         "the approval."
     )

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 from upgrader.core import steering
+from upgrader.core.blockers import BlockedReason, Found, World
 from upgrader.core.fleet import Gang
-from upgrader.core.holds import Found, HoldReason, World
 from upgrader.core.naming import listed
 from upgrader.core.owners import OwnerKind, owner_kind
 
 
-def gang_holds(world: World, gang: Gang) -> list[Found]:
+def gang_blockers(world: World, gang: Gang) -> list[Found]:
     """Every reason that keeps one gang from being asked and stopped, and so all its nodes from being visited."""
     undeclared = _undeclared(world, gang)
     if undeclared is not None:
@@ -19,7 +19,7 @@ def gang_holds(world: World, gang: Gang) -> list[Found]:
     return _with_reboot(world, gang, found)
 
 
-def eviction_holds(world: World, gang: Gang) -> list[Found]:
+def eviction_blockers(world: World, gang: Gang) -> list[Found]:
     """Every reason that keeps pods from being evicted, for owners that replace them one by one."""
     found = (check(world, gang) for check in (_waited_for, _resource_not_offered, _veto, _pdb))
     return _with_reboot(world, gang, [one for one in found if one is not None])
@@ -44,14 +44,14 @@ def _undeclared(world: World, gang: Gang) -> Found | None:
         return None  # the approval says so: it is stopped whether it can be asked or not
     if gang.method == "none":
         return (
-            HoldReason.GANG_CANNOT_CHECKPOINT,
+            BlockedReason.GANG_CANNOT_CHECKPOINT,
             f"{gang.name} declares that it cannot checkpoint; it is waited for until it ends.",
         )
     if gang.method:
         return None
     why = gang.undeclared_because or "It says nothing about how to ask it for a checkpoint."
     return (
-        HoldReason.GANG_UNDECLARED,
+        BlockedReason.GANG_UNDECLARED,
         f"{gang.name} is waited for until it ends. {why} See docs/checkpointing.md for what it can declare.",
     )
 
@@ -63,7 +63,7 @@ def _waited_for(world: World, gang: Gang) -> Found | None:
 def waited_for(gang: Gang) -> Found:
     """That the plan waits for the pods of a replicated owner instead of evicting them."""
     return (
-        HoldReason.WAITED_FOR,
+        BlockedReason.WAITED_FOR,
         (
             f"The plan waits until no pod of {gang.name} runs there (checkpoint.waitFor); move its pods away yourself, "
             "or take it out of that list to have them evicted."
@@ -74,7 +74,7 @@ def waited_for(gang: Gang) -> Found:
 def _already_stopped(world: World, gang: Gang) -> Found | None:
     if gang.name in world.stopped_gangs:
         return (
-            HoldReason.GANG_ALREADY_STOPPED,
+            BlockedReason.GANG_ALREADY_STOPPED,
             (
                 f"{gang.name} was stopped by this plan once and runs on nodes that are not upgraded; it is not stopped "
                 "again. It is waited for until it ends, or restart it on upgraded nodes yourself."
@@ -82,7 +82,7 @@ def _already_stopped(world: World, gang: Gang) -> Found | None:
         )
     if gang.stopped_by:
         return (
-            HoldReason.GANG_ALREADY_STOPPED,
+            BlockedReason.GANG_ALREADY_STOPPED,
             f"{gang.name} is being stopped by plan {gang.stopped_by}; it is waited for until that plan restarted it.",
         )
     return None
@@ -95,7 +95,7 @@ def _cannot_restart(world: World, gang: Gang) -> Found | None:
         return None  # ended for good; pods that somebody makes again might come back on the other driver
     why = gang.cannot_stop or "Nothing would make its pods again."
     way = "It is waited for, or name it expendable in the approval." if gang.bare else "It is waited for."
-    return HoldReason.CANNOT_RESTART, f"{gang.name} cannot be stopped and restarted by us: {why} {way}"
+    return BlockedReason.CANNOT_RESTART, f"{gang.name} cannot be stopped and restarted by us: {why} {way}"
 
 
 def _resource_not_offered(world: World, gang: Gang) -> Found | None:
@@ -103,7 +103,7 @@ def _resource_not_offered(world: World, gang: Gang) -> Found | None:
     if not asked or gang.bare:
         return None
     return (
-        HoldReason.RESOURCE_NOT_OFFERED,
+        BlockedReason.RESOURCE_NOT_OFFERED,
         (
             f"{gang.name} asks for {asked}, and nodes of revision {world.target.revision} offer "
             f"{world.target.resource_name}: its pods would find no node there. It is waited for until it ends; or "
@@ -116,7 +116,7 @@ def _veto(_: World, gang: Gang) -> Found | None:
     if not gang.veto:
         return None
     return (
-        HoldReason.VETOED,
+        BlockedReason.VETOED,
         f"{gang.name} forbids any disruption by annotation {gang.veto}; it is waited for, or remove the annotation.",
     )
 
@@ -125,7 +125,7 @@ def _refuses(world: World, gang: Gang) -> Found | None:
     said = gang.refusals
     if said.left_out:
         return (
-            HoldReason.NODES_LEFT_OUT,
+            BlockedReason.NODES_LEFT_OUT,
             (
                 f"{gang.name} did not acknowledge in time and declares on-deadline: skip-node; its nodes are left out "
                 "of this plan as long as it runs."
@@ -135,7 +135,7 @@ def _refuses(world: World, gang: Gang) -> Found | None:
         return None
     times = "once" if said.count == 1 else f"{said.count} times"
     return (
-        HoldReason.GANG_REFUSES,
+        BlockedReason.GANG_REFUSES,
         (
             f"{gang.name} has refused {times}; the last time: {said.last}. It trains on and is asked again after "
             f"{said.until:%Y-%m-%d %H:%M:%S} UTC."
@@ -149,7 +149,7 @@ def _does_not_answer(world: World, gang: Gang) -> Found | None:
         return None
     times = "once" if said.unanswered == 1 else f"{said.unanswered} times"
     return (
-        HoldReason.GANG_DOES_NOT_ANSWER,
+        BlockedReason.GANG_DOES_NOT_ANSWER,
         (
             f"{gang.name} was asked {times} and did not acknowledge; the last time: {said.unanswered_last}. It is "
             f"asked again after {said.unanswered_until:%Y-%m-%d %H:%M:%S} UTC, less often each time: see why its "
@@ -163,7 +163,7 @@ def _not_complete(_: World, gang: Gang) -> Found | None:
         return None
     running = sum(member.running for member in gang.members)
     return (
-        HoldReason.GANG_NOT_COMPLETE,
+        BlockedReason.GANG_NOT_COMPLETE,
         (
             f"{running} of {max(gang.wanted, len(gang.members))} members of {gang.name} run; only complete gangs "
             "are asked. See why the others do not run."
@@ -177,7 +177,7 @@ def _leaves_pool(world: World, gang: Gang) -> Found | None:
     if not outside:
         return None
     return (
-        HoldReason.GANG_LEAVES_POOL,
+        BlockedReason.GANG_LEAVES_POOL,
         (
             f"{gang.name} also uses GPUs on {', '.join(outside)}, which stack {world.target.stack} does not select; "
             "put its nodes into one pool, or wait for its end."
@@ -190,12 +190,12 @@ def _on_other_revision(world: World, gang: Gang) -> Found | None:
         node, found = world.nodes[name], world.drift.get(name)
         if node.taken and not (found and found.drifted and name not in world.already):
             return (
-                HoldReason.GANG_ON_OTHER_REVISION,
+                BlockedReason.GANG_ON_OTHER_REVISION,
                 f"{gang.name} also runs on node {name}, which is in a visit; it waits for the visit's end.",
             )
         if name in world.already and found is not None and found.drifted:
             return (
-                HoldReason.GANG_ON_OTHER_REVISION,
+                BlockedReason.GANG_ON_OTHER_REVISION,
                 (
                     f"{gang.name} also runs on node {name}, whose visit by this plan did not bring it to revision "
                     f"{world.target.revision}; it would run on mixed drivers. See that node's NodeUpgrade."
@@ -209,7 +209,7 @@ def _pdb(world: World, gang: Gang) -> Found | None:
     if name is None:
         return None
     return (
-        HoldReason.PDB_BLOCKS,
+        BlockedReason.PDB_BLOCKS,
         f"PodDisruptionBudget {name} does not allow to disrupt {gang.name} now; it waits until it does, or change it.",
     )
 
@@ -229,7 +229,7 @@ def _placement(world: World, gang: Gang) -> Found | None:
         else "This cluster offers no way to steer a restarted gang to upgraded nodes (Kubernetes 1.36 does)"
     )
     return (
-        HoldReason.PLACEMENT_NOT_GUARANTEED,
+        BlockedReason.PLACEMENT_NOT_GUARANTEED,
         (
             f"{what}. deploy/admission-steering.yaml steers them in namespaces that opt in; placementUnguaranteed in "
             "the approval allows to restart gangs all the same."

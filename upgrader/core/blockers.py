@@ -1,4 +1,4 @@
-"""Holds: why a node is not visited now, as one word and as a sentence with what to do about it."""
+"""Blockers: why a node is not visited now, as one word and as a sentence with what to do about it."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -11,7 +11,7 @@ from upgrader.core.fleet import Gang, NodeFacts, Snapshot, Target
 from upgrader.core.strategy import StrategyFacts
 
 
-class HoldReason(StrEnum):
+class BlockedReason(StrEnum):
     """Why an upgrade group waits, as one word."""
 
     TWO_STACKS = "TwoStacks"
@@ -49,11 +49,11 @@ class HoldReason(StrEnum):
     WONT_FIT = "WontFit"
 
 
-class Hold(Struct, frozen=True, kw_only=True, gc=False):
+class Blocker(Struct, frozen=True, kw_only=True, gc=False):
     """Something that waits: `subject` is a node, gang or upgrade group; `nodes` are all nodes that it keeps waiting."""
 
     subject: str
-    reason: HoldReason
+    reason: BlockedReason
     message: str
     nodes: tuple[str, ...]
 
@@ -105,5 +105,5 @@ class World(Struct, frozen=True, kw_only=True):
         )
 
 
-Found = tuple[HoldReason, str]
+Found = tuple[BlockedReason, str]
 """A reason and its sentence."""
