@@ -48,7 +48,7 @@ UNKNOWN_PARK_SECONDS = 600.0
 
 
 class CheckpointListener:
-    """One pod's side of the conversation; local rank 0 uses it for the whole pod."""
+    """One pod's side of the request; local rank 0 uses it for the whole pod."""
 
     def __init__(
         self,

@@ -141,7 +141,7 @@ def main(report: Report) -> None:
         print(  # noqa: T201 - a bench prints
             f"{nodes} nodes, {gangs} gangs of {sum(len(one.members) for one in world.gangs)} members: "
             f"observe {observed:.0f} ms, forecast {taken:.0f} ms "
-            f"({made.summary.batches} batches, {made.summary.interruptions} interruptions, {made.summary.blocked} blocked), "
+            f"({made.summary.batches} batches, {made.summary.interruptions} stops, {made.summary.blocked} blocked), "
             f"{len(msgspec.json.encode(made)) // 1024} KiB as JSON"
         )
     ratio = seconds[-1] / seconds[-2]

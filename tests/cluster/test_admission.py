@@ -183,7 +183,7 @@ NODE = {"key": "metadata.name", "operator": "In", "values": ["n"]}
 GANG = {"jobset.sigs.k8s.io/jobset-name": "g"}
 
 
-def conversation(namespace, *, finalizers=(names.FINALIZER,), **placement):
+def checkpoint_request(namespace, *, finalizers=(names.FINALIZER,), **placement):
     whole = m.checkpoint_request()
     meta = whole["metadata"] | {"namespace": namespace, "finalizers": list(finalizers)}
     return whole | {"metadata": meta, "spec": whole["spec"] | {"placement": placement}}
@@ -191,13 +191,13 @@ def conversation(namespace, *, finalizers=(names.FINALIZER,), **placement):
 
 @pytest.fixture
 def restarted(write, spaces):
-    """A conversation whose gang was restarted there, until the block ends."""
+    """A request whose gang was restarted there, until the block ends."""
     within, _ = spaces
     kind = f"/apis/{names.GROUP}/{names.VERSION}/namespaces/{within}/checkpointrequests"
 
     @contextlib.asynccontextmanager
     async def record(**placement):
-        made = await write("POST", kind, conversation(within, **placement))
+        made = await write("POST", kind, checkpoint_request(within, **placement))
         path = f"{kind}/{made['metadata']['name']}"
         try:
             yield path

@@ -1,4 +1,4 @@
-"""Stopping and restarting owners on a real API server, by the product's own conversation.
+"""Stopping and restarting owners on a real API server, by the product's own request.
 
 Jobs and StatefulSets are run by the cluster's own controllers, JobSets and Kueue's Workloads by stand-ins
 (tests/support/standin.py) whose pods the Job controller makes, on nodes of kwok. The other kinds are only patched:

@@ -151,7 +151,7 @@ async def test_a_cordon_is_left_alone_and_a_pod_that_ignores_sigterm_is_waited_f
     cordon = {"spec": {"unschedulable": True}}
     async with _marked(pool, cordoned, cordon):
         plan = await pool.apply(other(before), watch=False)
-        request = await _talks(pool, plan, RequestPhase.STOPPING)
+        request = await _request(pool, plan, RequestPhase.STOPPING)
         async with _marked(pool, used, cordon):
             assert (await pool.visits(plan))[used].status.phase is NodePhase.DRAINING
             await pool.stopped(plan)
@@ -184,9 +184,9 @@ async def test_a_pod_that_takes_gpus_after_the_judgement_is_never_ended_by_us(po
     before = await settled(pool)
     await pool.train("shared", members=3, gpus=GPUS - 3)
     plan = await pool.apply(other(before), consent=("--retry", "5"), watch=False)
-    await _talks(pool, plan, RequestPhase.PARKED)
+    await _request(pool, plan, RequestPhase.PARKED)
     late = await pool.kube.create(PODS, _late(pool, pool.nodes_of("shared")[0]))
-    await _talks(pool, plan, RequestPhase.WITHDRAWN, seconds=60)
+    await _request(pool, plan, RequestPhase.WITHDRAWN, seconds=60)
     assert "NewGpuPod" in {one.status.reason for one in (await pool.visits(plan)).values()}
     await pool.eventually(
         UPGRADE_PLANS, plan, lambda one: "GangUndeclared" in {blocker.reason for blocker in one.status.blockers}
@@ -218,7 +218,7 @@ def _late(pool: Pool, node: str) -> manifests.Manifest:
     return {"metadata": {"name": "late", "namespace": "default"}, "spec": spec}
 
 
-async def _talks(pool: Pool, plan: str, phase: RequestPhase, *, seconds: float = 240) -> Any:
+async def _request(pool: Pool, plan: str, phase: RequestPhase, *, seconds: float = 240) -> Any:
     """The plan's first request, once it is in this phase."""
     found: list[Any] = []
 
@@ -226,7 +226,7 @@ async def _talks(pool: Pool, plan: str, phase: RequestPhase, *, seconds: float =
         found[:] = [one for one in await pool.requests(plan) if one.status.phase is phase]
         return bool(found)
 
-    await waiting.poll(look, seconds, f"the conversation of {plan} is {phase}")
+    await waiting.poll(look, seconds, f"the checkpoint request of {plan} is {phase}")
     return found[0]
 
 

@@ -114,12 +114,12 @@ LIKELY = {
     NodePhase.TAINTING: (RequestPhase.PARKED, RequestPhase.ENDED),
     NodePhase.DRAINING: (RequestPhase.STOPPED, RequestPhase.STOPPED, RequestPhase.ENDED, RequestPhase.STOPPING),
 }
-"""Conversations beside which a node in this phase gets on: else hardly any would."""
+"""Requests beside which a node in this phase gets on: else hardly any would."""
 
 
 @st.composite
 def walks(draw, phases=tuple(NodePhase), deadlines=TIMES):
-    """A node and its group: siblings are often where it is, conversations where it needs them, or anywhere."""
+    """A node and its group: siblings are often where it is, requests where it needs them, or anywhere."""
     view = draw(views(phases=phases, deadlines=deadlines))
     like_it = (view.phase, view.phase, view.phase, *NodePhase)
     siblings = draw(st.lists(views("node-2", phases=like_it), max_size=2))
@@ -263,11 +263,11 @@ LAST = OtherPod(name="solo", namespace="default", uid="solo", evictable=True, ex
 
 @MANY
 @given(walks(phases=(NodePhase.DRAINING,)), requests(LIKELY[NodePhase.DRAINING]))
-def test_what_nobody_makes_again_goes_only_when_every_gang_has_stopped_or_ended(walk, talks):
+def test_what_nobody_makes_again_goes_only_when_every_gang_has_stopped_or_ended(walk, asked):
     view, group = walk
     view = msgspec.structs.replace(view, others=(*view.others, LAST))
     # Most siblings would keep it from draining at all.
-    group = msgspec.structs.replace(group, nodes=(view,), requests=talks)
+    group = msgspec.structs.replace(group, nodes=(view,), requests=asked)
     if [pod for pod in visit.decide(view, group, NOW).evict if pod.expendable]:
         assert {one.phase for one in group.requests} <= {RequestPhase.STOPPED, RequestPhase.ENDED}
 

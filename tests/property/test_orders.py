@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from tests.property.test_laws import NOW, walks
 from tests.property.test_laws_of_gangs import AROUND, gangs
-from upgrader.core import conversation, visit
-from upgrader.core.conversation import RESTARTED_EARLY, SWAPPING
+from upgrader.core import checkpoint_request, visit
+from upgrader.core.checkpoint_request import RESTARTED_EARLY, SWAPPING
 from upgrader.core.phases import NodePhase, RequestPhase
 from upgrader.core.visit_facts import Act
 
@@ -26,7 +26,7 @@ def ordered(draw, phases=tuple(NodePhase)):
 @given(gangs(phases=(RequestPhase.STOPPED, RequestPhase.STOPPED, *RequestPhase)), AROUND, st.booleans())
 def test_a_gang_leaps_ahead_only_when_we_stopped_it_and_no_node_waits_for_it(view, around, spares):
     around = msgspec.structs.replace(around, spares=spares)
-    if conversation.decide(view, around, NOW).reason == RESTARTED_EARLY:
+    if checkpoint_request.decide(view, around, NOW).reason == RESTARTED_EARLY:
         assert spares
         assert view.phase is RequestPhase.STOPPED
         assert set(around.nodes) <= SWAPPING

@@ -10,7 +10,17 @@ from tests.support.world import START
 from upgrader.core import rollout
 from upgrader.core.phases import DesiredState, NodePhase, OnFailure, PlanPhase, RequestPhase, ends, row
 from upgrader.core.plan_facts import Canaries, Losses, NextBatch
-from upgrader.core.rollout import UNDER_WAY, PlanView, Rival, TalkFacts, Trouble, VisitFacts, decide, goes_first, quiet
+from upgrader.core.rollout import (
+    UNDER_WAY,
+    PlanView,
+    RequestSummary,
+    Rival,
+    Trouble,
+    VisitFacts,
+    decide,
+    goes_first,
+    quiet,
+)
 
 P = PlanPhase
 REVISIONS = st.sampled_from(("old", "new", "other"))
@@ -40,8 +50,8 @@ VISITS = st.builds(
     phase=st.sampled_from((NodePhase.SUCCEEDED, NodePhase.SUCCEEDED, *NodePhase)),
     failure=st.sampled_from(("", "NotValid", "NotAcknowledged")),
 )
-TALKS = st.builds(
-    TalkFacts,
+REQUESTS = st.builds(
+    RequestSummary,
     name=st.just("t"),
     gang=st.sampled_from(("x", "y")),
     batch=st.just(1),
@@ -79,7 +89,7 @@ def plans(draw, phases=tuple(P)):
         open_batch=draw(st.sampled_from((None, 1))),
         created=draw(st.booleans()),
         visits=tuple(draw(st.lists(VISITS, max_size=2))),
-        talks=tuple(draw(st.lists(TALKS, max_size=2))),
+        requests=tuple(draw(st.lists(REQUESTS, max_size=2))),
         waiting=draw(COUNTS),
         installs=draw(COUNTS),
         next_batch=draw(st.none() | NEXT),

@@ -126,9 +126,9 @@ class Watch:
             assert answer is not None
             assert answer.parked
             assert answer.request_id == request
-            talk = next(one for one in self.ours.talks if one.name == record)
-            assert set(talk.members) == set(uids), "all members that there are were asked"
-            assert {one.pod_uid for one in talk.acks} == set(uids)
+            stopped_by = next(one for one in self.ours.requests if one.name == record)
+            assert set(stopped_by.members) == set(uids), "all members that there are were asked"
+            assert {one.pod_uid for one in stopped_by.acks} == set(uids)
             self.stops.setdefault(name, []).append(self.sim.agenda.now)
             least = self.world.jobs[name].spec.min_runtime
             seen = pods_at + self.sim.settings.skew
@@ -197,13 +197,13 @@ class Watch:
             return
         now = self.sim.agenda.time
         late = msgspec.UNSET
-        for one in (*self.ours.visits, *self.ours.talks):
+        for one in (*self.ours.visits, *self.ours.requests):
             if not one.over and one.deadline is not None and (now - one.deadline).total_seconds() > 120:
                 late = one
         # What waits for its siblings counts by their deadlines, and those by their own.
         assert late is msgspec.UNSET or any(
             one.deadline is not None and one.deadline >= now
-            for one in (*self.ours.visits, *self.ours.talks)
+            for one in (*self.ours.visits, *self.ours.requests)
             if not one.over and one.group == late.group
         )
 
@@ -242,7 +242,7 @@ def test_everything_ends_and_nothing_stays_stopped_or_marked(fleet, chosen):
     event(ours.phase.value)
     kept = {one.node for one in ours.visits if one.over and one.failure == "RevertFailed"}
     assert ours.open is None
-    assert all(one.over for one in (*ours.visits, *ours.talks))
+    assert all(one.over for one in (*ours.visits, *ours.requests))
     assert [name for name, node in world.nodes.items() if (node.visit or node.maintenance) and name not in kept] == []
     assert [job.spec.name for job in world.jobs.values() if job.record or job.suspended] == []
 

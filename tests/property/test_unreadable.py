@@ -245,7 +245,7 @@ def test_templates_of_owners_that_are_restarted(row, template):
 
 @examples(60)
 @given(st.sampled_from(OWNERS), ANNOTATIONS, SPECS, STATUSES)
-def test_owners_in_a_conversation(row, annotations, spec, status):
+def test_owners_in_a_request(row, annotations, spec, status):
     if row.group in {"batch", "apps"}:  # the API server knows their fields, and takes no other sort of value for them
         spec = {key: value for key, value in spec.items() if isinstance(value, int)}
     owner = {"metadata": {"name": "odd", "uid": "u", "annotations": annotations}, "spec": spec, "status": status}

@@ -1,4 +1,4 @@
-"""A gang on a real API server, led through the product's own conversation; the test plays its group and its job."""
+"""A gang on a real API server, led through the product's own request; the test plays its group and its job."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import CHECKPOINT_REQUESTS, PODS, ResourceKind
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint.api import ApiMethod
-from upgrader.core.conversation_facts import GroupOfGang
 from upgrader.core.errors import ConflictError, NotFoundError
 from upgrader.core.fleet import Gang, Owner
 from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.phases import NodePhase, RequestPhase, ends
+from upgrader.core.request_facts import GroupOfGang
 from upgrader.core.steering import Placement
 from upgrader.kube.client import KubeCluster
-from upgrader.reconcile import orders, talks
+from upgrader.reconcile import checkpoint_requests, orders
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.listed_nodes import ListedNodes
 from upgrader.reconcile.pod_facts import member_facts
@@ -55,7 +55,7 @@ def pods_spec(restart: str = "Never") -> Object:
 
 
 class LiveGang:
-    """An owner that was made, its pods, and the conversation about it."""
+    """An owner that was made, its pods, and the request about it."""
 
     def __init__(self, api: KubeCluster, resource: ResourceKind[Object], body: Object, labels: str, size: int) -> None:
         self.context, self.api = context_of(api), api
@@ -84,7 +84,7 @@ class LiveGang:
         return found
 
     async def asked(self, *, park: int = 3600) -> None:
-        """The conversation as a plan begins it."""
+        """The request as a plan begins it."""
         owner, pods = await self.owner(), await self.running()
         gang = Gang(
             name=f"{self.namespace}/{self.resource.kind}/{self.name}",
@@ -116,7 +116,7 @@ class LiveGang:
         self.request = await self.api.create(CHECKPOINT_REQUESTS, body)
 
     async def step(self, *nodes: NodePhase, answering: int | None = STEP) -> RequestPhase:
-        """One step of the conversation, with the nodes of its group in these phases."""
+        """One step of the request, with the nodes of its group in these phases."""
         assert self.request is not None
         meta = self.request.metadata
         found = await self.api.get(CHECKPOINT_REQUESTS, meta.name, meta.namespace)
@@ -125,9 +125,9 @@ class LiveGang:
         if answering is not None and not ends(found.status.phase):
             await self._answer(answering)
         try:
-            talk = await talks.read_talk(self.context, self.request, GPU)
+            live = await checkpoint_requests.read_request(self.context, self.request, GPU)
             group = GroupOfGang(nodes=nodes)
-            await talks.advance(self.context, talk, group, where=lambda: PLACEMENT, ask_until=None)
+            await checkpoint_requests.advance(self.context, live, group, where=lambda: PLACEMENT, ask_until=None)
         except (ConflictError, NotFoundError):
             pass  # as the product: it looks again
         found = await self.api.get(CHECKPOINT_REQUESTS, meta.name, meta.namespace)
@@ -136,7 +136,7 @@ class LiveGang:
         return found.status.phase
 
     async def until(self, phase: RequestPhase, *nodes: NodePhase, answering: int | None = STEP) -> None:
-        """Steps until the conversation is in a phase."""
+        """Steps until the request is in a phase."""
         await eventually(lambda: self.step(*nodes, answering=answering), lambda now: now is phase, SECONDS)
 
     async def parked(self) -> None:

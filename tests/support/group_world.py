@@ -15,11 +15,11 @@ import msgspec
 
 from tests.support.facts import node as node_facts
 from tests.support.world import START
-from upgrader.core import conversation, visit
+from upgrader.core import checkpoint_request, visit
 from upgrader.core.acknowledgement import Answer
-from upgrader.core.conversation_facts import GangAct, GangDecision, GroupOfGang, OwnerFacts, RequestView
 from upgrader.core.fleet import MemberFacts, NodeFacts
 from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason, ends, row
+from upgrader.core.request_facts import GangAct, GangDecision, GroupOfGang, OwnerFacts, RequestView
 from upgrader.core.visit_facts import (
     Act,
     Decision,
@@ -85,7 +85,7 @@ class Box:
 
 @dataclass
 class Troupe:
-    """A gang with its conversation."""
+    """A gang with its request."""
 
     name: str
     members: int = 2
@@ -217,14 +217,14 @@ class World:
         left = [broken_after]
         views = [self.node_view(box) for box in self.boxes]
         self._ask(views)
-        talks = {one.name: self.request_view(one) for one in self.troupes if one.phase is not None}
-        facts = self._facts(talks)
+        requests = {one.name: self.request_view(one) for one in self.troupes if one.phase is not None}
+        facts = self._facts(requests)
         around = GroupOfGang(nodes=tuple(one.phase for one in views), undo=self._undone(views), ask_until=ASK_UNTIL)
-        unready = {name: conversation.unready(view, around, self.now) for name, view in talks.items()}
+        unready = {name: checkpoint_request.unready(view, around, self.now) for name, view in requests.items()}
         for troupe in self.troupes:
-            if troupe.name in talks:
+            if troupe.name in requests:
                 forbidden = next((why for name, why in unready.items() if name != troupe.name and why), "")
-                self._converse(troupe, talks, views, forbidden, left)
+                self._step_gang(troupe, requests, views, forbidden, left)
         group = GroupView(nodes=tuple(views), requests=facts, gangs=len(self.troupes), undo=self.undo)
         for box, view in zip(self.boxes, views, strict=True):
             self._walk(box, view, group, left)
@@ -238,29 +238,29 @@ class World:
                 troupe.phase, troupe.asked_at, troupe.uids = RequestPhase.REQUESTED, self.now, tuple(troupe.pods)
                 troupe.deadline = ASK_UNTIL
 
-    def _facts(self, talks: dict[str, RequestView]) -> tuple[RequestFacts, ...]:
+    def _facts(self, requests: dict[str, RequestView]) -> tuple[RequestFacts, ...]:
         return tuple(
             RequestFacts(name=view.name, gang=view.gang, phase=view.phase, bound=not view.owner.suspended)
-            for view in talks.values()
+            for view in requests.values()
         )
 
     def _undone(self, views: list[NodeView]) -> bool:
         return self.undo and all(one.phase in visit.BEFORE_OFF or ends(one.phase) for one in views)
 
-    def _converse(
-        self, troupe: Troupe, talks: dict[str, RequestView], views: list[NodeView], forbidden: str, left: list[int]
+    def _step_gang(
+        self, troupe: Troupe, requests: dict[str, RequestView], views: list[NodeView], forbidden: str, left: list[int]
     ) -> None:
-        view = talks[troupe.name]
+        view = requests[troupe.name]
         around = GroupOfGang(
             nodes=tuple(one.phase for one in views),
-            siblings=tuple(one.phase for name, one in talks.items() if name != troupe.name),
+            siblings=tuple(one.phase for name, one in requests.items() if name != troupe.name),
             undo=self._undone(views),
             ask_until=ASK_UNTIL,
             forbidden=forbidden,
             pods_left=pods_left(views),
             spares=self.spares and not any(box.reverting for box in self.boxes),
         )
-        decision = conversation.decide(view, around, self.now)
+        decision = checkpoint_request.decide(view, around, self.now)
         for act in decision.acts:
             if _spent(left):
                 return
@@ -291,7 +291,7 @@ class World:
             troupe.asked_at, troupe.recorded, troupe.answers = self.now, (), {}
         seconds = row(decision.phase).seconds
         troupe.phase = decision.phase
-        if decision.reason == conversation.RESTARTED_EARLY:
+        if decision.reason == checkpoint_request.RESTARTED_EARLY:
             self._judge_early_restart(troupe)
             troupe.ahead = True
         troupe.step = decision.step
@@ -372,7 +372,7 @@ class World:
             self.wrongs.append(f"{troupe.name} was stopped although {fellows[0].name} was let go")
 
     def _judge_early_restart(self, troupe: Troupe) -> None:
-        if any(box.phase not in conversation.SWAPPING for box in self.boxes):
+        if any(box.phase not in checkpoint_request.SWAPPING for box in self.boxes):
             self.wrongs.append(f"{troupe.name} went on elsewhere while its nodes waited for it")
         if not troupe.suspended or troupe.stopped_by != f"request-{troupe.name}":
             self.wrongs.append(f"{troupe.name} went on elsewhere though we did not stop it")
@@ -393,9 +393,9 @@ class World:
 
     @property
     def over(self) -> bool:
-        """Whether every visit and every conversation has ended."""
-        talking = [one.phase for one in self.troupes if one.phase is not None]
-        return all(ends(one.phase) for one in self.boxes) and all(ends(phase) for phase in talking)
+        """Whether every visit and every request has ended."""
+        phases = [one.phase for one in self.troupes if one.phase is not None]
+        return all(ends(one.phase) for one in self.boxes) and all(ends(phase) for phase in phases)
 
 
 def _spent(left: list[int]) -> bool:

@@ -1,4 +1,4 @@
-"""A gang of one pod with its conversation, where no plan and no fleet are needed."""
+"""A gang of one pod with its request, where no plan and no fleet are needed."""
 
 from tests.support.manifests import checkpoint_request
 from tests.support.rig import Rig
@@ -6,8 +6,8 @@ from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, PODS
 from upgrader.core import timing
 
 
-def conversation(rig: Rig, gang: str, *, seconds: int, park: int = 3600, **status: object) -> None:
-    """A gang of one pod with its conversation, in Requested unless `status` says otherwise."""
+def put_lone_gang(rig: Rig, gang: str, *, seconds: int, park: int = 3600, **status: object) -> None:
+    """A gang of one pod with its request, in Requested unless `status` says otherwise."""
     job = {"metadata": {"name": gang, "namespace": "default"}, "spec": {"suspend": False}, "status": {"active": 1}}
     uid = rig.cluster.store.put(JOBS, job)["metadata"]["uid"]
     labels = {"batch.kubernetes.io/controller-uid": uid}

@@ -177,7 +177,7 @@ REPAIRS = (
     ),
     Repair(
         name="stops-removed-by-force",
-        defect="A gang whose conversation was removed by force was stopped a second time.",
+        defect="A gang whose checkpoint request was removed by force was stopped a second time.",
         laws=(5,),
         finds=Run(seed=3992, nodes=2),
         faults=(Fault.FORCE_DELETED,),
@@ -204,8 +204,8 @@ REPAIRS = (
         ),
     ),
     Repair(
-        name="conversations-removed-by-force",
-        defect="A gang whose conversation was removed by force was never restarted.",
+        name="requests-removed-by-force",
+        defect="A gang whose checkpoint request was removed by force was never restarted.",
         laws=(9,),
         finds=Run(seed=291, nodes=1),
         faults=(Fault.FORCE_DELETED,),
@@ -241,8 +241,8 @@ REPAIRS = (
         changes=(
             Change(
                 path="reconcile/group_view.py",
-                old='    if talk.view.phase is not RequestPhase.STOPPING:\n        return ""\n    members',
-                new='    if talk.view.phase:\n        return ""\n    members',
+                old='    if live.view.phase is not RequestPhase.STOPPING:\n        return ""\n    members',
+                new='    if live.view.phase:\n        return ""\n    members',
             ),
             Change(
                 path="reconcile/opening.py",
@@ -308,12 +308,12 @@ REPAIRS = (
         faults=(Fault.PDB_TIGHTENS,),
         changes=(
             Change(
-                path="core/conversation.py",
+                path="core/checkpoint_request.py",
                 old="    if group.pods_left:\n        # Where they stay",
                 new="    if group.pods_left and group.undo:\n        # Where they stay",
             ),
             Change(
-                path="core/conversation.py",
+                path="core/checkpoint_request.py",
                 old="    if group.pods_left:\n        return _stay",
                 new="    if group.pods_left and group.undo:\n        return _stay",
             ),

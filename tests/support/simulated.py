@@ -38,13 +38,13 @@ def rollout(made: Fleet, strategy: Strategy = Strategy.OURS, *, budget: int | st
 
 
 def walk(simulation: Simulation) -> list[tuple[int, str, str]]:
-    """To the end: at which second which visit or conversation came into which phase."""
+    """To the end: at which second which visit or request came into which phase."""
     seen: dict[str, str] = {}
     found = []
     while simulation.step():
         if simulation.ours is None:
             continue
-        for one in (*simulation.ours.visits, *simulation.ours.talks):
+        for one in (*simulation.ours.visits, *simulation.ours.requests):
             name = one.uid if isinstance(one, Visit) else one.name
             if seen.get(name) != one.phase.value:
                 seen[name] = one.phase.value

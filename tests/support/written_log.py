@@ -10,7 +10,7 @@ from upgrader.simulate.cluster.trainers import ACK
 
 OURS = "gpu-upgrader-system"
 TAINT = {"key": "gpu-upgrader.io/maintenance", "value": "c-1", "effect": "NoSchedule"}
-RECORD = {"gpu-upgrader.io/stopped": json.dumps({"plan": "up", "request": "talk"})}
+RECORD = {"gpu-upgrader.io/stopped": json.dumps({"plan": "up", "request": "request"})}
 
 
 class Log:
@@ -78,8 +78,8 @@ def acknowledges(log, name="gang-0", *, request=7, step=5, parked=True):
     log.files[f"uid-{name}", ACK] = json.dumps(said).encode()
 
 
-def talk(log, phase="Stopping", by=Author.CONTROLLER, deadline="2026-11-21T10:00:00Z", **spec):
-    log.put("CheckpointRequest", "talk", by=by, spec=spec, status={"phase": phase, "deadline": deadline})
+def request(log, phase="Stopping", by=Author.CONTROLLER, deadline="2026-11-21T10:00:00Z", **spec):
+    log.put("CheckpointRequest", "request", by=by, spec=spec, status={"phase": phase, "deadline": deadline})
 
 
 def visit(log, phase="Upgrading", *, plan="up", deadline="2026-11-21T10:00:00Z", by=Author.CONTROLLER, **status):

@@ -100,7 +100,7 @@ class HttpMethod:
             return await self._pods.call(pod, method, where)
         except NotFoundError:
             return None
-        except UnaskableError as error:  # nothing was ever asked there, and a conversation with it must end
+        except UnaskableError as error:  # nothing was ever asked there, and a request with it must end
             log.warning("not called", pod=pod.metadata.name, because=error.brief)
             return None
 

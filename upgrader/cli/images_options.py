@@ -184,5 +184,5 @@ def open_cosign() -> "Cosign":
 
 
 def tell(line: str) -> None:
-    """One line of talk."""
+    """One line to standard error."""
     click.echo(line, err=True)

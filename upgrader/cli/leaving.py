@@ -117,7 +117,7 @@ class Waiting:
         self._said = ""
 
     async def until_quiet(self) -> None:
-        """Until every plan, visit and conversation has ended."""
+        """Until every plan, visit and request has ended."""
 
         async def look() -> list[str]:
             await _abort_plans(self._context, self._tell)
@@ -201,7 +201,7 @@ async def _delete_all(context: Context, kind: ResourceKind[Any], tell: Tell) -> 
 
 
 async def _restart_owners(context: Context, tell: Tell) -> None:
-    """Owners that still carry a mark of ours: their conversation is gone, so they are restarted here."""
+    """Owners that still carry a mark of ours: their request is gone, so they are restarted here."""
     version = await context.cluster.version()
     for one in await owners.marked(context):
         for attempt in range(1, consent.ATTEMPTS + 1):

@@ -22,7 +22,7 @@ from upgrader.reconcile.context import Context
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """A plan with its visits and conversations, as they were at `at`."""
+    """A plan with its visits and requests, as they were at `at`."""
 
     at: datetime
     plan: UpgradePlan

@@ -141,7 +141,7 @@ class Loops:
         delay = min(self._pace.first_retry * 2.0 ** min(loop.failures - 1, 16), self._pace.longest_retry)
         match error:
             case ConflictError():
-                log.info("looks again", because=error.brief)
+                log.info("conflict, requeued", because=error.brief)
                 return self._pace.first_retry
             case ThrottledError() if error.retry_after is not None:
                 delay = max(delay, error.retry_after)

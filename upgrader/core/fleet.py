@@ -317,7 +317,7 @@ class Gang(Struct, frozen=True, kw_only=True):
 
 
 class StoppedOwner(Struct, frozen=True, kw_only=True):
-    """An owner that carries the record of our stop, whatever became of the conversation."""
+    """An owner that carries the record of our stop, whatever became of the request."""
 
     owner: Owner
     namespace: str

@@ -1,11 +1,11 @@
-"""An owner as the conversation with its gang sees it, from the object that the API server sends; pure and total."""
+"""An owner as the checkpoint request of its gang sees it, from the object that the API server sends; pure and total."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from upgrader.core.conversation_facts import OwnerFacts
 from upgrader.core.owners import OwnerKind, Switch
 from upgrader.core.patches import at, every, word
+from upgrader.core.request_facts import OwnerFacts
 from upgrader.core.switching import is_off, record_of
 from upgrader.core.wanted import of_job
 from upgrader.core.works import holds, number

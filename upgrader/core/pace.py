@@ -148,7 +148,7 @@ def learned(
     preparations: Sequence[float] = (),
     default: Durations | None = None,
 ) -> Durations:
-    """Durations from what was seen, in seconds: of ended visits and conversations of this stack.
+    """Durations from what was seen, in seconds: of ended visits and requests of this stack.
 
     Lognormal, with `default` counting for `PRIOR` observations, so that one odd visit moves little and hundreds decide.
     """

@@ -64,7 +64,7 @@ class NodePhase(StrEnum):
 
 
 class RequestPhase(StrEnum):
-    """Where the conversation with a gang is."""
+    """Where the checkpoint request of a gang is."""
 
     REQUESTED = "Requested"
     PARKED = "Parked"

@@ -50,7 +50,7 @@ class VisitFacts(Struct, frozen=True, kw_only=True):
     ended_at: datetime | None = None
 
 
-class TalkFacts(Struct, frozen=True, kw_only=True):
+class RequestSummary(Struct, frozen=True, kw_only=True):
     """A CheckpointRequest of the plan."""
 
     name: str
@@ -120,7 +120,7 @@ class PlanView(Struct, frozen=True, kw_only=True):
     reason: str = ""  # why it is where it is, as it was written
     on_drift: bool = False  # its stack made it by itself, for its present revision
     visits: tuple[VisitFacts, ...] = ()
-    talks: tuple[TalkFacts, ...] = ()
+    requests: tuple[RequestSummary, ...] = ()
     next_batch: NextBatch | None = None
     waiting: int = 0  # drifted nodes that the forecast blocks, or that cool down
     harvesting: int = 0  # nodes that wait for the natural end of their jobs
@@ -132,7 +132,7 @@ class PlanView(Struct, frozen=True, kw_only=True):
     synced: bool = True
     revision_known: bool = True  # the target's ControllerRevision is written
     problem: str = ""  # why no forecast can be made, where that is a person's to correct
-    stopped: tuple[str, ...] = ()  # owners that it stopped, and that no conversation restarts; for people
+    stopped: tuple[str, ...] = ()  # owners that it stopped, and that no request restarts; for people
 
 
 class PlanDecision(Struct, frozen=True, kw_only=True):
@@ -143,18 +143,18 @@ class PlanDecision(Struct, frozen=True, kw_only=True):
     reason: str = ""
     start_batch: bool = False
     end_batch: bool = False
-    undo: bool = False  # its visits and conversations are taken back
+    undo: bool = False  # its visits and requests are taken back
     soak_until: datetime | None = None  # canaries have just ended and are watched until then
     failures: tuple[Trouble, ...] = ()
 
 
 def quiet(view: PlanView) -> bool:
     """Whether nothing of the plan is under way: no visit, and no gang that is asked, stopped or not yet seen again."""
-    return all(ends(visit.phase) for visit in view.visits) and all(ends(talk.phase) for talk in view.talks)
+    return all(ends(visit.phase) for visit in view.visits) and all(ends(request.phase) for request in view.requests)
 
 
 STOPPED_WAITS = timedelta(hours=1)
-"""How long the end of a plan waits for owners that it stopped and whose conversation is gone; their stack restarts them
+"""How long the end of a plan waits for owners that it stopped and whose request is gone; their stack restarts them
 within half of that, unless it is refused."""
 
 
@@ -178,14 +178,14 @@ def troubles(view: PlanView) -> tuple[Trouble, ...]:
         if visit.phase is NodePhase.FAILED and visit.failure not in QUIET
     ]
     gangs = [
-        Trouble(subject=talk.gang, reason=talk.reason, message=talk.message)
-        for talk in view.talks
-        if talk.phase is RequestPhase.ENDED and talk.reason == "NotRestored"
+        Trouble(subject=request.gang, reason=request.reason, message=request.message)
+        for request in view.requests
+        if request.phase is RequestPhase.ENDED and request.reason == "NotRestored"
     ]
     late = [
-        Trouble(subject=talk.gang, reason="RestartByPassed", message="restarted before its visits were over")
-        for talk in view.talks
-        if talk.late
+        Trouble(subject=request.gang, reason="RestartByPassed", message="restarted before its visits were over")
+        for request in view.requests
+        if request.late
     ]
     return (*nodes, *gangs, *late)
 

@@ -16,7 +16,7 @@ from upgrader.core.plan_facts import (
     NextBatch,
     PlanDecision,
     PlanView,
-    TalkFacts,
+    RequestSummary,
     Trouble,
     VisitFacts,
     quiet,
@@ -34,8 +34,8 @@ __all__ = [
     "NextBatch",
     "PlanDecision",
     "PlanView",
+    "RequestSummary",
     "Rival",
-    "TalkFacts",
     "Trouble",
     "VisitFacts",
     "decide",
@@ -211,7 +211,7 @@ def _unwell(view: PlanView) -> tuple[Trouble, ...]:
 
 def _of_canaries(view: PlanView, failures: tuple[Trouble, ...]) -> tuple[Trouble, ...]:
     ours = {one.node for one in view.visits if one.batch in view.canaries.batches}
-    ours |= {one.gang for one in view.talks if one.batch in view.canaries.batches}
+    ours |= {one.gang for one in view.requests if one.batch in view.canaries.batches}
     return tuple(one for one in failures if one.subject in ours)
 
 

@@ -1,4 +1,4 @@
-"""Where a gang goes on whose conversation is gone; pure.
+"""Where a gang goes on whose request is gone; pure.
 
 Nobody keeps its group any more, nor what it was to leave behind, so all nodes that its pods could land on are looked
 at: it goes to those of one revision, and of none that is in a visit (law 5).

@@ -241,7 +241,7 @@ class RequestFacts(Struct, frozen=True, kw_only=True):
 
 
 class GroupView(Struct, frozen=True, kw_only=True):
-    """A group: its visits, its conversations, and what its plan wants."""
+    """A group: its visits, its requests, and what its plan wants."""
 
     nodes: tuple[NodeView, ...]
     requests: tuple[RequestFacts, ...] = ()

@@ -18,7 +18,7 @@ PERSON = timedelta(minutes=10)
 
 
 class Writer(Struct, frozen=True, kw_only=True):
-    """A conversation that is Requested."""
+    """A request that is Requested."""
 
     request: str  # its name
     lane: str

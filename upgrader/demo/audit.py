@@ -1,6 +1,6 @@
 """Counting what our user wrote to the API server for the visit of a node, from the audit log. Pure.
 
-Counted are NodeUpgrades, Nodes, pods, Jobs and Events (docs/design: at most 20 for a visit); the conversation with the
+Counted are NodeUpgrades, Nodes, pods, Jobs and Events (docs/design: at most 20 for a visit); the request with the
 jobs is counted beside it, and a dry run stores nothing. A create has its name in the body, which the audit policy of
 the embedded cluster keeps for these kinds; so it does for Events, which are counted for the Node that they are about.
 """
@@ -81,7 +81,7 @@ def writes_per_node(
         log: the audit log.
         user: whose writes count.
         since: RFC 3339; earlier ones do not count.
-        namespace: ours; pods and Jobs elsewhere belong to the conversation.
+        namespace: ours; pods and Jobs elsewhere belong to the request.
         visits: node by the name of every object that belongs to its visit (its NodeUpgrade, pods and Job).
     """
     counts = dict.fromkeys(visits.values(), 0)

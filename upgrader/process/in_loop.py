@@ -46,20 +46,20 @@ async def run_async(
     except OSError as error:
         raise ProgramMissingError(command, error) from error
     stdout, stderr = bytearray(), bytearray()
-    talking = asyncio.create_task(_talk(process, command.stdin, stdout, stderr))
+    io = asyncio.create_task(_communicate(process, command.stdin, stdout, stderr))
     overdue = False
     try:
-        await asyncio.wait({talking}, timeout=timeout)
-        if not talking.done():
+        await asyncio.wait({io}, timeout=timeout)
+        if not io.done():
             overdue = True
             signal_group(process.pid, signal.SIGTERM)
-            await asyncio.wait({talking}, timeout=GRACE_SECONDS)
+            await asyncio.wait({io}, timeout=GRACE_SECONDS)
     finally:
-        if not talking.done():
+        if not io.done():
             signal_group(process.pid, signal.SIGKILL)
-            await asyncio.wait({talking}, timeout=GRACE_SECONDS)
-            if not talking.done():  # somebody outside the group holds a pipe, which has no public way to be closed
-                talking.cancel()
+            await asyncio.wait({io}, timeout=GRACE_SECONDS)
+            if not io.done():  # somebody outside the group holds a pipe, which has no public way to be closed
+                io.cancel()
                 process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
             await process.wait()
     finished = Finished(
@@ -72,7 +72,7 @@ async def run_async(
     return judged(finished, check=check, overdue=overdue)
 
 
-async def _talk(process: asyncio.subprocess.Process, stdin: bytes, stdout: bytearray, stderr: bytearray) -> None:
+async def _communicate(process: asyncio.subprocess.Process, stdin: bytes, stdout: bytearray, stderr: bytearray) -> None:
     async def feed(pipe: asyncio.StreamWriter | None) -> None:
         if pipe is not None:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it did not read all: its code tells

@@ -1,6 +1,6 @@
-"""Owners that we stopped and whose conversation is gone: found by the record that they carry, restarted and shown.
+"""Owners that we stopped and whose request is gone: found by the record that they carry, restarted and shown.
 
-A conversation goes only after its gang was restarted. One that went before was removed by force: its finalizer was
+A request goes only after its gang was restarted. One that went before was removed by force: its finalizer was
 taken away, or its namespace was restored without it. The owner's record outlives both.
 """
 
@@ -35,7 +35,7 @@ LATE = timedelta(minutes=30)
 
 
 class Abandoned(msgspec.Struct, frozen=True, kw_only=True):
-    """An owner whose conversation is gone, and what its restart waits for."""
+    """An owner whose request is gone, and what its restart waits for."""
 
     stopped: StoppedOwner
     why: str
@@ -49,7 +49,7 @@ async def restart_owners(
     resource: str,
     late: bool | None,
 ) -> list[Abandoned]:
-    """Restart owners without a conversation, and give those that are still to be restarted.
+    """Restart owners without a request, and give those that are still to be restarted.
 
     Args:
         context: ports.
@@ -60,7 +60,7 @@ async def restart_owners(
             no earlier look has found such owners, and nothing is done at the first look.
 
     Raises:
-        ClusterError: the conversations or the owners cannot be read: nothing is known, so nothing is done.
+        ClusterError: the requests or the owners cannot be read: nothing is known, so nothing is done.
     """
     found = await _without_request(context, recorded)
     if late is None:
@@ -114,7 +114,7 @@ def _leads(plan: UpgradePlan, stopped: StoppedOwner) -> bool:
 
 
 async def _without_request(context: Context, recorded: Sequence[StoppedOwner]) -> list[StoppedOwner]:
-    """Those whose conversation is not there or has ended; it is listed after the owners, and completely."""
+    """Those whose request is not there or has ended; it is listed after the owners, and completely."""
     if not recorded:
         return []
     listed = await context.cluster.list(CHECKPOINT_REQUESTS)
@@ -134,7 +134,7 @@ async def _recorded(context: Context, stopped: StoppedOwner) -> bool:
 
 
 async def _under_way(context: Context, listed: Sequence[CheckpointRequest]) -> set[tuple[str, str]]:
-    """Conversations that a plan leads, or takes back; nobody drives those that no plan has made."""
+    """Requests that a plan leads, or takes back; nobody drives those that no plan has made."""
     plans = {plan.metadata.name: plan for plan in await context.cluster.list(UPGRADE_PLANS)}
     vouched = own_requests.vouchers(await context.cluster.list(NODE_UPGRADES))
     return {
@@ -166,7 +166,9 @@ async def _restart(context: Context, stopped: StoppedOwner, wanted: str, resourc
         await owners.order_on(context, owner, stopped.request)  # the record stays until it is seen to be on
         return "it was ordered to go on; its controller has not done so yet"
     await owners.restart(context, owner, stopped.request, shelter.placement)
-    log.warning("restarted without its conversation", owner=stopped.shown, plan=stopped.plan, request=stopped.request)
+    log.warning(
+        "restarted without its checkpoint request", owner=stopped.shown, plan=stopped.plan, request=stopped.request
+    )
     await context.cluster.event(
         ObjectMeta(name=owner.meta.name, namespace=owner.meta.namespace, uid=owner.meta.uid),
         owner.resource.kind,

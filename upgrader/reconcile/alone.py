@@ -1,6 +1,6 @@
 """Asking one gang without a plan: it parks, its acknowledgements are seen, and it is let go whatever happens.
 
-Whoever asks drives the conversation, with the same rules as a plan; nobody else does. Where they die in the middle, the
+Whoever asks drives the request, with the same rules as a plan; nobody else does. Where they die in the middle, the
 members train on when their park-seconds are over, and what is left of the request is taken back by the next who asks.
 """
 
@@ -12,15 +12,15 @@ import msgspec
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core import steering, timing
-from upgrader.core.conversation_facts import GroupOfGang
 from upgrader.core.errors import BlockedError, ConflictError, NotFoundError
 from upgrader.core.fleet import Gang
 from upgrader.core.naming import object_name
 from upgrader.core.phases import NodePhase, RequestPhase, ends
+from upgrader.core.request_facts import GroupOfGang
 from upgrader.reconcile import orders
 from upgrader.reconcile.batches import create_once
+from upgrader.reconcile.checkpoint_requests import advance, next_request_id, read_request
 from upgrader.reconcile.context import Context
-from upgrader.reconcile.talks import advance, next_request_id, read_talk
 
 WATCHED = 120
 """Seconds of parking beyond the checkpoint: nobody trains on before the answers of all were seen."""
@@ -34,14 +34,14 @@ _LET_GO = GroupOfGang(nodes=())
 async def ask(
     context: Context, gang: Gang, resource: str, *, timeout_seconds: int, show: Show, sleep: Sleep
 ) -> CheckpointRequest:
-    """Ask a gang now; the conversation as it was when everybody had acknowledged, or when it ended without that.
+    """Ask a gang now; the request as it was when everybody had acknowledged, or when it ended without that.
 
     Args:
         context: ports.
         gang: complete, declared, with an owner.
         resource: extended resource whose devices are its GPUs.
         timeout_seconds: longest that the checkpoint may take.
-        show: is given the conversation after each step.
+        show: is given the request after each step.
         sleep: pause between two steps, in seconds.
 
     Raises:
@@ -110,11 +110,11 @@ async def _read(context: Context, name: str, namespace: str) -> CheckpointReques
 async def _step(
     context: Context, request: CheckpointRequest, resource: str, around: GroupOfGang, until: str | None
 ) -> CheckpointRequest:
-    """One step of the conversation; what somebody changed meanwhile is looked at again."""
+    """One step of the request; what somebody changed meanwhile is looked at again."""
     name, namespace = request.metadata.name, request.metadata.namespace
-    talk = await read_talk(context, await _read(context, name, namespace), resource)
+    live = await read_request(context, await _read(context, name, namespace), resource)
     try:
-        await advance(context, talk, around, where=steering.Placement, ask_until=until)
+        await advance(context, live, around, where=steering.Placement, ask_until=until)
     except ConflictError:
         return await _read(context, name, namespace)
     return await _read(context, name, namespace)
@@ -137,7 +137,7 @@ async def _take_back(context: Context, gang: Gang, resource: str) -> None:
         if request.spec.gang != gang.name or ends(request.status.phase):
             continue
         if request.spec.plan is not None:
-            raise BlockedError(f"{gang.name} is in a conversation with plan {request.spec.plan}")
+            raise BlockedError(f"{gang.name} is in a checkpoint request with plan {request.spec.plan}")
         over = timing.after(timing.parse(request.spec.asked_at), request.spec.park_seconds)
         if context.clock.now() <= over:
             raise BlockedError(

@@ -11,7 +11,7 @@ from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core import timing, untrusted
 from upgrader.core.acknowledgement import Verdict
 from upgrader.core.backoff import pause
-from upgrader.core.conversation import LEFT_OUT
+from upgrader.core.checkpoint_request import LEFT_OUT
 from upgrader.core.fleet import Refusals, Snapshot
 from upgrader.core.phases import RequestPhase
 from upgrader.core.writing import Writer, person_over, turns
@@ -25,7 +25,7 @@ NOBODY: own_requests.Vouchers = frozenset()
 async def turns_now(context: Context, width: int) -> frozenset[str] | None:
     """Requests that may write a checkpoint now, whichever plan asks; None where there are no lanes.
 
-    Whoever admits one looks again, alone (see `talks.advance`): by then another plan may have.
+    Whoever admits one looks again, alone (see `requests.advance`): by then another plan may have.
     """
     if width <= 0:
         return None

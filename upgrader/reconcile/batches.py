@@ -1,4 +1,4 @@
-"""Starting a batch: the batch is written into the plan first, then its visits and conversations are made from it.
+"""Starting a batch: the batch is written into the plan first, then its visits and requests are made from it.
 
 Every object's name follows from plan, batch and node (or gang), so making them again after a restart makes none twice.
 """
@@ -32,11 +32,11 @@ from upgrader.core.lanes import Asked, turns
 from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason, row
 from upgrader.core.revisions import plugin_key_of, runtime_key_of
 from upgrader.reconcile import asking, orders, side_by_side
+from upgrader.reconcile.checkpoint_requests import next_request_id
 from upgrader.reconcile.context import Context, check_in_step
 from upgrader.reconcile.group_view import NODES_AT_ONCE
 from upgrader.reconcile.isolation import Faults
 from upgrader.reconcile.revisions import read_target
-from upgrader.reconcile.talks import next_request_id
 from upgrader.stack import manifests
 from upgrader.stack.parts import owned_by
 
@@ -203,12 +203,12 @@ async def create_requests(
     existing: Sequence[CheckpointRequest],
     earlier: Sequence[CheckpointRequest],
 ) -> int:
-    """Make the conversations of a group whose nodes are all prepared; returns how many gangs must answer.
+    """Make the requests of a group whose nodes are all prepared; returns how many gangs must answer.
 
-    `earlier`: all conversations of the plan.
+    `earlier`: all requests of the plan.
     """
-    talking = set(group.gangs) - group.expendable.keys()
-    gangs = [gang for gang in snapshot.gangs if gang.name in talking and gang.nodes & set(group.nodes)]
+    to_ask = set(group.gangs) - group.expendable.keys()
+    gangs = [gang for gang in snapshot.gangs if gang.name in to_ask and gang.nodes & set(group.nodes)]
     there = {one.spec.gang for one in existing}
     # One end for all of them: nobody trains on before the last of them, in whatever lane, has had its turn.
     batch_gangs = {name for one in batch.groups for name in one.gangs}

@@ -50,7 +50,7 @@ class Gates:
     batches: asyncio.Lock = field(default_factory=asyncio.Lock)
     """The budget: started batches of all plans count, as their plans' statuses have them."""
     lanes: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Turns to write a checkpoint, as the statuses of all conversations have them."""
+    """Turns to write a checkpoint, as the statuses of all requests have them."""
     builds: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Builds of driver images, as the statuses of all of them have them."""
 
@@ -104,7 +104,7 @@ def anew(context: Context) -> Context:
 
 
 def check_in_step(context: Context) -> None:
-    """Right before something begins (a visit, a conversation, the taint, a stop): nodes are still known.
+    """Right before something begins (a visit, a request, the taint, a stop): nodes are still known.
 
     What is read first may take long, and the nodes get out of step meanwhile.
 

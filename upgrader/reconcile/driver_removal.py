@@ -45,7 +45,7 @@ async def remove_driver(context: Context, read: Read, node: NodeFacts) -> None:
     try:
         await context.cluster.merge(NODES, fresh.metadata, marks.remove_driver(had))
     except ConflictError as error:
-        log.info("looks again", node=node.name, because=error.brief)
+        log.info("conflict, requeued", node=node.name, because=error.brief)
         return
     log.warning("driver taken away", node=node.name, kernel=node.kernel, image=node.driver_key)
     await context.cluster.event(

@@ -95,10 +95,12 @@ class Drive:
                 return await self._under_way(read, batch, group, *known, turns=turns, undo=undo)
 
             self.driven.add(group.name)
-            mine = [one for one in visits if one.spec.group == group.name]
-            talks = [one for one in requests if one.spec.group == group.name]
+            group_upgrades = [one for one in visits if one.spec.group == group.name]
+            group_requests = [one for one in requests if one.spec.group == group.name]
             with self.faults.contained(f"upgrade group of {listed(group.nodes)}"):
-                under_way = await self._under_way(read, batch, group, mine, talks, turns=turns, undo=undo)
+                under_way = await self._under_way(
+                    read, batch, group, group_upgrades, group_requests, turns=turns, undo=undo
+                )
                 if under_way.open:
                     await upgrade_groups.go(self.context, under_way, self.faults, self.crowd, renew)
 
@@ -110,18 +112,18 @@ class Drive:
         batch: BatchStatus,
         group: GroupStatus,
         visits: Sequence[NodeUpgrade],
-        talks: Sequence[CheckpointRequest],
+        group_requests: Sequence[CheckpointRequest],
         *,
         turns: frozenset[str] | None,
         undo: bool,
     ) -> UpgradeGroup:
         strategy = self._strategy(read)
-        gangs, refused = await _ask(self.context, read, batch, group, visits, talks, undo=undo)
+        gangs, refused = await _ask(self.context, read, batch, group, visits, group_requests, undo=undo)
         return UpgradeGroup(
             name=group.name,
             resource=read.target.resource_name if read.target is not None else "",
             visits=visits,
-            requests=talks,
+            requests=group_requests,
             gangs=gangs,
             undo=undo,
             ask_until=batch.ask_until,
@@ -145,7 +147,7 @@ def of_batch(objects: Sequence[Any], number: int) -> list[Any]:
 
 
 def all_ended(read: Read) -> bool:
-    """Whether every visit and conversation of the plan is over."""
+    """Whether every visit and request of the plan is over."""
     return all(ends(one.status.phase) for one in read.visits) and all(ends(one.status.phase) for one in read.requests)
 
 
@@ -160,7 +162,7 @@ async def _ask(
     batch: BatchStatus,
     group: GroupStatus,
     visits: Sequence[NodeUpgrade],
-    talks: Sequence[CheckpointRequest],
+    group_requests: Sequence[CheckpointRequest],
     *,
     undo: bool,
 ) -> tuple[int, str]:
@@ -170,16 +172,18 @@ async def _ask(
     """
     phases = {one.status.phase for one in visits}
     if undo or phases - _UNASKED:
-        return len(talks), ""
-    expected = max(len(group.gangs), len(talks))
+        return len(group_requests), ""
+    expected = max(len(group.gangs), len(group_requests))
     if phases != {NodePhase.PREPARED}:
         return expected, ""
-    blocked = opening.blocked(read, group, talks) or await opening.without_visit(context, group, visits)
+    blocked = opening.blocked(read, group, group_requests) or await opening.without_visit(context, group, visits)
     if blocked or read.snapshot is None:
         return expected, blocked
     try:
         requests = read.requests
-        return await batches.create_requests(context, read.plan, batch, group, read.snapshot, talks, requests), ""
+        return await batches.create_requests(
+            context, read.plan, batch, group, read.snapshot, group_requests, requests
+        ), ""
     except ThrottledError:
         raise
     except REFUSED as error:

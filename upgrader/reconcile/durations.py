@@ -1,4 +1,4 @@
-"""How long things took on a stack: from its ended visits and from the conversations of their plans."""
+"""How long things took on a stack: from its ended visits and from the requests of their plans."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class Past(NamedTuple):
 
 
 async def past_of(cluster: Cluster, stack: str, *, plan: str = "") -> Past:
-    """Visits of a stack and all conversations; only those of one plan where it is named.
+    """Visits of a stack and all requests; only those of one plan where it is named.
 
     Raises:
         ClusterError: the API server refused, or could not be reached.
@@ -43,7 +43,7 @@ async def durations_of(cluster: Cluster, stack: str) -> Durations:
 def seen(visits: Sequence[NodeUpgrade], requests: Sequence[CheckpointRequest]) -> Durations:
     """From the rollout visits that succeeded, and the gangs that came back, of the plans of these visits.
 
-    Tainting counts for the checkpoint, since a conversation tells its gang's stop and not its acknowledgement.
+    Tainting counts for the checkpoint, since a request tells its gang's stop and not its acknowledgement.
     """
     done = [
         {step.name: step.started_at for step in one.status.steps}

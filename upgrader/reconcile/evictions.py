@@ -61,7 +61,7 @@ async def _one(context: Context, pod: OtherPod) -> Refusal | None:
         else:
             await context.cluster.evict(fresh.metadata)
     except (ConflictError, NotFoundError) as error:
-        log.info("looks again", pod=name, because=error.brief)
+        log.info("conflict, requeued", pod=name, because=error.brief)
         return None
     except ThrottledError as error:
         seconds = PAUSE_SECONDS if error.retry_after is None else error.retry_after

@@ -71,7 +71,7 @@ async def give_back(context: Context, upgrades: Iterable[NodeUpgrade]) -> None:
         try:
             await context.cluster.merge(NODES, node.metadata, marks.give_back(node, one.metadata.uid, ""))
         except (ConflictError, NotFoundError) as error:
-            log.info("looks again", node=node.metadata.name, because=error.brief)
+            log.info("conflict, requeued", node=node.metadata.name, because=error.brief)
             continue
         await context.cluster.event(
             ObjectMeta(name=node.metadata.name, uid=node.metadata.uid),

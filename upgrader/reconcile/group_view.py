@@ -1,4 +1,4 @@
-"""What one step of a group looks at: its visits with their nodes, its conversations with their gangs.
+"""What one step of a group looks at: its visits with their nodes, its requests with their gangs.
 
 Reads are made anew for each group in each step that acts, right before its decisions.
 """
@@ -13,18 +13,17 @@ import structlog
 from upgrader.api import names
 from upgrader.api.resources import NAMESPACES
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
-from upgrader.core import conversation, timing, visit
-from upgrader.core.conversation_facts import GroupOfGang
+from upgrader.core import checkpoint_request, timing, visit
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError, UpgraderError
 from upgrader.core.phases import RequestPhase, ends
+from upgrader.core.request_facts import GroupOfGang
 from upgrader.core.visit_facts import GroupView, NodeView, RequestFacts, pods_left
 from upgrader.reconcile import forced, side_by_side
+from upgrader.reconcile.checkpoint_requests import LiveRequest, read_request, record_refusal
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.isolation import Faults
 from upgrader.reconcile.pod_facts import declared
 from upgrader.reconcile.ports import Reads
-from upgrader.reconcile.talks import Talk, read_talk
-from upgrader.reconcile.talks import say as say_of_talk
 from upgrader.reconcile.visit_view import MayGo, blind_view, read_visit
 
 log = structlog.get_logger()
@@ -80,19 +79,19 @@ class UpgradeGroup:
         )
 
 
-async def read_talks(context: Context, group: UpgradeGroup, faults: Faults) -> dict[str, Talk]:
-    """Conversations by name; one whose owner cannot be read is left as it is, and keeps nobody else."""
-    talks: dict[str, Talk] = {}
+async def read_requests(context: Context, group: UpgradeGroup, faults: Faults) -> dict[str, LiveRequest]:
+    """Requests by name; one whose owner cannot be read is left as it is, and keeps nobody else."""
+    live_requests: dict[str, LiveRequest] = {}
     for request in group.requests:
         name = request.metadata.name
         with faults.contained(request.spec.gang):
             try:
-                talks[name] = await read_talk(context, request, group.resource)
+                live_requests[name] = await read_request(context, request, group.resource)
             except REFUSED as error:
                 if not error.refused:
                     raise
-                await note_refusal(error, name, partial(say_of_talk, context, request, error))
-    return talks
+                await note_refusal(error, name, partial(record_refusal, context, request, error))
+    return live_requests
 
 
 async def read_nodes(context: Context, group: UpgradeGroup, faults: Faults, reads: Reads) -> Seen:
@@ -120,19 +119,19 @@ async def read_nodes(context: Context, group: UpgradeGroup, faults: Faults, read
     )
 
 
-def view_group(group: UpgradeGroup, talks: Mapping[str, Talk], seen: Seen) -> GroupView:
+def view_group(group: UpgradeGroup, live_requests: Mapping[str, LiveRequest], seen: Seen) -> GroupView:
     """The group as all of its nodes see it."""
     return GroupView(
         nodes=seen.views,
-        requests=tuple(_facts(one, talks.get(one.metadata.name)) for one in group.requests),
+        requests=tuple(_facts(one, live_requests.get(one.metadata.name)) for one in group.requests),
         gangs=group.gangs,
         undo=group.undo,
         refused=group.refused,
     )
 
 
-def _facts(request: CheckpointRequest, talk: Talk | None) -> RequestFacts:
-    bound = talk is not None and talk.bound
+def _facts(request: CheckpointRequest, live: LiveRequest | None) -> RequestFacts:
+    bound = live is not None and live.bound
     return RequestFacts(
         name=request.metadata.name,
         gang=request.spec.gang,
@@ -156,29 +155,29 @@ def around(group: UpgradeGroup, seen: Seen) -> GroupOfGang:
     )
 
 
-def unready(context: Context, group: UpgradeGroup, talks: Mapping[str, Talk], seen: Seen) -> dict[str, str]:
+def unready(context: Context, group: UpgradeGroup, gangs: Mapping[str, LiveRequest], seen: Seen) -> dict[str, str]:
     """Why each gang could not be stopped now, by the name of its request; empty where it could be, or need not be."""
     now = context.clock.now()
     found = {}
     for request in group.requests:
-        talk = talks.get(request.metadata.name)
+        live = gangs.get(request.metadata.name)
         cannot = "" if ends(request.status.phase) else f"{request.spec.gang} cannot be read"
-        if talk is not None:
-            beside = msgspec.structs.replace(around(group, seen), grown=grown(context, group, talk))
-            cannot = conversation.unready(talk.view, beside, now)
+        if live is not None:
+            beside = msgspec.structs.replace(around(group, seen), grown=grown(context, group, live))
+            cannot = checkpoint_request.unready(live.view, beside, now)
         found[request.metadata.name] = cannot
     return found
 
 
-def grown(context: Context, group: UpgradeGroup, talk: Talk) -> str:
+def grown(context: Context, group: UpgradeGroup, live: LiveRequest) -> str:
     """That members listed for this very step are more than the batch has counted, or on nodes that it does not take.
 
     A gang may also run on nodes that need no visit: those have the group's target revision.
     """
-    if talk.view.phase is not RequestPhase.STOPPING:
+    if live.view.phase is not RequestPhase.STOPPING:
         return ""
-    members = [one for one in talk.view.present if one.gpus and one.phase not in {"Succeeded", "Failed"}]
-    gpus, counted = sum(one.gpus for one in members), group.shares.get(talk.view.gang)
+    members = [one for one in live.view.present if one.gpus and one.phase not in {"Succeeded", "Failed"}]
+    gpus, counted = sum(one.gpus for one in members), group.shares.get(live.view.gang)
     if counted is not None and gpus > counted:
         return f"it has {gpus} GPUs now, {counted} when the batch was started"
     taken = {one.spec.node.name for one in group.visits}
@@ -198,4 +197,4 @@ async def note_refusal(error: UpgraderError, name: str, say: Callable[[], Awaita
     try:
         await say()
     except (ConflictError, NotFoundError) as missed:
-        log.info("looks again", of=name, because=missed.brief)
+        log.info("conflict, requeued", of=name, because=missed.brief)

@@ -97,6 +97,6 @@ async def _write(context: Context, name: str, plan: str, *, away: bool = False) 
     try:
         await context.cluster.merge(NODES, node.metadata, patch)
     except (ConflictError, NotFoundError, ConfigurationError) as error:
-        log.info("looks again", node=name, because=error.brief)
+        log.info("conflict, requeued", node=name, because=error.brief)
         return False
     return True

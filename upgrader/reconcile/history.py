@@ -39,7 +39,7 @@ async def prune(context: Context, read: Read) -> None:
     gone = set()
     for name in beyond(past, limit):
         plan = next(one for one in ended if one.metadata.name == name)
-        if plan.metadata.deletion_timestamp is None and not await _talking(context, read, plan):
+        if plan.metadata.deletion_timestamp is None and not await _in_use(context, read, plan):
             log.info("an ended plan is beyond the history limit", plan=name, limit=limit)
             context.leadership.check()
             await context.cluster.delete(UPGRADE_PLANS, plan.metadata)
@@ -62,7 +62,7 @@ def _needed(read: Read, plan: UpgradePlan) -> bool:
     return names.FINALIZER in plan.metadata.finalizers or bool(status.harvesting) or marked or undoing or blocks
 
 
-async def _talking(context: Context, read: Read, plan: UpgradePlan) -> bool:
+async def _in_use(context: Context, read: Read, plan: UpgradePlan) -> bool:
     """Whether a gang of an ended plan was not let go yet."""
     listed = await context.cluster.list(CHECKPOINT_REQUESTS, labels=f"{names.LABEL_PLAN}={plan.metadata.name}")
     found, _ = own_requests.sort_out(listed, plan, read.upgrades)

@@ -113,7 +113,7 @@ class Contained:
         if not isinstance(error, Exception) or isinstance(error, LostLeadershipError):
             return False
         if isinstance(error, ConflictError | NotFoundError):
-            log.info("looks again", of=self._subject, because=error.brief)
+            log.info("conflict, requeued", of=self._subject, because=error.brief)
         else:
             self._faults.note(self._subject, error)
         return True

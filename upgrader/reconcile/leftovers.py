@@ -1,4 +1,4 @@
-"""Visits and conversations that no started batch covers: their plan is gone, or what it knew of them.
+"""Visits and requests that no started batch covers: their plan is gone, or what it knew of them.
 
 They are taken back (law 9): visits that have switched nothing off end where they are, the others walk to their end, and
 gangs are restarted.
@@ -40,7 +40,7 @@ async def take_back(
 
 
 async def release(context: Context, requests: Sequence[CheckpointRequest]) -> None:
-    """Let go of conversations that have ended."""
+    """Let go of requests that have ended."""
     for one in requests:
         if ends(one.status.phase) and names.FINALIZER in one.metadata.finalizers:
             await finalizers.take(context, CHECKPOINT_REQUESTS, one.metadata)
@@ -49,18 +49,18 @@ async def release(context: Context, requests: Sequence[CheckpointRequest]) -> No
 def _group(
     context: Context, name: str, visits: Sequence[NodeUpgrade], requests: Sequence[CheckpointRequest]
 ) -> UpgradeGroup:
-    mine = [one for one in visits if one.spec.group == name]
-    talks = [one for one in requests if (one.spec.group or "") == name]
-    targets = {one.spec.target.revision for one in mine}
-    sources = {one.spec.source.revision for one in mine}
+    group_upgrades = [one for one in visits if one.spec.group == name]
+    group_requests = [one for one in requests if (one.spec.group or "") == name]
+    targets = {one.spec.target.revision for one in group_upgrades}
+    sources = {one.spec.source.revision for one in group_upgrades}
     # What the plan had written down of this is gone with it.
     known = {node.metadata.labels.get(names.LABEL_REVISION, "") for node in (context.nodes.snapshot() or {}).values()}
     return UpgradeGroup(
         name=name,
-        resource=mine[0].spec.target.resource_name if mine else "",
-        visits=mine,
-        requests=talks,
-        gangs=len(talks),
+        resource=group_upgrades[0].spec.target.resource_name if group_upgrades else "",
+        visits=group_upgrades,
+        requests=group_requests,
+        gangs=len(group_requests),
         undo=True,
         revisions_left=sorted((known | sources) - targets - {""}),
     )

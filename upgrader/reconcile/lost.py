@@ -1,4 +1,4 @@
-"""GPU-hours that a plan has cost: its visits and conversations that are over, as their statuses tell their times."""
+"""GPU-hours that a plan has cost: its visits and requests that are over, as their statuses tell their times."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -19,11 +19,11 @@ def lost(plan: UpgradePlan, visits: Sequence[NodeUpgrade], requests: Sequence[Ch
     """
     groups = {one.name: one for batch in plan.status.batches for one in batch.groups}
     here = [one for one in visits if one.spec.group in groups]
-    talks = [one for one in requests if one.spec.group in groups]
+    group_requests = [one for one in requests if one.spec.group in groups]
     return plan.status.ended.lost_gpu_hours + lost_gpu_hours(
         (outage for one in here if (outage := _of_visit(one)) is not None),
-        (outage for one in talks for outage in _of_talk(one, _share(groups, one))),
-        [*_evicted(groups.values(), here), *_terminated(groups, talks)],
+        (outage for one in group_requests for outage in _of_request(one, _share(groups, one))),
+        [*_evicted(groups.values(), here), *_terminated(groups, group_requests)],
     )
 
 
@@ -45,7 +45,7 @@ def _of_visit(visit: NodeUpgrade) -> Outage | None:
     )
 
 
-def _of_talk(request: CheckpointRequest, share: GangShare) -> Iterator[Outage]:
+def _of_request(request: CheckpointRequest, share: GangShare) -> Iterator[Outage]:
     status, group = request.status, request.spec.group or ""
     asked = status.marked_at or request.spec.asked_at
     begin, end = asked if status.parked_at is not None else status.stopped_at, status.ended_at

@@ -43,7 +43,7 @@ async def without_visit(context: Context, group: GroupStatus, visits: Sequence[N
     return ""
 
 
-def blocked(read: Read, group: GroupStatus, talks: Sequence[CheckpointRequest]) -> str:
+def blocked(read: Read, group: GroupStatus, requests: Sequence[CheckpointRequest]) -> str:
     """What came between the start of the batch and now, and keeps a group from being visited; empty: nothing."""
     if read.snapshot is None or read.target is None:
         return ""
@@ -55,7 +55,7 @@ def blocked(read: Read, group: GroupStatus, talks: Sequence[CheckpointRequest]) 
             return found
     if grown := _outgrown(read, group, here):
         return grown
-    asked = {one.spec.gang for one in talks}
+    asked = {one.spec.gang for one in requests}
     nodes = [node for node in read.snapshot.nodes if node.name in group.nodes]
     visited = {one.spec.node.name for one in read.visits if one.spec.group == group.name}
     catalogue = Catalogue(read.snapshot.images)

@@ -1,4 +1,4 @@
-"""The objects that order a visit or a conversation, as manifests; pure. Names follow from what they are for."""
+"""The objects that order a visit or a request, as manifests; pure. Names follow from what they are for."""
 
 from collections.abc import Sequence
 from datetime import datetime

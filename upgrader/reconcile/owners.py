@@ -68,7 +68,7 @@ def resource_of(row: OwnerKind, api_version: str) -> ResourceKind[Object]:
 
 
 async def read_owner(context: Context, ref: OwnerRef, namespace: str) -> LiveOwner:
-    """The owner that a conversation names, whole.
+    """The owner that a request names, whole.
 
     Raises:
         ConfigurationError: a kind that we know no switch of.
@@ -147,7 +147,7 @@ async def forbidden(
 
 
 async def marked(context: Context) -> Sequence[LiveOwner]:
-    """Every owner in the cluster that carries a mark of ours, whatever became of its conversation.
+    """Every owner in the cluster that carries a mark of ours, whatever became of its request.
 
     Raises:
         ClusterError: it is not known what is served, or a list was refused or did not come.

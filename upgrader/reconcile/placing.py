@@ -1,4 +1,4 @@
-"""Where a restarted gang may run, for owners without a template that we may change: said in its conversation.
+"""Where a restarted gang may run, for owners without a template that we may change: said in its request.
 
 deploy/admission-steering.yaml, where it is installed, reads it there and shapes the pods as they are made.
 """
@@ -17,7 +17,7 @@ from upgrader.reconcile.owners import LiveOwner, pod_selector
 async def tell_policy(
     context: Context, request: CheckpointRequest, owner: LiveOwner, placement: steering.Placement
 ) -> None:
-    """Write it into the conversation before the gang is restarted; it holds until the plan ends.
+    """Write it into the request before the gang is restarted; it holds until the plan ends.
 
     What an earlier restart of the gang said goes first: pods that follow both might fit nowhere. Only the first writing
     is waited for: where a gang may run can change with every look at the nodes, and nothing may keep it stopped.

@@ -10,7 +10,7 @@ from upgrader.core import timing
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.forecast import BatchKind
 from upgrader.core.phases import NodePhase, ends
-from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanView, TalkFacts, Trouble, VisitFacts
+from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanView, RequestSummary, Trouble, VisitFacts
 from upgrader.core.rivals import Rival, goes_first
 from upgrader.reconcile import ended_batches
 from upgrader.reconcile.lost import lost
@@ -51,7 +51,7 @@ def view(read: Read, now: datetime) -> PlanView:
         open_batch=batch.number if batch is not None else None,
         created=_created(read),
         visits=visit_facts(read.visits),
-        talks=_talks(read.requests),
+        requests=_request(read.requests),
         next_batch=_next_batch(read),
         waiting=(made.summary.blocked if made else 0) + len(read.cooling),
         harvesting=sum(len(one.nodes) for one in made.harvest) if made else 0,
@@ -68,14 +68,14 @@ def view(read: Read, now: datetime) -> PlanView:
 
 
 def _stopped(read: Read) -> tuple[str, ...]:
-    """Owners that the plan stopped, that are stopped, and that no open conversation restarts."""
+    """Owners that the plan stopped, that are stopped, and that no open request restarts."""
     if read.snapshot is None:
         return ()
-    talking = {(one.metadata.namespace, one.metadata.name) for one in read.requests if not ends(one.status.phase)}
+    open_requests = {(one.metadata.namespace, one.metadata.name) for one in read.requests if not ends(one.status.phase)}
     return tuple(
         one.shown
         for one in read.snapshot.stopped
-        if one.off and one.plan == read.plan.metadata.name and (one.namespace, one.request) not in talking
+        if one.off and one.plan == read.plan.metadata.name and (one.namespace, one.request) not in open_requests
     )
 
 
@@ -100,9 +100,9 @@ def _next_batch(read: Read) -> NextBatch | None:
     )
 
 
-def _talks(requests: Sequence[CheckpointRequest]) -> tuple[TalkFacts, ...]:
+def _request(requests: Sequence[CheckpointRequest]) -> tuple[RequestSummary, ...]:
     return tuple(
-        TalkFacts(
+        RequestSummary(
             name=one.metadata.name,
             gang=one.spec.gang,
             batch=batch_of(one.metadata),

@@ -60,7 +60,7 @@ class Read:
     requests: Sequence[CheckpointRequest]
     others: Sequence[UpgradePlan]
     past: Past
-    """Visits and conversations that durations are learned from; its own are among them."""
+    """Visits and requests that durations are learned from; its own are among them."""
     ignored: Sequence[CheckpointRequest] = ()
     """Requests with the plan's label that it did not make; never driven."""
     kept: frozenset[str] = frozenset()
@@ -253,7 +253,7 @@ async def _look(context: Context, read: Read, faults: Faults) -> Read:
 
 
 async def _past(context: Context, plan: UpgradePlan) -> Past:
-    """The plan's own visits and conversations; before a forecast also those that it learns durations from."""
+    """The plan's own visits and requests; before a forecast also those that it learns durations from."""
     waits = not ends(plan.status.phase) and all(one.ended_at is not None for one in plan.status.batches)
     return await past_of(context.cluster, plan.spec.stack, plan="" if waits else plan.metadata.name)
 
@@ -323,7 +323,7 @@ async def _start(context: Context, read: Read, decision: PlanDecision) -> Upgrad
 
 
 async def _let_go_of(context: Context, read: Read) -> None:
-    """Objects that somebody deleted and that nothing depends on: ended visits of ended batches, talks without a job."""
+    """Objects that somebody deleted and that nothing depends on: ended visits of ended batches, jobless requests."""
     open_batch = read.open_batch.number if read.open_batch is not None else None
     past = [one for one in read.visits if one.metadata.labels.get(LABEL_BATCH) != str(open_batch)]
     await forced.give_back(context, past)

@@ -1,7 +1,7 @@
-"""Visits and conversations of ended batches that nothing depends on any more, removed while their plan goes on.
+"""Visits and requests of ended batches that nothing depends on any more, removed while their plan goes on.
 
 A plan that tries again and again makes new ones without end. What is kept: the latest visit of each node, and all that
-came as far as to change anything; of the conversations those that stopped a gang, the latest of each job with a visit,
+came as far as to change anything; of the requests those that stopped a gang, the latest of each job with a visit,
 and the latest in which it said no. Their losses are in the sums of the plan's status by then.
 """
 
@@ -46,7 +46,7 @@ async def prune(context: Context, read: Read) -> None:
     gone = {one.metadata.name for one in visits}
     there = {one.spec.group for one in read.visits if one.metadata.name not in gone}
     jobs = {gang.owner.uid for gang in read.snapshot.gangs if gang.owner} if read.snapshot is not None else None
-    for request in settled_talks(read.requests, there, jobs)[:left]:
+    for request in settled_requests(read.requests, there, jobs)[:left]:
         await _remove(context, CHECKPOINT_REQUESTS, request.metadata)
 
 
@@ -58,10 +58,10 @@ def superseded(visits: Sequence[NodeUpgrade]) -> list[NodeUpgrade]:
     return [one for one in visits if _changed_nothing(one) and batch_of(one.metadata) < latest[one.spec.node.name]]
 
 
-def settled_talks(
+def settled_requests(
     requests: Sequence[CheckpointRequest], groups: Iterable[str], jobs: Iterable[str] | None
 ) -> list[CheckpointRequest]:
-    """Conversations that stopped nobody, and that a later one of the same job carries on or no visit remembers.
+    """Requests that stopped nobody, and that a later one of the same job carries on or no visit remembers.
 
     Args:
         requests: all of a plan.
@@ -100,7 +100,7 @@ async def _remove(
         context.leadership.check()
         await context.cluster.delete(kind, meta)
     except (ConflictError, NotFoundError) as error:
-        log.info("looks again", name=meta.name, because=error.brief)
+        log.info("conflict, requeued", name=meta.name, because=error.brief)
     except ThrottledError:
         raise
     except REFUSED as error:

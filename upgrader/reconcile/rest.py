@@ -1,4 +1,4 @@
-"""What a plan has still to do, for itself and the CLI: the world less what its visits and conversations settled."""
+"""What a plan has still to do, for itself and the CLI: the world less what its visits and requests settled."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -57,7 +57,7 @@ def rest_of(
     requests: Sequence[CheckpointRequest],
     now: datetime,
 ) -> Rest:
-    """What is left of a plan with these visits and conversations."""
+    """What is left of a plan with these visits and requests."""
     retry = timedelta(seconds=plan.spec.checkpoint.retry_seconds)
     blocked = asking.declined_by_gangs(requests, visits)
     settled, cooling = settled_nodes(plan_view.visit_facts(visits), retry, now, blocked=blocked)

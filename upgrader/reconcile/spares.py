@@ -8,7 +8,7 @@ from upgrader.api.kubernetes import Node
 from upgrader.api.resources import PODS
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core import steering, timing
-from upgrader.core.conversation import SWAPPING
+from upgrader.core.checkpoint_request import SWAPPING
 from upgrader.core.gangs import ENDED
 from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.patches import every

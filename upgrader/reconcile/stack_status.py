@@ -69,7 +69,7 @@ async def write(
         labelling: how it stands with labels of nodes.
         answered: what is done about drift.
         faults: why a quiet operand is not as it should be.
-        left: stopped owners that have no conversation any more.
+        left: stopped owners that have no request any more.
     """
     stack, now_drifted = read.stack, [one for one in read.drift if one.drifted]
     ready = sum(node.revision == read.target.revision and not node.taken for node in read.snapshot.nodes)

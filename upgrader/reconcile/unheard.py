@@ -9,9 +9,9 @@ from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.api.v1alpha1.checkpoint_request import Missed
 from upgrader.core import misses, timing
-from upgrader.core.conversation_facts import GangDecision
 from upgrader.core.errors import UnaskableError
 from upgrader.core.misses import Miss
+from upgrader.core.request_facts import GangDecision
 from upgrader.reconcile.context import Context, record
 
 log = structlog.get_logger()

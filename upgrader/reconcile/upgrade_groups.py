@@ -1,4 +1,4 @@
-"""One step of everything that is under way: reads the visits and conversations of each group, decides, acts, records.
+"""One step of everything that is under way: reads the visits and requests of each group, decides, acts, records.
 
 A group that only waits, as far as watches show, costs no request. Before anything is done all is read anew; what a
 conflict shows as outdated is left to the next step.
@@ -15,11 +15,12 @@ import structlog
 
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core import steering, visit
-from upgrader.core.conversation import OVER, RESTARTED_EARLY
+from upgrader.core.checkpoint_request import OVER, RESTARTED_EARLY
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError
 from upgrader.core.phases import NodePhase, RequestPhase, ends
 from upgrader.core.visit_facts import GroupView, NodeView, kept
 from upgrader.reconcile import observe, side_by_side, spares, waiting
+from upgrader.reconcile.checkpoint_requests import Advanced, LiveRequest, advance, record_refusal
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.group_view import (
     NODES_AT_ONCE,
@@ -29,13 +30,11 @@ from upgrader.reconcile.group_view import (
     grown,
     note_refusal,
     read_nodes,
-    read_talks,
+    read_requests,
     unready,
     view_group,
 )
 from upgrader.reconcile.isolation import Faults
-from upgrader.reconcile.talks import Advanced, Talk, advance
-from upgrader.reconcile.talks import say as say_of_talk
 from upgrader.reconcile.visits import perform
 from upgrader.reconcile.visits import say as say_of_visit
 
@@ -63,7 +62,7 @@ async def go(context: Context, group: UpgradeGroup, faults: Faults, crowd: Crowd
         group: under way.
         faults: what goes wrong with one gang or node is noted there; the others have their steps.
         crowd: what the groups of this look share.
-        renew: gives the group anew once its visits and conversations are in other phases, or None where that takes
+        renew: gives the group anew once its visits and requests are in other phases, or None where that takes
             the next look; without it only they change.
     """
     for _ in range(context.steps_at_once):
@@ -85,25 +84,25 @@ async def _step(context: Context, group: UpgradeGroup, faults: Faults, crowd: Cr
 
     The group as it was written; None where something of it has to be read again first, or all of it waits.
     """
-    talks = await read_talks(context, group, faults)
-    if await waiting.only_waits(context, group, talks, crowded=crowd.taken):
+    live_requests = await read_requests(context, group, faults)
+    if await waiting.only_waits(context, group, live_requests, crowded=crowd.taken):
         return None
     seen = await read_nodes(context, group, faults, context.cluster)
-    refusals = unready(context, group, talks, seen)
+    refusals = unready(context, group, live_requests, seen)
     requests: dict[str, CheckpointRequest | None] = {one.metadata.name: one for one in group.requests}
-    for name, talk in talks.items():
-        if not ends(talk.view.phase):
+    for name, live in live_requests.items():
+        if not ends(live.view.phase):
             # All or none: where a fellow cannot be stopped there is no visit, and no gang is stopped in vain.
             forbidden = next((why for fellow, why in refusals.items() if fellow != name and why), "")
             advanced = None
-            waits = talk.view.phase is RequestPhase.STOPPED and not group.undo
-            with faults.contained(talk.view.gang):
+            waits = live.view.phase is RequestPhase.STOPPED and not group.undo
+            with faults.contained(live.view.gang):
                 async with crowd.gate if waits else nullcontext():
-                    advanced = await _converse(context, group, talk, seen, crowd, forbidden=forbidden)
+                    advanced = await _step_gang(context, group, live, seen, crowd, forbidden=forbidden)
             requests[name] = advanced.request if advanced is not None else None
             if advanced is None:
-                refusals[name] = f"{talk.view.gang} is looked at again"
-    facts = view_group(group, talks, seen)
+                refusals[name] = f"{live.view.gang} is looked at again"
+    facts = view_group(group, live_requests, seen)
     visits: dict[str, NodeUpgrade | None] = {one.metadata.name: one for one in group.visits}
 
     async def walk(walker: tuple[NodeUpgrade, NodeView]) -> None:
@@ -124,38 +123,40 @@ async def _step(context: Context, group: UpgradeGroup, faults: Faults, crowd: Cr
     )
 
 
-async def _converse(
+async def _step_gang(
     context: Context,
     group: UpgradeGroup,
-    talk: Talk,
+    live: LiveRequest,
     seen: Seen,
     crowd: Crowd,
     *,
     forbidden: str,
 ) -> Advanced | None:
     """One step with one gang; None where it was refused, or something changed meanwhile."""
-    waits = talk.view.phase is RequestPhase.STOPPED and not crowd.taken and not group.undo
+    waits = live.view.phase is RequestPhase.STOPPED and not crowd.taken and not group.undo
     beside = msgspec.structs.replace(
         around(group, seen),
-        siblings=tuple(one.status.phase for one in group.requests if one.metadata.name != talk.view.name),
+        siblings=tuple(one.status.phase for one in group.requests if one.metadata.name != live.view.name),
         forbidden=forbidden,
-        grown=grown(context, group, talk),
-        spares=waits and await spares.enough(context, talk.request, talk.owner, group.visits, group.resource),
+        grown=grown(context, group, live),
+        spares=waits and await spares.enough(context, live.request, live.owner, group.visits, group.resource),
     )
-    placing = partial(where, context, group, seen.views, ahead=talk.request.status.restarted_early)
+    placing = partial(where, context, group, seen.views, ahead=live.request.status.restarted_early)
     try:
         advanced = await advance(
-            context, talk, beside, where=placing, ask_until=group.ask_until, lane_width=group.lane_width
+            context, live, beside, where=placing, ask_until=group.ask_until, lane_width=group.lane_width
         )
     except (ConflictError, NotFoundError) as error:
-        log.info("looks again", request=talk.view.name, because=error.brief)
+        log.info("conflict, requeued", request=live.view.name, because=error.brief)
         return None
     except REFUSED as error:
-        await note_refusal(error, talk.view.name, partial(say_of_talk, context, talk.request, error))
+        await note_refusal(error, live.view.name, partial(record_refusal, context, live.request, error))
         return None
     decision = advanced.decision
-    if decision.phase is not talk.view.phase:
-        log.info("conversation", gang=talk.view.gang, phase=decision.phase.value, message=decision.message)
+    if decision.phase is not live.view.phase:
+        log.info(
+            "phase of a checkpoint request", gang=live.view.gang, phase=decision.phase.value, message=decision.message
+        )
     crowd.taken |= decision.reason == RESTARTED_EARLY
     return advanced
 
@@ -193,7 +194,7 @@ async def _walk(
     try:
         written = await perform(context, upgrade, view, decision, group.ask_until)
     except (ConflictError, NotFoundError) as error:
-        log.info("looks again", visit=view.name, because=error.brief)
+        log.info("conflict, requeued", visit=view.name, because=error.brief)
         return None
     except REFUSED as error:
         await note_refusal(error, view.name, partial(say_of_visit, context, upgrade, error))

@@ -8,22 +8,22 @@ from collections.abc import Mapping
 
 import msgspec
 
-from upgrader.core import conversation, visit
+from upgrader.core import checkpoint_request, visit
 from upgrader.core.phases import RequestPhase, ends
-from upgrader.reconcile import spares, talks, visits
+from upgrader.reconcile import checkpoint_requests, spares, visits
+from upgrader.reconcile.checkpoint_requests import LiveRequest
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.group_view import Seen, UpgradeGroup, around, grown, read_nodes, unready, view_group
 from upgrader.reconcile.isolation import Faults
-from upgrader.reconcile.talks import Talk
 
 
-async def only_waits(context: Context, group: UpgradeGroup, found: Mapping[str, Talk], *, crowded: bool) -> bool:
+async def only_waits(context: Context, group: UpgradeGroup, found: Mapping[str, LiveRequest], *, crowded: bool) -> bool:
     """Whether nothing is to be done or written for any gang or node of a group.
 
     Args:
         context: ports.
         group: that has its step.
-        found: its conversations by name, read for this step.
+        found: its requests by name, read for this step.
         crowded: whether another gang is being placed on free nodes now.
     """
     now = context.clock.now()
@@ -42,27 +42,29 @@ async def only_waits(context: Context, group: UpgradeGroup, found: Mapping[str, 
     return True
 
 
-def _gangs_wait(context: Context, group: UpgradeGroup, found: Mapping[str, Talk], seen: Seen, *, crowded: bool) -> bool:
+def _gangs_wait(
+    context: Context, group: UpgradeGroup, found: Mapping[str, LiveRequest], seen: Seen, *, crowded: bool
+) -> bool:
     refusals = unready(context, group, found, seen)
-    for name, talk in found.items():
-        if ends(talk.view.phase):
+    for name, live in found.items():
+        if ends(live.view.phase):
             continue
-        looked_for = talk.view.phase is RequestPhase.STOPPED and not crowded and not group.undo
-        if talk.unread or (looked_for and spares.due(context, group.visits)):
+        looked_for = live.view.phase is RequestPhase.STOPPED and not crowded and not group.undo
+        if live.unread or (looked_for and spares.due(context, group.visits)):
             return False
         beside = msgspec.structs.replace(
             around(group, seen),
             siblings=tuple(one.status.phase for one in group.requests if one.metadata.name != name),
             forbidden=next((why for fellow, why in refusals.items() if fellow != name and why), ""),
-            grown=grown(context, group, talk),
+            grown=grown(context, group, live),
         )
-        decision = conversation.decide(talk.view, beside, context.clock.now())
-        if not talks.stays(context, talk, decision, group.ask_until):
+        decision = checkpoint_request.decide(live.view, beside, context.clock.now())
+        if not checkpoint_requests.stays(context, live, decision, group.ask_until):
             return False
     return True
 
 
-def _nodes_wait(context: Context, group: UpgradeGroup, found: Mapping[str, Talk], seen: Seen) -> bool:
+def _nodes_wait(context: Context, group: UpgradeGroup, found: Mapping[str, LiveRequest], seen: Seen) -> bool:
     facts, now = view_group(group, found, seen), context.clock.now()
     return all(
         ends(view.phase) or visits.stays(context, upgrade, view, visit.decide(view, facts, now))

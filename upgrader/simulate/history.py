@@ -28,14 +28,14 @@ def earlier(fleet: Fleet, settings: Settings) -> Durations:
 
 
 def measured(rollout: Controller) -> Durations:
-    """From all visits and conversations of a rollout that came as far."""
+    """From all visits and requests of a rollout that came as far."""
     visits = [one.began for one in rollout.visits if not one.reverting]
-    talks = [one.began | {_R.REQUESTED: one.asked_at} for one in rollout.talks]
+    requests = [one.began | {_R.REQUESTED: one.asked_at} for one in rollout.requests]
     return learned(
         list(_between(visits, _N.TAINTING, _N.RELEASING)),
         preparations=list(_between(visits, _N.PREPARING, _N.PREPARED)),
-        checkpoints=list(_between(talks, _R.REQUESTED, _R.PARKED)),
-        restarts=list(_between(talks, _R.RESTARTING, _R.RESTORED)),
+        checkpoints=list(_between(requests, _R.REQUESTED, _R.PARKED)),
+        restarts=list(_between(requests, _R.RESTARTING, _R.RESTORED)),
     )
 
 

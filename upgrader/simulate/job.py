@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from upgrader.core.acknowledgement import Answer
-from upgrader.core.conversation_facts import OwnerFacts
 from upgrader.core.fleet import Gang, MemberFacts, Owner
+from upgrader.core.request_facts import OwnerFacts
 from upgrader.core.steering import Placement
 from upgrader.simulate.fleet import SimJob
 
@@ -44,7 +44,7 @@ class Job:
     work: int | None = None  # seconds to train in all
     declared: int | None = None  # and what it says about that
     suspended: bool = False
-    record: str = ""  # the conversation in our stop annotation
+    record: str = ""  # the request in our stop annotation
     request: int = 0
     parks: int = 0  # seconds that it was asked to stay parked
     asked: int = 0  # how often

@@ -4,7 +4,7 @@
 #
 #   mpirun ... side-loop.sh ./app arguments
 #
-# Local rank 0 of each pod talks for its pod, global rank 0 sends the signal. The pods' request files change at different
+# Local rank 0 of each pod answers for its pod, global rank 0 sends the signal. The pods' request files change at different
 # moments, so the loops agree through the shared volume: whoever sees a request first tells all, the step that rank 0
 # found is everybody's answer. Parking is SIGSTOP: it needs no help from the program.
 #
@@ -15,8 +15,8 @@ requests=${REQUESTS:-/etc/gpu-upgrader} answers=${ANSWERS:-/run/checkpoint} chec
 poll=${POLL:-0.5}
 rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-${SLURM_PROCID:-0}}}
 local_rank=${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-${SLURM_LOCALID:-0}}}
-pids=${PIDS:-/tmp/side-loop} talk=$checkpoints/.conversation # pids are of this container, the talk is of the gang
-mkdir -p "$pids" "$talk"
+pids=${PIDS:-/tmp/side-loop} shared=$checkpoints/.side-loop # pids are of this container, the shared files are of the gang
+mkdir -p "$pids" "$shared"
 
 if [ "$local_rank" != 0 ]; then
   touch "$pids/$$"
@@ -54,7 +54,7 @@ newest() { # marker, and its step: the latest checkpoint; empty where there is n
 highest() { # asked: the latest request that any pod has seen
   local file
   asked=0
-  for file in "$talk"/asked-*; do
+  for file in "$shared"/asked-*; do
     if [ "${file##*asked-}" != '*' ] && ((${file##*asked-} > asked)); then asked=${file##*asked-}; fi
   done
 }
@@ -95,15 +95,15 @@ listens() { # whether it catches SIGUSR1 yet: until then the signal would end it
 
 find_answer() { # rank 0: one signal, then the first marker that was not there before; the others wait for what it found
   local request=$1 before
-  if [ "$rank" = 0 ] && [ ! -e "$talk/answer-$request" ]; then
+  if [ "$rank" = 0 ] && [ ! -e "$shared/answer-$request" ]; then
     until listens; do ended; sleep "$poll"; done
     newest
     before=$marker
     kill -USR1 "$app"
     until newest && [ "$marker" != "$before" ]; do ended; sleep "$poll"; done
-    echo "$step $marker" >"$talk/.answer.new" && mv "$talk/.answer.new" "$talk/answer-$request"
+    echo "$step $marker" >"$shared/.answer.new" && mv "$shared/.answer.new" "$shared/answer-$request"
   fi
-  until [ -e "$talk/answer-$request" ]; do ended; sleep "$poll"; done
+  until [ -e "$shared/answer-$request" ]; do ended; sleep "$poll"; done
 }
 
 park() { # until the request is withdrawn, replaced, or its time is over; seen: this pod's own file has shown it
@@ -137,13 +137,13 @@ while ended; do
   progress
   number "$requests/checkpoint-request"
   shown=$value # it may be withdrawn while the checkpoint is written, and then nobody parks for long
-  [ "$value" -le "$last" ] || touch "$talk/asked-$value"
+  [ "$value" -le "$last" ] || touch "$shared/asked-$value"
   highest
   [ "$asked" -gt "$earlier" ] || asked=$value
   if [ "$asked" -gt "$last" ]; then
     last=$asked
     find_answer "$last"
-    read -r step uri <"$talk/answer-$last"
+    read -r step uri <"$shared/answer-$last"
     seen=no
     [ "$shown" != "$last" ] || seen=yes
     park "$last" "$step" "$uri" "$seen"

@@ -1,12 +1,12 @@
-"""What the conversation believes of an owner, by what stands in it."""
+"""What the request believes of an owner, by what stands in it."""
 
 import pytest
 
 from tests.support.objects import merged
 from tests.support.owners import owner
-from upgrader.core.conversation_facts import OwnerFacts
 from upgrader.core.owner_facts import owner_facts
 from upgrader.core.owners import owner_kind
+from upgrader.core.request_facts import OwnerFacts
 
 OURS = {"metadata": {"annotations": {"gpu-upgrader.io/stopped": '{"plan":"p","request":"r1","previous":null}'}}}
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.world import START
 from upgrader.core.phases import DesiredState, NodePhase, OnFailure, PlanPhase, RequestPhase
-from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanView, TalkFacts, Trouble, VisitFacts
+from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanView, RequestSummary, Trouble, VisitFacts
 from upgrader.core.rollout import decide
 
 LATER = START + timedelta(hours=1)
@@ -126,8 +126,8 @@ def test_a_canary_that_failed_is_not_watched_but_pauses_the_plan_whatever_is_tol
         "CanaryFailed",
         said,
     )
-    gang = TalkFacts(name="t", gang="g", batch=1, phase=RequestPhase.ENDED, reason="NotRestored", message="lost")
-    assert after(canaries=CANARY, talks=(gang,), tolerated_failures=9, next_batch=NEXT)[1] == "CanaryFailed"
+    gang = RequestSummary(name="t", gang="g", batch=1, phase=RequestPhase.ENDED, reason="NotRestored", message="lost")
+    assert after(canaries=CANARY, requests=(gang,), tolerated_failures=9, next_batch=NEXT)[1] == "CanaryFailed"
 
 
 def test_a_canary_that_goes_bad_in_the_soak_fails_it_and_stays_failed_until_a_person_goes_on():

@@ -1,4 +1,4 @@
-"""Where a gang goes on whose conversation is gone."""
+"""Where a gang goes on whose request is gone."""
 
 import pytest
 

@@ -186,7 +186,7 @@ class TestSideLoop:
         with hub(2) as port, example.running(*self.words(example, 2), STEP_SECONDS="1", **{HUB: str(port)}) as programs:
             reached(example, 1, range(2))
             example.pods[0].ask("7")
-            soon(lambda: list((example.checkpoints / ".conversation").glob("asked-7")))
+            soon(lambda: list((example.checkpoints / ".side-loop").glob("asked-7")))
             example.pods[0].ask("")
             soon(lambda: "go on" in example.text())
             assert stop(programs) == [143, 143]
@@ -199,7 +199,7 @@ class TestSideLoop:
         with hub(2) as port, example.running(*words, **{HUB: str(port), "GO": str(go)}) as programs:
             for pod in example.pods:
                 pod.ask("7")
-            soon(lambda: list((example.checkpoints / ".conversation").glob("asked-7")))
+            soon(lambda: list((example.checkpoints / ".side-loop").glob("asked-7")))
             go.touch()
             assert [pod.parked(7)["parked"] for pod in example.pods] == [True, True]
             assert stop(programs) == [143, 143]

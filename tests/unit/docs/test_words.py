@@ -6,6 +6,8 @@ from pathlib import Path
 from tests.support.repository import ROOT
 
 DROPPED = {
+    r"conversations?": "checkpoint request",
+    r"talk(s|ed|ing)?": "checkpoint request",
     r"closures?": "upgrade group",
     r"errands?": "node pod, pod result",
     r"expended": "terminated, expendable",

@@ -33,7 +33,7 @@ async def test_a_refused_step_is_logged_without_the_token(stub, address, tmp_pat
 
     async def logged() -> bool:
         told.extend(capsys.readouterr().out.splitlines())
-        return any("step failed" in line or "looks again" in line for line in told)
+        return any("step failed" in line or "conflict, requeued" in line for line in told)
 
     with programs() as started, caplog.at_level("DEBUG"):
         async with await KubeCluster.connect(kubeconfig) as cluster:

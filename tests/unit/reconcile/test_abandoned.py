@@ -29,7 +29,7 @@ def drivers(rig: Rig) -> set[str]:
     return {labels[one["spec"]["nodeName"]].get(names.LABEL_DRIVER, "") for one in pods}
 
 
-async def test_a_gang_whose_conversation_was_removed_is_restarted_on_upgraded_nodes(rig: Rig) -> None:
+async def test_a_gang_whose_request_was_removed_is_restarted_on_upgraded_nodes(rig: Rig) -> None:
     revision = await stopped(rig)
     strip_request(rig)
     shown = set()
@@ -113,7 +113,7 @@ async def test_what_a_plan_that_was_torn_away_has_begun_is_taken_back(rig: Rig) 
     rig.assert_nothing_left()
 
 
-async def test_visits_and_conversation_of_a_plan_that_was_restored_without_its_status_are_taken_back(rig: Rig) -> None:
+async def test_visits_and_request_of_a_plan_that_was_restored_without_its_status_are_taken_back(rig: Rig) -> None:
     await stopped(rig)
     body = rig.cluster.store.find(UPGRADE_PLANS, "up")
     rig.cluster.store.remove(UPGRADE_PLANS, "up")
@@ -141,7 +141,7 @@ async def test_an_abort_ends_and_leaves_no_gang_stopped(rig: Rig, state: str) ->
     rig.assert_nothing_left()
 
 
-async def test_a_conversation_that_cannot_be_listed_is_not_taken_for_gone(rig: Rig) -> None:
+async def test_a_request_that_cannot_be_listed_is_not_taken_for_gone(rig: Rig) -> None:
     await stopped(rig)
     before = rig.cluster.list
 
@@ -159,7 +159,7 @@ async def test_a_conversation_that_cannot_be_listed_is_not_taken_for_gone(rig: R
     assert suspended(rig) is True
 
 
-async def test_a_conversation_under_way_is_left_to_its_plan(rig: Rig) -> None:
+async def test_a_request_under_way_is_left_to_its_plan(rig: Rig) -> None:
     await stopped(rig)
     said = []
     rig.others.append(lambda: said.append(condition(rig)))

@@ -133,11 +133,11 @@ def _past(rig: Rig) -> bool:
     return age > request.spec.park_seconds + 5
 
 
-async def test_a_job_in_conversation_with_a_plan_is_not_disturbed(rig: Rig) -> None:
+async def test_a_job_in_request_with_a_plan_is_not_disturbed(rig: Rig) -> None:
     await rig.second()  # the stack's new revision is kept
     rig.plan("up", rig.stack_now().status.update_revision or "")
     await rig.until(lambda: bool(marks(rig)))
-    with pytest.raises(BlockedError, match="is in a conversation with plan up"):
+    with pytest.raises(BlockedError, match="is in a checkpoint request with plan up"):
         await ask(rig)
 
 

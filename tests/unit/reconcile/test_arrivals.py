@@ -173,7 +173,7 @@ async def test_one_that_takes_devices_before_they_are_validated_is_waited_for(ri
 
 
 async def test_pods_are_listed_between_what_was_read_and_the_visit_job(rig: Latecomer) -> None:
-    """Reads of a step lie before its decisions, and conversations with slow gangs between them."""
+    """Reads of a step lie before its decisions, and requests with slow gangs between them."""
     await rig.begin(arrives=lambda _: False)
     listing = rig.cluster.list
 

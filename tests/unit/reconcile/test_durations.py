@@ -25,7 +25,7 @@ def visited(phase="Succeeded", walk=WALK):
     return msgspec.structs.replace(found, metadata=found_meta)
 
 
-def talked(phase="Restored", plan="pool-a-1", **times):
+def request(phase="Restored", plan="pool-a-1", **times):
     body = checkpoint_request()
     body["spec"]["plan"] = plan
     said = {
@@ -39,16 +39,16 @@ def talked(phase="Restored", plan="pool-a-1", **times):
 
 
 def test_what_ended_well_is_learned_from():
-    assert seen([visited()], [talked()]) == learned([420], checkpoints=[180], restarts=[120], preparations=[60])
+    assert seen([visited()], [request()]) == learned([420], checkpoints=[180], restarts=[120], preparations=[60])
 
 
 @pytest.mark.parametrize(
     ("visits", "requests"),
     [
-        ([], [talked()]),
+        ([], [request()]),
         ([visited("Failed")], []),
-        ([visited("Upgrading")], [talked("Ended"), talked("Withdrawn")]),
-        ([visited("Failed")], [talked(plan="of-another-stack")]),
+        ([visited("Upgrading")], [request("Ended"), request("Withdrawn")]),
+        ([visited("Failed")], [request(plan="of-another-stack")]),
     ],
     ids=["nothing", "failed", "not ended", "another stack"],
 )
@@ -56,13 +56,13 @@ def test_nothing_else_is(visits, requests):
     assert seen(visits, requests) == Durations()
 
 
-def test_a_conversation_that_the_plan_did_not_make_teaches_nothing():
-    forged = talked()
+def test_a_request_that_the_plan_did_not_make_teaches_nothing():
+    forged = request()
     forged = msgspec.structs.replace(forged, metadata=msgspec.structs.replace(forged.metadata, name="forged"))
     assert seen([visited()], [forged]) == learned([420], checkpoints=[], restarts=[], preparations=[60])
 
 
 def test_a_time_that_is_missing_is_left_out():
-    assert seen([visited(walk=WALK[:2])], [talked(markedAt=None)]) == learned(
+    assert seen([visited(walk=WALK[:2])], [request(markedAt=None)]) == learned(
         [], checkpoints=[], restarts=[120], preparations=[60]
     )

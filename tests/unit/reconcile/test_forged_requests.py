@@ -154,7 +154,7 @@ async def test_no_more_than_ten_are_named(rig: Rig) -> None:
     await rig.until(lambda: rig.over("up"))
 
 
-async def test_a_gang_whose_conversation_was_replaced_by_a_forged_one_is_restarted(rig: Rig) -> None:
+async def test_a_gang_whose_request_was_replaced_by_a_forged_one_is_restarted(rig: Rig) -> None:
     revision = await running(rig)
     rig.plan("up", revision)
     await rig.until(lambda: phase(rig) is RequestPhase.STOPPED)

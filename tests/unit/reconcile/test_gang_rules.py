@@ -46,7 +46,7 @@ async def test_an_expression_that_is_none_is_said_in_the_stack_and_changes_nothi
     rig.assert_nothing_left()
 
 
-def talk(rig: Rig) -> RequestPhase | None:
+def request(rig: Rig) -> RequestPhase | None:
     return next((one.status.phase for one in rig.requests() if one.spec.gang == "default/Job/gang"), None)
 
 
@@ -57,12 +57,12 @@ async def test_what_was_begun_ends_also_where_owners_cannot_be_read_any_more():
     rig.fleet.job("mute", method="api")  # nobody answers for it, so that its node stays Prepared
     await rig.until(lambda: all(pod["spec"].get("nodeName") for pod in rig.cluster.store.all(PODS)))
     rig.plan("up", revision)
-    await rig.until(lambda: talk(rig) is RequestPhase.STOPPED)
+    await rig.until(lambda: request(rig) is RequestPhase.STOPPED)
     forbid(rig, "JobSet")
     for _ in range(600):
         await plans.step(rig.context, "up")
         rig.fleet.tick()
-        if talk(rig) is RequestPhase.RESTORED:
+        if request(rig) is RequestPhase.RESTORED:
             break
-    assert talk(rig) is RequestPhase.RESTORED, rig.where()
+    assert request(rig) is RequestPhase.RESTORED, rig.where()
     assert rig.cluster.store.find(JOBS, "gang", "default")["spec"]["suspend"] is False

@@ -125,7 +125,7 @@ async def test_a_gang_whose_answers_cannot_be_read_is_let_go_at_its_deadline(rig
 
 
 async def test_what_is_stopped_goes_on_before_anything_that_others_write_is_read(rig: Rig) -> None:
-    """In the order of one step: the stopped gang's own conversation, then lists of the whole cluster."""
+    """In the order of one step: the stopped gang's own request, then lists of the whole cluster."""
     list_, merge = rig.cluster.list, rig.cluster.merge
     steps: list[str] = []
 

@@ -1,9 +1,9 @@
-"""GPU-hours that a plan has cost, by the times in its visits and conversations."""
+"""GPU-hours that a plan has cost, by the times in its visits and requests."""
 
 import msgspec
 import pytest
 
-from tests.support.lone_gang import conversation
+from tests.support.lone_gang import put_lone_gang
 from tests.support.manifests import checkpoint_request, upgrade_plan
 from tests.support.rig import Rig
 from tests.support.visits import upgrade
@@ -11,11 +11,11 @@ from tests.support.world import START
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest, UpgradePlan
 from upgrader.core.acknowledgement import Answer
-from upgrader.core.conversation_facts import GroupOfGang
 from upgrader.core.phases import NodePhase, RequestPhase
+from upgrader.core.request_facts import GroupOfGang
 from upgrader.core.steering import Placement
 from upgrader.core.timing import show
-from upgrader.reconcile import talks
+from upgrader.reconcile import checkpoint_requests
 from upgrader.reconcile.lost import lost
 
 GANG, SOLO = "default/Job/train", "default/Pod/solo"
@@ -39,7 +39,7 @@ def plan(*, expendable=()):
     return msgspec.convert(upgrade_plan() | {"status": {"batches": [batch]}}, UpgradePlan)
 
 
-def talk(asked="09:00", **status):
+def live(asked="09:00", **status):
     body = checkpoint_request()
     body["spec"] |= {"gang": GANG, "askedAt": at(asked)}
     said = {name: at(value) if name.endswith("At") else value for name, value in status.items()}
@@ -61,20 +61,20 @@ RESTORED = {"phase": "Restored", "parkedAt": "09:06", "stoppedAt": "09:15", "end
         ([], [], 0.0),
         ([visit()], [], 4.0),
         ([visit("Upgrading", end="Upgrading")], [], 0.0),
-        ([visit()], [talk(**RESTORED)], 4.0 + 16 * 0.75),
-        ([visit()], [talk(**RESTORED, markedAt="09:03")], 4.0 + 16 * 0.7),
+        ([visit()], [live(**RESTORED)], 4.0 + 16 * 0.75),
+        ([visit()], [live(**RESTORED, markedAt="09:03")], 4.0 + 16 * 0.7),
         (
             [visit()],
-            [talk(**RESTORED | {"phase": "Ended", "reason": "NotRestored", "endedAt": "10:45"})],
+            [live(**RESTORED | {"phase": "Ended", "reason": "NotRestored", "endedAt": "10:45"})],
             4.0 + 16 * 1.25,
         ),
-        ([], [talk(phase="Withdrawn", parkedAt="09:06", endedAt="09:30")], 8.0),
-        ([], [talk(phase="Withdrawn", endedAt="09:30")], 0.0),
-        ([], [talk(phase="Parked", parkedAt="09:06")], 0.0),
-        ([], [talk("09:30", phase="Withdrawn", parkedSeconds=900, endedAt="10:00")], 4.0),
-        ([], [talk("09:30", phase="Withdrawn", parkedSeconds=900, parkedAt="09:36", endedAt="10:00")], 4.0 + 8.0),
-        ([], [talk(phase="Restored", stoppedAt="09:15", endedAt="09:45")], 8.0),
-        ([], [talk(phase="Restored", stoppedAt="09:15", endedAt="09:45", terminated=True)], 8.0 + 16 * 3.25),
+        ([], [live(phase="Withdrawn", parkedAt="09:06", endedAt="09:30")], 8.0),
+        ([], [live(phase="Withdrawn", endedAt="09:30")], 0.0),
+        ([], [live(phase="Parked", parkedAt="09:06")], 0.0),
+        ([], [live("09:30", phase="Withdrawn", parkedSeconds=900, endedAt="10:00")], 4.0),
+        ([], [live("09:30", phase="Withdrawn", parkedSeconds=900, parkedAt="09:36", endedAt="10:00")], 4.0 + 8.0),
+        ([], [live(phase="Restored", stoppedAt="09:15", endedAt="09:45")], 8.0),
+        ([], [live(phase="Restored", stoppedAt="09:15", endedAt="09:45", terminated=True)], 8.0 + 16 * 3.25),
     ],
     ids=[
         "nothing",
@@ -105,19 +105,19 @@ def test_the_work_of_pods_that_nobody_makes_again_is_lost_when_they_go(visits, h
 
 
 async def step(rig, node):
-    """One step of the conversation while the gang's node is in this phase; its status then."""
+    """One step of the request while the gang's node is in this phase; its status then."""
     context = rig.context
     request = await context.cluster.get(CHECKPOINT_REQUESTS, "gang", "default")
-    talk = await talks.read_talk(context, request, "nvidia.com/gpu")
+    live = await checkpoint_requests.read_request(context, request, "nvidia.com/gpu")
     place = Placement(left_behind=(), group="c")
-    await talks.advance(context, talk, GroupOfGang(nodes=(node,)), where=lambda: place, ask_until=None)
+    await checkpoint_requests.advance(context, live, GroupOfGang(nodes=(node,)), where=lambda: place, ask_until=None)
     return rig.requests()[0].status
 
 
 async def test_how_long_a_gang_was_parked_outlives_the_asking_that_expired():
     rig = Rig()
     asked = show(START)
-    conversation(rig, "gang", seconds=60, park=900, phase="Parked", parkedAt=asked, parkedSeconds=100)
+    put_lone_gang(rig, "gang", seconds=60, park=900, phase="Parked", parkedAt=asked, parkedSeconds=100)
     rig.cluster.clock.advance(880)
     status = await step(rig, NodePhase.PREPARED)
     assert (status.phase, status.parked_at, status.parked_seconds) == (RequestPhase.EXPIRED, None, 980)
@@ -125,9 +125,9 @@ async def test_how_long_a_gang_was_parked_outlives_the_asking_that_expired():
     assert (status.phase, status.parked_at, status.parked_seconds) == (RequestPhase.REQUESTED, None, 980)
 
 
-async def test_a_conversation_says_when_it_ended():
+async def test_a_request_says_when_it_ended():
     rig = Rig()
-    conversation(rig, "gang", seconds=60, phase="Parked", parkedAt=show(START))
+    put_lone_gang(rig, "gang", seconds=60, phase="Parked", parkedAt=show(START))
     rig.cluster.clock.advance(30)
     status = await step(rig, NodePhase.FAILED)
     assert (status.phase, status.parked_at, status.ended_at) == (
@@ -139,16 +139,16 @@ async def test_a_conversation_says_when_it_ended():
 
 async def test_a_gang_of_which_one_member_parked_stood_still() -> None:
     rig = Rig()
-    conversation(rig, "gang", seconds=60)
+    put_lone_gang(rig, "gang", seconds=60)
     context = rig.context
     request = await context.cluster.get(CHECKPOINT_REQUESTS, "gang", "default")
-    talk = await talks.read_talk(context, request, "nvidia.com/gpu")
+    live = await checkpoint_requests.read_request(context, request, "nvidia.com/gpu")
     answer = Answer(pod_uid=request.spec.members[0].uid, request_id=request.spec.request_id, step=7, parked=True)
-    half = msgspec.structs.replace(talk, view=msgspec.structs.replace(talk.view, answers=(answer,)))
+    half = msgspec.structs.replace(live, view=msgspec.structs.replace(live.view, answers=(answer,)))
     rig.cluster.clock.advance(30)
     place = Placement(left_behind=(), group="c")
     closed = GroupOfGang(nodes=(NodePhase.FAILED,))
-    await talks.advance(rig.context, half, closed, where=lambda: place, ask_until=None)
+    await checkpoint_requests.advance(rig.context, half, closed, where=lambda: place, ask_until=None)
     status = rig.requests()[0].status
     now = "2026-11-21T09:00:30Z"
     assert (status.phase, status.parked_at, status.ended_at) == (RequestPhase.WITHDRAWN, now, now)

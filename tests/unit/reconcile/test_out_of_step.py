@@ -37,7 +37,7 @@ class Watched:
 
 
 def begun(rig):
-    """What has begun: visits, conversations, taints and stops."""
+    """What has begun: visits, requests, taints and stops."""
     tainted = [node["metadata"]["name"] for node in rig.nodes() if node["spec"].get("taints")]
     stopped = [job["metadata"]["name"] for job in rig.cluster.store.all(JOBS) if job["spec"].get("suspend")]
     return len(rig.visits("up")), len(rig.requests()), tainted, stopped
@@ -46,7 +46,10 @@ def begun(rig):
 BEFORE = {
     # What begins next, by what is read right before it, and since when it would.
     "a visit": ("Pod", lambda rig: rig.plan_now("up").status.phase is PlanPhase.PROPOSED),
-    "a conversation": ("Pod", lambda rig: {one.status.phase for one in rig.visits("up")} == {NodePhase.PREPARING}),
+    "a checkpoint request": (
+        "Pod",
+        lambda rig: {one.status.phase for one in rig.visits("up")} == {NodePhase.PREPARING},
+    ),
     "the taint": ("Node", lambda rig: {one.status.phase for one in rig.requests()} == {RequestPhase.PARKED}),
     "a stop": ("Pod", lambda rig: {one.status.phase for one in rig.requests()} == {RequestPhase.STOPPING}),
 }

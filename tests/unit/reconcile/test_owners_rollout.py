@@ -1,6 +1,6 @@
 """A whole plan over gangs of each owner that is played here, asked by file and by the API.
 
-The controller is killed at every place of their conversation.
+The controller is killed at every place of their request.
 """
 
 from collections.abc import Callable, Iterable
@@ -128,7 +128,7 @@ async def until_over(rig: Rig, seconds: int = 2500) -> None:
     raise AssertionError(rig.where())
 
 
-def of_conversation(points: Iterable[Point]) -> set[Point]:
+def of_requests(points: Iterable[Point]) -> set[Point]:
     return {one for one in points if one[0] == "CheckpointRequest" and one[1] != RequestPhase.EXPIRED}
 
 
@@ -156,4 +156,4 @@ async def test_it_is_stopped_by_its_switch_and_comes_back_as_it_was(kind: str, *
     assert not {names.ANNOTATION_STOPPED, names.ANNOTATION_FENCE} & owner(rig, case)["metadata"]["annotations"].keys()
     rig.assert_nothing_left()
     if killed:
-        assert not of_conversation(crash_points()) - set(crash.hit)
+        assert not of_requests(crash_points()) - set(crash.hit)

@@ -345,5 +345,5 @@ async def test_what_it_cost_and_was_to_cost_is_in_the_status(rig: Rig) -> None:
     lost = rig.plan_now("up").status.lost_gpu_hours
     assert lost.predicted > 0
     assert 0 < lost.actual < 1
-    (talk,) = rig.requests()
-    assert talk.spec.asked_at < talk.status.parked_at < talk.status.stopped_at < talk.status.ended_at
+    (request,) = rig.requests()
+    assert request.spec.asked_at < request.status.parked_at < request.status.stopped_at < request.status.ended_at

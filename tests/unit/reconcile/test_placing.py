@@ -7,13 +7,13 @@ from tests.support.objects import Object
 from tests.support.owners import owner
 from tests.support.rig import Rig
 from upgrader.api.resources import CHECKPOINT_REQUESTS
-from upgrader.core.conversation_facts import GroupOfGang
 from upgrader.core.errors import ConflictError
 from upgrader.core.owners import OWNERS
 from upgrader.core.phases import NodePhase
+from upgrader.core.request_facts import GroupOfGang
 from upgrader.core.steering import Placement
 from upgrader.core.switching import is_off, stop_patch
-from upgrader.reconcile import talks
+from upgrader.reconcile import checkpoint_requests
 from upgrader.reconcile.owners import resource_of
 
 ROWS = {row.kind: row for row in OWNERS if row.group != "batch.volcano.sh"}
@@ -49,9 +49,9 @@ class Stopped:
     async def step(self, place: Placement = PLACES[0]) -> None:
         context = self.rig.context
         request = await context.cluster.get(CHECKPOINT_REQUESTS, "gang-1", "default")
-        talk = await talks.read_talk(context, request, "nvidia.com/gpu")
+        live = await checkpoint_requests.read_request(context, request, "nvidia.com/gpu")
         group = GroupOfGang(nodes=(NodePhase.SUCCEEDED,))
-        await talks.advance(context, talk, group, where=lambda: place, ask_until=None)
+        await checkpoint_requests.advance(context, live, group, where=lambda: place, ask_until=None)
 
 
 @pytest.mark.parametrize("kind", BY_POLICY)

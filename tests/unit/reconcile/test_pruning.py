@@ -1,11 +1,11 @@
-"""Which visits and conversations of ended batches go while their plan goes on."""
+"""Which visits and requests of ended batches go while their plan goes on."""
 
 import msgspec
 
 from tests.support.manifests import checkpoint_request, node_upgrade
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.reconcile.orders import LABEL_BATCH
-from upgrader.reconcile.pruning import settled_talks, superseded
+from upgrader.reconcile.pruning import settled_requests, superseded
 
 
 def visit(batch: int, *, node: str = "gpu-0", phase: str = "Failed", reason: str = "NotAcknowledged") -> NodeUpgrade:
@@ -15,7 +15,7 @@ def visit(batch: int, *, node: str = "gpu-0", phase: str = "Failed", reason: str
     return msgspec.convert(body | {"status": {"phase": phase, "reason": reason}}, NodeUpgrade)
 
 
-def talk(
+def request(
     number: int, *, job: str = "a", group: str = "c", reason: str = "NotParked", **status: str
 ) -> CheckpointRequest:
     body = checkpoint_request()
@@ -40,20 +40,20 @@ def test_a_visit_stays_that_changed_something_or_counts_as_a_failure() -> None:
 
 
 def test_the_latest_of_a_job_stays_and_so_does_its_latest_refusal() -> None:
-    said = [talk(1, reason="Refused"), talk(2, reason="Refused"), talk(3), talk(4, reason="GroupLetGo")]
-    assert names(settled_talks([*said, talk(5, job="b")], {"c"}, None)) == ["a-1"]
+    said = [request(1, reason="Refused"), request(2, reason="Refused"), request(3), request(4, reason="GroupLetGo")]
+    assert names(settled_requests([*said, request(5, job="b")], {"c"}, None)) == ["a-1"]
 
 
-def test_a_conversation_that_stopped_its_gang_stays() -> None:
-    stopped = talk(1, stoppedAt="2026-11-21T09:00:00Z")
-    assert settled_talks([stopped, talk(2)], {"c"}, {"a"}) == []
+def test_a_request_that_stopped_its_gang_stays() -> None:
+    stopped = request(1, stoppedAt="2026-11-21T09:00:00Z")
+    assert settled_requests([stopped, request(2)], {"c"}, {"a"}) == []
 
 
 def test_a_job_that_is_gone_is_forgotten_with_its_last_visit() -> None:
-    assert names(settled_talks([talk(1)], set(), {"b"})) == ["a-1"]
-    assert settled_talks([talk(1)], {"c"}, {"b"}) == []
-    assert settled_talks([talk(1)], set(), None) == [], "who is there is not known"
+    assert names(settled_requests([request(1)], set(), {"b"})) == ["a-1"]
+    assert settled_requests([request(1)], {"c"}, {"b"}) == []
+    assert settled_requests([request(1)], set(), None) == [], "who is there is not known"
 
 
 def test_what_is_under_way_stays() -> None:
-    assert settled_talks([talk(1, phase="Requested"), talk(2)], set(), {"b"}) == [talk(2)]
+    assert settled_requests([request(1, phase="Requested"), request(2)], set(), {"b"}) == [request(2)]

@@ -5,17 +5,17 @@ import asyncio
 import pytest
 
 from tests.support.cluster import FarCluster
-from tests.support.lone_gang import conversation
+from tests.support.lone_gang import put_lone_gang
 from tests.support.manifests import upgrade_plan
 from tests.support.own_requests import own
 from tests.support.rig import Rig
 from upgrader.api.resources import CHECKPOINT_REQUESTS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.core.conversation import GroupOfGang
+from upgrader.core.checkpoint_request import GroupOfGang
 from upgrader.core.phases import NodePhase, PlanPhase
 from upgrader.core.steering import Placement
 from upgrader.core.timing import show
-from upgrader.reconcile import asking, talks
+from upgrader.reconcile import asking, checkpoint_requests
 
 GPU = "nvidia.com/gpu"
 
@@ -70,8 +70,8 @@ async def test_two_plans_that_start_at_the_same_moment_share_one_budget(rig: Rig
 
 
 def led(rig: Rig, gang: str, *, seconds: int, **status: object) -> None:
-    """A conversation that a plan has begun."""
-    conversation(rig, gang, seconds=seconds, **status)
+    """A request that a plan has begun."""
+    put_lone_gang(rig, gang, seconds=seconds, **status)
     name, at = f"plan-of-{gang}", show(rig.cluster.clock.now())
     whole = f"default/Job/{gang}"
     batch = {"number": 1, "startedAt": at, "askUntil": at, "groups": [{"name": "c", "nodes": [], "gangs": [whole]}]}
@@ -90,10 +90,10 @@ def request_of(rig: Rig, gang: str) -> CheckpointRequest:
 async def admit(rig: Rig, gang: str) -> None:
     """A plan's step for a gang, from counting the turns on."""
     context, request = rig.context, request_of(rig, gang)
-    talk = await talks.read_talk(context, request, GPU)
+    live = await checkpoint_requests.read_request(context, request, GPU)
     group = GroupOfGang(nodes=(NodePhase.PREPARED,), turns=await asking.turns_now(context, 1))
     place = Placement(left_behind=(), group="c")
-    await talks.advance(context, talk, group, where=lambda: place, ask_until=None, lane_width=1)
+    await checkpoint_requests.advance(context, live, group, where=lambda: place, ask_until=None, lane_width=1)
 
 
 def admitted(rig: Rig) -> list[str]:
@@ -128,13 +128,13 @@ async def test_a_lane_that_another_plan_has_taken_meanwhile_is_waited_for(rig: R
     await admit(rig, "late")
     request = request_of(rig, "early")
     group = GroupOfGang(nodes=(NodePhase.PREPARED,), turns=before)
-    talk = await talks.read_talk(context, request, GPU)
+    live = await checkpoint_requests.read_request(context, request, GPU)
     place = Placement(left_behind=(), group="c")
-    await talks.advance(context, talk, group, where=lambda: place, ask_until=None, lane_width=1)
+    await checkpoint_requests.advance(context, live, group, where=lambda: place, ask_until=None, lane_width=1)
     assert admitted(rig) == ["late"]
 
 
-async def test_a_conversation_whose_turn_began_at_no_readable_time_takes_no_place_in_a_lane(rig: Rig) -> None:
+async def test_a_request_whose_turn_began_at_no_readable_time_takes_no_place_in_a_lane(rig: Rig) -> None:
     led(rig, "odd", seconds=60, markedAt="9999-12-31T23:59:59Z")
     led(rig, "other", seconds=60)
     await admit(rig, "other")

@@ -59,7 +59,7 @@ def cannot_be_read(rig: Rig) -> None:
 
 
 def cannot_be_asked(rig: Rig) -> None:
-    """No conversation may be made in one gang's namespace."""
+    """No request may be made in one gang's namespace."""
 
     def refused(write):
         if write.kind == "CheckpointRequest" and write.verb == "create" and "aa" in write.name:

@@ -9,13 +9,13 @@ from tests.support.owners import owner
 from tests.support.rig import Rig
 from upgrader.api.resources import CHECKPOINT_REQUESTS, COMMANDS
 from upgrader.core import timing
-from upgrader.core.conversation_facts import GroupOfGang
 from upgrader.core.errors import ClusterError, ConfigurationError, ConflictError, UnreachableError, UpgraderError
 from upgrader.core.owners import OWNERS, OwnerKind
 from upgrader.core.phases import NodePhase
+from upgrader.core.request_facts import GroupOfGang
 from upgrader.core.steering import Placement
 from upgrader.core.switching import STOPPED, command, is_off, stop_patch
-from upgrader.reconcile import talks
+from upgrader.reconcile import checkpoint_requests
 from upgrader.reconcile.owners import resource_of
 
 JOB, VOLCANO = (
@@ -72,9 +72,9 @@ class Restarting:
     async def step(self) -> None:
         context = self.rig.context
         request = await context.cluster.get(CHECKPOINT_REQUESTS, "gang-1", "default")
-        talk = await talks.read_talk(context, request, "nvidia.com/gpu")
+        live = await checkpoint_requests.read_request(context, request, "nvidia.com/gpu")
         group = GroupOfGang(nodes=(NodePhase.SUCCEEDED,))
-        await talks.advance(context, talk, group, where=lambda: PLACE, ask_until=None)
+        await checkpoint_requests.advance(context, live, group, where=lambda: PLACE, ask_until=None)
 
 
 async def test_an_order_to_go_on_that_is_lost_is_given_again_and_the_record_stays_until_it_is_taken() -> None:

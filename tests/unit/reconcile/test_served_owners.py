@@ -71,7 +71,7 @@ async def test_where_it_is_not_known_what_is_served_nothing_is_said_about_stops(
         await owners.marked(rig.context)
 
 
-def test_uninstall_restarts_a_workload_whose_conversation_is_lost(rig):
+def test_uninstall_restarts_a_workload_whose_request_is_lost(rig):
     workload(rig, annotations=RECORD)
     rig.cluster.store.change(SERVED, "train", {"spec": {"active": False}}, "default")
     ended = upgrader(rig, "uninstall", "--auto-approve")

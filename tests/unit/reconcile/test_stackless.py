@@ -81,7 +81,7 @@ async def test_a_gang_whose_request_is_under_way_is_left_to_it(rig: Rig) -> None
     with capture_logs() as logs:
         strip_stack(rig)
         await rig.until(lambda: rig.over("up"), LONG, stride=5)
-    assert not [one for one in logs if one["event"] == "restarted without its conversation"]
+    assert not [one for one in logs if one["event"] == "restarted without its checkpoint request"]
     rig.assert_nothing_left()
 
 

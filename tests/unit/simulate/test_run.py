@@ -66,8 +66,8 @@ def test_an_idle_node_goes_through_all_phases_at_the_seconds_that_its_node_pods_
 def test_a_gang_is_asked_when_its_nodes_are_prepared_and_stopped_once():
     """Asked at 65 and parked at 185; tainted from 188 to 314; placed again at 313, and training 60 s later."""
     simulation = rollout(fleet("n1", "n2", jobs=(job("train", "n1", "n2"),)))
-    talk = [(at, phase) for at, name, phase in walk(simulation) if name.startswith("train")]
-    assert talk == [(65, "Requested"), (186, "Parked"), (194, "Stopping"), (201, "Stopped"), (312, "Restarting"),
+    request = [(at, phase) for at, name, phase in walk(simulation) if name.startswith("train")]
+    assert request == [(65, "Requested"), (186, "Parked"), (194, "Stopping"), (201, "Stopped"), (312, "Restarting"),
                     (374, "Restored")]  # fmt: skip
     result = simulation.result()
     visits, beyond = (314 - 188) * 16 / HOUR, (188 - 65 + 373 - 314) * 16 / HOUR

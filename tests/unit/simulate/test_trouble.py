@@ -15,7 +15,7 @@ NEW = stack.target(stack.NEW).revision
 
 
 def reasons(simulation):
-    return [(talk.job, talk.reason) for talk in simulation.ours.talks]
+    return [(request.job, request.reason) for request in simulation.ours.requests]
 
 
 def test_a_gang_over_more_nodes_than_the_budget_is_blocked_and_the_rest_goes_on():
@@ -30,7 +30,7 @@ def test_a_gang_over_more_nodes_than_the_budget_is_blocked_and_the_rest_goes_on(
 def test_of_two_gangs_on_a_node_one_refuses_and_the_one_that_parked_is_let_go_and_trains_on():
     jobs = (job("parks", "n1", gpus=4, checkpoint=1), job("refuses", "n1", gpus=4, refuses=1))
     simulation = rollout(fleet("n1", jobs=jobs))
-    while not all(talk.over for talk in simulation.ours.talks) or not simulation.ours.talks:
+    while not all(request.over for request in simulation.ours.requests) or not simulation.ours.requests:
         assert simulation.step()
     assert sorted(reasons(simulation)) == [("parks", "FellowNotAcknowledged"), ("refuses", "Refused")]
     assert simulation.world.jobs["parks"].life is Life.TRAINING
@@ -59,7 +59,7 @@ def test_an_acknowledgement_that_expires_while_another_gang_still_writes_is_aske
     simulation = rollout(fleet("n1", jobs=jobs), horizon=6 * HOUR)
     ids = set()
     while simulation.step():
-        ids |= {(talk.job, talk.request_id) for talk in simulation.ours.talks}
+        ids |= {(request.job, request.request_id) for request in simulation.ours.requests}
         for one in simulation.world.jobs.values():
             if one.record:
                 assert one.life in {Life.ENDING, Life.AWAY, Life.STARTING, Life.OVER}
@@ -91,7 +91,7 @@ def test_a_job_that_grows_after_it_was_asked_is_let_go_and_asked_again_whole():
     made = fleet("n1", "n2", jobs=(job("train", "n1"),), events=(event(300, Happening.JOB_GROWS, "train", "n2"),))
     simulation = rollout(made)
     result = simulation.run()
-    assert [(talk.members, talk.reason) for talk in simulation.ours.talks] == [
+    assert [(request.members, request.reason) for request in simulation.ours.requests] == [
         (("train-0.1",), "MembersChanged"),
         (("train-0.1", "train-1.1"), "Restored"),
     ]
@@ -160,9 +160,9 @@ def test_a_time_slice_counts_on_the_clock_that_says_when_pods_started():
     """Nodes an hour ahead: the slice of two hours, begun a minute ago, is over after three by our clock."""
     simulation = rollout(fleet("n1", jobs=(job("train", "n1", start=-60, min_runtime=2 * HOUR),)), skew=HOUR)
     simulation.run()
-    (talk,) = simulation.ours.talks
-    assert talk.stopped_at is not None
-    assert talk.stopped_at >= BEGIN + timedelta(seconds=3 * HOUR - 60)
+    (request,) = simulation.ours.requests
+    assert request.stopped_at is not None
+    assert request.stopped_at >= BEGIN + timedelta(seconds=3 * HOUR - 60)
 
 
 def test_in_a_full_cluster_every_freed_gpu_is_taken_at_once_and_gangs_come_back_to_their_own_nodes():
@@ -179,9 +179,9 @@ def test_128_members_that_acknowledge_at_the_same_moment_are_one_answer():
     names = tuple(f"n{number:03}" for number in range(128))
     simulation = rollout(fleet(*names, jobs=(job("train", *names),)))
     result = simulation.run()
-    (talk,) = simulation.ours.talks
-    assert len(talk.acks) == 128
-    assert {ack.step for ack in talk.acks} == {10 * HOUR + 65}
+    (request,) = simulation.ours.requests
+    assert len(request.acks) == 128
+    assert {ack.step for ack in request.acks} == {10 * HOUR + 65}
     assert (result.upgraded, result.interruptions, result.batches) == (128, 1, 1)
 
 
@@ -199,7 +199,7 @@ def test_a_node_that_is_lost_in_its_visit_keeps_nobody_waiting_for_ever():
     made = fleet("n1", "n2", jobs=(job("train", "n1"),), events=(event(260, Happening.NODE_NOT_READY, "n1"),))
     simulation = rollout(made, tolerated_failures=5)
     simulation.run()
-    assert all(one.over for one in (*simulation.ours.visits, *simulation.ours.talks))
+    assert all(one.over for one in (*simulation.ours.visits, *simulation.ours.requests))
     assert simulation.world.jobs["train"].life is Life.TRAINING
     assert simulation.world.jobs["train"].places == ("n2",)
 

@@ -38,7 +38,7 @@ def call(tmp_path, listener):
 ASKED = {"requestId": 7, "parkSeconds": 60, "podUid": "uid-1"}
 
 
-def test_a_whole_conversation_by_http(call, listener):
+def test_a_whole_request_by_http(call, listener):
     assert call("GET", "/checkpoint") == (204, None)
     assert call("POST", "/checkpoint", ASKED) == (202, None)
     assert (listener.requested(), listener.park_seconds()) == (7, 60.0)
@@ -97,7 +97,7 @@ def run(folder, tmp_path, **env):
     return code, log.read_text()
 
 
-def test_a_whole_conversation_by_a_command(tmp_path, listener):
+def test_a_whole_request_by_a_command(tmp_path, listener):
     assert run(tmp_path, tmp_path, action="answer") == (0, "")
     assert run(tmp_path, tmp_path, action="request") == (0, "")
     assert listener.requested() == 7

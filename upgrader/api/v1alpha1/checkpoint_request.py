@@ -1,4 +1,4 @@
-"""CheckpointRequest: one conversation with one gang."""
+"""CheckpointRequest: The checkpoint request of one gang."""
 
 from typing import Annotated, Literal
 
@@ -42,7 +42,7 @@ class Placement(Resource, frozen=True, kw_only=True):
 
 
 class CheckpointRequestSpec(Resource, frozen=True, kw_only=True):
-    """One conversation with one gang."""
+    """The checkpoint request of one gang."""
 
     gang: Annotated[Text, described("Name of the gang.")]
     plan: Annotated[str | None, described("Plan that asks.")] = None
@@ -119,9 +119,9 @@ class Missed(Resource, frozen=True, kw_only=True):
 
 
 class CheckpointRequestStatus(Resource, frozen=True, kw_only=True):
-    """How far the conversation is, and what was answered."""
+    """How far the request is, and what was answered."""
 
-    phase: Annotated[RequestPhase, described("Where the conversation is.")] = RequestPhase.REQUESTED
+    phase: Annotated[RequestPhase, described("Where the checkpoint request is.")] = RequestPhase.REQUESTED
     reason: Annotated[str, described("Why it waits or how it ended, as one word.")] = ""
     message: Annotated[str, described("The same as a sentence.")] = ""
     deadline: Annotated[Timestamp | None, described("When the present phase is given up.")] = None
@@ -161,7 +161,7 @@ class CheckpointRequestStatus(Resource, frozen=True, kw_only=True):
         bool, described("Whether it was restarted on upgraded nodes before its own were given back.")
     ] = False
     restored_at: Annotated[Timestamp | None, described("When every member was seen past the acknowledged step.")] = None
-    ended_at: Annotated[Timestamp | None, described("When the conversation ended, however it did.")] = None
+    ended_at: Annotated[Timestamp | None, described("When the checkpoint request ended, however it did.")] = None
     progress: Annotated[list[int], described("Latest step of each member after the restart.")] = []
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from upgrader.core.errors import DevClusterError
-from upgrader.devcluster.virtual.talking import Line, Message, request, returned
+from upgrader.devcluster.virtual.json_lines import Line, Message, request, returned
 from upgrader.process import Command, Finished, ProgramFailedError, ProgramTimeoutError
 
 _POLL_SECONDS = 0.05

@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any, Self
 
-from upgrader.devcluster.virtual.talking import Line, Message, request, returned
+from upgrader.devcluster.virtual.json_lines import Line, Message, request, returned
 
 SECONDS = 10.0
 
 
 class Monitor:
-    """A conversation with one QEMU, which speaks to one at a time: others wait. A context manager."""
+    """An exchange with one QEMU, which speaks to one at a time: others wait. A context manager."""
 
     def __init__(self, path: Path, seconds: float = SECONDS) -> None:
         self._line = Line(path, seconds)
@@ -42,10 +42,10 @@ class Monitor:
             self._events.append(message["event"])
 
     def wait_for(self, event: str) -> None:
-        """Until an event comes, as RESET; one that came since this conversation began counts.
+        """Until an event comes, as RESET; one that came since this exchange began counts.
 
         Raises:
-            SilentError: it does not come in the time of this conversation.
+            SilentError: it does not come in the time of this exchange.
         """
         while event not in self._events:
             self._events.append(self._line.receive().get("event", ""))

@@ -16,10 +16,10 @@ from upgrader.devcluster.nodes import NodeState
 from upgrader.devcluster.record import VmRecord
 from upgrader.devcluster.virtual import settings
 from upgrader.devcluster.virtual.agent import Agent
+from upgrader.devcluster.virtual.json_lines import SilentError
 from upgrader.devcluster.virtual.monitor import Monitor
 from upgrader.devcluster.virtual.power import Power
 from upgrader.devcluster.virtual.rootfs import entry
-from upgrader.devcluster.virtual.talking import SilentError
 from upgrader.process import Finished
 from upgrader.process.places import last_lines, write_whole
 

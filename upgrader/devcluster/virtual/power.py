@@ -10,9 +10,9 @@ from upgrader.devcluster.addresses import Addresses, mac
 from upgrader.devcluster.record import Record, VmRecord
 from upgrader.devcluster.virtual import qemu
 from upgrader.devcluster.virtual.image import Image
+from upgrader.devcluster.virtual.json_lines import SilentError
 from upgrader.devcluster.virtual.monitor import Monitor
 from upgrader.devcluster.virtual.preloaded import Preloaded
-from upgrader.devcluster.virtual.talking import SilentError
 from upgrader.images.boot import machine, tsc
 from upgrader.process import run
 from upgrader.process.daemon import alive, collect, find, send, start

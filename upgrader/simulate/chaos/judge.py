@@ -70,12 +70,14 @@ class Judge:
             self._found(self.ends.number, now, sentence)
 
     def quiet(self) -> bool:
-        """Whether no visit and no conversation is under way."""
+        """Whether no visit and no request is under way."""
         visits = (
             NodePhase(each.get("status", {}).get("phase", "Pending")) for each in self.known.made_of("NodeUpgrade")
         )
-        talks = (each.get("status", {}).get("phase", "Requested") for each in self.known.made_of("CheckpointRequest"))
-        return all(map(ends, visits)) and all(ends(RequestPhase(phase)) for phase in talks)
+        requests = (
+            each.get("status", {}).get("phase", "Requested") for each in self.known.made_of("CheckpointRequest")
+        )
+        return all(map(ends, visits)) and all(ends(RequestPhase(phase)) for phase in requests)
 
     def left(self) -> bool:
         """Whether anything is stopped or marked by us still: what was removed by force is found by that, and later."""

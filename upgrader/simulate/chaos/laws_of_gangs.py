@@ -145,11 +145,11 @@ class StoppedInVain:
         group = request["spec"].get("group") if request is not None else None
         if not group:
             return
-        talks = [each for each in known.made_of("CheckpointRequest") if each["spec"].get("group") == group]
-        for each in talks:
+        requests = [each for each in known.made_of("CheckpointRequest") if each["spec"].get("group") == group]
+        for each in requests:
             if (each.get("status") or {}).get("phase") == RequestPhase.WITHDRAWN:
                 yield f"gang {entry.key[1]} is stopped, and its fellow {each['spec'].get('gang')} was let go"
-        asked = {each["spec"]["owner"]["uid"] for each in talks}
+        asked = {each["spec"]["owner"]["uid"] for each in requests}
         for visit in known.made_of("NodeUpgrade"):
             if visit["spec"].get("group") == group:
                 yield from self._kept(entry, visit, asked, known)

@@ -91,7 +91,7 @@ class IntentFirst:
             return
         request = known.get("CheckpointRequest", str(record.get("request")), entry.key[0])
         if request is not None and request.get("status", {}).get("phase") != RequestPhase.STOPPING.value:
-            yield f"gang {entry.key[1]} is stopped while its conversation is {request['status'].get('phase')}"
+            yield f"gang {entry.key[1]} is stopped while its checkpoint request is {request['status'].get('phase')}"
 
     def _visited(self, entry: Entry, known: Known) -> Iterator[str]:
         name = entry.object["metadata"].get("annotations", {}).get(names.ANNOTATION_NODE_UPGRADE, "")

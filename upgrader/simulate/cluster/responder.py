@@ -21,7 +21,7 @@ class Responder:
         self._ticks = 0
 
     def tick(self) -> None:
-        """Answer every conversation that is led by the API, when it is time for that."""
+        """Answer every request that is led by the API, when it is time for that."""
         self._ticks += 1
         if self._ticks % self._every:
             return

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from datetime import timedelta
 
-from upgrader.core.conversation import RESTARTED_EARLY
-from upgrader.core.conversation_facts import GangAct, GangDecision, RequestView
+from upgrader.core.checkpoint_request import RESTARTED_EARLY
 from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.phases import NodePhase, RequestPhase, ends, row
+from upgrader.core.request_facts import GangAct, GangDecision, RequestView
 from upgrader.core.steering import Placement
 from upgrader.core.visit_facts import Act, Decision, NodeView, Outcome, PodResult
-from upgrader.simulate.ours.objects import ABSENT, WAITING, Talk, UpgradeGroup, Visit
+from upgrader.simulate.ours.objects import ABSENT, WAITING, Request, UpgradeGroup, Visit
 from upgrader.simulate.world import World
 
 SHARES = {"off": 0.1, "visit": 0.4, "driver": 0.2, "plugin": 0.1, "validate": 0.2}
@@ -121,55 +121,55 @@ class Acts:
 
     # ---------------------------------------------------------------------------------------------- gangs
 
-    def talk(
+    def request(
         self,
         group: UpgradeGroup,
-        talk: Talk,
+        request: Request,
         view: RequestView,
         decision: GangDecision,
         where: Callable[[], Placement],
     ) -> bool:
-        """Acts of one conversation, then its record; whether anything was done."""
+        """Acts of one request, then its record; whether anything was done."""
         for act in decision.acts:
-            self._gang(talk, act, where)
+            self._gang(request, act, where)
         now = self._world.agenda.time
         if decision.new_id:
-            talk.request_id = max(talk.request_id + 1, int(now.timestamp()))
-            talk.asked_at, talk.acks, talk.step, talk.marked_at = now, (), None, None
+            request.request_id = max(request.request_id + 1, int(now.timestamp()))
+            request.asked_at, request.acks, request.step, request.marked_at = now, (), None, None
         if decision.admitted:
-            talk.marked_at = now
-        if decision.phase is talk.phase:
+            request.marked_at = now
+        if decision.phase is request.phase:
             return bool(decision.acts) or decision.admitted
         match decision.phase:
             case RequestPhase.PARKED:
-                talk.acks, talk.step = view.answers, decision.step
+                request.acks, request.step = view.answers, decision.step
             case RequestPhase.STOPPING:
-                talk.stopped_at = now
-                talk.restart_by = now + timedelta(seconds=row(RequestPhase.STOPPED).seconds or 0)
+                request.stopped_at = now
+                request.restart_by = now + timedelta(seconds=row(RequestPhase.STOPPED).seconds or 0)
             case RequestPhase.RESTARTING:
-                talk.restarted_at = now
-                talk.restarted_early = decision.reason == RESTARTED_EARLY
+                request.restarted_at = now
+                request.restarted_early = decision.reason == RESTARTED_EARLY
             case RequestPhase.WITHDRAWN:
-                talk.stopped_at = talk.restart_by = None
+                request.stopped_at = request.restart_by = None
             case _:
                 pass
         seconds = row(decision.phase).seconds
-        talk.phase, talk.reason, talk.message = decision.phase, decision.reason, decision.message
-        talk.began[decision.phase] = now
-        talk.deadline = None if seconds is None or ends(decision.phase) else now + timedelta(seconds=seconds)
+        request.phase, request.reason, request.message = decision.phase, decision.reason, decision.message
+        request.began[decision.phase] = now
+        request.deadline = None if seconds is None or ends(decision.phase) else now + timedelta(seconds=seconds)
         if decision.phase in _BY_GROUP:
-            talk.deadline = group.ask_until
+            request.deadline = group.ask_until
         return True
 
-    def _gang(self, talk: Talk, act: GangAct, where: Callable[[], Placement]) -> None:
-        job = self._world.jobs[talk.job]
+    def _gang(self, request: Request, act: GangAct, where: Callable[[], Placement]) -> None:
+        job = self._world.jobs[request.job]
         match act:
             case GangAct.ASK:
-                self._world.ask(job, talk.request_id, talk.park_seconds)
+                self._world.ask(job, request.request_id, request.park_seconds)
             case GangAct.WITHDRAW:
                 self._world.withdraw(job)
             case GangAct.STOP:
-                self._world.stop(job, talk.name)
+                self._world.stop(job, request.name)
             case GangAct.RESUME:
                 self._world.resume(job, where())
             case GangAct.FENCE:

@@ -1,6 +1,6 @@
-"""The loop of the controller over virtual time: one plan, its batches, groups, visits and conversations.
+"""The loop of the controller over virtual time: one plan, its batches, groups, visits and requests.
 
-Every decision is the product's: core.forecast, core.rollout, core.visit, core.conversation. This is what reconcile does
+Every decision is the product's: core.forecast, core.rollout, core.visit, core.checkpoint_request. This is what is done
 around them: who is looked at when, what is recorded, what is asked before a gang is.
 """
 
@@ -9,17 +9,17 @@ from functools import partial
 
 import msgspec
 
-from upgrader.core import conversation, rollout, visit
+from upgrader.core import checkpoint_request, rollout, visit
 from upgrader.core.batch import BatchForecast, BatchKind
 from upgrader.core.canaries import node_class
 from upgrader.core.catalogue import Catalogue
-from upgrader.core.conversation import SWAPPING
-from upgrader.core.conversation_facts import GroupOfGang, RequestView
+from upgrader.core.checkpoint_request import SWAPPING
 from upgrader.core.fleet import Gang, Snapshot
 from upgrader.core.forecast import Forecast, forecast
 from upgrader.core.phases import DesiredState, NodePhase, PlanPhase, RequestPhase, ends, row
 from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanDecision, PlanView, VisitFacts
 from upgrader.core.prediction import Durations
+from upgrader.core.request_facts import GroupOfGang, RequestView
 from upgrader.core.strategy import StrategyFacts
 from upgrader.core.visit_facts import GroupView, NodeView
 from upgrader.simulate import stack
@@ -27,7 +27,7 @@ from upgrader.simulate.agenda import OURS
 from upgrader.simulate.job import HAS_PODS
 from upgrader.simulate.ours import asking, looks, views
 from upgrader.simulate.ours.acts import Acts
-from upgrader.simulate.ours.objects import Batch, Talk, UpgradeGroup, Visit
+from upgrader.simulate.ours.objects import Batch, Request, UpgradeGroup, Visit
 from upgrader.simulate.world import World
 
 ACTIVE, IDLE = 1, 15
@@ -54,7 +54,7 @@ class Controller:
         self.phase, self.reason, self.message = PlanPhase.RUNNING, "", ""
         self.batches: list[Batch] = []
         self.visits: list[Visit] = []
-        self.talks: list[Talk] = []
+        self.requests: list[Request] = []
         self.first: Forecast | None = None  # before anything was started
         self.left = frozenset({stack.target(stack.OLD).revision})
         """Revisions that the plan leaves behind."""
@@ -145,7 +145,7 @@ class Controller:
         starts = [agenda.seconds(one) for one in known if one is not None]
         ended = [one.ended_at for one in self.visits if one.node in cooling and one.ended_at is not None]
         starts += [agenda.seconds(one + RETRY) for one in ended]
-        said = [one.began[RequestPhase.WITHDRAWN] for one in asking.noes(self.talks)]
+        said = [one.began[RequestPhase.WITHDRAWN] for one in asking.noes(self.requests)]
         starts += [agenda.seconds(one + RETRY) for one in said]
         starts += [agenda.seconds(at) for gang in self._gangs() if (at := gang.earliest_stop) is not None]
         later = [one for one in starts if one > agenda.now]
@@ -157,8 +157,8 @@ class Controller:
         return [job.gang(begin, skew) for job in self.world.jobs.values() if job.life in HAS_PODS]
 
     def _forecast(self, snapshot: Snapshot) -> tuple[Forecast, frozenset[str]]:
-        noes = asking.noes(self.talks)
-        blocked = frozenset(one.uid for one in self.visits if one.group in {talk.group for talk in noes})
+        noes = asking.noes(self.requests)
+        blocked = frozenset(one.uid for one in self.visits if one.group in {request.group for request in noes})
         settled, cooling = rollout.settled_nodes(self._visit_facts(), RETRY, self.world.agenda.time, blocked=blocked)
         made = forecast(
             asking.with_refusals(snapshot, noes, RETRY),
@@ -174,7 +174,7 @@ class Controller:
         return made, cooling
 
     def _stopped(self) -> frozenset[str]:
-        return frozenset(talk.gang for talk in self.talks if talk.stopped_at is not None)
+        return frozenset(request.gang for request in self.requests if request.stopped_at is not None)
 
     def _visit_facts(self) -> tuple[VisitFacts, ...]:
         for one in self.visits:
@@ -204,7 +204,7 @@ class Controller:
             open_batch=batch.number if batch is not None else None,
             created=True,
             visits=self._visit_facts(),
-            talks=tuple(one.facts() for one in self.talks),
+            requests=tuple(one.facts() for one in self.requests),
             next_batch=self._next(made),
             waiting=(made.summary.blocked if made else 0) + cooling,
             harvesting=sum(len(one.nodes) for one in made.harvest) if made else 0,
@@ -283,60 +283,60 @@ class Controller:
         group.looks.discard(when)
         if group.over:
             return
-        world = self.world
-        members = views.acknowledged(group.talks)
-        nodes = [views.node_view(world, one, members) for one in group.visits]
+        members = views.acknowledged(group.requests)
+        nodes = [views.node_view(self.world, one, members) for one in group.visits]
         expected, refused = self._ask(group, nodes)
-        members = views.acknowledged(group.talks)
-        requests = [views.request_view(world, one) for one in group.talks]
+        members = views.acknowledged(group.requests)
+        request_views = [views.request_view(self.world, one) for one in group.requests]
         facts = GroupView(
             nodes=tuple(nodes),
-            requests=tuple(views.request_facts(world, *pair) for pair in zip(group.talks, requests, strict=True)),
+            requests=tuple(
+                views.request_facts(self.world, *pair) for pair in zip(group.requests, request_views, strict=True)
+            ),
             gangs=expected,
             refused=refused,
         )
         done = False
-        for talk, request in zip(group.talks, requests, strict=True):
-            if not talk.over:
-                done |= self._converse(group, talk, request, requests, nodes)
+        for request, request_view in zip(group.requests, request_views, strict=True):
+            if not request.over:
+                done |= self._step_gang(group, request, request_view, request_views, nodes)
         for one, node in zip(group.visits, nodes, strict=True):
             if not one.over:
-                step = visit.decide(node, facts, world.agenda.time)
+                step = visit.decide(node, facts, self.world.agenda.time)
                 done |= self.acts.visit(group, one, node, step)
         self._again(group, done=done)
 
-    def _converse(
+    def _step_gang(
         self,
         group: UpgradeGroup,
-        talk: Talk,
-        request: RequestView,
-        requests: list[RequestView],
+        request: Request,
+        request_view: RequestView,
+        request_views: list[RequestView],
         nodes: list[NodeView],
     ) -> bool:
-        world = self.world
         around = GroupOfGang(
             nodes=tuple(one.phase for one in nodes),
-            siblings=tuple(one.phase for one in requests if one is not request),
+            siblings=tuple(one.phase for one in request_views if one is not request_view),
             ask_until=group.ask_until,
-            spares=self._spares(group, talk),
-            turns=asking.turns_now(self.talks, self.strategy.lane_width, world.agenda.time),
+            spares=self._spares(group, request),
+            turns=asking.turns_now(self.requests, self.strategy.lane_width, self.world.agenda.time),
         )
-        decision = conversation.decide(request, around, world.agenda.time)
-        where = partial(views.where, world, group, nodes, self.left, talk)
-        return self.acts.talk(group, talk, request, decision, where)
+        decision = checkpoint_request.decide(request_view, around, self.world.agenda.time)
+        where = partial(views.where, self.world, group, nodes, self.left, request)
+        return self.acts.request(group, request, request_view, decision, where)
 
-    def _spares(self, group: UpgradeGroup, talk: Talk) -> bool:
+    def _spares(self, group: UpgradeGroup, request: Request) -> bool:
         """Whether the gang could go on elsewhere, unless another is on its way to the same nodes."""
-        if talk.phase is not RequestPhase.STOPPED or not all(one.phase in SWAPPING for one in group.visits):
+        if request.phase is not RequestPhase.STOPPED or not all(one.phase in SWAPPING for one in group.visits):
             return False
-        crowded = any(one.phase is RequestPhase.RESTARTING for one in self.talks)
-        return not crowded and views.spares(self.world, talk, group)
+        crowded = any(one.phase is RequestPhase.RESTARTING for one in self.requests)
+        return not crowded and views.spares(self.world, request, group)
 
     def _again(self, group: UpgradeGroup, *, done: bool) -> None:
         """When the group is looked at next, if nothing happens to it before."""
         if group.over:
             del self._groups[group.name]
-            for name in (*group.nodes, *(talk.job for talk in group.talks)):
+            for name in (*group.nodes, *(request.job for request in group.requests)):
                 self._at[name].discard(group.name)
             batch = self.open
             if batch is not None and all(one.over for one in batch.groups):
@@ -355,11 +355,11 @@ class Controller:
         """How many gangs must have acknowledged, and why they cannot be asked; asked when all nodes are prepared."""
         phases = {one.phase for one in nodes}
         if phases - _UNASKED:
-            return len(group.talks), ""
-        expected = max(len(group.gangs), len(group.talks))
+            return len(group.requests), ""
+        expected = max(len(group.gangs), len(group.requests))
         if phases != {NodePhase.PREPARED}:
             return expected, ""
-        asked = {talk.gang for talk in group.talks}
+        asked = {request.gang for request in group.requests}
         here = set(group.nodes)
         gangs = [gang for gang in self._gangs() if gang.name in group.gangs and gang.nodes & here]
         missing = [gang for gang in gangs if gang.name not in asked]
@@ -381,8 +381,8 @@ class Controller:
     def _begin(self, group: UpgradeGroup, gang: Gang, park: int) -> None:
         job = gang.name.rsplit("/", 1)[1]
         now = self.world.agenda.time
-        talk = Talk(
-            name=f"{job}-{len(self.talks) + 1}",
+        request = Request(
+            name=f"{job}-{len(self.requests) + 1}",
             gang=gang.name,
             job=job,
             batch=len(self.batches),
@@ -395,6 +395,6 @@ class Controller:
             timeout_seconds=gang.timeout_seconds or self.strategy.checkpoint_seconds,
             deadline=group.ask_until,
         )
-        group.talks.append(talk)
-        self.talks.append(talk)
+        group.requests.append(request)
+        self.requests.append(request)
         self._at.setdefault(job, set()).add(group.name)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from upgrader.core.acknowledgement import LAST_CALL
 from upgrader.core.phases import NodePhase, RequestPhase
 from upgrader.core.visit_facts import SETTLE
-from upgrader.simulate.ours.objects import Talk, UpgradeGroup
+from upgrader.simulate.ours.objects import Request, UpgradeGroup
 from upgrader.simulate.world import World
 
 LANES = timedelta(seconds=5)
@@ -17,8 +17,11 @@ _R = RequestPhase
 
 def next_look(world: World, group: UpgradeGroup, *, lanes: bool) -> int | None:
     """The next second that something of it is due in; None where it waits for events only."""
-    times = [*_of_visits(world, group), *(time for talk in group.talks if not talk.over for time in _of(talk))]
-    if lanes and any(one.phase is _R.REQUESTED and one.marked_at is None for one in group.talks):
+    times = [
+        *_of_visits(world, group),
+        *(time for request in group.requests if not request.over for time in _of(request)),
+    ]
+    if lanes and any(one.phase is _R.REQUESTED and one.marked_at is None for one in group.requests):
         times.append(world.agenda.time + LANES)
     later = [one for one in map(world.agenda.seconds, times) if one > world.now]
     return min(later, default=None)
@@ -33,10 +36,10 @@ def _of_visits(world: World, group: UpgradeGroup) -> Iterator[datetime]:
             yield node.closed_at + SETTLE
 
 
-def _of(talk: Talk) -> Iterator[datetime]:
-    if talk.deadline is not None:
-        yield talk.deadline
-    if talk.phase in {_R.REQUESTED, _R.PARKED, _R.STOPPING}:
-        yield talk.stop_before - LAST_CALL
-    if talk.restart_by is not None:
-        yield talk.restart_by
+def _of(request: Request) -> Iterator[datetime]:
+    if request.deadline is not None:
+        yield request.deadline
+    if request.phase in {_R.REQUESTED, _R.PARKED, _R.STOPPING}:
+        yield request.stop_before - LAST_CALL
+    if request.restart_by is not None:
+        yield request.restart_by

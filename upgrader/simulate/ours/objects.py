@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from upgrader.core.acknowledgement import Answer
 from upgrader.core.batch import BatchKind
 from upgrader.core.phases import NodePhase, RequestPhase, ends
-from upgrader.core.plan_facts import TalkFacts, VisitFacts
+from upgrader.core.plan_facts import RequestSummary, VisitFacts
 from upgrader.core.visit_facts import Outcome, PodResult
 
 ABSENT, WAITING = PodResult(), PodResult(outcome=Outcome.WAITING)
@@ -72,7 +72,7 @@ class Visit:
 
 
 @dataclass(kw_only=True)
-class Talk:
+class Request:
     """A CheckpointRequest."""
 
     name: str
@@ -112,10 +112,10 @@ class Talk:
         """When its members train on by themselves."""
         return self.asked_at + timedelta(seconds=self.park_seconds)
 
-    def facts(self) -> TalkFacts:
+    def facts(self) -> RequestSummary:
         """As the plan sees it."""
         late = self.restarted_at is not None and self.restart_by is not None and self.restarted_at >= self.restart_by
-        return TalkFacts(
+        return RequestSummary(
             name=self.name,
             gang=self.gang,
             batch=self.batch,
@@ -136,14 +136,14 @@ class UpgradeGroup:
     gpus: int
     ask_until: datetime
     visits: list[Visit] = field(default_factory=list)
-    talks: list[Talk] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
     looks: set[int] = field(default_factory=set)
     """When it will be looked at."""
 
     @property
     def over(self) -> bool:
         """Whether all of it has ended."""
-        return all(visit.over for visit in self.visits) and all(talk.over for talk in self.talks)
+        return all(visit.over for visit in self.visits) and all(request.over for request in self.requests)
 
 
 @dataclass(kw_only=True)

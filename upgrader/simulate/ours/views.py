@@ -4,18 +4,18 @@ from collections.abc import Sequence
 
 from upgrader.core import steering
 from upgrader.core.blockers import World as Indexed
-from upgrader.core.conversation import OVER, SWAPPING
-from upgrader.core.conversation_facts import OwnerFacts, RequestView
+from upgrader.core.checkpoint_request import OVER, SWAPPING
 from upgrader.core.drift import drift
 from upgrader.core.fleet import Gang, Snapshot, Target
 from upgrader.core.gang_blockers import gang_blockers
 from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason
+from upgrader.core.request_facts import OwnerFacts, RequestView
 from upgrader.core.strategy import StrategyFacts
 from upgrader.core.visit import BEFORE_OFF
 from upgrader.core.visit_facts import NodeView, OperandFacts, OtherPod, RequestFacts, kept
 from upgrader.simulate import stack
 from upgrader.simulate.job import HAS_PODS, NAMESPACE, Job, Life
-from upgrader.simulate.ours.objects import Talk, UpgradeGroup, Visit
+from upgrader.simulate.ours.objects import Request, UpgradeGroup, Visit
 from upgrader.simulate.world import World
 
 ACKNOWLEDGED = frozenset({RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED})
@@ -64,52 +64,57 @@ def _others(world: World, node: str, members: frozenset[str]) -> list[OtherPod]:
     ]
 
 
-def acknowledged(talks: Sequence[Talk]) -> frozenset[str]:
+def acknowledged(requests: Sequence[Request]) -> frozenset[str]:
     """Uids of pods that acknowledged or are being stopped."""
-    return frozenset(uid for talk in talks if talk.phase in ACKNOWLEDGED for uid in talk.members)
+    return frozenset(uid for request in requests if request.phase in ACKNOWLEDGED for uid in request.members)
 
 
-def request_view(world: World, talk: Talk) -> RequestView:
-    """A conversation with its Job and pods."""
-    job = world.jobs[talk.job]
+def request_view(world: World, request: Request) -> RequestView:
+    """A request with its Job and pods."""
+    job = world.jobs[request.job]
     present = job.gang(world.agenda.begin, world.skew).members if job.life in HAS_PODS else ()
     return RequestView(
-        name=talk.name,
-        gang=talk.gang,
-        lane=talk.lane,
-        timeout_seconds=talk.timeout_seconds,
-        marked_at=talk.marked_at,
-        phase=talk.phase,
-        deadline=talk.deadline,
-        request_id=talk.request_id,
-        asked_at=talk.asked_at,
-        stop_before=talk.stop_before,
-        restart_by=talk.restart_by,
-        members=talk.members,
+        name=request.name,
+        gang=request.gang,
+        lane=request.lane,
+        timeout_seconds=request.timeout_seconds,
+        marked_at=request.marked_at,
+        phase=request.phase,
+        deadline=request.deadline,
+        request_id=request.request_id,
+        asked_at=request.asked_at,
+        stop_before=request.stop_before,
+        restart_by=request.restart_by,
+        members=request.members,
         present=present,
-        answers=(job.answers() or talk.acks) if talk.phase in _READ else talk.acks,
+        answers=(job.answers() or request.acks) if request.phase in _READ else request.acks,
         owner=job.owner() if job.life is not Life.OVER else OwnerFacts(finished=True, stopped_by=job.record),
-        acknowledged_step=talk.step,
-        progress=_progress(world, job, talk),
+        acknowledged_step=request.step,
+        progress=_progress(world, job, request),
         forbidden=f"PodDisruptionBudget {job.pdb} does not allow to disrupt it" if job.pdb else "",
     )
 
 
-def _progress(world: World, job: Job, talk: Talk) -> tuple[int | None, ...]:
-    if talk.phase is not RequestPhase.RESTARTING:
+def _progress(world: World, job: Job, request: Request) -> tuple[int | None, ...]:
+    if request.phase is not RequestPhase.RESTARTING:
         return ()
     if job.life is not Life.TRAINING:
         return (None,) * len(job.places)
     return (job.step(world.now),) * len(job.places)
 
 
-def request_facts(world: World, talk: Talk, view: RequestView) -> RequestFacts:
-    """A conversation as its nodes see it."""
-    job = world.jobs[talk.job]
+def request_facts(world: World, request: Request, view: RequestView) -> RequestFacts:
+    """A request as its nodes see it."""
+    job = world.jobs[request.job]
     placed = job.life in HAS_PODS and job.life is not Life.ENDING
-    bound = talk.restarted_early or (placed and not job.suspended and len(job.places) >= view.owner.wanted)
+    bound = request.restarted_early or (placed and not job.suspended and len(job.places) >= view.owner.wanted)
     return RequestFacts(
-        name=talk.name, gang=talk.gang, phase=view.phase, bound=bound, message=talk.message, deadline=talk.deadline
+        name=request.name,
+        gang=request.gang,
+        phase=view.phase,
+        bound=bound,
+        message=request.message,
+        deadline=request.deadline,
     )
 
 
@@ -135,7 +140,7 @@ def blocked(
     return next((message for gang in gangs for _, message in gang_blockers(indexed, gang)), "")
 
 
-def spares(world: World, talk: Talk, group: UpgradeGroup) -> bool:
+def spares(world: World, request: Request, group: UpgradeGroup) -> bool:
     """Whether the gang fits on idle nodes of the target revision, one for each node that it was on."""
     own = [one for one in group.visits if one.phase in SWAPPING and not one.reverting]
     targets = {one.target[1] for one in group.visits}
@@ -147,14 +152,14 @@ def spares(world: World, talk: Talk, group: UpgradeGroup) -> bool:
         for node in world.nodes.values()
         if node.revision == target and not node.used and node.in_service and not node.visit and node.spec.gpus >= size
     ]
-    return len(free) >= len(set(world.jobs[talk.job].homes))
+    return len(free) >= len(set(world.jobs[request.job].homes))
 
 
 def where(
-    world: World, group: UpgradeGroup, views: Sequence[NodeView], left: frozenset[str], talk: Talk
+    world: World, group: UpgradeGroup, views: Sequence[NodeView], left: frozenset[str], request: Request
 ) -> steering.Placement:
     """Where a gang may be restarted: on old revisions or on the new one, never on both; as reconcile's groups do."""
-    if talk.restarted_early:
+    if request.restarted_early:
         return steering.Placement(left_behind=tuple(sorted(left)), settled=True)
     there = [view for view in views if view.phase is not NodePhase.NODE_DELETED]
     targets = sorted({visit.target[1] for visit in group.visits})

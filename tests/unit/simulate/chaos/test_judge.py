@@ -13,8 +13,8 @@ from tests.support.written_log import (
     member,
     node,
     prepared,
+    request,
     stop,
-    talk,
     visit,
     visit_job,
 )
@@ -33,7 +33,7 @@ def test_a_gang_that_has_acknowledged_may_be_stopped(log):
     job(log)
     member(log)
     acknowledges(log)
-    talk(log)
+    request(log)
     stop(log)
     assert log.laws == []
 
@@ -46,7 +46,7 @@ def test_law_1_a_gang_that_has_not_acknowledged_is_stopped(log, said):
     member(log)
     if said:
         acknowledges(log, **said)
-    talk(log)
+    request(log)
     stop(log)
     assert log.laws == [1]
 
@@ -56,7 +56,7 @@ def test_law_1_members_that_acknowledge_different_steps_are_stopped(log):
     for number in (0, 1):
         member(log, f"gang-{number}")
         acknowledges(log, f"gang-{number}", step=number)
-    talk(log)
+    request(log)
     stop(log)
     assert log.laws == [1]
 
@@ -91,7 +91,7 @@ def test_what_the_approval_names_may_be_ended(log):
     node(log)
     job(log)
     member(log)
-    talk(log)
+    request(log)
     stop(log)
     assert log.laws == []
 
@@ -138,14 +138,14 @@ def test_the_way_back_needs_no_preparation(log):
 
 def test_law_2_a_gang_is_asked_before_its_node_is_prepared(log):
     visit(log)
-    talk(log, "Requested", group="c-1", members=[{"node": "gpu-0"}])
+    request(log, "Requested", group="c-1", members=[{"node": "gpu-0"}])
     assert log.laws == [2]
 
 
 def test_a_node_that_has_what_the_plan_goes_to_needs_no_preparation(log):
     log.put("UpgradePlan", "up", namespace="", spec={"targetRevision": "new", "strategy": {"maxUnavailable": "100%"}})
     log.put("Node", "gpu-0", namespace="", metadata={"labels": {"gpu-upgrader.io/revision": "new"}}, spec={}, status={})
-    talk(log, "Requested", group="c-1", plan="up", members=[{"node": "gpu-0"}])
+    request(log, "Requested", group="c-1", plan="up", members=[{"node": "gpu-0"}])
     assert log.laws == []
 
 
@@ -154,7 +154,7 @@ def test_a_late_request_is_judged_by_the_visits_that_were_there_when_it_was_sent
     prepared(log)
     log.gone("NodeUpgrade", "v", namespace="")
     log.late = 2
-    talk(log, "Requested", group="c-1", members=[{"node": "gpu-0"}])
+    request(log, "Requested", group="c-1", members=[{"node": "gpu-0"}])
     assert log.laws == []
 
 
@@ -162,7 +162,7 @@ def test_law_2_a_late_request_was_sent_before_its_node_was_prepared(log):
     visit(log)
     prepared(log)
     log.late = 2
-    talk(log, "Requested", group="c-1", members=[{"node": "gpu-0"}])
+    request(log, "Requested", group="c-1", members=[{"node": "gpu-0"}])
     assert log.laws == [2]
 
 
@@ -170,7 +170,7 @@ def test_law_2_a_late_request_was_sent_when_its_node_had_no_visit(log):
     prepared(log)
     visit(log)
     log.late = 2
-    talk(log, "Requested", group="c-1", members=[{"node": "gpu-0"}])
+    request(log, "Requested", group="c-1", members=[{"node": "gpu-0"}])
     assert log.laws == [2]
 
 
@@ -225,7 +225,7 @@ def test_law_4_members_on_other_nodes_count(log):
     for number in (0, 1):
         member(log, f"gang-{number}", on=f"gpu-{number}")
         acknowledges(log, f"gang-{number}")
-    talk(log)
+    request(log)
     stop(log)
     assert log.laws == [4]
 
@@ -248,7 +248,7 @@ def test_a_pool_that_shrinks_after_the_batch_was_written_was_counted_before(log)
 
 def test_law_5_a_gang_is_stopped_a_second_time(log):
     job(log)
-    talk(log)
+    request(log)
     member(log)
     acknowledges(log)
     stop(log)
@@ -269,7 +269,7 @@ def test_law_5_a_gang_that_we_restarted_runs_on_mixed_drivers(log, plan, later):
         spec = {"nodeName": name}
         log.put("Pod", f"driver-{name}", namespace=OURS, metadata=meta, spec=spec, status={"phase": "Running"})
     job(log)
-    talk(log)
+    request(log)
     stop(log)
     job(log, by=Author.CONTROLLER)
     member(log, "gang-0", on="gpu-0")
@@ -287,10 +287,10 @@ def stop_of_a_group(log, *, fellow="Stopping", pod="", **meta):
     member(log)
     acknowledges(log)
     visit(log, "Draining")
-    talk(log, group="c-1", owner={"uid": "uid-gang"})
+    request(log, group="c-1", owner={"uid": "uid-gang"})
     spec = {"group": "c-1", "gang": "default/Job/fellow", "owner": {"uid": "uid-fellow"}}
     status = {"phase": fellow, "deadline": "2026-11-21T10:00:00Z"}
-    log.put("CheckpointRequest", "talk-2", by=Author.CONTROLLER, spec=spec, status=status)
+    log.put("CheckpointRequest", "request-2", by=Author.CONTROLLER, spec=spec, status=status)
     if pod:
         references = [{"kind": "Job", "name": pod, "uid": f"uid-{pod}", "controller": True}]
         member(log, f"{pod}-0", ownerReferences=references, **meta)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.written_log import OURS, RECORD, Log, acknowledges, talk, visit
+from tests.support.written_log import OURS, RECORD, Log, acknowledges, request, visit
 from upgrader.simulate.chaos.journal import Author
 
 KINDS = {
@@ -39,7 +39,7 @@ def pod(log, name, on="gpu-0"):
 
 def asked(log):
     visit(log, "Draining")
-    talk(log, group="c-1", owner={"uid": "uid-top"})
+    request(log, group="c-1", owner={"uid": "uid-top"})
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tests.support.world import START
-from tests.support.written_log import OURS, TAINT, Log, job, member, node, prepared, stop, talk, visit, visit_job
+from tests.support.written_log import OURS, TAINT, Log, job, member, node, prepared, request, stop, visit, visit_job
 from upgrader.simulate.chaos.journal import Author
 
 REVISION = "gpu-upgrader.io/revision"
@@ -58,7 +58,7 @@ def test_law_7_a_gang_is_stopped_without_a_record(log):
 
 def test_law_7_a_gang_is_stopped_before_the_intent_is_written(log):
     job(log)
-    talk(log, "Parked")
+    request(log, "Parked")
     stop(log)
     assert log.laws == [7]
 
@@ -187,9 +187,9 @@ def test_nothing_to_go_back_to_is_known_where_a_visit_was_removed_in_its_midst(l
 
 def test_law_9_a_gang_is_never_restarted(log):
     job(log)
-    talk(log)
+    request(log)
     stop(log)
-    talk(log, "Ended")
+    request(log, "Ended")
     log.judge.end(log.now)
     assert log.laws == [9, 9]
     assert [one.sentence for one in log.judge.violations] == [

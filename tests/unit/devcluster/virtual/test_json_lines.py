@@ -5,8 +5,8 @@ import pytest
 from tests.support.speaking_socket import line, speaking
 from upgrader.core.errors import DevClusterError
 from upgrader.devcluster.virtual.agent import Agent
+from upgrader.devcluster.virtual.json_lines import Messages, SilentError, request
 from upgrader.devcluster.virtual.monitor import Monitor
-from upgrader.devcluster.virtual.talking import Messages, SilentError, request
 from upgrader.process import ProgramFailedError, ProgramTimeoutError
 
 GREETING = line({"QMP": {"version": {}, "capabilities": []}})

@@ -1,4 +1,4 @@
-"""What the next step of a conversation depends on, and what it is: values of core.conversation."""
+"""What the next step of a request depends on, and what it is: values of core/checkpoint_request."""
 
 from datetime import datetime, timedelta
 from enum import StrEnum

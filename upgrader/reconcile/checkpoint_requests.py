@@ -1,4 +1,4 @@
-"""The conversation with one gang: read, decide (core.conversation), act, record."""
+"""The checkpoint request of one gang: read, decide (core/checkpoint_request), act, record."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -10,10 +10,9 @@ import structlog
 from upgrader.api.kubernetes import ObjectMeta, Pod
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import Ack, CheckpointRequest
-from upgrader.core import conversation, steering, timing, untrusted
+from upgrader.core import checkpoint_request, steering, timing, untrusted
 from upgrader.core.acknowledgement import Answer, Verdict
-from upgrader.core.conversation import RESTARTED_EARLY
-from upgrader.core.conversation_facts import GangAct, GangDecision, GroupOfGang, OwnerFacts, RequestView
+from upgrader.core.checkpoint_request import RESTARTED_EARLY
 from upgrader.core.declarations import leader
 from upgrader.core.errors import ClusterError, UnaskableError, UpgraderError
 from upgrader.core.fleet import MemberFacts
@@ -21,6 +20,7 @@ from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.owner_facts import owner_facts
 from upgrader.core.owners import Switch
 from upgrader.core.phases import RequestPhase, ends, row
+from upgrader.core.request_facts import GangAct, GangDecision, GroupOfGang, OwnerFacts, RequestView
 from upgrader.core.switching import is_off
 from upgrader.core.visit_facts import NO_ANSWER, REFUSAL
 from upgrader.reconcile import asking, observe, owners, placing, unheard
@@ -47,7 +47,7 @@ ORDER_SETTLES = timedelta(seconds=10)
 """From taking an order to what is to be seen of it: a controller that took one has acted on it by then."""
 
 
-class Talk(msgspec.Struct, frozen=True, kw_only=True):
+class LiveRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A CheckpointRequest, its owner and pods, as read for this step."""
 
     request: CheckpointRequest
@@ -64,7 +64,7 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
         return not self.view.owner.suspended and len(placed) >= self.view.owner.wanted
 
 
-async def read_talk(context: Context, request: CheckpointRequest, resource: str) -> Talk:
+async def read_request(context: Context, request: CheckpointRequest, resource: str) -> LiveRequest:
     """The gang as it is now; answers and progress are read only in the phases that need them.
 
     Raises:
@@ -85,7 +85,7 @@ async def read_talk(context: Context, request: CheckpointRequest, resource: str)
     if owner.unread:  # as good as no answer: the gang is let go at the latest when the asking ends
         answers = ()
     view = _view(request, owner, members, answers, progress, forbidden)
-    return Talk(request=request, owner=owner, pods=tuple(pods), view=view, unread=owner.unread or unread)
+    return LiveRequest(request=request, owner=owner, pods=tuple(pods), view=view, unread=owner.unread or unread)
 
 
 def _is_off(owner: LiveOwner) -> bool:
@@ -137,7 +137,7 @@ def _progress(living: Sequence[MemberFacts], said: dict[str, int], *, led: bool)
 
 
 class Advanced(NamedTuple):
-    """One step of one conversation."""
+    """One step of one request."""
 
     decision: GangDecision
     request: CheckpointRequest | None
@@ -145,128 +145,128 @@ class Advanced(NamedTuple):
 
 
 async def advance(
-    context: Context, talk: Talk, group: GroupOfGang, *, where: Where, ask_until: str | None, lane_width: int = 0
+    context: Context, live: LiveRequest, group: GroupOfGang, *, where: Where, ask_until: str | None, lane_width: int = 0
 ) -> Advanced:
-    """One step of one conversation: what was decided, and the request as it was written.
+    """One step of one request: what was decided, and the request as it was written.
 
     `lane_width`: gangs that may write to one storage at once; 0: any number.
 
     Raises:
         ConflictError: the owner or a member changed since it was read; the next step looks again.
     """
-    decision = conversation.decide(talk.view, group, context.clock.now())
+    decision = checkpoint_request.decide(live.view, group, context.clock.now())
     if decision.admitted and lane_width:
         # Another plan may have admitted one since the turns were counted: they are counted anew, and nobody else does
         # so before this turn is written.
         async with context.gates.lanes:
             again = msgspec.structs.replace(group, turns=await asking.turns_now(context, lane_width))
-            decision = conversation.decide(talk.view, again, context.clock.now())
-            return await _perform(context, talk, decision, where=where, ask_until=ask_until)
-    return await _perform(context, talk, decision, where=where, ask_until=ask_until)
+            decision = checkpoint_request.decide(live.view, again, context.clock.now())
+            return await _perform(context, live, decision, where=where, ask_until=ask_until)
+    return await _perform(context, live, decision, where=where, ask_until=ask_until)
 
 
 async def _perform(
-    context: Context, talk: Talk, decision: GangDecision, *, where: Where, ask_until: str | None
+    context: Context, live: LiveRequest, decision: GangDecision, *, where: Where, ask_until: str | None
 ) -> Advanced:
     """The acts of a decision, then its record."""
-    if talk.unread and decision.phase is talk.view.phase:
-        decision = msgspec.structs.replace(decision, message=f"{decision.message} ({talk.unread})")
+    if live.unread and decision.phase is live.view.phase:
+        decision = msgspec.structs.replace(decision, message=f"{decision.message} ({live.unread})")
     for act in decision.acts:
         context.leadership.check()
-        context.crash.reached(("CheckpointRequest", talk.view.phase.value, "before-act"))
+        context.crash.reached(("CheckpointRequest", live.view.phase.value, "before-act"))
         try:
-            await _act(context, talk, act, where)
+            await _act(context, live, act, where)
         except UnaskableError as error:
-            await unheard.note(context, talk.request, error)
+            await unheard.note(context, live.request, error)
             return Advanced(decision, None)
-        context.crash.reached(("CheckpointRequest", talk.view.phase.value, "after-act"))
+        context.crash.reached(("CheckpointRequest", live.view.phase.value, "after-act"))
     if decision.new_id:
-        await _ask_again(context, talk)
+        await _ask_again(context, live)
         return Advanced(decision, None)
     if decision.method:
-        await unheard.ask_by_next(context, talk.request, decision)
+        await unheard.ask_by_next(context, live.request, decision)
         return Advanced(decision, None)
-    status, request = _status(context, talk, decision, ask_until), talk.request
+    status, request = _status(context, live, decision, ask_until), live.request
     if status:
         request = await record(
-            context, CHECKPOINT_REQUESTS, request.metadata, status, left=talk.view.phase, entered=decision.phase
+            context, CHECKPOINT_REQUESTS, request.metadata, status, left=live.view.phase, entered=decision.phase
         )
-        await _tell(context, talk, decision)
+        await _tell(context, live, decision)
     return Advanced(decision, request)
 
 
-async def _act(context: Context, talk: Talk, act: GangAct, where: Where) -> None:
-    method: CheckpointMethod = context.methods[talk.request.spec.method]
-    request = talk.request
+async def _act(context: Context, live: LiveRequest, act: GangAct, where: Where) -> None:
+    method: CheckpointMethod = context.methods[live.request.spec.method]
+    request = live.request
     match act:
         case GangAct.ASK:
-            await method.ask(request, talk.pods)
+            await method.ask(request, live.pods)
         case GangAct.WITHDRAW:
-            await method.withdraw(request, talk.pods)
+            await method.withdraw(request, live.pods)
         case GangAct.STOP:
             check_in_step(context)
-            await owners.stop(context, talk.owner, request)
+            await owners.stop(context, live.owner, request)
         case GangAct.RESUME:
-            await _resume(context, talk, where)
+            await _resume(context, live, where)
         case GangAct.FENCE:
-            await owners.fence(context, talk.owner, request)
+            await owners.fence(context, live.owner, request)
 
 
-async def _resume(context: Context, talk: Talk, where: Where) -> None:
+async def _resume(context: Context, live: LiveRequest, where: Where) -> None:
     """Restart, steered by its template or else by a policy: not if the gang has ended, nor if somebody resumed it."""
-    facts, owner = talk.view.owner, talk.owner
+    facts, owner = live.view.owner, live.owner
     ours = facts.suspended and not facts.finished
-    late = talk.view.deadline is not None and context.clock.now() >= talk.view.deadline
+    late = live.view.deadline is not None and context.clock.now() >= live.view.deadline
     steer = ours and steering.possible(owner.row, await context.cluster.version())
-    if not ours and not late and _may_go_off(context, talk):
+    if not ours and not late and _may_go_off(context, live):
         # Its record stays: should the order have been taken in this very moment, what goes off is restarted as ours.
-        await owners.recall(context, owner, talk.view.name)
+        await owners.recall(context, owner, live.view.name)
         return
     if ours and not steer:
-        await placing.tell_policy(context, talk.request, owner, where())
+        await placing.tell_policy(context, live.request, owner, where())
     if ours and not late and owner.row.switch is Switch.COMMAND:
-        await owners.order_on(context, owner, talk.view.name)  # the record stays until it is seen to be on again
+        await owners.order_on(context, owner, live.view.name)  # the record stays until it is seen to be on again
         return
     try:
-        await owners.restart(context, owner, talk.view.name, where() if steer else None)
+        await owners.restart(context, owner, live.view.name, where() if steer else None)
     except UpgraderError as error:
         if not (error.refused and steer and late):
             raise
         # A webhook says 403, the API server 422. Refused until the deadline: what we stopped we restart (law 9), even
         # where nobody can say on which node.
-        log.warning("restarted without steering", gang=talk.request.spec.gang, because=error.brief)
-        await owners.restart(context, owner, talk.view.name, None)
+        log.warning("restarted without steering", gang=live.request.spec.gang, because=error.brief)
+        await owners.restart(context, owner, live.view.name, None)
 
 
-def _may_go_off(context: Context, talk: Talk) -> bool:
+def _may_go_off(context: Context, live: LiveRequest) -> bool:
     """Whether an owner that was ordered to go off, and is to go on now, may still act on that order."""
-    facts, since = talk.view.owner, talk.request.status.restarted_at
-    ordered = talk.owner.row.switch is Switch.COMMAND and not facts.suspended and not facts.finished
+    facts, since = live.view.owner, live.request.status.restarted_at
+    ordered = live.owner.row.switch is Switch.COMMAND and not facts.suspended and not facts.finished
     return ordered and since is not None and context.clock.now() < timing.parse(since) + ORDER_SETTLES
 
 
-def stays(context: Context, talk: Talk, decision: GangDecision, ask_until: str | None) -> bool:
+def stays(context: Context, live: LiveRequest, decision: GangDecision, ask_until: str | None) -> bool:
     """Whether a decision does nothing and writes nothing."""
-    if decision.acts or decision.new_id or decision.method or decision.phase is not talk.view.phase:
+    if decision.acts or decision.new_id or decision.method or decision.phase is not live.view.phase:
         return False
-    return not _status(context, talk, decision, ask_until)
+    return not _status(context, live, decision, ask_until)
 
 
-async def say(context: Context, request: CheckpointRequest, error: UpgraderError) -> None:
-    """Show in the conversation what was refused, or not answered; the next step tries again."""
+async def record_refusal(context: Context, request: CheckpointRequest, error: UpgraderError) -> None:
+    """Show in the request what was refused, or not answered; the next step tries again."""
     status = {"reason": REFUSAL if error.refused else NO_ANSWER, "message": str(error)}
     if (request.status.reason, request.status.message) != (status["reason"], status["message"]):
         await record(context, CHECKPOINT_REQUESTS, request.metadata, status)
 
 
-async def _ask_again(context: Context, talk: Talk) -> None:
-    """The spec first: a crash before the status is written finds an expired conversation with a fresh id."""
+async def _ask_again(context: Context, live: LiveRequest) -> None:
+    """The spec first: a crash before the status is written finds an expired request with a fresh id."""
     now = context.clock.now()
-    seen = (observe.asked_id(pod) for pod in talk.pods)
-    request_id = next_request_id(talk.view.request_id, seen, int(now.timestamp()))
+    seen = (observe.asked_id(pod) for pod in live.pods)
+    request_id = next_request_id(live.view.request_id, seen, int(now.timestamp()))
     patch = {"spec": {"requestId": request_id, "askedAt": timing.show(now)}}
-    written = await context.cluster.merge(CHECKPOINT_REQUESTS, talk.request.metadata, patch)
-    context.crash.reached(("CheckpointRequest", talk.view.phase.value, "after-act"))
+    written = await context.cluster.merge(CHECKPOINT_REQUESTS, live.request.metadata, patch)
+    context.crash.reached(("CheckpointRequest", live.view.phase.value, "after-act"))
     status: dict[str, Any] = {
         "phase": _R.REQUESTED.value,
         "reason": "AskedAgain",
@@ -275,7 +275,7 @@ async def _ask_again(context: Context, talk: Talk) -> None:
         "acknowledgedStep": None,
         "markedAt": None,
     }
-    await record(context, CHECKPOINT_REQUESTS, written.metadata, status, left=talk.view.phase, entered=_R.REQUESTED)
+    await record(context, CHECKPOINT_REQUESTS, written.metadata, status, left=live.view.phase, entered=_R.REQUESTED)
 
 
 def next_request_id(last: int, seen: Iterable[str], now: int) -> int:
@@ -284,12 +284,12 @@ def next_request_id(last: int, seen: Iterable[str], now: int) -> int:
     return max(now, 1 + max((last, *(one for one in known if one is not None))))
 
 
-def _status(context: Context, talk: Talk, decision: GangDecision, ask_until: str | None) -> dict[str, Any]:
-    before = talk.request.status
+def _status(context: Context, live: LiveRequest, decision: GangDecision, ask_until: str | None) -> dict[str, Any]:
+    before = live.request.status
     if decision.admitted:
         turn = timing.show(context.clock.now())
         return {"markedAt": turn, "reason": decision.reason, "message": decision.message}
-    if GangAct.ASK in decision.acts and talk.view.misses:  # everybody has heard it this time
+    if GangAct.ASK in decision.acts and live.view.misses:  # everybody has heard it this time
         return {"reason": decision.reason, "message": decision.message, "missed": []}
     if decision.phase is before.phase:
         if (decision.reason, decision.message) == (before.reason, before.message) or not decision.message:
@@ -305,7 +305,7 @@ def _status(context: Context, talk: Talk, decision: GangDecision, ask_until: str
     match decision.phase:
         case _R.PARKED:
             status["acks"] = [
-                msgspec.to_builtins(Ack(**msgspec.structs.asdict(answer))) for answer in talk.view.answers
+                msgspec.to_builtins(Ack(**msgspec.structs.asdict(answer))) for answer in live.view.answers
             ]
             status["acknowledgedStep"] = decision.step
         case _R.STOPPING:
@@ -317,7 +317,7 @@ def _status(context: Context, talk: Talk, decision: GangDecision, ask_until: str
             status["restartedEarly"] = decision.reason == RESTARTED_EARLY
         case _R.RESTORED:
             status["restoredAt"] = timing.show(now)
-            status["progress"] = [step for step in talk.view.progress if step is not None]
+            status["progress"] = [step for step in live.view.progress if step is not None]
         case _R.WITHDRAWN if before.stopped_at is not None:
             # The stop was only intended: nobody was interrupted.
             status |= {"stoppedAt": None, "restartBy": None, "terminated": None}
@@ -325,22 +325,22 @@ def _status(context: Context, talk: Talk, decision: GangDecision, ask_until: str
             status |= {"refusedAt": timing.show(now), "retryAfterSeconds": decision.retry_after_seconds}
         case _R.REQUESTED | _R.STOPPED | _R.EXPIRED | _R.WITHDRAWN | _R.ENDED:
             pass
-    since = _since(talk.request)
-    metrics.PHASE_SECONDS.labels("CheckpointRequest", talk.view.phase.value).observe((now - since).total_seconds())
-    return status | _idle(talk, decision.phase, now)
+    since = _since(live.request)
+    metrics.PHASE_SECONDS.labels("CheckpointRequest", live.view.phase.value).observe((now - since).total_seconds())
+    return status | _idle(live, decision.phase, now)
 
 
-def _idle(talk: Talk, phase: RequestPhase, now: datetime) -> dict[str, Any]:
+def _idle(live: LiveRequest, phase: RequestPhase, now: datetime) -> dict[str, Any]:
     """What the loss of a gang is counted by: since when it does not train, and until when."""
-    before, parked = talk.request.status, [one.parked for one in talk.view.answers]
+    before, parked = live.request.status, [one.parked for one in live.view.answers]
     if phase is _R.PARKED and parked and all(parked):
         return {"parkedAt": timing.show(now)}
     # A gang of which one member stands still stands still, whatever the others say.
-    stood = before.parked_at is not None or (talk.view.phase is _R.REQUESTED and any(parked))
+    stood = before.parked_at is not None or (live.view.phase is _R.REQUESTED and any(parked))
     if phase is _R.WITHDRAWN and stood and before.parked_at is None:
         return {"parkedAt": timing.show(now), "endedAt": timing.show(now)}
     if phase is _R.EXPIRED and stood:
-        kept = (now - talk.view.asked_since).total_seconds()
+        kept = (now - live.view.asked_since).total_seconds()
         return {"parkedAt": None, "parkedSeconds": before.parked_seconds + max(0, round(kept))}
     return {"endedAt": timing.show(now)} if ends(phase) else {}
 
@@ -360,12 +360,12 @@ def _deadline(phase: RequestPhase, now: datetime, ask_until: str | None) -> str 
     return None if ends(phase) or seconds is None else timing.show(timing.after(now, seconds))
 
 
-async def _tell(context: Context, talk: Talk, decision: GangDecision) -> None:
+async def _tell(context: Context, live: LiveRequest, decision: GangDecision) -> None:
     """Events on the owner: whose job it is learns there why it was stopped, and that it came back."""
-    if decision.phase is talk.view.phase or talk.owner.body is None:
+    if decision.phase is live.view.phase or live.owner.body is None:
         return
-    plan, step = talk.request.spec.plan, talk.view.acknowledged_step
-    terminated = talk.request.status.terminated
+    plan, step = live.request.spec.plan, live.view.acknowledged_step
+    terminated = live.request.status.terminated
     where = "without an acknowledgement, as its approval allows" if terminated else f"at step {step}"
     texts = {
         _R.STOPPED: ("StoppedForUpgrade", f"stopped for plan {plan} {where}"),
@@ -378,11 +378,11 @@ async def _tell(context: Context, talk: Talk, decision: GangDecision) -> None:
             f"{'runs' if terminated else f'past step {step}'} again after plan {plan}",
         ),
         _R.WITHDRAWN: ("CheckpointWithdrawn", decision.message),
-        _R.ENDED: ("ConversationEnded", decision.message),
+        _R.ENDED: ("RequestEnded", decision.message),
     }
     if decision.phase in texts:
         reason, message = texts[decision.phase]
-        whole, resource = talk.owner.meta, talk.owner.resource
+        whole, resource = live.owner.meta, live.owner.resource
         await context.cluster.event(
             ObjectMeta(name=whole.name, namespace=whole.namespace, uid=whole.uid),
             resource.kind,

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from msgspec import structs
 
 from upgrader.core.acknowledgement import LAST_CALL, Asked, Judgement, Verdict, earlier, judge
-from upgrader.core.conversation_facts import GangAct, GangDecision, GroupOfGang, RequestView
 from upgrader.core.misses import ruled_out, too_soon
 from upgrader.core.phases import NodePhase, RequestPhase, ends
+from upgrader.core.request_facts import GangAct, GangDecision, GroupOfGang, RequestView
 
 _R, _N = RequestPhase, NodePhase
 OVER = frozenset({_N.RELEASING, _N.SUCCEEDED, _N.FAILED, _N.NODE_DELETED})
@@ -29,7 +29,7 @@ _UNSTOPPED = frozenset({_R.REQUESTED, _R.PARKED, _R.EXPIRED})
 
 
 def decide(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecision:
-    """The next step of one conversation. Never raises; doubt is waiting."""
+    """The next step of one request. Never raises; doubt is waiting."""
     if ends(view.phase):
         return _finished(view)
     ended = _ended(view)
@@ -108,7 +108,7 @@ def _ended(view: RequestView) -> GangDecision | None:
     if not view.owner.present:
         return _go(view, _R.ENDED, "Deleted", "the job was deleted by somebody else")
     if view.owner.finished:
-        # A job may finish while it is being stopped; our record must not outlive the conversation.
+        # A job may finish while it is being stopped; our record must not outlive the request.
         acts = (GangAct.RESUME,) if view.owner.stopped_by == view.name else ()
         return _go(view, _R.ENDED, "Finished", "the job ended by itself", *acts)
     by_others = view.owner.suspended and view.owner.stopped_by != view.name
@@ -328,7 +328,7 @@ def _resumed_by_others(view: RequestView) -> GangDecision:
 
 def _restarting(view: RequestView, now: datetime) -> GangDecision:
     if view.owner.stopped_by == view.name:
-        # Also where somebody else resumed the job: our record must not outlive the conversation.
+        # Also where somebody else resumed the job: our record must not outlive the request.
         return _stay(view, "Restarting", "restarting the gang", GangAct.RESUME)
     step = view.acknowledged_step if view.acknowledged_step is not None else -1
     if view.method == "none" and len(view.progress) >= view.owner.wanted:

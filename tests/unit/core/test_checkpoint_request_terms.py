@@ -1,11 +1,11 @@
-"""What a job declares about being asked, and what the approval says, in the next step of a conversation."""
+"""What a job declares about being asked, and what the approval says, in the next step of a request."""
 
 from datetime import timedelta
 
 import pytest
 from msgspec import structs
 
-from tests.support.conversation_cases import (
+from tests.support.request_cases import (
     DRAINING,
     EXPENDABLE,
     FENCE,
@@ -24,8 +24,8 @@ from tests.support.conversation_cases import (
     view,
 )
 from tests.support.world import START
-from upgrader.core import conversation
-from upgrader.core.conversation_facts import GangAct, GangDecision
+from upgrader.core import checkpoint_request
+from upgrader.core.request_facts import GangAct, GangDecision
 
 CASES = {
     "others of its lane write their checkpoints": (
@@ -240,4 +240,4 @@ CASES = {
 
 @pytest.mark.parametrize(("seen", "group", "expected"), CASES.values(), ids=CASES)
 def test_what_was_declared_or_approved_counts(seen, group, expected):
-    assert conversation.decide(seen, group, START) == expected
+    assert checkpoint_request.decide(seen, group, START) == expected

@@ -81,7 +81,7 @@ class Line:
         self._socket.close()
 
     def allow(self, seconds: float) -> None:
-        """From now on, so long may the rest of the conversation take."""
+        """From now on, so long may the rest of the exchange take."""
         self._seconds = seconds
         self._deadline = time.monotonic() + seconds
 

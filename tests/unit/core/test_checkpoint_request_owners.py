@@ -1,8 +1,8 @@
-"""Conversations with owners that are told by another object, confirm late, wait in a queue, or are under budgets."""
+"""Requests with owners that are told by another object, confirm late, wait in a queue, or are under budgets."""
 
 import pytest
 
-from tests.support.conversation_cases import (
+from tests.support.request_cases import (
     DRAINING,
     FENCE,
     PAST,
@@ -17,8 +17,8 @@ from tests.support.conversation_cases import (
     view,
 )
 from tests.support.world import START
-from upgrader.core import conversation
-from upgrader.core.conversation_facts import GangAct
+from upgrader.core import checkpoint_request
+from upgrader.core.request_facts import GangAct
 
 ORDERED = {"stopped_by": "r1", "ordered": True}
 BUDGET = "PodDisruptionBudget web does not allow to disrupt it"
@@ -104,6 +104,6 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("talk", "group", "expected"), CASES.values(), ids=CASES)
-def test_a_conversation_goes_on(talk, group, expected):
-    assert conversation.decide(talk, group, START) == expected
+@pytest.mark.parametrize(("before", "group", "expected"), CASES.values(), ids=CASES)
+def test_a_request_goes_on(before, group, expected):
+    assert checkpoint_request.decide(before, group, START) == expected

@@ -1,9 +1,9 @@
-"""The next step of a conversation, sentence by sentence; every arrow of the state machine has one."""
+"""The next step of a request, sentence by sentence; every arrow of the state machine has one."""
 
 import msgspec
 import pytest
 
-from tests.support.conversation_cases import (
+from tests.support.request_cases import (
     BOTH,
     DRAINING,
     FENCE,
@@ -25,9 +25,9 @@ from tests.support.conversation_cases import (
     view,
 )
 from tests.support.world import START
-from upgrader.core import conversation
-from upgrader.core.conversation_facts import GangAct, GangDecision
+from upgrader.core import checkpoint_request
 from upgrader.core.phases import TRANSITIONS, RequestPhase, ends
+from upgrader.core.request_facts import GangAct, GangDecision
 
 CASES = {
     # ---- Requested
@@ -384,8 +384,8 @@ CASES = {
 
 
 @pytest.mark.parametrize(("seen", "group", "expected"), CASES.values(), ids=CASES)
-def test_the_next_step_of_a_conversation(seen, group, expected):
-    assert conversation.decide(seen, group, START) == expected
+def test_the_next_step_of_a_request(seen, group, expected):
+    assert checkpoint_request.decide(seen, group, START) == expected
 
 
 def test_every_arrow_has_its_sentence():
@@ -395,10 +395,10 @@ def test_every_arrow_has_its_sentence():
 
 
 @pytest.mark.parametrize("phase", [phase for phase in RequestPhase if ends(phase)])
-def test_an_ended_conversation_is_left_alone(phase):
-    assert conversation.decide(view(phase), RELEASED, START) == GangDecision(phase=phase, step=100)
+def test_an_ended_request_is_left_alone(phase):
+    assert checkpoint_request.decide(view(phase), RELEASED, START) == GangDecision(phase=phase, step=100)
 
 
 def test_a_gang_without_an_acknowledged_step_is_restored_by_any_step():
     seen = msgspec.structs.replace(view(R.RESTARTING, progress=(0, 0)), acknowledged_step=None)
-    assert conversation.decide(seen, RELEASED, START).phase is R.RESTORED
+    assert checkpoint_request.decide(seen, RELEASED, START).phase is R.RESTORED
