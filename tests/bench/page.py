@@ -22,7 +22,7 @@ STRATEGY = StrategyFacts(
     topology=(TopologyBudget(key="power", max_unavailable="50%"),),
     canary=True,
     soak_seconds=1800,
-    harvest_until=START + timedelta(hours=12),
+    completion_until=START + timedelta(hours=12),
     lane_width=8,
 )
 POWER = 250
@@ -35,7 +35,7 @@ def page() -> str:
     """The page, the same for the same code."""
     fleet = make(SPEC)
     made = forecast(world_of(fleet), target(), STRATEGY, now=START)
-    parts = [_head(fleet, made), _batches(made), _harvest(made), _interruptions(made), _costs(made)]
+    parts = [_head(fleet, made), _batches(made), _completions(made), _interruptions(made), _costs(made)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -90,7 +90,8 @@ at once, and half of those
 on one power feed ({POWER} nodes); canaries come first and are watched for half an hour; jobs that end within 12 hours
 are waited for; {STRATEGY.lane_width} gangs write checkpoints to one storage at once.
 
-In short: {made.summary.nodes:,} nodes in {made.summary.batches} batches, {made.summary.harvested} more when their \
+In short: {made.summary.nodes:,} nodes in {made.summary.batches} batches, \
+{made.summary.waiting_for_completion} more when their \
 jobs have ended; {made.summary.interruptions} of {len(jobs)} gangs are
 stopped, each once; {made.summary.blocked} nodes are blocked."""
 
@@ -113,12 +114,12 @@ def _batches(made: Forecast) -> str:
     return "## Batches\n\nTimes are hours and minutes after the start.\n\n" + _table(head, rows)
 
 
-def _harvest(made: Forecast) -> str:
-    rows = [(_clock(one.at), str(len(one.nodes)), ", ".join(one.gangs)) for one in made.harvest[:SHOWN]]
-    rest = len(made.harvest) - len(rows)
+def _completions(made: Forecast) -> str:
+    rows = [(_clock(one.at), str(len(one.nodes)), ", ".join(one.gangs)) for one in made.completions[:SHOWN]]
+    rest = len(made.completions) - len(rows)
     more = f"\n\nand {rest} more." if rest > 0 else ""
     said = "Nobody is asked: these nodes are taken when their jobs have ended by themselves."
-    return f"## Harvest\n\n{said}\n\n{_table(('at', 'nodes', 'gangs'), rows)}{more}"
+    return f"## Wait for completion\n\n{said}\n\n{_table(('at', 'nodes', 'gangs'), rows)}{more}"
 
 
 def _interruptions(made: Forecast) -> str:

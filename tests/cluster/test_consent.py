@@ -25,7 +25,7 @@ FULL = StrategyFacts(
     min_available_gpus=8,
     canary=True,
     soak_seconds=5400,
-    harvest_until=NOW + timedelta(hours=2),
+    completion_until=NOW + timedelta(hours=2),
     deadline=NOW + timedelta(days=1),
     windows=(pacing.window("Mon-Fri 22:00-06:00 Europe/Berlin"), pacing.window("00:00-24:00")),
     lane_width=2,

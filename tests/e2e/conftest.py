@@ -106,7 +106,7 @@ class Pool:
             "--max-unavailable",
             "100%",
             "--no-canary",
-            "--harvest-for",
+            "--wait-for-completion",
             "0s",
             "-o",
             str(kept),

@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 KERNEL, WITHOUT_DRM = "6.1.0-47-amd64", "6.1.0-50-cloud-amd64"
 RECIPE, OS = "sim", "bookworm"
-QUICK = {"maxUnavailable": "100%", "canary": {"enabled": False}, "harvestForSeconds": 0}
+QUICK = {"maxUnavailable": "100%", "canary": {"enabled": False}, "waitForCompletionSeconds": 0}
 LIMITS = {"maxInterruptions": 1, "maxLostGpuHours": 50}
 CHECKED = {CheckName.CONTENTS: True, CheckName.VERMAGIC: True, CheckName.CRC: True, CheckName.SIGNATURE: None}
 CHECKED |= {CheckName.VERSIONS: True, CheckName.BOOT: True}

@@ -170,7 +170,7 @@ class VirtualPool(Pool):
         kept, forecast = self.made.folder / "stack.yaml", self.made.folder / "forecast.json"
         kept.write_text(yaml.safe_dump(body))
         before = {one.metadata.name for one in await self.kube.list(UPGRADE_PLANS)}
-        pace = ("--max-unavailable", "100%", "--no-canary", "--harvest-for", "0s")
+        pace = ("--max-unavailable", "100%", "--no-canary", "--wait-for-completion", "0s")
         await command(self.made.cluster, print, "plan", "-f", str(kept), *pace, "-o", str(forecast))
         await command(self.made.cluster, print, "apply", str(forecast), "--auto-approve", "--watch")
         (name,) = {one.metadata.name for one in await self.kube.list(UPGRADE_PLANS)} - before

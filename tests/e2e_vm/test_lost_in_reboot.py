@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.vm, pytest.mark.timeout(1500)]
 
 DRIVER, KUBELET, JOB = "1.0.0", "1.34.4", "works"
 NODES = ("vm-a", "vm-b")
-ONE_OF_TWO = ("--max-unavailable", "50%", "--no-canary", "--harvest-for", "0s")
+ONE_OF_TWO = ("--max-unavailable", "50%", "--no-canary", "--wait-for-completion", "0s")
 
 
 @pytest.fixture(scope="module")

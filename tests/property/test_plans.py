@@ -95,7 +95,7 @@ def plans(draw, phases=tuple(P)):
         next_batch=draw(st.none() | NEXT),
         now=START,
         reason=draw(st.sampled_from(("", rollout.CANARY_FAILED, rollout.ROLLED_BACK))),
-        harvesting=draw(COUNTS),
+        waiting_for_completion=draw(COUNTS),
         canaries=draw(CANARIES),
         losses=draw(LOSSES),
         deadline=draw(TIMES),
@@ -144,7 +144,7 @@ def test_a_plan_that_began_ends_only_with_its_batch(plan):
 def test_complete_means_that_no_node_waits_and_nothing_failed(plan):
     decision = decide(plan)
     if decision.phase is P.COMPLETED:
-        assert (plan.waiting, plan.installs, plan.harvesting) == (0, 0, 0)
+        assert (plan.waiting, plan.installs, plan.waiting_for_completion) == (0, 0, 0)
         assert (plan.next_batch, decision.failures) == (None, ())
 
 

@@ -1,4 +1,4 @@
-"""The laws of pace: budgets of all sorts, canaries, harvest, time slices, windows, the deadline; each a sentence."""
+"""The laws of pace: budgets of all sorts, canaries, waiting, time slices, windows, the deadline; each a sentence."""
 
 from collections import Counter
 from datetime import timedelta
@@ -39,17 +39,17 @@ def taken(world, batch):
 
 @MANY
 @given(paced_worlds())
-def test_every_drifted_node_is_in_one_batch_or_harvested_or_blocked_or_installed(case):
+def test_every_drifted_node_is_in_one_batch_or_waited_for_or_blocked_or_installed(case):
     world, strategy = case
     made = foresee(world, strategy)
     batches = [name for batch in made.batches for name in batch.nodes]
-    reaped = [name for one in made.harvest for name in one.nodes]
+    completion = [name for one in made.completions for name in one.nodes]
     blocked = {name for blocker in made.blockers for name in blocker.nodes}
-    counts = Counter([*batches, *reaped, *blocked, *made.installs])
+    counts = Counter([*batches, *completion, *blocked, *made.installs])
     assert counts == dict.fromkeys((one.node for one in drift(world, target()) if one.drifted), 1)
-    assert (made.summary.nodes, made.summary.harvested, made.summary.blocked) == (
+    assert (made.summary.nodes, made.summary.waiting_for_completion, made.summary.blocked) == (
         len(batches),
-        len(reaped),
+        len(completion),
         len(blocked),
     )
 
@@ -144,13 +144,13 @@ def test_canaries_come_first_unless_they_wait_for_a_time_slice(case):
 
 @MANY
 @given(paced_worlds())
-def test_who_is_harvested_is_never_asked_and_ends_in_time(case):
+def test_who_is_waited_for_is_never_asked_and_ends_in_time(case):
     world, strategy = case
     made = foresee(world, strategy)
     gangs = {one.name: one for one in world.gangs}
-    for one in made.harvest:
+    for one in made.completions:
         assert not made.interrupted.intersection(one.gangs)
-        assert all(gangs[name].ends_at <= one.at <= strategy.harvest_until for name in one.gangs)
+        assert all(gangs[name].ends_at <= one.at <= strategy.completion_until for name in one.gangs)
         assert set(one.gangs) == {each.name for each in world.gangs if each.nodes.intersection(one.nodes)}
 
 
@@ -221,7 +221,7 @@ def test_made_again_after_a_batch_the_rest_ends_no_later_and_loses_no_more(case)
     now = first.starts_at + timedelta(seconds=first.seconds)
     stopped = frozenset(name for group in first.groups for name in group.gangs)
     made = forecast(done, target(), strategy, now=now, stopped_gangs=stopped, remainder=rest)
-    if made.harvest != before.harvest or made.blockers != before.blockers:
+    if made.completions != before.completions or made.blockers != before.blockers:
         return  # with the time that went by, other nodes are to be visited now
     assert ends(made, now) <= ends(before, now)
     lost = sum(one.lost_gpu_hours for one in before.prediction.interruptions if one.gang not in stopped)

@@ -57,7 +57,7 @@ class KwokPool:
             GPU_STACKS, STACK, lambda one: one.status.observed_generation > before.metadata.generation, 120
         )
         approval = {"by": "test", "at": "2026-11-21T09:00:00Z", "limits": {"maxInterruptions": 100}}
-        quick = {"maxUnavailable": "100%", "canary": {"enabled": False}, "harvestForSeconds": 0, **strategy}
+        quick = {"maxUnavailable": "100%", "canary": {"enabled": False}, "waitForCompletionSeconds": 0, **strategy}
         spec = {"stack": STACK, "targetRevision": seen.status.update_revision, "approval": approval, "strategy": quick}
         await self.kube.create(UPGRADE_PLANS, {"metadata": {"name": name}, "spec": spec})
 

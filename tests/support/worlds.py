@@ -165,7 +165,7 @@ def strategies(draw):
         canary=draw(st.booleans()),
         soak_seconds=draw(st.sampled_from([0, 1800])),
         not_before=draw(st.sampled_from([None, None, START + timedelta(minutes=10)])),
-        harvest_until=draw(st.sampled_from([None, START + timedelta(hours=2)])),
+        completion_until=draw(st.sampled_from([None, START + timedelta(hours=2)])),
         deadline=draw(st.sampled_from([None, None, START + timedelta(hours=3), START])),
         windows=draw(st.sampled_from([(), (), windows])),
         lane_width=draw(st.sampled_from([0, 1, 2])),

@@ -20,7 +20,7 @@ ON = "on"
 OFF = "off"
 
 TAINT_MAINTENANCE = f"{GROUP}/maintenance"  # value: the group
-TAINT_HARVEST = f"{GROUP}/harvest"  # value: the plan that waits for the natural end of what runs there
+TAINT_RESERVED = f"{GROUP}/reserved"  # value: the plan that waits for the natural end of what runs there
 ANNOTATION_STARTED = f"{GROUP}/started"  # on a visit Job: it was started, so somebody else has suspended it
 ANNOTATION_VISIT = f"{GROUP}/visit"  # uid of the NodeUpgrade that holds the node
 ANNOTATION_RELEASED_BY = f"{GROUP}/released-by"  # uid of the NodeUpgrade that released the node last

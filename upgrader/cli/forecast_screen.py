@@ -32,8 +32,8 @@ def forecast(saved: SavedForecast) -> RenderableType:
     if made.batches:
         title = f"Batches, one after the other; times are {spans.zone(made.made_at)}"
         parts.append(section(title, _batches(made)))
-    if made.harvest:
-        parts.append(section("Taken when their jobs end by themselves, nobody is asked", _harvest(made)))
+    if made.completions:
+        parts.append(section("Taken when their jobs end by themselves, nobody is asked", _completions(made)))
     if made.prediction.interruptions:
         parts.append(section("Who is interrupted", _interruptions(made)))
     if any(group.evicted for batch in made.batches for group in batch.groups):
@@ -111,9 +111,9 @@ def _start(batch: BatchForecast, made: Forecast) -> str:
     return "now" if batch.number == 1 else f"after batch {batch.number - 1}"
 
 
-def _harvest(made: Forecast) -> RenderableType:
+def _completions(made: Forecast) -> RenderableType:
     table = columns("Ends at", "Nodes", "Gangs")
-    found = sorted(made.harvest, key=lambda one: (one.at, one.nodes))
+    found = sorted(made.completions, key=lambda one: (one.at, one.nodes))
     return folded(
         table,
         found,
@@ -203,8 +203,8 @@ def _summary(saved: SavedForecast) -> Text:
         f"{summary.blocked} blocked",
     ]
     parts += _emptied([one for batch in made.batches for one in batch.groups])
-    if summary.harvested:
-        parts.append(f"{summary.harvested} taken when their jobs end")
+    if summary.waiting_for_completion:
+        parts.append(f"{summary.waiting_for_completion} taken when their jobs end")
     if summary.installs:
         parts.append(f"{summary.installs} installed without a plan, since nothing runs there")
     lines = [f"{', '.join(parts)}.", *_cost(made)]

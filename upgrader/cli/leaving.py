@@ -252,7 +252,7 @@ def _unmark(node: Node) -> dict[str, Any] | None:
     kept = _kept(node)
     if kept != node.metadata.annotations.get(names.ANNOTATION_ADOPTED):
         marked[names.ANNOTATION_ADOPTED] = kept
-    tainted = any(one.key in {names.TAINT_MAINTENANCE, names.TAINT_HARVEST} for one in node.spec.taints)
+    tainted = any(one.key in {names.TAINT_MAINTENANCE, names.TAINT_RESERVED} for one in node.spec.taints)
     if not labels and not marked and not tainted:
         return None
     patch: dict[str, Any] = {"metadata": {"labels": dict.fromkeys(labels) | _handed_back(node), "annotations": marked}}

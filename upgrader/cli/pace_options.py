@@ -34,8 +34,8 @@ OPTIONS = {
         "--soak", default="10m", show_default=True, metavar="DURATION",
         help="How long canaries are watched before anything else is touched, as 30m or 2h.",
     ),
-    "harvest_for": click.option(
-        "--harvest-for", default="1h", show_default=True, metavar="DURATION",
+    "wait_for_completion": click.option(
+        "--wait-for-completion", default="1h", show_default=True, metavar="DURATION",
         help="Jobs that end by themselves within this time are waited for instead of asked; 0s waits for none.",
     ),
     "windows": click.option(

@@ -19,8 +19,8 @@ def sentences(strategy: StrategyFacts, now: datetime) -> list[str]:
     if strategy.canary:
         soak = f", then {spans.lasting(strategy.soak_seconds)} of watching" if strategy.soak_seconds else ""
         lines.append(f"First one idle node of each class{soak}.")
-    if strategy.harvest_until is not None:
-        until = spans.clock(strategy.harvest_until, now)
+    if strategy.completion_until is not None:
+        until = spans.clock(strategy.completion_until, now)
         lines.append(f"Jobs that end by themselves before {until} are waited for.")
     if strategy.windows:
         lines.append(f"Batches start only {' or '.join(shown_window(one) for one in strategy.windows)}.")

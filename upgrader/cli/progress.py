@@ -126,7 +126,11 @@ class Verdicts:
     def _blocked(self, seen: Progress) -> None:
         status = seen.plan.status
         still = status.forecast
-        waits = status.phase is PlanPhase.RUNNING and status.blockers and not (still.batches or still.harvested)
+        waits = (
+            status.phase is PlanPhase.RUNNING
+            and status.blockers
+            and not (still.batches or still.waiting_for_completion)
+        )
         if not waits or seen.under_way:
             self._blocked_since = None
             return

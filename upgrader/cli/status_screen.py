@@ -115,7 +115,7 @@ def _lines(seen: Progress) -> list[str]:
         f"canaries are watched until {_clock(plan.status.soak_until, at)}"
         if _ahead(plan.status.soak_until, at)
         else "",
-        f"kept free until their jobs end: {some(plan.status.harvesting)}" if plan.status.harvesting else "",
+        f"kept free until their jobs end: {some(plan.status.reserved_nodes)}" if plan.status.reserved_nodes else "",
         f"CheckpointRequests that are not this plan's, ignored: {some(ignored)}" if ignored else "",
         f"changed: {plan.status.changed}" if plan.status.changed else "",
         f"undone by plan {plan.status.rollback_plan}" if plan.status.rollback_plan else "",
@@ -147,8 +147,8 @@ def _to_come(plan: UpgradePlan, at: datetime) -> list[str]:
             f"{counted(still.interruptions, 'interruption')}, {still.blocked} blocked"
         )
     ]
-    if still.harvested:
-        parts.append(f"{counted(still.harvested, 'node')} when their jobs end")
+    if still.waiting_for_completion:
+        parts.append(f"{counted(still.waiting_for_completion, 'node')} when their jobs end")
     if still.lost_gpu_hours:
         parts.append(f"{still.lost_gpu_hours:.1f} GPU-hours")
     lines = ["; ".join(parts)]

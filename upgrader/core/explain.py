@@ -6,7 +6,7 @@ from upgrader.core.drift import NodeDrift
 from upgrader.core.fleet import NodeFacts, Snapshot
 from upgrader.core.forecast import BatchForecast, Forecast, GroupForecast
 from upgrader.core.naming import listed
-from upgrader.core.prediction import Harvest
+from upgrader.core.prediction import Completion
 from upgrader.core.timing import show
 
 
@@ -35,9 +35,9 @@ def why_node(
     if name in forecast.installs:
         verdict = f"Node {name} gets its driver without a plan: nothing runs on it that could be lost."
         return Explanation(subject=name, verdict=verdict, because=tuple(seen))
-    reaped = next((one for one in forecast.harvest if name in one.nodes), None)
-    if reaped is not None:
-        return Explanation(subject=name, verdict=_harvested(reaped, name), because=(*ends(reaped), *seen))
+    completion = next((one for one in forecast.completions if name in one.nodes), None)
+    if completion is not None:
+        return Explanation(subject=name, verdict=_is_waited_for(completion, name), because=(*ends(completion), *seen))
     placed = placed_in(forecast, node=name)
     if placed is None:
         reasons = [blocker.message for blocker in forecast.blockers if name in blocker.nodes]
@@ -67,16 +67,16 @@ def _visited(node: NodeFacts) -> str:
     return f"Node {node.name} was visited by this plan and is not as the stack asks; see its NodeUpgrade."
 
 
-def _harvested(reaped: Harvest, name: str) -> str:
-    others = [node for node in reaped.nodes if node != name]
+def _is_waited_for(completion: Completion, name: str) -> str:
+    others = [node for node in completion.nodes if node != name]
     beside = f", as are {listed(others)}" if others else ""
     return f"Node {name} is upgraded when its jobs have ended by themselves{beside}; nobody is asked."
 
 
-def ends(reaped: Harvest) -> list[str]:
-    """Until when what is harvested ends by itself."""
-    gangs = listed(list(reaped.gangs))
-    return [f"{gangs} {'ends' if len(reaped.gangs) == 1 else 'end'} by {show(reaped.at)}, as far as is known."]
+def ends(completion: Completion) -> list[str]:
+    """Until when what is waited for ends by itself."""
+    gangs = listed(list(completion.gangs))
+    return [f"{gangs} {'ends' if len(completion.gangs) == 1 else 'end'} by {show(completion.at)}, as far as is known."]
 
 
 def waits(batch: BatchForecast) -> list[str]:

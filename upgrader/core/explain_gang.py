@@ -53,10 +53,10 @@ def _fate(gang: Gang, forecast: Forecast) -> tuple[str, tuple[str, ...]]:
     if placed is not None:
         batch, group = placed
         return _stopped(gang, batch), (*waits(batch), *_cost(gang, forecast), *_visits(group, gang, forecast))
-    reaped = next((one for one in forecast.harvest if gang.name in one.gangs), None)
-    if reaped is not None:
-        taken = f"Nodes {listed(sorted(reaped.nodes))} are upgraded when it has ended."
-        return f"{gang.name} is not stopped: it ends by itself, expected by {timing.show(reaped.at)}.", (taken,)
+    completion = next((one for one in forecast.completions if gang.name in one.gangs), None)
+    if completion is not None:
+        taken = f"Nodes {listed(sorted(completion.nodes))} are upgraded when it has ended."
+        return f"{gang.name} is not stopped: it ends by itself, expected by {timing.show(completion.at)}.", (taken,)
     blockers = tuple(blocker.message for blocker in forecast.blockers if blocker.subject == gang.name)
     if blockers:
         return f"{gang.name} is not stopped, and keeps its nodes from being upgraded.", blockers

@@ -1,7 +1,7 @@
 """The forecast: which nodes are visited together and in which order, whom that stops, and what blocks the rest.
 
 A pure function of the world: the same input gives the same bytes, in whatever order nodes and gangs came; other names
-give the same shape. Every node that drifted is in exactly one batch, harvested, blocked with a reason, or installed
+give the same shape. Every node that drifted is in exactly one batch, waited for, blocked with a reason, or installed
 without a plan.
 """
 
@@ -17,11 +17,11 @@ from upgrader.core.capacity import capacity
 from upgrader.core.drift import DriftReason, NodeDrift, drift
 from upgrader.core.fleet import Snapshot, Target
 from upgrader.core.frame import Frame, frame_of
-from upgrader.core.legs import batches_of, course_of, late_blockers, legs_of, reaped
+from upgrader.core.legs import batches_of, course_of, free_nodes, late_blockers, legs_of
 from upgrader.core.losses import losses
 from upgrader.core.node_blockers import node_blockers
 from upgrader.core.pace import Pace
-from upgrader.core.prediction import Durations, Harvest, Prediction
+from upgrader.core.prediction import Completion, Durations, Prediction
 from upgrader.core.sorting import sort_out
 from upgrader.core.strategy import StrategyFacts
 from upgrader.core.timeline import Timeline, finish, place
@@ -48,7 +48,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     interruptions: int = 0  # gangs that are stopped
     blocked: int = 0  # nodes blocked
     installs: int = 0  # nodes without a driver, which get it without a plan
-    harvested: int = 0  # nodes that are taken when their jobs have ended
+    waiting_for_completion: int = 0  # nodes that are taken when their jobs have ended
 
 
 class Forecast(Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
     gpus: int  # of the pool
     allowed: int  # the budget, in GPUs
     taken: int  # GPUs that are out of service already
-    harvest: tuple[Harvest, ...] = ()
+    completions: tuple[Completion, ...] = ()
     prediction: Prediction = Prediction()
 
     @property
@@ -85,7 +85,7 @@ def forecast(
     remainder: Sequence[BatchForecast] = (),
     durations: Durations | None = None,
 ) -> Forecast:
-    """Batches, harvests and blockers for everything that is still to be done, and what that costs.
+    """Batches, completions and blockers for everything that is still to be done, and what that costs.
 
     `already`: nodes that this plan visited or is visiting; they are neither visited again nor blocked.
     `stopped_gangs`: gangs that this plan has stopped; none is stopped twice.
@@ -103,7 +103,7 @@ def forecast(
     frame = _frame(world, Pace(durations or Durations()), now)
     pool = frame.limits.pool
     parts = sort_out(groups((name for name in open_nodes if name not in installs), snapshot.gangs), frame)
-    line = place(legs_of(parts.free, remainder, frame), reaped(parts.harvest, frame), course_of(frame))
+    line = place(legs_of(parts.free, remainder, frame), free_nodes(parts.completions, frame), course_of(frame))
     batches = batches_of(line, frame)
     blockers = sorted(
         [*parts.blockers, *late_blockers(line, frame)],
@@ -113,7 +113,7 @@ def forecast(
         stack=target.stack,
         revision=target.revision,
         made_at=now,
-        summary=_summary(batches, blockers, parts.harvest, drifted=len(open_nodes), installs=len(installs)),
+        summary=_summary(batches, blockers, parts.completions, drifted=len(open_nodes), installs=len(installs)),
         batches=batches,
         blockers=tuple(blockers),
         installs=tuple(installs),
@@ -121,8 +121,8 @@ def forecast(
         gpus=pool.total,
         allowed=pool.allowed,
         taken=pool.taken,
-        harvest=parts.harvest,
-        prediction=_prediction(line, parts.harvest, frame, blocked=bool(blockers)),
+        completions=parts.completions,
+        prediction=_prediction(line, parts.completions, frame, blocked=bool(blockers)),
     )
 
 
@@ -137,7 +137,7 @@ def _frame(world: World, pace: Pace, now: datetime) -> Frame:
 def _summary(
     batches: Sequence[BatchForecast],
     blockers: Sequence[Blocker],
-    harvest: Sequence[Harvest],
+    completions: Sequence[Completion],
     *,
     drifted: int,
     installs: int,
@@ -149,7 +149,7 @@ def _summary(
         interruptions=sum(len(group.gangs) for batch in batches for group in batch.groups),
         blocked=len({node for blocker in blockers for node in blocker.nodes}),
         installs=installs,
-        harvested=sum(len(one.nodes) for one in harvest),
+        waiting_for_completion=sum(len(one.nodes) for one in completions),
     )
 
 
@@ -159,12 +159,12 @@ def _installed_without_plan(world: World, name: str) -> bool:
     return bare and name not in world.occupied and not node_blockers(world, name)
 
 
-def _prediction(line: Timeline, harvest: Sequence[Harvest], frame: Frame, *, blocked: bool) -> Prediction:
-    found = losses(line.legs, harvest, frame)
-    likely, late = (finish(line, reaped(harvest, frame), course_of(frame), level) for level in (0.5, 0.95))
+def _prediction(line: Timeline, completions: Sequence[Completion], frame: Frame, *, blocked: bool) -> Prediction:
+    found = losses(line.legs, completions, frame)
+    likely, late = (finish(line, free_nodes(completions, frame), course_of(frame), level) for level in (0.5, 0.95))
     return Prediction(
         finish_p50=None if blocked else frame.moment(likely),
-        # Slower batches can end earlier, where more of a harvest is free by then and goes together.
+        # Slower batches can end earlier, where more nodes are free by then and goes together.
         finish_p95=None if blocked else frame.moment(max(likely, late)),
         lost_gpu_hours=found.lost,
         lower_bound_gpu_hours=found.bound,

@@ -8,8 +8,8 @@ from upgrader.core.canaries import canaries, classes
 from upgrader.core.frame import Frame
 from upgrader.core.group_blockers import too_late
 from upgrader.core.packing import Before, Unit, course, in_turn, score
-from upgrader.core.prediction import Harvest
-from upgrader.core.timeline import Course, Leg, Reaped, Timeline
+from upgrader.core.prediction import Completion
+from upgrader.core.timeline import Course, FreeNodes, Leg, Timeline
 from upgrader.core.timing import show
 
 
@@ -65,12 +65,12 @@ def course_of(frame: Frame) -> Course:
     )
 
 
-def reaped(harvest: Sequence[Harvest], frame: Frame) -> list[Reaped]:
-    """The harvest as the timeline takes it."""
+def free_nodes(completions: Sequence[Completion], frame: Frame) -> list[FreeNodes]:
+    """The completions as the timeline takes them."""
     sizes = frame.limits.pool.sizes
     return [
-        Reaped(at=frame.second(one.at), nodes=len(one.nodes), gpus=sum(sizes[node] for node in one.nodes))
-        for one in harvest
+        FreeNodes(at=frame.second(one.at), nodes=len(one.nodes), gpus=sum(sizes[node] for node in one.nodes))
+        for one in completions
     ]
 
 

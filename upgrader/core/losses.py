@@ -15,7 +15,7 @@ from upgrader.core.blockers import World
 from upgrader.core.fleet import Gang
 from upgrader.core.frame import Frame
 from upgrader.core.packing import Batch, Unit
-from upgrader.core.prediction import Harvest, Interruption
+from upgrader.core.prediction import Completion, Interruption
 from upgrader.core.timeline import Leg
 
 _HOUR = 3600
@@ -29,10 +29,10 @@ class Losses(Struct, frozen=True, kw_only=True):
     interruptions: tuple[Interruption, ...]
 
 
-def losses(legs: Sequence[Leg], harvest: Iterable[Harvest], frame: Frame) -> Losses:
-    """Of everything that is in batches or harvested; what is blocked costs nothing yet."""
+def losses(legs: Sequence[Leg], completions: Iterable[Completion], frame: Frame) -> Losses:
+    """Of everything that is in batches or waited for; what is blocked costs nothing yet."""
     alone = frame.pace.visit(1).mean
-    lost = bound = sum(alone * frame.limits.pool.sizes[node] for one in harvest for node in one.nodes)
+    lost = bound = sum(alone * frame.limits.pool.sizes[node] for one in completions for node in one.nodes)
     interruptions: list[Interruption] = []
     for leg in legs:
         for unit in leg.batch.units:
@@ -82,7 +82,7 @@ def _lost(stop: _Stop, frame: Frame) -> float:
 
 
 def _unavoidable(stop: _Stop, frame: Frame) -> float:
-    until = frame.world.strategy.harvest_until
+    until = frame.world.strategy.completion_until
     ends = stop.gang.ends_at
     if until is not None and ends is not None and ends <= until:
         return 0.0

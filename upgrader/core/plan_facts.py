@@ -123,7 +123,7 @@ class PlanView(Struct, frozen=True, kw_only=True):
     requests: tuple[RequestSummary, ...] = ()
     next_batch: NextBatch | None = None
     waiting: int = 0  # drifted nodes that the forecast blocks, or that cool down
-    harvesting: int = 0  # nodes that wait for the natural end of their jobs
+    waiting_for_completion: int = 0  # nodes that wait for the natural end of their jobs
     installs: int = 0  # nodes without a driver, which the stack installs by itself
     canaries: Canaries = Canaries()
     losses: Losses = Losses()

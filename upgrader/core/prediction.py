@@ -31,7 +31,7 @@ class Interruption(Struct, frozen=True, kw_only=True):
     because: str
 
 
-class Harvest(Struct, frozen=True, kw_only=True):
+class Completion(Struct, frozen=True, kw_only=True):
     """Nodes whose jobs all end by themselves in time: taken at that moment, nobody is asked."""
 
     nodes: tuple[str, ...]

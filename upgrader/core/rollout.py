@@ -142,7 +142,7 @@ def _proposed(view: PlanView, *, aborting: bool) -> PlanDecision:
 
 
 def _nothing_left(view: PlanView) -> bool:
-    return view.next_batch is None and not view.waiting + view.harvesting + view.installs
+    return view.next_batch is None and not view.waiting + view.waiting_for_completion + view.installs
 
 
 def _running(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
@@ -232,7 +232,7 @@ def _late(view: PlanView) -> PlanDecision | None:
     """The plan's deadline has passed and something is left; what was started has ended by now."""
     if view.deadline is None or view.now < view.deadline or not view.synced:
         return None
-    left = view.waiting + view.harvesting + view.installs
+    left = view.waiting + view.waiting_for_completion + view.installs
     if not left and view.next_batch is None:
         return None
     return PlanDecision(
@@ -271,7 +271,7 @@ def _next(view: PlanView, failures: tuple[Trouble, ...]) -> PlanDecision:
         return PlanDecision(
             phase=_P.RUNNING, reason="BatchStarted", message=f"starting batch {number}", start_batch=True
         )
-    if view.waiting or view.installs or view.harvesting:
+    if view.waiting or view.installs or view.waiting_for_completion:
         return _run("Blocked", _waits(view))
     if waits_for_stopped(view):
         return _run("OwnersStopped", _restarts(view))
@@ -301,5 +301,9 @@ def _outside(view: PlanView, batch: NextBatch) -> str | None:
 def _waits(view: PlanView) -> str:
     blocked = f"{view.waiting} node(s) are blocked, see the blockers" if view.waiting else ""
     bare = f"{view.installs} node(s) are installed by the stack, see its condition Installed" if view.installs else ""
-    ripe = f"{view.harvesting} node(s) are taken when their jobs end by themselves" if view.harvesting else ""
+    ripe = (
+        f"{view.waiting_for_completion} node(s) are taken when their jobs end by themselves"
+        if view.waiting_for_completion
+        else ""
+    )
     return "; ".join(part for part in (blocked, bare, ripe) if part)

@@ -1,4 +1,4 @@
-"""What becomes of each group: visited, harvested, or blocked with a reason."""
+"""What becomes of each group: visited, waited for, or blocked with a reason."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -8,15 +8,15 @@ from msgspec import Struct
 from upgrader.core.batch import GroupForecast
 from upgrader.core.blockers import Blocker, World
 from upgrader.core.capacity import Load, demands
+from upgrader.core.completion import completion_of
 from upgrader.core.fleet import Gang
 from upgrader.core.frame import Frame, turn
 from upgrader.core.group_blockers import group_blockers, over_budget, too_late
-from upgrader.core.harvest import harvested
 from upgrader.core.lanes import ROUNDS, Asked
 from upgrader.core.losses import without_checkpoint
 from upgrader.core.pace import longest_of
 from upgrader.core.packing import Unit
-from upgrader.core.prediction import Harvest
+from upgrader.core.prediction import Completion
 from upgrader.core.upgrade_groups import UpgradeGroup
 
 
@@ -24,20 +24,20 @@ class Sorted(Struct, frozen=True, kw_only=True):
     """Every group, once."""
 
     free: tuple[Unit, ...]
-    harvest: tuple[Harvest, ...]
+    completions: tuple[Completion, ...]
     blockers: tuple[Blocker, ...]
 
 
 def sort_out(units: Iterable[UpgradeGroup], frame: Frame) -> Sorted:
     """Part the groups of all nodes that are to be visited."""
     free: list[Unit] = []
-    harvest: list[Harvest] = []
+    completions: list[Completion] = []
     blockers: list[Blocker] = []
     deadline = frame.world.strategy.deadline
     for unit in units:
-        reaped = harvested(frame.world, unit, frame.now)
-        if reaped is not None and _in_time(reaped, frame):
-            harvest.append(reaped)
+        completion = completion_of(frame.world, unit, frame.now)
+        if completion is not None and _in_time(completion, frame):
+            completions.append(completion)
             continue
         load = frame.limits.load(unit.nodes, (frame.world.gangs[name] for name in unit.gangs))
         found = group_blockers(frame.world, unit)
@@ -48,16 +48,18 @@ def sort_out(units: Iterable[UpgradeGroup], frame: Frame) -> Sorted:
         if not found:
             free.append(_unit(unit, load, frame))
     return Sorted(
-        free=tuple(free), harvest=tuple(sorted(harvest, key=lambda one: (one.at, one.nodes))), blockers=tuple(blockers)
+        free=tuple(free),
+        completions=tuple(sorted(completions, key=lambda one: (one.at, one.nodes))),
+        blockers=tuple(blockers),
     )
 
 
-def _in_time(reaped: Harvest, frame: Frame) -> bool:
+def _in_time(completion: Completion, frame: Frame) -> bool:
     deadline = frame.world.strategy.deadline
     if deadline is None:
         return True
-    alone = frame.pace.group(nodes=len(reaped.nodes), gangs=0, checkpoint=(0.0, 0.0))
-    return frame.moment(frame.second(reaped.at) + round(alone.quantile(0.95))) <= deadline
+    alone = frame.pace.group(nodes=len(completion.nodes), gangs=0, checkpoint=(0.0, 0.0))
+    return frame.moment(frame.second(completion.at) + round(alone.quantile(0.95))) <= deadline
 
 
 def _unit(unit: UpgradeGroup, load: Load, frame: Frame) -> Unit:

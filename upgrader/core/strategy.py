@@ -46,7 +46,7 @@ class StrategyFacts(Struct, frozen=True, kw_only=True):
     soak_seconds: int = 0  # between the end of the canaries and the next other batch
     not_before: datetime | None = None  # canaries soak until then: only those of other classes start earlier
     proven: tuple[str, ...] = ()  # classes of nodes of which a canary was upgraded: they need no other
-    harvest_until: datetime | None = None  # jobs that end by themselves before this are waited for
+    completion_until: datetime | None = None  # jobs that end by themselves before this are waited for
     deadline: datetime | None = None  # no batch starts that would not end by then
     windows: tuple[Window, ...] = ()  # none: at any time
     lane_width: int = 0  # gangs of one storage lane that write checkpoints at once; 0: any number

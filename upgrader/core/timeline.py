@@ -1,6 +1,6 @@
 """When batches start and end: one after the other, in windows, after soaks and time slices, before the deadline.
 
-Times are whole seconds after the forecast's `now`. Nodes that are harvested are visited between two batches once their
+Times are whole seconds after the forecast's `now`. Nodes that are waited for are visited between two batches once their
 jobs have ended, as the rollout does it: what is idle comes first.
 """
 
@@ -24,8 +24,8 @@ class Leg(Struct, frozen=True, kw_only=True):
     window: bool = False  # it waits until a window opens
 
 
-class Reaped(Struct, frozen=True, kw_only=True):
-    """Harvested nodes: when they are free, how many, with how many GPUs."""
+class FreeNodes(Struct, frozen=True, kw_only=True):
+    """Nodes whose jobs have ended: when they are free, how many, with how many GPUs."""
 
     at: int
     nodes: int
@@ -49,20 +49,20 @@ class Timeline(Struct, frozen=True, kw_only=True):
     legs: tuple[Leg, ...]
     late: tuple[Leg, ...]
     end: int
-    spreads: tuple[Spread, ...]  # of all that is visited, harvests included
+    spreads: tuple[Spread, ...]  # of all that is visited, completions included
 
 
-def place(legs: Sequence[Leg], harvest: Sequence[Reaped], course: Course, *, stretch: float = 1.0) -> Timeline:
+def place(legs: Sequence[Leg], completions: Sequence[FreeNodes], course: Course, *, stretch: float = 1.0) -> Timeline:
     """The batches in their order, each as long as expected times `stretch`."""
     at, placed, late, spreads = 0, [], [], []
-    waiting = sorted(harvest, key=lambda one: (one.at, one.nodes, one.gpus))
+    waiting = sorted(completions, key=lambda one: (one.at, one.nodes, one.gpus))
     soaks = False
     for leg in legs:
         soaked = False
         if soaks and leg.kind is not BatchKind.CANARY:
             at, soaked, soaks = at + course.soak, course.soak > 0, False
         if leg.kind is not BatchKind.CANARY:  # these do not wait until those of other classes were watched
-            at, taken = _reap(waiting, max(at, course.begin), course, stretch)
+            at, taken = _take_free(waiting, max(at, course.begin), course, stretch)
             spreads += taken
         found = _placed(leg, at, course, soaked=soaked)
         if course.latest is not None and found.start + leg.batch.spread.quantile(0.95) > course.latest:
@@ -74,19 +74,19 @@ def place(legs: Sequence[Leg], harvest: Sequence[Reaped], course: Course, *, str
         soaks = soaks or leg.kind is BatchKind.CANARY
     at = max(at, course.begin)
     while waiting:
-        at, taken = _reap(waiting, max(at, waiting[0].at), course, stretch)
+        at, taken = _take_free(waiting, max(at, waiting[0].at), course, stretch)
         spreads += taken
     return Timeline(legs=tuple(placed), late=tuple(late), end=at, spreads=tuple(spreads))
 
 
-def finish(timeline: Timeline, harvest: Sequence[Reaped], course: Course, level: float) -> int:
+def finish(timeline: Timeline, completions: Sequence[FreeNodes], course: Course, level: float) -> int:
     """By when all is over with probability `level`: every batch is stretched by what the whole is at that level."""
     whole = course.pace.whole(timeline.spreads)
     if not whole.mean:
         return timeline.end
     again = [Leg(kind=leg.kind, batch=leg.batch) for leg in timeline.legs]
     free = Course(rules=course.rules, pace=course.pace, begin=course.begin, soak=course.soak)
-    return place(again, harvest, free, stretch=whole.quantile(level) / whole.mean).end
+    return place(again, completions, free, stretch=whole.quantile(level) / whole.mean).end
 
 
 def _placed(leg: Leg, at: int, course: Course, *, soaked: bool) -> Leg:
@@ -103,7 +103,7 @@ def _placed(leg: Leg, at: int, course: Course, *, soaked: bool) -> Leg:
     )
 
 
-def _reap(waiting: list[Reaped], at: int, course: Course, stretch: float) -> tuple[int, list[Spread]]:
+def _take_free(waiting: list[FreeNodes], at: int, course: Course, stretch: float) -> tuple[int, list[Spread]]:
     """Visit all that is free by `at`, in as many batches as the budget asks for."""
     free = [one for one in waiting if one.at <= at]
     del waiting[: len(free)]

@@ -237,8 +237,7 @@ def _draining(view: NodeView, group: GroupView, now: datetime) -> Decision:
         return _go(view, _P.RELEASING, failure="AcknowledgementLost", message=f"{lost[0].gang}: {lost[0].message}")
     if left := turned_back(group):
         return _go(view, _P.RELEASING, failure="SiblingFailed", message=f"{left} of the same upgrade group was let go")
-    behind = [one.name for one in group.nodes if one.phase in {_P.PREPARED, _P.TAINTING}]
-    if behind:
+    if behind := [one.name for one in group.nodes if one.phase in {_P.PREPARED, _P.TAINTING}]:
         return stay(view, f"waiting for {behind[0]} of the upgrade group to be closed")
     if evict := evicting(view, group, now):
         return evict
@@ -275,9 +274,8 @@ def _visiting(view: NodeView, group: GroupView, now: datetime) -> Decision:
             return end_unstarted(view, first) or first or stay(view, "starting the visit Job", Act.VISIT)
         case Outcome.WAITING:
             busy = view.visit.result is not None and view.visit.result.reason is Reason.BUSY
-            return stay(
-                view, view.visit.trouble or away(view, "the visit Job runs"), blocked=DRIVER_BUSY if busy else ""
-            )
+            why = view.visit.trouble or away(view, "the visit Job runs")
+            return stay(view, why, blocked=DRIVER_BUSY if busy else "")
         case Outcome.FAILED:
             return _turn(view, "VisitFailed", said(view.visit, "the visit Job failed"))
         case Outcome.SUCCEEDED:

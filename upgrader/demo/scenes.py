@@ -17,7 +17,7 @@ from upgrader.devcluster import Cluster
 from upgrader.process import Finished, run
 
 GPUS = 8
-STRATEGY = ("--max-unavailable", "100%", "--no-canary", "--harvest-for", "5m")
+STRATEGY = ("--max-unavailable", "100%", "--no-canary", "--wait-for-completion", "5m")
 COMMAND_SECONDS = 900.0
 
 

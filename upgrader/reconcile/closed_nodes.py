@@ -16,7 +16,7 @@ from upgrader.api.v1alpha1 import GpuStack, NodeUpgrade
 from upgrader.core import upkeep
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.fleet import NodeFacts
-from upgrader.reconcile import harvest
+from upgrader.reconcile import reservations
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.isolation import Faults
 from upgrader.reconcile.node_facts import node_facts
@@ -54,19 +54,19 @@ class ClosedNodes:
         if known is not None:
             nodes = {name: node for name, node in known.items() if not any(in_pool(node, one.spec) for one in stacks)}
             with faults.contained("nodes that are kept free for plans that are gone"):
-                found |= await self._unharvest(context, nodes, faults)
+                found |= await self._unreserve(context, nodes, faults)
             with faults.contained("nodes of visits that are gone"):
                 found |= await self._open(context, nodes.values(), faults)
         self._seen = found
         return known is None or bool(found - self.closed.keys())
 
-    async def _unharvest(self, context: Context, nodes: Mapping[str, Node], faults: Faults) -> set[Mark]:
+    async def _unreserve(self, context: Context, nodes: Mapping[str, Node], faults: Faults) -> set[Mark]:
         """What is found and still there."""
-        stale = await harvest.stale(context, nodes.values())
+        stale = await reservations.stale(context, nodes.values())
         found = {(name, nodes[name].metadata.uid, plan) for name, plan in stale.items()}
         for mark in sorted(found.intersection(self._seen)):
             with faults.contained(f"node {mark[0]}"):
-                await harvest.unmark(context, mark[0], stale[mark[0]])
+                await reservations.unmark(context, mark[0], stale[mark[0]])
                 found.discard(mark)
         return found
 

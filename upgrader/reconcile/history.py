@@ -59,7 +59,7 @@ def _needed(read: Read, plan: UpgradePlan) -> bool:
     upgraded = any(one.status.phase is NodePhase.SUCCEEDED for one in visits)
     undoing = rollbacks.wanted(plan) and upgraded and status.rollback_plan is None
     blocks = plan.spec.target_revision != read.target.revision == status.stack_revision
-    return names.FINALIZER in plan.metadata.finalizers or bool(status.harvesting) or marked or undoing or blocks
+    return names.FINALIZER in plan.metadata.finalizers or bool(status.reserved_nodes) or marked or undoing or blocks
 
 
 async def _in_use(context: Context, read: Read, plan: UpgradePlan) -> bool:

@@ -130,25 +130,25 @@ def _with(patch: dict[str, Any], annotations: dict[str, str | None]) -> dict[str
     return {"metadata": {**meta, "annotations": {**meta.get("annotations", {}), **annotations}}}
 
 
-def harvest(node: Node, plan: str) -> dict[str, Any]:
+def reserve(node: Node, plan: str) -> dict[str, Any]:
     """The soft taint that keeps others away while a plan waits for what runs there."""
-    ours = Taint(key=names.TAINT_HARVEST, value=plan, effect="PreferNoSchedule")
-    return {"spec": {"taints": [*_without(node, names.TAINT_HARVEST), msgspec.to_builtins(ours)]}}
+    ours = Taint(key=names.TAINT_RESERVED, value=plan, effect="PreferNoSchedule")
+    return {"spec": {"taints": [*_without(node, names.TAINT_RESERVED), msgspec.to_builtins(ours)]}}
 
 
-def unharvest(node: Node) -> dict[str, Any]:
+def unreserve(node: Node) -> dict[str, Any]:
     """The same without it."""
-    return {"spec": {"taints": _without(node, names.TAINT_HARVEST) or None}}
+    return {"spec": {"taints": _without(node, names.TAINT_RESERVED) or None}}
 
 
-def harvested_by(node: Node) -> str:
+def reserved_by(node: Node) -> str:
     """The plan that a node is kept free for; empty where there is none."""
-    return next((one.value for one in node.spec.taints if one.key == names.TAINT_HARVEST), "")
+    return next((one.value for one in node.spec.taints if one.key == names.TAINT_RESERVED), "")
 
 
 def foreign_taints(node: Node) -> list[dict[str, Any]]:
     """The taints of others, as they go on the wire; a node that a visit takes is not waited for any longer."""
-    return _without(node, names.TAINT_MAINTENANCE, names.TAINT_HARVEST)
+    return _without(node, names.TAINT_MAINTENANCE, names.TAINT_RESERVED)
 
 
 def _without(node: Node, *keys: str) -> list[dict[str, Any]]:

@@ -42,7 +42,7 @@ def render(context: Context, read: Read, decision: PlanDecision) -> dict[str, An
         "message": decision.message,
         "counts": explicit(_counts(read)),
         "stoppedOwners": stops_to_remember(plan, read.requests),
-        "harvesting": sorted(read.harvesting),
+        "reservedNodes": sorted(read.reserved),
         "ignoredRequests": own_requests.shown(read.ignored),
         "failures": [
             msgspec.to_builtins(Failure(subject=one.subject, reason=one.reason, message=one.message))
@@ -83,7 +83,7 @@ def _summary(made: Forecast, now: datetime, *, started: bool) -> dict[str, Any]:
         nodes=made.summary.nodes - (len(gone.nodes) if gone is not None else 0),
         interruptions=made.summary.interruptions - (_stops(gone) if gone is not None else 0),
         blocked=made.summary.blocked,
-        harvested=sum(len(one.nodes) for one in made.harvest),
+        waiting_for_completion=sum(len(one.nodes) for one in made.completions),
         waits_for=first.waits_for if first is not None and starts is not None else "",
         lost_gpu_hours=round(prediction.lost_gpu_hours, 2),
     )
@@ -111,13 +111,13 @@ def _news(read: Read, status: Mapping[str, Any]) -> str:
     blocked = frozenset((one["subject"], one["reason"]) for one in status["blockers"])
     return reforecast.changes(
         Outlook(
-            nodes=before.forecast.nodes + before.forecast.harvested,
+            nodes=before.forecast.nodes + before.forecast.waiting_for_completion,
             interruptions=before.forecast.interruptions,
             blocked=before.forecast.blocked,
             blockers=frozenset((one.subject, one.reason) for one in before.blockers),
         ),
         Outlook(
-            nodes=made.summary.nodes + sum(len(one.nodes) for one in made.harvest),
+            nodes=made.summary.nodes + sum(len(one.nodes) for one in made.completions),
             interruptions=made.summary.interruptions,
             blocked=made.summary.blocked,
             blockers=blocked,

@@ -54,7 +54,7 @@ def view(read: Read, now: datetime) -> PlanView:
         requests=_request(read.requests),
         next_batch=_next_batch(read),
         waiting=(made.summary.blocked if made else 0) + len(read.cooling),
-        harvesting=sum(len(one.nodes) for one in made.harvest) if made else 0,
+        waiting_for_completion=sum(len(one.nodes) for one in made.completions) if made else 0,
         installs=made.summary.installs if made else 0,
         canaries=_canaries(read),
         losses=_losses(read),

@@ -22,7 +22,6 @@ from upgrader.reconcile import (
     ended_batches,
     finalizers,
     forced,
-    harvest,
     leftovers,
     observe,
     opening,
@@ -30,6 +29,7 @@ from upgrader.reconcile import (
     plan_status,
     plan_view,
     pruning,
+    reservations,
     rollbacks,
 )
 from upgrader.reconcile.context import Context, anew, record
@@ -70,7 +70,7 @@ class Read:
     problem: str = ""
     """Why no forecast can be made, where a person has to correct the plan."""
     cooling: frozenset[str] = frozenset()
-    harvesting: frozenset[str] = frozenset()
+    reserved: frozenset[str] = frozenset()
     """Nodes that carry, or are about to carry, the mark of waiting for their jobs' end."""
 
     @property
@@ -187,12 +187,12 @@ async def _take_back(context: Context, read: Read, faults: Faults) -> bool:
 
 async def _write(context: Context, read: Read, decision: PlanDecision) -> Read:
     """What was decided, as the plan's status (a batch that is started is part of it); then the marks that it names."""
-    ripe = harvest.wanted(read, decision)
-    stuck = await harvest.let_go(context, read.plan.metadata.name, set(read.plan.status.harvesting) - ripe)
-    read = replace(read, harvesting=ripe | stuck)
+    ripe = reservations.wanted(read, decision)
+    stuck = await reservations.let_go(context, read.plan.metadata.name, set(read.plan.status.reserved_nodes) - ripe)
+    read = replace(read, reserved=ripe | stuck)
     write = _start if decision.start_batch and read.forecast is not None else plan_status.write
     plan = await write(context, read, decision)
-    await harvest.mark(context, plan.metadata.name, ripe & harvest.ripening(read))
+    await reservations.mark(context, plan.metadata.name, ripe & reservations.ripening(read))
     return replace(read, plan=plan)
 
 
@@ -346,9 +346,9 @@ async def _finish(context: Context, read: Read, faults: Faults) -> float | None:
     metrics.show_blockers(plan.metadata.name, {})
     await forced.give_back(context, read.visits)
     await forget(context, read.visits)
-    if plan.status.harvesting:
-        stuck = await harvest.let_go(context, plan.metadata.name, plan.status.harvesting)
-        plan = await record(context, UPGRADE_PLANS, plan.metadata, {"harvesting": sorted(stuck)})
+    if plan.status.reserved_nodes:
+        stuck = await reservations.let_go(context, plan.metadata.name, plan.status.reserved_nodes)
+        plan = await record(context, UPGRADE_PLANS, plan.metadata, {"reservedNodes": sorted(stuck)})
         if stuck:
             return context.active_seconds
     await leftovers.release(context, read.requests)

@@ -80,4 +80,4 @@ def _strategy(plan: UpgradePlan) -> dict[str, Any]:
     """The same budgets and windows, without canaries (the revision is known) and without a deadline: it is to end."""
     kept = explicit(plan.spec.strategy)
     kept.pop("deadlineSeconds", None)
-    return kept | {"canary": {"enabled": False}, "harvestForSeconds": 0, "onFailure": OnFailure.PAUSE.value}
+    return kept | {"canary": {"enabled": False}, "waitForCompletionSeconds": 0, "onFailure": OnFailure.PAUSE.value}

@@ -26,7 +26,6 @@ from upgrader.reconcile import (
     abandoned,
     drift_status,
     forced,
-    harvest,
     history,
     image_wishes,
     node_features,
@@ -34,6 +33,7 @@ from upgrader.reconcile import (
     operands,
     proposals,
     quiet,
+    reservations,
     side_by_side,
     stack_status,
     upgrade_groups,
@@ -258,7 +258,7 @@ async def _care(context: Context, read: Read, goal: Target, sightings: Sightings
     with faults.contained("visits that failed before"):
         await upkeep.prune(context, read)
     pool = (context.nodes.snapshot() or {}).values()
-    await harvest.sweep(context, [node for node in pool if observe.in_pool(node, read.stack.spec)])
+    await reservations.sweep(context, [node for node in pool if observe.in_pool(node, read.stack.spec)])
     return bool(due)
 
 

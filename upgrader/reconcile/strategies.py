@@ -31,7 +31,9 @@ def strategy_of(plan: UpgradePlan, now: datetime) -> StrategyFacts:
         canary=spec.canary.enabled,
         soak_seconds=spec.canary.soak_seconds,
         not_before=timing.parse(status.soak_until) if status.soak_until else None,
-        harvest_until=started + timedelta(seconds=spec.harvest_for_seconds) if spec.harvest_for_seconds else None,
+        completion_until=started + timedelta(seconds=spec.wait_for_completion_seconds)
+        if spec.wait_for_completion_seconds
+        else None,
         deadline=deadline_of(plan, started),
         windows=tuple(_window(one) for one in spec.windows),
         lane_width=checkpoint.lanes.max_concurrent,
@@ -52,7 +54,7 @@ def deadline_of(plan: UpgradePlan, started: datetime) -> datetime | None:
 
 def strategy_spec(strategy: StrategyFacts, made_at: datetime) -> dict[str, Any]:
     """The strategy of a plan that follows a forecast made at `made_at`: its times become durations again."""
-    harvest, deadline = strategy.harvest_until, strategy.deadline
+    until, deadline = strategy.completion_until, strategy.deadline
     return explicit(
         Strategy(
             max_unavailable=strategy.max_unavailable,
@@ -61,7 +63,7 @@ def strategy_spec(strategy: StrategyFacts, made_at: datetime) -> dict[str, Any]:
             ],
             min_available_gpus=strategy.min_available_gpus,
             canary=Canary(enabled=strategy.canary, soak_seconds=strategy.soak_seconds),
-            harvest_for_seconds=max(0, round((harvest - made_at).total_seconds())) if harvest is not None else 0,
+            wait_for_completion_seconds=max(0, round((until - made_at).total_seconds())) if until is not None else 0,
             windows=[
                 Window(
                     days=[DAYS[day] for day in one.days] if len(one.days) < len(DAYS) else [],

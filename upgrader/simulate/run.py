@@ -94,7 +94,7 @@ class Simulation:
 
     def _bound(self, upgraded: Iterable[str], sizes: dict[str, int]) -> float:
         """What no order of visits goes below: the visits that were made, and one checkpoint and restart for each gang
-        that was stopped and that would not have ended by itself before `harvest_until`.
+        that was stopped and that would not have ended by itself before `completion_until`.
         """
         visits = sum(sizes[name] * self.chances.visit(name) for name in upgraded)
         jobs = [self.world.jobs[name] for name in self.world.ledger.interruptions]
@@ -106,7 +106,7 @@ class Simulation:
         return (visits + gangs) / HOUR
 
     def _ends_in_time(self, end: int | None) -> bool:
-        until = self.settings.rollout.harvest_until
+        until = self.settings.rollout.completion_until
         return until is not None and end is not None and self.agenda.moment(end) <= until
 
     def _ended(self) -> str:

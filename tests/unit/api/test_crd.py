@@ -87,7 +87,7 @@ def test_defaults_of_the_spec_are_stored_with_the_object():
         "maxUnavailable": "25%",
         "minAvailableGPUs": 0,
         "canary": {"enabled": True, "soakSeconds": 600},
-        "harvestForSeconds": 3600,
+        "waitForCompletionSeconds": 3600,
         "onFailure": "Pause",
     }
     assert spec["strategy"]["properties"]["maxUnavailable"]["default"] == "25%"

@@ -15,7 +15,7 @@ from upgrader.core.advice import Advice, Severity
 from upgrader.core.explain import Explanation
 from upgrader.core.forecast import forecast
 from upgrader.core.origins import origins
-from upgrader.core.prediction import Durations, Harvest, Interruption, Prediction
+from upgrader.core.prediction import Completion, Durations, Interruption, Prediction
 from upgrader.core.saved import SavedForecast, limits_of
 from upgrader.core.strategy import StrategyFacts, TopologyBudget, Window
 
@@ -31,7 +31,7 @@ def full() -> SavedForecast:
     lost = Interruption(gang="g", gpus=8, asked_at=START, seconds=1, lost_gpu_hours=1.0, because="x")
     made = msgspec.structs.replace(
         made,
-        harvest=(Harvest(nodes=("a",), gangs=("g",), at=START),),
+        completions=(Completion(nodes=("a",), gangs=("g",), at=START),),
         prediction=Prediction(interruptions=(lost,), durations=Durations()),
     )
     return SavedForecast(

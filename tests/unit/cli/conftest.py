@@ -14,7 +14,7 @@ NEXT = (
     "--set", "kubelet.version=1.35.4",
     "--set", "kubelet.artifact=registry/kubelet:1.35.4",
 )  # fmt: skip
-QUICK = ("--no-canary", "--harvest-for", "0s")
+QUICK = ("--no-canary", "--wait-for-completion", "0s")
 """Nobody watches canaries or waits for ends where a test is about something else."""
 
 

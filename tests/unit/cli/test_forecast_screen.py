@@ -13,7 +13,7 @@ from upgrader.cli import forecast_screen, render
 from upgrader.core.blockers import BlockedReason, Blocker
 from upgrader.core.forecast import BatchForecast, BatchKind, Forecast, GroupForecast, Summary, forecast
 from upgrader.core.origins import origins
-from upgrader.core.prediction import Durations, Harvest, Interruption, Prediction
+from upgrader.core.prediction import Completion, Durations, Interruption, Prediction
 from upgrader.core.saved import SavedForecast, limits_of
 from upgrader.core.strategy import StrategyFacts
 
@@ -111,7 +111,7 @@ def test_everything_that_a_forecast_may_hold():
         summary=Summary(drifted=9, nodes=5, batches=3, interruptions=1, blocked=3, installs=1),
         batches=batches,
         blockers=blockers,
-        harvest=(Harvest(nodes=("n-9",), gangs=("ml/Job/short",), at=later(minutes=20)),),
+        completions=(Completion(nodes=("n-9",), gangs=("ml/Job/short",), at=later(minutes=20)),),
         prediction=Prediction(
             finish_p50=later(hours=16, minutes=15),
             finish_p95=later(hours=18),
@@ -156,7 +156,9 @@ def test_a_fleet_of_thousands_is_folded():
         )
         for number in range(count)
     )
-    harvest = tuple(Harvest(nodes=(f"h-{one}",), gangs=(f"ml/Job/h-{one}",), at=later(hours=one)) for one in range(50))
+    completions = tuple(
+        Completion(nodes=(f"h-{one}",), gangs=(f"ml/Job/h-{one}",), at=later(hours=one)) for one in range(50)
+    )
     blockers = tuple(
         Blocker(
             subject=f"ml/Job/v-{one}",
@@ -170,7 +172,7 @@ def test_a_fleet_of_thousands_is_folded():
         gpus=16000,
         summary=Summary(drifted=count, nodes=count, batches=100, interruptions=count, blocked=500),
         batches=batches,
-        harvest=harvest,
+        completions=completions,
         blockers=blockers,
         prediction=Prediction(interruptions=interruptions, lost_gpu_hours=3000.0, lower_bound_gpu_hours=2900.0),
         drift=forecast(

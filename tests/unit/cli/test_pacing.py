@@ -43,7 +43,7 @@ def test_nothing_said_is_the_strategy_that_plans_have_by_themselves():
 def test_everything_said():
     made = asked(
         "--max-unavailable", "64", "--topology-budget", "example.com/rack=16", "--topology-budget", "zone=50%",
-        "--min-available-gpus", "8", "--canary", "--soak", "1h30m", "--harvest-for", "2h", "--deadline", "1d",
+        "--min-available-gpus", "8", "--canary", "--soak", "1h30m", "--wait-for-completion", "2h", "--deadline", "1d",
         "--window", "Mon-Fri 22:00-06:00 Europe/Berlin", "--window", "sat,Sun 00:00-24:00", "--lanes", "2",
         "--checkpoint-timeout", "10m", "--checkpoint-method", "file",
         "--expendable", "a", "--wait-for", "b", "--allow-unguaranteed-placement",
@@ -58,7 +58,7 @@ def test_everything_said():
         min_available_gpus=8,
         canary=True,
         soak_seconds=5400,
-        harvest_until=START + timedelta(hours=2),
+        completion_until=START + timedelta(hours=2),
         deadline=START + timedelta(days=1),
         windows=(
             Window(days=(0, 1, 2, 3, 4), start="22:00", end="06:00", time_zone="Europe/Berlin"),
@@ -106,7 +106,7 @@ def test_a_window_is_shown_as_it_is_read(text):
         (("--topology-budget", "16"), "is no LABEL=GPUS"),
         (("--topology-budget", "rack=none"), "--topology-budget rack none is no number"),
         (("--soak", "soon"), "--soak soon is no duration"),
-        (("--harvest-for", "never"), "--harvest-for never is no duration"),
+        (("--wait-for-completion", "never"), "--wait-for-completion never is no duration"),
         (("--window", "at night"), "'at night' is no window"),
         (("--window", "Mon 22:00-25:00"), "is no window"),
         (("--window", "Mon-Fry 22:00-23:00"), "Mon-Fry is no day"),

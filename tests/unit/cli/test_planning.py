@@ -141,8 +141,9 @@ class TestApply:
         kept = str(tmp_path / "paced.json")
         words = (
             "plan", *NEXT, "--max-unavailable", "16", "--topology-budget", "rack=16", "--min-available-gpus", "8",
-            "--no-canary", "--harvest-for", "2h", "--deadline", "1d", "--window", "Mon-Fri 22:00-06:00 Europe/Berlin",
-            "--lanes", "2", "--checkpoint-timeout", "10m", "--expendable", "solo", "--on-failure", "Rollback",
+            "--no-canary", "--wait-for-completion", "2h", "--deadline", "1d",
+            "--window", "Mon-Fri 22:00-06:00 Europe/Berlin", "--lanes", "2",
+            "--checkpoint-timeout", "10m", "--expendable", "solo", "--on-failure", "Rollback",
         )  # fmt: skip
         assert upgrader(rig, *words, "-o", kept).exit_code == 0
         assert upgrader(rig, "apply", kept, "--auto-approve", "--retry", "60").exit_code == 0
@@ -156,13 +157,13 @@ class TestApply:
 
     def test_applied_later_jobs_are_waited_for_as_long_and_the_deadline_stays(self, rig, tmp_path):
         kept = str(tmp_path / "later.json")
-        words = ("--max-unavailable", "50%", "--harvest-for", "2h", "--deadline", "1d", "-o", kept)
+        words = ("--max-unavailable", "50%", "--wait-for-completion", "2h", "--deadline", "1d", "-o", kept)
         assert upgrader(rig, "plan", *NEXT, *words).exit_code == 0
         agreed = load(Path(kept).read_bytes(), kept)
         rig.cluster.clock.advance(3600)
         assert upgrader(rig, "apply", kept, "--auto-approve").exit_code == 0
         strategy = only_plan(rig)["spec"]["strategy"]
-        assert (strategy["harvestForSeconds"], strategy["deadlineSeconds"]) == (7200, 23 * 3600)
+        assert (strategy["waitForCompletionSeconds"], strategy["deadlineSeconds"]) == (7200, 23 * 3600)
         assert agreed.strategy.deadline == agreed.created_at + timedelta(days=1)
 
     def test_a_deadline_that_is_over_is_stale(self, rig, tmp_path):

@@ -9,7 +9,7 @@ from upgrader.cli import exits
 from upgrader.simulate.result import Result
 
 FLEET = str(ROOT / "docs/examples/fleet.csv")
-QUICK = ("--no-spread", "--max-unavailable", "34%", "--no-canary", "--harvest-for", "1h")
+QUICK = ("--no-spread", "--max-unavailable", "34%", "--no-canary", "--wait-for-completion", "1h")
 
 
 def test_the_example_says_on_the_screen_that_it_is_simulated():

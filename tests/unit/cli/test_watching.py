@@ -96,7 +96,7 @@ def test_blocked_for_long_and_only_without_a_break():
 
 def test_nodes_that_are_taken_when_their_jobs_end_are_not_blocked():
     verdicts = Verdicts(Patience(blocked=10))
-    waiting = {"phase": "Running", "blockers": [BLOCKER], "forecast": {"harvested": 1}}
+    waiting = {"phase": "Running", "blockers": [BLOCKER], "forecast": {"waitingForCompletion": 1}}
     assert [verdicts.over(seen(after, **waiting)) for after in (0, 20, 40)] == [False, False, False]
 
 

@@ -113,9 +113,9 @@ def test_other_settings_of_the_kubelet_are_told_as_a_reboot_is():
     }
 
 
-def test_what_is_harvested():
+def test_nodes_whose_jobs_end():
     world = snapshot([node(name) for name in "ab"], [gang("soon", "ab", ends_at=LATER)])
-    made = foresee_by(world, harvest_until=START + timedelta(hours=2))
+    made = foresee_by(world, completion_until=START + timedelta(hours=2))
     ends = "ml/Job/soon ends by 2026-11-21T10:00:00Z, as far as is known."
     assert why_node("a", world, made) == Explanation(
         subject="a",

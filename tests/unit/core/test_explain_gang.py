@@ -67,7 +67,10 @@ WORLD = snapshot(
     ],
 )
 STRATEGY = StrategyFacts(
-    max_unavailable="100%", canary=False, placement_unguaranteed=True, harvest_until=START + timedelta(hours=1)
+    max_unavailable="100%",
+    canary=False,
+    placement_unguaranteed=True,
+    completion_until=START + timedelta(hours=1),
 )
 MADE = forecast(WORLD, target(), STRATEGY, now=START)
 

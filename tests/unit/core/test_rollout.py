@@ -75,7 +75,7 @@ def after(**facts):
         ),
         ({"deadline": START}, ("Completed", "Done", "every node is on the target revision")),
         (
-            {"waiting": 1, "harvesting": 2},
+            {"waiting": 1, "waiting_for_completion": 2},
             (
                 "Running",
                 "Blocked",

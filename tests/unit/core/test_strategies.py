@@ -1,4 +1,4 @@
-"""What a strategy makes of a forecast: limits, canaries, harvest, time slices, windows, the deadline, lanes."""
+"""What a strategy makes of a forecast: limits, canaries, waiting, time slices, windows, the deadline, lanes."""
 
 from datetime import timedelta
 
@@ -10,7 +10,7 @@ from tests.support.world import START
 from upgrader.core.canaries import node_class
 from upgrader.core.forecast import BatchKind
 from upgrader.core.pace import Pace
-from upgrader.core.prediction import Durations, Harvest
+from upgrader.core.prediction import Completion, Durations
 from upgrader.core.strategy import TopologyBudget, Window
 from upgrader.core.upgrade_groups import group_name
 
@@ -177,7 +177,7 @@ def test_nothing_starts_before_the_canaries_were_watched():
     )
 
 
-# ------------------------------------------------------------------------------------------------------- harvest
+# ---- wait for completion
 
 
 def test_jobs_that_end_in_time_are_not_asked_whether_they_could_be_or_not():
@@ -189,41 +189,41 @@ def test_jobs_that_end_in_time_are_not_asked_whether_they_could_be_or_not():
             gang("late", "d", ends_at=START + 4 * HOUR),
         ],
     )
-    made = foresee_by(world, harvest_until=START + 3 * HOUR)
-    assert made.harvest == (
-        Harvest(nodes=("a", "b"), gangs=("ml/Job/soon",), at=START + HOUR),
-        Harvest(nodes=("c",), gangs=("ml/Job/mute",), at=START + 2 * HOUR),
+    made = foresee_by(world, completion_until=START + 3 * HOUR)
+    assert made.completions == (
+        Completion(nodes=("a", "b"), gangs=("ml/Job/soon",), at=START + HOUR),
+        Completion(nodes=("c",), gangs=("ml/Job/mute",), at=START + 2 * HOUR),
     )
     assert made.interrupted == {"ml/Job/late"}
-    assert (made.summary.harvested, made.summary.blocked, made.summary.nodes) == (3, 0, 1)
+    assert (made.summary.waiting_for_completion, made.summary.blocked, made.summary.nodes) == (3, 0, 1)
     assert made.prediction.finish_p50 > START + 2 * HOUR
 
 
-def test_a_group_is_harvested_only_when_all_its_gangs_end():
+def test_a_group_is_waited_for_only_when_all_its_gangs_end():
     gangs = [gang("soon", "a", gpus=4, ends_at=START + HOUR), gang("other", "a", gpus=4)]
-    made = foresee_by(snapshot([node("a")], gangs), harvest_until=START + 3 * HOUR)
-    assert made.harvest == ()
+    made = foresee_by(snapshot([node("a")], gangs), completion_until=START + 3 * HOUR)
+    assert made.completions == ()
     assert made.interrupted == {"ml/Job/soon", "ml/Job/other"}
     # What ends by itself could have been let end: only the other one is beyond any order of visits.
     assert made.prediction.gap > 1
 
 
-def test_one_that_overruns_its_word_is_waited_for_until_harvest_ends():
+def test_one_that_overruns_its_word_is_waited_for_until_the_time_for_it_ends():
     world = snapshot([node("a")], [gang("over", "a", ends_at=START - HOUR)])
-    assert foresee_by(world, harvest_until=START + HOUR).harvest[0].at == START
-    assert foresee_by(world, harvest_until=START).interrupted == {"ml/Job/over"}
+    assert foresee_by(world, completion_until=START + HOUR).completions[0].at == START
+    assert foresee_by(world, completion_until=START).interrupted == {"ml/Job/over"}
 
 
 def test_what_holds_a_node_holds_it_also_when_its_job_ends():
     world = snapshot([node("a", skip=True)], [gang("soon", "a", ends_at=START + HOUR)])
-    made = foresee_by(world, harvest_until=START + 3 * HOUR)
-    assert (made.harvest, list(blockers(made))) == ((), [("a", H.NODE_SKIPPED)])
+    made = foresee_by(world, completion_until=START + 3 * HOUR)
+    assert (made.completions, list(blockers(made))) == ((), [("a", H.NODE_SKIPPED)])
 
 
-def test_a_large_gang_that_ends_is_harvested_whatever_the_budget():
+def test_a_large_gang_that_ends_is_waited_for_whatever_the_budget():
     world = snapshot([node(name) for name in "abcd"], [gang("wide", "abcd", ends_at=START + HOUR)])
-    made = foresee_by(world, max_unavailable=8, harvest_until=START + 3 * HOUR)
-    assert [one.nodes for one in made.harvest] == [("a", "b", "c", "d")]
+    made = foresee_by(world, max_unavailable=8, completion_until=START + 3 * HOUR)
+    assert [one.nodes for one in made.completions] == [("a", "b", "c", "d")]
     # Four nodes, one after the other, once the job has ended.
     assert made.prediction.finish_p50 > START + HOUR + 4 * timedelta(seconds=240)
 
@@ -285,8 +285,8 @@ def test_after_the_deadline_all_is_blocked():
 
 def test_a_job_that_ends_too_late_for_the_deadline_is_asked_instead():
     world = snapshot([node("a")], [gang("soon", "a", ends_at=START + 2 * HOUR)])
-    made = foresee_by(world, harvest_until=START + 3 * HOUR, deadline=START + 2 * HOUR)
-    assert (made.harvest, made.interrupted) == ((), {"ml/Job/soon"})
+    made = foresee_by(world, completion_until=START + 3 * HOUR, deadline=START + 2 * HOUR)
+    assert (made.completions, made.interrupted) == ((), {"ml/Job/soon"})
 
 
 # ------------------------------------------------------------------------------------------------- lanes, consent

@@ -8,6 +8,7 @@ from tests.support.repository import ROOT
 DROPPED = {
     r"conversations?": "checkpoint request",
     r"talk(s|ed|ing)?": "checkpoint request",
+    r"harvest(s|ed|ing)?": "wait for completion",
     r"closures?": "upgrade group",
     r"errands?": "node pod, pod result",
     r"expended": "terminated, expendable",

@@ -21,7 +21,7 @@ from upgrader.reconcile.stackless import KIND, NAME, PAUSE_SECONDS, Stackless
 from upgrader.telemetry import metrics
 
 FOREIGN = {"key": "example.com/mine", "value": "yes", "effect": "NoSchedule"}
-HARVEST = {"key": names.TAINT_HARVEST, "value": "gone", "effect": "PreferNoSchedule"}
+RESERVED = {"key": names.TAINT_RESERVED, "value": "gone", "effect": "PreferNoSchedule"}
 OFF, NOT_ON = "its driver was switched off", "its operands are not switched on"
 STAYS = "closed by visits that are gone, and no GpuStack selects them"
 NOT_PROVEN = "its driver was switched on, and nobody knows whether it works"
@@ -296,7 +296,7 @@ async def test_a_node_is_opened_from_what_it_is_now(rig: Rig, meanwhile: Object)
 
 async def test_another_node_of_that_name_keeps_what_it_has(rig: Rig) -> None:
     await closed(rig)
-    rig.cluster.store.change(NODES, "gpu-0", {"spec": {"taints": [FOREIGN, HARVEST]}})
+    rig.cluster.store.change(NODES, "gpu-0", {"spec": {"taints": [FOREIGN, RESERVED]}})
     keep_cache(rig)
     there = rig.cluster.store.find(NODES, "gpu-0")
     rig.cluster.store.remove(NODES, "gpu-0")
@@ -344,7 +344,7 @@ async def test_a_node_that_cannot_be_written_now_is_tried_again(
     rig: Rig, error: Exception, pause: float, count: float
 ) -> None:
     await closed(rig)
-    rig.cluster.store.change(NODES, "gpu-0", {"spec": {"taints": [FOREIGN, HARVEST]}})
+    rig.cluster.store.change(NODES, "gpu-0", {"spec": {"taints": [FOREIGN, RESERVED]}})
 
     def refused(write: Any) -> None:
         if write.kind == NODES.kind:
@@ -352,15 +352,15 @@ async def test_a_node_that_cannot_be_written_now_is_tried_again(
 
     rig.cluster.before_write = refused
     assert await look(rig, 3) == [(5.0, True), *[(pause, True)] * 2]
-    assert (shown(rig)["taints"], faults()) == ([FOREIGN, HARVEST], count)
+    assert (shown(rig)["taints"], faults()) == ([FOREIGN, RESERVED], count)
 
 
-@pytest.mark.parametrize("mark", ["claim", "harvest"])
+@pytest.mark.parametrize("mark", ["claim", "wait for completion"])
 async def test_a_node_that_cannot_be_written_keeps_no_other_closed(rig: Rig, mark: str) -> None:
     claim = {"metadata": {"annotations": {names.ANNOTATION_VISIT: "v"}}}
     for name in ("gpu-0", "gpu-1"):
         rig.fleet.node(name)
-        rig.cluster.store.change(NODES, name, claim if mark == "claim" else {"spec": {"taints": [HARVEST]}})
+        rig.cluster.store.change(NODES, name, claim if mark == "claim" else {"spec": {"taints": [RESERVED]}})
 
     def refused(write: Any) -> None:
         if write.name == "gpu-0":
@@ -377,38 +377,38 @@ async def test_a_node_kept_free_for_a_plan_that_is_gone_is_so_no_more_at_the_sec
     await running(rig, nodes=2)
     rig.plan("later", "r", approval=None)
     strip_stack(rig)
-    for name, taint in (("gpu-0", HARVEST), ("gpu-1", HARVEST | {"value": "later"})):
+    for name, taint in (("gpu-0", RESERVED), ("gpu-1", RESERVED | {"value": "later"})):
         rig.cluster.store.change(NODES, name, {"spec": {"taints": [FOREIGN, taint]}})
     loop, context, looks = Stackless(), rig.context, []
     for _ in range(3):
         pause = await loop.step(context)
         looks.append((pause, [shown(rig, name)["taints"] for name in ("gpu-0", "gpu-1")]))
-    kept = [FOREIGN, HARVEST | {"value": "later"}]
-    assert looks == [(5.0, [[FOREIGN, HARVEST], kept]), *[(PAUSE_SECONDS, [[FOREIGN], kept])] * 2]
+    kept = [FOREIGN, RESERVED | {"value": "later"}]
+    assert looks == [(5.0, [[FOREIGN, RESERVED], kept]), *[(PAUSE_SECONDS, [[FOREIGN], kept])] * 2]
 
 
 async def test_a_node_stays_closed_that_is_kept_free_for_a_plan_that_is_gone(rig: Rig) -> None:
     await closed(rig, NodePhase.UPGRADING)
     ours = [one for one in shown(rig)["taints"] if one["key"] == names.TAINT_MAINTENANCE]
-    rig.cluster.store.change(NODES, "gpu-0", {"spec": {"taints": [FOREIGN, *ours, HARVEST]}})
+    rig.cluster.store.change(NODES, "gpu-0", {"spec": {"taints": [FOREIGN, *ours, RESERVED]}})
     assert await look(rig, 3) == [(5.0, True), *[(PAUSE_SECONDS, True)] * 2]
     assert shown(rig)["taints"] == [FOREIGN, *ours]
 
 
 async def test_plans_that_cannot_be_listed_keep_no_node_closed_and_no_node_is_taken_for_forgotten(rig: Rig) -> None:
     await closed(rig)
-    rig.cluster.store.change(NODES, "gpu-0", {"spec": {"taints": [FOREIGN, HARVEST]}})
+    rig.cluster.store.change(NODES, "gpu-0", {"spec": {"taints": [FOREIGN, RESERVED]}})
     rig.fleet.node("gpu-1")
-    rig.cluster.store.change(NODES, "gpu-1", {"spec": {"taints": [HARVEST]}})
+    rig.cluster.store.change(NODES, "gpu-1", {"spec": {"taints": [RESERVED]}})
     refuse(rig, UPGRADE_PLANS, UnreachableError("no answer"))
     assert await look(rig, 3) == [(15.0, True), *[(15.0, False)] * 2]
-    assert [shown(rig, name)["taints"] for name in ("gpu-0", "gpu-1")] == [[FOREIGN], [HARVEST]]
+    assert [shown(rig, name)["taints"] for name in ("gpu-0", "gpu-1")] == [[FOREIGN], [RESERVED]]
 
 
 async def test_a_mark_that_another_plan_sets_meanwhile_stays(rig: Rig) -> None:
     rig.fleet.node("gpu-0")
-    rig.cluster.store.change(NODES, "gpu-0", {"spec": {"taints": [HARVEST]}})
+    rig.cluster.store.change(NODES, "gpu-0", {"spec": {"taints": [RESERVED]}})
     keep_cache(rig)
-    rig.cluster.store.change(NODES, "gpu-0", {"spec": {"taints": [HARVEST | {"value": "later"}]}})
+    rig.cluster.store.change(NODES, "gpu-0", {"spec": {"taints": [RESERVED | {"value": "later"}]}})
     await look(rig, 3)
-    assert shown(rig)["taints"] == [HARVEST | {"value": "later"}]
+    assert shown(rig)["taints"] == [RESERVED | {"value": "later"}]

@@ -21,7 +21,7 @@ from upgrader.core.phases import PlanPhase
 from upgrader.reconcile import stacks
 
 LIMITS = {"maxInterruptions": 1, "maxLostGpuHours": 50}
-QUICK = {"maxUnavailable": "100%", "canary": {"enabled": False}, "harvestForSeconds": 0}
+QUICK = {"maxUnavailable": "100%", "canary": {"enabled": False}, "waitForCompletionSeconds": 0}
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Canaries, soak, windows, deadline, harvest and going back by itself: whole rollouts in virtual time."""
+"""Canaries, soak, windows, deadline, wait for completion and going back by itself: whole rollouts in virtual time."""
 
 from datetime import timedelta
 
@@ -209,7 +209,7 @@ async def test_a_time_zone_that_there_is_not_starts_nothing_and_is_said(rig: Rig
     assert "Mars/Olympus" in status.message
 
 
-# ---- harvest
+# ---- wait for completion
 
 
 async def ending(rig: Rig, *, within: str) -> tuple[str, str]:
@@ -231,16 +231,16 @@ def marks(rig: Rig) -> dict[str, str]:
         node["metadata"]["name"]: one["value"]
         for node in rig.nodes()
         for one in node["spec"].get("taints", [])
-        if one["key"] == names.TAINT_HARVEST
+        if one["key"] == names.TAINT_RESERVED
     }
 
 
 async def test_a_job_that_ends_by_itself_is_waited_for_and_its_node_kept_free(rig: Rig) -> None:
     revision, node = await ending(rig, within="20m")
-    rig.plan("up", revision, strategy={"harvestForSeconds": 3600})
+    rig.plan("up", revision, strategy={"waitForCompletionSeconds": 3600})
     await rig.until(lambda: marks(rig) == {node: "up"})
     await rig.until(lambda: [one.ended_at is not None for one in rig.plan_now("up").status.batches] == [True])
-    assert rig.plan_now("up").status.harvesting == [node]
+    assert rig.plan_now("up").status.reserved_nodes == [node]
     writes = len([one for one in rig.cluster.writes if one.kind == "Node"])
     await seconds(rig, 60, restart=True)
     assert len([one for one in rig.cluster.writes if one.kind == "Node"]) == writes  # the mark is written once
@@ -257,7 +257,7 @@ async def test_a_job_that_ends_by_itself_is_waited_for_and_its_node_kept_free(ri
 @pytest.mark.parametrize("end", ["Aborted", "deleted", "superseded"])
 async def test_the_mark_goes_with_its_plan_at_every_end(rig: Rig, end: str) -> None:
     revision, node = await ending(rig, within="20m")
-    rig.plan("up", revision, strategy={"harvestForSeconds": 3600})
+    rig.plan("up", revision, strategy={"waitForCompletionSeconds": 3600})
     await rig.until(lambda: marks(rig) == {node: "up"})
     if end == "deleted":
         rig.cluster.store.mark_deleted(UPGRADE_PLANS, "up")

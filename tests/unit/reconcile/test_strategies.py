@@ -18,7 +18,7 @@ SPEC = {
     "topologyBudgets": [{"key": "rack", "maxUnavailable": "50%"}],
     "minAvailableGPUs": 8,
     "canary": {"enabled": True, "soakSeconds": 60},
-    "harvestForSeconds": 120,
+    "waitForCompletionSeconds": 120,
     "windows": [{"days": ["Fri", "Mon"], "start": "22:00", "end": "05:00", "timeZone": "Europe/Berlin"}, {}],
     "deadlineSeconds": 3600,
     "onFailure": "Rollback",
@@ -46,7 +46,7 @@ def test_everything_that_a_plan_says_is_in_its_strategy():
         min_available_gpus=8,
         canary=True,
         soak_seconds=60,
-        harvest_until=START + timedelta(seconds=120),
+        completion_until=START + timedelta(seconds=120),
         deadline=START + timedelta(hours=1),
         windows=(Window(days=(0, 4), start="22:00", end="05:00", time_zone="Europe/Berlin"), Window()),
         lane_width=2,
@@ -64,7 +64,10 @@ def test_times_count_from_the_start_and_canaries_are_watched_from_their_end_on()
     status = {"startedAt": "2026-11-21T08:00:00Z", "soakUntil": "2026-11-21T08:20:00Z", "batches": [batch]}
     made = strategy_of(plan(status, strategy=SPEC), START + timedelta(hours=5))
     began = START.replace(hour=8, minute=0)
-    assert (made.deadline, made.harvest_until) == (began + timedelta(hours=1), began + timedelta(seconds=120))
+    assert (made.deadline, made.completion_until) == (
+        began + timedelta(hours=1),
+        began + timedelta(seconds=120),
+    )
     assert (made.canary, made.not_before) == (True, began + timedelta(minutes=20))
 
 
@@ -87,7 +90,7 @@ WINDOWS = st.builds(
         min_available_gpus=st.integers(0, 9),
         canary=st.booleans(),
         soak_seconds=st.integers(0, 900),
-        harvest_until=st.none() | st.integers(1, 9000).map(lambda s: START + timedelta(seconds=s)),
+        completion_until=st.none() | st.integers(1, 9000).map(lambda s: START + timedelta(seconds=s)),
         deadline=st.none() | st.integers(60, 9000).map(lambda s: START + timedelta(seconds=s)),
         windows=st.lists(WINDOWS, max_size=2).map(tuple),
         on_failure=st.sampled_from(OnFailure),

@@ -74,7 +74,7 @@ class Strategy(Resource, frozen=True, kw_only=True):
         int, Meta(description="A batch never leaves fewer GPUs of the pool in service.", ge=0)
     ] = msgspec.field(default=0, name="minAvailableGPUs")
     canary: Annotated[Canary, described("One node of each class first; their failure pauses the plan.")] = Canary()
-    harvest_for_seconds: Annotated[
+    wait_for_completion_seconds: Annotated[
         int,
         Meta(
             description="Nodes whose jobs all end by themselves so long after the start are taken then: "
@@ -217,7 +217,7 @@ class ForecastSummary(Resource, frozen=True, kw_only=True):
     nodes: Annotated[int, described("Nodes still to visit.")] = 0
     interruptions: Annotated[int, described("Gangs still to be stopped.")] = 0
     blocked: Annotated[int, described("Nodes blocked.")] = 0
-    harvested: Annotated[int, described("Nodes that wait for the natural end of their jobs.")] = 0
+    waiting_for_completion: Annotated[int, described("Nodes that wait for the natural end of their jobs.")] = 0
     next_starts_at: Annotated[Timestamp | None, described("When the next batch starts.")] = None
     waits_for: Annotated[str, described("What the next batch waits for.")] = ""
     lost_gpu_hours: Annotated[float, described("GPU-hours that the rest is expected to cost.")] = 0.0
@@ -255,7 +255,7 @@ class UpgradePlanStatus(Resource, frozen=True, kw_only=True):
     message: Annotated[str, described("Where the plan is and what it waits for, as a sentence.")] = ""
     changed: Annotated[str, described("What the latest forecast says otherwise than the one before, and when.")] = ""
     soak_until: Annotated[Timestamp | None, described("Until when the canaries are watched.")] = None
-    harvesting: Annotated[list[str], described("Nodes that are kept free for the plan until their jobs end.")] = []
+    reserved_nodes: Annotated[list[str], described("Nodes that are kept free for the plan until their jobs end.")] = []
     lost_gpu_hours: Annotated[Loss, described("Predicted and actual loss.")] = Loss()
     stack_revision: Annotated[str | None, described("Update revision of the stack when the plan started.")] = None
     revisions_left: Annotated[list[str], described("Revisions that gangs are steered away from.")] = []

@@ -126,7 +126,7 @@ def _plan(draws: Draws, expendable: tuple[str, ...], *, unguaranteed: bool) -> d
     strategy = {
         "maxUnavailable": draws.among(["100%", "100%", "50%", "25%", 8, 16, 24]),
         "canary": {"enabled": draws.happens(0.2), "soakSeconds": 30},
-        "harvestForSeconds": draws.among([0, 0, 0, 120]),
+        "waitForCompletionSeconds": draws.among([0, 0, 0, 120]),
     }
     limits: dict[str, Any] = {"maxInterruptions": 100, "expendable": list(expendable)}
     if unguaranteed:

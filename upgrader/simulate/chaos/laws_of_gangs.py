@@ -221,8 +221,8 @@ def _marks(node: Object) -> Iterator[str]:
         yield f"node {meta['name']} is still closed"
     if names.ANNOTATION_VISIT in (meta.get("annotations") or {}):
         yield f"node {meta['name']} is still claimed"
-    if any(taint["key"] == names.TAINT_HARVEST for taint in node["spec"].get("taints") or []):
-        yield f"node {meta['name']} is still marked for the harvest"
+    if any(taint["key"] == names.TAINT_RESERVED for taint in node["spec"].get("taints") or []):
+        yield f"node {meta['name']} is still marked for the wait for completion"
 
 
 def _needs_a_person(node: Object, known: Known) -> bool:

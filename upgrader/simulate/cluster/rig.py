@@ -180,7 +180,7 @@ class Rig:
             "strategy": {},
         }
         # Canaries only where a test asks for them: most say all that they have to say in one batch.
-        quick = {"maxUnavailable": "100%", "canary": {"enabled": False}, "harvestForSeconds": 0}
+        quick = {"maxUnavailable": "100%", "canary": {"enabled": False}, "waitForCompletionSeconds": 0}
         body = body | spec
         body["strategy"] = quick | body["strategy"]
         self.cluster.store.put(UPGRADE_PLANS, {"metadata": {"name": name}, "spec": body})
@@ -283,7 +283,7 @@ class Rig:
 
     def leftovers(self) -> list[str]:
         """What is stopped or marked by us, in words."""
-        ours = (names.TAINT_MAINTENANCE, names.TAINT_HARVEST)
+        ours = (names.TAINT_MAINTENANCE, names.TAINT_RESERVED)
         left = [
             f"{row.kind} {_place(owner)} is stopped by us"
             for row in OWNERS

@@ -122,7 +122,7 @@ class Controller:
         """Nodes that wait for the end of their jobs are kept free, by a soft mark, until their visit closes them."""
         if made is None:
             return
-        wanted = {node for one in made.harvest for node in one.nodes}
+        wanted = {node for one in made.completions for node in one.nodes}
         starting = set(made.batches[0].nodes) if decision.start_batch else set()
         for name, node in self.world.nodes.items():
             node.reserved = name in wanted or (node.reserved and name in starting)
@@ -207,7 +207,7 @@ class Controller:
             requests=tuple(one.facts() for one in self.requests),
             next_batch=self._next(made),
             waiting=(made.summary.blocked if made else 0) + cooling,
-            harvesting=sum(len(one.nodes) for one in made.harvest) if made else 0,
+            waiting_for_completion=sum(len(one.nodes) for one in made.completions) if made else 0,
             canaries=Canaries(
                 enabled=self.strategy.canary,
                 batches=frozenset(one.number for one in self.batches if one.kind is BatchKind.CANARY),

@@ -17,7 +17,7 @@ def rig() -> Rig:
 
 
 def ours(plan: str) -> Object:
-    return {"key": names.TAINT_HARVEST, "value": plan, "effect": "PreferNoSchedule"}
+    return {"key": names.TAINT_RESERVED, "value": plan, "effect": "PreferNoSchedule"}
 
 
 def taints(rig: Rig, node: str) -> list[Object]:
@@ -28,7 +28,7 @@ async def marked(rig: Rig, *, plan: str, node: str = "gpu-2") -> None:
     """A node as a controller leaves it that died after the mark."""
     rig.cluster.store.change(NODES, node, {"spec": {"taints": [FOREIGN, ours(plan)]}})
     if plan == "up":
-        rig.cluster.store.change(UPGRADE_PLANS, "up", {"status": {"harvesting": [node]}})
+        rig.cluster.store.change(UPGRADE_PLANS, "up", {"status": {"reservedNodes": [node]}})
     rig.restart()
 
 
@@ -38,7 +38,7 @@ async def test_a_plan_that_waits_for_nothing_any_more_takes_its_mark_away(rig: R
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.RUNNING)
     await marked(rig, plan="up")
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": state}})
-    await rig.until(lambda: rig.plan_now("up").status.harvesting == [])
+    await rig.until(lambda: rig.plan_now("up").status.reserved_nodes == [])
     assert taints(rig, "gpu-2") == [FOREIGN]
 
 
@@ -62,6 +62,6 @@ async def test_a_mark_of_another_plan_is_left_to_that_plan(rig: Rig) -> None:
     rig.plan("later", revision, approval=None)
     rig.plan("up", revision)
     rig.cluster.store.change(NODES, "gpu-2", {"spec": {"taints": [ours("later")]}})
-    rig.cluster.store.change(UPGRADE_PLANS, "up", {"status": {"harvesting": ["gpu-2"]}})
+    rig.cluster.store.change(UPGRADE_PLANS, "up", {"status": {"reservedNodes": ["gpu-2"]}})
     await rig.second()
     assert taints(rig, "gpu-2") == [ours("later")]

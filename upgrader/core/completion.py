@@ -1,21 +1,21 @@
-"""Harvest: nodes whose jobs all end by themselves in time are taken at that moment, and nobody is asked."""
+"""Wait for completion: nodes whose jobs all end by themselves in time are taken at that moment, and nobody is asked."""
 
 from datetime import datetime
 
 from upgrader.core.blockers import World
 from upgrader.core.gang_blockers import eviction_blockers
 from upgrader.core.node_blockers import node_blockers
-from upgrader.core.prediction import Harvest
+from upgrader.core.prediction import Completion
 from upgrader.core.upgrade_groups import UpgradeGroup
 
 
-def harvested(world: World, unit: UpgradeGroup, now: datetime) -> Harvest | None:
+def completion_of(world: World, unit: UpgradeGroup, now: datetime) -> Completion | None:
     """When the nodes of a group are free by themselves; None where its gangs run longer, or say nothing.
 
     Whether a gang could be asked does not matter: it is not asked. What blocks the nodes themselves blocks them still.
-    A gang that has overrun its own word is waited for until `harvest_until` all the same.
+    A gang that has overrun its own word is waited for until `completion_until` all the same.
     """
-    until = world.strategy.harvest_until
+    until = world.strategy.completion_until
     if until is None or now >= until or not unit.gangs:
         return None
     ends = [world.gangs[name].ends_at for name in unit.gangs]
@@ -26,4 +26,4 @@ def harvested(world: World, unit: UpgradeGroup, now: datetime) -> Harvest | None
         return None
     if any(eviction_blockers(world, world.gangs[name]) for name in unit.evicted):
         return None
-    return Harvest(nodes=unit.nodes, gangs=unit.gangs, at=max([now, *known]))
+    return Completion(nodes=unit.nodes, gangs=unit.gangs, at=max([now, *known]))

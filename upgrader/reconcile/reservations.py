@@ -28,7 +28,7 @@ def wanted(read: Read, decision: PlanDecision) -> frozenset[str]:
     """Nodes that are kept free for a plan now; those of its started batch until their visit closes them."""
     if decision.phase is not PlanPhase.RUNNING:
         return frozenset()
-    kept = frozenset(read.plan.status.harvesting)
+    kept = frozenset(read.plan.status.reserved_nodes)
     if read.forecast is None:
         return kept
     starting = read.forecast.batches[0].nodes if decision.start_batch else ()
@@ -37,14 +37,14 @@ def wanted(read: Read, decision: PlanDecision) -> frozenset[str]:
 
 def ripening(read: Read) -> frozenset[str]:
     """Nodes whose jobs all end by themselves in time."""
-    return frozenset(node for one in read.forecast.harvest for node in one.nodes) if read.forecast else frozenset()
+    return frozenset(node for one in read.forecast.completions for node in one.nodes) if read.forecast else frozenset()
 
 
 async def mark(context: Context, plan: str, nodes: Iterable[str]) -> None:
     """Mark nodes that the plan's status names; what cannot be marked now is marked in a later step."""
     seen = context.nodes.snapshot() or {}
     for name in sorted(nodes):
-        if name in seen and marks.harvested_by(seen[name]) != plan:
+        if name in seen and marks.reserved_by(seen[name]) != plan:
             await _write(context, name, plan)
 
 
@@ -59,7 +59,7 @@ async def stale(context: Context, nodes: Iterable[Node]) -> dict[str, str]:
     Raises:
         ClusterError: the plans cannot be listed: nothing is known.
     """
-    marked = {node.metadata.name: plan for node in nodes if (plan := marks.harvested_by(node))}
+    marked = {node.metadata.name: plan for node in nodes if (plan := marks.reserved_by(node))}
     if not marked:
         return {}
     known = {one.metadata.name for one in await context.cluster.list(UPGRADE_PLANS)}
@@ -79,9 +79,9 @@ async def unmark(context: Context, name: str, plan: str) -> None:
         ClusterError: the node cannot be read or written.
     """
     node = await context.cluster.get(NODES, name)
-    if node is not None and marks.harvested_by(node) == plan:
+    if node is not None and marks.reserved_by(node) == plan:
         context.leadership.check()
-        await context.cluster.merge(NODES, node.metadata, marks.unharvest(node))
+        await context.cluster.merge(NODES, node.metadata, marks.unreserve(node))
 
 
 async def _write(context: Context, name: str, plan: str, *, away: bool = False) -> bool:
@@ -89,10 +89,10 @@ async def _write(context: Context, name: str, plan: str, *, away: bool = False) 
     node = await context.cluster.get(NODES, name)
     if node is None:
         return True
-    holder = marks.harvested_by(node)
+    holder = marks.reserved_by(node)
     if (away and holder != plan) or (not away and holder):
         return away or holder == plan
-    patch = marks.unharvest(node) if away else marks.harvest(node, plan)
+    patch = marks.unreserve(node) if away else marks.reserve(node, plan)
     context.leadership.check()
     try:
         await context.cluster.merge(NODES, node.metadata, patch)
