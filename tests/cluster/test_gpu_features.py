@@ -64,6 +64,7 @@ def read_of(bench, pods):
         upgrades=(),
         snapshot=snapshot,
         drift=(),
+        asked=(),
         reporting=own_pods(pods, bench.settings.namespace, STACK),
     )
 
