@@ -11,7 +11,7 @@ check_no_other_build() {
   ours | while read -r name srcversion _; do
     if loaded "$name" && [ "$(cat "$SYS/module/$name/srcversion" 2>/dev/null)" != "$srcversion" ]; then
       found=$(cat "$SYS/module/$name/version" 2>/dev/null || echo "of unknown version")
-      fail $DRIVER_MISMATCH "module $name $found is loaded and is not this image's: a visit unloads first"
+      fail $DRIVER_MISMATCH "module $name $found is loaded and is not this image's: a node upgrade unloads first"
     fi
   done
 }

@@ -136,7 +136,7 @@ def _costs(made: Forecast) -> str:
     said = made.prediction
     return f"""## Costs
 
-- Lost: {said.lost_gpu_hours:,.0f} GPU-hours; no order of visits loses less than {said.lower_bound_gpu_hours:,.0f} \
+- Lost: {said.lost_gpu_hours:,.0f} GPU-hours; no order of upgrades loses less than {said.lower_bound_gpu_hours:,.0f} \
 ({said.gap:.3f} times that).
 - Finished after {_clock(said.finish_p50)} in one case of two, after {_clock(said.finish_p95)} in 95 of 100."""
 

@@ -1,4 +1,4 @@
-"""A stack with every operand in service on kwok nodes: what visits, kubelets and our own pods would have written there.
+"""A stack with every operand in service on kwok nodes: with what upgrades, kubelets and our pods would have written.
 
 There is no kubelet: kwok calls the operands' pods Ready, and the reports of those that read their node are written here
 as a kubelet would carry them.
@@ -66,7 +66,7 @@ def body(image: str) -> manifests.Manifest:
 async def install(
     kube: KubeCluster, context: Context, image: str, driver_key: str, step: Callable[[], Awaitable[object]]
 ) -> None:
-    """All nodes as visits and reports have left them, each with its operands' pods."""
+    """All nodes as upgrades and reports have left them, each with its operands' pods."""
     await kube.apply(GPU_STACKS, body(image))
     stack = await kube.get(GPU_STACKS, STACK)
     target = await ensure_revision(context, stack) if stack is not None else "it was just applied"
@@ -100,7 +100,7 @@ def _marks(target: Target, driver_key: str) -> dict[str, str]:
 
 
 async def _marked(kube: KubeCluster, node: Node, marks: dict[str, str]) -> None:
-    """What a visit writes, and the labels of both labellers with their records: 2,000 nodes by steps take minutes."""
+    """What an upgrade writes and both labellers write, with their records: 2,000 nodes by steps take minutes."""
     boot_id = node.status.node_info.boot_id
     features, gpus = feature_labels(_features(boot_id)), gpu_labels(_gpus(boot_id), 0)
     records = {

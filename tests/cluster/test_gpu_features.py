@@ -106,7 +106,7 @@ async def test_labels_say_what_is_loaded_and_go_with_the_operands_and_with_disco
     await until(GONE)
     upgrade = bench.upgrade(bench.state("1.0.0", "1.34.4"), bench.state("2.0.0", "1.34.4"))
     bench.off()
-    assert bench.visit(upgrade)[0] == 0
+    assert bench.run_upgrade(upgrade)[0] == 0
     bench.on("2.0.0")
     await until(("SIMULATED-GPU", "8", "2.0.0"))
 
@@ -117,4 +117,4 @@ async def test_labels_say_what_is_loaded_and_go_with_the_operands_and_with_disco
     await eventually(left, seconds=SECONDS)
     assert not await cluster.list(DAEMONSETS, bench.settings.namespace, labels=f"{names.LABEL_STACK}={STACK}")
     bench.off()
-    assert bench.visit(upgrade, reverting=True)[0] == 0
+    assert bench.run_upgrade(upgrade, reverting=True)[0] == 0

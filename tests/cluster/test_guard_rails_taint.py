@@ -80,7 +80,7 @@ def where(bench, name):
 
 @pytest.fixture(scope="module")
 def whole(bench):
-    """Every operand of a stack, put on the tainted node as a visit does."""
+    """Every operand of a stack, put on the tainted node as a node upgrade does."""
     settings = PluginSettings(vendor="sim", driver_vendor="sim", resource_name=RESOURCE, cdi=True)
     image = bench.product.plugins["1"]
     key = plugin_key(digest=image, resource_name=RESOURCE, more=settings.facts)
@@ -103,11 +103,11 @@ def whole(bench):
     ]
     labeller = manifests.node_features_daemonset(stack, bench.settings)
     labeller["metadata"].pop("ownerReferences")  # nobody made the stack itself here
-    visited = [
+    upgraded = [
         manifests.runtime_daemonset("pool-a", HOOK, image, settings, bench.settings),
         manifests.plugin_daemonset("pool-a", key, image, settings, bench.settings),
     ]
-    for one in (*visited, *quiet, labeller):
+    for one in (*upgraded, *quiet, labeller):
         assert bench.api.create(f"/apis/apps/v1/namespaces/{bench.settings.namespace}/daemonsets", one)
     driver = bench.state("1.0.0", "1.34.4")["driverKey"]
     bench.label({names.LABEL_DRIVER: driver, names.LABEL_RUNTIME: HOOK, names.LABEL_DEVICE_PLUGIN: key})
@@ -140,7 +140,7 @@ def test_every_operand_comes_up_under_the_taint(whole):
         soon(lambda component=component: ready(whole, component), 120)
 
 
-def test_a_visit_and_its_validation_run_under_the_taint(whole):
+def test_a_node_upgrade_and_its_validation_run_under_the_taint(whole):
     there = whole.state("1.0.0", "1.34.4")
     order = whole.upgrade(there, there)
 

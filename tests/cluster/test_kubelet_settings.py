@@ -1,4 +1,4 @@
-"""Settings of a real kubelet on a box, changed and taken back by a visit; a Guaranteed pod then has CPUs for itself."""
+"""Settings of a real kubelet on a box, changed and taken back by an upgrade; a Guaranteed pod then has its own CPUs."""
 
 import json
 
@@ -46,7 +46,7 @@ def cpus(bench, name, **resources):
     return next(line.split()[1] for line in status.splitlines() if line.startswith("Cpus_allowed_list:"))
 
 
-def test_a_visit_gives_guaranteed_pods_cpus_of_their_own_and_takes_that_back(bench):
+def test_a_node_upgrade_gives_guaranteed_pods_cpus_of_their_own_and_takes_that_back(bench):
     whole = {"limits": {"cpu": "1", "memory": "32Mi"}}
     before = cpus(bench, "shared", **whole)
     bench.api.delete(f"{PODS}/shared?gracePeriodSeconds=0")
@@ -56,8 +56,8 @@ def test_a_visit_gives_guaranteed_pods_cpus_of_their_own_and_takes_that_back(ben
     )
     assert well(bench.prepare(upgrade)).facts["kubelet settings"].startswith("cpuManagerPolicy static")
 
-    visited = well(bench.visit(upgrade))
-    assert "the kubelet runs with cpuManagerPolicy static" in visited.message
+    upgraded = well(bench.run_upgrade(upgrade))
+    assert "the kubelet runs with cpuManagerPolicy static" in upgraded.message
     assert state_file(bench)["policyName"] == "static"
     try:
         own = cpus(bench, "exclusive", **whole)
@@ -69,17 +69,17 @@ def test_a_visit_gives_guaranteed_pods_cpus_of_their_own_and_takes_that_back(ben
         for name in ("exclusive", "others"):
             bench.api.delete(f"{PODS}/{name}?gracePeriodSeconds=0")
         soon(lambda: not any(bench.api.get(f"{PODS}/{name}") for name in ("exclusive", "others")), 60)
-        well(bench.visit(upgrade, reverting=True))
+        well(bench.run_upgrade(upgrade, reverting=True))
     assert state_file(bench)["policyName"] == "none"
     assert cpus(bench, "again", **whole) == before
     bench.api.delete(f"{PODS}/again?gracePeriodSeconds=0")
 
 
-def test_settings_that_the_kubelet_does_not_start_with_are_taken_back_by_the_visit_itself(bench):
+def test_settings_that_the_kubelet_does_not_start_with_are_taken_back_by_the_upgrade_itself(bench):
     # One policy alone is not: the kubelet wants CPUs that are kept for the system. The stack's rule asks for them.
     wrong = bench.state("1.0.0", "1.34.4") | {"kubeletSettings": {"cpuManagerPolicy": "static"}}
     upgrade = bench.upgrade(bench.state("1.0.0", "1.34.4"), wrong)
-    code, result = bench.visit(upgrade, patience=20)
+    code, result = bench.run_upgrade(upgrade, patience=20)
     assert (code, result.reason) == (16, Reason.KUBELET_RESTORED), result
     assert "Those of before were put back; it runs" in result.message
     assert state_file(bench)["policyName"] == "none"

@@ -40,7 +40,7 @@ def shared(installed):
     bench.label({names.LABEL_RUNTIME: None, names.LABEL_DEVICE_PLUGIN: "none"})
     for one in made:
         bench.api.delete(f"{collection}/{one['metadata']['name']}")
-    soon(lambda: not bench.operands("device-plugin"), 60)  # as in a visit: never two of them on a node
+    soon(lambda: not bench.operands("device-plugin"), 60)  # as in a node upgrade: never two of them on a node
     bench.label({names.LABEL_DEVICE_PLUGIN: before})
     bench.wait_operand("device-plugin", before)
     bench.wait_allocatable("8")

@@ -49,7 +49,7 @@ def offered(bench):
 def test_partitions_count_as_gpus_and_are_validated_by_their_own_name(partitioned):
     bench = partitioned
     seen = bench.facts()
-    # the whole ones are gone, and yet part of the capacity: that is why a visit that partitions does not go by it
+    # the whole ones are gone, and yet part of the capacity: that is why an upgrade that partitions does not go by it
     assert (status(bench)["capacity"][RESOURCE], offered(bench)) == ("8", ("0", "8"))
     assert (seen.gpus, seen.gpus_allocatable, seen.gpus_in_parts) == (16, 8, ((PARTITION, 8),))
 

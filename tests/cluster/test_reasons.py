@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.support import manifests as wire
-from tests.support.visits import state
+from tests.support.node_upgrades import state
 from tests.support.waiting import eventually
 from tests.support.world import FakeClock, FakeCrashPoints, FakeLeadership, FakeRegistry
 from upgrader.api import names
@@ -71,10 +71,10 @@ class Controller:
         self.clock.advance(31)
         return (await self.cluster.get(GPU_STACKS, stack)).status
 
-    async def visited(self, name):
-        """A step of a visit, half a minute later; what it says."""
+    async def upgraded(self, name):
+        """A step of a node upgrade, half a minute later; what it says."""
         upgrade = await self.cluster.get(NODE_UPGRADES, name)
-        group = UpgradeGroup(name="c", resource="nvidia.com/gpu", visits=[upgrade])
+        group = UpgradeGroup(name="c", resource="nvidia.com/gpu", upgrades=[upgrade])
         faults = Faults(kind="NodeUpgrade")
         await upgrade_groups.go(self.context, group, faults, upgrade_groups.Crowd(taken=True))
         assert faults.found == {}
@@ -82,7 +82,7 @@ class Controller:
         return (await self.cluster.get(NODE_UPGRADES, name)).status.message
 
     async def orders(self, name, phase):
-        """A visit of the box, in a phase."""
+        """A node upgrade of the box, in a phase."""
         node = await self.node()
         target = state("2.0.0", "1.99.0", "b", kernel=node.status.node_info.kernel_version)
         body = wire.node_upgrade(name)
@@ -162,10 +162,10 @@ async def test_a_daemonset_and_a_job_whose_pods_are_refused_say_so_in_the_api_se
     assert (found.shown, len(found.message) < 400) == ("0/1", True)
 
     await controller.orders("job", "Upgrading")
-    said = await eventually(lambda: controller.visited("job"), lambda said: "refuses" in said, SECONDS)
+    said = await eventually(lambda: controller.upgraded("job"), lambda said: "refuses" in said, SECONDS)
     (job,) = await cluster.list(JOBS, controller.context.stack.namespace)
     refused = f'pods "{job.metadata.name}-…" is forbidden: violates PodSecurity'
-    assert said.startswith(f"{REFUSED.format('the visit Job')}{refused}")
+    assert said.startswith(f"{REFUSED.format('the upgrade Job')}{refused}")
     await cluster.delete(NODE_UPGRADES, (await cluster.get(NODE_UPGRADES, "job")).metadata)
 
 
@@ -174,7 +174,7 @@ async def test_a_prepare_pod_whose_volume_cannot_be_mounted_says_so_in_its_kubel
     box = controller.box
     box.enter("touch", "/var/lib/gpu-upgrader")  # a folder is to be there
     await controller.orders("mount", "Preparing")
-    said = await eventually(lambda: controller.visited("mount"), lambda said: "FailedMount" in said, SECONDS)
+    said = await eventually(lambda: controller.upgraded("mount"), lambda said: "FailedMount" in said, SECONDS)
     assert said.startswith("the prepare pod has not started; its kubelet says FailedMount: ")
     assert said.endswith("hostPath type check failed: /var/lib/gpu-upgrader is not a directory")
     box.enter("rm", "/var/lib/gpu-upgrader")

@@ -1,12 +1,12 @@
-"""What a real API server says of pods that a visit will make: before the visit, and nothing is kept of it."""
+"""What a real API server says of pods that a node upgrade will make: before the upgrade, and nothing is kept of it."""
 
 import uuid
 
 import msgspec
 import pytest
 
-from tests.support.rendered import CUDA_SAMPLE, SETTINGS, VISITED
-from tests.support.visits import state, upgrade
+from tests.support.node_upgrades import state, upgrade
+from tests.support.rendered import CUDA_SAMPLE, SETTINGS, UPGRADED
 from upgrader.api.resources import NAMESPACES, PODS
 from upgrader.core.errors import UpgraderError
 from upgrader.stack import manifests
@@ -38,8 +38,8 @@ async def namespace(api, name):
 async def refused(api, name, **target):
     """What the API server says of the first pod that it would not take; empty where it takes them all."""
     settings = msgspec.structs.replace(SETTINGS, namespace=name)
-    visit = upgrade(target=state("570.10", "1.35.4", "b", **target), found={"gpus": 8})
-    shown = manifests.rehearsal(visit, VISITED, settings)
+    node_upgrade = upgrade(target=state("570.10", "1.35.4", "b", **target), found={"gpus": 8})
+    shown = manifests.rehearsal(node_upgrade, UPGRADED, settings)
     pods = [*shown.there, *shown.back]
     assert (len(shown.there), len(shown.back)) == (4, 2)
     try:
@@ -51,7 +51,7 @@ async def refused(api, name, **target):
     return ""
 
 
-async def test_all_pods_of_a_visit_are_taken(api, name, namespace):
+async def test_all_pods_of_a_node_upgrade_are_taken(api, name, namespace):
     assert await refused(api, name) == ""
 
 

@@ -112,9 +112,11 @@ async def test_defaults_are_stored_with_the_object(cluster, unique):
     )
 
 
-async def test_a_visit_that_is_decided_once_does_not_change(cluster, unique):
+async def test_a_node_upgrade_that_is_decided_once_does_not_change(cluster, unique):
     made = await cluster.create(NODE_UPGRADES, m.node_upgrade(unique))
-    with pytest.raises(ConfigurationError, match="a visit is decided once: nothing of its spec changes but force"):
+    with pytest.raises(
+        ConfigurationError, match="a node upgrade is decided once: nothing of its spec changes but force"
+    ):
         await cluster.merge(NODE_UPGRADES, made.metadata, {"spec": {"group": "another"}})
 
 
@@ -398,7 +400,7 @@ async def test_a_budget_does_not_hold_a_pod_that_does_not_run(cluster, namespace
 
 async def test_an_event_can_be_about_anything(cluster, namespace, unique):
     node = await cluster.create(NODES, {"metadata": {"name": unique}})
-    await cluster.event(node.metadata, "Node", "v1", reason="VisitStarted", message="stopped for plan a at step 3")
+    await cluster.event(node.metadata, "Node", "v1", reason="UpgradeStarted", message="stopped for plan a at step 3")
     read = await cluster.create(PODS, pod("p", namespace))
     await cluster.event(read.metadata, "Pod", "v1", reason="Asked", message="x" * 5000, warning=True)
     await cluster.delete(NODES, node.metadata)

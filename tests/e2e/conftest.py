@@ -148,13 +148,13 @@ class Pool:
     async def requests(self, plan: str) -> list[Any]:
         return [one for one in await self.kube.list(CHECKPOINT_REQUESTS) if one.spec.plan == plan]
 
-    async def visits(self, plan: str) -> dict[str, Any]:
-        """The plan's latest visit to each node."""
+    async def upgrades(self, plan: str) -> dict[str, Any]:
+        """The plan's latest upgrade to each node."""
         found = [one for one in await self.kube.list(NODE_UPGRADES) if one.spec.plan == plan]
         return {one.spec.node.name: one for one in sorted(found, key=lambda one: one.metadata.creation_timestamp)}
 
     async def stopped(self, plan: str, *, seconds: float = 240) -> None:
-        """Until the plan has stopped a gang. (Idle nodes come first, so a visit alone says nothing of that.)"""
+        """Until the plan has stopped a gang. (Idle nodes come first, so a node upgrade alone says nothing of that.)"""
 
         async def look() -> bool:
             return any(one.status.phase is RequestPhase.STOPPED for one in await self.requests(plan))
@@ -180,7 +180,7 @@ class Pool:
             assert "gpu-upgrader.io/stopped" not in job.metadata.annotations, job.metadata.name
             assert not job.spec.suspend, job.metadata.name
         for node in (await self.nodes()).values():
-            assert "gpu-upgrader.io/visit" not in node.metadata.annotations, node.metadata.name
+            assert "gpu-upgrader.io/claimed-by" not in node.metadata.annotations, node.metadata.name
             assert [one for one in node.spec.taints if one.key.startswith("gpu-upgrader.io/")] == []
         for pod in await self.kube.list(PODS, "default"):
             if pod.status.phase == "Running":

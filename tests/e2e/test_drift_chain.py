@@ -88,7 +88,7 @@ class Chain:
     revision: str
     node: str
     job: str
-    visits_before: set[str]
+    upgrades_before: set[str]
 
     async def comes_up_with(self, kernel: str) -> None:
         """The node reboots into a kernel, and its labels say so, as node-feature-discovery would write them."""
@@ -145,22 +145,24 @@ class Chain:
         assert isinstance(result, BuildResult)
         return result
 
-    async def visits(self) -> list[NodeUpgrade]:
-        """Visits of this test."""
-        return [one for one in await self.pool.kube.list(NODE_UPGRADES) if one.metadata.name not in self.visits_before]
+    async def upgrades(self) -> list[NodeUpgrade]:
+        """Node upgrades of this test."""
+        return [
+            one for one in await self.pool.kube.list(NODE_UPGRADES) if one.metadata.name not in self.upgrades_before
+        ]
 
     async def brought_back(self, kernel: str) -> NodeUpgrade:
-        """The one visit by which the node was repaired on a kernel, once it has ended well."""
+        """The one upgrade by which the node was repaired on a kernel, once it has ended well."""
         found: list[NodeUpgrade] = []
 
         async def look() -> bool:
-            ended = [one for one in await self.visits() if one.status.phase is NodePhase.SUCCEEDED]
+            ended = [one for one in await self.upgrades() if one.status.phase is NodePhase.SUCCEEDED]
             found[:] = [one for one in ended if (one.spec.reason, one.spec.target.kernel) == ("Repair", kernel)]
             return bool(found)
 
         await waiting.poll(look, 180, f"{self.node} is repaired on {kernel} (log: {self.pool.controller.log})")
-        (visit,) = found
-        return visit
+        (upgrade,) = found
+        return upgrade
 
     async def removed_driver(self) -> None:
         async def look() -> bool:
@@ -173,7 +175,7 @@ class Chain:
 
         async def look() -> bool:
             meta = (await self.pool.nodes())[self.node].metadata
-            marked = {names.ANNOTATION_REMOVED_DRIVER, names.ANNOTATION_VISIT} & set(meta.annotations)
+            marked = {names.ANNOTATION_REMOVED_DRIVER, names.ANNOTATION_CLAIMED_BY} & set(meta.annotations)
             return names.LABEL_REVISION in meta.labels and not marked
 
         await waiting.poll(look, 180, f"{self.node} is given back (log: {self.pool.controller.log})")
@@ -250,7 +252,7 @@ async def test_from_a_new_kernel_to_an_image_built_for_it_and_on_to_the_next_dri
         f"DriverImage {asked.metadata.name} is Pending: {why}. Alternatives: kernel "
     )
     await chain.gang_goes_on(interruptions=0)
-    assert await chain.visits() == []
+    assert await chain.upgrades() == []
 
     # built, and the node brought back with exactly that
     key = await waiting.in_thread(works.pack, driver, KERNEL)
@@ -260,9 +262,9 @@ async def test_from_a_new_kernel_to_an_image_built_for_it_and_on_to_the_next_dri
     assert (result.identity, result.state, result.build_key) == (identity, CellState.GREEN, key)
     assert (result.digest, result.failure) == (image.status.digest, None)
     assert {one.check: one.passed for one in result.checks} == CHECKED
-    visit = await chain.brought_back(KERNEL)
-    target = visit.spec.target
-    assert (visit.spec.plan, visit.spec.node.name) == (None, chain.node)
+    upgrade = await chain.brought_back(KERNEL)
+    target = upgrade.spec.target
+    assert (upgrade.spec.plan, upgrade.spec.node.name) == (None, chain.node)
     assert (target.driver_version, target.driver_image, target.driver_key, target.revision) == (
         driver,
         image.status.digest,
@@ -271,7 +273,7 @@ async def test_from_a_new_kernel_to_an_image_built_for_it_and_on_to_the_next_dri
     )
     await chain.in_service()
     assert await chain.reasons() == {}
-    assert [one.metadata.name for one in await chain.visits()] == [visit.metadata.name]
+    assert [one.metadata.name for one in await chain.upgrades()] == [upgrade.metadata.name]
     assert (await pool.nodes())[chain.node].metadata.labels[names.LABEL_DRIVER] == image.status.key
     await chain.gang_goes_on(interruptions=0)
     await pool.nothing_left()
@@ -295,9 +297,9 @@ async def _the_next_driver(chain: Chain) -> None:
     assert over.spec.approval.by.startswith("GpuStack pool, generation ")
     (verified,) = image.status.conditions
     assert timing.parse(over.metadata.creation_timestamp) >= timing.parse(verified.last_transition_time)
-    visits = await pool.visits(plan)
+    upgrades = await pool.upgrades(plan)
     brought = pool.made.images.drivers[after]
-    assert {name: one.spec.target.driver_image for name, one in visits.items()} == {
+    assert {name: one.spec.target.driver_image for name, one in upgrades.items()} == {
         name: image.status.digest if name == chain.node else brought for name in POOL_NODES
     }
     await chain.told("OnDrift", "NoDrift")
@@ -343,13 +345,13 @@ async def test_a_kernel_that_no_image_can_be_built_for_is_named_with_the_compile
         f"DriverImage {image.metadata.name} is Unbuildable: compile: {failure.first_error}. Alternatives: kernel "
     )
     await pool.looked_at_again()
-    assert await chain.visits() == []
+    assert await chain.upgrades() == []
     await chain.gang_goes_on(interruptions=0)
     await pool.nothing_left()
 
     # the way out: the kernel that it had
     await chain.comes_up_with(pool.made.kernel)
-    visit = await chain.brought_back(pool.made.kernel)
-    assert visit.spec.target.driver_image == pool.made.images.drivers[driver]
+    upgrade = await chain.brought_back(pool.made.kernel)
+    assert upgrade.spec.target.driver_image == pool.made.images.drivers[driver]
     await chain.in_service()
     await chain.gang_goes_on(interruptions=0)

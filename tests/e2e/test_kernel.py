@@ -88,5 +88,5 @@ async def _reboot(box, kernel: str) -> None:
 
 
 async def _repaired(pool: Pool, kernel: str) -> bool:
-    visits = [one for one in await pool.kube.list(NODE_UPGRADES) if one.spec.reason == "Repair"]
-    return any(one.spec.target.kernel == kernel and one.status.phase is NodePhase.SUCCEEDED for one in visits)
+    upgrades = [one for one in await pool.kube.list(NODE_UPGRADES) if one.spec.reason == "Repair"]
+    return any(one.spec.target.kernel == kernel and one.status.phase is NodePhase.SUCCEEDED for one in upgrades)

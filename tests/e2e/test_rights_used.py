@@ -70,8 +70,8 @@ NOT_HERE = {
     },
     "nodeFeatures is External": {"list nfd.k8s-sigs.io/nodefeatures"},
     "every operand starts, and every kubelet admits": {"list /events", "delete /pods in gpu-upgrader-system"},
-    "no node goes while it is visited": {"delete batch/jobs"},
-    "no visit and no revision is older than what is kept": {
+    "no node goes while it is upgraded": {"delete batch/jobs"},
+    "no upgrade and no revision is older than what is kept": {
         "delete gpu-upgrader.io/nodeupgrades",
         "delete apps/controllerrevisions",
     },
@@ -161,12 +161,12 @@ async def _repaired(pool):
     booted = {"status": {"nodeInfo": {"kernelVersion": NEXT_KERNEL, "bootID": "another"}}}
     await waiting.in_thread(pool.cluster.api.patch, f"{NODES.path(idle)}/status", booted)
 
-    async def visited():
+    async def upgraded():
         pool.keep_running()
         found = await pool.kube.list(NODE_UPGRADES)
         return any(one.spec.reason == "Repair" and one.status.phase == "Succeeded" for one in found)
 
-    await waiting.poll(visited, SECONDS, "the node is in service on its other kernel")
+    await waiting.poll(upgraded, SECONDS, "the node is in service on its other kernel")
     await _all_ready(pool)
 
 

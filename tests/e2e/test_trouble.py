@@ -22,7 +22,7 @@ async def test_a_kubelet_that_does_not_start_is_put_back_and_its_group_goes_back
     changes = {"kubelet.version": VERSIONS[other(before)][0], "kubelet.artifact": artifact}
     plan = await pool.apply_changes(changes, watch=False)
     paused = await pool.eventually(UPGRADE_PLANS, plan, lambda one: one.status.phase is PlanPhase.PAUSED, seconds=300)
-    assert {one.reason for one in paused.status.failures} == {"VisitFailed"}
+    assert {one.reason for one in paused.status.failures} == {"UpgradeFailed"}
     assert await pool.revisions() == revisions
     assert await pool.kubelets() == {f"v{VERSIONS[before][0]}"}
     await pool.steps("unlucky", 10)
@@ -78,6 +78,6 @@ async def test_a_plan_that_is_deleted_while_a_gang_is_stopped_restarts_it(pool: 
     await pool.steps("deleted", 10)
     assert (pool.story("deleted").steps_lost, pool.story("deleted").interruptions) == (0, 1)
     await pool.nothing_left()
-    # the visits that had begun went forward; the rest of the pool follows by a plan of its own
+    # the upgrades that had begun went forward; the rest of the pool follows by a plan of its own
     if len(await pool.revisions()) > 1:
         await pool.apply(other(before))

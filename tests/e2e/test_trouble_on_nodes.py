@@ -100,9 +100,9 @@ async def _break_devices(pool: Pool, node: str, driver: str) -> None:
 async def _went_back_together(pool: Pool, plan: str, reasons: dict[str, str]) -> None:
     """Both were valid again on what they had before, and only then the gang was restarted, once."""
     (request,) = await pool.requests(plan)
-    visits = await pool.visits(plan)
-    assert {name: one.status.reason for name, one in visits.items()} == reasons
-    for one in visits.values():
+    upgrades = await pool.upgrades(plan)
+    assert {name: one.status.reason for name, one in upgrades.items()} == reasons
+    for one in upgrades.values():
         phases = [step.name for step in one.status.steps]
         assert one.status.reverting
         assert phases[-5:] == [NodePhase.UNLOADING, NodePhase.UPGRADING, NodePhase.LOADING, "Validating", "Releasing"]
@@ -115,18 +115,18 @@ async def _devices(pool: Pool) -> set[str]:
     return {(await pool.kube.read_file(pod, "trainer", "/dev/sim-gpu0") or b"").decode().strip() for pod in pods}
 
 
-async def test_a_node_that_is_deleted_in_its_visit_ends_it_and_the_gang_comes_back_elsewhere(pool: Pool) -> None:
+async def test_a_node_that_is_deleted_in_its_upgrade_ends_it_and_the_gang_comes_back_elsewhere(pool: Pool) -> None:
     before = await settled(pool)
     await pool.train("bereft")
     gone, stays = pool.nodes_of("bereft")
     (idle,) = set(POOL_NODES) - {gone, stays}
     plan = await pool.apply(other(before), watch=False)
     await pool.stopped(plan)
-    visit = (await pool.visits(plan))[gone]
+    upgrade = (await pool.upgrades(plan))[gone]
     taken = {NodePhase.UNLOADING, NodePhase.UPGRADING}
-    await pool.eventually(NODE_UPGRADES, visit.metadata.name, lambda one: one.status.phase in taken)
+    await pool.eventually(NODE_UPGRADES, upgrade.metadata.name, lambda one: one.status.phase in taken)
     await pool.kube.delete(NODES, (await pool.nodes())[gone].metadata)
-    await pool.eventually(NODE_UPGRADES, visit.metadata.name, lambda one: one.status.phase is NodePhase.NODE_DELETED)
+    await pool.eventually(NODE_UPGRADES, upgrade.metadata.name, lambda one: one.status.phase is NodePhase.NODE_DELETED)
     await pool.eventually(UPGRADE_PLANS, plan, lambda one: one.status.counts.restored == 1, seconds=180)
     assert set(pool.nodes_of("bereft")) == {stays, idle}
     assert (pool.story("bereft").steps_lost, pool.story("bereft").interruptions) == (0, 1)
@@ -135,7 +135,7 @@ async def test_a_node_that_is_deleted_in_its_visit_ends_it_and_the_gang_comes_ba
     await waiting.in_thread(box.restart, "kubelet")
     await waiting.in_thread(box.wait_ready)
     await pool.eventually(GPU_STACKS, "pool", lambda one: one.status.ready == len(POOL_NODES), seconds=180)
-    assert (await pool.nodes())[gone].metadata.uid != visit.spec.node.uid
+    assert (await pool.nodes())[gone].metadata.uid != upgrade.spec.node.uid
     assert (await pool.over(plan)).status.phase is PlanPhase.COMPLETED
     assert len(await pool.revisions()) == 1
     await pool.steps("bereft", 10)
@@ -153,7 +153,7 @@ async def test_a_cordon_is_left_alone_and_a_pod_that_ignores_sigterm_is_waited_f
         plan = await pool.apply(other(before), watch=False)
         request = await _request(pool, plan, RequestPhase.STOPPING)
         async with _marked(pool, used, cordon):
-            assert (await pool.visits(plan))[used].status.phase is NodePhase.DRAINING
+            assert (await pool.upgrades(plan))[used].status.phase is NodePhase.DRAINING
             await pool.stopped(plan)
             assert await pool.kube.list(PODS, "default") == []
             assert (await pool.over(plan)).status.phase is PlanPhase.COMPLETED
@@ -175,7 +175,7 @@ def _taints(node: Any) -> set[str]:
 
 async def _seconds_until_off(pool: Pool, plan: str, node: str, request: Any) -> float:
     """From the intent to stop a gang until its node was taken out of service."""
-    steps = (await pool.visits(plan))[node].status.steps
+    steps = (await pool.upgrades(plan))[node].status.steps
     (off,) = [step for step in steps if step.name is NodePhase.UNLOADING]
     return (timing.parse(off.started_at) - timing.parse(request.status.stopped_at)).total_seconds()
 
@@ -187,7 +187,7 @@ async def test_a_pod_that_takes_gpus_after_the_judgement_is_never_ended_by_us(po
     await _request(pool, plan, RequestPhase.PARKED)
     late = await pool.kube.create(PODS, _late(pool, pool.nodes_of("shared")[0]))
     await _request(pool, plan, RequestPhase.WITHDRAWN, seconds=60)
-    assert "NewGpuPod" in {one.status.reason for one in (await pool.visits(plan)).values()}
+    assert "NewGpuPod" in {one.status.reason for one in (await pool.upgrades(plan)).values()}
     await pool.eventually(
         UPGRADE_PLANS, plan, lambda one: "GangUndeclared" in {blocker.reason for blocker in one.status.blockers}
     )
@@ -243,7 +243,7 @@ async def _marked(pool: Pool, node: str, mark: dict[str, Any]) -> AsyncIterator[
         await waiting.in_thread(pool.made.cluster.api.patch, path, {section: taken})
 
 
-async def test_a_gpu_that_turns_unhealthy_in_a_visit_is_named_and_the_node_is_not_given_back_with_it(
+async def test_a_gpu_that_turns_unhealthy_in_a_node_upgrade_is_named_and_the_node_is_not_given_back_with_it(
     pool: Pool,
 ) -> None:
     before = await settled(pool)
@@ -255,9 +255,9 @@ async def test_a_gpu_that_turns_unhealthy_in_a_visit_is_named_and_the_node_is_no
         async with asyncio.TaskGroup() as beside:
             beside.create_task(_fall_off_the_bus(pool, sick, after))
             plan = await pool.apply(after, watch=False)
-            visit = await _going_back(pool, plan, sick)
-        assert visit.status.reason == "NotValid"
-        (validated,) = [step for step in visit.status.steps if step.name == "Validating"]
+            upgrade = await _going_back(pool, plan, sick)
+        assert upgrade.status.reason == "NotValid"
+        (validated,) = [step for step in upgrade.status.steps if step.name == "Validating"]
         assert "check devices: 1 of 8 not well: sim-gpu3: called unhealthy (XID 63)" in validated.result
         node = (await pool.nodes())[sick]
         assert names.TAINT_MAINTENANCE in {one.key for one in node.spec.taints}
@@ -272,11 +272,11 @@ async def test_a_gpu_that_turns_unhealthy_in_a_visit_is_named_and_the_node_is_no
 
 
 async def _going_back(pool: Pool, plan: str, node: str) -> NodeUpgrade:
-    """The plan's visit to a node, as soon as it goes back."""
+    """The plan's upgrade to a node, as soon as it goes back."""
     found: list[NodeUpgrade] = []
 
     async def look() -> bool:
-        found[:] = [one for name, one in (await pool.visits(plan)).items() if name == node and one.status.reverting]
+        found[:] = [one for name, one in (await pool.upgrades(plan)).items() if name == node and one.status.reverting]
         return bool(found)
 
     await waiting.poll(look, 240, f"{node} goes back")

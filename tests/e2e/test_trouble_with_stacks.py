@@ -38,12 +38,12 @@ async def test_a_node_that_two_stacks_select_is_left_as_it_is_until_it_belongs_t
             overlaps = ("True", "TwoStacks", said.format(OUTSIDE, rival))
             await pool.eventually(GPU_STACKS, name, lambda one, seen=overlaps: told(one, "Overlaps") == seen)
         await pool.looked_at_again()
-        assert await _visits_outside(pool) == []
+        assert await _upgrades_outside(pool) == []
         assert await _marks_outside(pool) == {}
 
         await _select(pool, by_row, row="2")
         await pool.eventually(GPU_STACKS, by_rack, lambda one: one.status.ready == 1, seconds=120)
-        assert [one.spec.stack for one in await _visits_outside(pool)] == [by_rack]
+        assert [one.spec.stack for one in await _upgrades_outside(pool)] == [by_rack]
         for name in (by_rack, by_row):
             await pool.eventually(GPU_STACKS, name, lambda one: told(one, "Overlaps")[0] == "False")
     _label(pool, dict.fromkeys([*both, *await _marks_outside(pool)]))  # another pool's from now on, or nobody's
@@ -74,7 +74,7 @@ def _label(pool: Pool, labels: dict[str, str | None]) -> None:
     pool.made.cluster.api.patch(NODES.path(OUTSIDE), {"metadata": {"labels": labels}})
 
 
-async def _visits_outside(pool: Pool) -> list[Any]:
+async def _upgrades_outside(pool: Pool) -> list[Any]:
     return [one for one in await pool.kube.list(NODE_UPGRADES) if one.spec.node.name == OUTSIDE]
 
 
@@ -97,7 +97,7 @@ async def _without_operands(pool: Pool, stack: str) -> None:
 async def test_an_operand_without_its_image_is_named_with_its_nodes_and_no_job_notices(pool: Pool) -> None:
     before = await settled(pool)
     await pool.train("calm")
-    visits = {one.metadata.name for one in await pool.kube.list(NODE_UPGRADES)}
+    upgrades = {one.metadata.name for one in await pool.kube.list(NODE_UPGRADES)}
     registry = pool.made.cluster.registry
 
     absent = f"{registry}/upgrader/plugin:absent"
@@ -124,7 +124,7 @@ async def test_an_operand_without_its_image_is_named_with_its_nodes_and_no_job_n
     assert _monitoring(await pool.kube.get(GPU_STACKS, "pool")).shown == "3/3"
     await pool.steps("calm", 10)
     assert pool.story("calm").interruptions == 0
-    assert {one.metadata.name for one in await pool.kube.list(NODE_UPGRADES)} == visits
+    assert {one.metadata.name for one in await pool.kube.list(NODE_UPGRADES)} == upgrades
     await pool.nothing_left()
     await _change(pool, before)
     await pool.eventually(GPU_STACKS, "pool", lambda one: _monitoring(one).shown == "External")
@@ -206,7 +206,7 @@ async def _delete(pool: Pool) -> None:
 
 
 async def _left_alone(pool: Pool) -> None:
-    """No operand is left, no visit is open, and nothing is marked."""
+    """No operand is left, no upgrade is open, and nothing is marked."""
     await _without_operands(pool, "pool")
     assert [one for one in await pool.kube.list(NODE_UPGRADES) if not ends(one.status.phase)] == []
     await pool.nothing_left()
@@ -214,7 +214,7 @@ async def _left_alone(pool: Pool) -> None:
 
 async def _again(pool: Pool, driver: str) -> None:
     """The same stack, made once more over the nodes as they are, has nothing to do there but its operands."""
-    visits = {one.metadata.name for one in await pool.kube.list(NODE_UPGRADES)}
+    upgrades = {one.metadata.name for one in await pool.kube.list(NODE_UPGRADES)}
     await pool.clear()
     await stages.apply_stack(pool.kube, pool.stack(driver))
     await _told(pool, "OperandsReady", "True", "Ready", "every operand is ready wherever it should be")
@@ -224,4 +224,4 @@ async def _again(pool: Pool, driver: str) -> None:
         "DevicePlugin": "3/3",
     }
     await pool.install(driver)
-    assert {one.metadata.name for one in await pool.kube.list(NODE_UPGRADES)} <= visits
+    assert {one.metadata.name for one in await pool.kube.list(NODE_UPGRADES)} <= upgrades

@@ -35,7 +35,7 @@ from upgrader.demo.controller import NAMESPACE
 from upgrader.demo.journals import read_job
 from upgrader.demo.manifests import POOL
 from upgrader.demo.real_drivers import OPEN, PROPRIETARY, Driver
-from upgrader.demo.report import VisitReport
+from upgrader.demo.report import UpgradeReport
 from upgrader.demo.scenes import command
 from upgrader.demo.stage import Stage
 from upgrader.devcluster import kernels_of_virtual_nodes
@@ -58,16 +58,16 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 class Report:
-    """All steps, written again after each, and the visits that had ended at the end of each test."""
+    """All steps, written again after each, and the upgrades that had ended at the end of each test."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.steps: list[Step] = []
-        self.visits: tuple[VisitReport, ...] = ()
+        self.upgrades: tuple[UpgradeReport, ...] = ()
 
     def write(self) -> None:
         self._path.parent.mkdir(exist_ok=True)
-        whole = msgspec.json.encode({"steps": self.steps, "visits": self.visits})
+        whole = msgspec.json.encode({"steps": self.steps, "upgrades": self.upgrades})
         self._path.write_bytes(msgspec.json.format(whole) + b"\n")
 
 
@@ -81,15 +81,17 @@ def report(request: pytest.FixtureRequest) -> Report:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """What the steps and the visits took."""
+    """What the steps and the upgrades took."""
     made = terminalreporter.config.stash.get(MADE, Report(STORY))
     for step in made.steps:
         modules = ", ".join(f"{node} {version or 'no module'}" for node, version in step.module_version.items())
         end = "" if step.ended_well else "; FAILED"
         terminalreporter.write_line(f"{step.seconds:7.1f} s  {step.name}: {modules}; step {step.job_step}{end}")
-    for visit in made.visits:
-        closed = "never closed" if visit.closed_seconds is None else f"{visit.closed_seconds:.1f} s cordon to uncordon"
-        terminalreporter.write_line(f"{visit.node} {visit.reason} {visit.phase}: {closed}")
+    for upgrade in made.upgrades:
+        closed = (
+            "never closed" if upgrade.closed_seconds is None else f"{upgrade.closed_seconds:.1f} s cordon to uncordon"
+        )
+        terminalreporter.write_line(f"{upgrade.node} {upgrade.reason} {upgrade.phase}: {closed}")
 
 
 @pytest.fixture(scope="session")
@@ -132,23 +134,23 @@ class VirtualPool(Pool):
         return name
 
     async def blocked(self, plan: str, node: str, reason: str, *, seconds: float = 400) -> str:
-        """What a visit is blocked for, once it is for this reason."""
+        """What a node upgrade is blocked for, once it is for this reason."""
         found: list[str] = []
 
         async def look() -> bool:
-            visit = (await self.visits(plan)).get(node)
-            conditions = visit.status.conditions if visit is not None else []
+            upgrade = (await self.upgrades(plan)).get(node)
+            conditions = upgrade.status.conditions if upgrade is not None else []
             found[:] = [one.message for one in conditions if (one.status, one.reason) == ("True", reason)]
             return bool(found)
 
-        await waiting.poll(look, seconds, f"the visit of {node} is blocked: {reason} (log: {self.controller.log})")
+        await waiting.poll(look, seconds, f"the upgrade of {node} is blocked: {reason} (log: {self.controller.log})")
         return found[0]
 
     async def bring_deadline_forward(self, plan: str, node: str) -> None:
-        """The visit's phase is over now: its deadline is in the object, and nobody waits for 20 minutes."""
-        visit = (await self.visits(plan))[node].metadata
+        """The upgrade's phase is over now: its deadline is in the object, and nobody waits for 20 minutes."""
+        upgrade = (await self.upgrades(plan))[node].metadata
         body = {"status": {"deadline": timing.show(datetime.now(UTC))}}
-        api, path = self.made.cluster.api, f"/apis/{NODE_UPGRADES.api_version}/nodeupgrades/{visit.name}/status"
+        api, path = self.made.cluster.api, f"/apis/{NODE_UPGRADES.api_version}/nodeupgrades/{upgrade.name}/status"
         assert await waiting.in_thread(api.patch, path, body) is not None
 
     async def to(self, driver: Driver) -> str:
@@ -195,8 +197,8 @@ class VirtualPool(Pool):
 
         await waiting.poll(look, 120, f"pods of {name} end")
 
-    async def visited(self) -> set[str]:
-        """Uids of all visits that ever were."""
+    async def upgraded(self) -> set[str]:
+        """Uids of all upgrades that ever were."""
         return {one.metadata.uid for one in await self.kube.list(NODE_UPGRADES)}
 
     async def nodes(self) -> dict[str, Any]:
@@ -221,7 +223,7 @@ class VirtualPool(Pool):
         note(self.report, self.made, name, started)
 
     async def brought_back(self, node: str, kernel: str, *, seconds: float = 400) -> Any:
-        """The visit by which a node was repaired on a kernel, once it has ended well."""
+        """The upgrade by which a node was repaired on a kernel, once it has ended well."""
         found: list[Any] = []
 
         async def look() -> bool:
@@ -268,7 +270,7 @@ async def opened(made: Stage, report: Report) -> AsyncIterator[VirtualPool]:
             pool = VirtualPool(made, kube, controller)
             pool.report = report
             yield pool
-            report.visits = await evidence.visits(kube)
+            report.upgrades = await evidence.upgrades(kube)
             report.write()
     finally:
         await asyncio.to_thread(controller.stop)

@@ -1,4 +1,4 @@
-"""A node goes down for the reboot of its visit and does not come up again, until somebody switches it on.
+"""A node goes down for the reboot of its upgrade and does not come up again, until somebody switches it on.
 
 Its machine, kernels and boot loader are real; the driver is the simulated one, since nothing here is about modules.
 """
@@ -69,7 +69,7 @@ async def test_a_node_that_does_not_come_back_from_its_reboot_is_given_up_counte
 
     # it is waited for, in words; nothing else is begun, since its GPUs are all that may be missing
     away = f"the node is not Ready: it has not come back from its reboot into kernel {newer}"
-    await visit_says(pool, plan, idle, NodePhase.UPGRADING, away)
+    await upgrade_says(pool, plan, idle, NodePhase.UPGRADING, away)
     running = await pool.kube.get(UPGRADE_PLANS, plan)
     assert (running.status.reason, running.status.message) == ("BatchUnderWay", "batch 1 is under way")
     await only_it_is_out(pool, plan, idle, busy)
@@ -77,24 +77,24 @@ async def test_a_node_that_does_not_come_back_from_its_reboot_is_given_up_counte
     # its time is over: it goes back, which nobody there can do either
     await pool.bring_deadline_forward(plan, idle)
     silent = "the node is not Ready: nothing on it answers"
-    await visit_says(pool, plan, idle, NodePhase.UPGRADING, silent)
+    await upgrade_says(pool, plan, idle, NodePhase.UPGRADING, silent)
     await pool.bring_deadline_forward(plan, idle)
     paused = await pool.eventually(UPGRADE_PLANS, plan, lambda one: one.status.phase is PlanPhase.PAUSED)
     assert (paused.status.reason, [one.reason for one in paused.status.failures]) == (
         "TooManyFailures",
         ["RevertFailed"],
     )
-    visit = (await pool.visits(plan))[idle]
-    assert (visit.status.phase, visit.status.reason) == (NodePhase.FAILED, "RevertFailed")
+    upgrade = (await pool.upgrades(plan))[idle]
+    assert (upgrade.status.phase, upgrade.status.reason) == (NodePhase.FAILED, "RevertFailed")
     late = "Upgrading took longer than its deadline"
     given_up = (
         f"{late}: {silent}; this was the revert: operands stay off and the taint stays, a person must look; delete "
-        f"NodeUpgrade {visit.metadata.name} to have the node installed anew"
+        f"NodeUpgrade {upgrade.metadata.name} to have the node installed anew"
     )
-    there_and_back = [one.result for one in visit.status.steps if one.name is NodePhase.UPGRADING]
+    there_and_back = [one.result for one in upgrade.status.steps if one.name is NodePhase.UPGRADING]
     assert there_and_back == [f"{late}: {away}; going back", given_up]
-    assert visit.status.message == given_up
-    await its_jobs_are_over(pool, visit)
+    assert upgrade.status.message == given_up
+    await its_jobs_are_over(pool, upgrade)
 
     # a person lets the plan go on: the node counts still
     path = f"/apis/{UPGRADE_PLANS.api_version}/upgradeplans/{plan}"
@@ -157,8 +157,8 @@ async def goes_down(machine: VirtualNode) -> None:
     await waiting.in_thread(machine.wait_not_ready)
 
 
-async def its_jobs_are_over(pool: VirtualPool, visit: NodeUpgrade) -> None:
-    """As they are when a visit's deadlines have really passed: theirs are as long, and nobody here waits for that."""
+async def its_jobs_are_over(pool: VirtualPool, upgrade: NodeUpgrade) -> None:
+    """As when the deadlines of an upgrade have passed: those of Jobs are as long, and no test waits for that."""
     api, ours = pool.made.cluster.api, f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 
     async def over() -> bool:  # failed they are when their pods have ended, which needs the node
@@ -166,15 +166,15 @@ async def its_jobs_are_over(pool: VirtualPool, visit: NodeUpgrade) -> None:
 
     async def jobs() -> list[Any]:
         found = await pool.kube.list(JOBS, NAMESPACE)
-        return [one for one in found if any(each.uid == visit.metadata.uid for each in one.metadata.owner_references)]
+        return [one for one in found if any(each.uid == upgrade.metadata.uid for each in one.metadata.owner_references)]
 
     for one in await jobs():
         await waiting.in_thread(api.patch, f"{ours}/{one.metadata.name}", {"spec": {"activeDeadlineSeconds": 1}})
-    await waiting.poll(over, 60, "the Jobs of the visit are over")
+    await waiting.poll(over, 60, "the Jobs of the upgrade are over")
 
 
-async def visit_says(pool: VirtualPool, plan: str, node: str, phase: NodePhase, words: str) -> None:
-    name = (await pool.visits(plan))[node].metadata.name
+async def upgrade_says(pool: VirtualPool, plan: str, node: str, phase: NodePhase, words: str) -> None:
+    name = (await pool.upgrades(plan))[node].metadata.name
     await pool.eventually(
         NODE_UPGRADES, name, lambda one: (one.status.phase, one.status.message) == (phase, words), seconds=120
     )
@@ -188,7 +188,7 @@ async def only_it_is_out(pool: VirtualPool, plan: str, out: str, busy: str) -> N
     """The other node is not begun with, its job is asked for nothing and trains; this one has our taint."""
     await pool.looked_at_again()
     await pool.steps(JOB, 5, members=1, seconds=240)
-    assert set(await pool.visits(plan)) == {out}
+    assert set(await pool.upgrades(plan)) == {out}
     assert await pool.requests(plan) == []
     assert pool.story(JOB).interruptions == 0
     nodes = await pool.nodes()

@@ -30,7 +30,7 @@ async def test_the_open_driver_is_installed_and_a_gang_trains_on_it(pool: Virtua
         await pool.train(JOB, arguments=PACE)
 
 
-async def test_driver_flavour_plugin_and_kubelet_are_swapped_in_one_visit_and_no_step_is_lost(
+async def test_driver_flavour_plugin_and_kubelet_are_swapped_in_one_upgrade_and_no_step_is_lost(
     pool: VirtualPool,
 ) -> None:
     with pool.step("swap"):
@@ -52,8 +52,8 @@ async def test_a_node_that_came_back_with_the_other_kernel_is_brought_back_witho
     with pool.step("reboot into the other kernel, brought back"):
         await waiting.in_thread(machine.restart, other)
         await waiting.in_thread(machine.wait_ready)
-        visit = await pool.brought_back("vm-b", other)
-    assert (visit.spec.plan, visit.spec.target.driver_version) == (None, PROPRIETARY.version)
+        upgrade = await pool.brought_back("vm-b", other)
+    assert (upgrade.spec.plan, upgrade.spec.target.driver_version) == (None, PROPRIETARY.version)
     versions(pool, PROPRIETARY.version, PROPRIETARY.version)
     await pool.steps(JOB, 10, seconds=240)
     await pool.nothing_left()
@@ -72,10 +72,10 @@ async def test_an_image_for_another_kernel_is_refused_before_anybody_is_asked(po
     with pool.step("an image for another kernel is refused"):
         plan = await pool.to_driver(OPEN)
         await pool.eventually(UPGRADE_PLANS, plan, lambda one: one.status.phase is PlanPhase.PAUSED, seconds=400)
-        visits = await pool.visits(plan)
-    assert visits["vm-a"].status.phase is NodePhase.FAILED
-    assert [one.name for one in visits["vm-a"].status.steps] == [NodePhase.PREPARING]
-    assert f"the image is for kernel {kernels[0]}" in visits["vm-a"].status.message
+        upgrades = await pool.upgrades(plan)
+    assert upgrades["vm-a"].status.phase is NodePhase.FAILED
+    assert [one.name for one in upgrades["vm-a"].status.steps] == [NodePhase.PREPARING]
+    assert f"the image is for kernel {kernels[0]}" in upgrades["vm-a"].status.message
     assert await pool.requests(plan) == []
     assert pool.story(JOB).interruptions == before
     versions(pool, PROPRIETARY.version, PROPRIETARY.version)
@@ -86,7 +86,7 @@ async def test_an_image_for_another_kernel_is_refused_before_anybody_is_asked(po
     await pool.eventually(DRIVER_IMAGES, right, lambda one: one.status.phase is DriverImagePhase.READY)
 
 
-async def test_a_kernel_is_upgraded_by_the_visit_after_an_acknowledgement(pool: VirtualPool) -> None:
+async def test_a_kernel_is_upgraded_by_the_upgrade_after_an_acknowledgement(pool: VirtualPool) -> None:
     newest = pool.machines["vm-b"].kernels[-1]
     before = pool.story(JOB)
     body = pool.made.real_stack(PROPRIETARY, "1.35.4", "2", reboot=REBOOT | {"kernel": newest})
@@ -139,9 +139,9 @@ async def test_where_it_does_not_go_the_group_reverts_and_the_old_module_never_l
         await pool.blocked(plan, "vm-a", "DriverBusy")
         await pool.bring_deadline_forward(plan, "vm-a")
         await pool.eventually(UPGRADE_PLANS, plan, lambda one: one.status.phase is PlanPhase.PAUSED, seconds=600)
-    visits = await pool.visits(plan)
-    assert {one.status.phase for one in visits.values()} == {NodePhase.FAILED}
-    assert f"pid {stranger} (sleep)" in visits["vm-a"].status.message
+    upgrades = await pool.upgrades(plan)
+    assert {one.status.phase for one in upgrades.values()} == {NodePhase.FAILED}
+    assert f"pid {stranger} (sleep)" in upgrades["vm-a"].status.message
     versions(pool, OPEN.version, OPEN.version)
     assert pool.machines["vm-a"].enter("kill", "-0", stranger).code == 0
     await pool.steps(JOB, 10, seconds=240)

@@ -103,7 +103,7 @@ async def test_every_operand_comes_up_and_gpus_are_handed_in_as_cdi_devices(pool
 
 
 async def test_the_end_of_a_driver_pod_leaves_the_module_where_it_is(pool: VirtualPool) -> None:
-    before, visits = loaded(pool, "vm-a"), await pool.visited()
+    before, upgrades = loaded(pool, "vm-a"), await pool.upgraded()
     api = pool.made.cluster.api
     for component in ("driver", "device-plugin"):
         first = pod_of(pool, component, "vm-a")["metadata"]
@@ -115,5 +115,5 @@ async def test_the_end_of_a_driver_pod_leaves_the_module_where_it_is(pool: Virtu
 
         await waiting.poll(another, 180, f"another pod of {component} is ready on vm-a")
         assert loaded(pool, "vm-a") == before
-    assert await pool.visited() == visits
+    assert await pool.upgraded() == upgrades
     assert await seen_by(pool, "vm-a", "asks-again", 1)

@@ -17,7 +17,7 @@ FOUND = [
     (10, 2),  # a plan that undoes another was judged before it had its time, and nobody aborted it
     (160, 2),  # a request that was removed by force while it asked: its members stayed asked for ever
     (3428, 1),  # a driver image that was removed by force was never made again: its node waited for ever
-    (21585, 3),  # a visit that was made anew waited for the acknowledgement of a gang that had stopped already
+    (21585, 3),  # a node upgrade that was made anew waited for the acknowledgement of a gang that had stopped already
 ]
 """Seeds that broke a law once, with their nodes."""
 

@@ -114,7 +114,7 @@ def test_no_gang_is_stopped_twice_and_none_that_may_not_be(case):
 
 @examples(300)
 @given(worlds())
-def test_only_nodes_that_are_well_and_have_an_image_are_visited(case):
+def test_only_nodes_that_are_well_and_have_an_image_are_upgraded(case):
     world, budget, known = case
     nodes = {one.name: one for one in world.nodes}
     ready = {(one.version, one.kernel) for one in world.images}
@@ -130,7 +130,7 @@ def test_only_nodes_that_are_well_and_have_an_image_are_visited(case):
 @examples(300)
 @given(worlds())
 def test_a_gang_is_never_left_on_mixed_drivers(case):
-    # After its stop every node of a gang's GPUs was visited in the same group, or was as the target asks before.
+    # After its stop every node of a gang's GPUs was upgraded in the same group, or was as the target asks before.
     world, budget, known = case
     made = foresee(world, budget, known)
     right = {one.name for one in world.nodes} - {one.node for one in made.drift if one.drifted}
@@ -144,7 +144,7 @@ def test_a_gang_is_never_left_on_mixed_drivers(case):
 
 @examples(300)
 @given(worlds())
-def test_everything_on_a_visited_node_is_stopped_or_evicted(case):
+def test_everything_on_a_upgraded_node_is_stopped_or_evicted(case):
     world, budget, known = case
     for batch in foresee(world, budget, known).batches:
         for group in batch.groups:
@@ -157,9 +157,9 @@ def test_everything_on_a_visited_node_is_stopped_or_evicted(case):
 @given(worlds())
 def test_groups_are_disjoint_and_closed_over_gangs(case):
     world, _, _ = case
-    visited = [one.name for one in world.nodes]
-    parts = groups(visited, world.gangs)
-    assert sorted(name for part in parts for name in part.nodes) == sorted(visited)
+    upgraded = [one.name for one in world.nodes]
+    parts = groups(upgraded, world.gangs)
+    assert sorted(name for part in parts for name in part.nodes) == sorted(upgraded)
     for one in world.gangs:
         touched = [part for part in parts if one.nodes.intersection(part.nodes)]
         assert one.replicated or len(touched) <= 1

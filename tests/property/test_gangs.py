@@ -107,7 +107,7 @@ def test_a_gang_has_a_switch_or_says_why_not_and_no_switch_is_of_two_gangs(seen,
 
 @given(seen=pods(), known=works(), rules=RULES)
 def test_a_launcher_on_a_node_of_no_stack_drags_no_node_in(seen, known, rules):
-    """Wherever it runs out there, or if it has no node yet, the same nodes are visited together."""
+    """Wherever it runs out there, or if it has no node yet, the same nodes are upgraded together."""
     made = [groups(["a", "b"], found(seen, known, rules))]
     for elsewhere in ("cpu-2", ""):
         moved = [at(one, elsewhere) if one.member.node == "cpu" and not one.member.gpus else one for one in seen]

@@ -6,17 +6,17 @@ from hypothesis import strategies as st
 
 from tests.property.test_laws import NOW, walks
 from tests.property.test_laws_of_gangs import AROUND, gangs
-from upgrader.core import checkpoint_request, visit
+from upgrader.core import checkpoint_request, node_upgrade
 from upgrader.core.checkpoint_request import RESTARTED_EARLY, SWAPPING
+from upgrader.core.node_upgrade_facts import Act
 from upgrader.core.phases import NodePhase, RequestPhase
-from upgrader.core.visit_facts import Act
 
 ORDERS = st.sets(st.sampled_from(NodePhase)).map(lambda steps: dict.fromkeys(steps, "by order of ann: agreed"))
 
 
 @st.composite
 def ordered(draw, phases=tuple(NodePhase)):
-    """A node whose visit a person ordered to go on; pods that may go are those that are no gang's."""
+    """A node whose upgrade a person ordered to go on; pods that may go are those that are no gang's."""
     view, group = draw(walks(phases=phases))
     pods = tuple(msgspec.structs.replace(pod, forced=not pod.member and draw(st.booleans())) for pod in view.others)
     view = msgspec.structs.replace(view, others=pods, forced=draw(ORDERS))
@@ -36,7 +36,7 @@ def test_a_gang_leaps_ahead_only_when_we_stopped_it_and_no_node_waits_for_it(vie
 @given(ordered(phases=(NodePhase.TAINTING, NodePhase.DRAINING)))
 def test_no_order_ends_a_pod_of_a_gang(walk):
     view, group = walk
-    decision = visit.decide(view, group, NOW)
+    decision = node_upgrade.decide(view, group, NOW)
     assert not [pod for pod in decision.evict if pod.member]
     if decision.phase is NodePhase.UNLOADING:
         assert view.others == ()
@@ -47,14 +47,14 @@ def test_an_order_changes_nothing_in_any_other_step(walk):
     view, group = walk
     plain = msgspec.structs.replace(view, forced={})
     same = msgspec.structs.replace(group, nodes=(plain, *group.nodes[1:]))
-    assert visit.decide(view, group, NOW) == visit.decide(plain, same, NOW)
+    assert node_upgrade.decide(view, group, NOW) == node_upgrade.decide(plain, same, NOW)
 
 
 @given(ordered(phases=(NodePhase.RELEASING,)))
 def test_a_node_that_is_ordered_back_is_given_back_with_its_marks_taken(walk):
     view, group = walk
-    decision = visit.decide(view, group, NOW)
+    decision = node_upgrade.decide(view, group, NOW)
     if NodePhase.RELEASING in view.forced and view.node is not None:
-        blocked = view.node.visit == view.uid or (not view.node.visit and view.node.released_by != view.uid)
+        blocked = view.node.claimed_by == view.uid or (not view.node.claimed_by and view.node.released_by != view.uid)
         assert (decision.acts == (Act.GIVE_BACK,)) is blocked
         assert blocked or decision.phase in {NodePhase.SUCCEEDED, NodePhase.FAILED}

@@ -16,7 +16,7 @@ from upgrader.core.rollout import (
     RequestSummary,
     Rival,
     Trouble,
-    VisitFacts,
+    UpgradeFacts,
     decide,
     goes_first,
     quiet,
@@ -42,8 +42,8 @@ CANARIES = st.builds(
     soak_until=TIMES,
     unwell=st.sampled_from(((), (), (Trouble(subject="a", reason="CanaryUnwell", message="is not Ready"),))),
 )
-VISITS = st.builds(
-    VisitFacts,
+UPGRADES = st.builds(
+    UpgradeFacts,
     name=st.just("v"),
     node=st.sampled_from(("a", "b")),
     batch=st.just(1),
@@ -88,7 +88,7 @@ def plans(draw, phases=tuple(P)):
         batches=1,
         open_batch=draw(st.sampled_from((None, 1))),
         created=draw(st.booleans()),
-        visits=tuple(draw(st.lists(VISITS, max_size=2))),
+        upgrades=tuple(draw(st.lists(UPGRADES, max_size=2))),
         requests=tuple(draw(st.lists(REQUESTS, max_size=2))),
         waiting=draw(COUNTS),
         installs=draw(COUNTS),
@@ -164,7 +164,7 @@ def test_after_a_canary_that_failed_nothing_starts_whatever_is_tolerated(plan):
     decision = decide(plan)
     failed = any(
         one.phase is NodePhase.FAILED and one.failure == "NotValid" and one.batch in plan.canaries.batches
-        for one in plan.visits
+        for one in plan.upgrades
     )
     if failed:
         assert not decision.start_batch

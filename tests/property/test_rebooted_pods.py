@@ -1,4 +1,4 @@
-"""Law: whatever a visit would end without GPUs was judged by the forecast, as what has GPUs is."""
+"""Law: whatever a node upgrade would end without GPUs was judged by the forecast, as what has GPUs is."""
 
 import msgspec
 import pytest
@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.facts import target
+from tests.support.node_upgrades import state, upgrade
 from tests.support.observed import GPUS, NOW, OWN, STACK, node, pod
-from tests.support.visits import state, upgrade
 from upgrader.api import names
 from upgrader.reconcile import observe
-from upgrader.reconcile.visit_view import build_view
+from upgrader.reconcile.node_upgrade_view import build_view
 
 NEXT = "6.1.0-50-amd64"
 REBOOT = {"source": "6.1.0-47-amd64", "target": NEXT, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}
@@ -59,7 +59,7 @@ EMPTYING = {
 @pytest.mark.parametrize(("wanted", "ordered"), EMPTYING.values(), ids=EMPTYING)
 @examples(200)
 @given(seen=pods())
-def test_every_pod_that_a_visit_would_end_belongs_to_a_gang_that_the_forecast_looks_at(wanted, ordered, seen):
+def test_every_pod_that_a_node_upgrade_would_end_belongs_to_a_gang_that_the_forecast_looks_at(wanted, ordered, seen):
     reading = observe.Reading(own_namespace=OWN, nodes=NODES, pods=seen)
     judged = {
         member.uid
@@ -67,9 +67,9 @@ def test_every_pod_that_a_visit_would_end_belongs_to_a_gang_that_the_forecast_lo
         for member in gang.members
     }
     for name, at in NODES.items():
-        visit = upgrade(node=name, **ordered)
+        node_upgrade = upgrade(node=name, **ordered)
         here = [one for one in seen if one.spec.node_name == name]
-        view = build_view(visit, at, here, None, frozenset(), {}, namespace=OWN)
+        view = build_view(node_upgrade, at, here, None, frozenset(), {}, namespace=OWN)
         assert {one.uid for one in view.others} <= judged
 
 

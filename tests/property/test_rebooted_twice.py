@@ -1,4 +1,4 @@
-"""Law: a node that reboots while it is repaired, or visited by a plan, is in service soon, however that is seen."""
+"""Law: a node that reboots while it is repaired, or upgraded by a plan, is in service soon, however that is seen."""
 
 import asyncio
 
@@ -57,7 +57,7 @@ async def _rebooted_in_a_plan(after: int, reboot: Reboot) -> None:
     gang = rig.fleet.trainers["gang"]
 
     def rests() -> bool:
-        return rig.serves(NODE) and all(ends(one.status.phase) for one in [*rig.visits(), *rig.visits("newer")])
+        return rig.serves(NODE) and all(ends(one.status.phase) for one in [*rig.upgrades(), *rig.upgrades("newer")])
 
     await rig.until(rests, 300)
     step = gang.step

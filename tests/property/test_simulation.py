@@ -5,7 +5,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
-from tests.support.simulated import HOUR, VISIT
+from tests.support.simulated import HOUR, UPGRADE
 from upgrader.core.budget import allowed_gpus
 from upgrader.core.strategy import StrategyFacts
 from upgrader.simulate import stack
@@ -69,8 +69,8 @@ def jobs_at(draw, name, at, gpus):
 def troubles(draw, names, subjects):
     what = draw(st.sampled_from([one for one in H if one is not H.NODE_JOINS]))
     node, subject = draw(st.sampled_from(names)), draw(st.sampled_from(subjects))
-    values = {H.NODE_RENAMED: f"{node}-again", H.JOB_GROWS: node, H.SLOW_CHECKPOINT: "1500", H.VISIT_FAILS: "2"}
-    of_node = what.value.startswith(("Node", "Visit"))
+    values = {H.NODE_RENAMED: f"{node}-again", H.JOB_GROWS: node, H.SLOW_CHECKPOINT: "1500", H.UPGRADE_FAILS: "2"}
+    of_node = what.value.startswith(("Node", "Upgrade"))
     return Event(at=draw(TIMES), what=what, subject=node if of_node else subject, value=values.get(what, ""))
 
 
@@ -86,7 +86,7 @@ SETTINGS = st.builds(
     Settings,
     rollout=PACES,
     seed=st.integers(0, 5),
-    visit=st.just(VISIT),
+    upgrade=st.just(UPGRADE),
     skew=st.sampled_from((0, 3600, -3600)),
     refill=st.sampled_from((0, 0, 2 * HOUR)),
     tolerated_failures=st.sampled_from((0, 5)),
@@ -144,7 +144,7 @@ class Watch:
         mine = {node for one in batch.groups for node in one.nodes}
         pool = {name: node.spec.gpus for name, node in self.world.nodes.items()}
         serving = {
-            name for name, node in self.world.nodes.items() if node.in_service and (name in mine or not node.visit)
+            name for name, node in self.world.nodes.items() if node.in_service and (name in mine or not node.claimed_by)
         }
         allowed = allowed_gpus(self.sim.settings.rollout.max_unavailable, sum(pool.values()))
         stopped = {gang for one in batch.groups for gang in one.gangs}
@@ -154,7 +154,7 @@ class Watch:
             for place in job.places
             if job.name in stopped and place in serving - mine
         )
-        # What somebody else took out of service already costs nothing to visit.
+        # What somebody else took out of service already costs nothing to upgrade.
         added = sum(pool[name] for name in mine & serving) + elsewhere
         down = sum(pool[name] for name in pool.keys() - serving)
         assert sum(one.gpus for one in batch.groups) <= allowed
@@ -165,7 +165,7 @@ class Watch:
         batch = self.ours.open
         if batch is None or any(one.what is H.JOB_GROWS for one in self.sim.fleet.events):
             return
-        closed = {name for name, node in self.world.nodes.items() if node.visit}
+        closed = {name for name, node in self.world.nodes.items() if node.claimed_by}
         mine = {node for one in batch.groups for node in one.nodes}
         gone = sum(self.world.nodes[name].spec.gpus for name in closed & mine)
         for job in self.world.jobs.values():
@@ -177,8 +177,8 @@ class Watch:
         del after
         batch = self.ours.open
         mine = {node for one in batch.groups for node in one.nodes} if batch else set()
-        failed = {one.node for one in self.ours.visits if one.over and one.failure}
-        blocked = {name for name, node in self.world.nodes.items() if node.visit or node.maintenance}
+        failed = {one.node for one in self.ours.upgrades if one.over and one.failure}
+        blocked = {name for name, node in self.world.nodes.items() if node.claimed_by or node.maintenance}
         assert blocked <= mine | failed
 
     def restarted_gangs_meet_one_driver(self, after):
@@ -197,13 +197,13 @@ class Watch:
             return
         now = self.sim.agenda.time
         late = msgspec.UNSET
-        for one in (*self.ours.visits, *self.ours.requests):
+        for one in (*self.ours.upgrades, *self.ours.requests):
             if not one.over and one.deadline is not None and (now - one.deadline).total_seconds() > 120:
                 late = one
         # What waits for its siblings counts by their deadlines, and those by their own.
         assert late is msgspec.UNSET or any(
             one.deadline is not None and one.deadline >= now
-            for one in (*self.ours.visits, *self.ours.requests)
+            for one in (*self.ours.upgrades, *self.ours.requests)
             if not one.over and one.group == late.group
         )
 
@@ -240,10 +240,12 @@ def test_everything_ends_and_nothing_stays_stopped_or_marked(fleet, chosen):
     while ours.open is not None and watch.sim.agenda.step(DAY + LONGEST):
         pass
     event(ours.phase.value)
-    kept = {one.node for one in ours.visits if one.over and one.failure == "RevertFailed"}
+    kept = {one.node for one in ours.upgrades if one.over and one.failure == "RevertFailed"}
     assert ours.open is None
-    assert all(one.over for one in (*ours.visits, *ours.requests))
-    assert [name for name, node in world.nodes.items() if (node.visit or node.maintenance) and name not in kept] == []
+    assert all(one.over for one in (*ours.upgrades, *ours.requests))
+    assert [
+        name for name, node in world.nodes.items() if (node.claimed_by or node.maintenance) and name not in kept
+    ] == []
     assert [job.spec.name for job in world.jobs.values() if job.record or job.suspended] == []
 
 

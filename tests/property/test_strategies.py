@@ -222,7 +222,7 @@ def test_made_again_after_a_batch_the_rest_ends_no_later_and_loses_no_more(case)
     stopped = frozenset(name for group in first.groups for name in group.gangs)
     made = forecast(done, target(), strategy, now=now, stopped_gangs=stopped, remainder=rest)
     if made.completions != before.completions or made.blockers != before.blockers:
-        return  # with the time that went by, other nodes are to be visited now
+        return  # with the time that went by, other nodes are to be upgraded now
     assert ends(made, now) <= ends(before, now)
     lost = sum(one.lost_gpu_hours for one in before.prediction.interruptions if one.gang not in stopped)
     assert sum(one.lost_gpu_hours for one in made.prediction.interruptions) <= lost + 0.01

@@ -136,7 +136,7 @@ def check(seen):
         assert gang.earliest_stop is None or gang.earliest_stop > NOW.replace(year=1900)
         assert gang.gpus >= 1, "it is on GPUs, whatever number it writes"
     for one in found.nodes:
-        assert all(len(text) <= LONGEST for text in (one.kernel, one.kubelet_settings, one.unreadable, one.visit))
+        assert all(len(text) <= LONGEST for text in (one.kernel, one.kubelet_settings, one.unreadable, one.claimed_by))
     msgspec.json.encode(found)
     return found
 
@@ -172,7 +172,7 @@ def test_namespaces(annotations):
         names.ANNOTATION_KUBELET,
         names.ANNOTATION_NODE_FEATURES,
         names.ANNOTATION_REMOVED_DRIVER,
-        names.ANNOTATION_VISIT,
+        names.ANNOTATION_CLAIMED_BY,
         names.ANNOTATION_ADOPT,
     ),
     QUANTITIES,

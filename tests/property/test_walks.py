@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 from tests.support.group_world import OLD, Box, Troupe, World
 from upgrader.core.acknowledgement import Answer
+from upgrader.core.node_upgrade_facts import Outcome
 from upgrader.core.phases import NodePhase
-from upgrader.core.visit_facts import Outcome
 
-POD_RESULTS = ("prepare", "visit", "validate")
+POD_RESULTS = ("prepare", "upgrade", "validate")
 
 
 def node_pod_ends(world, which, name, outcome):
@@ -200,7 +200,7 @@ def test_whatever_happens_a_group_ends_and_leaves_nothing_stopped_or_marked(worl
         event(f"node {box.phase.value} {box.failure}")
         assert box.reverts <= 1
         if box.facts is not None and box.failure != "RevertFailed":
-            assert box.facts.visit == "", box
+            assert box.facts.claimed_by == "", box
     for troupe in world.troupes:
         event(f"gang {troupe.phase and troupe.phase.value} {troupe.stops}")
         assert troupe.stops <= 1, troupe

@@ -21,9 +21,9 @@ def foresee_by(world, /, *, now=START, wanted=None, remainder=(), durations=None
     return forecast(world, wanted or target(), facts, now=now, remainder=remainder, durations=durations)
 
 
-def cost(visited, stopped, pool):
-    """What visiting these nodes and stopping these gangs takes of a pool in all."""
-    by_node = costs(visited, stopped, pool).values()
+def cost(upgraded, stopped, pool):
+    """What upgrading these nodes and stopping these gangs takes of a pool in all."""
+    by_node = costs(upgraded, stopped, pool).values()
     return Cost(gpus=sum(one.gpus for one in by_node), added=sum(one.added for one in by_node))
 
 

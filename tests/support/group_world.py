@@ -15,12 +15,10 @@ import msgspec
 
 from tests.support.facts import node as node_facts
 from tests.support.world import START
-from upgrader.core import checkpoint_request, visit
+from upgrader.core import checkpoint_request, node_upgrade
 from upgrader.core.acknowledgement import Answer
 from upgrader.core.fleet import MemberFacts, NodeFacts
-from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason, ends, row
-from upgrader.core.request_facts import GangAct, GangDecision, GroupOfGang, OwnerFacts, RequestView
-from upgrader.core.visit_facts import (
+from upgrader.core.node_upgrade_facts import (
     Act,
     Decision,
     GroupView,
@@ -30,9 +28,11 @@ from upgrader.core.visit_facts import (
     Outcome,
     PodResult,
     RequestFacts,
-    VisitJobs,
+    UpgradeJobs,
     pods_left,
 )
+from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason, ends, row
+from upgrader.core.request_facts import GangAct, GangDecision, GroupOfGang, OwnerFacts, RequestView
 
 OLD, NEW = "old", "new"
 PARK = timedelta(seconds=2100)
@@ -41,7 +41,7 @@ ASK_UNTIL = START + timedelta(seconds=5400)
 
 @dataclass
 class Box:
-    """A node with its visit."""
+    """A node with its upgrade."""
 
     name: str
     fresh: bool = False  # was never installed
@@ -68,9 +68,9 @@ class Box:
         return ("" if self.fresh else OLD) if self.reverting else NEW
 
     @property
-    def first_visits(self) -> bool:
-        """Whether the visit Job of the way there works on while the node goes back."""
-        return self.reverting and self.pod_results.get("visit") is Outcome.WAITING
+    def first_upgrades(self) -> bool:
+        """Whether the upgrade Job of the way there works on while the node goes back."""
+        return self.reverting and self.pod_results.get("upgrade") is Outcome.WAITING
 
     def mark(self, **changes: object) -> None:
         assert self.facts is not None
@@ -107,7 +107,7 @@ class Troupe:
     stops: int = 0
     generation: int = 0
     meddled: bool = False  # a person resumed it: its pods are wherever they please
-    ahead: bool = False  # went on elsewhere while its nodes are visited
+    ahead: bool = False  # went on elsewhere while its nodes are upgraded
 
     def __post_init__(self) -> None:
         self.run()
@@ -147,7 +147,7 @@ class World:
         loaded = box.facts is not None and box.facts.driver_key == goal and bool(goal)
         return NodeView(
             name=box.name,
-            uid=f"visit-{box.name}",
+            uid=f"upgrade-{box.name}",
             reason=UpgradeReason.ROLLOUT,
             phase=box.phase,
             phase_since=box.since,
@@ -160,9 +160,9 @@ class World:
             plugin_key=goal,
             revision=goal,
             prepare=box.pod_result("prepare"),
-            visit=box.pod_result("visit"),
+            upgrade=box.pod_result("upgrade"),
             validate=box.pod_result("validate"),
-            visit_jobs=VisitJobs(first=box.first_visits, pods=int(box.first_visits)),
+            upgrade_jobs=UpgradeJobs(first=box.first_upgrades, pods=int(box.first_upgrades)),
             driver=OperandFacts(pods=box.driver, ready=box.driver if loaded else 0),
             plugin=OperandFacts(pods=box.plugin, ready=box.plugin),
             others=tuple(others),
@@ -245,7 +245,7 @@ class World:
         )
 
     def _undone(self, views: list[NodeView]) -> bool:
-        return self.undo and all(one.phase in visit.BEFORE_OFF or ends(one.phase) for one in views)
+        return self.undo and all(one.phase in node_upgrade.BEFORE_OFF or ends(one.phase) for one in views)
 
     def _step_gang(
         self, troupe: Troupe, requests: dict[str, RequestView], views: list[NodeView], forbidden: str, left: list[int]
@@ -304,7 +304,7 @@ class World:
             troupe.restart_by = self.now + timedelta(seconds=7200)
 
     def _walk(self, box: Box, view: NodeView, group: GroupView, left: list[int]) -> None:
-        decision = visit.decide(view, group, self.now)
+        decision = node_upgrade.decide(view, group, self.now)
         for act in decision.acts:
             if _spent(left):
                 return
@@ -318,18 +318,18 @@ class World:
             case Act.PREPARE:
                 box.begin("prepare")
             case Act.CLOSE:
-                box.mark(visit=f"visit-{box.name}")
+                box.mark(claimed_by=f"upgrade-{box.name}")
             case Act.EVICT:
                 raise AssertionError("nothing here may be evicted")
             case Act.OPERANDS_OFF:
                 box.mark(driver_key="none", operands="off", revision="")
                 box.driver = box.plugin = 0
-            case Act.VISIT:
-                if box.stranger or box.first_visits:
-                    self.wrongs.append(f"{box.name} was visited under a stranger, or twice at the same time")
-                box.begin("visit")
+            case Act.UPGRADE:
+                if box.stranger or box.first_upgrades:
+                    self.wrongs.append(f"{box.name} was upgraded under a stranger, or twice at the same time")
+                box.begin("upgrade")
             case Act.CANCEL_FIRST:
-                box.pod_results.pop("visit", None)
+                box.pod_results.pop("upgrade", None)
             case Act.DRIVER_ON:
                 box.mark(driver_key=box.goal or "none", plugin_key=box.goal)
             case Act.OPERANDS_ON:
@@ -337,7 +337,7 @@ class World:
             case Act.VALIDATE:
                 box.begin("validate")
             case Act.GIVE_BACK:
-                box.mark(visit="", released_by=f"visit-{box.name}", revision=box.goal)
+                box.mark(claimed_by="", released_by=f"upgrade-{box.name}", revision=box.goal)
 
     def _node_record(self, box: Box, view: NodeView, decision: Decision) -> None:
         self.arrows.add((view.phase.value, decision.phase.value))
@@ -363,10 +363,10 @@ class World:
             self.wrongs.append(f"{troupe.name} was stopped with {said}")
         if self.now >= troupe.asked_at + PARK - timedelta(seconds=60):
             self.wrongs.append(f"{troupe.name} was stopped when it may have trained on")
-        if any(box.facts is not None and not box.facts.visit for box in self.boxes):
+        if any(box.facts is not None and not box.facts.claimed_by for box in self.boxes):
             self.wrongs.append(f"{troupe.name} was stopped before its nodes were closed")
         if any(box.stranger for box in self.boxes if box.facts is not None):
-            self.wrongs.append(f"{troupe.name} was stopped although a pod may keep its nodes from being visited")
+            self.wrongs.append(f"{troupe.name} was stopped although a pod may keep its nodes from being upgraded")
         fellows = [one for one in self.troupes if one is not troupe and one.phase is RequestPhase.WITHDRAWN]
         if fellows:
             self.wrongs.append(f"{troupe.name} was stopped although {fellows[0].name} was let go")
@@ -393,7 +393,7 @@ class World:
 
     @property
     def over(self) -> bool:
-        """Whether every visit and every request has ended."""
+        """Whether every upgrade and every request has ended."""
         phases = [one.phase for one in self.troupes if one.phase is not None]
         return all(ends(one.phase) for one in self.boxes) and all(ends(phase) for phase in phases)
 

@@ -97,7 +97,7 @@ class KwokPool:
         ]
         for node in await self.kube.list(NODES):
             marks = [one.key for one in node.spec.taints if one.key.startswith(names.GROUP)]
-            marks += [one for one in (names.ANNOTATION_VISIT,) if one in node.metadata.annotations]
+            marks += [one for one in (names.ANNOTATION_CLAIMED_BY,) if one in node.metadata.annotations]
             found += [f"node {node.metadata.name} has {mark}" for mark in marks]
         return found
 

@@ -29,7 +29,7 @@ from upgrader.kube.client import KubeCluster
 TICK_SECONDS = 0.3
 SPACE = "default"
 JOB_LABEL = "batch.kubernetes.io/job-name"
-ORDERED = {"prepare", "visit", "validate"}
+ORDERED = {"prepare", "upgrade", "validate"}
 WHOLE_PODS = msgspec.structs.replace(PODS, type=dict)
 
 
@@ -114,7 +114,7 @@ class KwokWorld(Background):
         containers = pod["spec"]["containers"]
         variables = {one["name"]: one.get("value", "") for container in containers for one in container.get("env", [])}
         order = json.loads(variables.get(ORDER_VARIABLE) or "{}")
-        if pod["metadata"]["labels"][names.LABEL_COMPONENT] == "visit" and order.get("kubelet"):
+        if pod["metadata"]["labels"][names.LABEL_COMPONENT] == "upgrade" and order.get("kubelet"):
             node = await self.api.get(NODES, pod["spec"]["nodeName"])
             assert node is not None
             version = f"v{order['kubelet']['version']}"

@@ -28,7 +28,7 @@ def upgrade_plan(name: str = "pool-a-1") -> dict[str, Any]:
     }
 
 
-def node_upgrade(name: str = "node-1-visit") -> dict[str, Any]:
+def node_upgrade(name: str = "node-1-upgrade") -> dict[str, Any]:
     return {
         "apiVersion": API,
         "kind": "NodeUpgrade",

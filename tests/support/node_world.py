@@ -142,7 +142,7 @@ class PlayedMachine:
     """What boots: `selected` is the kernel of the next boot, `stuck` a machine that does not go down.
 
     A restart forgets what lies on tmpfs, and the program that asked for it lives on, which no real one does: its death
-    is the killer's business (tests/property/test_visit_killed.py).
+    is the killer's business (tests/property/test_upgrade_killed.py).
     """
 
     def __init__(self, host: Host, kernel: str) -> None:

@@ -42,7 +42,7 @@ def installed(rig: Rig) -> tuple[str, str, str]:
 def seen(rig: Rig) -> list[tuple[str, str, int, str, str]]:
     return [
         (one.spec.node.name, one.spec.reason.value, one.spec.attempt, one.status.phase.value, one.status.reason)
-        for one in rig.visits()
+        for one in rig.upgrades()
     ]
 
 
@@ -56,22 +56,22 @@ def labels_of(rig: Rig, name: str) -> Object:
 
 
 def in_phase(rig: Rig, phase: NodePhase, plan: str | None = None) -> bool:
-    return any(one.status.phase is phase for one in rig.visits(plan))
+    return any(one.status.phase is phase for one in rig.upgrades(plan))
 
 
-def remove_visits(rig: Rig, plan: str | None = None) -> None:
+def remove_upgrades(rig: Rig, plan: str | None = None) -> None:
     """A person takes the NodeUpgrades that are under way, finalizers or not; the garbage collector takes their pods."""
-    for one in rig.visits(plan):
+    for one in rig.upgrades(plan):
         if one.status.phase is not NodePhase.SUCCEEDED:
             rig.cluster.store.remove(NODE_UPGRADES, one.metadata.name)
     for kind in (JOBS, PODS):
         for each in list(rig.cluster.store.all(kind)):
-            if each["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) in {"prepare", "visit", "validate"}:
+            if each["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) in {"prepare", "upgrade", "validate"}:
                 rig.cluster.store.remove(kind, each["metadata"]["name"], each["metadata"]["namespace"])
 
 
 def claimed(rig: Rig) -> bool:
-    return any(names.ANNOTATION_VISIT in node["metadata"].get("annotations", {}) for node in rig.nodes())
+    return any(names.ANNOTATION_CLAIMED_BY in node["metadata"].get("annotations", {}) for node in rig.nodes())
 
 
 async def on_nvidia(rig: Rig, spec: Object, *nodes: str) -> None:

@@ -16,7 +16,7 @@ from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.orders import ORDER_VARIABLE, OrderResult, Reason
 from upgrader.core.phases import UpgradeReason, ends
 
-POD_RESULTS = frozenset({"prepare", "visit", "validate"})
+POD_RESULTS = frozenset({"prepare", "upgrade", "validate"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class Machines:
     def pod_result(self, component: str, pod: Object) -> OrderResult | None:
         kernel = self.runs[pod["spec"]["nodeName"]]
         if component == "prepare" and (planned := _order(pod)["kernel"]) != kernel:
-            said = f"the node runs kernel {kernel}, the visit was planned for {planned}"
+            said = f"the node runs kernel {kernel}, the upgrade was planned for {planned}"
             return OrderResult(reason=Reason.KERNEL_MISMATCH, message=said)
         return None
 
@@ -174,7 +174,7 @@ class Twice(Rig):
         self.plan("newer", revision)
 
     def back(self) -> list[NodeUpgrade]:
-        return [one for one in self.visits() if one.spec.reason is UpgradeReason.REPAIR]
+        return [one for one in self.upgrades() if one.spec.reason is UpgradeReason.REPAIR]
 
     def in_service(self) -> bool:
         """Everything that a person would look at, on the kernel that the machine has."""
@@ -182,7 +182,7 @@ class Twice(Rig):
         return (
             self.serves(NODE)
             and labels_of(self, NODE).get(names.LABEL_REVISION) == stack.current_revision
-            and all(ends(one.status.phase) for one in self.visits())
+            and all(ends(one.status.phase) for one in self.upgrades())
             and (stack.drifted, stack.ready) == (0, 3)
         )
 
@@ -202,15 +202,15 @@ class Twice(Rig):
             and node["status"]["allocatable"][RESOURCE] == "8"
             and node["status"]["nodeInfo"]["bootID"] == "boot-3"
             and not node["spec"].get("taints")
-            and names.ANNOTATION_VISIT not in node["metadata"].get("annotations", {})
+            and names.ANNOTATION_CLAIMED_BY not in node["metadata"].get("annotations", {})
         )
 
     async def comes_to_rest(self, *, seconds: int) -> None:
         await self.until(self.in_service, seconds)
-        before = {one.metadata.uid for one in self.visits()}
+        before = {one.metadata.uid for one in self.upgrades()}
         for _ in range(60):
             await self.second()
-        later = {one.metadata.uid for one in self.visits()} - before
+        later = {one.metadata.uid for one in self.upgrades()} - before
         assert (self.in_service(), later) == (True, set()), self.where()
         gang = self.fleet.trainers["gang"]
         assert (gang.stops, gang.lost, self.requests()) == (0, 0, [])

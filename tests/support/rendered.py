@@ -5,7 +5,7 @@ from types import MappingProxyType
 import msgspec
 
 from tests.support.facts import node
-from tests.support.visits import state, upgrade
+from tests.support.node_upgrades import state, upgrade
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.v1alpha1 import DriverImage, GpuStack, GpuStackSpec
 from upgrader.api.v1alpha1.driver_image import DriverImageSpec, DriverImageStatus
@@ -75,12 +75,12 @@ STACK = GpuStack(
     ),
 )
 
-VISITED = node("node-1", boot_id="boot-7")
+UPGRADED = node("node-1", boot_id="boot-7")
 CUDA_SAMPLE = {"workloadImage": "registry.example/cuda-sample@sha256:" + "e" * 64, "workloadRuntime": "nvidia"}
 
 
-def validation(*, visited=VISITED, reverting=False, **more):
-    return manifests.validation_pod(upgrade(**more), reverting=reverting, node=visited, settings=SETTINGS)
+def validation(*, upgraded=UPGRADED, reverting=False, **more):
+    return manifests.validation_pod(upgrade(**more), reverting=reverting, node=upgraded, settings=SETTINGS)
 
 
 def plugin_of(vendor, driver, **more):
@@ -150,8 +150,8 @@ RENDERED = {
     ),
     "build-job": lambda: build_job(DRIVER_IMAGE, IDENTITY, BUILDS),
     "build-job-signed": lambda: build_job(DRIVER_IMAGE, IDENTITY, SIGNED_BUILDS),
-    "visit-job": lambda: manifests.visit_job(upgrade(), reverting=False, settings=SETTINGS),
-    "visit-job-back": lambda: manifests.visit_job(upgrade(), reverting=True, settings=SETTINGS),
+    "upgrade-job": lambda: manifests.upgrade_job(upgrade(), reverting=False, settings=SETTINGS),
+    "upgrade-job-back": lambda: manifests.upgrade_job(upgrade(), reverting=True, settings=SETTINGS),
     "validation-pod": validation,
     "validation-pod-back": lambda: validation(reverting=True),
     "validation-pod-nvidia": lambda: validation(target=state("535.309.01", "1.34.4", "b", **REAL, **CUDA_SAMPLE)),

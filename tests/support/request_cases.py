@@ -66,7 +66,7 @@ def go(phase, reason, message, *acts, step=100, new_id=False):
 
 PREPARED, DRAINING = around(N.PREPARED), around(N.DRAINING)
 EXPENDABLE = around(N.PREPARED, expendable=frozenset({"default/Job/train"}))
-VISITED, RELEASED = around(N.UPGRADING), around(N.RELEASING)
+UPGRADED, RELEASED = around(N.UPGRADING), around(N.RELEASING)
 FENCE = GangAct.FENCE
 WITHDRAW = GangAct.WITHDRAW
 UNASKED = (member("a", request=""), member("b"))

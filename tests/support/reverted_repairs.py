@@ -123,7 +123,7 @@ REPAIRS = (
     ),
     Repair(
         name="answers-of-any-pod",
-        defect="A tenant's pod with the right labels answered for the prepare pod of a visit.",
+        defect="A tenant's pod with the right labels answered for the prepare pod of a node upgrade.",
         laws=(2,),
         finds=Run(seed=472, nodes=1),
         faults=(Fault.FORGED_POD,),
@@ -158,20 +158,20 @@ REPAIRS = (
     ),
     Repair(
         name="half-a-group",
-        defect="A node of a group for which no visit could be made was left out: the gang was asked all the same.",
+        defect="A node of a group for which no upgrade could be made was left out: the gang was asked all the same.",
         laws=(2, 5),
         finds=Run(seed=1921, nodes=3),
         faults=(Fault.FORCE_DELETED,),
         changes=(
             Change(
                 path="reconcile/opening.py",
-                old="        if name not in visited and await context.cluster.get(NODES, name) is not None:\n",
-                new="        if name not in visited and False:\n",
+                old="        if name not in with_upgrade and await context.cluster.get(NODES, name) is not None:\n",
+                new="        if name not in with_upgrade and False:\n",
             ),
             Change(
                 path="reconcile/opening.py",
-                old="        if node.name not in visited and catalogue.unknown(node):\n",
-                new="        if node.name not in visited and False:\n",
+                old="        if node.name not in with_upgrade and catalogue.unknown(node):\n",
+                new="        if node.name not in with_upgrade and False:\n",
             ),
         ),
     ),
@@ -191,14 +191,14 @@ REPAIRS = (
     ),
     Repair(
         name="claims-that-come-late",
-        defect="A claim that a frozen leader had sent closed a node after its visit had ended: more than the budget.",
+        defect="A claim that a frozen leader had sent closed a node after its upgrade had ended: more than the budget.",
         laws=(4,),
         finds=Run(seed=6497, nodes=2),
         faults=(Fault.FROZEN_LEADER,),
         changes=(
             Change(
-                path="core/visit.py",
-                old="    unclaimed = node is not None and not node.visit and node.released_by != view.uid\n",
+                path="core/node_upgrade.py",
+                old="    unclaimed = node is not None and not node.claimed_by and node.released_by != view.uid\n",
                 new="    unclaimed = False\n",
             ),
         ),
@@ -219,14 +219,14 @@ REPAIRS = (
     ),
     Repair(
         name="plans-removed-by-force",
-        defect="Visits and gangs of a plan that was removed by force stayed as they were.",
+        defect="Node upgrades and gangs of a plan that was removed by force stayed as they were.",
         laws=(6, 9),
         finds=Run(seed=103, nodes=1),
         faults=(Fault.FORCE_DELETED,),
         changes=(
             Change(
                 path="reconcile/plans.py",
-                old="    left = await leftovers.take_back(context, visits, requests, faults)\n"
+                old="    left = await leftovers.take_back(context, upgrades, requests, faults)\n"
                 "    metrics.show_faults(UPGRADE_PLANS.kind, name, len(faults.found))\n",
                 new="    left = False\n",
             ),
@@ -261,19 +261,19 @@ REPAIRS = (
             Change(path="core/node_blockers.py", old="    _skipped,\n    _unreadable,\n", new="    _skipped,\n"),
             Change(
                 path="reconcile/batches.py",
-                old='            with faults.contained(f"visit of node {node.name}"):\n',
+                old='            with faults.contained(f"upgrade of node {node.name}"):\n',
                 new="            if node:\n",
             ),
             Change(
                 path="reconcile/driving.py",
-                old='            with self.faults.contained("visits to be made"):\n',
+                old='            with self.faults.contained("upgrades to be made"):\n',
                 new="            if plan:\n",
             ),
         ),
     ),
     Repair(
         name="unknown-driver",
-        defect="A node whose DriverImage is gone was taken for one without a driver: its visit would go back to none.",
+        defect="A node whose DriverImage is gone was taken for one without a driver: an upgrade would go back to none.",
         laws=(8,),
         finds=Run(seed=39, nodes=1),
         faults=(Fault.FORCE_DELETED,),
@@ -286,18 +286,18 @@ REPAIRS = (
         ),
     ),
     Repair(
-        name="two-visits-at-once",
-        defect="The way back began while the visit Job of the way there still worked on the node.",
+        name="two-upgrades-at-once",
+        defect="The way back began while the upgrade Job of the way there still worked on the node.",
         laws=(8,),
         finds=Run(seed=97, nodes=1),
-        faults=(Fault.VISIT_HANGS,),
+        faults=(Fault.UPGRADE_HANGS,),
         changes=(
             Change(
                 path="core/clearing.py",
-                old="    if not view.visit_jobs.first:\n        return None\n",
+                old="    if not view.upgrade_jobs.first:\n        return None\n",
                 new="    if view:\n        return None\n",
             ),
-            Change(path="core/clearing.py", old="    left = view.visit_jobs.pods\n", new="    left = 0\n"),
+            Change(path="core/clearing.py", old="    left = view.upgrade_jobs.pods\n", new="    left = 0\n"),
         ),
     ),
     Repair(
@@ -359,19 +359,19 @@ REPAIRS = (
         ),
     ),
     Repair(
-        name="visits-made-anew",
-        defect="A visit made anew after its gang had stopped waited for an acknowledgement that could not come.",
+        name="upgrades-made-anew",
+        defect="A node upgrade made anew after its gang had stopped waited for an acknowledgement that could not come.",
         laws=(6,),
-        because="none in some thousand runs since visits go on at once (before: 21585, 3); test_orphans.py",
+        because="none in some thousand runs since upgrades go on at once (before: 21585, 3); test_orphans.py",
         faults=(Fault.FORCE_DELETED,),
         changes=(
             Change(
-                path="core/visit.py",
+                path="core/node_upgrade.py",
                 old="if one.phase not in _ASKED | _GOING]",
                 new="if one.phase is RequestPhase.WITHDRAWN]",
             ),
             Change(
-                path="core/visit.py",
+                path="core/node_upgrade.py",
                 old="silent = [one.gang for one in group.requests if one.phase not in _GOING]",
                 new="silent = [one.gang for one in group.requests if one.phase.value not in {'Parked', 'Ended'}]",
             ),

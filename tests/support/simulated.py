@@ -4,11 +4,11 @@ from typing import Any
 
 from upgrader.core.strategy import StrategyFacts
 from upgrader.simulate.fleet import Event, Fleet, Happening, SimJob, SimNode
-from upgrader.simulate.ours.objects import Visit
+from upgrader.simulate.ours.objects import Upgrade
 from upgrader.simulate.run import Simulation
 from upgrader.simulate.settings import Settings, Strategy
 
-VISIT = (100, 100)
+UPGRADE = (100, 100)
 HOUR = 3600
 
 
@@ -33,20 +33,20 @@ def fleet(*names: str, jobs: tuple[SimJob, ...] = (), events: tuple[Event, ...] 
 def rollout(made: Fleet, strategy: Strategy = Strategy.OURS, *, budget: int | str = "100%", **facts: Any) -> Simulation:
     """With every duration at its median; `pace` is more of the strategy."""
     pace = StrategyFacts(max_unavailable=budget, **facts.pop("pace", {}))
-    known = {"spread": False, "visit": VISIT, "rollout": pace}
+    known = {"spread": False, "upgrade": UPGRADE, "rollout": pace}
     return Simulation(made, strategy, Settings(**{**known, **facts}))
 
 
 def walk(simulation: Simulation) -> list[tuple[int, str, str]]:
-    """To the end: at which second which visit or request came into which phase."""
+    """To the end: at which second which upgrade or request came into which phase."""
     seen: dict[str, str] = {}
     found = []
     while simulation.step():
         if simulation.ours is None:
             continue
-        for one in (*simulation.ours.visits, *simulation.ours.requests):
-            name = one.uid if isinstance(one, Visit) else one.name
+        for one in (*simulation.ours.upgrades, *simulation.ours.requests):
+            name = one.uid if isinstance(one, Upgrade) else one.name
             if seen.get(name) != one.phase.value:
                 seen[name] = one.phase.value
-                found.append((simulation.agenda.now, one.node if isinstance(one, Visit) else name, one.phase.value))
+                found.append((simulation.agenda.now, one.node if isinstance(one, Upgrade) else name, one.phase.value))
     return found

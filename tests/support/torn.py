@@ -30,8 +30,8 @@ def strip_request(rig: Rig) -> None:
 def strip_plan(rig: Rig) -> None:
     """A person takes the plan's finalizer away; the garbage collector deletes what it owns, which finalizers hold."""
     rig.cluster.store.remove(UPGRADE_PLANS, "up")
-    for visit in rig.visits("up"):
-        rig.cluster.store.mark_deleted(NODE_UPGRADES, visit.metadata.name)
+    for upgrade in rig.upgrades("up"):
+        rig.cluster.store.mark_deleted(NODE_UPGRADES, upgrade.metadata.name)
     for request in rig.requests():
         rig.cluster.store.mark_deleted(CHECKPOINT_REQUESTS, request.metadata.name, "default")
 

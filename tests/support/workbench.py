@@ -5,14 +5,14 @@ from typing import Any
 
 import msgspec
 
-from tests.support import visits
+from tests.support import node_upgrades
 from tests.support.programs import soon
 from upgrader.api import names
 from upgrader.api.kubernetes import Node
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.fleet import ImageFacts, NodeFacts
 from upgrader.core.operands import PluginSettings
-from upgrader.core.orders import OrderResult, VisitOrder
+from upgrader.core.orders import OrderResult, UpgradeOrder
 from upgrader.core.revisions import image_key, plugin_key
 from upgrader.devcluster import BoxNode, Cluster, cosign, kubelet
 from upgrader.images.publish import Product, Programs, push_product
@@ -56,13 +56,13 @@ class Workbench:
             progress=print,
         )
         self.settings = StackSettings(node_image=self.product.node)
-        self._visits = 0
+        self._upgrades = 0
         self._lay_out()
 
     def state(self, driver: str, kubelet_version: str, plugin: str = "1") -> Object:
         """A NodeState of this node."""
         image, device_plugin = self.product.drivers[driver], self.product.plugins[plugin]
-        return visits.state(
+        return node_upgrades.state(
             driver,
             kubelet_version,
             "a",
@@ -76,10 +76,10 @@ class Workbench:
         )
 
     def upgrade(self, source: Object, target: Object) -> NodeUpgrade:
-        """A visit that was not ordered before."""
-        self._visits += 1
-        made = visits.upgrade(source=source, target=target, node=self.node.name)
-        identity = {"name": f"visit-{self._visits}", "uid": f"00000000-0000-0000-0000-{self._visits:012d}"}
+        """A node upgrade that was not ordered before."""
+        self._upgrades += 1
+        made = node_upgrades.upgrade(source=source, target=target, node=self.node.name)
+        identity = {"name": f"upgrade-{self._upgrades}", "uid": f"00000000-0000-0000-0000-{self._upgrades:012d}"}
         return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, **identity))
 
     def label(self, labels: dict[str, str | None]) -> None:
@@ -126,7 +126,7 @@ class Workbench:
         soon(lambda: self.allocatable() == count, SETTLED)
 
     def run(self, manifest: Object) -> tuple[int, OrderResult]:
-        """A prepare or validation pod, or a visit Job, to its end: exit code and answer of its last container."""
+        """A prepare or validation pod, or an upgrade Job, to its end: exit code and answer of its last container."""
         manifest["metadata"].pop("ownerReferences", None)  # nobody made these objects' owner here
         name = manifest["metadata"]["name"]
         if manifest["kind"] == "Job":
@@ -149,25 +149,25 @@ class Workbench:
         """The prepare pod's answer."""
         return self.run(manifests.prepare_pod(upgrade, self.settings))
 
-    def visit(
+    def run_upgrade(
         self, upgrade: NodeUpgrade, *, reverting: bool = False, job: str = "", patience: int = 60
     ) -> tuple[int, OrderResult]:
-        """The visit Job's answer; `job` names it otherwise, so that the same visit can be run again.
+        """The upgrade Job's answer; `job` names it otherwise, so that the same upgrade can be run again.
 
         `patience` is how long a kubelet may take until it is healthy, in seconds.
         """
-        manifest = manifests.visit_job(upgrade, reverting=reverting, settings=self.settings)
+        manifest = manifests.upgrade_job(upgrade, reverting=reverting, settings=self.settings)
         manifest["metadata"]["name"] = job or manifest["metadata"]["name"]
         manifest["spec"]["suspend"] = False
         variable = manifest["spec"]["template"]["spec"]["containers"][0]["env"][0]
-        order = msgspec.json.decode(variable["value"], type=VisitOrder)
+        order = msgspec.json.decode(variable["value"], type=UpgradeOrder)
         changed = msgspec.structs.replace(order, healthz_timeout=patience, busy_timeout=BUSY_SECONDS)
         variable["value"] = msgspec.json.encode(changed).decode()
         return self.run(manifest)
 
     def give_up(self, upgrade: NodeUpgrade) -> None:
-        """Take the visit Job away, its pods first."""
-        name = manifests.visit_name(upgrade, reverting=False)
+        """Take the upgrade Job away, its pods first."""
+        name = manifests.upgrade_name(upgrade, reverting=False)
         job = f"/apis/batch/v1/namespaces/{self.settings.namespace}/jobs/{name}"
         self.api.delete(f"{job}?propagationPolicy=Foreground")
         soon(lambda: self.api.get(job) is None, SETTLED)

@@ -26,7 +26,7 @@ NODE_FLAWS = [
     {"kernel": NEXT_KERNEL},
     {"kernel": LOST_KERNEL},
     {"plugin_key": "0000"},
-    {"visit": "uid-visit"},
+    {"claimed_by": "uid-upgrade"},
     {"maintenance": "c-1"},
 ]
 GANG_FLAWS = [

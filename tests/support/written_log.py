@@ -82,7 +82,7 @@ def request(log, phase="Stopping", by=Author.CONTROLLER, deadline="2026-11-21T10
     log.put("CheckpointRequest", "request", by=by, spec=spec, status={"phase": phase, "deadline": deadline})
 
 
-def visit(log, phase="Upgrading", *, plan="up", deadline="2026-11-21T10:00:00Z", by=Author.CONTROLLER, **status):
+def upgrade(log, phase="Upgrading", *, plan="up", deadline="2026-11-21T10:00:00Z", by=Author.CONTROLLER, **status):
     spec = {"plan": plan, "group": "c-1", "node": {"name": "gpu-0"}}
     log.put("NodeUpgrade", "v", by=by, namespace="", spec=spec, status={"phase": phase, "deadline": deadline, **status})
 
@@ -96,9 +96,9 @@ def prepared(log, by=Author.CONTROLLER, namespace=OURS):
     log.put("Pod", "prepare-v", namespace=namespace, metadata=meta, spec={}, status={"phase": "Succeeded"})
 
 
-def visit_job(log, name="visit-v", *, owner="uid-v"):
+def upgrade_job(log, name="upgrade-v", *, owner="uid-v"):
     meta = {
-        "labels": {"gpu-upgrader.io/component": "visit"},
+        "labels": {"gpu-upgrader.io/component": "upgrade"},
         "annotations": {"gpu-upgrader.io/node-upgrade": "v"},
         "ownerReferences": [{"kind": "NodeUpgrade", "name": "v", "uid": owner}],
     }

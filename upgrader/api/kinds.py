@@ -230,7 +230,7 @@ KINDS: tuple[CustomKind, ...] = (
             _AGE,
         ),
         rules=(
-            Rule("spec", DECIDED_ONCE, "a visit is decided once: nothing of its spec changes but force"),
+            Rule("spec", DECIDED_ONCE, "a node upgrade is decided once: nothing of its spec changes but force"),
             Rule("spec", FORCE_GROWS, "what was forced stays on record: force only grows"),
         ),
     ),

@@ -21,14 +21,14 @@ OFF = "off"
 
 TAINT_MAINTENANCE = f"{GROUP}/maintenance"  # value: the group
 TAINT_RESERVED = f"{GROUP}/reserved"  # value: the plan that waits for the natural end of what runs there
-ANNOTATION_STARTED = f"{GROUP}/started"  # on a visit Job: it was started, so somebody else has suspended it
-ANNOTATION_VISIT = f"{GROUP}/visit"  # uid of the NodeUpgrade that holds the node
+ANNOTATION_STARTED = f"{GROUP}/started"  # on an upgrade Job: it was started, so somebody else has suspended it
+ANNOTATION_CLAIMED_BY = f"{GROUP}/claimed-by"  # uid of the NodeUpgrade that holds the node
 ANNOTATION_RELEASED_BY = f"{GROUP}/released-by"  # uid of the NodeUpgrade that released the node last
 ANNOTATION_ADOPT = f"{GROUP}/adopt"  # a person's: the node is ours to take over, core.adoption.Consent as JSON
 ANNOTATION_ADOPTED = f"{GROUP}/adopted"  # the labels of LABELS_DEPLOY as the take-over found them, as JSON
 ANNOTATION_REMOVED_DRIVER = f"{GROUP}/removed-driver"  # as JSON: core.fleet.RemovedDriver
 ANNOTATION_GPU_FEATURES = f"{GROUP}/gpu-features"  # what feature discovery wrote: core.gpu_features.GpuRecord as JSON
-ANNOTATION_KUBELET = f"{GROUP}/kubelet-settings"  # settings of the kubelet that a visit has made there, as JSON
+ANNOTATION_KUBELET = f"{GROUP}/kubelet-settings"  # settings of the kubelet that a node upgrade has made there, as JSON
 ANNOTATION_NODE_FEATURES = f"{GROUP}/node-features"  # what our labeller wrote: core.node_features.FeatureRecord as JSON
 
 # On Namespaces, a person's: its pods are changed by the policies in deploy/admission-*.yaml, where these are installed.
@@ -75,14 +75,16 @@ LABEL_IMAGE_KEY = f"{GROUP}/image-key"
 ANNOTATION_READABLE = f"{GROUP}/readable"  # what a hashed name stands for
 ANNOTATION_MANIFEST = f"{GROUP}/manifest"  # hash of what was applied, where it may change while it runs
 ANNOTATION_CONFIG = f"{GROUP}/config"  # on pods of operands: a configuration file of theirs, by the downward API
-ANNOTATION_NODE_UPGRADE = f"{GROUP}/node-upgrade"  # on pods and Jobs of a visit: its name, too long for a label's value
+ANNOTATION_NODE_UPGRADE = (
+    f"{GROUP}/node-upgrade"  # on pods and Jobs of a node upgrade: its name, too long for a label's value
+)
 
 FINALIZER = f"{GROUP}/cleanup"
 
-# Of NVIDIA's GPU Operator. Written by the visit of a node that was handed over, and given back if that fails.
+# Of NVIDIA's GPU Operator. Written by the upgrade of a node that was handed over, and given back if that fails.
 LABELS_DEPLOY = adoption.LABELS_DEPLOY
 
-# Read; written by visits never, and by our labeller only where nobody else does.
+# Read; written by upgrades never, and by our labeller only where nobody else does.
 LABEL_KERNEL_NFD = LABELS_KERNEL[0]
 
 # Read, never written.

@@ -145,7 +145,7 @@ _PLAIN: dict[type[types.Type], str] = {
 def _unit(name: str, kind: types.Type) -> str:
     if "gpu_hours" in name:
         return "GPU-hours"
-    if "seconds" in name or name in {"prepare", "visit", "checkpoint", "restart"}:
+    if "seconds" in name or name in {"prepare", "upgrade", "checkpoint", "restart"}:
         return "s"
     number = isinstance(kind, types.IntType)
     return "GPUs" if number and ("gpu" in name or name in {"allowed", "taken", "added"}) else ""

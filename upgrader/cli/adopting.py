@@ -1,4 +1,4 @@
-"""What `upgrader adopt` does: a person hands nodes over that another operator has; their next visit takes them."""
+"""What `upgrader adopt` does: a person hands nodes over that another operator has; their next upgrade takes them."""
 
 from collections.abc import Sequence
 
@@ -68,5 +68,5 @@ async def _hand_over(context: Context, node: Node, by: str) -> str:
                 raise
             node = await _node(context, name)
         else:
-            return f"node {name} is handed over by {by}; its first visit sets {' and '.join(found)} to false"
+            return f"node {name} is handed over by {by}; its first upgrade sets {' and '.join(found)} to false"
     raise AssertionError("the last attempt returns or raises")

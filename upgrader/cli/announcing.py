@@ -87,7 +87,7 @@ async def _made(context: Context, one: Identity) -> bool:
 
 
 def _over(images: Iterable[DriverImage], coming: Iterable[Identity], needs: Needs) -> list[DriverImage]:
-    """Announced images that nobody wants any more, and that no node, visit, plan or stack may still ask for."""
+    """Announced images that nobody wants any more, and that no node, upgrade, plan or stack may still ask for."""
     wanted = list(coming)
     return [
         one

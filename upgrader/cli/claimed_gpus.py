@@ -39,5 +39,5 @@ def _blocked(stack: str, holders: Mapping[str, Sequence[str]]) -> Advice:
         check="DynamicResources",
         severity=Severity.WARNING,
         message=f"on {listed(sorted(holders))}: {describe_holders(pods)}",
-        fix="Jobs that ask for the stack's resourceName instead are led through visits.",
+        fix="Jobs that ask for the stack's resourceName instead are led through upgrades.",
     )

@@ -73,7 +73,7 @@ def plan_name(saved: SavedForecast) -> str:
 
 
 def needs_plan(saved: SavedForecast) -> bool:
-    """Whether any node has to be visited that is not simply installed."""
+    """Whether any node has to be upgraded that is not simply installed."""
     return saved.forecast.summary.drifted > saved.forecast.summary.installs
 
 

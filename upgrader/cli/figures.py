@@ -55,16 +55,16 @@ def demo(report: Report) -> RenderableType:
                 for one in (*drivers, node.device_plugin, node.kubelet)
             )
             nodes.add_row(node.name, node.kind, *versions, str(node.api_writes))
-    visits = columns("Node", "Why", "Ended", "Prepared in", "Cordon to uncordon", "Of that draining", "Upgrading")
-    for visit in report.visits:
-        took = [visit.seconds.get(phase) for phase in ("Draining", "Upgrading")]
-        spans = (visit.seconds.get("Preparing"), visit.closed_seconds, *took)
-        visits.add_row(visit.node, visit.reason, visit.phase, *(_seconds(one) for one in spans))
+    upgrades = columns("Node", "Why", "Ended", "Prepared in", "Cordon to uncordon", "Of that draining", "Upgrading")
+    for upgrade in report.upgrades:
+        took = [upgrade.seconds.get(phase) for phase in ("Draining", "Upgrading")]
+        spans = (upgrade.seconds.get("Preparing"), upgrade.closed_seconds, *took)
+        upgrades.add_row(upgrade.node, upgrade.reason, upgrade.phase, *(_seconds(one) for one in spans))
     parts = [
         section("Jobs, by their own logs", jobs),
         *(Text(told(job)) for job in report.jobs),
         section("Nodes, by the API and its audit log", nodes),
-        section("Visits, by their own steps", visits),
+        section("Node upgrades, by their own steps", upgrades),
     ]
     fleet = [node for node in report.nodes if node.kind == "kwok"]
     touched = [node.name for node in fleet if node.api_writes]

@@ -1,4 +1,4 @@
-"""What `upgrader force` does: a person's order for a visit that waits, written down with who and why."""
+"""What `upgrader force` does: a person's order for a node upgrade that waits, written down with who and why."""
 
 from collections.abc import Iterable
 
@@ -28,10 +28,10 @@ class ForcedStep(Struct, frozen=True, kw_only=True):
 
 
 async def force(context: Context, wish: ForcedStep) -> str:
-    """Write the order into the node's visit; a sentence that says what happens now.
+    """Write the order into the node's upgrade; a sentence that says what happens now.
 
     Raises:
-        ConfigurationError: no visit waits there, or this step cannot be forced.
+        ConfigurationError: no upgrade waits there, or this step cannot be forced.
         BlockedError: a gang that declares how it is asked is still on the node.
     """
     if why := refusal(wish.step):
@@ -39,17 +39,17 @@ async def force(context: Context, wish: ForcedStep) -> str:
         raise ConfigurationError(
             f"step {wish.step.value} cannot be forced: {why}", resolution=f"Steps that can be forced: {known}."
         )
-    visit = await _visit(context, wish.node)
-    if visit.status.phase is not wish.step:
+    upgrade = await _upgrade(context, wish.node)
+    if upgrade.status.phase is not wish.step:
         raise ConfigurationError(
-            f"the visit of node {wish.node} is at {visit.status.phase.value}, not at {wish.step.value}",
-            details=visit.status.message,
+            f"the upgrade of node {wish.node} is at {upgrade.status.phase.value}, not at {wish.step.value}",
+            details=upgrade.status.message,
         )
-    if wish.step is NodePhase.DRAINING and (gangs := await _declared(context, visit)):
+    if wish.step is NodePhase.DRAINING and (gangs := await _declared(context, upgrade)):
         raise BlockedError(
             f"{gangs[0]} declares how it is asked, and has not stopped: no order ends it",
             resolution="Wait for it, or name it expendable in the approval: "
-            f"`upgrader approve {visit.spec.plan or 'PLAN'} --expendable {gangs[0]}`.",
+            f"`upgrader approve {upgrade.spec.plan or 'PLAN'} --expendable {gangs[0]}`.",
         )
     order = Force(
         step=wish.step,
@@ -57,38 +57,38 @@ async def force(context: Context, wish: ForcedStep) -> str:
         at=timing.show(context.clock.now()),
         reason=wish.reason,
     )
-    orders = [explicit(one) for one in (*visit.spec.force, order)]
-    await context.cluster.merge(NODE_UPGRADES, visit.metadata, {"spec": {"force": orders}})
+    orders = [explicit(one) for one in (*upgrade.spec.force, order)]
+    await context.cluster.merge(NODE_UPGRADES, upgrade.metadata, {"spec": {"force": orders}})
     return f"node {wish.node}: {FORCEABLE[wish.step]}, by order of {order.by}: {order.reason}"
 
 
-async def _visit(context: Context, node: str) -> NodeUpgrade:
-    """The visit that is under way at a node, or that ended there and left its mark."""
+async def _upgrade(context: Context, node: str) -> NodeUpgrade:
+    """The upgrade that is under way at a node, or that ended there and left its mark."""
     there = await context.cluster.get(NODES, node)
     if there is None:
         raise ConfigurationError(f"there is no node {node}")
-    holder = there.metadata.annotations.get(names.ANNOTATION_VISIT)
-    visits = [one for one in await context.cluster.list(NODE_UPGRADES) if one.spec.node.uid == there.metadata.uid]
-    found = [one for one in visits if one.metadata.uid == holder or not ends(one.status.phase)]
+    holder = there.metadata.annotations.get(names.ANNOTATION_CLAIMED_BY)
+    upgrades = [one for one in await context.cluster.list(NODE_UPGRADES) if one.spec.node.uid == there.metadata.uid]
+    found = [one for one in upgrades if one.metadata.uid == holder or not ends(one.status.phase)]
     if not found:
         raise ConfigurationError(
-            f"no visit waits at node {node}", resolution=f"`upgrader why {node}` says what becomes of it."
+            f"no upgrade waits at node {node}", resolution=f"`upgrader why {node}` says what becomes of it."
         )
     return max(found, key=lambda one: one.metadata.uid == holder)
 
 
-async def _declared(context: Context, visit: NodeUpgrade) -> list[str]:
+async def _declared(context: Context, upgrade: NodeUpgrade) -> list[str]:
     """Gangs on the node that are asked and neither have acknowledged nor have been stopped."""
-    stack = await context.cluster.get(GPU_STACKS, visit.spec.stack)
-    target = await revisions.read_target(context, visit.spec.stack, visit.spec.target.revision)
+    stack = await context.cluster.get(GPU_STACKS, upgrade.spec.stack)
+    target = await revisions.read_target(context, upgrade.spec.stack, upgrade.spec.target.revision)
     if stack is None or target is None:
-        raise ConfigurationError(f"stack {visit.spec.stack} is not there: nobody can say whose pods are on the node")
-    requests = await context.cluster.list(CHECKPOINT_REQUESTS, labels=f"{names.LABEL_GROUP}={visit.spec.group}")
-    vouched = own_requests.vouchers([visit])
+        raise ConfigurationError(f"stack {upgrade.spec.stack} is not there: nobody can say whose pods are on the node")
+    requests = await context.cluster.list(CHECKPOINT_REQUESTS, labels=f"{names.LABEL_GROUP}={upgrade.spec.group}")
+    vouched = own_requests.vouchers([upgrade])
     own = (request for request in requests if own_requests.is_own(request, None, vouched))
     going = {request.spec.gang for request in own if request.status.phase in _GOING}
     snapshot = await world.look(context, stack, target)
-    return sorted(_asked(snapshot.gangs, visit.spec.node.name) - going)
+    return sorted(_asked(snapshot.gangs, upgrade.spec.node.name) - going)
 
 
 _GOING = frozenset({RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED})

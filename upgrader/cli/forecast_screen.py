@@ -233,11 +233,11 @@ def _cost(made: Forecast) -> list[str]:
         lines.append("When it is finished nobody can say: something is blocked.")
     if seen.lost_gpu_hours:
         bound = seen.lower_bound_gpu_hours
-        gap = f"; no order of visits loses less than {bound:.1f} ({seen.gap:.2f} times that)" if bound else ""
+        gap = f"; no order of upgrades loses less than {bound:.1f} ({seen.gap:.2f} times that)" if bound else ""
         lines.append(f"Lost: {seen.lost_gpu_hours:.1f} GPU-hours{gap}.")
         measured = seen.durations.measured
         lines.append(
-            f"Durations as measured in {counted(measured, 'visit')} of this stack."
+            f"Durations as measured in {counted(measured, 'upgrade')} of this stack."
             if measured
             else "Durations are assumed: nothing was measured on this stack yet."
         )

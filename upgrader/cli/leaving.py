@@ -1,7 +1,7 @@
 """`upgrader uninstall`: nothing of ours stays stopped or marked, then our objects go.
 
 The controller does the taking back (law 9); this asks for it, waits for it, and then removes what is left: labels,
-taints of visits that failed, records on owners of gangs. What people set (the label skip, cordons) stays.
+taints of upgrades that failed, records on owners of gangs. What people set (the label skip, cordons) stays.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ NODE_LABELS = (
     names.LABEL_REVISION,
 )
 NODE_ANNOTATIONS = (
-    names.ANNOTATION_VISIT,
+    names.ANNOTATION_CLAIMED_BY,
     names.ANNOTATION_RELEASED_BY,
     names.ANNOTATION_REMOVED_DRIVER,
     names.ANNOTATION_GPU_FEATURES,
@@ -78,7 +78,7 @@ async def uninstall(
     for kind in DELETED:
         await _delete_all(context, kind, tell)
         if kind is GPU_STACKS:
-            await waiting.until_ordered_visits_end()
+            await waiting.until_ordered_upgrades_end()
     await waiting.until_gone()
     # Neither has an owner: a revision outlives its stack's mistakes, and operands may serve several stacks.
     for revision in await context.cluster.list(CONTROLLER_REVISIONS, context.stack.namespace):
@@ -117,7 +117,7 @@ class Waiting:
         self._said = ""
 
     async def until_quiet(self) -> None:
-        """Until every plan, visit and request has ended."""
+        """Until every plan, upgrade and request has ended."""
 
         async def look() -> list[str]:
             await _abort_plans(self._context, self._tell)
@@ -125,14 +125,14 @@ class Waiting:
 
         await self._wait(look, "something is still under way; nothing was deleted")
 
-    async def until_ordered_visits_end(self) -> None:
+    async def until_ordered_upgrades_end(self) -> None:
         """Until the stacks are gone, and with them what they ordered in the moment before they were deleted."""
 
         async def look() -> list[str]:
             stacks = await self._context.cluster.list(GPU_STACKS)
             return [*await _under_way(self._context), *(f"GpuStack {one.metadata.name}" for one in stacks)]
 
-        await self._wait(look, "a visit that began while its stack was deleted has not ended")
+        await self._wait(look, "a node upgrade that began while its stack was deleted has not ended")
 
     async def until_gone(self) -> None:
         """Until nothing of our kinds is there: the controller takes its finalizers away."""
@@ -169,11 +169,11 @@ async def _abort_plans(context: Context, tell: Tell) -> None:
 
 
 async def _under_way(context: Context) -> list[str]:
-    every_plan, every_visit = await context.cluster.list(UPGRADE_PLANS), await context.cluster.list(NODE_UPGRADES)
+    every_plan, every_upgrade = await context.cluster.list(UPGRADE_PLANS), await context.cluster.list(NODE_UPGRADES)
     named = {plan.metadata.name: plan for plan in every_plan}
-    vouched = own_requests.vouchers(every_visit)
+    vouched = own_requests.vouchers(every_upgrade)
     plans = [one for one in every_plan if not ends(one.status.phase)]
-    visits = [one for one in every_visit if not ends(one.status.phase)]
+    upgrades = [one for one in every_upgrade if not ends(one.status.phase)]
     asking = [one for one in await context.cluster.list(CHECKPOINT_REQUESTS) if not ends(one.status.phase)]
     # What carries a plan's name and is not its own is driven by nobody: it would be waited for in vain.
     requests = [
@@ -183,7 +183,7 @@ async def _under_way(context: Context) -> list[str]:
     ]
     return [
         *(f"gang {one.spec.gang} ({one.status.phase.value})" for one in requests),
-        *(f"node {one.spec.node.name} ({one.status.phase.value})" for one in visits),
+        *(f"node {one.spec.node.name} ({one.status.phase.value})" for one in upgrades),
         *(f"plan {one.metadata.name} ({one.status.phase.value})" for one in plans),
     ]
 

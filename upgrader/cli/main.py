@@ -71,7 +71,7 @@ def _tell(error: UpgraderError) -> None:
 def program(context: click.Context, kubeconfig: str | None, context_name: str | None, namespace: str | None) -> None:
     """Upgrade fleets of GPU nodes without losing work.
 
-    Jobs are asked for a checkpoint first; then driver, device plugin and kubelet are swapped in one visit.
+    Jobs are asked for a checkpoint first; then driver, device plugin and kubelet are swapped in one upgrade.
     """
     if context.obj is None:
         context.obj = Session(kubeconfig=kubeconfig, context=context_name, namespace=namespace)

@@ -78,7 +78,7 @@ def uninstall(session: Session, *, crds: bool, timeout: float, auto_approve: boo
 @click.option("--by", help="Who hands them over; this user at this machine unless given.")
 @pass_session
 def adopt(session: Session, *, nodes: tuple[str, ...], stack: str | None, by: str | None) -> int:
-    """Hand nodes over whose driver or device plugin another operator deploys: their first visit takes them."""
+    """Hand nodes over whose driver or device plugin another operator deploys: their first upgrade takes them."""
     if bool(nodes) is (stack is not None):
         raise click.UsageError("name nodes, or a stack with --stack")
     from upgrader.cli import adopting  # noqa: PLC0415

@@ -22,11 +22,11 @@ from upgrader.reconcile.context import Context
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """A plan with its visits and requests, as they were at `at`."""
+    """A plan with its upgrades and requests, as they were at `at`."""
 
     at: datetime
     plan: UpgradePlan
-    visits: Sequence[NodeUpgrade]
+    upgrades: Sequence[NodeUpgrade]
     requests: Sequence[CheckpointRequest]
 
     @property
@@ -58,13 +58,13 @@ async def look(context: Context, name: str) -> Progress:
     if plan is None:
         raise ConfigurationError(f"there is no plan {name}", resolution="`upgrader status` lists all plans.")
     selector = f"{names.LABEL_PLAN}={name}"
-    visits = await context.cluster.list(NODE_UPGRADES, labels=selector)
+    upgrades = await context.cluster.list(NODE_UPGRADES, labels=selector)
     labelled = await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector)
-    requests, _ = own_requests.sort_out(labelled, plan, visits)
+    requests, _ = own_requests.sort_out(labelled, plan, upgrades)
     return Progress(
         at=context.clock.now(),
         plan=plan,
-        visits=sorted(visits, key=lambda one: one.spec.node.name),
+        upgrades=sorted(upgrades, key=lambda one: one.spec.node.name),
         requests=sorted(requests, key=lambda one: one.spec.gang),
     )
 
@@ -166,10 +166,10 @@ def changes(before: Progress | None, after: Progress) -> list[str]:
     if before is None or (before.plan.status.phase, before.plan.status.message) != (plan.phase, plan.message):
         lines.append(_line(f"plan {after.plan.metadata.name}", plan.phase.value, plan.message))
     known = _known(before) if before is not None else {}
-    for visit in after.visits:
-        if known.get(visit.metadata.uid) != _said(visit):
-            back = " (going back)" if visit.status.reverting and not ends(visit.status.phase) else ""
-            lines.append(_line(f"node {visit.spec.node.name}", f"{visit.status.phase.value}{back}", _why(visit)))
+    for upgrade in after.upgrades:
+        if known.get(upgrade.metadata.uid) != _said(upgrade):
+            back = " (going back)" if upgrade.status.reverting and not ends(upgrade.status.phase) else ""
+            lines.append(_line(f"node {upgrade.spec.node.name}", f"{upgrade.status.phase.value}{back}", _why(upgrade)))
     lines += [
         _line(f"gang {request.spec.gang}", request.status.phase.value, request.status.message)
         for request in after.requests
@@ -179,8 +179,8 @@ def changes(before: Progress | None, after: Progress) -> list[str]:
 
 
 def _known(before: Progress) -> dict[str, tuple[str, ...]]:
-    visits = {one.metadata.uid: _said(one) for one in before.visits}
-    return visits | {one.metadata.uid: _said(one) for one in before.requests}
+    upgrades = {one.metadata.uid: _said(one) for one in before.upgrades}
+    return upgrades | {one.metadata.uid: _said(one) for one in before.requests}
 
 
 def _said(one: NodeUpgrade | CheckpointRequest) -> tuple[str, ...]:
@@ -188,8 +188,8 @@ def _said(one: NodeUpgrade | CheckpointRequest) -> tuple[str, ...]:
     return (one.status.phase.value, one.status.message, back)
 
 
-def _why(visit: NodeUpgrade) -> str:
-    return ": ".join(part for part in (visit.status.reason, visit.status.message) if part)
+def _why(upgrade: NodeUpgrade) -> str:
+    return ": ".join(part for part in (upgrade.status.reason, upgrade.status.message) if part)
 
 
 def _line(subject: str, phase: str, message: str) -> str:

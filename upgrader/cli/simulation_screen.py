@@ -35,9 +35,11 @@ def results(found: Sequence[Result]) -> RenderableType:
             str(one.most_interruptions),
             one.ended,
         )
-    where = columns("Lost GPU-hours", "Nodes in visits", "Gangs beyond that", "Work thrown away", "Idle beside a wait")
+    where = columns(
+        "Lost GPU-hours", "Nodes in upgrades", "Gangs beyond that", "Work thrown away", "Idle beside a wait"
+    )
     for one in found:
-        parts = (one.visits_gpu_hours, one.gangs_gpu_hours, one.thrown_away_gpu_hours, one.idle_gpu_hours)
+        parts = (one.upgrades_gpu_hours, one.gangs_gpu_hours, one.thrown_away_gpu_hours, one.idle_gpu_hours)
         where.add_row(NAMES[one.strategy], *(f"{part:,.1f}" for part in parts))
     said = [_prediction(one, one.predicted) for one in found if one.predicted is not None]
     return Group(head, Text(), table, Text(), where, *said)

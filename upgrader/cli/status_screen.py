@@ -79,9 +79,9 @@ def status(seen: Progress) -> RenderableType:
     parts: list[RenderableType] = [head]
     if plan.status.batches:
         parts.append(section(f"Batches; times are {spans.zone(seen.at)}", _batches(seen)))
-    shown = [visit for visit in seen.visits if not ends(visit.status.phase)] or seen.visits
+    shown = [upgrade for upgrade in seen.upgrades if not ends(upgrade.status.phase)] or seen.upgrades
     if shown:
-        parts.append(section("Nodes", _visits(shown, seen.at)))
+        parts.append(section("Nodes", _upgrades(shown, seen.at)))
     if seen.requests:
         parts.append(section("Gangs", _requests(seen)))
     if plan.status.blockers:
@@ -169,9 +169,9 @@ def _batches(seen: Progress) -> RenderableType:
     def row(batch: BatchStatus) -> None:
         # What is left of an ended batch are its counts; the names are those of its objects, as far as they are kept.
         label, ended = str(batch.number), batch.ended_at is not None
-        visits = [one.spec.node.name for one in seen.visits if one.metadata.labels.get(LABEL_BATCH) == label]
+        upgrades = [one.spec.node.name for one in seen.upgrades if one.metadata.labels.get(LABEL_BATCH) == label]
         asked = [one.spec.gang for one in seen.requests if one.metadata.labels.get(LABEL_BATCH) == label]
-        nodes = visits if ended else [name for group in batch.groups for name in group.nodes]
+        nodes = upgrades if ended else [name for group in batch.groups for name in group.nodes]
         gangs = asked if ended else [name for group in batch.groups for name in group.gangs]
         table.add_row(
             str(batch.number),
@@ -193,22 +193,22 @@ def _names(count: int, names: Sequence[str]) -> str:
     return f"{count}: {some(names, NAMES)}" if names else str(count or "nobody")
 
 
-def _visits(visits: Sequence[NodeUpgrade], at: datetime) -> RenderableType:
+def _upgrades(upgrades: Sequence[NodeUpgrade], at: datetime) -> RenderableType:
     table = columns("Node", "Phase", "Until", "Driver", "Kubelet", "")
 
-    def row(visit: NodeUpgrade) -> None:
-        back = " (going back)" if visit.status.reverting and not ends(visit.status.phase) else ""
-        source, target = visit.spec.source, visit.spec.target
+    def row(upgrade: NodeUpgrade) -> None:
+        back = " (going back)" if upgrade.status.reverting and not ends(upgrade.status.phase) else ""
+        source, target = upgrade.spec.source, upgrade.spec.target
         table.add_row(
-            visit.spec.node.name,
-            Text.assemble(_phase(visit.status.phase), back),
-            _clock(visit.status.deadline, at) if visit.status.deadline else "",
+            upgrade.spec.node.name,
+            Text.assemble(_phase(upgrade.status.phase), back),
+            _clock(upgrade.status.deadline, at) if upgrade.status.deadline else "",
             change(source.driver_version, target.driver_version),
             change(source.kubelet_version, target.kubelet_version),
-            visit.status.message,
+            upgrade.status.message,
         )
 
-    ordered = sorted(visits, key=lambda one: one.status.phase not in _BAD)
+    ordered = sorted(upgrades, key=lambda one: one.status.phase not in _BAD)
     phases = Counter(one.status.phase.value for one in ordered[FOLDED_AT:])
     counts = ", ".join(f"{number} {phase}" for phase, number in sorted(phases.items()))
     return folded(table, ordered, row, lambda rest: f"and {counted(rest, 'more node')}: {counts}")

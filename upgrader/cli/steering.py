@@ -1,4 +1,4 @@
-"""`upgrader approve | pause | resume | abort | rollback | force`: what people say to a plan and to a visit."""
+"""`upgrader approve | pause | resume | abort | rollback | force`: what people say to a plan and to a node upgrade."""
 
 from typing import TYPE_CHECKING
 
@@ -129,16 +129,16 @@ def rollback(
 
 @click.command()
 @click.argument("node")
-@click.option("--step", required=True, help="Step that the node's visit waits in: Draining, Releasing or Failed.")
+@click.option("--step", required=True, help="Step that the node's upgrade waits in: Draining, Releasing or Failed.")
 @click.option("--reason", required=True, help="Why; it is kept in the NodeUpgrade.")
 @click.option("--by", help="Who orders it; this user at this machine unless given.")
 @pass_session
 def force(session: Session, *, node: str, step: str, reason: str, by: str | None) -> int:
-    """Order a visit that waits at NODE to go on.
+    """Order a node upgrade that waits at NODE to go on.
 
     Draining: pods that declare nothing, or that a budget keeps, are deleted. Releasing: the node is given back without
-    waiting for its gang. Failed: a node that is kept after its visit failed is given back and installed anew. No order
-    ends a job that declares how it is asked.
+    waiting for its gang. Failed: a node that is kept after its upgrade failed is given back and installed anew. No
+    order ends a job that declares how it is asked.
     """
     from upgrader.cli import forcing  # noqa: PLC0415
 

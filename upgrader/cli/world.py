@@ -191,11 +191,13 @@ async def foresee_rest(
             resolution="Is a controller running? It writes a stack's revision when it first sees it.",
         )
     selector = f"{names.LABEL_PLAN}={plan.metadata.name}"
-    visits = await context.cluster.list(NODE_UPGRADES, labels=selector)
-    requests, _ = own_requests.sort_out(await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector), plan, visits)
+    upgrades = await context.cluster.list(NODE_UPGRADES, labels=selector)
+    requests, _ = own_requests.sort_out(
+        await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector), plan, upgrades
+    )
     snapshot = await look(context, stack, target, method=plan.spec.checkpoint.method or "")
     now = context.clock.now()
-    rest = rest_of(plan, snapshot, visits, requests, now)
+    rest = rest_of(plan, snapshot, upgrades, requests, now)
     world = await predict(context, rest, target, raised(strategy_of(plan, now), rest.snapshot))
     return world, rest.already
 
@@ -226,7 +228,7 @@ def saved_of(wish: Wanted, world: World, strategy: StrategyFacts) -> SavedForeca
 
 
 def _used(world: World) -> tuple[ImageFacts, ...]:
-    """The driver images that the visits of a forecast would use, by key."""
+    """The driver images that the upgrades of a forecast would use, by key."""
     catalogue = Catalogue(world.snapshot.images)
     taken = {node for batch in world.forecast.batches for node in batch.nodes} | set(world.forecast.installs)
     images = (catalogue.wanted(node, world.target) for node in world.snapshot.nodes if node.name in taken)

@@ -1,6 +1,6 @@
 """What a rollout has cost so far, in GPU-hours, by the formula of its forecast (core.losses).
 
-GPUs of nodes while they are visited, of gangs while they write a checkpoint and wait, and work that was thrown away.
+GPUs of nodes while they are upgraded, of gangs while they write a checkpoint and wait, and work that was thrown away.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 
 class Outage(Struct, frozen=True, kw_only=True):
-    """GPUs from `begin` to `end`: of a visited node, of a gang that did not train, or whose work of then is gone."""
+    """GPUs from `begin` to `end`: of an upgraded node, of a gang that did not train, or whose work of then is gone."""
 
     group: str
     gpus: int
@@ -18,12 +18,12 @@ class Outage(Struct, frozen=True, kw_only=True):
     end: datetime
 
 
-def lost_gpu_hours(visits: Iterable[Outage], gangs: Iterable[Outage], thrown: Iterable[Outage] = ()) -> float:
-    """GPU-hours lost, rounded to ten-thousandths. While its nodes are visited a gang's GPUs count once, as the nodes'.
+def lost_gpu_hours(upgrades: Iterable[Outage], gangs: Iterable[Outage], thrown: Iterable[Outage] = ()) -> float:
+    """GPU-hours lost, rounded to ten-thousandths. While its nodes are upgraded a gang's GPUs count once, as the nodes'.
 
     `thrown`: work of gangs that were ended without a checkpoint, all since their start: the most that it can be.
     """
-    away = list(visits)
+    away = list(upgrades)
     windows: dict[str, tuple[datetime, datetime]] = {}
     for one in away:
         begin, end = windows.get(one.group, (one.begin, one.end))

@@ -1,7 +1,7 @@
 """Nodes on which another operator deploys a driver or a device plugin: refused until a person hands them over. Pure.
 
 NVIDIA's GPU Operator says with labels on a Node what it deploys there (`true`, `pre-installed` for a driver of the
-host, `paused-for-driver-upgrade`; `false` or no label: nothing). A visit takes over the labels of what it swaps.
+host, `paused-for-driver-upgrade`; `false` or no label: nothing). A node upgrade takes over the labels of what it swaps.
 """
 
 from collections.abc import Mapping

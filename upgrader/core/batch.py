@@ -1,4 +1,4 @@
-"""A batch as the forecast shows it: groups that are visited at the same time. Times are aware (UTC)."""
+"""A batch as the forecast shows it: groups that are upgraded at the same time. Times are aware (UTC)."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class GroupForecast(Struct, frozen=True, kw_only=True, gc=False):
-    """Nodes visited together; `gpus` are those of the nodes and of the stopped gangs wherever they run."""
+    """Nodes upgraded together; `gpus` are those of the nodes and of the stopped gangs wherever they run."""
 
     name: str
     nodes: tuple[str, ...]
@@ -29,7 +29,7 @@ class BatchKind(StrEnum):
 
 
 class BatchForecast(Struct, frozen=True, kw_only=True):
-    """Upgrade groups visited at the same time, counted from 1.
+    """Upgrade groups upgraded at the same time, counted from 1.
 
     The first batch must not be started before `starts_at`; those after it are expected then, and forecast again.
     """

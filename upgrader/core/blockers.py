@@ -1,4 +1,4 @@
-"""Blockers: why a node is not visited now, as one word and as a sentence with what to do about it."""
+"""Blockers: why a node is not upgraded now, as one word and as a sentence with what to do about it."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -15,7 +15,7 @@ class BlockedReason(StrEnum):
     """Why an upgrade group waits, as one word."""
 
     TWO_STACKS = "TwoStacks"
-    NODE_IN_VISIT = "NodeInVisit"
+    NODE_UPGRADING = "NodeUpgrading"
     NODE_SKIPPED = "NodeSkipped"
     NODE_UNREADABLE = "NodeUnreadable"
     NODE_NOT_READY = "NodeNotReady"
@@ -72,8 +72,8 @@ class World(Struct, frozen=True, kw_only=True):
     stopped_gangs: frozenset[str]
     broken: frozenset[str]  # nodes whose driver is for another kernel than they run
     occupied: frozenset[str]  # nodes with members of gangs that have GPUs
-    rebooted: frozenset[str]  # nodes that a visit would restart, with everything on them
-    emptied: frozenset[str]  # these, and nodes on which a visit would change how pods get their CPUs
+    rebooted: frozenset[str]  # nodes that a node upgrade would restart, with everything on them
+    emptied: frozenset[str]  # these, and nodes on which a node upgrade would change how pods get their CPUs
 
     @classmethod
     def of(

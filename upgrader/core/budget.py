@@ -1,7 +1,7 @@
 """The budget, in GPUs of whole gangs: what may be out of service, what is already, what a group would take.
 
 It never lies: percentages are rounded down, what is unknown counts as out of service, and so does everything that is
-broken, cordoned by others or in a visit, before a batch may take anything.
+broken, cordoned by others or in a node upgrade, before a batch may take anything.
 """
 
 import re
@@ -101,10 +101,10 @@ def availability(
     return structs.replace(found, allowed=found.share(max_unavailable, sizes))
 
 
-def costs(visited: Iterable[str], stopped: Iterable[Gang], pool: Availability) -> dict[str, Cost]:
-    """By node: GPUs of the visited nodes, and of the stopped gangs' members wherever else they run."""
+def costs(upgrading: Iterable[str], stopped: Iterable[Gang], pool: Availability) -> dict[str, Cost]:
+    """By node: GPUs of the upgrading nodes, and of the stopped gangs' members wherever else they run."""
     taken: dict[str, Cost] = {}
-    for node in visited:
+    for node in upgrading:
         size = pool.sizes[node]
         taken[node] = Cost(gpus=size, added=size - pool.unavailable.get(node, 0))
     for node, count in _members_elsewhere(stopped, taken).items():

@@ -1,4 +1,4 @@
-"""Canaries: one node of each class is visited before all others, so that a driver that fails stops nobody.
+"""Canaries: one node of each class is upgraded before all others, so that a driver that fails stops nobody.
 
 A class is a GPU model on a kernel under a driver. Its canary is its smallest idle node; where none is idle its smallest
 group, since a full fleet needs the warning most and those gangs are stopped once anyway. What one class proves says

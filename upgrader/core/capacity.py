@@ -74,11 +74,11 @@ class Capacity(Struct, frozen=True, kw_only=True):
             rooms[f"added of {name}"] = domain.remaining
         return rooms
 
-    def load(self, visited: Iterable[str], stopped: Iterable[Gang]) -> Load:
-        """What visiting these nodes and stopping these gangs takes."""
+    def load(self, upgrading: Iterable[str], stopped: Iterable[Gang]) -> Load:
+        """What upgrading these nodes and stopping these gangs takes."""
         gpus = added = 0
         parts: dict[str, tuple[int, int]] = {}
-        for node, one in costs(visited, stopped, self.pool).items():
+        for node, one in costs(upgrading, stopped, self.pool).items():
             gpus, added = gpus + one.gpus, added + one.added
             for name in self.of_node.get(node, ()):
                 before = parts.get(name, (0, 0))

@@ -68,8 +68,8 @@ class Catalogue:
         fitting = [image for image in known if fits(image, target)]
         return next((one for one in fitting if one.recipe == target.driver_recipe), next(iter(fitting), None))
 
-    def for_visit(self, node: NodeFacts, target: Target) -> ImageFacts | None:
-        """The image that a visit takes the node to; None where there is none, or nothing known to go back to."""
+    def for_upgrade(self, node: NodeFacts, target: Target) -> ImageFacts | None:
+        """The image that a node upgrade takes the node to; None where there is none, or nothing known to go back to."""
         return None if self.unknown(node) else self.wanted(node, target)
 
     def unverified(self, node: NodeFacts, target: Target) -> bool:

@@ -16,7 +16,7 @@ from upgrader.core.request_facts import GangAct, GangDecision, GroupOfGang, Requ
 _R, _N = RequestPhase, NodePhase
 OVER = frozenset({_N.RELEASING, _N.SUCCEEDED, _N.FAILED, _N.NODE_DELETED})
 SWAPPING = frozenset({_N.UNLOADING, _N.UPGRADING, _N.LOADING, _N.VALIDATING})
-"""Phases in which a node's gang is of no use to it: it may go on elsewhere, and the visit goes on without it."""
+"""Phases in which a node's gang is of no use to it: it may go on elsewhere, and the upgrade goes on without it."""
 
 RESTARTED_EARLY = "RestartedEarly"
 LEFT_OUT = "NodesLeftOut"
@@ -209,7 +209,7 @@ def _parked(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecisio
     if any(phase in {_R.REQUESTED, _R.EXPIRED} for phase in group.siblings):
         return _stay(view, "WaitingForFellows", "another gang of the upgrade group has not acknowledged yet")
     if group.pods_left:
-        # Where they stay there is no visit, and this stop would be the gang's only one.
+        # Where they stay there is no upgrade, and this stop would be the gang's only one.
         return _stay(view, "WaitingForPods", f"not stopped yet: {group.pods_left}")
     return _go(view, _R.STOPPING, _stop_reason(verdict), f"{_what_is_safe(view, verdict)}; stopping the whole gang")
 
@@ -278,7 +278,7 @@ def _stop_now(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecis
     if group.pods_left:
         return _stay(view, "WaitingForPods", f"not stopped yet: {group.pods_left}")
     if group.forbidden or _R.PARKED in group.siblings:
-        # All or none: where a fellow cannot be stopped there is no visit, and this stop would be the gang's only one.
+        # All or none: where a fellow cannot be stopped there is no upgrade, and this stop would be the gang's only one.
         return _stay(view, "WaitingForFellows", f"not stopped yet: {group.forbidden or 'another gang is not ready'}")
     return _stay(view, _stop_reason(verdict), f"stopping; {_what_is_safe(view, verdict)}", GangAct.STOP)
 
@@ -312,14 +312,14 @@ def _stopped(view: RequestView, group: GroupOfGang, now: datetime) -> GangDecisi
     if not view.owner.suspended:
         return _resumed_by_others(view)
     if all(phase in OVER for phase in group.nodes):
-        return _go(view, _R.RESTARTING, "Restarting", "the visits are over; restarting the gang")
+        return _go(view, _R.RESTARTING, "Restarting", "the upgrades are over; restarting the gang")
     if group.spares and group.nodes and all(phase in SWAPPING for phase in group.nodes):
         return _go(view, _R.RESTARTING, RESTARTED_EARLY, "upgraded nodes are free; restarting the gang there at once")
     if _past(view.restart_by, now):
         return _go(
-            view, _R.RESTARTING, "RestartByPassed", "the visits take too long; restarting the gang on other nodes"
+            view, _R.RESTARTING, "RestartByPassed", "the upgrades take too long; restarting the gang on other nodes"
         )
-    return _stay(view, "Stopped", f"stopped at step {view.acknowledged_step}; its nodes are visited")
+    return _stay(view, "Stopped", f"stopped at step {view.acknowledged_step}; its nodes are upgraded")
 
 
 def _resumed_by_others(view: RequestView) -> GangDecision:

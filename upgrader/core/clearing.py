@@ -1,15 +1,14 @@
-"""Pods on a node that its visit would end: evicted while it drains, looked for again before each act that ends pods.
+"""Pods on a node that its upgrade would end: evicted while it drains, looked for again before each act that ends pods.
 
 A taint keeps no pod away that tolerates it. After the node was drained such a pod may have come, and nobody asked it.
-An earlier visit Job of ours is waited for, too: by its pods, because a Job is over before they are.
+An earlier upgrade Job of ours is waited for, too: by its pods, because a Job is over before they are.
 """
 
 from datetime import datetime, timedelta
 
 import msgspec
 
-from upgrader.core.phases import NodePhase, UpgradeReason
-from upgrader.core.visit_facts import (
+from upgrader.core.node_upgrade_facts import (
     Act,
     Decision,
     GroupView,
@@ -21,21 +20,22 @@ from upgrader.core.visit_facts import (
     stay,
     to_evict,
 )
+from upgrader.core.phases import NodePhase, UpgradeReason
 
 UNSUPPORTED = "RunningOnUnsupportedKernel"
-"""Why a repair is blocked: work that nobody acknowledged is on the node, and the visit goes on when it has ended."""
+"""Why a repair is blocked: work that nobody acknowledged is on the node, and the upgrade goes on when it has ended."""
 
 EVICTION_REFUSED = "EvictionRefused"
-"""Why a visit is blocked: a pod may not be evicted, now or as it is."""
+"""Why a node upgrade is blocked: a pod may not be evicted, now or as it is."""
 
 ARRIVED = "PodsArrived"
-"""Why a visit is blocked, and why its walk turned round: pods came after the node was drained."""
+"""Why a node upgrade is blocked, and why its walk turned round: pods came after the node was drained."""
 
 LAST_ACT = timedelta(seconds=60)
-"""How long beyond its deadline a visit that ends still tries to take its Job away, or to switch the operands off."""
+"""How long beyond its deadline an upgrade that ends still tries to take its Job away, or to switch the operands off."""
 
 _ENDING = frozenset({NodePhase.UNLOADING, NodePhase.UPGRADING})
-"""The phases before a visit Job, which ends every pod that stands in `others`; later acts take devices only."""
+"""The phases before an upgrade Job, which ends every pod that stands in `others`; later acts take devices only."""
 
 
 def evicting(view: NodeView, group: GroupView, now: datetime) -> Decision | None:
@@ -54,7 +54,7 @@ def evicting(view: NodeView, group: GroupView, now: datetime) -> Decision | None
 
 
 def arrivals(view: NodeView) -> tuple[OtherPod, ...]:
-    """Pods that came after the node was drained and that the next act of its visit would end, or take devices from.
+    """Pods that came after the node was drained and that the next act of its upgrade would end, or take devices from.
 
     Members of gangs that were stopped are none. A walk that turned round for such pods takes nothing from them.
     """
@@ -65,7 +65,7 @@ def arrivals(view: NodeView) -> tuple[OtherPod, ...]:
 
 
 def untouched(view: NodeView) -> bool:
-    """Whether the walk turned round before its visit Job was made, so that there is nothing to undo on the node."""
+    """Whether the walk turned round before its upgrade Job was made, so that there is nothing to undo on the node."""
     return view.reverting and view.failure == ARRIVED
 
 
@@ -82,33 +82,33 @@ def wait_for_arrivals(view: NodeView, group: GroupView, now: datetime) -> Decisi
     return stay(view, why, blocked=blocked)
 
 
-def end_first_visit(view: NodeView) -> Decision | None:
-    """The visit Job of the way there goes before the way back has one; None where it has ended or is gone."""
-    if not view.visit_jobs.first:
+def end_first_upgrade(view: NodeView) -> Decision | None:
+    """The upgrade Job of the way there goes before the way back has one; None where it has ended or is gone."""
+    if not view.upgrade_jobs.first:
         return None
-    return stay(view, "taking away the visit Job of the way there", Act.CANCEL_FIRST)
+    return stay(view, "taking away the upgrade Job of the way there", Act.CANCEL_FIRST)
 
 
-def end_visits(view: NodeView, now: datetime) -> Decision | None:
-    """Visit Jobs whose node is gone are taken away: they must not work on a node that joins under its name."""
-    why, own = "the node is gone; taking its visit Job away", view.visit
+def end_upgrades(view: NodeView, now: datetime) -> Decision | None:
+    """Node upgrade Jobs whose node is gone are taken away: they must not work on a node that joins under its name."""
+    why, own = "the node is gone; taking its upgrade Job away", view.upgrade
     if _beyond(view, now):
         return None
-    if view.visit_jobs.first:
+    if view.upgrade_jobs.first:
         return stay(view, why, Act.CANCEL_FIRST)
     made = own.suspended or own.outcome is not Outcome.ABSENT
     return stay(view, why, Act.CANCEL) if view.phase is NodePhase.UPGRADING and made else None
 
 
 def end_unstarted(view: NodeView, waiting: Decision | None, now: datetime | None = None) -> Decision | None:
-    """A visit Job that was made is taken away where something keeps it from being started: a start may be on its way.
+    """An upgrade Job that was made is removed where something keeps it from being started: a start may be on its way.
 
     Args:
         view: the node.
         waiting: what is waited for instead; None where nothing keeps it from being started.
         now: where the deadline has passed; for a while it is tried still.
     """
-    if waiting is None or not view.visit.suspended or view.phase is not NodePhase.UPGRADING:
+    if waiting is None or not view.upgrade.suspended or view.phase is not NodePhase.UPGRADING:
         return None
     if now is not None and _beyond(view, now):
         return None
@@ -119,10 +119,10 @@ def _beyond(view: NodeView, now: datetime) -> bool:
     return view.deadline is not None and now >= view.deadline + LAST_ACT
 
 
-def wait_for_visits(view: NodeView) -> Decision | None:
-    """No visit Job is made while a pod of another works on the node; None where there is no such pod."""
-    left = view.visit_jobs.pods
-    return stay(view, away(view, f"waiting for {left} pod(s) of an earlier visit Job to end")) if left else None
+def wait_for_upgrades(view: NodeView) -> Decision | None:
+    """No upgrade Job is made while a pod of another works on the node; None where there is no such pod."""
+    left = view.upgrade_jobs.pods
+    return stay(view, away(view, f"waiting for {left} pod(s) of an earlier upgrade Job to end")) if left else None
 
 
 def as_it_was(view: NodeView) -> str:

@@ -39,7 +39,7 @@ def describe_holders(pods: Sequence[str]) -> str:
     """That pods hold GPUs by claims and what that means for their nodes, for people, without a full stop."""
     return (
         f"{listed(sorted(pods))} {'hold' if len(pods) > 1 else 'holds'} GPUs by ResourceClaim (dynamic resource "
-        "allocation); such jobs are not asked or stopped yet, and no visit begins there until they have ended"
+        "allocation); such jobs are not asked or stopped yet, and no upgrade begins there until they have ended"
     )
 
 

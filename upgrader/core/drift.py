@@ -57,7 +57,7 @@ class NodeDrift(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def drifted(self) -> bool:
-        """Whether the node needs a visit."""
+        """Whether the node needs a node upgrade."""
         return any(finding.counts for finding in self.findings)
 
     def has(self, reason: DriftReason) -> bool:
@@ -257,7 +257,7 @@ def _revision(node: NodeFacts, target: Target, _: Catalogue) -> Finding | None:
     if not node.revision:
         return Finding(
             reason=DriftReason.REVISION_MISSING,
-            message="The node carries no revision: it was not given back by a visit, or its label was removed.",
+            message="The node carries no revision: it was not given back by an upgrade, or its label was removed.",
         )
     return Finding(
         reason=DriftReason.REVISION,

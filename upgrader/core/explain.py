@@ -31,7 +31,7 @@ def why_node(
         verdict = f"Node {name} is on revision {forecast.revision} and needs nothing."
         return Explanation(subject=name, verdict=verdict, because=tuple(seen))
     if name in already:
-        return Explanation(subject=name, verdict=_visited(node), because=tuple(seen))
+        return Explanation(subject=name, verdict=_upgraded(node), because=tuple(seen))
     if name in forecast.installs:
         verdict = f"Node {name} gets its driver without a plan: nothing runs on it that could be lost."
         return Explanation(subject=name, verdict=verdict, because=tuple(seen))
@@ -61,10 +61,10 @@ def placed_in(forecast: Forecast, *, node: str = "", gang: str = "") -> tuple[Ba
     return None
 
 
-def _visited(node: NodeFacts) -> str:
+def _upgraded(node: NodeFacts) -> str:
     if node.taken:
-        return f"Node {node.name} is being visited by this plan."
-    return f"Node {node.name} was visited by this plan and is not as the stack asks; see its NodeUpgrade."
+        return f"Node {node.name} is being upgraded by this plan."
+    return f"Node {node.name} was upgraded by this plan and is not as the stack asks; see its NodeUpgrade."
 
 
 def _is_waited_for(completion: Completion, name: str) -> str:

@@ -52,7 +52,7 @@ def _fate(gang: Gang, forecast: Forecast) -> tuple[str, tuple[str, ...]]:
     placed = placed_in(forecast, gang=gang.name)
     if placed is not None:
         batch, group = placed
-        return _stopped(gang, batch), (*waits(batch), *_cost(gang, forecast), *_visits(group, gang, forecast))
+        return _stopped(gang, batch), (*waits(batch), *_cost(gang, forecast), *_upgrades(group, gang, forecast))
     completion = next((one for one in forecast.completions if gang.name in one.gangs), None)
     if completion is not None:
         taken = f"Nodes {listed(sorted(completion.nodes))} are upgraded when it has ended."
@@ -63,7 +63,7 @@ def _fate(gang: Gang, forecast: Forecast) -> tuple[str, tuple[str, ...]]:
     beside = tuple(blocker.message for blocker in forecast.blockers if gang.nodes.intersection(blocker.nodes))
     if beside:
         return f"{gang.name} is not stopped now: its nodes are blocked by something else.", beside
-    return f"{gang.name} is not stopped: none of its nodes is to be visited.", ()
+    return f"{gang.name} is not stopped: none of its nodes is to be upgraded.", ()
 
 
 def _stopped(gang: Gang, batch: BatchForecast) -> str:
@@ -86,7 +86,7 @@ def _cost(gang: Gang, forecast: Forecast) -> list[str]:
     ]
 
 
-def _visits(group: GroupForecast, gang: Gang, forecast: Forecast) -> list[str]:
+def _upgrades(group: GroupForecast, gang: Gang, forecast: Forecast) -> list[str]:
     reasons = {one.node: [finding.message for finding in one.findings if finding.counts] for one in forecast.drift}
     return [f"Node {node} is upgraded: {' '.join(reasons.get(node, []))}" for node in group.nodes if node in gang.nodes]
 

@@ -54,11 +54,11 @@ class Target(Struct, frozen=True, kw_only=True):
         return self.kernel or node.kernel
 
     def empties(self, node: NodeFacts) -> bool:
-        """Whether a plan's visit ends every pod on the node: it is restarted, or its kubelet places pods anew."""
+        """Whether a plan's upgrade ends every pod on the node: it is restarted, or its kubelet places pods anew."""
         return self.reboots(node) or node.kubelet_settings != settings_text(self.kubelet_settings)
 
     def reboots(self, node: NodeFacts) -> bool:
-        """Whether a plan's visit restarts the node, and so ends every pod on it."""
+        """Whether a plan's upgrade restarts the node, and so ends every pod on it."""
         return bool(node.kernel) and self.kernel_of(node) != node.kernel
 
     @property
@@ -141,7 +141,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     uid: str
     kernel: str  # status.nodeInfo.kernelVersion
     kubelet_version: str = ""  # without the leading v
-    kubelet_settings: str = ""  # those of its kubelet that a visit has made, as settings_text has them
+    kubelet_settings: str = ""  # those of its kubelet that a node upgrade has made, as settings_text has them
     boot_id: str = ""
     gpus: int = 0  # capacity, partitions are counted as GPUs are; 0 where the plugin is away
     gpus_allocatable: int = 0
@@ -159,7 +159,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     revision: str = ""
     maintenance: str = ""  # value of our taint, empty where it is not tainted by us
     closed_at: datetime | None = None  # when our taint was added
-    visit: str = ""  # uid of the NodeUpgrade that holds it
+    claimed_by: str = ""  # uid of the NodeUpgrade that holds it
     released_by: str = ""  # uid of the one that released it last
     theirs: tuple[str, ...] = ()  # labels by which another operator deploys here what we would
     adopted: bool = False  # a person has handed the node over
@@ -194,8 +194,8 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
 
     @property
     def taken(self) -> bool:
-        """Whether a visit holds the node, or left its taint there."""
-        return bool(self.visit or self.maintenance)
+        """Whether a node upgrade holds the node, or left its taint there."""
+        return bool(self.claimed_by or self.maintenance)
 
 
 class Owner(Struct, frozen=True, kw_only=True):

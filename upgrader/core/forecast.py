@@ -1,4 +1,4 @@
-"""The forecast: which nodes are visited together and in which order, whom that stops, and what blocks the rest.
+"""The forecast: which nodes are upgraded together and in which order, whom that stops, and what blocks the rest.
 
 A pure function of the world: the same input gives the same bytes, in whatever order nodes and gangs came; other names
 give the same shape. Every node that drifted is in exactly one batch, waited for, blocked with a reason, or installed
@@ -42,7 +42,7 @@ __all__ = [
 class Summary(Struct, frozen=True, kw_only=True):
     """The forecast in numbers."""
 
-    drifted: int = 0  # nodes that differ from the target and were not visited yet
+    drifted: int = 0  # nodes that differ from the target and were not upgraded yet
     nodes: int = 0  # nodes in batches
     batches: int = 0
     interruptions: int = 0  # gangs that are stopped
@@ -87,7 +87,7 @@ def forecast(
 ) -> Forecast:
     """Batches, completions and blockers for everything that is still to be done, and what that costs.
 
-    `already`: nodes that this plan visited or is visiting; they are neither visited again nor blocked.
+    `already`: nodes that this plan upgraded or is upgrading; they are neither upgraded again nor blocked.
     `stopped_gangs`: gangs that this plan has stopped; none is stopped twice.
     `remainder`: batches of the forecast before this one that were not started; theirs is the order, unless another one
     is better (less loss or an earlier end, and neither worse).

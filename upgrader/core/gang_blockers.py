@@ -10,7 +10,7 @@ from upgrader.core.owners import OwnerKind, owner_kind
 
 
 def gang_blockers(world: World, gang: Gang) -> list[Found]:
-    """Every reason that keeps one gang from being asked and stopped, and so all its nodes from being visited."""
+    """Every reason that keeps one gang from being asked and stopped, and so all its nodes from being upgraded."""
     undeclared = _undeclared(world, gang)
     if undeclared is not None:
         found = [undeclared]  # nothing is asked of it and nothing is done to it: it is waited for
@@ -191,13 +191,13 @@ def _on_other_revision(world: World, gang: Gang) -> Found | None:
         if node.taken and not (found and found.drifted and name not in world.already):
             return (
                 BlockedReason.GANG_ON_OTHER_REVISION,
-                f"{gang.name} also runs on node {name}, which is in a visit; it waits for the visit's end.",
+                f"{gang.name} also runs on node {name}, which is in a node upgrade; it waits for the upgrade's end.",
             )
         if name in world.already and found is not None and found.drifted:
             return (
                 BlockedReason.GANG_ON_OTHER_REVISION,
                 (
-                    f"{gang.name} also runs on node {name}, whose visit by this plan did not bring it to revision "
+                    f"{gang.name} also runs on node {name}, whose upgrade by this plan did not bring it to revision "
                     f"{world.target.revision}; it would run on mixed drivers. See that node's NodeUpgrade."
                 ),
             )

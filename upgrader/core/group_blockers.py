@@ -1,7 +1,7 @@
-"""What keeps a group from being visited: its nodes, its gangs, the budget.
+"""What keeps a group from being upgraded: its nodes, its gangs, the budget.
 
-One blocker blocks the whole group: a gang that cannot be stopped keeps all the nodes that are visited with it, since it
-would else come back on mixed drivers.
+One blocker blocks the whole group: a gang that cannot be stopped keeps all the nodes that are upgraded with it, since
+it would else come back on mixed drivers.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from upgrader.core.upgrade_groups import UpgradeGroup
 
 
 def group_blockers(world: World, unit: UpgradeGroup) -> list[Blocker]:
-    """Every reason that keeps a group from being visited, its nodes' and its gangs'; the budget is not looked at."""
+    """Every reason that keeps a group from being upgraded, its nodes' and its gangs'; the budget is not looked at."""
     found: list[Blocker] = []
     for node in unit.nodes:
         found += _blocked(unit, node, node_blockers(world, node))
@@ -38,14 +38,14 @@ def over_budget(unit: UpgradeGroup, load: Load, limits: Capacity, *, blocked: bo
 
 
 def too_late(unit: UpgradeGroup | GroupForecast, deadline: datetime, ends: datetime | None) -> Blocker:
-    """The deadline's word on a group; `ends` is when its visit would be over, None where the deadline has passed."""
+    """The deadline's word on a group; `ends` is when its upgrade would be over, None where the deadline has passed."""
     ways = "give the plan a later deadline, or leave it to another plan"
     if ends is None:
         reason, message = BlockedReason.DEADLINE_PASSED, f"The plan's deadline {show(deadline)} has passed; {ways}."
     else:
         reason = BlockedReason.WONT_FIT
         message = (
-            f"Its visit might last until {show(ends)}, after the plan's deadline {show(deadline)}; {ways}, or raise "
+            f"Its upgrade might last until {show(ends)}, after the plan's deadline {show(deadline)}; {ways}, or raise "
             "maxUnavailable."
         )
     return Blocker(subject=unit.name, reason=reason, message=message, nodes=unit.nodes)

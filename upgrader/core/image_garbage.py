@@ -1,8 +1,8 @@
-"""Which driver images may be deleted: none that a node, a visit or a plan could still ask for. Pure.
+"""Which driver images may be deleted: none that a node, a node upgrade or a plan could still ask for. Pure.
 
 An image is kept while its kernel runs on any node, is about to run on one, or ran there before: that is what a node
 comes back with after a reboot, and what a rollback needs. All of a kernel's images are kept, whatever their driver.
-Objects tell of the kernels that visits installed; a node that was rebooted into a new one by somebody else leaves no
+Objects tell of the kernels that upgrades installed; a node that was rebooted into a new one by somebody else leaves no
 trace of the old one, so what each sweep saw running is remembered with when, and counts as before for a window.
 What nobody needs is marked first and deleted when it has been so for the whole grace period, so that one odd look at a
 cluster deletes nothing.

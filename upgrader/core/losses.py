@@ -1,9 +1,9 @@
-"""What a rollout costs in GPU-hours, gang by gang, and what no order of visits can go below.
+"""What a rollout costs in GPU-hours, gang by gang, and what no order of upgrades can go below.
 
-Loss = GPUs of each visited node x its visit, plus for each stopped gang its GPUs x (parked + checkpoint + waiting
-beyond its nodes' visit + restart), plus work that is thrown away. The lower bound has the same visits, and checkpoint
-and restart of the gangs that do not end by themselves. A node's visit includes waiting for the others of its group.
-All durations are expectations.
+Loss = GPUs of each upgraded node x its upgrade, plus for each stopped gang its GPUs x (parked + checkpoint + waiting
+beyond its nodes' upgrade + restart), plus work that is thrown away. The lower bound has the same upgrades, and
+checkpoint and restart of the gangs that do not end by themselves. A node's upgrade includes waiting for the others of
+its group. All durations are expectations.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,16 +31,16 @@ class Losses(Struct, frozen=True, kw_only=True):
 
 def losses(legs: Sequence[Leg], completions: Iterable[Completion], frame: Frame) -> Losses:
     """Of everything that is in batches or waited for; what is blocked costs nothing yet."""
-    alone = frame.pace.visit(1).mean
+    alone = frame.pace.upgrade(1).mean
     lost = bound = sum(alone * frame.limits.pool.sizes[node] for one in completions for node in one.nodes)
     interruptions: list[Interruption] = []
     for leg in legs:
         for unit in leg.batch.units:
             group = unit.group
-            visits = frame.pace.visit(len(group.nodes)).mean * sum(
+            upgrades = frame.pace.upgrade(len(group.nodes)).mean * sum(
                 frame.limits.pool.sizes[node] for node in group.nodes
             )
-            lost, bound = lost + visits, bound + visits
+            lost, bound = lost + upgrades, bound + upgrades
             for name in group.gangs:
                 stop = _Stop(gang=frame.world.gangs[name], unit=unit, batch=leg.batch, start=leg.start)
                 lost, bound = lost + _lost(stop, frame), bound + _unavoidable(stop, frame)
@@ -72,12 +72,12 @@ def _pause(stop: _Stop, frame: Frame) -> tuple[float, float]:
 
 
 def _lost(stop: _Stop, frame: Frame) -> float:
-    """GPU-seconds beyond the visits of its nodes."""
+    """GPU-seconds beyond the upgrades of its nodes."""
     checkpoint, restart = _pause(stop, frame)
-    visit = frame.pace.visit(len(stop.unit.group.nodes)).mean
+    upgrade = frame.pace.upgrade(len(stop.unit.group.nodes)).mean
     elsewhere = sum(one.gpus for one in stop.gang.members if one.node not in stop.unit.group.nodes)
     parked = stop.batch.parked.get(stop.gang.name, 0.0)
-    own = stop.gang.gpus * (parked + checkpoint + restart) + elsewhere * visit
+    own = stop.gang.gpus * (parked + checkpoint + restart) + elsewhere * upgrade
     return own + _thrown_away(stop, frame)
 
 
@@ -105,7 +105,7 @@ def _asked_at(stop: _Stop, frame: Frame) -> datetime:
 def _interruption(stop: _Stop, frame: Frame) -> Interruption:
     checkpoint, restart = _pause(stop, frame)
     parked = stop.batch.parked.get(stop.gang.name, 0.0)
-    seconds = parked + checkpoint + frame.pace.visit(len(stop.unit.group.nodes)).mean + restart
+    seconds = parked + checkpoint + frame.pace.upgrade(len(stop.unit.group.nodes)).mean + restart
     return Interruption(
         gang=stop.gang.name,
         gpus=stop.gang.gpus,

@@ -1,4 +1,4 @@
-"""What keeps one node from being visited, whatever runs there. Each check knows one reason."""
+"""What keeps one node from being upgraded, whatever runs there. Each check knows one reason."""
 
 from collections.abc import Callable
 
@@ -11,25 +11,25 @@ from upgrader.core.skew import kubelet_skew
 
 
 def node_blockers(world: World, name: str) -> list[Found]:
-    """Every reason that keeps one node from being visited, whatever runs there."""
+    """Every reason that keeps one node from being upgraded, whatever runs there."""
     found = (check(world, world.nodes[name]) for check in _CHECKS)
     return [one for one in found if one is not None]
 
 
-def _in_visit(_: World, node: NodeFacts) -> Found | None:
-    if node.visit:
+def _in_upgrade(_: World, node: NodeFacts) -> Found | None:
+    if node.claimed_by:
         return (
-            BlockedReason.NODE_IN_VISIT,
+            BlockedReason.NODE_UPGRADING,
             (
-                f"Node {node.name} is claimed by another visit ({node.visit}); it waits for its end. Where that has "
-                "failed, see its NodeUpgrade, repair the node and delete the NodeUpgrade: it is installed anew then."
+                f"Node {node.name} is claimed by the NodeUpgrade with uid {node.claimed_by}, and waits for its end. If "
+                "that has failed, repair the node and delete the NodeUpgrade: the node is then installed anew."
             ),
         )
     if node.maintenance:
         return (
-            BlockedReason.NODE_IN_VISIT,
+            BlockedReason.NODE_UPGRADING,
             (
-                f"Node {node.name} still carries our maintenance taint of upgrade group {node.maintenance}: its visit "
+                f"Node {node.name} carries the maintenance taint of upgrade group {node.maintenance}: its upgrade "
                 "failed and was not undone. See its NodeUpgrade, repair the node, then remove the taint."
             ),
         )
@@ -68,7 +68,7 @@ def _not_ready(_: World, node: NodeFacts) -> Found | None:
 
 
 def gpus_missing(world: World, node: NodeFacts) -> Found | None:
-    """Whether a visit would fail for what was there before it: no driver is blamed, and no job stopped, for that.
+    """Whether an upgrade would fail for what was there before it: no driver is blamed, and no job stopped, for that.
 
     A rollback takes the node all the same, since what it takes back may be the cause.
     """
@@ -79,8 +79,8 @@ def gpus_missing(world: World, node: NodeFacts) -> Found | None:
     return (
         BlockedReason.GPUS_MISSING,
         (
-            f"Node {node.name} offers {node.gpus_allocatable} of its {node.gpus} GPUs before any visit, so its "
-            "validation would fail; repair it, or drain and cordon it: then it is visited all the same."
+            f"Node {node.name} offers {node.gpus_allocatable} of its {node.gpus} GPUs before any upgrade, so its "
+            "validation would fail; repair it, or drain and cordon it: then it is upgraded all the same."
         ),
     )
 
@@ -99,14 +99,14 @@ def _kernel_changed(world: World, node: NodeFacts) -> Found | None:
 
 
 def _driver_unknown(world: World, node: NodeFacts) -> Found | None:
-    """Whether nobody could bring the node back to the driver that it runs: a visit that fails would leave it bare."""
+    """Whether the driver that the node runs cannot be brought back: a failed upgrade would leave it without."""
     if not world.catalogue.unknown(node):
         return None
     return (
         BlockedReason.DRIVER_UNKNOWN,
         (
             f"Node {node.name} runs the driver of image {node.driver_key}, which is the key of no Ready DriverImage: a "
-            "visit that fails could not bring it back to that. Make that DriverImage again, or see in its status why "
+            "upgrade that fails could not bring it back to that. Make that DriverImage again, or see in its status why "
             "it is not Ready (where a key was set since, sign the image)."
         ),
     )
@@ -176,7 +176,7 @@ def _dynamic_resources(_: World, node: NodeFacts) -> Found | None:
 
 _CHECKS: tuple[Callable[[World, NodeFacts], Found | None], ...] = (
     _two_stacks,
-    _in_visit,
+    _in_upgrade,
     _skipped,
     _unreadable,
     _not_ready,

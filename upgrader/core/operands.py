@@ -1,4 +1,4 @@
-"""The operands of a stack: their order on a node, which of them change only in visits, and what is known of each. Pure.
+"""The operands of a stack: their order on a node, which of them change only in upgrades, and their state. Pure.
 
 On each node an operand waits for those before it; one that is not ready blocks those after it, on that node only.
 """
@@ -26,7 +26,7 @@ class Operand(StrEnum):
 
 
 QUIET = frozenset({Operand.FEATURE_DISCOVERY, Operand.MONITORING})
-"""They may roll by themselves, a few nodes at once: no job notices. The others change in visits only."""
+"""They may roll by themselves, a few nodes at once: no job notices. The others change in upgrades only."""
 
 COMPONENTS: Mapping[str, Operand] = {
     "driver": Operand.DRIVER,

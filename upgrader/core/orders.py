@@ -59,7 +59,7 @@ class Reboot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PrepareOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """Prove that a node can be visited, while its jobs run; load nothing.
+    """Prove that a node can be upgraded, while its jobs run; load nothing.
 
     `kernel` is the one that the driver is for: that which runs, or that which `reboot` leads to. The driver image's
     init container left its manifest at `manifest` (a path in the pod).
@@ -74,18 +74,18 @@ class PrepareOrder(msgspec.Struct, frozen=True, kw_only=True):
     min_free_bytes: int = 1 << 30
 
 
-class VisitOrder(msgspec.Struct, frozen=True, kw_only=True):
+class UpgradeOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Unload the driver, swap and set the kubelet, reboot; all steps are idempotent.
 
     `unload` without a version means whichever driver of this vendor is loaded.
-    `visit` is the NodeUpgrade's uid plus its direction, so that a revert is another visit. Time-outs are in seconds.
-    Processes that hold a device are waited for, by the first run `first_busy_timeout` long, so that people soon know
-    who they are, and by each later one `busy_timeout` long, because each run is a pod. `undoes` is the visit whose way
-    back this is: what that one chose to be booted is chosen anew. `forget` are files of the node that operands left
-    which are off now: they say of nobody any more that he is ready.
+    `upgrade` is the NodeUpgrade's uid plus its direction, so that a revert is another upgrade. Time-outs are in
+    seconds. Processes that hold a device are waited for, by the first run `first_busy_timeout` long, so that people
+    soon know who they are, and by each later one `busy_timeout` long, because each run is a pod. `undoes` is the
+    upgrade whose way back this is: what that one chose to be booted is chosen anew. `forget` are files of the node that
+    operands left which are off now: they say of nobody any more that he is ready.
     """
 
-    visit: str
+    upgrade: str
     undoes: str = ""
     unload: Driver | None = None
     kubelet: KubeletTarget | None = None

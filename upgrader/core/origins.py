@@ -11,7 +11,7 @@ _LOOK = "no workload"
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """One thing that a visit swaps; `before` is empty where nobody knows it."""
+    """One thing that a node upgrade swaps; `before` is empty where nobody knows it."""
 
     what: str
     before: str

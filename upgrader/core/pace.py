@@ -1,6 +1,6 @@
 """How long things take, as distributions: from medians and 95th percentiles of phases to those of a whole rollout.
 
-A phase (prepare, checkpoint, visit, restart) is taken as lognormal: durations are positive and have a long tail, and
+A phase (prepare, checkpoint, upgrade, restart) is taken as lognormal: durations are positive and have a long tail, and
 median and 95th percentile give both its parameters. From there:
 
 - Siblings leave a phase together, so a group's phase is the *longest* of its nodes' (or gangs'): the maximum of n
@@ -107,18 +107,18 @@ class Pace(NamedTuple):
         """From the start of its batch until its gangs are seen again, lanes not counted."""
         prepare = self.prepare(nodes)
         asked = longest_of(gangs, *checkpoint)
-        return prepare.plus(asked).plus(self.visit(nodes)).plus(self.restart(gangs))
+        return prepare.plus(asked).plus(self.upgrade(nodes)).plus(self.restart(gangs))
 
     def prepare(self, nodes: int) -> Spread:
         """Fetching for nodes that wait for each other."""
         return longest_of(nodes, *self.durations.prepare)
 
-    def visit(self, nodes: int) -> Spread:
-        """The visit of nodes that wait for each other."""
-        return longest_of(nodes, *self.durations.visit)
+    def upgrade(self, nodes: int) -> Spread:
+        """The upgrade of nodes that wait for each other."""
+        return longest_of(nodes, *self.durations.upgrade)
 
     def restart(self, gangs: int) -> Spread:
-        """From the end of the visit until these gangs are seen to go on."""
+        """From the end of the upgrade until these gangs are seen to go on."""
         return longest_of(gangs, *self.durations.restart)
 
     def checkpoint(self, longest: float) -> tuple[float, float]:
@@ -130,7 +130,7 @@ class Pace(NamedTuple):
     @property
     def uncertainty(self) -> float:
         """The relative error of all medians, since they come from so many observations and no more."""
-        return _sigma(*self.durations.visit) / math.sqrt(self.durations.measured + PRIOR)
+        return _sigma(*self.durations.upgrade) / math.sqrt(self.durations.measured + PRIOR)
 
     def whole(self, parts: Iterable[Spread]) -> Spread:
         """A rollout of these batches, the error of the medians included."""
@@ -141,24 +141,25 @@ class Pace(NamedTuple):
 
 
 def learned(
-    visits: Sequence[float],
+    upgrades: Sequence[float],
     *,
     checkpoints: Sequence[float] = (),
     restarts: Sequence[float] = (),
     preparations: Sequence[float] = (),
     default: Durations | None = None,
 ) -> Durations:
-    """Durations from what was seen, in seconds: of ended visits and requests of this stack.
+    """Durations from what was seen, in seconds: of ended upgrades and requests of this stack.
 
-    Lognormal, with `default` counting for `PRIOR` observations, so that one odd visit moves little and hundreds decide.
+    Lognormal, with `default` counting for `PRIOR` observations, so that one odd upgrade moves little and hundreds
+    decide.
     """
     known = default or Durations()
     return Durations(
         prepare=_blend(known.prepare, preparations),
-        visit=_blend(known.visit, visits),
+        upgrade=_blend(known.upgrade, upgrades),
         checkpoint=_blend(known.checkpoint, checkpoints),
         restart=_blend(known.restart, restarts),
-        measured=known.measured + len(visits),
+        measured=known.measured + len(upgrades),
     )
 
 

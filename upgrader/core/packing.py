@@ -1,4 +1,4 @@
-"""Which groups are visited together: first-fit decreasing, then local search; a kept order is never made worse.
+"""Which groups are upgraded together: first-fit decreasing, then local search; a kept order is never made worse.
 
 Times are whole seconds after the forecast's `now`. A batch is filled with what may be stopped by its start, largest
 first, so a time slice that is not over delays nobody else; as many batches as needed come out, at most 11/9 of the
@@ -42,7 +42,7 @@ class Rules(Struct, frozen=True, kw_only=True):
 
 
 class Batch(Struct, frozen=True, kw_only=True):
-    """Groups visited together and what follows from that; see `batch_of`."""
+    """Groups upgraded together and what follows from that; see `batch_of`."""
 
     units: tuple[Unit, ...]
     spread: Spread  # how long it takes: the longest of its groups, after the last turn of the lanes

@@ -25,7 +25,7 @@ class OnFailure(StrEnum):
 
 
 class UpgradeReason(StrEnum):
-    """Why a node is visited."""
+    """Why a node is upgraded."""
 
     INSTALL = "Install"
     ROLLOUT = "Rollout"
@@ -46,7 +46,7 @@ class PlanPhase(StrEnum):
 
 
 class NodePhase(StrEnum):
-    """Where a visit is."""
+    """Where a node upgrade is."""
 
     PENDING = "Pending"
     PREPARING = "Preparing"
@@ -165,7 +165,7 @@ TRANSITIONS: tuple[Transition, ...] = (
         _N.FAILED,
         _N.NODE_DELETED,
         seconds=1200,
-        act="visit Job",
+        act="upgrade Job",
         out=_N.UNLOADING,
     ),
     _node(

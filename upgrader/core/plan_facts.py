@@ -4,8 +4,8 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
+from upgrader.core.node_upgrade_facts import ABORTED, DRIVER_CHANGED
 from upgrader.core.phases import DesiredState, NodePhase, OnFailure, PlanPhase, RequestPhase, ends
-from upgrader.core.visit_facts import ABORTED, DRIVER_CHANGED
 
 LET_GO = frozenset(
     {
@@ -38,7 +38,7 @@ QUIET = frozenset(
 """Failures that stop nobody's rollout: a workload said no, we came too late, or it is counted at a sibling."""
 
 
-class VisitFacts(Struct, frozen=True, kw_only=True):
+class UpgradeFacts(Struct, frozen=True, kw_only=True):
     """A NodeUpgrade of the plan."""
 
     name: str
@@ -59,7 +59,7 @@ class RequestSummary(Struct, frozen=True, kw_only=True):
     phase: RequestPhase
     reason: str = ""
     message: str = ""
-    late: bool = False  # restarted since its visits took too long
+    late: bool = False  # restarted since its upgrades took too long
 
 
 class Trouble(Struct, frozen=True, kw_only=True):
@@ -80,7 +80,7 @@ class NextBatch(Struct, frozen=True, kw_only=True):
 
 
 class Canaries(Struct, frozen=True, kw_only=True):
-    """What was visited first, to be watched before anything else is."""
+    """What was upgraded first, to be watched before anything else is."""
 
     enabled: bool = False  # a person who resumes a plan whose canaries failed switches them off
     batches: frozenset[int] = frozenset()  # numbers of the started batches that are canaries
@@ -116,10 +116,10 @@ class PlanView(Struct, frozen=True, kw_only=True):
     interrupted: int = 0  # gangs that it has stopped, or ended as the approval allows where nothing restarts them
     batches: int
     open_batch: int | None  # number of the batch that has not been ended
-    created: bool  # every visit of the open batch exists
+    created: bool  # every upgrade of the open batch exists
     reason: str = ""  # why it is where it is, as it was written
     on_drift: bool = False  # its stack made it by itself, for its present revision
-    visits: tuple[VisitFacts, ...] = ()
+    upgrades: tuple[UpgradeFacts, ...] = ()
     requests: tuple[RequestSummary, ...] = ()
     next_batch: NextBatch | None = None
     waiting: int = 0  # drifted nodes that the forecast blocks, or that cool down
@@ -143,14 +143,16 @@ class PlanDecision(Struct, frozen=True, kw_only=True):
     reason: str = ""
     start_batch: bool = False
     end_batch: bool = False
-    undo: bool = False  # its visits and requests are taken back
+    undo: bool = False  # its upgrades and requests are taken back
     soak_until: datetime | None = None  # canaries have just ended and are watched until then
     failures: tuple[Trouble, ...] = ()
 
 
 def quiet(view: PlanView) -> bool:
-    """Whether nothing of the plan is under way: no visit, and no gang that is asked, stopped or not yet seen again."""
-    return all(ends(visit.phase) for visit in view.visits) and all(ends(request.phase) for request in view.requests)
+    """Whether nothing of the plan is under way: no upgrade, and no gang that is asked, stopped or restarting."""
+    return all(ends(upgrade.phase) for upgrade in view.upgrades) and all(
+        ends(request.phase) for request in view.requests
+    )
 
 
 STOPPED_WAITS = timedelta(hours=1)
@@ -160,7 +162,7 @@ within half of that, unless it is refused."""
 
 def waits_for_stopped(view: PlanView) -> bool:
     """Whether the plan cannot end yet, since owners that it stopped are still to be restarted."""
-    ended = [one.ended_at for one in view.visits if one.ended_at is not None]
+    ended = [one.ended_at for one in view.upgrades if one.ended_at is not None]
     return bool(view.stopped and ended) and view.now < max(ended) + STOPPED_WAITS
 
 
@@ -171,11 +173,11 @@ def still_stopped(view: PlanView) -> tuple[Trouble, ...]:
 
 
 def troubles(view: PlanView) -> tuple[Trouble, ...]:
-    """What a person should look at: failed visits, and gangs that did not come back."""
+    """What a person should look at: failed upgrades, and gangs that did not come back."""
     nodes = [
-        Trouble(subject=visit.node, reason=visit.failure, message=visit.message)
-        for visit in view.visits
-        if visit.phase is NodePhase.FAILED and visit.failure not in QUIET
+        Trouble(subject=upgrade.node, reason=upgrade.failure, message=upgrade.message)
+        for upgrade in view.upgrades
+        if upgrade.phase is NodePhase.FAILED and upgrade.failure not in QUIET
     ]
     gangs = [
         Trouble(subject=request.gang, reason=request.reason, message=request.message)
@@ -183,7 +185,7 @@ def troubles(view: PlanView) -> tuple[Trouble, ...]:
         if request.phase is RequestPhase.ENDED and request.reason == "NotRestored"
     ]
     late = [
-        Trouble(subject=request.gang, reason="RestartByPassed", message="restarted before its visits were over")
+        Trouble(subject=request.gang, reason="RestartByPassed", message="restarted before its upgrades were over")
         for request in view.requests
         if request.late
     ]
@@ -191,21 +193,21 @@ def troubles(view: PlanView) -> tuple[Trouble, ...]:
 
 
 def settled_nodes(
-    visits: tuple[VisitFacts, ...], retry: timedelta, now: datetime, *, blocked: frozenset[str] = frozenset()
+    upgrades: tuple[UpgradeFacts, ...], retry: timedelta, now: datetime, *, blocked: frozenset[str] = frozenset()
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Nodes that this plan does not take again, and those that it leaves alone for a while.
 
-    A node whose group was let go is tried again after `retry`; one that failed in the visit is a person's.
-    `blocked`: visits that were let go since a gang said no; their nodes wait as long as that gang is there.
+    A node whose group was let go is tried again after `retry`; one that failed in the upgrade is a person's.
+    `blocked`: upgrades that were let go since a gang said no; their nodes wait as long as that gang is there.
     """
-    latest = {visit.node: visit for visit in sorted(visits, key=lambda one: one.batch)}
+    latest = {upgrade.node: upgrade for upgrade in sorted(upgrades, key=lambda one: one.batch)}
     settled, cooling = set(), set()
-    for node, visit in latest.items():
-        if not ends(visit.phase) or visit.phase is NodePhase.NODE_DELETED:
+    for node, upgrade in latest.items():
+        if not ends(upgrade.phase) or upgrade.phase is NodePhase.NODE_DELETED:
             continue
         # A node that was given back stays settled: the cache may still show it as it was before.
-        if visit.phase is NodePhase.SUCCEEDED or visit.failure not in LET_GO:
+        if upgrade.phase is NodePhase.SUCCEEDED or upgrade.failure not in LET_GO:
             settled.add(node)
-        elif visit.name not in blocked and visit.ended_at is not None and now < visit.ended_at + retry:
+        elif upgrade.name not in blocked and upgrade.ended_at is not None and now < upgrade.ended_at + retry:
             cooling.add(node)
     return frozenset(settled), frozenset(cooling)

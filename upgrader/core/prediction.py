@@ -14,10 +14,10 @@ class Durations(Struct, frozen=True, kw_only=True):
     """
 
     prepare: tuple[int, int] = (60, 180)  # images and artifacts fetched while jobs still run: time, no loss
-    visit: tuple[int, int] = (240, 600)  # from the close of a node until it is given back
+    upgrade: tuple[int, int] = (240, 600)  # from the close of a node until it is given back
     checkpoint: tuple[int, int] = (120, 600)
     restart: tuple[int, int] = (120, 600)
-    measured: int = 0  # visits that this comes from; 0: defaults
+    measured: int = 0  # upgrades that this comes from; 0: defaults
 
 
 class Interruption(Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class Completion(Struct, frozen=True, kw_only=True):
 
 
 class Prediction(Struct, frozen=True, kw_only=True):
-    """What the rollout costs and when it is over; the lower bound is what no order of visits can go below."""
+    """What the rollout costs and when it is over; the lower bound is what no order of upgrades can go below."""
 
     finish_p50: datetime | None = None  # None: something is blocked, so nobody can say
     finish_p95: datetime | None = None

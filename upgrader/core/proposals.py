@@ -66,7 +66,7 @@ class ImagesSeen(Struct, frozen=True, kw_only=True):
 
 
 class ProposalView(Struct, frozen=True, kw_only=True):
-    """What the answer depends on. `drifted`, `steady`: nodes that a plan would visit, and those seen long enough."""
+    """What the answer depends on. `drifted`, `steady`: nodes that a plan would upgrade, and those seen long enough."""
 
     mode: OnDrift
     revision: str

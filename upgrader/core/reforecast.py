@@ -15,7 +15,7 @@ class Outlook(Struct, frozen=True, kw_only=True):
     blockers: frozenset[tuple[str, str]] = frozenset()  # subject and reason of those that the status shows
 
 
-_WORDS = (("nodes", "node(s) to visit"), ("interruptions", "gang(s) to stop"), ("blocked", "node(s) blocked"))
+_WORDS = (("nodes", "node(s) to upgrade"), ("interruptions", "gang(s) to stop"), ("blocked", "node(s) blocked"))
 
 
 def changes(before: Outlook, after: Outlook) -> str:

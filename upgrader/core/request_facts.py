@@ -73,7 +73,7 @@ class GroupOfGang(Struct, frozen=True, kw_only=True):
     undo: bool = False  # plan aborted or deleted
     ask_until: datetime | None = None
     forbidden: str = ""  # why another gang of the group could not be stopped now: then none is
-    pods_left: str = ""  # that its nodes have pods beside members which a visit waits for, as a sentence
+    pods_left: str = ""  # that its nodes have pods beside members which a node upgrade waits for, as a sentence
     spares: bool = False  # upgraded nodes in service that nobody uses would take the gang now
     expendable: frozenset[str] = frozenset()  # gangs that the approval lets us stop without an acknowledgement
     turns: frozenset[str] | None = None  # requests that may write a checkpoint now; None: there are no lanes

@@ -1,7 +1,7 @@
 """What happens next to a plan: pure, from what was read to a decision with its reason.
 
 Only a started batch is stored; the rest is forecast again each time. A plan that ends badly still passes through its
-undoing: its visits end, its gangs are restarted, its marks go (law 9).
+undoing: its upgrades end, its gangs are restarted, its marks go (law 9).
 """
 
 from datetime import timedelta
@@ -18,7 +18,7 @@ from upgrader.core.plan_facts import (
     PlanView,
     RequestSummary,
     Trouble,
-    VisitFacts,
+    UpgradeFacts,
     quiet,
     settled_nodes,
     still_stopped,
@@ -37,7 +37,7 @@ __all__ = [
     "RequestSummary",
     "Rival",
     "Trouble",
-    "VisitFacts",
+    "UpgradeFacts",
     "decide",
     "goes_first",
     "quiet",
@@ -196,7 +196,7 @@ def _under_way(view: PlanView, number: int, failures: tuple[Trouble, ...]) -> Pl
 
 def _upgraded(view: PlanView, number: int) -> bool:
     """Whether a batch upgraded anything: canaries that were let go have proved nothing, and others come first then."""
-    return any(one.batch == number and one.phase is NodePhase.SUCCEEDED for one in view.visits)
+    return any(one.batch == number and one.phase is NodePhase.SUCCEEDED for one in view.upgrades)
 
 
 def _soaking(view: PlanView) -> bool:
@@ -210,7 +210,7 @@ def _unwell(view: PlanView) -> tuple[Trouble, ...]:
 
 
 def _of_canaries(view: PlanView, failures: tuple[Trouble, ...]) -> tuple[Trouble, ...]:
-    ours = {one.node for one in view.visits if one.batch in view.canaries.batches}
+    ours = {one.node for one in view.upgrades if one.batch in view.canaries.batches}
     ours |= {one.gang for one in view.requests if one.batch in view.canaries.batches}
     return tuple(one for one in failures if one.subject in ours)
 

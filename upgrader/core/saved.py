@@ -39,7 +39,7 @@ class SavedForecast(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     created_at: datetime
     strategy: StrategyFacts
     limits: Limits
-    images: tuple[ImageFacts, ...]  # those that the visits of this forecast would use
+    images: tuple[ImageFacts, ...]  # those that the upgrades of this forecast would use
     forecast: Forecast
     origins: tuple[Origin, ...] = ()  # where the nodes come from, and what changes on the way
     steering: bool = True  # whether the cluster offers a way to steer restarted gangs to upgraded nodes

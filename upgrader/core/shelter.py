@@ -1,7 +1,7 @@
 """Where a gang goes on whose request is gone; pure.
 
 Nobody keeps its group any more, nor what it was to leave behind, so all nodes that its pods could land on are looked
-at: it goes to those of one revision, and of none that is in a visit (law 5).
+at: it goes to those of one revision, and of none that is in a node upgrade (law 5).
 """
 
 from collections.abc import Sequence
@@ -29,11 +29,11 @@ def find_shelter(nodes: Sequence[NodeFacts], wanted: str, *, steerable: bool, la
         late: it was waited for long enough: what we stopped we restart (law 9).
     """
     revisions = sorted({node.revision for node in nodes if node.revision})
-    visited = sorted(node.name for node in nodes if node.taken)
+    upgrading = sorted(node.name for node in nodes if node.taken)
     if not steerable:
-        if late or (len(revisions) <= 1 and not visited):
+        if late or (len(revisions) <= 1 and not upgrading):
             return Shelter()
-        return Shelter(why=f"its pods cannot be kept off nodes in visits or of other revisions ({_mixed(nodes)})")
+        return Shelter(why=f"its pods cannot be kept off nodes in upgrades or of other revisions ({_mixed(nodes)})")
     serving = [node for node in nodes if node.revision and node.ready and not node.taken and not node.unschedulable]
     present = sorted({node.revision for node in serving})
     if wanted not in present and not late:
@@ -49,5 +49,5 @@ def find_shelter(nodes: Sequence[NodeFacts], wanted: str, *, steerable: bool, la
 
 def _mixed(nodes: Sequence[NodeFacts]) -> str:
     revisions = sorted({node.revision for node in nodes if node.revision})
-    visited = sum(node.taken for node in nodes)
-    return f"revisions: {', '.join(revisions) or 'none'}; nodes in visits: {visited}"
+    upgrading = sum(node.taken for node in nodes)
+    return f"revisions: {', '.join(revisions) or 'none'}; nodes in upgrades: {upgrading}"

@@ -1,4 +1,4 @@
-"""What becomes of each group: visited, waited for, or blocked with a reason."""
+"""What becomes of each group: upgraded, waited for, or blocked with a reason."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -29,7 +29,7 @@ class Sorted(Struct, frozen=True, kw_only=True):
 
 
 def sort_out(units: Iterable[UpgradeGroup], frame: Frame) -> Sorted:
-    """Part the groups of all nodes that are to be visited."""
+    """Part the groups of all nodes that are to be upgraded."""
     free: list[Unit] = []
     completions: list[Completion] = []
     blockers: list[Blocker] = []

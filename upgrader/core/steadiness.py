@@ -51,7 +51,7 @@ def look(before: Seen | None, what: str, now: datetime) -> Seen | None:
 
 
 def needs_seen(node: NodeFacts, found: NodeDrift | None) -> str:
-    """All by which a node differs and that counts, on which boot; empty where it is as it should be, or is visited."""
+    """All by which a node differs and that counts, on which boot; empty where it is as it should be, or is upgraded."""
     if node.taken:
         return ""
     reasons = sorted(one.reason.value for one in found.findings if one.counts) if found is not None else []

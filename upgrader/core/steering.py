@@ -29,8 +29,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Where a restarted gang may run: nodes of one revision, so that it never meets two drivers."""
 
     left_behind: tuple[str, ...] = ()  # revisions that it must not meet
-    settled: bool = False  # only nodes that carry a revision: none that a visit has taken it from
-    group: str = ""  # value of the taint that its nodes still carry; empty: it keeps off every node in a visit
+    settled: bool = False  # only nodes that carry a revision: none that a node upgrade has taken it from
+    group: str = ""  # value of the taint that its nodes still carry; empty: it keeps off every node in a node upgrade
 
 
 def possible(row: OwnerKind, api_server_version: str) -> bool:
@@ -42,7 +42,7 @@ def possible(row: OwnerKind, api_server_version: str) -> bool:
 def refuge(nodes: Iterable[NodeFacts], revisions: Sequence[str]) -> str:
     """The revision whose nodes in service offer most whole GPUs, then most of all; the first of equals, else empty.
 
-    For a gang that cannot wait for its own nodes any longer: it must not meet two drivers, nor a node in a visit.
+    For a gang that cannot wait for its own nodes any longer: it must not meet two drivers, nor a node in an upgrade.
     """
     free = [node for node in nodes if node.ready and not node.taken and not node.unschedulable]
     of = {one: [node for node in free if node.revision == one] for one in revisions}

@@ -1,7 +1,7 @@
 """When batches start and end: one after the other, in windows, after soaks and time slices, before the deadline.
 
-Times are whole seconds after the forecast's `now`. Nodes that are waited for are visited between two batches once their
-jobs have ended, as the rollout does it: what is idle comes first.
+Times are whole seconds after the forecast's `now`. Nodes that are waited for are upgraded between two batches once
+their jobs have ended, as the rollout does it: what is idle comes first.
 """
 
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ class Timeline(Struct, frozen=True, kw_only=True):
     legs: tuple[Leg, ...]
     late: tuple[Leg, ...]
     end: int
-    spreads: tuple[Spread, ...]  # of all that is visited, completions included
+    spreads: tuple[Spread, ...]  # of all that is upgraded, completions included
 
 
 def place(legs: Sequence[Leg], completions: Sequence[FreeNodes], course: Course, *, stretch: float = 1.0) -> Timeline:
@@ -104,7 +104,7 @@ def _placed(leg: Leg, at: int, course: Course, *, soaked: bool) -> Leg:
 
 
 def _take_free(waiting: list[FreeNodes], at: int, course: Course, stretch: float) -> tuple[int, list[Spread]]:
-    """Visit all that is free by `at`, in as many batches as the budget asks for."""
+    """Node upgrade all that is free by `at`, in as many batches as the budget asks for."""
     free = [one for one in waiting if one.at <= at]
     del waiting[: len(free)]
     if not free:

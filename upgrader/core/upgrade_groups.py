@@ -1,10 +1,10 @@
-"""Groups: nodes that must be visited together, because a gang runs on several of them.
+"""Groups: nodes that must be upgrading together, because a gang runs on several of them.
 
-Stopping a gang idles all its nodes, so visiting them all in that one stop costs its job nothing more, and the gang
-never runs on mixed drivers. Only nodes that are to be visited are members of a group: where a gang also runs on nodes
-that need no visit, it is stopped whole and its GPUs there count, but those nodes are neither visited nor do they join
-the other gangs on them. Pods that their owner replaces one by one (replicated) join nothing either: each is evicted
-alone.
+Stopping a gang idles all its nodes, so upgrading them all in that one stop costs its job nothing more, and the gang
+never runs on mixed drivers. Only nodes that are to be upgrading are members of a group: where a gang also runs on nodes
+that need no upgrade, it is stopped whole and its GPUs there count, but those nodes are neither upgrading nor do they
+join the other gangs on them. Pods that their owner replaces one by one (replicated) join nothing either: each is
+evicted alone.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from upgrader.core.fleet import Gang
 
 
 class UpgradeGroup(Struct, frozen=True, kw_only=True, gc=False):
-    """Nodes visited together, in order of their names; gangs by name."""
+    """Nodes upgrading together, in order of their names; gangs by name."""
 
     name: str
     nodes: tuple[str, ...]
@@ -29,9 +29,9 @@ def group_name(nodes: Iterable[str]) -> str:
     return "c-" + hashlib.sha256("\n".join(sorted(nodes)).encode()).hexdigest()[:10]
 
 
-def groups(visited: Iterable[str], gangs: Iterable[Gang]) -> tuple[UpgradeGroup, ...]:
-    """The nodes to be visited, parted into groups, ordered by their first node."""
-    parents = {node: node for node in sorted(visited)}
+def groups(upgrading: Iterable[str], gangs: Iterable[Gang]) -> tuple[UpgradeGroup, ...]:
+    """The nodes to be upgrading, parted into groups, ordered by their first node."""
+    parents = {node: node for node in sorted(upgrading)}
 
     def root(node: str) -> str:
         while parents[node] != node:

@@ -1,7 +1,7 @@
 """What a stack does to a node by itself, without a plan: where nothing runs that could be lost, or nothing can run.
 
-Pure. A visit that failed is tried again after a while, for as long as the node needs it: what a person repairs (a full
-disk, a registry) is then found repaired without anybody saying so.
+Pure. An upgrade that failed is tried again after a while, for as long as the node needs it: what a person repairs (a
+full disk, a registry) is then found repaired without anybody saying so.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from upgrader.core.catalogue import NO_DRIVER, Catalogue
 from upgrader.core.fleet import NodeFacts
 
 RETRY = timedelta(minutes=15)
-"""From the end of a visit to the next attempt at the same. Longer than a preparation may take, so that a node that
+"""From the end of an upgrade to the next attempt at the same. Longer than a preparation may take, so that a node that
 fails for weeks costs little."""
 
 
@@ -27,7 +27,7 @@ class Need(StrEnum):
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """A visit that was ordered for the same need before."""
+    """A node upgrade that was ordered for the same need before."""
 
     number: int
     ended_at: datetime | None  # None while it is under way
@@ -36,8 +36,8 @@ class Attempt(Struct, frozen=True, kw_only=True):
 def need(node: NodeFacts, catalogue: Catalogue, *, orphaned: bool = False) -> Need | None:
     """What a node needs; None where it needs nothing, or a plan.
 
-    `orphaned`: it is claimed by a visit that is no more, or that gave it back. Where that one had changed nothing yet
-    (it takes the revision away first), only its marks go; otherwise nobody knows how far it came, and the node is
+    `orphaned`: it is claimed by an upgrade that is no more, or that gave it back. Where that one had changed nothing
+    yet (it takes the revision away first), only its marks go; otherwise nobody knows how far it came, and the node is
     installed anew.
     """
     if orphaned and (node.revision or not node.driver_key):
@@ -50,9 +50,9 @@ def need(node: NodeFacts, catalogue: Catalogue, *, orphaned: bool = False) -> Ne
 
 
 def why_closed(node: NodeFacts, catalogue: Catalogue) -> str:
-    """Why a node whose visit is no more stays closed where no stack selects it, to install it anew; empty: it opens.
+    """Why a node whose upgrade is no more stays closed where no stack selects it, to install it anew; empty: it opens.
 
-    It opens only where nothing was taken away from it: it runs what it had before its visit, or nothing of ours ever.
+    It opens only where nothing was taken away from it: it runs what it had before its upgrade, or nothing of ours ever.
     """
     if node.left_alone:
         return node.unreadable or "a person or another operator wants it left alone"

@@ -1,6 +1,6 @@
-"""Counting what our user wrote to the API server for the visit of a node, from the audit log. Pure.
+"""Counting what our user wrote to the API server for the upgrade of a node, from the audit log. Pure.
 
-Counted are NodeUpgrades, Nodes, pods, Jobs and Events (docs/design: at most 20 for a visit); the request with the
+Counted are NodeUpgrades, Nodes, pods, Jobs and Events (docs/design: at most 20 for an upgrade); the request with the
 jobs is counted beside it, and a dry run stores nothing. A create has its name in the body, which the audit policy of
 the embedded cluster keeps for these kinds; so it does for Events, which are counted for the Node that they are about.
 """
@@ -73,7 +73,7 @@ def entries(text: bytes) -> list[Entry]:
 
 
 def writes_per_node(
-    log: Iterable[Entry], *, user: str, since: str, namespace: str, visits: Mapping[str, str]
+    log: Iterable[Entry], *, user: str, since: str, namespace: str, upgrades: Mapping[str, str]
 ) -> dict[str, int]:
     """Writes by node.
 
@@ -82,9 +82,9 @@ def writes_per_node(
         user: whose writes count.
         since: RFC 3339; earlier ones do not count.
         namespace: ours; pods and Jobs elsewhere belong to the request.
-        visits: node by the name of every object that belongs to its visit (its NodeUpgrade, pods and Job).
+        upgrades: node by the name of every object that belongs to its upgrade (its NodeUpgrade, pods and Job).
     """
-    counts = dict.fromkeys(visits.values(), 0)
+    counts = dict.fromkeys(upgrades.values(), 0)
     for one in log:
         ref = one.object_ref
         if ref is None or one.user.username != user or one.request_received_timestamp < since:
@@ -93,15 +93,15 @@ def writes_per_node(
             continue
         if ref.resource in {"pods", "jobs"} and ref.namespace != namespace:
             continue
-        node = _node_of(one, ref, visits)
+        node = _node_of(one, ref, upgrades)
         if node in counts:
             counts[node] += 1
     return counts
 
 
-def _node_of(entry: Entry, ref: ObjectRef, visits: Mapping[str, str]) -> str:
+def _node_of(entry: Entry, ref: ObjectRef, upgrades: Mapping[str, str]) -> str:
     body = entry.request_object or Body()
     if ref.resource == "events":
         return body.involved_object.name if body.involved_object.kind == "Node" else ""
     name = ref.name or body.metadata.name
-    return name if ref.resource == "nodes" else visits.get(name, "")
+    return name if ref.resource == "nodes" else upgrades.get(name, "")

@@ -12,7 +12,7 @@ from upgrader.core.phases import NodePhase, ends
 from upgrader.demo.audit import entries, writes_per_node
 from upgrader.demo.controller import NAMESPACE, USER
 from upgrader.demo.journals import read_job
-from upgrader.demo.report import Change, JobReport, NodeReport, VisitReport
+from upgrader.demo.report import Change, JobReport, NodeReport, UpgradeReport
 from upgrader.demo.stage import Stage
 from upgrader.kube.client import KubeCluster
 from upgrader.reconcile.ports import Cluster
@@ -76,9 +76,9 @@ async def jobs(kube: KubeCluster, made: Stage, wanted: Mapping[str, int]) -> tup
 async def nodes(kube: KubeCluster, made: Stage, before: Mapping[str, Versions], since: str) -> tuple[NodeReport, ...]:
     """The nodes, before and now, and what our user wrote for each since then."""
     now = await versions(kube, made)
-    objects = await _objects_of_visits(kube)
+    objects = await _objects_of_upgrades(kube)
     writes = writes_per_node(
-        entries(made.cluster.audit_log.read_bytes()), user=USER, since=since, namespace=NAMESPACE, visits=objects
+        entries(made.cluster.audit_log.read_bytes()), user=USER, since=since, namespace=NAMESPACE, upgrades=objects
     )
     kinds = {name: node.sort for name, node in made.cluster.nodes.items()}
     return tuple(
@@ -95,21 +95,21 @@ async def nodes(kube: KubeCluster, made: Stage, before: Mapping[str, Versions], 
     )
 
 
-async def visits(kube: Cluster) -> tuple[VisitReport, ...]:
-    """The visits that have ended, the one that ended first before the others."""
+async def upgrades(kube: Cluster) -> tuple[UpgradeReport, ...]:
+    """The upgrades that have ended, the one that ended first before the others."""
     ended = [one for one in await kube.list(NODE_UPGRADES) if ends(one.status.phase) and one.status.steps]
     return tuple(told(one) for one in sorted(ended, key=lambda one: one.status.steps[-1].started_at))
 
 
-def told(upgrade: NodeUpgrade) -> VisitReport:
-    """What the steps of a visit tell."""
+def told(upgrade: NodeUpgrade) -> UpgradeReport:
+    """What the steps of a node upgrade tell."""
     seconds: dict[str, float] = {}
     for step in upgrade.status.steps:
         if step.ended_at is not None:
             seconds[step.name] = seconds.get(step.name, 0.0) + _between(step.started_at, step.ended_at)
     closed = [step.started_at for step in upgrade.status.steps if step.name is NodePhase.TAINTING]
     opened = [step.ended_at for step in upgrade.status.steps if step.name is NodePhase.RELEASING and step.ended_at]
-    return VisitReport(
+    return UpgradeReport(
         node=upgrade.spec.node.name,
         reason=upgrade.spec.reason,
         phase=upgrade.status.phase,
@@ -122,8 +122,8 @@ def _between(start: str, end: str) -> float:
     return (timing.parse(end) - timing.parse(start)).total_seconds()
 
 
-async def _objects_of_visits(kube: KubeCluster) -> dict[str, str]:
-    """Node by the name of each object of a plan's visit: its NodeUpgrade, pods and Jobs."""
+async def _objects_of_upgrades(kube: KubeCluster) -> dict[str, str]:
+    """Node by the name of each object of a plan's upgrade: its NodeUpgrade, pods and Jobs."""
     by_upgrade = {one.metadata.name: one.spec.node.name for one in await kube.list(NODE_UPGRADES) if one.spec.plan}
     found = dict(by_upgrade)
     pods = [one.metadata for one in await kube.list(PODS, NAMESPACE)]

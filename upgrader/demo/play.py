@@ -68,7 +68,7 @@ async def _upgrade(made: Stage, progress: Progress, show: Progress) -> Report:
             return Report(
                 jobs=await evidence.jobs(kube, made, members),
                 nodes=await evidence.nodes(kube, made, before, since),
-                visits=await evidence.visits(kube),
+                upgrades=await evidence.upgrades(kube),
                 seconds=0.0,
             )
     finally:

@@ -42,8 +42,8 @@ class NodeReport(Struct, frozen=True, kw_only=True):
     module: Change | None = None
 
 
-class VisitReport(Struct, frozen=True, kw_only=True):
-    """A visit that ended, by its own steps: seconds per phase, a phase that was entered again summed up.
+class UpgradeReport(Struct, frozen=True, kw_only=True):
+    """A node upgrade that ended, by its own steps: seconds per phase, a phase that was entered again summed up.
 
     `closed_seconds`: from cordon to uncordon; None where it ended before the node was cordoned.
     """
@@ -60,5 +60,5 @@ class Report(Struct, frozen=True, kw_only=True):
 
     jobs: tuple[JobReport, ...]
     nodes: tuple[NodeReport, ...]
-    visits: tuple[VisitReport, ...]
+    upgrades: tuple[UpgradeReport, ...]
     seconds: float

@@ -8,12 +8,12 @@ from upgrader.demo.report import JobReport, NodeReport, Report
 
 def faults(report: Report) -> tuple[str, ...]:
     """What was to be seen and was not, a sentence each; empty where all was."""
-    last = {visit.node: visit for visit in report.visits}
+    last = {upgrade.node: upgrade for upgrade in report.upgrades}
     return (
         *(fault for job in report.jobs for fault in _job(job)),
         *(fault for node in report.nodes for fault in _node(node)),
         *(
-            f"the last visit of {one.node} ({one.reason}) ended as {one.phase}"
+            f"the last upgrade of {one.node} ({one.reason}) ended as {one.phase}"
             for one in last.values()
             if one.phase != NodePhase.SUCCEEDED
         ),

@@ -96,8 +96,10 @@ async def _upgrade(made: Stage, progress: Progress, show: Progress) -> Report:
         after = await asyncio.to_thread(_loaded, machines)
         async with made.admin() as kube:
             nodes = await evidence.nodes(kube, made, before, since)
-            visits = await evidence.visits(kube)
-        return Report(jobs=told, nodes=tuple(_with(one, loaded, after) for one in nodes), visits=visits, seconds=0.0)
+            upgrades = await evidence.upgrades(kube)
+        return Report(
+            jobs=told, nodes=tuple(_with(one, loaded, after) for one in nodes), upgrades=upgrades, seconds=0.0
+        )
     finally:
         await asyncio.to_thread(controller.stop)
 

@@ -131,7 +131,7 @@ class BoxNode:
         self._signal(program, signal.SIGTERM)
 
     def replace_kubelet(self, program: Path) -> None:
-        """What a visit does on a node, done from outside: copy beside, rename over, SIGTERM."""
+        """What a node upgrade does on a node, done from outside: copy beside, rename over, SIGTERM."""
         _stage(program, self.home / "bin" / "kubelet")
         self.restart("kubelet")
 
@@ -176,7 +176,7 @@ class BoxNode:
         write_whole(home / "boot-id", f"{uuid.uuid4()}\n".encode())  # the kernel's own never changes here
         if not (home / "machine-id").exists():
             write_whole(home / "machine-id", f"{uuid.uuid4().hex}\n".encode())
-        if not (home / "bin" / "kubelet").exists():  # later ones come by a visit, and survive a reboot
+        if not (home / "bin" / "kubelet").exists():  # later ones come by a node upgrade, and survive a reboot
             _stage(binaries.kubelet(box.kubelet, progress), home / "bin" / "kubelet")
         self._write_settings(box)
 

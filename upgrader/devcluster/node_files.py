@@ -11,7 +11,7 @@ from upgrader.devcluster.spec import Taint
 HOME = "/var/lib/box"
 """The node's own programs and settings; its kubelet is HOME/bin/kubelet, replaced by an atomic rename."""
 DROP_INS = f"{HOME}/kubelet.d"
-"""What a visit adds to the kubelet's configuration; it survives a reboot."""
+"""What a node upgrade adds to the kubelet's configuration; it survives a reboot."""
 CNI_PROGRAMS = "/usr/lib/cni"
 PAUSE_IMAGE = "localhost/pause:1"
 _DROP_INS = b"Files of this folder whose names end with .conf are read by the kubelet after its kubelet.yaml.\n"

@@ -93,7 +93,7 @@ class Images:
         return Layout(Path(name)) if Path(name).is_dir() else self._place().fetch(name)
 
     def node(self) -> Layout:
-        """Prepare, visit, validate, device plugin."""
+        """Prepare, upgrade, validate, device plugin."""
         packages = self._packages("node", python.subset(self._lock(), NODE_PACKAGES))
         return self._app("node", ("packages", packages), NODE_PARTS)
 

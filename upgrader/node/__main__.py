@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 COMMANDS = (
     "prepare",
-    "visit",
+    "upgrade",
     "validate-driver",
     "validate",
     "device-plugin",
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _end_when_told() -> None:
-    """A visit waits for the end of operands, and process 1 of a container ends by no signal that it does not handle."""
+    """An upgrade waits for the end of operands, and process 1 ignores signals that it does not handle."""
     if os.getpid() == 1:
         signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
 

@@ -97,7 +97,7 @@ def access(host: Host, kubeconfig: str) -> Access:
     except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:  # ssl, base64 errors are among these
         raise OrderFailedError(
             Reason.MISSING,
-            f"the kubelet's kubeconfig {kubeconfig} cannot be used: {error}; the visit needs it to see the node Ready",
+            f"the kubelet's kubeconfig {kubeconfig} cannot be used: {error}; the upgrade needs it to read the Node",
         ) from error
     return Access(server=cluster.server, context=tls, token=token)
 

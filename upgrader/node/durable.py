@@ -13,7 +13,7 @@ PLAIN = 0o644
 
 
 class Digests:
-    """SHA-256 of files, each read once: a visit meets a kubelet's 80 MB as fetched, as installed and as what runs.
+    """SHA-256 of files, each read once: an upgrade meets a kubelet's 80 MB as fetched, as installed and as what runs.
 
     A file is known by its inode, size and time of change, so that another name, or none, makes no difference.
     """

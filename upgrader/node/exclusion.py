@@ -1,4 +1,4 @@
-"""One visit at a time works on a node, whatever controllers and clocks believe: a lock that ends with its holder."""
+"""One upgrade at a time works on a node, whatever controllers and clocks believe: a lock that ends with its holder."""
 
 import fcntl
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from upgrader.node.clock import Clock, until
 from upgrader.node.host import Host
 from upgrader.node.outcome import OrderFailedError
 
-LOCK = "visit.lock"
+LOCK = "upgrade.lock"
 """In STATE_DIRECTORY. The kernel lets go of it when its holder dies, by whichever signal."""
 
 ENDING_SECONDS = 10.0
@@ -19,11 +19,11 @@ ENDING_SECONDS = 10.0
 
 
 @contextmanager
-def holding_node(host: Host, visit: str, clock: Clock) -> Iterator[None]:
+def holding_node(host: Host, upgrade: str, clock: Clock) -> Iterator[None]:
     """Hold the node's lock; it says in the file who holds it, for people and for the next that comes.
 
     Raises:
-        OrderFailedError: another visit holds it. Nothing was touched, and another run finds it free.
+        OrderFailedError: another upgrade holds it. Nothing was touched, and another run finds it free.
     """
     path = host.state / LOCK
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -32,11 +32,11 @@ def holding_node(host: Host, visit: str, clock: Clock) -> Iterator[None]:
         if wrong:
             raise OrderFailedError(
                 Reason.OCCUPIED,
-                f"{wrong}, which holds {host.on_node(path)}; nothing was touched. This visit goes on when that has "
+                f"{wrong}, which holds {host.on_node(path)}; nothing was touched. This upgrade goes on when that has "
                 "ended: wait for it, or end that process on the node if its pod is gone",
             )
         file.truncate(0)
-        file.write(f"visit {visit} (pid {getpid()})\n")
+        file.write(f"upgrade {upgrade} (pid {getpid()})\n")
         file.flush()
         yield
 

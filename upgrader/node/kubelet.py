@@ -1,4 +1,4 @@
-"""The kubelet of a node, as the visit deals with it: seen, ended, asked how it is."""
+"""The kubelet of a node, as the upgrade deals with it: seen, ended, asked how it is."""
 
 import re
 import signal

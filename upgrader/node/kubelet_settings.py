@@ -1,4 +1,4 @@
-"""Settings of the kubelet that a visit changes: our drop-in of its configuration, and state that fits it no more.
+"""Settings of the kubelet that an upgrade changes: our drop-in of its configuration, and state that fits it no more.
 
 A kubelet does not start on a `cpu_manager_state` of another policy, or of fewer reserved CPUs, so this file goes with a
 change, on a node that was emptied before (Kubernetes, "Control CPU Management Policies on the Node"); with it goes

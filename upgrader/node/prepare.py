@@ -1,4 +1,4 @@
-"""Preparing: prove, while jobs run, that a node can be visited. Nothing is loaded, started or switched.
+"""Preparing: prove, while jobs run, that a node can be upgraded. Nothing is loaded, started or switched.
 
 What is found wrong here costs nobody anything: no gang was asked yet.
 """
@@ -40,7 +40,7 @@ def prepare(order: PrepareOrder, *, host: Host, kubelet: Kubelet) -> OrderResult
     kernel = host.kernel()
     if order.reboot is None and kernel != order.kernel:
         raise OrderFailedError(
-            Reason.KERNEL_MISMATCH, f"the node runs kernel {kernel}, the visit was planned for {order.kernel}"
+            Reason.KERNEL_MISMATCH, f"the node runs kernel {kernel}, the upgrade was planned for {order.kernel}"
         )
     if order.reboot is not None:
         for there in (order.reboot.kernel, kernel):  # the way back leads to the one that runs
@@ -62,7 +62,7 @@ def prepare(order: PrepareOrder, *, host: Host, kubelet: Kubelet) -> OrderResult
         facts["kubelet settings"] = _check_settings(order.settings, host, kubelet)
     for folder, wanted in needed.items():
         _check_room(host, folder, wanted)
-    return OrderResult(reason=Reason.DONE, message="the node can be visited", facts=facts)
+    return OrderResult(reason=Reason.DONE, message="the node can be upgraded", facts=facts)
 
 
 def _manifest(path: Path) -> Manifest:
@@ -133,7 +133,7 @@ def _check_present(binary: str, kubelet: Kubelet) -> None:
             "to the file it runs from",
         )
     if wrong := kubelet.healthz(running[0]):
-        raise OrderFailedError(Reason.MISSING, f"the kubelet that runs is not well before the visit: {wrong}")
+        raise OrderFailedError(Reason.MISSING, f"the kubelet that runs is not well before the upgrade: {wrong}")
     try:
         view = kubelet.node(running[0])
     except OSError as error:
@@ -141,7 +141,7 @@ def _check_present(binary: str, kubelet: Kubelet) -> None:
             Reason.MISSING, f"the kubelet's credentials do not show its node, so a swap could not be judged: {error}"
         ) from error
     if not view.ready:
-        raise OrderFailedError(Reason.MISSING, "the node is not Ready before the visit")
+        raise OrderFailedError(Reason.MISSING, "the node is not Ready before the upgrade")
 
 
 def _check_room(host: Host, folder: Path, wanted: int) -> None:

@@ -1,4 +1,4 @@
-"""The reboot of a visit: into a kernel that is installed, proven by another boot on which that kernel runs.
+"""The reboot of a node upgrade: into a kernel that is installed, proven by another boot on which that kernel runs.
 
 How a node chooses its kernel is the node's own affair (GRUB, systemd-boot, kexec…), so a program of the node does it.
 """
@@ -19,9 +19,9 @@ SELECT_SECONDS = 120.0
 RESTART_SECONDS = 60.0
 """The program that restarts a machine returns before the machine is down."""
 
-# In the PATH of the visit's image a node's administration is not found: grub-set-default is in /usr/sbin.
+# In the PATH of the upgrade's image a node's administration is not found: grub-set-default is in /usr/sbin.
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C"}
-"""Of the node's own programs, beside what the visit's container has."""
+"""Of the node's own programs, beside what the upgrade's container has."""
 
 
 def possible(order: Reboot, host: Host) -> str:

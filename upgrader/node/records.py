@@ -1,4 +1,4 @@
-"""What a visit writes down on the node, so that the next run of it goes on where the last one was killed."""
+"""What a node upgrade writes down on the node, so that the next run of it goes on where the last one was killed."""
 
 import re
 from collections.abc import Iterable
@@ -14,18 +14,18 @@ from upgrader.node.kubelet_settings import Ending, Files
 from upgrader.node.outcome import OrderFailedError
 from upgrader.node.processes import Running
 
-_VISIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_UPGRADE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
-class VisitRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a visit came.
+class UpgradeRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a node upgrade came.
 
     `busy`: it has said who holds the driver. `restoring` says why the old kubelet is being put back, `ending` which
     kubelets ran when its settings had been written (None: not yet on this way), `boot_id` on which boot
-    a reboot was ordered (also of one that has ended), `facts` what was done before it, `result` how the visit ended.
+    a reboot was ordered (also of one that has ended), `facts` what was done before it, `result` how the upgrade ended.
     """
 
-    visit: str
+    upgrade: str
     busy: bool = False
     restoring: str = ""
     ending: tuple[Ending, ...] | None = None
@@ -35,9 +35,9 @@ class VisitRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Previous(Struct, frozen=True, kw_only=True):
-    """The kubelet that a visit replaced; its binary lies beside this record."""
+    """The kubelet that a node upgrade replaced; its binary lies beside this record."""
 
-    visit: str
+    upgrade: str
     version: str
     sha256: str
 
@@ -50,13 +50,13 @@ class Fetched(Struct, frozen=True, kw_only=True):
 
 
 class Records:
-    """The records of one visit and the kubelets kept on the node."""
+    """The records of one upgrade and the kubelets kept on the node."""
 
-    def __init__(self, host: Host, visit: str) -> None:
-        if not _VISIT.fullmatch(visit):
-            raise OrderFailedError(Reason.BAD_ORDER, f"{visit!r} is no name for a visit")
-        self._visit = visit
-        self._record = host.state / "visits" / f"{visit}.json"
+    def __init__(self, host: Host, upgrade: str) -> None:
+        if not _UPGRADE.fullmatch(upgrade):
+            raise OrderFailedError(Reason.BAD_ORDER, f"{upgrade!r} is no name for a node upgrade")
+        self._upgrade = upgrade
+        self._record = host.state / "upgrades" / f"{upgrade}.json"
         self._kubelets = host.state / "kubelet"
         self._digests = host.digests
 
@@ -65,44 +65,44 @@ class Records:
         """The kubelet before the last swap."""
         return self._kubelets / "previous" / "kubelet"
 
-    def read(self) -> VisitRecord:
-        """How far this visit came; nothing at all where it never ran."""
+    def read(self) -> UpgradeRecord:
+        """How far this upgrade came; nothing at all where it never ran."""
         if not self._record.exists():
-            return VisitRecord(visit=self._visit)
-        return msgspec.json.decode(self._record.read_bytes(), type=VisitRecord)
+            return UpgradeRecord(upgrade=self._upgrade)
+        return msgspec.json.decode(self._record.read_bytes(), type=UpgradeRecord)
 
     def busy(self) -> None:
         """The driver is in use, and people are told by whom."""
-        self._write(VisitRecord(visit=self._visit, busy=True))
+        self._write(UpgradeRecord(upgrade=self._upgrade, busy=True))
 
     def restoring(self, why: str) -> None:
-        """From now on this visit only puts the old kubelet back."""
-        self._write(VisitRecord(visit=self._visit, restoring=why))
+        """From now on this upgrade only puts the old kubelet back."""
+        self._write(UpgradeRecord(upgrade=self._upgrade, restoring=why))
 
     def configured(self, kubelets: Iterable[Running]) -> None:
         """The settings are written; these kubelets ran then, so they may not have read them."""
         ending = tuple(Ending(pid=one.pid, started=one.started) for one in kubelets)
-        self._write(VisitRecord(visit=self._visit, restoring=self.read().restoring, ending=ending))
+        self._write(UpgradeRecord(upgrade=self._upgrade, restoring=self.read().restoring, ending=ending))
 
     def keep_settings(self, files: Files) -> None:
-        """Keep the settings as they were before this visit."""
-        durable.put(self._settings(self._visit), msgspec.json.encode(files))
+        """Keep the settings as they were before this upgrade."""
+        durable.put(self._settings(self._upgrade), msgspec.json.encode(files))
 
-    def kept_settings(self, visit: str = "") -> Files | None:
-        """The settings before this visit, or before another; None where that changed none."""
-        kept = self._settings(visit or self._visit)
+    def kept_settings(self, upgrade: str = "") -> Files | None:
+        """The settings before this upgrade, or before another; None where that changed none."""
+        kept = self._settings(upgrade or self._upgrade)
         return msgspec.json.decode(kept.read_bytes(), type=Files) if kept.exists() else None
 
     def rebooting(self, boot_id: str, facts: dict[str, str]) -> None:
-        """All else is done; from now on this visit only leaves this boot."""
-        self._write(VisitRecord(visit=self._visit, boot_id=boot_id, facts=facts))
+        """All else is done; from now on this upgrade only leaves this boot."""
+        self._write(UpgradeRecord(upgrade=self._upgrade, boot_id=boot_id, facts=facts))
 
     def ended(self, result: OrderResult) -> None:
-        """The visit is over, with this result."""
-        self._write(VisitRecord(visit=self._visit, boot_id=self.read().boot_id, result=result))
+        """The upgrade is over, with this result."""
+        self._write(UpgradeRecord(upgrade=self._upgrade, boot_id=self.read().boot_id, result=result))
 
     def previous(self) -> Previous | None:
-        """The kubelet before the last swap, of whichever visit; None where none was kept whole."""
+        """The kubelet before the last swap, of whichever upgrade; None where none was kept whole."""
         record = self._kubelets / "previous" / "previous.json"
         if not (record.exists() and self.previous_binary.exists()):
             return None
@@ -119,13 +119,13 @@ class Records:
     def keep(self, binary: Path, *, version: str, sha256: str) -> None:
         """Keep the kubelet that is about to be replaced; the record comes last and never speaks of half a file."""
         self._digests.copied(binary, self.previous_binary)
-        previous = Previous(visit=self._visit, version=version, sha256=sha256)
+        previous = Previous(upgrade=self._upgrade, version=version, sha256=sha256)
         durable.put(self.previous_binary.with_name("previous.json"), msgspec.json.encode(previous))
 
-    def _settings(self, visit: str) -> Path:
-        return self._record.with_name(f"{visit}.kubelet.json")
+    def _settings(self, upgrade: str) -> Path:
+        return self._record.with_name(f"{upgrade}.kubelet.json")
 
-    def _write(self, record: VisitRecord) -> None:
+    def _write(self, record: UpgradeRecord) -> None:
         durable.put(self._record, msgspec.json.encode(record))
 
 

@@ -124,10 +124,10 @@ def with_refusals(snapshot: Snapshot, requests: Iterable[CheckpointRequest], ret
     return msgspec.structs.replace(snapshot, gangs=gangs)
 
 
-def declined_by_gangs(requests: Iterable[CheckpointRequest], visits: Iterable[NodeUpgrade]) -> frozenset[str]:
-    """Visits that were let go since a gang said no: from then on the gang holds its nodes, and time alone does not."""
+def declined_by_gangs(requests: Iterable[CheckpointRequest], upgrades: Iterable[NodeUpgrade]) -> frozenset[str]:
+    """Upgrades that were let go since a gang said no: since then the gang blocks its nodes, and time alone does not."""
     groups = {one.spec.group for one in requests if refused(one) or left_out(one)}
-    return frozenset(one.metadata.name for one in visits if one.spec.group in groups)
+    return frozenset(one.metadata.name for one in upgrades if one.spec.group in groups)
 
 
 def _refusals(said: Sequence[CheckpointRequest], retry: timedelta) -> Refusals:

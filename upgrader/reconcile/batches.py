@@ -1,4 +1,4 @@
-"""Starting a batch: the batch is written into the plan first, then its visits and requests are made from it.
+"""Starting a batch: the batch is written into the plan first, then its upgrades and requests are made from it.
 
 Every object's name follows from plan, batch and node (or gang), so making them again after a restart makes none twice.
 """
@@ -94,11 +94,11 @@ def _share(gang: Gang) -> GangShare:
 
 
 def _classes(batch: BatchForecast, snapshot: Snapshot) -> dict[str, str]:
-    # Written down, since a visit changes what it goes by.
+    # Written down, since a node upgrade changes what it goes by.
     return {node.name: node_class(node) for node in snapshot.nodes if node.name in batch.nodes}
 
 
-async def create_visits(
+async def create_upgrades(
     context: Context,
     plan: UpgradePlan,
     stack: GpuStack,
@@ -108,7 +108,7 @@ async def create_visits(
     existing: Sequence[NodeUpgrade],
     faults: Faults,
 ) -> bool:
-    """Make the visits of a batch that are missing; nodes that left meanwhile are left out. Whether any was missing.
+    """Make the upgrades of a batch that are missing; nodes that left meanwhile are left out. Whether any was missing.
 
     A node for which none can be made keeps no other from its own; its group is let go (see `opening.missing`).
     """
@@ -116,13 +116,13 @@ async def create_visits(
     facts = {node.name: node for node in snapshot.nodes}
     there = {one.spec.node.name for one in existing}
     wanted = [(group.name, facts[name]) for group in batch.groups for name in group.nodes if name in facts]
-    chosen = [(group, node, catalogue.for_visit(node, target)) for group, node in wanted if node.name not in there]
+    chosen = [(group, node, catalogue.for_upgrade(node, target)) for group, node in wanted if node.name not in there]
     missing = [(group, node, image) for group, node, image in chosen if image is not None]
     ready = await _with_operands(context, stack, target, [image for _, _, image in missing], faults)
 
     async def make(group: str, node: NodeFacts, image: ImageFacts) -> None:
         order = orders.Order(
-            name=orders.visit_name(node.name, plan.metadata.uid, str(batch.number), node.uid),
+            name=orders.upgrade_name(node.name, plan.metadata.uid, str(batch.number), node.uid),
             node=node,
             stack=stack.metadata.name,
             group=group,
@@ -138,7 +138,7 @@ async def create_visits(
     async def contained(item: tuple[str, NodeFacts, ImageFacts]) -> None:
         group, node, image = item
         if image.key in ready:
-            with faults.contained(f"visit of node {node.name}"):
+            with faults.contained(f"upgrade of node {node.name}"):
                 await make(group, node, image)
 
     await side_by_side.each(missing, contained, NODES_AT_ONCE)
@@ -160,7 +160,7 @@ async def _with_operands(
 async def source_state(
     context: Context, stack: GpuStack, node: NodeFacts, catalogue: Catalogue, target: Target
 ) -> NodeState:
-    """What a node runs before its visit, by its own labels.
+    """What a node runs before its upgrade, by its own labels.
 
     Where it does not tell its revision (a person took the label away), or that is not kept any more, its driver and its
     operands are still those that it names, and not none; what else a revision has is then taken from the target.

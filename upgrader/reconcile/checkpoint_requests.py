@@ -17,12 +17,12 @@ from upgrader.core.declarations import leader
 from upgrader.core.errors import ClusterError, UnaskableError, UpgraderError
 from upgrader.core.fleet import MemberFacts
 from upgrader.core.gpu_resources import PoolGpus
+from upgrader.core.node_upgrade_facts import NO_ANSWER, REFUSAL
 from upgrader.core.owner_facts import owner_facts
 from upgrader.core.owners import Switch
 from upgrader.core.phases import RequestPhase, ends, row
 from upgrader.core.request_facts import GangAct, GangDecision, GroupOfGang, OwnerFacts, RequestView
 from upgrader.core.switching import is_off
-from upgrader.core.visit_facts import NO_ANSWER, REFUSAL
 from upgrader.reconcile import asking, observe, owners, placing, unheard
 from upgrader.reconcile.context import Context, check_in_step, record
 from upgrader.reconcile.member_answers import read_answers

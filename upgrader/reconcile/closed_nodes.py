@@ -30,7 +30,7 @@ SHOWN = 10
 
 
 Mark = tuple[str, str, str]
-"""Name and uid of a node, and the visit or plan that its mark names."""
+"""Name and uid of a node, and the upgrade or plan that its mark names."""
 
 
 @dataclass(kw_only=True)
@@ -55,7 +55,7 @@ class ClosedNodes:
             nodes = {name: node for name, node in known.items() if not any(in_pool(node, one.spec) for one in stacks)}
             with faults.contained("nodes that are kept free for plans that are gone"):
                 found |= await self._unreserve(context, nodes, faults)
-            with faults.contained("nodes of visits that are gone"):
+            with faults.contained("nodes of upgrades that are gone"):
                 found |= await self._open(context, nodes.values(), faults)
         self._seen = found
         return known is None or bool(found - self.closed.keys())
@@ -72,10 +72,12 @@ class ClosedNodes:
 
     async def _open(self, context: Context, nodes: Iterable[Node], faults: Faults) -> set[Mark]:
         """The same of claims; the taints go with them."""
-        claimed = [node_facts(one, "") for one in nodes if names.ANNOTATION_VISIT in one.metadata.annotations]
+        claimed = [node_facts(one, "") for one in nodes if names.ANNOTATION_CLAIMED_BY in one.metadata.annotations]
         upgrades = await context.cluster.list(NODE_UPGRADES) if claimed else []  # after the nodes
-        gone = orphaned({one.visit for one in claimed}, upgrades)
-        found = {(one.name, one.uid, one.visit): one for one in claimed if one.visit and one.visit in gone}
+        gone = orphaned({one.claimed_by for one in claimed}, upgrades)
+        found = {
+            (one.name, one.uid, one.claimed_by): one for one in claimed if one.claimed_by and one.claimed_by in gone
+        }
         due, closed = sorted(found.keys() & self._seen), dict[Mark, str]()
         catalogue = await _catalogue(context) if due else Catalogue(())
         for mark in due:
@@ -92,10 +94,10 @@ class ClosedNodes:
     def _tell(self, closed: Mapping[Mark, str]) -> None:
         """No status is there to show it in, so the log does, once for each news."""
         if closed and closed != self.closed:
-            shown = [f"{name}: {why} (NodeUpgrade {visit})" for (name, _, visit), why in closed.items()]
+            shown = [f"{name}: {why} (NodeUpgrade {upgrade})" for (name, _, upgrade), why in closed.items()]
             more = [f"and {len(shown) - SHOWN} more"] if len(shown) > SHOWN else []
             log.warning(
-                "closed by visits that are gone, and no GpuStack selects them",
+                "closed by upgrades that are gone, and no GpuStack selects them",
                 nodes="; ".join([*shown[:SHOWN], *more]),
                 resolution="Apply a GpuStack that selects them: they are installed anew. Or repair them by hand, then "
                 "run `upgrader uninstall`, which takes our marks from all nodes.",

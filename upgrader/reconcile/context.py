@@ -104,7 +104,7 @@ def anew(context: Context) -> Context:
 
 
 def check_in_step(context: Context) -> None:
-    """Right before something begins (a visit, a request, the taint, a stop): nodes are still known.
+    """Right before something begins (a node upgrade, a request, the taint, a stop): nodes are still known.
 
     What is read first may take long, and the nodes get out of step meanwhile.
 

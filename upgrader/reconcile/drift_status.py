@@ -126,7 +126,7 @@ def without_image(read: Read, goal: Target) -> str:
 
 def _lacks(node: NodeFacts, goal: Target, catalogue: Catalogue) -> Driver | None:
     """The driver that a node should have by itself and cannot."""
-    if node.left_alone or node.visit:
+    if node.left_alone or node.claimed_by:
         return None
     own = catalogue.had(node) or catalogue.of(node)
     match upkeep.need(node, catalogue):

@@ -26,7 +26,7 @@ log = structlog.get_logger()
 
 
 async def remove_driver(context: Context, read: Read, node: NodeFacts) -> None:
-    """Switch driver and operands off, where the node still is as it was seen and nobody visits it."""
+    """Switch driver and operands off, where the node still is as it was seen and nobody upgrades it."""
     if any(one.spec.node.uid == node.uid and not ends(one.status.phase) for one in read.upgrades):
         return
     fresh = await context.cluster.get(NODES, node.name)
@@ -38,7 +38,7 @@ async def remove_driver(context: Context, read: Read, node: NodeFacts) -> None:
         node.kernel,
         node.driver_key,
     )
-    if not same or names.ANNOTATION_VISIT in fresh.metadata.annotations:
+    if not same or names.ANNOTATION_CLAIMED_BY in fresh.metadata.annotations:
         return
     had = RemovedDriver(driver=node.driver_key, revision=node.revision, kernel=node.kernel)
     context.leadership.check()

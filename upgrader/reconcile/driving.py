@@ -52,36 +52,36 @@ class Drive:
         batch = read.open_batch
         if batch is None:
             return
-        visits, requests = of_batch(read.visits, batch.number), of_batch(read.requests, batch.number)
+        upgrades, requests = of_batch(read.upgrades, batch.number), of_batch(read.requests, batch.number)
         stopped = {one.spec.group for one in requests if one.status.phase in _STOPPED}
         found = [one for one in batch.groups if one.name in stopped]
-        await self._each(read, batch, found, visits, requests, turns=frozenset(), undo=undo)
+        await self._each(read, batch, found, upgrades, requests, turns=frozenset(), undo=undo)
 
     async def rest(self, read: Read, *, undo: bool) -> None:
         """Make what is missing of the open batch, then one step of each group that has had none."""
         batch, plan = read.open_batch, read.plan
         if batch is None:
             return
-        visits = of_batch(read.visits, batch.number)
+        upgrades = of_batch(read.upgrades, batch.number)
         if not undo and read.stack is not None and read.target is not None and read.snapshot is not None:
-            with self.faults.contained("visits to be made"):
-                there = (read.stack, read.target, batch, read.snapshot, visits)
-                if await batches.create_visits(self.context, plan, *there, self.faults):
+            with self.faults.contained("upgrades to be made"):
+                there = (read.stack, read.target, batch, read.snapshot, upgrades)
+                if await batches.create_upgrades(self.context, plan, *there, self.faults):
                     self.context.crash.reached(("UpgradePlan", PlanPhase.RUNNING.value, "after-act"))
                     selector = f"{names.LABEL_PLAN}={plan.metadata.name}"
-                    visits = of_batch(await self.context.cluster.list(NODE_UPGRADES, labels=selector), batch.number)
+                    upgrades = of_batch(await self.context.cluster.list(NODE_UPGRADES, labels=selector), batch.number)
         left = [one for one in batch.groups if one.name not in self.driven]
         turns: frozenset[str] | None = frozenset()  # where they cannot be counted nobody has one
         with self.faults.contained("turns of the lanes"):
             turns = await asking.turns_now(self.context, self._strategy(read).lane_width)
-        await self._each(read, batch, left, visits, of_batch(read.requests, batch.number), turns=turns, undo=undo)
+        await self._each(read, batch, left, upgrades, of_batch(read.requests, batch.number), turns=turns, undo=undo)
 
     async def _each(
         self,
         read: Read,
         batch: BatchStatus,
         found: Sequence[GroupStatus],
-        visits: Sequence[NodeUpgrade],
+        upgrades: Sequence[NodeUpgrade],
         requests: Sequence[CheckpointRequest],
         *,
         turns: frozenset[str] | None,
@@ -89,13 +89,13 @@ class Drive:
     ) -> None:
         async def step(group: GroupStatus) -> None:
             async def renew(after: UpgradeGroup) -> UpgradeGroup | None:
-                if {one.status.phase for one in after.visits} == {NodePhase.PREPARED}:
+                if {one.status.phase for one in after.upgrades} == {NodePhase.PREPARED}:
                     return None  # whether it may be opened is decided with the whole cluster in view
-                known = (after.visits, after.requests)
+                known = (after.upgrades, after.requests)
                 return await self._under_way(read, batch, group, *known, turns=turns, undo=undo)
 
             self.driven.add(group.name)
-            group_upgrades = [one for one in visits if one.spec.group == group.name]
+            group_upgrades = [one for one in upgrades if one.spec.group == group.name]
             group_requests = [one for one in requests if one.spec.group == group.name]
             with self.faults.contained(f"upgrade group of {listed(group.nodes)}"):
                 under_way = await self._under_way(
@@ -111,18 +111,18 @@ class Drive:
         read: Read,
         batch: BatchStatus,
         group: GroupStatus,
-        visits: Sequence[NodeUpgrade],
+        upgrades: Sequence[NodeUpgrade],
         group_requests: Sequence[CheckpointRequest],
         *,
         turns: frozenset[str] | None,
         undo: bool,
     ) -> UpgradeGroup:
         strategy = self._strategy(read)
-        gangs, refused = await _ask(self.context, read, batch, group, visits, group_requests, undo=undo)
+        gangs, refused = await _ask(self.context, read, batch, group, upgrades, group_requests, undo=undo)
         return UpgradeGroup(
             name=group.name,
             resource=read.target.resource_name if read.target is not None else "",
-            visits=visits,
+            upgrades=upgrades,
             requests=group_requests,
             gangs=gangs,
             undo=undo,
@@ -134,7 +134,7 @@ class Drive:
             lane_width=strategy.lane_width,
             shares={name: share.gpus for name, share in group.shares.items()},
             expendable_pods=_expendable_pods(group, strategy),
-            waited_for=opening.waited_pods(read, visits),
+            waited_for=opening.waited_pods(read, upgrades),
         )
 
     def _strategy(self, read: Read) -> StrategyFacts:
@@ -147,8 +147,8 @@ def of_batch(objects: Sequence[Any], number: int) -> list[Any]:
 
 
 def all_ended(read: Read) -> bool:
-    """Whether every visit and request of the plan is over."""
-    return all(ends(one.status.phase) for one in read.visits) and all(ends(one.status.phase) for one in read.requests)
+    """Whether every upgrade and request of the plan is over."""
+    return all(ends(one.status.phase) for one in read.upgrades) and all(ends(one.status.phase) for one in read.requests)
 
 
 def _expendable_pods(group: GroupStatus, strategy: StrategyFacts) -> frozenset[str]:
@@ -161,7 +161,7 @@ async def _ask(
     read: Read,
     batch: BatchStatus,
     group: GroupStatus,
-    visits: Sequence[NodeUpgrade],
+    upgrades: Sequence[NodeUpgrade],
     group_requests: Sequence[CheckpointRequest],
     *,
     undo: bool,
@@ -170,13 +170,13 @@ async def _ask(
 
     They are asked when all nodes are prepared, and only if nothing blocks them by then.
     """
-    phases = {one.status.phase for one in visits}
+    phases = {one.status.phase for one in upgrades}
     if undo or phases - _UNASKED:
         return len(group_requests), ""
     expected = max(len(group.gangs), len(group_requests))
     if phases != {NodePhase.PREPARED}:
         return expected, ""
-    blocked = opening.blocked(read, group, group_requests) or await opening.without_visit(context, group, visits)
+    blocked = opening.blocked(read, group, group_requests) or await opening.without_upgrade(context, group, upgrades)
     if blocked or read.snapshot is None:
         return expected, blocked
     try:

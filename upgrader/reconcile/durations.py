@@ -1,4 +1,4 @@
-"""How long things took on a stack: from its ended visits and from the requests of their plans."""
+"""How long things took on a stack: from its ended upgrades and from the requests of their plans."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -16,19 +16,19 @@ from upgrader.reconcile.ports import Cluster
 class Past(NamedTuple):
     """What was done before now."""
 
-    visits: Sequence[NodeUpgrade]
+    upgrades: Sequence[NodeUpgrade]
     requests: Sequence[CheckpointRequest]
 
 
 async def past_of(cluster: Cluster, stack: str, *, plan: str = "") -> Past:
-    """Visits of a stack and all requests; only those of one plan where it is named.
+    """Node upgrades of a stack and all requests; only those of one plan where it is named.
 
     Raises:
         ClusterError: the API server refused, or could not be reached.
     """
     mine = f"{names.LABEL_PLAN}={plan}" if plan else ""
-    visits = await cluster.list(NODE_UPGRADES, labels=mine or f"{names.LABEL_STACK}={stack}")
-    return Past(visits, await cluster.list(CHECKPOINT_REQUESTS, labels=mine))
+    upgrades = await cluster.list(NODE_UPGRADES, labels=mine or f"{names.LABEL_STACK}={stack}")
+    return Past(upgrades, await cluster.list(CHECKPOINT_REQUESTS, labels=mine))
 
 
 async def durations_of(cluster: Cluster, stack: str) -> Durations:
@@ -40,17 +40,17 @@ async def durations_of(cluster: Cluster, stack: str) -> Durations:
     return seen(*await past_of(cluster, stack))
 
 
-def seen(visits: Sequence[NodeUpgrade], requests: Sequence[CheckpointRequest]) -> Durations:
-    """From the rollout visits that succeeded, and the gangs that came back, of the plans of these visits.
+def seen(upgrades: Sequence[NodeUpgrade], requests: Sequence[CheckpointRequest]) -> Durations:
+    """From the rollout upgrades that succeeded, and the gangs that came back, of the plans of these upgrades.
 
     Tainting counts for the checkpoint, since a request tells its gang's stop and not its acknowledgement.
     """
     done = [
         {step.name: step.started_at for step in one.status.steps}
-        for one in visits
+        for one in upgrades
         if one.spec.reason is UpgradeReason.ROLLOUT and one.status.phase is NodePhase.SUCCEEDED
     ]
-    vouched = own_requests.vouchers(visits)
+    vouched = own_requests.vouchers(upgrades)
     restored = (request for request in requests if request.status.phase is RequestPhase.RESTORED)
     back = [request.status for request in restored if own_requests.is_own(request, None, vouched)]
     return pace.learned(

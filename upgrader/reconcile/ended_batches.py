@@ -22,13 +22,15 @@ def started(plan: UpgradePlan) -> int:
     return plan.status.ended.count + sum(one.ended_at is None for one in plan.status.batches)
 
 
-def fold(plan: UpgradePlan, visits: Sequence[NodeUpgrade], now: str, *, lost: float, terminated: int) -> dict[str, Any]:
+def fold(
+    plan: UpgradePlan, upgrades: Sequence[NodeUpgrade], now: str, *, lost: float, terminated: int
+) -> dict[str, Any]:
     """The part of a status in which the open batch has ended; everything of it has, so its sums are final.
 
     `lost` and `terminated`: of all batches, this one too.
     """
     batches = [one if one.ended_at is not None else _folded(one, now) for one in plan.status.batches]
-    known = {(one.metadata.labels.get(LABEL_BATCH, ""), one.spec.node.name) for one in visits}
+    known = {(one.metadata.labels.get(LABEL_BATCH, ""), one.spec.node.name) for one in upgrades}
     ended = EndedBatches(
         count=started(plan),
         lost_gpu_hours=lost,

@@ -1,6 +1,7 @@
 """Evicting pods one by one under their budgets: what the API server answers, and when it is asked again.
 
-A refusal is recorded in the visit, so that a restarted controller keeps to it; nothing is ever retried in a tight loop.
+A refusal is recorded in the upgrade, so that a restarted controller keeps to it; nothing is ever retried in a tight
+loop.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from upgrader.api.resources import PDBS, PODS
 from upgrader.core import timing
 from upgrader.core.disruption import selects
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError, TwoBudgetsError
-from upgrader.core.visit_facts import OtherPod
+from upgrader.core.node_upgrade_facts import OtherPod
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
 
@@ -87,6 +88,6 @@ async def _budgets(context: Context, pod: Pod) -> list[str]:
 
 
 def wire(context: Context, refusal: Refusal) -> dict[str, Any]:
-    """The refusal as a visit's status keeps it."""
+    """The refusal as a node upgrade's status keeps it."""
     again = timing.after(context.clock.now(), refusal.seconds)
     return {"message": refusal.message, "notBefore": timing.show(again)}

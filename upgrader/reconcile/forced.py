@@ -1,4 +1,4 @@
-"""What a person orders for a visit that waits (`upgrader force`): written into the NodeUpgrade with who and why."""
+"""What a person orders for an upgrade that waits (`upgrader force`): written into the NodeUpgrade with who and why."""
 
 from collections.abc import Iterable
 
@@ -59,13 +59,13 @@ def declares(gang: Gang) -> bool:
 
 
 async def give_back(context: Context, upgrades: Iterable[NodeUpgrade]) -> None:
-    """Nodes whose failed visit kept them, and which a person wants back: they are installed anew then."""
+    """Nodes whose failed upgrade kept them, and which a person wants back: they are installed anew then."""
     for one in upgrades:
         why = orders(one).get(NodePhase.FAILED)
         if why is None or one.status.phase is not NodePhase.FAILED or not _kept(context, one):
             continue
         node = await context.cluster.get(NODES, one.spec.node.name)
-        if node is None or node.metadata.annotations.get(names.ANNOTATION_VISIT) != one.metadata.uid:
+        if node is None or node.metadata.annotations.get(names.ANNOTATION_CLAIMED_BY) != one.metadata.uid:
             continue
         context.leadership.check()
         try:
@@ -77,11 +77,11 @@ async def give_back(context: Context, upgrades: Iterable[NodeUpgrade]) -> None:
             ObjectMeta(name=node.metadata.name, uid=node.metadata.uid),
             "Node",
             "v1",
-            reason="VisitForced",
-            message=f"given back as it is after its visit failed, {why}",
+            reason="UpgradeForced",
+            message=f"given back as it is after its upgrade failed, {why}",
         )
 
 
 def _kept(context: Context, upgrade: NodeUpgrade) -> bool:
     node = (context.nodes.snapshot() or {}).get(upgrade.spec.node.name)
-    return node is not None and node.metadata.annotations.get(names.ANNOTATION_VISIT) == upgrade.metadata.uid
+    return node is not None and node.metadata.annotations.get(names.ANNOTATION_CLAIMED_BY) == upgrade.metadata.uid

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 AT_ONCE = 50
-"""Nodes written in one step of a stack: visits come first, and their pauses are a second."""
+"""Nodes written in one step of a stack: upgrades come first, and their pauses are a second."""
 LONGEST = 300
 """Characters of what a pod said that are passed on."""
 

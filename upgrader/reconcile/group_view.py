@@ -1,4 +1,4 @@
-"""What one step of a group looks at: its visits with their nodes, its requests with their gangs.
+"""What one step of a group looks at: its upgrades with their nodes, its requests with their gangs.
 
 Reads are made anew for each group in each step that acts, right before its decisions.
 """
@@ -13,18 +13,18 @@ import structlog
 from upgrader.api import names
 from upgrader.api.resources import NAMESPACES
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
-from upgrader.core import checkpoint_request, timing, visit
+from upgrader.core import checkpoint_request, node_upgrade, timing
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError, UpgraderError
+from upgrader.core.node_upgrade_facts import GroupView, NodeView, RequestFacts, pods_left
 from upgrader.core.phases import RequestPhase, ends
 from upgrader.core.request_facts import GroupOfGang
-from upgrader.core.visit_facts import GroupView, NodeView, RequestFacts, pods_left
 from upgrader.reconcile import forced, side_by_side
 from upgrader.reconcile.checkpoint_requests import LiveRequest, read_request, record_refusal
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.isolation import Faults
+from upgrader.reconcile.node_upgrade_view import MayGo, blind_view, read_upgrade
 from upgrader.reconcile.pod_facts import declared
 from upgrader.reconcile.ports import Reads
-from upgrader.reconcile.visit_view import MayGo, blind_view, read_visit
 
 log = structlog.get_logger()
 
@@ -39,9 +39,9 @@ class Seen:
     """The nodes of a group in this step."""
 
     views: tuple[NodeView, ...]
-    """In the order of the visits. One that could not be read has its phase and nothing of its node."""
+    """In the order of the upgrades. One that could not be read has its phase and nothing of its node."""
     unread: Mapping[str, str]
-    """Why, by the name of the visit."""
+    """Why, by the name of the upgrade."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class UpgradeGroup:
     name: str
     resource: str
     """Extended resource whose devices are its GPUs."""
-    visits: Sequence[NodeUpgrade]
+    upgrades: Sequence[NodeUpgrade]
     requests: Sequence[CheckpointRequest] = ()
     gangs: int = 0
     undo: bool = False
@@ -75,7 +75,8 @@ class UpgradeGroup:
     def open(self) -> bool:
         """Whether anything of it has not ended."""
         return not (
-            all(ends(one.status.phase) for one in self.visits) and all(ends(one.status.phase) for one in self.requests)
+            all(ends(one.status.phase) for one in self.upgrades)
+            and all(ends(one.status.phase) for one in self.requests)
         )
 
 
@@ -100,20 +101,20 @@ async def read_nodes(context: Context, group: UpgradeGroup, faults: Faults, read
         member.uid for one in group.requests if one.status.phase in ACKNOWLEDGED for member in one.spec.members
     )
     spaces = {one.metadata.name: declared(one.metadata) for one in await reads.list(NAMESPACES)}
-    free = await forced.undeclared(context, group.visits)
+    free = await forced.undeclared(context, group.upgrades)
     may_go = MayGo(forced=free, expendable=group.expendable_pods, waited_for=group.waited_for)
     views: dict[str, NodeView] = {}
 
     async def read(upgrade: NodeUpgrade) -> None:
         with faults.contained(f"node {upgrade.spec.node.name}"):
-            views[upgrade.metadata.name] = await read_visit(context, upgrade, members, spaces, may_go, reads)
+            views[upgrade.metadata.name] = await read_upgrade(context, upgrade, members, spaces, may_go, reads)
 
-    await side_by_side.each(group.visits, read, NODES_AT_ONCE)
+    await side_by_side.each(group.upgrades, read, NODES_AT_ONCE)
     return Seen(
-        views=tuple(views.get(one.metadata.name) or blind_view(one) for one in group.visits),
+        views=tuple(views.get(one.metadata.name) or blind_view(one) for one in group.upgrades),
         unread={
             one.metadata.name: f"node {one.spec.node.name} cannot be read"
-            for one in group.visits
+            for one in group.upgrades
             if one.metadata.name not in views
         },
     )
@@ -147,7 +148,7 @@ def around(group: UpgradeGroup, seen: Seen) -> GroupOfGang:
     """The group as all of its gangs see it."""
     return GroupOfGang(
         nodes=tuple(view.phase for view in seen.views),
-        undo=group.undo and all(view.phase in visit.BEFORE_OFF or ends(view.phase) for view in seen.views),
+        undo=group.undo and all(view.phase in node_upgrade.BEFORE_OFF or ends(view.phase) for view in seen.views),
         ask_until=timing.parse(group.ask_until) if group.ask_until else None,
         pods_left=next(iter(seen.unread.values()), "") or pods_left(seen.views),
         expendable=group.expendable,
@@ -172,7 +173,7 @@ def unready(context: Context, group: UpgradeGroup, gangs: Mapping[str, LiveReque
 def grown(context: Context, group: UpgradeGroup, live: LiveRequest) -> str:
     """That members listed for this very step are more than the batch has counted, or on nodes that it does not take.
 
-    A gang may also run on nodes that need no visit: those have the group's target revision.
+    A gang may also run on nodes that need no upgrade: those have the group's target revision.
     """
     if live.view.phase is not RequestPhase.STOPPING:
         return ""
@@ -180,8 +181,8 @@ def grown(context: Context, group: UpgradeGroup, live: LiveRequest) -> str:
     gpus, counted = sum(one.gpus for one in members), group.shares.get(live.view.gang)
     if counted is not None and gpus > counted:
         return f"it has {gpus} GPUs now, {counted} when the batch was started"
-    taken = {one.spec.node.name for one in group.visits}
-    targets = {"", *(one.spec.target.revision for one in group.visits)}
+    taken = {one.spec.node.name for one in group.upgrades}
+    targets = {"", *(one.spec.target.revision for one in group.upgrades)}
     nodes = context.nodes.snapshot() or {}
     for name in sorted({one.node for one in members if one.node in nodes} - taken):
         if nodes[name].metadata.labels.get(names.LABEL_REVISION, "") not in targets:

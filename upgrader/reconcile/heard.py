@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 AGAIN = timedelta(seconds=30)
 """Events are asked of one object no sooner than this after the last time."""
 AT_ONCE = 3
-"""Objects that are asked of in a second, of however many stacks, plans and visits."""
+"""Objects that are asked of in a second, of however many stacks, plans and upgrades."""
 _KEPT = timedelta(minutes=10)
 
 

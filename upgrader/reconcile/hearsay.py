@@ -15,9 +15,9 @@ from upgrader.api.kubernetes import Event
 from upgrader.api.resources import DAEMONSETS, EVENTS
 from upgrader.core import untrusted
 from upgrader.core.errors import ClusterError
+from upgrader.core.node_upgrade_facts import PodResult
 from upgrader.core.operands import NO_POD, SHOWN, PartPod
 from upgrader.core.silence import Silence, chosen, long_silent
-from upgrader.core.visit_facts import PodResult
 from upgrader.reconcile.context import Context
 from upgrader.stack.pod_results import shortened
 
@@ -44,7 +44,7 @@ async def explained(context: Context, pods: Iterable[P]) -> list[P]:
 
 
 async def of_pod(context: Context, pod_result: PodResult, what: str, *, listening: bool) -> PodResult:
-    """One of our pods of a visit, with why it does not start; `listening`: its node is Ready, so its kubelet speaks.
+    """One of our pods of an upgrade, with why it does not start; `listening`: its node is Ready, so its kubelet speaks.
 
     While nothing is said its images may still be pulled, so no more is known than before.
     """
@@ -80,7 +80,7 @@ async def _clause(context: Context, silence: Silence) -> str | None:
         return memory.of(silence.key)
     try:
         said = await _asked(context, silence)
-    except ClusterError as error:  # whatever it is: no step of a visit or a stack waits for an explanation
+    except ClusterError as error:  # whatever it is: no step of a node upgrade or a stack waits for an explanation
         before = None if error.refused else memory.of(silence.key)
         said = f"why is not known, since Events cannot be read: {error.brief}" if before is None else before
     memory.keep(silence.key, said, now)

@@ -53,10 +53,10 @@ def _age(plan: UpgradePlan) -> tuple[str, str]:
 
 def _needed(read: Read, plan: UpgradePlan) -> bool:
     name, status = plan.metadata.name, plan.status
-    visits = [one for one in read.upgrades if one.spec.plan == name]
-    claims = {node.visit for node in read.snapshot.nodes if node.visit}
-    marked = any(not ends(one.status.phase) or one.metadata.uid in claims for one in visits)
-    upgraded = any(one.status.phase is NodePhase.SUCCEEDED for one in visits)
+    upgrades = [one for one in read.upgrades if one.spec.plan == name]
+    claims = {node.claimed_by for node in read.snapshot.nodes if node.claimed_by}
+    marked = any(not ends(one.status.phase) or one.metadata.uid in claims for one in upgrades)
+    upgraded = any(one.status.phase is NodePhase.SUCCEEDED for one in upgrades)
     undoing = rollbacks.wanted(plan) and upgraded and status.rollback_plan is None
     blocks = plan.spec.target_revision != read.target.revision == status.stack_revision
     return names.FINALIZER in plan.metadata.finalizers or bool(status.reserved_nodes) or marked or undoing or blocks
@@ -74,13 +74,13 @@ async def _prune_revisions(context: Context, read: Read, plans: list[UpgradePlan
     kept = await revisions(context, stack)
     if len(kept) <= read.stack.spec.history_limit:
         return
-    claims = {node.visit for node in read.snapshot.nodes if node.visit}
-    open_visits = [one for one in read.upgrades if not ends(one.status.phase) or one.metadata.uid in claims]
+    claims = {node.claimed_by for node in read.snapshot.nodes if node.claimed_by}
+    open_upgrades = [one for one in read.upgrades if not ends(one.status.phase) or one.metadata.uid in claims]
     needed = {node.revision for node in read.snapshot.nodes}
     needed |= {node.removed_driver.revision for node in read.snapshot.nodes if node.removed_driver is not None}
     needed |= {read.target.revision, status.current_revision or "", status.blocked_revision or ""}
     needed |= {one.spec.target_revision for one in plans}
-    needed |= {state.revision for one in open_visits for state in (one.spec.source, one.spec.target)}
+    needed |= {state.revision for one in open_upgrades for state in (one.spec.source, one.spec.target)}
     found = [one.metadata.name for one in kept]
     present = revision_name(stack, read.target.revision)
     before = found[max(0, found.index(present) - 1)] if present in found else ""

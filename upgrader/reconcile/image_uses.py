@@ -32,37 +32,37 @@ class Needs(Struct, frozen=True, kw_only=True):
 
 
 async def read_needs(context: Context, nodes: Iterable[Node], targets: Iterable[Target]) -> Needs:
-    """Of all nodes, all visits that are open or still hold their node, and the targets of plans that are open.
+    """Of all nodes, all upgrades that are open or still hold their node, and the targets of plans that are open.
 
     `targets`: what stacks ask for.
 
     Raises:
         ClusterError: a list was refused or did not come; then nothing may be taken away.
     """
-    visits, plans = await asyncio.gather(context.cluster.list(NODE_UPGRADES), context.cluster.list(UPGRADE_PLANS))
+    upgrades, plans = await asyncio.gather(context.cluster.list(NODE_UPGRADES), context.cluster.list(UPGRADE_PLANS))
     leading = [
         await read_target(context, one.spec.stack, one.spec.target_revision)
         for one in plans
         if not ends(one.status.phase)
     ]
-    return needs_of(nodes, visits, [*targets, *(one for one in leading if one is not None)])
+    return needs_of(nodes, upgrades, [*targets, *(one for one in leading if one is not None)])
 
 
-def needs_of(nodes: Iterable[Node], visits: Iterable[NodeUpgrade], targets: Iterable[Target]) -> Needs:
+def needs_of(nodes: Iterable[Node], upgrades: Iterable[NodeUpgrade], targets: Iterable[Target]) -> Needs:
     """The same from what was read."""
     kernels, keys, claims = {one.kernel for one in targets}, set[str](), set[str]()
     for node in nodes:
         marks = node.metadata.annotations
         kernels |= {node.status.node_info.kernel_version, observe.pending_kernel(node)}
-        claims.add(marks.get(names.ANNOTATION_VISIT, ""))
+        claims.add(marks.get(names.ANNOTATION_CLAIMED_BY, ""))
         removed_driver = read_removed_driver(marks.get(names.ANNOTATION_REMOVED_DRIVER))
         keys |= {
             node.metadata.labels.get(names.LABEL_DRIVER, ""),
             removed_driver.driver if removed_driver is not None else "",
         }
-    for visit in visits:
-        if not ends(visit.status.phase) or visit.metadata.uid in claims:
-            spec = visit.spec
+    for upgrade in upgrades:
+        if not ends(upgrade.status.phase) or upgrade.metadata.uid in claims:
+            spec = upgrade.spec
             kernels |= {spec.source.kernel, spec.target.kernel}
             keys |= {spec.source.driver_key, spec.target.driver_key}
     return Needs(kernels=frozenset(kernels - {""}), keys=frozenset(keys - {""}))
@@ -72,21 +72,21 @@ async def read_uses(cluster: Cluster) -> Uses:
     """All of one cluster.
 
     Kernels come from nodeInfo, and from the label of node feature discovery where that says another one.
-    A visit that has not ended, every DriverImage, and a node that has a newer one installed name a kernel that is to
-    run; what a visit names ran before.
+    An upgrade that has not ended, every DriverImage, and a node that has a newer one installed name a kernel that is to
+    run; what a node upgrade names ran before.
 
     Raises:
         ClusterError: a list was refused or did not come; then nothing is known, and nothing may be deleted.
     """
-    nodes, visits, images = await asyncio.gather(
+    nodes, upgrades, images = await asyncio.gather(
         cluster.list(NODES), cluster.list(NODE_UPGRADES), cluster.list(DRIVER_IMAGES)
     )
     running = {one.status.node_info.kernel_version for one in nodes}
     running |= {label for one in nodes if (label := _other_kernel(one))}
-    pending = {one.spec.target.kernel for one in visits if not ends(one.status.phase)}
+    pending = {one.spec.target.kernel for one in upgrades if not ends(one.status.phase)}
     pending |= {one.spec.kernel for one in images} | {observe.pending_kernel(one) for one in nodes}
-    previous = {one.spec.source.kernel for one in visits} | {one.spec.target.kernel for one in visits}
-    named = {one.spec.source.driver_image for one in visits} | {one.spec.target.driver_image for one in visits}
+    previous = {one.spec.source.kernel for one in upgrades} | {one.spec.target.kernel for one in upgrades}
+    named = {one.spec.source.driver_image for one in upgrades} | {one.spec.target.driver_image for one in upgrades}
     named |= {one.status.digest or "" for one in images} | {one.spec.image or "" for one in images}
     return Uses(
         running=frozenset(running - {""}),

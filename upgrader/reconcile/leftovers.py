@@ -1,7 +1,7 @@
-"""Visits and requests that no started batch covers: their plan is gone, or what it knew of them.
+"""Node upgrades and requests that no started batch covers: their plan is gone, or what it knew of them.
 
-They are taken back (law 9): visits that have switched nothing off end where they are, the others walk to their end, and
-gangs are restarted.
+They are taken back (law 9): upgrades that have switched nothing off end where they are, the others walk to their end,
+and gangs are restarted.
 """
 
 from collections.abc import Collection, Sequence
@@ -23,19 +23,19 @@ log = structlog.get_logger()
 
 async def take_back(
     context: Context,
-    visits: Sequence[NodeUpgrade],
+    upgrades: Sequence[NodeUpgrade],
     requests: Sequence[CheckpointRequest],
     faults: Faults,
     covered: Collection[str] = frozenset(),
 ) -> bool:
     """One step of each group that is not `covered` (by name) and has not ended; whether there is one."""
-    open_visits = {one.spec.group for one in visits if not ends(one.status.phase)}
+    open_upgrades = {one.spec.group for one in upgrades if not ends(one.status.phase)}
     open_requests = {one.spec.group or "" for one in requests if not ends(one.status.phase)}
-    left = sorted((open_visits | open_requests) - set(covered))
+    left = sorted((open_upgrades | open_requests) - set(covered))
     for name in left:
         log.warning("taking back what no batch covers", group=name)
         with faults.contained(f"what no batch covers, upgrade group {name}"):
-            await upgrade_groups.go(context, _group(context, name, visits, requests), faults, Crowd(taken=True))
+            await upgrade_groups.go(context, _group(context, name, upgrades, requests), faults, Crowd(taken=True))
     return bool(left)
 
 
@@ -47,9 +47,9 @@ async def release(context: Context, requests: Sequence[CheckpointRequest]) -> No
 
 
 def _group(
-    context: Context, name: str, visits: Sequence[NodeUpgrade], requests: Sequence[CheckpointRequest]
+    context: Context, name: str, upgrades: Sequence[NodeUpgrade], requests: Sequence[CheckpointRequest]
 ) -> UpgradeGroup:
-    group_upgrades = [one for one in visits if one.spec.group == name]
+    group_upgrades = [one for one in upgrades if one.spec.group == name]
     group_requests = [one for one in requests if (one.spec.group or "") == name]
     targets = {one.spec.target.revision for one in group_upgrades}
     sources = {one.spec.source.revision for one in group_upgrades}
@@ -58,7 +58,7 @@ def _group(
     return UpgradeGroup(
         name=name,
         resource=group_upgrades[0].spec.target.resource_name if group_upgrades else "",
-        visits=group_upgrades,
+        upgrades=group_upgrades,
         requests=group_requests,
         gangs=len(group_requests),
         undo=True,

@@ -1,4 +1,4 @@
-"""GPU-hours that a plan has cost: its visits and requests that are over, as their statuses tell their times."""
+"""GPU-hours that a plan has cost: its upgrades and requests that are over, as their statuses tell their times."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -11,17 +11,17 @@ from upgrader.core.phases import NodePhase, ends
 _NOTHING = GangShare()
 
 
-def lost(plan: UpgradePlan, visits: Sequence[NodeUpgrade], requests: Sequence[CheckpointRequest]) -> float:
+def lost(plan: UpgradePlan, upgrades: Sequence[NodeUpgrade], requests: Sequence[CheckpointRequest]) -> float:
     """GPU-hours: of the batches that have ended as they were summed up then, and of the one that is under way.
 
     A gang counts from when it was asked, if it parked then, else from its stop; until it was seen past its step,
     trained on, or was given up. What was ended without a checkpoint also lost all since its start.
     """
     groups = {one.name: one for batch in plan.status.batches for one in batch.groups}
-    here = [one for one in visits if one.spec.group in groups]
+    here = [one for one in upgrades if one.spec.group in groups]
     group_requests = [one for one in requests if one.spec.group in groups]
     return plan.status.ended.lost_gpu_hours + lost_gpu_hours(
-        (outage for one in here if (outage := _of_visit(one)) is not None),
+        (outage for one in here if (outage := _of_upgrade(one)) is not None),
         (outage for one in group_requests for outage in _of_request(one, _share(groups, one))),
         [*_evicted(groups.values(), here), *_terminated(groups, group_requests)],
     )
@@ -32,14 +32,14 @@ def _share(groups: Mapping[str, GroupStatus], request: CheckpointRequest) -> Gan
     return group.shares.get(request.spec.gang, _NOTHING) if group is not None else _NOTHING
 
 
-def _of_visit(visit: NodeUpgrade) -> Outage | None:
-    steps = visit.status.steps
+def _of_upgrade(upgrade: NodeUpgrade) -> Outage | None:
+    steps = upgrade.status.steps
     begin = next((one.started_at for one in steps if one.name is NodePhase.UNLOADING), None)
-    if begin is None or not ends(visit.status.phase) or steps[-1].ended_at is None:
+    if begin is None or not ends(upgrade.status.phase) or steps[-1].ended_at is None:
         return None
     return Outage(
-        group=visit.spec.group,
-        gpus=visit.status.found.gpus,
+        group=upgrade.spec.group,
+        gpus=upgrade.status.found.gpus,
         begin=timing.parse(begin),
         end=timing.parse(steps[-1].ended_at),
     )
@@ -52,7 +52,7 @@ def _of_request(request: CheckpointRequest, share: GangShare) -> Iterator[Outage
     if begin is not None and end is not None:
         yield Outage(group=group, gpus=share.gpus, begin=timing.parse(begin), end=timing.parse(end))
     if status.parked_seconds and ends(status.phase):
-        # Askings before the last: only how long they took is known, and that no visit had begun.
+        # Askings before the last: only how long they took is known, and that no upgrade had begun.
         until = timing.parse(request.spec.asked_at)
         earlier = timing.after(until, -status.parked_seconds)
         yield Outage(group=group, gpus=share.gpus, begin=earlier, end=until)
@@ -65,14 +65,14 @@ def _terminated(groups: Mapping[str, GroupStatus], requests: Sequence[Checkpoint
             yield from _thrown(_share(groups, one), one.spec.group or "", timing.parse(one.status.stopped_at))
 
 
-def _evicted(groups: Iterable[GroupStatus], visits: Iterable[NodeUpgrade]) -> Iterator[Outage]:
+def _evicted(groups: Iterable[GroupStatus], upgrades: Iterable[NodeUpgrade]) -> Iterator[Outage]:
     """Work of pods that nobody makes again: they go when their group is drained."""
     drained: dict[str, datetime] = {}
-    for visit in visits:
-        for step in visit.status.steps:
+    for upgrade in upgrades:
+        for step in upgrade.status.steps:
             if step.name is NodePhase.DRAINING and step.ended_at is not None:
                 end = timing.parse(step.ended_at)
-                drained[visit.spec.group] = max(end, drained.get(visit.spec.group, end))
+                drained[upgrade.spec.group] = max(end, drained.get(upgrade.spec.group, end))
     for group in groups:
         for gang in group.expendable if group.name in drained else ():
             yield from _thrown(group.shares.get(gang, _NOTHING), group.name, drained[group.name])

@@ -1,4 +1,4 @@
-"""The marks that visits and plans put on a Node, as merge patches; pure.
+"""The marks that upgrades and plans put on a Node, as merge patches; pure.
 
 `spec.unschedulable` is never among them (law 3).
 """
@@ -19,12 +19,12 @@ from upgrader.core.phases import UpgradeReason
 def close(node: Node, upgrade: NodeUpgrade, now: str) -> dict[str, Any] | None:
     """Taint (added `now`, RFC 3339) and claim; None where both are there already."""
     ours = Taint(key=names.TAINT_MAINTENANCE, value=upgrade.spec.group, effect="NoSchedule", time_added=now)
-    blocked = node.metadata.annotations.get(names.ANNOTATION_VISIT) == upgrade.metadata.uid
+    blocked = node.metadata.annotations.get(names.ANNOTATION_CLAIMED_BY) == upgrade.metadata.uid
     if blocked and any((one.key, one.value) == (ours.key, ours.value) for one in node.spec.taints):
         return None
     taints = [*foreign_taints(node), msgspec.to_builtins(ours)]
     return {
-        "metadata": {"annotations": {names.ANNOTATION_VISIT: upgrade.metadata.uid}},
+        "metadata": {"annotations": {names.ANNOTATION_CLAIMED_BY: upgrade.metadata.uid}},
         "spec": {"taints": taints},
     }
 
@@ -54,10 +54,11 @@ def remove_driver(had: RemovedDriver) -> dict[str, Any]:
 
 
 def driver_away(node: Node, upgrade: NodeUpgrade, goal: NodeState) -> dict[str, Any] | None:
-    """The driver away that a visit switched on before the node rebooted into another kernel.
+    """The driver away that a node upgrade switched on before the node rebooted into another kernel.
 
-    What the node had before is kept: the next visit brings it back to that, and to nothing newer. A node that is being
-    installed had nothing. The kubelet is by now as the walk, to `goal`, has made it. None where all is so already.
+    What the node had before is kept: the next upgrade brings it back to that, and to nothing newer. A node that is
+    being installed had nothing. The kubelet is by now as the walk, to `goal`, has made it. None where all is so
+    already.
     """
     spec, there = upgrade.spec, node.metadata.annotations
     settings = _settings(goal)
@@ -77,7 +78,7 @@ def driver_away(node: Node, upgrade: NodeUpgrade, goal: NodeState) -> dict[str, 
 def driver_on(node: Node, goal: NodeState) -> dict[str, Any]:
     """The keys of driver, runtime hook and plugin; operands stay off until the driver is loaded.
 
-    With them goes what the visit has set of the kubelet, where there is or was something.
+    With them goes what the upgrade has set of the kubelet, where there is or was something.
     """
     labels = {
         names.LABEL_DRIVER: goal.driver_key or names.NONE,
@@ -102,7 +103,7 @@ def give_back(node: Node, uid: str, revision: str) -> dict[str, Any]:
     """
     labels: dict[str, str] = {}
     there, on = node.metadata.annotations, node.metadata.labels.get(names.LABEL_OPERANDS) == names.ON
-    annotations: dict[str, str | None] = {names.ANNOTATION_VISIT: None, names.ANNOTATION_RELEASED_BY: uid}
+    annotations: dict[str, str | None] = {names.ANNOTATION_CLAIMED_BY: None, names.ANNOTATION_RELEASED_BY: uid}
     if on and names.LABEL_REVISION not in node.metadata.labels and revision:
         labels[names.LABEL_REVISION] = revision
     if on and names.ANNOTATION_REMOVED_DRIVER in there:
@@ -117,7 +118,7 @@ def give_back(node: Node, uid: str, revision: str) -> dict[str, Any]:
 
 
 def _settings(goal: NodeState) -> dict[str, str | None]:
-    """What a visit has set of the kubelet, as the annotation that says so."""
+    """What a node upgrade has set of the kubelet, as the annotation that says so."""
     return {names.ANNOTATION_KUBELET: settings_text(goal.kubelet_settings.items()) or None}
 
 
@@ -147,7 +148,7 @@ def reserved_by(node: Node) -> str:
 
 
 def foreign_taints(node: Node) -> list[dict[str, Any]]:
-    """The taints of others, as they go on the wire; a node that a visit takes is not waited for any longer."""
+    """The taints of others, as they go on the wire; a node that a node upgrade takes is not waited for any longer."""
     return _without(node, names.TAINT_MAINTENANCE, names.TAINT_RESERVED)
 
 

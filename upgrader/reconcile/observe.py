@@ -204,7 +204,7 @@ def snapshot_of(
     """What was read, for one stack: its nodes, and the gangs that have a member on one of them.
 
     `gpus`: by what its pods hold GPUs, and its nodes offer them.
-    `empties`: what visits lead to; what one would end without GPUs, by a reboot or by other settings of the kubelet,
+    `empties`: what upgrades lead to; what one would end without GPUs, by a reboot or by other settings of the kubelet,
     counts as a gang too. None: nothing of that is done.
     `kept`: what the last look of the same loop has derived.
     """

@@ -22,29 +22,27 @@ if TYPE_CHECKING:
     from upgrader.reconcile.plans import Read
 
 OPENING = frozenset({NodePhase.PREPARED, NodePhase.TAINTING})
-"""Phases of a visit in which all that runs on its node is looked at; from then on its taint keeps others away."""
+"""Phases of an upgrade in which all that runs on its node is looked at; from then on its taint keeps others away."""
 
 
-async def without_visit(context: Context, group: GroupStatus, visits: Sequence[NodeUpgrade]) -> str:
-    """Which node of a group has no visit although it is there, as a sentence; empty: each has one, or is gone.
+async def without_upgrade(context: Context, group: GroupStatus, upgrades: Sequence[NodeUpgrade]) -> str:
+    """Which node of a group has no upgrade although it is there, as a sentence; empty: each has one, or is gone.
 
-    A gang whose nodes are visited in part would come back to two drivers.
+    A gang whose nodes are with_upgrade in part would come back to two drivers.
 
     Raises:
         ClusterError: whether the node is there is not known.
     """
-    visited = {one.spec.node.name for one in visits}
+    with_upgrade = {one.spec.node.name for one in upgrades}
     for name in group.nodes:
-        if name not in visited and await context.cluster.get(NODES, name) is not None:
+        if name not in with_upgrade and await context.cluster.get(NODES, name) is not None:
             why = "its driver image is not Ready any more, or the node cannot be read"
-            return (
-                f"Node {name} of the upgrade group has no visit ({why}); no part of an upgrade group is visited alone."
-            )
+            return f"Node {name} of the upgrade group has no upgrade ({why}); no part of a group is upgraded alone."
     return ""
 
 
 def blocked(read: Read, group: GroupStatus, requests: Sequence[CheckpointRequest]) -> str:
-    """What came between the start of the batch and now, and keeps a group from being visited; empty: nothing."""
+    """What came between the start of the batch and now, and keeps a group from being with_upgrade; empty: nothing."""
     if read.snapshot is None or read.target is None:
         return ""
     here = [gang for gang in read.snapshot.gangs if gang.nodes & set(group.nodes)]
@@ -57,11 +55,11 @@ def blocked(read: Read, group: GroupStatus, requests: Sequence[CheckpointRequest
         return grown
     asked = {one.spec.gang for one in requests}
     nodes = [node for node in read.snapshot.nodes if node.name in group.nodes]
-    visited = {one.spec.node.name for one in read.visits if one.spec.group == group.name}
+    with_upgrade = {one.spec.node.name for one in read.upgrades if one.spec.group == group.name}
     catalogue = Catalogue(read.snapshot.images)
     for node in nodes:
-        if node.name not in visited and catalogue.unknown(node):
-            return f"Image {node.driver_key}, the driver of node {node.name}, is no longer Ready, so it has no visit."
+        if node.name not in with_upgrade and catalogue.unknown(node):
+            return f"Image {node.driver_key}, the driver of node {node.name}, is no longer Ready, so it has no upgrade."
     if asked >= set(group.gangs) and not any(node.gpus_missing for node in nodes):
         return ""  # spares looking at the whole pool
     world = read.world
@@ -112,10 +110,10 @@ def _newcomer(gang: Gang, group: GroupStatus) -> str | None:
     return f"{gang.name} came after the batch was started; it has no GPUs, but the reboot would end it."
 
 
-def waited_pods(read: Read, visits: Sequence[NodeUpgrade]) -> frozenset[str] | None:
+def waited_pods(read: Read, upgrades: Sequence[NodeUpgrade]) -> frozenset[str] | None:
     """Uids of pods that the plan waits for, while a group is opened; None where they are not known."""
     names = read.plan.spec.checkpoint.wait_for
-    if not names or not any(one.status.phase in OPENING for one in visits):
+    if not names or not any(one.status.phase in OPENING for one in upgrades):
         return frozenset()
     if read.snapshot is None:
         return None

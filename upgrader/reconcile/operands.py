@@ -1,4 +1,4 @@
-"""The DaemonSets of a stack: kept for every key that a node's label or a visit names, removed when nothing does.
+"""The DaemonSets of a stack: kept for every key that a node's label or a node upgrade names, removed when nothing does.
 
 One that somebody removed under nodes that need it is made again; those of a stack that is gone go in reverse order.
 """
@@ -54,16 +54,16 @@ def _unasked(one: DaemonSet, read: Read) -> bool:
 
 
 async def sweep(context: Context, read: Read) -> None:
-    """Remove DaemonSets of this stack that no node, no visit under way and no present revision needs; mend others."""
+    """Remove DaemonSets of this stack that no node, no upgrade under way and no present revision needs; mend others."""
     selector = f"{names.LABEL_STACK}={read.stack.metadata.name}"
     present = await context.cluster.list(DAEMONSETS, context.stack.namespace, labels=selector)
     await _mend(context, read, {_key(one) for one in present})
     if read.running is not None:
         return
     needed = {key for node in read.snapshot.nodes for key in (node.driver_key, node.runtime_key, node.plugin_key)}
-    for visit in read.upgrades:
-        if not ends(visit.status.phase):
-            for state in (visit.spec.source, visit.spec.target):
+    for upgrade in read.upgrades:
+        if not ends(upgrade.status.phase):
+            for state in (upgrade.spec.source, upgrade.spec.target):
                 needed |= {state.driver_key, state.runtime_key, state.plugin_key}
     for one in present:
         unneeded = _key(one) and _key(one) not in needed and one.status.desired_number_scheduled == 0
@@ -92,7 +92,7 @@ async def leave(context: Context, stack: str) -> float | None:
     """Remove the operands of a stack that is gone, the last of the order first; seconds to the next look.
 
     None when none is left. What nodes of another stack still need stays for as long as they need it. Nothing is
-    unloaded by this: a driver stays as it is loaded, with its label, until a visit or a reboot.
+    unloaded by this: a driver stays as it is loaded, with its label, until a node upgrade or a reboot.
     """
     selector = f"{names.LABEL_STACK}={stack}"
     present = await context.cluster.list(DAEMONSETS, context.stack.namespace, labels=selector)

@@ -1,4 +1,4 @@
-"""The objects that order a visit or a request, as manifests; pure. Names follow from what they are for."""
+"""The objects that order a node upgrade or a request, as manifests; pure. Names follow from what they are for."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -75,7 +75,7 @@ def present_state(node: NodeFacts, had: Target | None, image: ImageFacts | None)
 
 
 def _settings(node: NodeFacts) -> dict[str, str]:
-    """Settings of the kubelet that a visit has made there.
+    """Settings of the kubelet that a node upgrade has made there.
 
     Raises:
         ConfigurationError: what stands on the node is none of ours.
@@ -89,7 +89,7 @@ def _settings(node: NodeFacts) -> dict[str, str]:
 
 
 def reboot_state(node: NodeFacts, target: Target, spec: GpuStackSpec) -> RebootState | None:
-    """The reboot that a visit to a node includes; None where it runs the kernel that it should.
+    """The reboot that a node upgrade to a node includes; None where it runs the kernel that it should.
 
     How a node is rebooted is taken from the stack as it is now: a revision that is gone back to may know an older way.
     """
@@ -102,7 +102,7 @@ def reboot_state(node: NodeFacts, target: Target, spec: GpuStackSpec) -> RebootS
 
 
 def lone_group(node: str) -> str:
-    """Name of the group of a node that is visited by itself."""
+    """Name of the group of a node that is upgraded by itself."""
     return f"n-{digits(node, count=10)}"
 
 
@@ -114,13 +114,13 @@ def group_name(plan: str, batch: int, nodes: Sequence[str]) -> str:
     return f"c-{digits(plan, str(batch), *sorted(nodes), count=10)}"
 
 
-def visit_name(node: str, *identity: str) -> str:
+def upgrade_name(node: str, *identity: str) -> str:
     """Name of a NodeUpgrade."""
     return object_name(node, node, *identity)
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """A visit to be made; `plan` and `batch` only where a plan orders it."""
+    """A node upgrade to be made; `plan` and `batch` only where a plan orders it."""
 
     name: str
     node: NodeFacts
@@ -133,7 +133,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     batch: int = 0
     reboot: RebootState | None = None
     attempt: int = 1
-    takes_over: str = ""  # uid of a visit that is no more, whose claim stands on the node
+    takes_over: str = ""  # uid of a node upgrade that is no more, whose claim stands on the node
 
 
 def node_upgrade(order: Order, owner: dict[str, Any] | None = None) -> dict[str, Any]:

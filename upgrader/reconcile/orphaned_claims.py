@@ -1,4 +1,4 @@
-"""Claims on nodes whose visit is no more, or gave its node back: found, looked at once more, and taken away."""
+"""Claims on nodes whose upgrade is no more, or gave its node back: found, looked at once more, and taken away."""
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
@@ -20,8 +20,8 @@ log = structlog.get_logger()
 def orphaned(claims: AbstractSet[str], upgrades: Iterable[NodeUpgrade]) -> frozenset[str]:
     """Claims that belong to no NodeUpgrade of any stack or plan, or to one that gave its node back.
 
-    A visit is made before it claims its node, and claims are read first: one that is in force is never among them.
-    A leader that was frozen may write a claim when the next one has ended the visit, which had not seen it.
+    An upgrade is made before it claims its node, and claims are read first: one that is in force is never among them.
+    A leader that was frozen may write a claim when the next one has ended the upgrade, which had not seen it.
 
     Args:
         claims: as nodes had them.
@@ -30,9 +30,9 @@ def orphaned(claims: AbstractSet[str], upgrades: Iterable[NodeUpgrade]) -> froze
     return frozenset(claims - {one.metadata.uid for one in upgrades if not _gave_back(one)})
 
 
-def _gave_back(visit: NodeUpgrade) -> bool:
-    """Whether a visit failed and left nothing on its node; where even the way back failed its marks stay."""
-    return visit.status.phase is NodePhase.FAILED and visit.status.reason != "RevertFailed"
+def _gave_back(upgrade: NodeUpgrade) -> bool:
+    """Whether a node upgrade failed and left nothing on its node; where even the way back failed its marks stay."""
+    return upgrade.status.phase is NodePhase.FAILED and upgrade.status.reason != "RevertFailed"
 
 
 async def still_orphaned(context: Context, upgrades: Iterable[NodeUpgrade], node: NodeFacts) -> Node | None:
@@ -42,19 +42,19 @@ async def still_orphaned(context: Context, upgrades: Iterable[NodeUpgrade], node
     fresh = await context.cluster.get(NODES, node.name)
     if fresh is None or fresh.metadata.uid != node.uid:
         return None
-    return fresh if fresh.metadata.annotations.get(names.ANNOTATION_VISIT) == node.visit else None
+    return fresh if fresh.metadata.annotations.get(names.ANNOTATION_CLAIMED_BY) == node.claimed_by else None
 
 
 async def unmark(context: Context, node: Node) -> None:
-    """Take away taint and claim of a visit that is over or no more, and has changed nothing else."""
-    visit = node.metadata.annotations[names.ANNOTATION_VISIT]
+    """Take away taint and claim of a node upgrade that is over or no more, and has changed nothing else."""
+    upgrade = node.metadata.annotations[names.ANNOTATION_CLAIMED_BY]
     context.leadership.check()
-    await context.cluster.merge(NODES, node.metadata, marks.give_back(node, visit, ""))
-    log.info("marks taken away", node=node.metadata.name, visit=visit)
+    await context.cluster.merge(NODES, node.metadata, marks.give_back(node, upgrade, ""))
+    log.info("marks taken away", node=node.metadata.name, upgrade=upgrade)
     await context.cluster.event(
         ObjectMeta(name=node.metadata.name, uid=node.metadata.uid),
         "Node",
         "v1",
-        reason="VisitGone",
-        message=f"NodeUpgrade {visit} is over or no more, and changed nothing; its taint and claim are taken away",
+        reason="UpgradeDeleted",
+        message=f"NodeUpgrade {upgrade} is over or no more, and changed nothing; its taint and claim are taken away",
     )

@@ -9,9 +9,9 @@ from upgrader.reconcile.rollbacks import away_from
 
 
 def taken_elsewhere(plans: Sequence[UpgradePlan], others: Sequence[NodeFacts], stack: str) -> int:
-    """GPUs of the started batches of other stacks' plans, and of other nodes that a visit holds without a batch.
+    """GPUs of the started batches of other stacks' plans, and of other nodes that a node upgrade holds without a batch.
 
-    A node in its visit shows no GPUs: it counts as the largest that is known.
+    A node in its upgrade shows no GPUs: it counts as the largest that is known.
     """
     batches = [
         batch

@@ -2,8 +2,8 @@
 
 A right to create them in a single namespace is a right to give them any label, so none counts by its labels: its name
 follows from plan, batch and gang, the plan is its controller by uid, it is in the gang's namespace, and the plan's
-status has its gang in its group. Where the plan is gone, or what it knew, a visit of the same plan and group stands
-for that: visits are of the cluster, and only the controller makes them.
+status has its gang in its group. Where the plan is gone, or what it knew, an upgrade of the same plan and group stands
+for that: upgrades are of the cluster, and only the controller makes them.
 """
 
 import re
@@ -19,17 +19,17 @@ from upgrader.reconcile.context import Context
 from upgrader.reconcile.orders import LABEL_BATCH, request_name
 
 Vouchers = frozenset[tuple[str, str, str, str]]
-"""Plan, batch, group and the plan's uid of visits."""
+"""Plan, batch, group and the plan's uid of upgrades."""
 
 SHOWN = 10
 
 
-def vouchers(visits: Iterable[NodeUpgrade]) -> Vouchers:
-    """What visits stand for."""
+def vouchers(upgrades: Iterable[NodeUpgrade]) -> Vouchers:
+    """What upgrades stand for."""
     return frozenset(
-        (visit.spec.plan, _batch(visit.metadata), visit.spec.group, _controller(visit.metadata))
-        for visit in visits
-        if visit.spec.plan
+        (upgrade.spec.plan, _batch(upgrade.metadata), upgrade.spec.group, _controller(upgrade.metadata))
+        for upgrade in upgrades
+        if upgrade.spec.plan
     )
 
 
@@ -68,10 +68,10 @@ def _is_of(request: CheckpointRequest, plan: UpgradePlan, number: int) -> bool:
 
 
 def sort_out(
-    requests: Sequence[CheckpointRequest], plan: UpgradePlan | None, visits: Iterable[NodeUpgrade]
+    requests: Sequence[CheckpointRequest], plan: UpgradePlan | None, upgrades: Iterable[NodeUpgrade]
 ) -> tuple[list[CheckpointRequest], list[CheckpointRequest]]:
     """Of the requests that carry a plan's label its own, and those that are not."""
-    vouched = vouchers(visits)
+    vouched = vouchers(upgrades)
     own: list[CheckpointRequest] = []
     others: list[CheckpointRequest] = []
     for request in requests:

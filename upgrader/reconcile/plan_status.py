@@ -21,7 +21,7 @@ from upgrader.core.rollout import UNDER_WAY, PlanDecision
 from upgrader.reconcile import ended_batches, own_requests
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.lost import lost
-from upgrader.reconcile.plan_view import ended_for_good, interrupted, visit_facts
+from upgrader.reconcile.plan_view import ended_for_good, interrupted, upgrade_facts
 from upgrader.reconcile.rest import stops_to_remember
 from upgrader.telemetry import metrics
 
@@ -63,12 +63,12 @@ def render(context: Context, read: Read, decision: PlanDecision) -> dict[str, An
         status["stackRevision"] = read.stack.status.update_revision if read.stack is not None else None
     elif read.stack is not None and read.stack.status.update_revision == plan.spec.target_revision:
         status["stackRevision"] = plan.spec.target_revision  # from here on, leaving it is another wish
-    cost = lost(plan, read.visits, read.requests)
+    cost = lost(plan, read.upgrades, read.requests)
     status["lostGpuHours"] = explicit(Loss(predicted=round(predicted, 2), actual=round(cost, 2)))
     if ends(decision.phase) and not ends(plan.status.phase):
         status["endedAt"] = now
     if decision.end_batch:
-        status |= ended_batches.fold(plan, read.visits, now, lost=cost, terminated=ended_for_good(read))
+        status |= ended_batches.fold(plan, read.upgrades, now, lost=cost, terminated=ended_for_good(read))
     return status
 
 
@@ -141,7 +141,7 @@ def _blockers(read: Read) -> list[dict[str, Any]]:
 
 
 def _counts(read: Read) -> PlanCounts:
-    latest = {one.node: one for one in sorted(visit_facts(read.visits), key=lambda one: one.batch)}
+    latest = {one.node: one for one in sorted(upgrade_facts(read.upgrades), key=lambda one: one.batch)}
     still = {one.node for one in read.forecast.drift if one.drifted} if read.forecast is not None else set()
     done = sum(one.phase is NodePhase.SUCCEEDED for one in latest.values())
     return PlanCounts(

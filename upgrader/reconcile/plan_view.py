@@ -10,14 +10,14 @@ from upgrader.core import timing
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.forecast import BatchKind
 from upgrader.core.phases import NodePhase, ends
-from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanView, RequestSummary, Trouble, VisitFacts
+from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanView, RequestSummary, Trouble, UpgradeFacts
 from upgrader.core.rivals import Rival, goes_first
 from upgrader.reconcile import ended_batches
 from upgrader.reconcile.lost import lost
+from upgrader.reconcile.node_upgrade_view import expected_gpus
 from upgrader.reconcile.orders import LABEL_BATCH, batch_of
 from upgrader.reconcile.proposals import number_of
 from upgrader.reconcile.strategies import deadline_of
-from upgrader.reconcile.visit_view import expected_gpus
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -50,7 +50,7 @@ def view(read: Read, now: datetime) -> PlanView:
         batches=ended_batches.started(plan),
         open_batch=batch.number if batch is not None else None,
         created=_created(read),
-        visits=visit_facts(read.visits),
+        upgrades=upgrade_facts(read.upgrades),
         requests=_request(read.requests),
         next_batch=_next_batch(read),
         waiting=(made.summary.blocked if made else 0) + len(read.cooling),
@@ -138,7 +138,7 @@ def _unwell(read: Read) -> tuple[Trouble, ...]:
         return ()
     nodes = {node.name: node for node in read.snapshot.nodes}
     found = []
-    for one in read.visits:
+    for one in read.upgrades:
         if batch_of(one.metadata) not in numbers or one.status.phase is not NodePhase.SUCCEEDED:
             continue
         node = nodes.get(one.spec.node.name)
@@ -157,7 +157,7 @@ def _unwell(read: Read) -> tuple[Trouble, ...]:
 def _losses(read: Read) -> Losses:
     approval = read.plan.spec.approval
     return Losses(
-        actual=lost(read.plan, read.visits, read.requests),
+        actual=lost(read.plan, read.upgrades, read.requests),
         expected=read.forecast.prediction.lost_gpu_hours if read.forecast is not None else 0.0,
         approved=approval.limits.max_lost_gpu_hours if approval is not None else None,
     )
@@ -173,7 +173,7 @@ def interrupted(read: Read) -> int:
 def ended_for_good(read: Read) -> int:
     """How many gangs that nothing restarts were let go or are about to be: a node of theirs came to its drain."""
     drained = {
-        one.spec.group for one in read.visits if any(step.name is NodePhase.DRAINING for step in one.status.steps)
+        one.spec.group for one in read.upgrades if any(step.name is NodePhase.DRAINING for step in one.status.steps)
     }
     groups = (one for batch in read.plan.status.batches for one in batch.groups if one.name in drained)
     return read.plan.status.ended.terminated + len({gang for one in groups for gang in one.expendable})
@@ -196,10 +196,10 @@ def _late(request: CheckpointRequest) -> bool:
     return bool(restarted and latest) and timing.parse(restarted or "") >= timing.parse(latest or "")
 
 
-def visit_facts(visits: Sequence[NodeUpgrade]) -> tuple[VisitFacts, ...]:
-    """The plan's visits."""
+def upgrade_facts(upgrades: Sequence[NodeUpgrade]) -> tuple[UpgradeFacts, ...]:
+    """The plan's upgrades."""
     return tuple(
-        VisitFacts(
+        UpgradeFacts(
             name=one.metadata.name,
             node=one.spec.node.name,
             batch=batch_of(one.metadata),
@@ -210,7 +210,7 @@ def visit_facts(visits: Sequence[NodeUpgrade]) -> tuple[VisitFacts, ...]:
             if one.status.steps and one.status.steps[-1].ended_at
             else None,
         )
-        for one in visits
+        for one in upgrades
     )
 
 
@@ -228,14 +228,14 @@ def _why(upgrade: NodeUpgrade) -> str:
 
 
 def _created(read: Read) -> bool:
-    """Whether every visit of the open batch was made that can be made: nodes may have left, images may have gone."""
+    """Whether every upgrade of the open batch was made that can be made: nodes may have left, images may have gone."""
     batch = read.open_batch
     if batch is None:
         return True
-    there = {one.spec.node.name for one in read.visits if one.metadata.labels.get(LABEL_BATCH) == str(batch.number)}
+    there = {one.spec.node.name for one in read.upgrades if one.metadata.labels.get(LABEL_BATCH) == str(batch.number)}
     missing = [node for group in batch.groups for node in group.nodes if node not in there]
     if not missing or read.snapshot is None or read.target is None:
         return not missing
     facts = {node.name: node for node in read.snapshot.nodes}
     catalogue = Catalogue(read.snapshot.images)
-    return all(name not in facts or catalogue.for_visit(facts[name], read.target) is None for name in missing)
+    return all(name not in facts or catalogue.for_upgrade(facts[name], read.target) is None for name in missing)

@@ -37,13 +37,13 @@ from upgrader.reconcile.driving import Drive, all_ended, of_batch
 from upgrader.reconcile.durations import Past, past_of, seen
 from upgrader.reconcile.isolation import PASSING, Faults, faults_of, tell
 from upgrader.reconcile.listed_nodes import list_nodes
+from upgrader.reconcile.node_upgrades import forget
 from upgrader.reconcile.orders import LABEL_BATCH
 from upgrader.reconcile.owners import read_owner
 from upgrader.reconcile.rest import rest_of
 from upgrader.reconcile.revisions import former_resources, read_target
 from upgrader.reconcile.strategies import strategy_of
 from upgrader.reconcile.upgrade_groups import Crowd
-from upgrader.reconcile.visits import forget
 from upgrader.telemetry import metrics
 
 log = structlog.get_logger()
@@ -56,11 +56,11 @@ class Read:
     plan: UpgradePlan
     stack: GpuStack | None
     target: Target | None
-    visits: Sequence[NodeUpgrade]
+    upgrades: Sequence[NodeUpgrade]
     requests: Sequence[CheckpointRequest]
     others: Sequence[UpgradePlan]
     past: Past
-    """Visits and requests that durations are learned from; its own are among them."""
+    """Node upgrades and requests that durations are learned from; its own are among them."""
     ignored: Sequence[CheckpointRequest] = ()
     """Requests with the plan's label that it did not make; never driven."""
     kept: frozenset[str] = frozenset()
@@ -162,18 +162,18 @@ def _restarting(requests: Sequence[CheckpointRequest]) -> bool:
 async def _without_plan(context: Context, name: str) -> float | None:
     """A plan that is gone, however it went: what it has begun is taken back."""
     selector = f"{names.LABEL_PLAN}={name}"
-    visits = await context.cluster.list(NODE_UPGRADES, labels=selector)
+    upgrades = await context.cluster.list(NODE_UPGRADES, labels=selector)
     listed = await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector)
-    requests, others = own_requests.sort_out(listed, None, visits)
+    requests, others = own_requests.sort_out(listed, None, upgrades)
     await own_requests.release(context, others)
     context.facts.forget(UPGRADE_PLANS.kind, name)
     faults = faults_of(UPGRADE_PLANS)
-    left = await leftovers.take_back(context, visits, requests, faults)
+    left = await leftovers.take_back(context, upgrades, requests, faults)
     metrics.show_faults(UPGRADE_PLANS.kind, name, len(faults.found))
     faults.check()
     if left:
         return context.active_seconds
-    await forget(context, visits)
+    await forget(context, upgrades)
     await leftovers.release(context, requests)
     return None
 
@@ -182,7 +182,7 @@ async def _take_back(context: Context, read: Read, faults: Faults) -> bool:
     """What the plan's started batch does not cover; whether there is any."""
     batch = read.open_batch
     covered = {one.name for one in batch.groups} if batch is not None else set()
-    return await leftovers.take_back(context, read.visits, read.requests, faults, covered)
+    return await leftovers.take_back(context, read.upgrades, read.requests, faults, covered)
 
 
 async def _write(context: Context, read: Read, decision: PlanDecision) -> Read:
@@ -205,14 +205,14 @@ async def _read(context: Context, plan: UpgradePlan) -> Read:
         for one in others
         if plan.status.phase is one.status.phase is PlanPhase.PROPOSED and one.spec.stack == plan.spec.stack
     }
-    visits = [one for one in past.visits if one.metadata.labels.get(names.LABEL_PLAN) == plan.metadata.name]
+    upgrades = [one for one in past.upgrades if one.metadata.labels.get(names.LABEL_PLAN) == plan.metadata.name]
     labelled = [one for one in past.requests if one.metadata.labels.get(names.LABEL_PLAN) == plan.metadata.name]
-    requests, ignored = own_requests.sort_out(labelled, plan, visits)
+    requests, ignored = own_requests.sort_out(labelled, plan, upgrades)
     return Read(
         plan=plan,
         stack=await context.cluster.get(GPU_STACKS, plan.spec.stack),
         target=await read_target(context, plan.spec.stack, plan.spec.target_revision),
-        visits=visits,
+        upgrades=upgrades,
         requests=requests,
         ignored=ignored,
         others=others,
@@ -253,13 +253,13 @@ async def _look(context: Context, read: Read, faults: Faults) -> Read:
 
 
 async def _past(context: Context, plan: UpgradePlan) -> Past:
-    """The plan's own visits and requests; before a forecast also those that it learns durations from."""
+    """The plan's own upgrades and requests; before a forecast also those that it learns durations from."""
     waits = not ends(plan.status.phase) and all(one.ended_at is not None for one in plan.status.batches)
     return await past_of(context.cluster, plan.spec.stack, plan="" if waits else plan.metadata.name)
 
 
 def _needs_snapshot(read: Read) -> bool:
-    """Reading all pods is spared while a batch only waits: forecasting, making visits, asking gangs and closing do.
+    """Reading all pods is spared while a batch only waits: forecasting, making upgrades, asking gangs and closing do.
 
     So does the end of an abort: no gang that the plan stopped is to be stopped then.
     """
@@ -268,19 +268,19 @@ def _needs_snapshot(read: Read) -> bool:
         return True
     if read.plan.status.phase is PlanPhase.ABORTING and all_ended(read):
         return True
-    phases = [one.status.phase for one in of_batch(read.visits, batch.number)]
+    phases = [one.status.phase for one in of_batch(read.upgrades, batch.number)]
     waits = {NodePhase.PREPARED, NodePhase.TAINTING} if read.plan.spec.checkpoint.wait_for else {NodePhase.PREPARED}
     return len(phases) < sum(len(one.nodes) for one in batch.groups) or bool(waits.intersection(phases))
 
 
 def _decides(read: Read) -> bool:
-    """Whether pods as they are now decide: which visits are made, who is asked, whose pods are waited for, the end."""
+    """Whether pods as they are now decide: which upgrades are made, which gangs are asked, the end."""
     batch, status = read.open_batch, read.plan.status
     if batch is None:  # before a batch is written all is read anew anyway
         return status.phase is PlanPhase.ABORTING or status.reason == "BatchEnded"
     if read.plan.spec.checkpoint.wait_for:
         return True
-    there = {(one.spec.group, one.spec.node.name) for one in of_batch(read.visits, batch.number)}
+    there = {(one.spec.group, one.spec.node.name) for one in of_batch(read.upgrades, batch.number)}
     asked = {(one.spec.group, one.spec.gang) for one in of_batch(read.requests, batch.number)}
     return any(
         {(one.name, node) for node in one.nodes} - there or {(one.name, gang) for gang in one.gangs} - asked
@@ -292,8 +292,8 @@ def _forecast(context: Context, read: Read) -> Read:
     plan, snapshot, target = read.plan, read.snapshot, read.target
     if snapshot is None or target is None:
         return read
-    now, durations = context.clock.now(), seen(read.past.visits, read.past.requests)
-    rest = rest_of(plan, snapshot, read.visits, read.requests, now)
+    now, durations = context.clock.now(), seen(read.past.upgrades, read.past.requests)
+    rest = rest_of(plan, snapshot, read.upgrades, read.requests, now)
     before = context.orders.get(plan.metadata.name, ())
     try:
         made = rest.foresee(target, strategy_of(plan, now), now, durations, remainder=before)
@@ -304,7 +304,7 @@ def _forecast(context: Context, read: Read) -> Read:
 
 
 async def _start(context: Context, read: Read, decision: PlanDecision) -> UpgradePlan:
-    """The batch is written first; its visits are made in the drive that follows, or by whoever comes after a crash."""
+    """The batch is written first; its upgrades are made in the drive that follows, or after a crash."""
     plan, made, snapshot = read.plan, read.forecast, read.snapshot
     if made is None or snapshot is None:
         raise AssertionError("a batch is started only from a forecast")
@@ -323,9 +323,9 @@ async def _start(context: Context, read: Read, decision: PlanDecision) -> Upgrad
 
 
 async def _let_go_of(context: Context, read: Read) -> None:
-    """Objects that somebody deleted and that nothing depends on: ended visits of ended batches, jobless requests."""
+    """Objects that somebody deleted and that nothing depends on: ended upgrades of ended batches, jobless requests."""
     open_batch = read.open_batch.number if read.open_batch is not None else None
-    past = [one for one in read.visits if one.metadata.labels.get(LABEL_BATCH) != str(open_batch)]
+    past = [one for one in read.upgrades if one.metadata.labels.get(LABEL_BATCH) != str(open_batch)]
     await forced.give_back(context, past)
     await forget(context, past)
     await own_requests.release(context, read.ignored)
@@ -344,8 +344,8 @@ async def _finish(context: Context, read: Read, faults: Faults) -> float | None:
     context.orders.pop(plan.metadata.name, None)
     context.facts.forget(UPGRADE_PLANS.kind, plan.metadata.name)
     metrics.show_blockers(plan.metadata.name, {})
-    await forced.give_back(context, read.visits)
-    await forget(context, read.visits)
+    await forced.give_back(context, read.upgrades)
+    await forget(context, read.upgrades)
     if plan.status.reserved_nodes:
         stuck = await reservations.let_go(context, plan.metadata.name, plan.status.reserved_nodes)
         plan = await record(context, UPGRADE_PLANS, plan.metadata, {"reservedNodes": sorted(stuck)})

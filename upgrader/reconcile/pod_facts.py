@@ -82,7 +82,7 @@ def of_the_node(pod: Pod) -> bool:
 
 
 def ours(pod: Pod, namespace: str) -> bool:
-    """Whether a pod is of our own making: an operand, a pod of a visit, a labeller.
+    """Whether a pod is of our own making: an operand, a pod of a node upgrade, a labeller.
 
     `namespace` is the one that we run in. Anybody may set a label on a pod of another namespace, so it says nothing
     there: such a pod counts as every other does.

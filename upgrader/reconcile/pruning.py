@@ -1,8 +1,8 @@
-"""Visits and requests of ended batches that nothing depends on any more, removed while their plan goes on.
+"""Node upgrades and requests of ended batches that nothing depends on any more, removed while their plan goes on.
 
-A plan that tries again and again makes new ones without end. What is kept: the latest visit of each node, and all that
-came as far as to change anything; of the requests those that stopped a gang, the latest of each job with a visit,
-and the latest in which it said no. Their losses are in the sums of the plan's status by then.
+A plan that tries again and again makes new ones without end. What is kept: the latest upgrade of each node, and all
+that came as far as to change anything; of the requests those that stopped a gang, the latest of each job with an
+upgrade, and the latest in which it said no. Their losses are in the sums of the plan's status by then.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ async def prune(context: Context, read: Read) -> None:
     nodes = context.nodes.snapshot()
     if read.open_batch is not None or nodes is None:
         return
-    claims = {node.metadata.annotations.get(names.ANNOTATION_VISIT) for node in nodes.values()}
-    visits = [one for one in superseded(read.visits) if one.metadata.uid not in claims]
+    claims = {node.metadata.annotations.get(names.ANNOTATION_CLAIMED_BY) for node in nodes.values()}
+    upgrades = [one for one in superseded(read.upgrades) if one.metadata.uid not in claims]
     left = AT_ONCE
-    for one in visits[:left]:
+    for one in upgrades[:left]:
         await _remove(context, NODE_UPGRADES, one.metadata)
-    left -= len(visits[:left])
-    gone = {one.metadata.name for one in visits}
-    there = {one.spec.group for one in read.visits if one.metadata.name not in gone}
+    left -= len(upgrades[:left])
+    gone = {one.metadata.name for one in upgrades}
+    there = {one.spec.group for one in read.upgrades if one.metadata.name not in gone}
     jobs = {gang.owner.uid for gang in read.snapshot.gangs if gang.owner} if read.snapshot is not None else None
     for request in settled_requests(read.requests, there, jobs)[:left]:
         await _remove(context, CHECKPOINT_REQUESTS, request.metadata)
 
 
-def superseded(visits: Sequence[NodeUpgrade]) -> list[NodeUpgrade]:
-    """Visits that were let go before they changed anything, of nodes that a later batch took again."""
+def superseded(upgrades: Sequence[NodeUpgrade]) -> list[NodeUpgrade]:
+    """Node upgrades that were let go before they changed anything, of nodes that a later batch took again."""
     latest: dict[str, int] = {}
-    for one in visits:
+    for one in upgrades:
         latest[one.spec.node.name] = max(batch_of(one.metadata), latest.get(one.spec.node.name, 0))
-    return [one for one in visits if _changed_nothing(one) and batch_of(one.metadata) < latest[one.spec.node.name]]
+    return [one for one in upgrades if _changed_nothing(one) and batch_of(one.metadata) < latest[one.spec.node.name]]
 
 
 def settled_requests(
     requests: Sequence[CheckpointRequest], groups: Iterable[str], jobs: Iterable[str] | None
 ) -> list[CheckpointRequest]:
-    """Requests that stopped nobody, and that a later one of the same job carries on or no visit remembers.
+    """Requests that stopped nobody, and that a later one of the same job carries on or no upgrade remembers.
 
     Args:
         requests: all of a plan.
-        groups: those of which there is a visit.
+        groups: those of which there is a node upgrade.
         jobs: uids of the owners of all gangs that are there; None where they are not known.
     """
     kept: set[str] = set()
@@ -86,8 +86,8 @@ def settled_requests(
     ]
 
 
-def _changed_nothing(visit: NodeUpgrade) -> bool:
-    return visit.status.phase is NodePhase.FAILED and visit.status.reason in LET_GO & QUIET
+def _changed_nothing(upgrade: NodeUpgrade) -> bool:
+    return upgrade.status.phase is NodePhase.FAILED and upgrade.status.reason in LET_GO & QUIET
 
 
 async def _remove(

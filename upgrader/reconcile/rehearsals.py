@@ -1,4 +1,4 @@
-"""Showing the API server what a visit will make, while nobody has been asked for it."""
+"""Showing the API server what a node upgrade will make, while nobody has been asked for it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,17 +12,17 @@ from upgrader.core.errors import REFUSED, ConfigurationError, UnreachableError
 from upgrader.core.fleet import NodeFacts
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.other_plans import taken_back
-from upgrader.reconcile.visit_jobs import rehearse_start
+from upgrader.reconcile.upgrade_jobs import rehearse_start
 from upgrader.stack import manifests
 
 log = structlog.get_logger()
 
 UNANSWERED = "no answer"
-"""One pause for all visits: a webhook that does not answer one of them answers none, and each would wait for it."""
+"""One pause for all upgrades: a webhook that does not answer one of them answers none, and each would wait for it."""
 
 
 async def rehearse(context: Context, upgrade: NodeUpgrade, node: NodeFacts) -> None:
-    """See that the API server will take what the visit makes and starts, before anybody is asked for it.
+    """See that the API server will take what the upgrade makes and starts, before anybody is asked for it.
 
     What leads back to a revision that is taken back itself may be refused: that may be why it is left.
 
@@ -46,19 +46,19 @@ async def rehearse(context: Context, upgrade: NodeUpgrade, node: NodeFacts) -> N
 
 
 async def _rehearse(context: Context, upgrade: NodeUpgrade, node: NodeFacts) -> None:
-    name = manifests.visit_name(upgrade, reverting=False)
+    name = manifests.upgrade_name(upgrade, reverting=False)
     with _explained(f"to start Job {name}", "Apply deploy/rbac.yaml of this release."):
         await rehearse_start(context, upgrade)
     shown = manifests.rehearsal(upgrade, node, context.stack)
     for pod in shown.there:
-        await _show(context, pod, "which this visit makes later")
+        await _show(context, pod, "which this upgrade makes later")
     try:
         for pod in shown.back:
-            await _show(context, pod, "which this visit makes if it goes back")
+            await _show(context, pod, "which this upgrade makes if it goes back")
     except ConfigurationError as error:
         if not await _leaves_for_good(context, upgrade):
             raise
-        log.warning("goes without a way back", visit=upgrade.metadata.name, because=error.brief)
+        log.warning("goes without a way back", upgrade=upgrade.metadata.name, because=error.brief)
 
 
 async def _show(context: Context, pod: dict[str, Any], what: str) -> None:
@@ -82,6 +82,6 @@ def _explained(what: str, resolution: str) -> Iterator[None]:
 
 
 async def _leaves_for_good(context: Context, upgrade: NodeUpgrade) -> bool:
-    """Whether the visit is of a rollback, away from the revision that the stack still asks for."""
+    """Whether the upgrade is of a rollback, away from the revision that the stack still asks for."""
     stacks, plans = await context.cluster.list(GPU_STACKS), await context.cluster.list(UPGRADE_PLANS)
     return upgrade.spec.source.revision == taken_back(stacks, plans, upgrade.spec.stack) != ""

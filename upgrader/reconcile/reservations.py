@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 
 def wanted(read: Read, decision: PlanDecision) -> frozenset[str]:
-    """Nodes that are kept free for a plan now; those of its started batch until their visit closes them."""
+    """Nodes that are kept free for a plan now; those of its started batch until their upgrade closes them."""
     if decision.phase is not PlanPhase.RUNNING:
         return frozenset()
     kept = frozenset(read.plan.status.reserved_nodes)

@@ -1,4 +1,4 @@
-"""What a plan has still to do, for itself and the CLI: the world less what its visits and requests settled."""
+"""What a plan has still to do, for itself and the CLI: the world less what its upgrades and requests settled."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ class Rest(Struct, frozen=True, kw_only=True):
 
     snapshot: Snapshot
     already: frozenset[str] = frozenset()
-    """Nodes that the plan has taken, or leaves alone for a while: neither visited again nor blocked."""
+    """Nodes that the plan has taken, or leaves alone for a while: neither upgraded again nor blocked."""
     cooling: frozenset[str] = frozenset()
     """Those of them that are only left alone for a while."""
     stopped_gangs: frozenset[str] = frozenset()
@@ -53,21 +53,21 @@ class Rest(Struct, frozen=True, kw_only=True):
 def rest_of(
     plan: UpgradePlan,
     snapshot: Snapshot,
-    visits: Sequence[NodeUpgrade],
+    upgrades: Sequence[NodeUpgrade],
     requests: Sequence[CheckpointRequest],
     now: datetime,
 ) -> Rest:
-    """What is left of a plan with these visits and requests."""
+    """What is left of a plan with these upgrades and requests."""
     retry = timedelta(seconds=plan.spec.checkpoint.retry_seconds)
-    blocked = asking.declined_by_gangs(requests, visits)
-    settled, cooling = settled_nodes(plan_view.visit_facts(visits), retry, now, blocked=blocked)
-    under_way = {one.spec.node.name for one in visits if not ends(one.status.phase)}
+    blocked = asking.declined_by_gangs(requests, upgrades)
+    settled, cooling = settled_nodes(plan_view.upgrade_facts(upgrades), retry, now, blocked=blocked)
+    under_way = {one.spec.node.name for one in upgrades if not ends(one.status.phase)}
     return Rest(
         snapshot=asking.with_refusals(snapshot, requests, retry),
         already=settled | cooling | under_way,
         cooling=cooling,
         stopped_gangs=stopped_gangs(plan, requests, snapshot),
-        proven=_proven(plan, visits),
+        proven=_proven(plan, upgrades),
     )
 
 
@@ -91,9 +91,9 @@ def stopped_gangs(plan: UpgradePlan, requests: Sequence[CheckpointRequest], snap
     return frozenset(gang.name for gang in snapshot.gangs if gang.owner is not None and gang.owner.uid in uids)
 
 
-def _proven(plan: UpgradePlan, visits: Sequence[NodeUpgrade]) -> tuple[str, ...]:
+def _proven(plan: UpgradePlan, upgrades: Sequence[NodeUpgrade]) -> tuple[str, ...]:
     """Classes of which a canary was given back upgraded; one that was let go, or failed, proves nothing."""
     classes = {(str(one.batch), one.node): one.node_class for one in ended_batches.canaries(plan)}
-    upgraded = [one for one in visits if one.status.phase is NodePhase.SUCCEEDED]
+    upgraded = [one for one in upgrades if one.status.phase is NodePhase.SUCCEEDED]
     found = (classes.get((one.metadata.labels.get(LABEL_BATCH, ""), one.spec.node.name)) for one in upgraded)
     return tuple(sorted({one for one in found if one is not None}))

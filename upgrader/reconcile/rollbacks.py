@@ -40,7 +40,7 @@ def away_from(plans: Iterable[UpgradePlan], revision: str) -> bool:
 
 async def ensure(context: Context, read: Read, plan: UpgradePlan) -> None:
     """Make it: an ordinary plan to the revision that the upgraded nodes had before."""
-    upgraded = [one for one in read.visits if one.status.phase is NodePhase.SUCCEEDED]
+    upgraded = [one for one in read.upgrades if one.status.phase is NodePhase.SUCCEEDED]
     left = sorted({one.spec.source.revision for one in upgraded if one.spec.source.revision})
     if plan.status.rollback_plan is not None or not left:
         return

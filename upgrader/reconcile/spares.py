@@ -23,16 +23,16 @@ LOOK = timedelta(seconds=30)
 
 
 async def enough(
-    context: Context, request: CheckpointRequest, owner: LiveOwner, visits: Sequence[NodeUpgrade], resource: str
+    context: Context, request: CheckpointRequest, owner: LiveOwner, upgrades: Sequence[NodeUpgrade], resource: str
 ) -> bool:
     """Whether the gang fits on idle nodes of the target revision, one for each node that it was on.
 
     Nodes with as many whole GPUs as its own have GPUs, so that its members fit there as they did; only where it can be
     steered there. Partitions are of sizes that we do not compare: no gang leaves its own nodes for them.
     """
-    own = [one for one in visits if one.status.phase in SWAPPING and not one.status.reverting]
-    targets = {one.spec.target.revision for one in visits}
-    if len(own) < len(visits) or len(targets) != 1 or _pinned(owner) or not due(context, visits):
+    own = [one for one in upgrades if one.status.phase in SWAPPING and not one.status.reverting]
+    targets = {one.spec.target.revision for one in upgrades}
+    if len(own) < len(upgrades) or len(targets) != 1 or _pinned(owner) or not due(context, upgrades):
         return False
     needed, size = len({member.node for member in request.spec.members}), max(one.status.found.gpus for one in own)
     (target,) = targets
@@ -46,7 +46,7 @@ async def enough(
     pods = await context.cluster.list(PODS)
     # Those without a node count for all: whoever made them may be about to bind them there.
     waiting = [pod for pod in pods if not pod.spec.node_name and pod.status.phase not in ENDED]
-    former = tuple(sorted({one.spec.source.resource_name for one in visits} - {"", resource}))
+    former = tuple(sorted({one.spec.source.resource_name for one in upgrades} - {"", resource}))
     gpus = PoolGpus(resource=resource, former=former, claimed=await read_claimed(context.cluster, pods))
     if any(observe.gpus_of(pod, gpus) for pod in waiting):
         return False
@@ -60,9 +60,9 @@ def _pinned(owner: LiveOwner) -> bool:
     return any(True for path in paths for _ in every(owner.body, path))
 
 
-def due(context: Context, visits: Sequence[NodeUpgrade]) -> bool:
+def due(context: Context, upgrades: Sequence[NodeUpgrade]) -> bool:
     """At once when the last node is switched off, and every `LOOK` after that."""
-    begun = [step.started_at for one in visits for step in one.status.steps if step.name is NodePhase.UNLOADING]
+    begun = [step.started_at for one in upgrades for step in one.status.steps if step.name is NodePhase.UNLOADING]
     if not begun:
         return False
     waited = context.clock.now() - max(timing.parse(one) for one in begun)

@@ -133,7 +133,7 @@ async def _standings(context: Context, read: Read, faults: Mapping[Operand, str]
 
 
 def _wanted(read: Read) -> dict[Operand, frozenset[str]]:
-    """Nodes that should have an operand: by their labels, which visits write."""
+    """Nodes that should have an operand: by their labels, which upgrades write."""
     wanted: dict[Operand, set[str]] = defaultdict(set)
     by_themselves = quiet.managed(read.stack)
     for node in read.snapshot.nodes:
@@ -226,20 +226,20 @@ class _Installed:
         return not node.left_alone and self._lacks(node)
 
     def _lacks(self, node: NodeFacts) -> bool:
-        return not node.visit and upkeep.need(node, self._catalogue) is not None
+        return not node.claimed_by and upkeep.need(node, self._catalogue) is not None
 
     def _under_way(self, node: NodeFacts) -> bool:
-        return any(not ends(one.status.phase) for one in self._read.visits_of.get(node.uid, ()))
+        return any(not ends(one.status.phase) for one in self._read.upgrades_of_node.get(node.uid, ()))
 
     def _failure(self, node: NodeFacts) -> tuple[str, str] | None:
         """Why a node is not as its stack could have it, as one word and as a sentence."""
-        if node.visit in self._read.orphans:
-            why = f"NodeUpgrade {node.visit} is no more; the node is installed anew when no pod with GPUs is left there"
-            return "VisitGone", why
-        holder = self._by_uid.get(node.visit)
+        if node.claimed_by in self._read.orphans:
+            why = f"NodeUpgrade {node.claimed_by} is no more; the node is installed anew when no GPU pod is left there"
+            return "UpgradeDeleted", why
+        holder = self._by_uid.get(node.claimed_by)
         if holder is not None and ends(holder.status.phase):
             return _said(holder)
-        last = latest(self._read.visits_of.get(node.uid, ()))
+        last = latest(self._read.upgrades_of_node.get(node.uid, ()))
         # While the next attempt is under way the reason of the one before still stands.
         if (
             last is None
@@ -251,7 +251,7 @@ class _Installed:
         return reason, f"{message} (tried again {RETRY.total_seconds() / 60:.0f} min after its end)"
 
 
-def _said(visit: NodeUpgrade) -> tuple[str, str]:
-    reason, message = visit.status.reason or "Failed", visit.status.message
+def _said(upgrade: NodeUpgrade) -> tuple[str, str]:
+    reason, message = upgrade.status.reason or "Failed", upgrade.status.message
     short = message if len(message) <= LONGEST else f"…{message[-LONGEST:]}"
-    return reason, f"{visit.spec.reason.value} {reason}, attempt {visit.spec.attempt}: {short}"
+    return reason, f"{upgrade.spec.reason.value} {reason}, attempt {upgrade.spec.attempt}: {short}"

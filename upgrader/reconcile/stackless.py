@@ -62,13 +62,13 @@ class Stackless:
         found = await context.workloads.read(context.cluster)
         left: list[abandoned.Abandoned] = []
         with faults.contained("owners that we stopped"):
-            visits = await context.cluster.list(NODE_UPGRADES)
+            upgrades = await context.cluster.list(NODE_UPGRADES)
             left = await abandoned.restart_owners(
                 context,
                 stopped_owners(found.works),
                 await context.cluster.list(UPGRADE_PLANS),
-                resource=await _resource(context, visits),
-                late=_late(visits) if self.waiting else None,
+                resource=await _resource(context, upgrades),
+                late=_late(upgrades) if self.waiting else None,
             )
         with faults.contained("pods whose requests are gone"):
             show(await take_away(context, marked(found.pods)), faults)
@@ -82,15 +82,15 @@ class Stackless:
         self.waiting = said
 
 
-def _late(visits: Sequence[NodeUpgrade]) -> bool:
-    """Whether nothing is left that a restart could wait for: no visit brings a node back, and each visit ends."""
-    return all(ends(one.status.phase) for one in visits)
+def _late(upgrades: Sequence[NodeUpgrade]) -> bool:
+    """Whether nothing is left that a restart could wait for: no upgrade brings a node back, and each upgrade ends."""
+    return all(ends(one.status.phase) for one in upgrades)
 
 
-async def _resource(context: Context, visits: Sequence[NodeUpgrade]) -> str:
-    """By which name nodes offer their GPUs: as the latest visit has it, else the latest revision that is kept."""
-    if visits:
-        return max(visits, key=lambda one: one.metadata.creation_timestamp or "").spec.target.resource_name
+async def _resource(context: Context, upgrades: Sequence[NodeUpgrade]) -> str:
+    """By which name nodes offer their GPUs: as the latest upgrade has it, else the latest revision that is kept."""
+    if upgrades:
+        return max(upgrades, key=lambda one: one.metadata.creation_timestamp or "").spec.target.resource_name
     listed = await context.cluster.list(CONTROLLER_REVISIONS, context.stack.namespace, labels=names.LABEL_STACK)
     kept = [one for one in listed if not one.metadata.owner_references]
     if not kept:

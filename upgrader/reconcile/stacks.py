@@ -1,7 +1,7 @@
 """One step of a GpuStack: keep its revision, count drift, bring up new nodes and nodes with a new kernel.
 
 What changes running nodes is a plan's; a stack by itself only installs where nothing was, and brings back what a reboot
-broke. Its visits outlive it: they carry our finalizer, and are taken back or ended when it is deleted.
+broke. Its upgrades outlive it: they carry our finalizer, and are taken back or ended when it is deleted.
 """
 
 from collections import defaultdict
@@ -43,12 +43,12 @@ from upgrader.reconcile.context import Context, anew
 from upgrader.reconcile.gang_view import rules_for
 from upgrader.reconcile.group_view import NODES_AT_ONCE, UpgradeGroup
 from upgrader.reconcile.isolation import PASSING, Faults, faults_of, tell
+from upgrader.reconcile.node_upgrades import forget
 from upgrader.reconcile.operand_pods import own_pods
 from upgrader.reconcile.orphaned_claims import orphaned
 from upgrader.reconcile.orphaned_marks import marked, show, take_away
 from upgrader.reconcile.revisions import ensure_revision, former_resources
 from upgrader.reconcile.sightings import Sightings
-from upgrader.reconcile.visits import forget
 from upgrader.telemetry import metrics
 
 
@@ -69,15 +69,15 @@ class Read:
     """Pods with the marks of a CheckpointRequest."""
 
     @cached_property
-    def visits(self) -> list[NodeUpgrade]:
+    def own_upgrades(self) -> list[NodeUpgrade]:
         """Those that the stack has ordered by itself."""
         return [one for one in self.upgrades if one.spec.plan is None and one.spec.stack == self.stack.metadata.name]
 
     @cached_property
-    def visits_of(self) -> Mapping[str, list[NodeUpgrade]]:
+    def upgrades_of_node(self) -> Mapping[str, list[NodeUpgrade]]:
         """The same by uid of their node."""
         found: dict[str, list[NodeUpgrade]] = defaultdict(list)
-        for one in self.visits:
+        for one in self.own_upgrades:
             found[one.spec.node.uid].append(one)
         return found
 
@@ -88,7 +88,7 @@ class Read:
 
     @cached_property
     def orphans(self) -> frozenset[str]:
-        """Claims on nodes whose visit is no more, or gave its node back."""
+        """Claims on nodes whose upgrade is no more, or gave its node back."""
         return orphaned(_claims(self.snapshot), self.upgrades)
 
     @cached_property
@@ -124,11 +124,11 @@ async def step(context: Context, name: str, sightings: Sightings) -> float | Non
 
 
 async def _go_on(context: Context, stack: GpuStack, sightings: Sightings, faults: Faults) -> float:
-    """Visits that are under way first, from their own objects; then all that may fail."""
+    """Node upgrades that are under way first, from their own objects; then all that may fail."""
     name = stack.metadata.name
     ordered = await _ordered(context, name)
     active = await _drive(context, ordered, faults, undo=False)
-    with faults.contained("visits that have ended"):
+    with faults.contained("upgrades that have ended"):
         await forced.give_back(context, ordered)
         await forget(context, ordered)
     target = await _target(context, stack)
@@ -230,7 +230,7 @@ async def _free(
 
 
 def _claims(snapshot: Snapshot) -> frozenset[str]:
-    return frozenset(node.visit for node in snapshot.nodes if node.visit)
+    return frozenset(node.claimed_by for node in snapshot.nodes if node.claimed_by)
 
 
 async def _target(context: Context, stack: GpuStack) -> Target | str:
@@ -255,7 +255,7 @@ async def _care(context: Context, read: Read, goal: Target, sightings: Sightings
     for one in due:
         with faults.contained(f"node {one.order.node.name}"):
             await upkeep.order(context, read, one)
-    with faults.contained("visits that failed before"):
+    with faults.contained("upgrades that failed before"):
         await upkeep.prune(context, read)
     pool = (context.nodes.snapshot() or {}).values()
     await reservations.sweep(context, [node for node in pool if observe.in_pool(node, read.stack.spec)])
@@ -272,18 +272,18 @@ async def _answer(context: Context, read: Read, goal: Target, sightings: Sightin
 
 
 async def _leave(context: Context, name: str) -> float | None:
-    """A stack that is deleted, or gone: its visits are taken back where no driver was switched off yet, else ended."""
-    visits, faults = await _ordered(context, name), faults_of(GPU_STACKS)
-    left = await _drive(context, visits, faults, undo=True)
+    """A stack that is deleted, or gone: its upgrades are taken back where no driver is off yet, else ended."""
+    upgrades, faults = await _ordered(context, name), faults_of(GPU_STACKS)
+    left = await _drive(context, upgrades, faults, undo=True)
     metrics.show_faults(GPU_STACKS.kind, name, len(faults.found))
     faults.check()
     if left:
         return context.active_seconds
-    await forget(context, visits)
+    await forget(context, upgrades)
     labelled = not await node_features.leave(context, name)
-    open_visits = [one for one in await _of(context, name) if not ends(one.status.phase)]
-    # A visit that a plan still ends needs the operands that it turns on again.
-    pause = context.active_seconds if open_visits else await operands.leave(context, name)
+    open_upgrades = [one for one in await _of(context, name) if not ends(one.status.phase)]
+    # A node upgrade that a plan still ends needs the operands that it turns on again.
+    pause = context.active_seconds if open_upgrades else await operands.leave(context, name)
     return context.active_seconds if labelled else pause
 
 
@@ -295,13 +295,13 @@ async def _ordered(context: Context, name: str) -> list[NodeUpgrade]:
     return [one for one in await _of(context, name) if one.spec.plan is None]
 
 
-async def _drive(context: Context, visits: Sequence[NodeUpgrade], faults: Faults, *, undo: bool) -> bool:
-    """One step of each visit without a plan; each is a group of its own, and keeps no other from its step."""
-    active, crowd = [one for one in visits if not ends(one.status.phase)], upgrade_groups.Crowd(taken=True)
+async def _drive(context: Context, upgrades: Sequence[NodeUpgrade], faults: Faults, *, undo: bool) -> bool:
+    """One step of each upgrade without a plan; each is a group of its own, and keeps no other from its step."""
+    active, crowd = [one for one in upgrades if not ends(one.status.phase)], upgrade_groups.Crowd(taken=True)
 
     async def drive(one: NodeUpgrade) -> None:
         resource = one.spec.target.resource_name
-        group = UpgradeGroup(name=one.spec.group, resource=resource, visits=[one], undo=undo)
+        group = UpgradeGroup(name=one.spec.group, resource=resource, upgrades=[one], undo=undo)
         with faults.contained(f"node {one.spec.node.name}"):
             await upgrade_groups.go(context, group, faults, crowd)
 

@@ -1,4 +1,4 @@
-"""One step of everything that is under way: reads the visits and requests of each group, decides, acts, records.
+"""One step of everything that is under way: reads the upgrades and requests of each group, decides, acts, records.
 
 A group that only waits, as far as watches show, costs no request. Before anything is done all is read anew; what a
 conflict shows as outdated is left to the next step.
@@ -14,13 +14,13 @@ import msgspec
 import structlog
 
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
-from upgrader.core import steering, visit
+from upgrader.core import node_upgrade, steering
 from upgrader.core.checkpoint_request import OVER, RESTARTED_EARLY
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError
+from upgrader.core.node_upgrade_facts import GroupView, NodeView, kept
 from upgrader.core.phases import NodePhase, RequestPhase, ends
-from upgrader.core.visit_facts import GroupView, NodeView, kept
-from upgrader.reconcile import observe, side_by_side, spares, waiting
-from upgrader.reconcile.checkpoint_requests import Advanced, LiveRequest, advance, record_refusal
+from upgrader.reconcile import checkpoint_requests, node_upgrades, observe, side_by_side, spares, waiting
+from upgrader.reconcile.checkpoint_requests import Advanced, LiveRequest, advance
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.group_view import (
     NODES_AT_ONCE,
@@ -35,8 +35,7 @@ from upgrader.reconcile.group_view import (
     view_group,
 )
 from upgrader.reconcile.isolation import Faults
-from upgrader.reconcile.visits import perform
-from upgrader.reconcile.visits import say as say_of_visit
+from upgrader.reconcile.node_upgrades import perform
 
 log = structlog.get_logger()
 
@@ -62,7 +61,7 @@ async def go(context: Context, group: UpgradeGroup, faults: Faults, crowd: Crowd
         group: under way.
         faults: what goes wrong with one gang or node is noted there; the others have their steps.
         crowd: what the groups of this look share.
-        renew: gives the group anew once its visits and requests are in other phases, or None where that takes
+        renew: gives the group anew once its upgrades and requests are in other phases, or None where that takes
             the next look; without it only they change.
     """
     for _ in range(context.steps_at_once):
@@ -76,7 +75,7 @@ async def go(context: Context, group: UpgradeGroup, faults: Faults, crowd: Crowd
 
 
 def _phases(group: UpgradeGroup) -> tuple[list[NodePhase], list[RequestPhase]]:
-    return [one.status.phase for one in group.visits], [one.status.phase for one in group.requests]
+    return [one.status.phase for one in group.upgrades], [one.status.phase for one in group.requests]
 
 
 async def _step(context: Context, group: UpgradeGroup, faults: Faults, crowd: Crowd) -> UpgradeGroup | None:
@@ -92,7 +91,7 @@ async def _step(context: Context, group: UpgradeGroup, faults: Faults, crowd: Cr
     requests: dict[str, CheckpointRequest | None] = {one.metadata.name: one for one in group.requests}
     for name, live in live_requests.items():
         if not ends(live.view.phase):
-            # All or none: where a fellow cannot be stopped there is no visit, and no gang is stopped in vain.
+            # All or none: where a fellow cannot be stopped there is no upgrade, and no gang is stopped in vain.
             forbidden = next((why for fellow, why in refusals.items() if fellow != name and why), "")
             advanced = None
             waits = live.view.phase is RequestPhase.STOPPED and not group.undo
@@ -103,22 +102,22 @@ async def _step(context: Context, group: UpgradeGroup, faults: Faults, crowd: Cr
             if advanced is None:
                 refusals[name] = f"{live.view.gang} is looked at again"
     facts = view_group(group, live_requests, seen)
-    visits: dict[str, NodeUpgrade | None] = {one.metadata.name: one for one in group.visits}
+    upgrades: dict[str, NodeUpgrade | None] = {one.metadata.name: one for one in group.upgrades}
 
     async def walk(walker: tuple[NodeUpgrade, NodeView]) -> None:
         upgrade, view = walker
         if not ends(view.phase):
-            visits[view.name] = None
+            upgrades[view.name] = None
             with faults.contained(f"node {upgrade.spec.node.name}"):
                 if view.name not in seen.unread:
-                    visits[view.name] = await _walk(context, group, upgrade, view, facts)
+                    upgrades[view.name] = await _walk(context, group, upgrade, view, facts)
 
-    await side_by_side.each(zip(group.visits, seen.views, strict=True), walk, NODES_AT_ONCE)
-    if None in (*visits.values(), *requests.values()):
+    await side_by_side.each(zip(group.upgrades, seen.views, strict=True), walk, NODES_AT_ONCE)
+    if None in (*upgrades.values(), *requests.values()):
         return None
     return replace(
         group,
-        visits=[one for one in visits.values() if one is not None],
+        upgrades=[one for one in upgrades.values() if one is not None],
         requests=[one for one in requests.values() if one is not None],
     )
 
@@ -139,7 +138,7 @@ async def _step_gang(
         siblings=tuple(one.status.phase for one in group.requests if one.metadata.name != live.view.name),
         forbidden=forbidden,
         grown=grown(context, group, live),
-        spares=waits and await spares.enough(context, live.request, live.owner, group.visits, group.resource),
+        spares=waits and await spares.enough(context, live.request, live.owner, group.upgrades, group.resource),
     )
     placing = partial(where, context, group, seen.views, ahead=live.request.status.restarted_early)
     try:
@@ -150,7 +149,9 @@ async def _step_gang(
         log.info("conflict, requeued", request=live.view.name, because=error.brief)
         return None
     except REFUSED as error:
-        await note_refusal(error, live.view.name, partial(record_refusal, context, live.request, error))
+        await note_refusal(
+            error, live.view.name, partial(checkpoint_requests.record_refusal, context, live.request, error)
+        )
         return None
     decision = advanced.decision
     if decision.phase is not live.view.phase:
@@ -166,16 +167,16 @@ def where(
 ) -> steering.Placement:
     """Where a gang of this group may be restarted: on the old revisions or on the new one, never on both.
 
-    After the visits: on its own nodes, whose taint it tolerates, and on others of their revision; NotIn also matches a
-    node whose label comes when it is given back. Before they are over, or where a node is kept: on nodes in service;
+    After the upgrades: on its own nodes, whose taint it tolerates, and on others of their revision; NotIn also matches
+    a node whose label comes when it is given back. Before they are over, or where a node is kept: on nodes in service;
     `ahead`: on those of the target revision only.
     """
     if ahead:
         return steering.Placement(left_behind=tuple(group.revisions_left), settled=True)
     there = [view for view in views if view.phase is not NodePhase.NODE_DELETED]
     left = tuple(group.revisions_left)
-    targets = {one.spec.target.revision for one in group.visits}
-    if any(view.phase not in OVER and view.phase not in visit.BEFORE_OFF for view in there):
+    targets = {one.spec.target.revision for one in group.upgrades}
+    if any(view.phase not in OVER and view.phase not in node_upgrade.BEFORE_OFF for view in there):
         known = (*sorted(targets), *left)
         nodes = [observe.node_facts(one, group.resource) for one in (context.nodes.snapshot() or {}).values()]
         # Where nothing is free, it is what its own nodes are on their way to.
@@ -189,19 +190,19 @@ def where(
 async def _walk(
     context: Context, group: UpgradeGroup, upgrade: NodeUpgrade, view: NodeView, facts: GroupView
 ) -> NodeUpgrade | None:
-    """One step of one visit, as it was written then; None where it was refused, or something changed meanwhile."""
-    decision = visit.decide(view, facts, context.clock.now())
+    """One step of one upgrade, as it was written then; None where it was refused, or something changed meanwhile."""
+    decision = node_upgrade.decide(view, facts, context.clock.now())
     try:
         written = await perform(context, upgrade, view, decision, group.ask_until)
     except (ConflictError, NotFoundError) as error:
-        log.info("conflict, requeued", visit=view.name, because=error.brief)
+        log.info("conflict, requeued", upgrade=view.name, because=error.brief)
         return None
     except REFUSED as error:
-        await note_refusal(error, view.name, partial(say_of_visit, context, upgrade, error))
+        await note_refusal(error, view.name, partial(node_upgrades.record_refusal, context, upgrade, error))
         return None
     if decision.phase is not view.phase:
         log.info(
-            "visit",
+            "upgrade",
             node=upgrade.spec.node.name,
             phase=decision.phase.value,
             message=decision.message,

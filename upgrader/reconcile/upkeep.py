@@ -1,4 +1,4 @@
-"""Visits that a stack orders by itself: first drivers, new kernels, and nodes whose visit was deleted under way.
+"""Upgrades that a stack orders by itself: first drivers, new kernels, and nodes whose upgrade was deleted under way.
 
 Their names follow from what they are for and from the attempt, so that ordering them again after a restart makes none
 twice. Of those that failed at a node the last one stays, to say why; older ones are deleted, so that a node that fails
@@ -30,7 +30,7 @@ from upgrader.reconcile.orphaned_claims import still_orphaned, unmark
 from upgrader.reconcile.pod_facts import ours
 from upgrader.reconcile.revisions import read_target
 from upgrader.reconcile.sightings import Sightings
-from upgrader.stack.naming import VISIT
+from upgrader.stack.naming import UPGRADE
 
 if TYPE_CHECKING:
     from upgrader.reconcile.stacks import Read
@@ -39,7 +39,7 @@ log = structlog.get_logger()
 
 
 class Due(msgspec.Struct, frozen=True, kw_only=True):
-    """A visit that is to be ordered now, with what its node's labels will choose."""
+    """A node upgrade that is to be ordered now, with what its node's labels will choose."""
 
     order: orders.Order
     target: Target
@@ -47,14 +47,14 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def due(context: Context, read: Read, sightings: Sightings, goal: Target, faults: Faults) -> list[Due]:
-    """The visits that nodes need now; `goal` is what a node without a driver is given.
+    """The upgrades that nodes need now; `goal` is what a node without a driver is given.
 
-    Marks of visits that are no more and had changed nothing are taken away here, and drivers that fit no kernel.
+    Marks of upgrades that are no more and had changed nothing are taken away here, and drivers that fit no kernel.
     """
     catalogue = Catalogue(read.snapshot.images)
     broken = {one.uid for one in read.snapshot.nodes if upkeep.need(one, catalogue) is Need.REPAIR}
     sightings.keep(read.stack.metadata.name, broken)
-    under_way = {one.spec.node.uid for one in read.visits if not ends(one.status.phase)}
+    under_way = {one.spec.node.uid for one in read.own_upgrades if not ends(one.status.phase)}
     found: list[Due] = []
     for node in read.snapshot.nodes:
         if not node.left_alone and node.uid not in under_way:
@@ -67,8 +67,8 @@ async def due(context: Context, read: Read, sightings: Sightings, goal: Target, 
 async def _due_at(
     context: Context, read: Read, sightings: Sightings, node: NodeFacts, goal: Target, catalogue: Catalogue
 ) -> Due | None:
-    orphaned = node.visit in read.orphans
-    if node.visit and not orphaned:
+    orphaned = node.claimed_by in read.orphans
+    if node.claimed_by and not orphaned:
         return None
     fresh = await still_orphaned(context, read.upgrades, node) if orphaned else None
     if orphaned and fresh is None:
@@ -91,7 +91,7 @@ async def order(context: Context, read: Read, one: Due) -> None:
     """Make the NodeUpgrade; its operands first, which change no node by themselves."""
     await batches.ensure_operands(context, read.stack, one.target, one.image)
     log.info(
-        "visit ordered",
+        "upgrade ordered",
         node=one.order.node.name,
         reason=one.order.reason.value,
         attempt=one.order.attempt,
@@ -101,27 +101,27 @@ async def order(context: Context, read: Read, one: Due) -> None:
 
 
 async def prune(context: Context, read: Read) -> None:
-    """Delete failed visits after which another visit to their node has ended."""
-    claims = {node.visit for node in read.snapshot.nodes}
-    for visits in read.visits_of.values():
-        last = latest(visits)
-        for one in visits:
+    """Delete failed upgrades after which another upgrade to their node has ended."""
+    claims = {node.claimed_by for node in read.snapshot.nodes}
+    for upgrades in read.upgrades_of_node.values():
+        last = latest(upgrades)
+        for one in upgrades:
             older = one is not last and one.status.phase is NodePhase.FAILED and one.metadata.uid not in claims
             if older and one.metadata.deletion_timestamp is None:
                 context.leadership.check()
                 await context.cluster.delete(NODE_UPGRADES, one.metadata)
 
 
-def latest(visits: Iterable[NodeUpgrade]) -> NodeUpgrade | None:
-    """The visit that ended last."""
-    ended = (one for one in visits if ends(one.status.phase))
+def latest(upgrades: Iterable[NodeUpgrade]) -> NodeUpgrade | None:
+    """The upgrade that ended last."""
+    ended = (one for one in upgrades if ends(one.status.phase))
     return max(ended, key=lambda one: (_ended_at(one), one.spec.attempt), default=None)
 
 
-def _ended_at(visit: NodeUpgrade) -> datetime:
+def _ended_at(upgrade: NodeUpgrade) -> datetime:
     # One that was taken back before its first step has none.
-    said = visit.status.steps[-1].ended_at if visit.status.steps else None
-    return timing.parse(said or visit.metadata.creation_timestamp)
+    said = upgrade.status.steps[-1].ended_at if upgrade.status.steps else None
+    return timing.parse(said or upgrade.metadata.creation_timestamp)
 
 
 async def install_target(context: Context, read: Read) -> Target:
@@ -138,7 +138,7 @@ async def _install(context: Context, read: Read, node: NodeFacts, goal: Target, 
     image = catalogue.wanted(node, goal)
     if image is None or not node.ready or node.name in read.occupied:
         return None
-    if node.visit and await _still_visited(context, node):
+    if node.claimed_by and await _still_upgrade(context, node):
         return None
     source = orders.present_state(node, None, None)
     source = msgspec.structs.replace(source, kubelet_binary=goal.kubelet_binary, resource_name=goal.resource_name)
@@ -175,7 +175,7 @@ def _due(
     state = orders.wanted_state(*goal)
     before = [
         Attempt(number=one.spec.attempt, ended_at=_ended_at(one) if ends(one.status.phase) else None)
-        for one in read.visits_of.get(node.uid, ())
+        for one in read.upgrades_of_node.get(node.uid, ())
         if one.metadata.name == _name(node, reason, state, one.spec.attempt)
     ]
     attempt = upkeep.next_attempt(before, context.clock.now())
@@ -190,19 +190,19 @@ def _due(
         source=source,
         target=state,
         attempt=attempt,
-        takes_over=node.visit,
+        takes_over=node.claimed_by,
     )
     return Due(order=ordered, target=goal[0], image=goal[1])
 
 
 def _name(node: NodeFacts, reason: UpgradeReason, state: NodeState, attempt: int) -> str:
     # The boot is part of the name: a node may need the same repair again (kernel A, B, A), and then at once.
-    identity = (reason.value, node.uid, node.boot_id, state.revision, state.driver_key, node.visit, str(attempt))
-    return orders.visit_name(node.name, *identity)
+    identity = (reason.value, node.uid, node.boot_id, state.revision, state.driver_key, node.claimed_by, str(attempt))
+    return orders.upgrade_name(node.name, *identity)
 
 
-async def _still_visited(context: Context, node: NodeFacts) -> bool:
-    """Whether the visit Job of the visit that is no more still works on the node: it is waited for."""
+async def _still_upgrade(context: Context, node: NodeFacts) -> bool:
+    """Whether the upgrade Job of the upgrade that is no more still works on the node: it is waited for."""
     pods = await context.cluster.list(PODS, fields=f"spec.nodeName={node.name}")
     mine = (pod for pod in pods if ours(pod, context.stack.namespace))
-    return any(pod.metadata.labels[names.LABEL_COMPONENT] == VISIT and pod.status.phase not in ENDED for pod in mine)
+    return any(pod.metadata.labels[names.LABEL_COMPONENT] == UPGRADE and pod.status.phase not in ENDED for pod in mine)

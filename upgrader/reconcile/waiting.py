@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from upgrader.core import checkpoint_request, visit
+from upgrader.core import checkpoint_request, node_upgrade
 from upgrader.core.phases import RequestPhase, ends
-from upgrader.reconcile import checkpoint_requests, spares, visits
+from upgrader.reconcile import checkpoint_requests, node_upgrades, spares
 from upgrader.reconcile.checkpoint_requests import LiveRequest
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.group_view import Seen, UpgradeGroup, around, grown, read_nodes, unready, view_group
@@ -50,7 +50,7 @@ def _gangs_wait(
         if ends(live.view.phase):
             continue
         looked_for = live.view.phase is RequestPhase.STOPPED and not crowded and not group.undo
-        if live.unread or (looked_for and spares.due(context, group.visits)):
+        if live.unread or (looked_for and spares.due(context, group.upgrades)):
             return False
         beside = msgspec.structs.replace(
             around(group, seen),
@@ -67,6 +67,6 @@ def _gangs_wait(
 def _nodes_wait(context: Context, group: UpgradeGroup, found: Mapping[str, LiveRequest], seen: Seen) -> bool:
     facts, now = view_group(group, found, seen), context.clock.now()
     return all(
-        ends(view.phase) or visits.stays(context, upgrade, view, visit.decide(view, facts, now))
-        for upgrade, view in zip(group.visits, seen.views, strict=True)
+        ends(view.phase) or node_upgrades.stays(context, upgrade, view, node_upgrade.decide(view, facts, now))
+        for upgrade, view in zip(group.upgrades, seen.views, strict=True)
     )

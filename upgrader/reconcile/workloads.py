@@ -1,7 +1,7 @@
 """Pods with their owners and claims: most of what there is to read, read once for all loops that look within seconds.
 
 Every stack and every plan looks at all pods; each for itself, that is a list of all of them every few seconds, decoded
-and kept as often. What is decided from a shared reading is only to look again: before a batch is written, a visit is
+and kept as often. What is decided from a shared reading is only to look again: before a batch is written, an upgrade is
 ordered or a gang is asked, all is read anew, and before a stop or an eviction the pods concerned are listed anyway.
 """
 

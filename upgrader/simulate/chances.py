@@ -10,7 +10,7 @@ import statistics
 
 from upgrader.simulate.fleet import SimJob
 
-PREPARE, VISIT = (60, 120), (240, 480)
+PREPARE, UPGRADE = (60, 120), (240, 480)
 """Seconds, median and 95th percentile: preparing a node while its jobs run; from operands off to validated."""
 
 CHECKPOINT_TAIL, RESTART_TAIL = 1.5, 1.3
@@ -20,18 +20,18 @@ Z95 = statistics.NormalDist().inv_cdf(0.95)
 
 
 class Chances:
-    """Draws of one run. `visit`: median and 95th percentile in seconds; without `spread` every draw is its median."""
+    """Draws of one run. `upgrade`: median and 95th percentile in seconds; without `spread` every draw is its median."""
 
-    def __init__(self, seed: int, visit: tuple[int, int] = VISIT, *, spread: bool = True) -> None:
-        self._seed, self._spread, self._visit = seed, spread, visit
-        self._visits: dict[tuple[str, int], int] = {}
+    def __init__(self, seed: int, upgrade: tuple[int, int] = UPGRADE, *, spread: bool = True) -> None:
+        self._seed, self._spread, self._upgrade = seed, spread, upgrade
+        self._upgrades: dict[tuple[str, int], int] = {}
 
-    def visit(self, node: str, attempt: int = 0) -> int:
+    def upgrade(self, node: str, attempt: int = 0) -> int:
         """Seconds from switching a node's operands off until it is validated."""
         key = node, attempt
-        if key not in self._visits:
-            self._visits[key] = self.draw("visit", f"{node} {attempt}", *self._visit)
-        return self._visits[key]
+        if key not in self._upgrades:
+            self._upgrades[key] = self.draw("upgrade", f"{node} {attempt}", *self._upgrade)
+        return self._upgrades[key]
 
     def checkpoint(self, job: SimJob, attempt: int = 0) -> int:
         """Seconds from the request until all members are parked."""

@@ -58,7 +58,7 @@ class Happening(StrEnum):
     NODE_LEAVES = "NodeLeaves"
     NODE_JOINS = "NodeJoins"  # value: the node that it is like
     NODE_RENAMED = "NodeRenamed"  # value: its new name
-    VISIT_FAILS = "VisitFails"  # value: how many times
+    UPGRADE_FAILS = "UpgradeFails"  # value: how many times
     JOB_ENDS = "JobEnds"
     JOB_GROWS = "JobGrows"  # value: the node of one more member
     JOB_RESUMED = "JobResumed"  # by its user, if it is suspended then

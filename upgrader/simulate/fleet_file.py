@@ -239,6 +239,6 @@ def _event(where: str, event: _Event, nodes: Mapping[str, SimNode], jobs: Mappin
         raise fault(f"value is no new name: {value!r}")
     if what is Happening.SLOW_CHECKPOINT and not value.isdecimal():
         raise fault(f"value is no number of seconds: {value!r}")
-    if what is Happening.VISIT_FAILS and value and not value.isdecimal():
+    if what is Happening.UPGRADE_FAILS and value and not value.isdecimal():
         raise fault(f"value is no number of times: {value!r}")
     return Event(at=_moment(fault, "at", event.at) or 0, what=what, subject=event.subject, value=value)

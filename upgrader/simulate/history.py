@@ -28,12 +28,12 @@ def earlier(fleet: Fleet, settings: Settings) -> Durations:
 
 
 def measured(rollout: Controller) -> Durations:
-    """From all visits and requests of a rollout that came as far."""
-    visits = [one.began for one in rollout.visits if not one.reverting]
+    """From all upgrades and requests of a rollout that came as far."""
+    upgrades = [one.began for one in rollout.upgrades if not one.reverting]
     requests = [one.began | {_R.REQUESTED: one.asked_at} for one in rollout.requests]
     return learned(
-        list(_between(visits, _N.TAINTING, _N.RELEASING)),
-        preparations=list(_between(visits, _N.PREPARING, _N.PREPARED)),
+        list(_between(upgrades, _N.TAINTING, _N.RELEASING)),
+        preparations=list(_between(upgrades, _N.PREPARING, _N.PREPARED)),
         checkpoints=list(_between(requests, _R.REQUESTED, _R.PARKED)),
         restarts=list(_between(requests, _R.RESTARTING, _R.RESTORED)),
     )

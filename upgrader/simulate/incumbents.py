@@ -114,11 +114,11 @@ class Incumbent:
         slot.draining = False
         self._idle.pop(slot.node, None)
         self.world.ledger.close(slot.node, self.world.now)
-        self._write(slot, TO_RESTART, self._visit)
+        self._write(slot, TO_RESTART, self._upgrade)
 
-    def _visit(self, slot: Slot) -> None:
+    def _upgrade(self, slot: Slot) -> None:
         self.world.nodes[slot.node].change(operands="off", driver_key="none", revision="")
-        seconds = self.world.chances.visit(slot.node)
+        seconds = self.world.chances.upgrade(slot.node)
         self.world.agenda.after(seconds, partial(self._write, slot, TO_DONE, self._give_back))
 
     def _give_back(self, slot: Slot) -> None:

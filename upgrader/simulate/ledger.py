@@ -25,7 +25,7 @@ class Ledger:
     """Spans in seconds from the begin. A span that is open counts until `now`."""
 
     down: dict[str, list[Span]] = field(default_factory=dict)
-    """By node: out of service for its visit."""
+    """By node: out of service for its upgrade."""
     open: dict[str, int] = field(default_factory=dict)
     stalls: list[Stall] = field(default_factory=list)
     thrown_away: int = 0
@@ -57,7 +57,7 @@ class Ledger:
         )
 
     def of_gangs(self, now: int) -> int:
-        """GPU-seconds that gangs did not train beyond the visits of the nodes that they had."""
+        """GPU-seconds that gangs did not train beyond the upgrades of the nodes that they had."""
         return sum(self._beyond(stall, now) for stall in self.stalls)
 
     def _beyond(self, stall: Stall, now: int) -> int:

@@ -20,7 +20,7 @@ class Node:
     driver_key: str = ""
     operands: str = "on"
     revision: str = ""
-    visit: str = ""
+    claimed_by: str = ""
     released_by: str = ""
     maintenance: str = ""
     closed_at: datetime | None = None
@@ -71,7 +71,7 @@ class Node:
                 revision=self.revision,
                 maintenance=self.maintenance,
                 closed_at=self.closed_at,
-                visit=self.visit,
+                claimed_by=self.claimed_by,
                 released_by=self.released_by,
                 labels={"rack": self.spec.rack, MODEL_LABEL: self.spec.model},
             )

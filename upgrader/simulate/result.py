@@ -32,7 +32,7 @@ class Result(Struct, frozen=True, kw_only=True):
     gangs_interrupted: int
     most_interruptions: int  # of one gang
     lost_gpu_hours: float  # all of the following
-    visits_gpu_hours: float  # nodes out of service
+    upgrades_gpu_hours: float  # nodes out of service
     gangs_gpu_hours: float  # gangs that did not train beyond that: checkpoint, parked, waiting, restart
     thrown_away_gpu_hours: float  # work done after the checkpoint that a gang came back from
     idle_gpu_hours: float  # free GPUs on cordoned nodes

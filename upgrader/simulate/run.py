@@ -22,7 +22,7 @@ class Simulation:
         self.fleet, self.strategy, self.settings = fleet, strategy, settings
         ties = Random(f"ties {settings.seed}") if settings.shuffle else None  # noqa: S311 - no secret
         self.agenda = Agenda(settings.begin, ties)
-        self.chances = Chances(settings.seed, settings.visit, spread=settings.spread)
+        self.chances = Chances(settings.seed, settings.upgrade, spread=settings.spread)
         self.world = World(fleet, self.agenda, self.chances, skew=settings.skew, refill=settings.refill)
         rollout = settings.rollout
         self.ours: Controller | None = None
@@ -66,7 +66,7 @@ class Simulation:
         upgraded = [name for name, node in world.nodes.items() if node.revision == revision]
         sizes = {node.name: node.gpus for node in self.fleet.nodes}
         sizes |= {name: node.spec.gpus for name, node in world.nodes.items()}
-        visits, gangs = ledger.of_nodes(sizes, now) / HOUR, ledger.of_gangs(now) / HOUR
+        upgrades, gangs = ledger.of_nodes(sizes, now) / HOUR, ledger.of_gangs(now) / HOUR
         thrown, idle = ledger.thrown_away / HOUR, ledger.idle / HOUR
         return Result(
             fleet=self.fleet.name,
@@ -81,8 +81,8 @@ class Simulation:
             interruptions=ledger.interruptions.total(),
             gangs_interrupted=len(ledger.interruptions),
             most_interruptions=max(ledger.interruptions.values(), default=0),
-            lost_gpu_hours=visits + gangs + thrown + idle,
-            visits_gpu_hours=visits,
+            lost_gpu_hours=upgrades + gangs + thrown + idle,
+            upgrades_gpu_hours=upgrades,
             gangs_gpu_hours=gangs,
             thrown_away_gpu_hours=thrown,
             idle_gpu_hours=idle,
@@ -93,17 +93,17 @@ class Simulation:
         )
 
     def _bound(self, upgraded: Iterable[str], sizes: dict[str, int]) -> float:
-        """What no order of visits goes below: the visits that were made, and one checkpoint and restart for each gang
+        """What no order of upgrades goes below: all upgrades, and one checkpoint and restart for each gang
         that was stopped and that would not have ended by itself before `completion_until`.
         """
-        visits = sum(sizes[name] * self.chances.visit(name) for name in upgraded)
+        upgrades = sum(sizes[name] * self.chances.upgrade(name) for name in upgraded)
         jobs = [self.world.jobs[name] for name in self.world.ledger.interruptions]
         gangs = sum(
             job.gpus * (self.chances.checkpoint(job.spec, 1) + self.chances.restart(job.spec, 2))
             for job in jobs
             if not self._ends_in_time(job.spec.declared_end)
         )
-        return (visits + gangs) / HOUR
+        return (upgrades + gangs) / HOUR
 
     def _ends_in_time(self, end: int | None) -> bool:
         until = self.settings.rollout.completion_until

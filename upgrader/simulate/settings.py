@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from upgrader.core.prediction import Durations
 from upgrader.core.strategy import StrategyFacts
-from upgrader.simulate.chances import VISIT
+from upgrader.simulate.chances import UPGRADE
 
 DAY = 86400
 BEGIN = datetime(2026, 1, 5, tzinfo=UTC)
@@ -29,7 +29,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     durations: Durations | None = None  # what the controller has measured; None: its defaults
     seed: int = 0
     spread: bool = True  # whether durations are drawn; otherwise each is its median
-    visit: tuple[int, int] = VISIT
+    upgrade: tuple[int, int] = UPGRADE
     begin: datetime = BEGIN
     horizon: int = 14 * DAY  # what has not ended by then is given up
     tolerated_failures: int = 0  # a rollout of ours pauses when there are more, and nobody resumes it here

@@ -22,7 +22,7 @@ NODE_EVENTS = frozenset(
         Happening.NODE_LEAVES,
         Happening.NODE_JOINS,
         Happening.NODE_RENAMED,
-        Happening.VISIT_FAILS,
+        Happening.UPGRADE_FAILS,
     }
 )
 """What happens to nodes; the rest happens to jobs."""

@@ -33,7 +33,7 @@ class World:
         self.changed: list[Callable[[str], None]] = []
         self.images = stack.images(node.kernel for node in fleet.nodes)
         self.failing: dict[str, int] = {}
-        """Nodes on which the visit Job fails, and how many times more."""
+        """Nodes on which the upgrade Job fails, and how many times more."""
         self._stalls: dict[str, Stall] = {}
         self._waiting: list[Job] = []
         self._due = False

@@ -17,11 +17,11 @@ STARTUP_SECONDS = 600
 READY_SECONDS, PROGRAM_SECONDS = 5, 10
 """Between two questions once it was ready: over the network, and by a program, which costs a node more to start.
 
-A kubelet that started less than such a time ago, as in a visit, delays every new probe by up to as much, and the visit
-waits for that: longer times than these make it longer.
+A kubelet that started less than such a time ago, as in an upgrade, delays every new probe by up to as much, and the
+upgrade waits for that: longer times than these make it longer.
 """
 NETWORK_START, PROGRAM_START = 1, 2
-"""The same until it is ready once, because a visit waits for that."""
+"""The same until it is ready once, because a node upgrade waits for that."""
 
 
 class Before(NamedTuple):

@@ -1,9 +1,9 @@
 """Everything that we put on nodes, under one name for those who apply it."""
 
 from upgrader.stack.monitoring import exporter_service, service_monitor
-from upgrader.stack.naming import upgrade_of, visit_name
+from upgrader.stack.naming import upgrade_name, upgrade_of
 from upgrader.stack.node_features import node_features_daemonset, node_features_name
-from upgrader.stack.node_pods import empties, offered, prepare_pod, validation_pod, visit_job
+from upgrader.stack.node_pods import empties, offered, prepare_pod, upgrade_job, validation_pod
 from upgrader.stack.operands import driver_daemonset, plugin_daemonset, runtime_daemonset
 from upgrader.stack.order import before
 from upgrader.stack.quiet import quiet_daemonset, quiet_name
@@ -24,8 +24,8 @@ __all__ = [
     "rehearsal",
     "runtime_daemonset",
     "service_monitor",
+    "upgrade_job",
+    "upgrade_name",
     "upgrade_of",
     "validation_pod",
-    "visit_job",
-    "visit_name",
 ]

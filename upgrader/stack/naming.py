@@ -9,7 +9,7 @@ from upgrader.core.operands import COMPONENT_OF, Operand
 # Values of names.LABEL_COMPONENT.
 DRIVER, RUNTIME, DEVICE_PLUGIN, NODE_FEATURES = "driver", "runtime", "device-plugin", "node-features"
 MONITORING = "monitoring"
-PREPARE, VISIT, VALIDATE, PREFLIGHT = "prepare", "visit", "validate", "preflight"
+PREPARE, UPGRADE, VALIDATE, PREFLIGHT = "prepare", "upgrade", "validate", "preflight"
 
 
 def upgrade_of(meta: ObjectMeta) -> str:
@@ -27,9 +27,9 @@ def prepare_name(upgrade: NodeUpgrade) -> str:
     return _name("prepare", upgrade)
 
 
-def visit_name(upgrade: NodeUpgrade, *, reverting: bool) -> str:
-    """Name of the visit Job; the way back is another one."""
-    return _name("revert" if reverting else "visit", upgrade)
+def upgrade_name(upgrade: NodeUpgrade, *, reverting: bool) -> str:
+    """Name of the upgrade Job; the way back is another one."""
+    return _name("revert" if reverting else "upgrade", upgrade)
 
 
 def validation_name(upgrade: NodeUpgrade, *, reverting: bool) -> str:

@@ -1,4 +1,4 @@
-"""What a visit runs on its node, as manifests: prepare pod, visit Job, validation pod. Pure.
+"""What a node upgrade runs on its node, as manifests: prepare pod, upgrade Job, validation pod. Pure.
 
 All are pinned to the node by name, so that no scheduler is asked, and all tolerate everything. What images promise is
 in docs/node-contract.md.
@@ -18,9 +18,9 @@ from upgrader.core.orders import (
     KubeletTarget,
     PrepareOrder,
     Reboot,
+    UpgradeOrder,
     ValidateDriverOrder,
     ValidateOrder,
-    VisitOrder,
 )
 from upgrader.core.phases import NodePhase, row
 from upgrader.core.vendors import SIM
@@ -28,11 +28,11 @@ from upgrader.stack import containers
 from upgrader.stack.commands import LOGS_ON_ERROR, node_command
 from upgrader.stack.naming import (
     PREPARE,
+    UPGRADE,
     VALIDATE,
-    VISIT,
     prepare_name,
+    upgrade_name,
     validation_name,
-    visit_name,
 )
 from upgrader.stack.order import hook_left
 from upgrader.stack.parts import EVERYWHERE, PULL, Manifest, host_path, mount, owned_by, scratch
@@ -44,10 +44,10 @@ BUSY = 15
 """Processes hold the driver: run again, until they have gone or the phase is over. No number of times ends that."""
 
 OCCUPIED = 21
-"""Another visit works on the node: run again in the same way."""
+"""Another upgrade works on the node: run again in the same way."""
 
 REPORTED = (1, *range(10, BUSY), *range(BUSY + 1, 21))
-"""Exit codes by which a visit says itself that it failed (docs/node-contract.md; 1 is Python's own). These are final.
+"""Exit codes by which an upgrade itself reports failure (docs/node-contract.md; 1 is Python's own). These are final.
 Any other is the death of a container (137, 143, 255 after a power cut, 128 where it never started): it is run again."""
 
 RUNS_AGAIN = 3
@@ -59,7 +59,7 @@ _STATE = "/state"
 
 
 def prepare_pod(upgrade: NodeUpgrade, settings: StackSettings) -> Manifest:
-    """Pulls what the visit needs, and what going back needs, and proves both while jobs run; loads nothing."""
+    """Pulls what the upgrade needs, and what going back needs, and proves both while jobs run; loads nothing."""
     target = upgrade.spec.target
     order = PrepareOrder(
         kernel=target.kernel,
@@ -92,17 +92,17 @@ def prepare_pod(upgrade: NodeUpgrade, settings: StackSettings) -> Manifest:
     return _pod(prepare_name(upgrade), upgrade, PREPARE, {**spec, "activeDeadlineSeconds": seconds}, settings)
 
 
-def visit_job(upgrade: NodeUpgrade, *, reverting: bool, settings: StackSettings) -> Manifest:
+def upgrade_job(upgrade: NodeUpgrade, *, reverting: bool, settings: StackSettings) -> Manifest:
     """Unloads the driver, swaps the kubelet and reboots, in the direction of the walk.
 
     A pod that dies is run again, which is safe because every step asks first what is so already; a failure that it
     reports is final. It has no TTL: its name, by which a restarted controller finds it, stays taken.
 
     It is made suspended, and does nothing until a second write starts it: a leader that was frozen may send the first
-    one when its visit is over, and on a node of the same name that is another one by then.
+    one when its upgrade is over, and on a node of the same name that is another one by then.
     """
-    order = VisitOrder(
-        visit=f"{upgrade.metadata.uid}{'-revert' if reverting else ''}",
+    order = UpgradeOrder(
+        upgrade=f"{upgrade.metadata.uid}{'-revert' if reverting else ''}",
         undoes=upgrade.metadata.uid if reverting else "",
         unload=_former_driver(upgrade, reverting=reverting),
         kubelet=_kubelet(upgrade, reverting=reverting),
@@ -111,11 +111,11 @@ def visit_job(upgrade: NodeUpgrade, *, reverting: bool, settings: StackSettings)
         forget=_left_by_hooks(upgrade),
     )
     spec = {
-        "containers": [_privileged(VISIT, order, settings)],
+        "containers": [_privileged(UPGRADE, order, settings)],
         "volumes": [host_path("host", "/")],
         **_on_the_host(),
     }
-    pod = _pod(visit_name(upgrade, reverting=reverting), upgrade, VISIT, spec, settings)
+    pod = _pod(upgrade_name(upgrade, reverting=reverting), upgrade, UPGRADE, spec, settings)
     template = {key: pod["metadata"][key] for key in ("labels", "annotations")}
     return {
         "apiVersion": "batch/v1",
@@ -151,9 +151,9 @@ def validation_pod(
     looked at only, and the answer says so.
 
     Args:
-        upgrade: the visit.
+        upgrade: the upgrade.
         reverting: whether the node goes back.
-        node: as it is after the visit; no other pod has a device of it.
+        node: as it is after the upgrade; no other pod has a device of it.
         settings: of everything on nodes.
     """
     after = upgrade.spec.source if reverting else upgrade.spec.target
@@ -217,7 +217,7 @@ def _works_on_all(order: ValidateOrder, asked: dict[str, int], settings: StackSe
 
 
 def _codes(*values: int) -> Manifest:
-    return {"containerName": VISIT, "operator": "In", "values": list(values)}
+    return {"containerName": UPGRADE, "operator": "In", "values": list(values)}
 
 
 def _driver(state: NodeState) -> Driver:
@@ -231,7 +231,7 @@ def _former_driver(upgrade: NodeUpgrade, *, reverting: bool) -> Driver:
 
 
 def _left_by_hooks(upgrade: NodeUpgrade) -> tuple[str, ...]:
-    """What runtime hooks of ours left on the node, which are off while its visit Job runs; others' is not touched."""
+    """What runtime hooks of ours left on the node, which are off while its upgrade Job runs; others' is not touched."""
     states = [one for one in (upgrade.spec.source, upgrade.spec.target) if one.runtime_key]
     plugins = [
         PluginSettings(
@@ -245,7 +245,7 @@ def _left_by_hooks(upgrade: NodeUpgrade) -> tuple[str, ...]:
 def _kubelet(upgrade: NodeUpgrade, *, reverting: bool) -> KubeletTarget | None:
     """The kubelet that this way puts in place; None where the stack does not manage it or its version stays.
 
-    The way back goes to the version that was found, at the place where the visit swapped it: an earlier revision may
+    The way back goes to the version that was found, at the place where the upgrade swapped it: an earlier revision may
     not have managed the kubelet, and need not have known where it is.
     """
     source, target = upgrade.spec.source, upgrade.spec.target
@@ -256,12 +256,12 @@ def _kubelet(upgrade: NodeUpgrade, *, reverting: bool) -> KubeletTarget | None:
 
 
 def empties(upgrade: NodeUpgrade) -> bool:
-    """Whether the visit ends every pod on the node, with GPUs or without."""
+    """Whether the upgrade ends every pod on the node, with GPUs or without."""
     return upgrade.spec.reboot is not None or sets_kubelet(upgrade)
 
 
 def sets_kubelet(upgrade: NodeUpgrade) -> bool:
-    """Whether the visit changes how the kubelet places pods on CPUs: then no pod that it would place anew is left."""
+    """Whether the upgrade changes how the kubelet places pods on CPUs: then no pod that it would place anew is left."""
     return upgrade.spec.source.kubelet_settings != upgrade.spec.target.kubelet_settings
 
 
@@ -298,7 +298,7 @@ def _driver_image(name: str, image: str, volume: str) -> Manifest:
 
 
 def _operand_images(state: NodeState) -> list[tuple[str, str, Operand]]:
-    """Images of operands that change in visits: name in the pod, image, operand."""
+    """Images of operands that change in upgrades: name in the pod, image, operand."""
     found = [("runtime", state.runtime_image, Operand.RUNTIME), ("plugin", state.plugin_image, Operand.DEVICE_PLUGIN)]
     return [one for one in found if one[1]]
 

@@ -1,4 +1,4 @@
-"""DaemonSets of driver, runtime hook and device plugin: one per image, chosen by labels that visits write. Pure."""
+"""DaemonSets of driver, runtime hook and device plugin: one per image, chosen by labels that upgrades write. Pure."""
 
 from upgrader.api import names
 from upgrader.core.fleet import ImageFacts
@@ -12,7 +12,7 @@ from upgrader.stack.settings import StackSettings
 from upgrader.stack.vendors import VENDORS, Program
 
 GRACE_SECONDS = 1
-"""None of them has anything to save, and a visit waits for their end."""
+"""None of them has anything to save, and a node upgrade waits for their end."""
 RESTORE_SECONDS = 30
 """But for a runtime hook: NVIDIA's puts the container runtime's configuration back when it ends."""
 
@@ -21,7 +21,7 @@ def driver_daemonset(stack: str, image: ImageFacts, settings: StackSettings) -> 
     """Loads one driver image on the nodes whose label names it.
 
     It only loads, and its pod's end changes nothing, so it stays while the other operands are off: unloading is a
-    visit's step.
+    upgrade's step.
     """
     loads = {
         "name": "driver",
@@ -95,7 +95,7 @@ def _daemonset(
         },
         "spec": {
             "selector": {"matchLabels": {names.LABEL_COMPONENT: component, names.LABEL_IMAGE_KEY: key}},
-            # A changed template must not restart anything by itself (law 10): pods are replaced in visits only.
+            # A changed template must not restart anything by itself (law 10): pods are replaced in upgrades only.
             "updateStrategy": {"type": "OnDelete"},
             "template": {
                 "metadata": {"labels": labels, "annotations": {names.ANNOTATION_READABLE: readable}},

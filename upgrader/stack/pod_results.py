@@ -1,7 +1,7 @@
 """What became of our pods on a node: from what the kubelet says to an outcome with the pod's own words. Pure.
 
 An answer is the exit code together with the termination message. What cannot be understood counts as failed, with what
-was said: a visit that went wrong without a word must not be taken for one that went well.
+was said: a node upgrade that went wrong without a word must not be taken for one that went well.
 """
 
 import re
@@ -12,9 +12,9 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Condition, ContainerStatus, Job, ObjectMeta, Pod
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core import timing, untrusted
+from upgrader.core.node_upgrade_facts import Outcome, PodResult
 from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.silence import Silence
-from upgrader.core.visit_facts import Outcome, PodResult
 from upgrader.stack.naming import prepare_name, validation_name
 
 _IMAGE_TROUBLE = frozenset({"ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable"})
@@ -28,19 +28,19 @@ _ABSENT = re.compile(r"code = NotFound|manifest unknown|name unknown")
 """How containerd and CRI-O hand on a registry's "there is no such image"."""
 
 _AGAIN = frozenset({Reason.BUSY, Reason.OCCUPIED})
-"""Answers of a visit after which its Job runs it again, however often."""
+"""Answers of a node upgrade after which its Job runs it again, however often."""
 
 _SHOWN = 300
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 
 
 def prepare_result(pods: Iterable[Pod], upgrade: NodeUpgrade) -> PodResult:
-    """The prepare pod of a visit, among our own pods."""
+    """The prepare pod of a node upgrade, among our own pods."""
     return _latest(_named(pods, prepare_name(upgrade), upgrade.metadata))
 
 
-def visit_result(job: Job | None, pods: Iterable[Pod]) -> PodResult:
-    """The visit Job, with its pods among our own.
+def upgrade_result(job: Job | None, pods: Iterable[Pod]) -> PodResult:
+    """The upgrade Job, with its pods among our own.
 
     Its own condition decides, because it runs a pod again that died; its last pod has the words.
 

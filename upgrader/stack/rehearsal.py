@@ -1,4 +1,4 @@
-"""Pods that a visit makes once jobs have stopped, to be shown to the API server while they still run. Pure.
+"""Pods that a node upgrade makes once jobs have stopped, to be shown to the API server while they still run. Pure.
 
 An API server refuses a pod for what no look at a node tells: a RuntimeClass or PriorityClass that is not there, a
 quota, PodSecurity, an admission webhook.
@@ -11,7 +11,7 @@ from upgrader.api.resources import NODE_UPGRADES
 from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
 from upgrader.core.fleet import ImageFacts, NodeFacts
 from upgrader.core.operands import PluginSettings
-from upgrader.stack.node_pods import offered, plugin_settings, validation_pod, visit_job
+from upgrader.stack.node_pods import offered, plugin_settings, upgrade_job, validation_pod
 from upgrader.stack.operands import driver_daemonset, plugin_daemonset, runtime_daemonset
 from upgrader.stack.parts import Manifest, owned_by
 from upgrader.stack.settings import StackSettings
@@ -25,18 +25,18 @@ class Rehearsal(Struct, frozen=True, kw_only=True):
 
 
 def rehearsal(upgrade: NodeUpgrade, node: NodeFacts, settings: StackSettings) -> Rehearsal:
-    """What a visit will make.
+    """What a node upgrade will make.
 
-    Pods of Jobs and DaemonSets have the name of these, stand on the node as they will, and belong to the visit, since
+    Pods of Jobs and DaemonSets have the name of these, stand on the node as they will, and belong to the upgrade, since
     policies ask for somebody to whom a pod belongs.
 
     Args:
-        upgrade: the visit.
+        upgrade: the upgrade.
         node: its node, as it is before.
         settings: of everything on nodes.
     """
     stack, target, source = upgrade.spec.stack, upgrade.spec.target, upgrade.spec.source
-    made = [visit_job(upgrade, reverting=False, settings=settings), *_operands(stack, target, settings)]
+    made = [upgrade_job(upgrade, reverting=False, settings=settings), *_operands(stack, target, settings)]
     after = _offering(upgrade, node)
     there = [validation_pod(upgrade, reverting=False, node=after, settings=settings)]
     there += [_pod(one, upgrade) for one in made]
@@ -49,7 +49,7 @@ def rehearsal(upgrade: NodeUpgrade, node: NodeFacts, settings: StackSettings) ->
 
 
 def _offering(upgrade: NodeUpgrade, node: NodeFacts) -> NodeFacts:
-    """The node as it offers its GPUs after the visit; one GPU where that is not known."""
+    """The node as it offers its GPUs after the upgrade; one GPU where that is not known."""
     source, target = upgrade.spec.source, upgrade.spec.target
     if (source.mig_strategy, source.shares) == (target.mig_strategy, target.shares):
         return node

@@ -6,7 +6,7 @@ from msgspec import Struct
 class StackSettings(Struct, frozen=True, kw_only=True):
     """Settings of everything that we make on nodes.
 
-    `node_image` is the upgrader's own image by digest: prepare, visit and validation pods run from it. Nothing on a
+    `node_image` is the upgrader's own image by digest: prepare, upgrade and validation pods run from it. Nothing on a
     node speaks to the API server as `service_account`: policies name it, its token is not mounted. Images that a stack
     names without a registry come from `registry`.
     """

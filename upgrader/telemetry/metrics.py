@@ -48,7 +48,7 @@ INFORMER_RELISTS = Counter(
 )
 WATCH_RESTARTS = Counter(
     "upgrader_watch_restarts_total",
-    "How often the watches of stacks, plans, visits, requests and images ended by an error and were begun anew.",
+    "How often the watches of stacks, plans, upgrades, requests and images ended by an error and were begun anew.",
     registry=REGISTRY,
 )
 LEADER = Gauge("upgrader_leader", "1 while this process holds the lease, else 0.", registry=REGISTRY)

@@ -118,10 +118,10 @@ def _builds(settings: Settings) -> BuildSettings:
 
 
 async def _pinned(settings: Settings, registry: Registry) -> str:
-    """The node image by digest, so that prepare, visit and validation run the same bytes on every node."""
+    """The node image by digest, so that prepare, upgrade and validation run the same bytes on every node."""
     if not settings.node_image:
         raise ConfigurationError(
-            "no image is set for the pods that visit nodes",
+            "no image is set for the pods that upgrade nodes",
             resolution="Set UPGRADER_NODE_IMAGE to the image of this release (see docs/cli.md).",
         )
     if PINNED in settings.node_image:

@@ -29,7 +29,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """What one controller process goes by; times in seconds."""
 
     namespace: str = "gpu-upgrader-system"
-    node_image: str = ""  # image of prepare, visit and validation pods; a controller needs it
+    node_image: str = ""  # image of prepare, upgrade and validation pods; a controller needs it
     operand_registry: str = ""  # registry, maybe with a path, of images that a stack names without one
     image_repository: str = ""  # registry/path of driver images: looked for, and pushed, there
     builder_image: str = ""  # image of build pods; without it nothing is built in the cluster

@@ -29,7 +29,7 @@ make_devices() {
   fi
 }
 
-# Another driver's majors may be others. The visit has the node's file system at /host; without it nothing is there.
+# Another driver's majors may be others. The upgrade has the node's file system at /host; without it nothing is there.
 remove_devices() {
   for file in "${HOST_ROOT:-/host}"/dev/nvidia*; do
     if [ -c "$file" ]; then rm -f "$file"; fi

@@ -94,7 +94,7 @@ class TestThePage:
         assert said["forecast.batches[].groups[].gpus"] == ("integer", "GPUs")
         assert said["forecast.batches[].kind"] == ("one of `Canary`, `Idle`, `Asked`", "")
         assert said["forecast.prediction.lost_gpu_hours"] == ("number", "GPU-hours")
-        assert said["forecast.prediction.durations.visit"] == ("list of 2: integer, integer", "s")
+        assert said["forecast.prediction.durations.upgrade"] == ("list of 2: integer, integer", "s")
         assert said["strategy.max_unavailable"] == ("integer or string", "")
         assert said["forecast.blockers[].nodes[]"] == ("list of string", "")
 

@@ -98,25 +98,27 @@ async def test_what_a_plan_leads_to_is_not_taken_from_it_although_its_stack_asks
     assert await _wanted_no_more(rig) == [f"sim 1.0 for {NEXT} is no longer asked for"]
 
 
-async def test_what_an_open_visit_brings_is_not_taken_from_it(rig: Rig) -> None:
+async def test_what_an_open_upgrade_brings_is_not_taken_from_it(rig: Rig) -> None:
     """The stack was changed and the plan is being taken back, but the node is on its way to that kernel."""
     await announce(rig.context, [identity()], None)
     built(rig, "1.0", NEXT)
     await rig.until(lambda: images_of(rig, NEXT) == [("1.0", "sim", "Ready")])
     rig.plan("up", rig.stack(rig.spec("1.0") | {"reboot": REBOOT}))
-    await rig.until(lambda: [one.status.phase for one in rig.visits("up")] == [NodePhase.UPGRADING])
+    await rig.until(lambda: [one.status.phase for one in rig.upgrades("up")] == [NodePhase.UPGRADING])
     rig.stack(rig.spec("1.0"))
     rig.cluster.store.remove(UPGRADE_PLANS, "up")
     assert await _wanted_no_more(rig) == []
 
 
-async def test_what_a_failed_visit_that_holds_its_node_names_is_kept(rig: Rig) -> None:
+async def test_what_a_failed_upgrade_that_holds_its_node_names_is_kept(rig: Rig) -> None:
     await announce(rig.context, [identity()], None)
     built(rig, "1.0", NEXT)
     await rig.until(lambda: images_of(rig, NEXT) == [("1.0", "sim", "Ready")])
-    rig.fleet.pod_results = lambda which, _: OrderResult(reason=Reason.BUSY, message="no") if which == "visit" else None
+    rig.fleet.pod_results = lambda which, _: (
+        OrderResult(reason=Reason.BUSY, message="no") if which == "upgrade" else None
+    )
     rig.plan("up", rig.stack(rig.spec("1.0") | {"reboot": REBOOT}))
-    await rig.until(lambda: [one.status.reason for one in rig.visits("up")] == ["RevertFailed"], 4000, stride=5)
+    await rig.until(lambda: [one.status.reason for one in rig.upgrades("up")] == ["RevertFailed"], 4000, stride=5)
     rig.stack(rig.spec("1.0"))
     rig.cluster.store.remove(UPGRADE_PLANS, "up")
     assert await _wanted_no_more(rig) == []

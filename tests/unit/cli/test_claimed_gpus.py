@@ -14,7 +14,7 @@ from upgrader.reconcile.device_claims import CLAIM
 
 SAID = (
     "default/by-claim holds GPUs by ResourceClaim (dynamic resource allocation); such jobs are not asked or stopped "
-    "yet, and no visit begins there until they have ended"
+    "yet, and no upgrade begins there until they have ended"
 )
 
 
@@ -51,7 +51,7 @@ async def test_doctor_warns_of_it(blocked):
             check="DynamicResources",
             severity=Severity.WARNING,
             message=f"on gpu-3: {SAID}",
-            fix="Jobs that ask for the stack's resourceName instead are led through visits.",
+            fix="Jobs that ask for the stack's resourceName instead are led through upgrades.",
         )
     ]
 

@@ -59,7 +59,7 @@ MOMENTS = {
     "gang asked": lambda rig: gang(rig) is RequestPhase.REQUESTED,
     "gang parked": lambda rig: gang(rig) is RequestPhase.PARKED,
     "gang stopped": lambda rig: gang(rig) is RequestPhase.STOPPED,
-    "nodes visited": lambda rig: sum(one.status.phase is NodePhase.UPGRADING for one in rig.all_visits()) == 2,
+    "nodes upgraded": lambda rig: sum(one.status.phase is NodePhase.UPGRADING for one in rig.all_upgrades()) == 2,
     "gang restarting": lambda rig: gang(rig) is RequestPhase.RESTARTING,
 }
 
@@ -67,7 +67,7 @@ MOMENTS = {
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_at_any_moment(rig, forecast_file, moment):
     assert upgrader(rig, "apply", str(forecast_file), "--auto-approve").exit_code == 0
-    rig.all_visits = lambda: rig.all(NODE_UPGRADES, NODE_UPGRADES.type)
+    rig.all_upgrades = lambda: rig.all(NODE_UPGRADES, NODE_UPGRADES.type)
     at(rig, lambda: MOMENTS[moment](rig))
     ended = upgrader(rig, "uninstall", "--auto-approve")
     assert ended.exit_code == 0, ended.output
@@ -202,7 +202,7 @@ def test_what_people_set_stays(rig):
     assert marks(rig) == [("gpu-0", names.LABEL_SKIP)]
 
 
-def test_marks_of_a_visit_that_failed_and_records_on_jobs_go(rig):
+def test_marks_of_a_node_upgrade_that_failed_and_records_on_jobs_go(rig):
     taints = [
         {"key": names.TAINT_MAINTENANCE, "value": "group-1", "effect": "NoSchedule"},
         {"key": "other", "effect": "NoExecute"},

@@ -44,14 +44,14 @@ def plan(approval=None, **status):
     return msgspec.convert(manifest | {"status": status}, UpgradePlan)
 
 
-def visit(number, phase="Draining", **status):
-    manifest = changed(node_upgrade(f"visit-{number}"), "spec.node.name", f"node-{number}")
+def upgrade(number, phase="Draining", **status):
+    manifest = changed(node_upgrade(f"upgrade-{number}"), "spec.node.name", f"node-{number}")
     return msgspec.convert(manifest | {"status": {"phase": phase} | status}, NodeUpgrade)
 
 
-def screen(of, visits=()):
+def screen(of, upgrades=()):
     stream = io.StringIO()
-    seen = Progress(at=START + timedelta(minutes=1), plan=of, visits=list(visits), requests=[])
+    seen = Progress(at=START + timedelta(minutes=1), plan=of, upgrades=list(upgrades), requests=[])
     render.show(status_screen.status(seen), stream)
     return stream.getvalue()
 
@@ -83,7 +83,7 @@ def test_everything_that_a_plan_may_say():
         blockers=[{"subject": "node-8", "reason": "NodeSkipped", "message": "a person said so; remove the label."}],
         failures=[{"subject": "node-3", "reason": "NotPrepared", "message": "the image could not be pulled"}],
     )
-    waiting = visit(1, deadline="2026-11-21T09:30:00Z", message="2 pods are still there")
+    waiting = upgrade(1, deadline="2026-11-21T09:30:00Z", message="2 pods are still there")
     assert_golden(GOLDEN / "status-everything.txt", screen(of, [waiting]))
 
 
@@ -97,9 +97,9 @@ def test_a_plan_that_has_ended_has_nothing_to_come():
 
 
 def test_a_fleet_of_thousands_is_folded_and_failures_come_first():
-    visits = [visit(number, phase="Succeeded" if number != 1999 else "Failed") for number in range(2000)]
+    upgrades = [upgrade(number, phase="Succeeded" if number != 1999 else "Failed") for number in range(2000)]
     batches = [BATCHES[0] | {"number": number} for number in range(1, 101)]
-    text = screen(plan(APPROVAL, phase="Completed", batches=batches), visits)
+    text = screen(plan(APPROVAL, phase="Completed", batches=batches), upgrades)
     assert len(text.splitlines()) < 40
     assert "and 90 batches before these" in text
     assert "and 1990 more nodes: 1990 Succeeded" in text

@@ -17,7 +17,7 @@ from upgrader.api.v1alpha1 import UpgradePlan
 from upgrader.cli import figures, render, status_screen, watching
 from upgrader.cli.progress import Patience, Progress, Verdicts, changes
 from upgrader.core.errors import BlockedError, DeadlineError, RolloutFailedError
-from upgrader.demo.report import Change, JobReport, NodeReport, Report, VisitReport
+from upgrader.demo.report import Change, JobReport, NodeReport, Report, UpgradeReport
 
 BLOCKER = {"subject": "default/Job/a", "reason": "Vetoed", "message": "it forbids any disruption"}
 BATCH = {"number": 1, "groups": [], "startedAt": "2026-11-21T09:00:00Z", "askUntil": "2026-11-21T10:00:00Z"}
@@ -28,7 +28,7 @@ def seen(after=0, state="Running", failures=(), **status):
     manifest["metadata"]["generation"] = 1
     manifest["status"] = {"observedGeneration": 1, "failures": list(failures)} | status
     plan = msgspec.convert(manifest, UpgradePlan)
-    return Progress(at=START + timedelta(seconds=after), plan=plan, visits=[], requests=[])
+    return Progress(at=START + timedelta(seconds=after), plan=plan, upgrades=[], requests=[])
 
 
 class Terminal(io.StringIO):
@@ -151,7 +151,7 @@ def test_what_the_demo_shows():
     )
     same = Change(before="", after="")
     kwok = NodeReport(name="kwok-0", kind="kwok", driver=same, device_plugin=same, kubelet=same, api_writes=0)
-    visit = VisitReport(
+    upgrade = UpgradeReport(
         node="gpu-a",
         reason="Rollout",
         phase="Succeeded",
@@ -161,7 +161,7 @@ def test_what_the_demo_shows():
     stream = io.StringIO()
     render.show(
         figures.demo(
-            Report(jobs=(gang, short, unwilling, bystander), nodes=(box, kwok), visits=(visit,), seconds=171.0)
+            Report(jobs=(gang, short, unwilling, bystander), nodes=(box, kwok), upgrades=(upgrade,), seconds=171.0)
         ),
         stream,
     )

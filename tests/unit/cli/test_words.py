@@ -97,7 +97,7 @@ def test_pause_lets_the_batch_end_and_resume_goes_on(rig, plan):
 
 
 def test_resume_tolerates_what_has_failed(rig, plan):
-    failures = [{"subject": "gpu-0", "reason": "VisitFailed", "message": "no"}] * 3
+    failures = [{"subject": "gpu-0", "reason": "UpgradeFailed", "message": "no"}] * 3
     rig.cluster.store.change(UPGRADE_PLANS, plan, {"status": {"failures": failures}})
     assert said(rig, "resume") == f"plan {plan} goes on; 3 failures are tolerated"
     assert rig.plan_now(plan).spec.tolerated_failures == 3
@@ -143,7 +143,7 @@ def test_rollback_of_a_finished_rollout(rig, plan):
 
 def test_rollback_in_the_middle_aborts_the_plan_first(rig, plan):
     before = rig.nodes()[0]["metadata"]["labels"]["gpu-upgrader.io/revision"]
-    until(rig, lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.visits(plan)))
+    until(rig, lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.upgrades(plan)))
     sentence = said(rig, "rollback", "--auto-approve", "--to", before)
     assert sentence.endswith(f"as soon as plan {plan} is aborted")
     back = sentence.split()[1]

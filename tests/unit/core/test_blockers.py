@@ -1,4 +1,4 @@
-"""What keeps nodes and gangs from being visited, as word and as sentence."""
+"""What keeps nodes and gangs from being upgraded, as word and as sentence."""
 
 from datetime import timedelta
 
@@ -158,18 +158,18 @@ GANG_BLOCKERS = {
             "end."
         ),
     ),
-    "also runs on a node in a visit": (
+    "also runs on a node in a node upgrade": (
         {"members": (member("x-0", "a"), member("x-1", "v"))},
         {},
         H.GANG_ON_OTHER_REVISION,
-        "ml/Job/x also runs on node v, which is in a visit; it waits for the visit's end.",
+        "ml/Job/x also runs on node v, which is in a node upgrade; it waits for the upgrade's end.",
     ),
-    "also runs on a node whose visit failed": (
+    "also runs on a node whose upgrade failed": (
         {"members": (member("x-0", "a"), member("x-1", "w"))},
         {"already": frozenset({"w"})},
         H.GANG_ON_OTHER_REVISION,
         (
-            f"ml/Job/x also runs on node w, whose visit by this plan did not bring it to revision "
+            f"ml/Job/x also runs on node w, whose upgrade by this plan did not bring it to revision "
             f"{target().revision}; it would run on mixed drivers. See that node's NodeUpgrade."
         ),
     ),
@@ -178,7 +178,7 @@ GANG_BLOCKERS = {
 
 @pytest.mark.parametrize(("changes", "known", "reason", "message"), GANG_BLOCKERS.values(), ids=GANG_BLOCKERS.keys())
 def test_a_gang_that(changes, known, reason, message):
-    nodes = [node("a"), node("v", NEW, visit="uid-visit"), node("w")]
+    nodes = [node("a"), node("v", NEW, claimed_by="uid-upgrade"), node("w")]
     made = foresee(snapshot(nodes, [gang("x", ["a"], **changes)]), budget=99, **known)
     about = [blocker for blocker in made.blockers if "a" in blocker.nodes]
     assert about == [Blocker(subject="ml/Job/x", reason=reason, message=message, nodes=about[0].nodes)]
@@ -187,21 +187,21 @@ def test_a_gang_that(changes, known, reason, message):
 
 
 NODE_BLOCKERS = {
-    "is in another visit": (
-        {"visit": "uid-visit", "maintenance": "c-1"},
+    "is in another upgrade": (
+        {"claimed_by": "uid-upgrade", "maintenance": "c-1"},
         {},
-        H.NODE_IN_VISIT,
+        H.NODE_UPGRADING,
         (
-            "Node a is claimed by another visit (uid-visit); it waits for its end. Where that has failed, see its "
-            "NodeUpgrade, repair the node and delete the NodeUpgrade: it is installed anew then."
+            "Node a is claimed by the NodeUpgrade with uid uid-upgrade, and waits for its end. If that has failed, "
+            "repair the node and delete the NodeUpgrade: the node is then installed anew."
         ),
     ),
-    "was left marked by a visit that failed": (
+    "was left marked by a node upgrade that failed": (
         {"maintenance": "c-1"},
         {},
-        H.NODE_IN_VISIT,
+        H.NODE_UPGRADING,
         (
-            "Node a still carries our maintenance taint of upgrade group c-1: its visit failed and was not undone. See "
+            "Node a carries the maintenance taint of upgrade group c-1: its upgrade failed and was not undone. See "
             "its NodeUpgrade, repair the node, then remove the taint."
         ),
     ),
@@ -211,13 +211,13 @@ NODE_BLOCKERS = {
         H.NODE_NOT_READY,
         "Node a is not Ready; repair it, or take it out of the pool.",
     ),
-    "lacks a GPU before any visit": (
+    "lacks a GPU before any upgrade": (
         {"gpus_allocatable": 7},
         {},
         H.GPUS_MISSING,
         (
-            "Node a offers 7 of its 8 GPUs before any visit, so its validation would fail; repair it, or drain and "
-            "cordon it: then it is visited all the same."
+            "Node a offers 7 of its 8 GPUs before any upgrade, so its validation would fail; repair it, or drain and "
+            "cordon it: then it is upgraded all the same."
         ),
     ),
     "came up with another kernel": (

@@ -35,7 +35,7 @@ SERVICE = {
     "a node in service takes nothing": ({}, 8, 0),
     "not Ready": ({"ready": False}, 8, 8),
     "cordoned by somebody": ({"unschedulable": True}, 8, 8),
-    "in a visit": ({"visit": "uid-visit"}, 8, 8),
+    "in a node upgrade": ({"claimed_by": "uid-upgrade"}, 8, 8),
     "with our taint left on it": ({"maintenance": "c-1"}, 8, 8),
     "operands off": ({"operands": "off"}, 8, 8),
     "its driver was taken away": ({"driver_key": "none", "gpus": 8}, 8, 8),
@@ -106,7 +106,7 @@ COSTS = {
         [gang("x", ["a", "b"])],
         Cost(gpus=16, added=16),
     ),
-    "GPUs of a gang on a node that is not visited count": (
+    "GPUs of a gang on a node that is not upgraded count": (
         ["a"],
         [gang("x", ["a", "b"], gpus=2)],
         Cost(gpus=10, added=10),
@@ -124,6 +124,6 @@ COSTS = {
 }
 
 
-@pytest.mark.parametrize(("visited", "stopped", "expected"), COSTS.values(), ids=COSTS.keys())
-def test_costs(visited, stopped, expected):
-    assert cost(visited, stopped, availability(NODES, 16)) == expected
+@pytest.mark.parametrize(("upgraded", "stopped", "expected"), COSTS.values(), ids=COSTS.keys())
+def test_costs(upgraded, stopped, expected):
+    assert cost(upgraded, stopped, availability(NODES, 16)) == expected

@@ -13,7 +13,7 @@ from tests.support.request_cases import (
     PREPARED,
     RELEASED,
     UNASKED,
-    VISITED,
+    UPGRADED,
     WITHDRAW,
     N,
     R,
@@ -106,7 +106,7 @@ CASES = {
         around(N.PREPARED, undo=True),
         go(R.WITHDRAWN, "Aborted", "the plan was aborted; the gang trains on", WITHDRAW),
     ),
-    "a node of the upgrade group cannot be visited": (
+    "a node of the upgrade group cannot be upgraded": (
         view(R.REQUESTED),
         around(N.PREPARED, N.FAILED),
         go(R.WITHDRAWN, "GroupLetGo", "the upgrade group was let go; the gang trains on", WITHDRAW),
@@ -137,7 +137,7 @@ CASES = {
         around(N.DRAINING, siblings=(R.REQUESTED,)),
         go(R.PARKED, "WaitingForFellows", "another gang of the upgrade group has not acknowledged yet"),
     ),
-    "it is not stopped while a pod is left that may keep its nodes from being visited": (
+    "it is not stopped while a pod is left that may keep its nodes from being upgraded": (
         view(R.PARKED),
         around(N.DRAINING, pods_left="waiting for pod default/web to go first"),
         go(R.PARKED, "WaitingForPods", "not stopped yet: waiting for pod default/web to go first"),
@@ -304,39 +304,39 @@ CASES = {
         go(R.ENDED, "Finished", "the job ended by itself", GangAct.RESUME),
     ),
     # ---- Stopped
-    "stopped, while its nodes are visited": (
+    "stopped, while its nodes are upgraded": (
         stopped(R.STOPPED),
-        VISITED,
-        go(R.STOPPED, "Stopped", "stopped at step 100; its nodes are visited"),
+        UPGRADED,
+        go(R.STOPPED, "Stopped", "stopped at step 100; its nodes are upgraded"),
     ),
     "one node is done, another is not": (
         stopped(R.STOPPED),
         around(N.RELEASING, N.VALIDATING),
-        go(R.STOPPED, "Stopped", "stopped at step 100; its nodes are visited"),
+        go(R.STOPPED, "Stopped", "stopped at step 100; its nodes are upgraded"),
     ),
-    "the visits are over": (
+    "the upgrades are over": (
         stopped(R.STOPPED),
         around(N.RELEASING, N.FAILED, N.NODE_DELETED),
-        go(R.RESTARTING, "Restarting", "the visits are over; restarting the gang"),
+        go(R.RESTARTING, "Restarting", "the upgrades are over; restarting the gang"),
     ),
-    "the visits take too long": (
+    "the upgrades take too long": (
         stopped(R.STOPPED, restart_by=PAST),
-        VISITED,
-        go(R.RESTARTING, "RestartByPassed", "the visits take too long; restarting the gang on other nodes"),
+        UPGRADED,
+        go(R.RESTARTING, "RestartByPassed", "the upgrades take too long; restarting the gang on other nodes"),
     ),
     "somebody resumes a stopped job": (
         stopped(R.STOPPED, owner={"suspended": False}),
-        VISITED,
+        UPGRADED,
         go(R.RESTARTING, "ResumedByOthers", "somebody resumed the job; it is watched until it progresses"),
     ),
     "somebody takes a stopped job over": (
         stopped(R.STOPPED, owner={"stopped_by": ""}),
-        VISITED,
+        UPGRADED,
         go(R.ENDED, "SuspendedByOthers", "the job was suspended by somebody else, who restarts it too"),
     ),
     "a stopped job is deleted": (
         stopped(R.STOPPED, owner={"present": False}),
-        VISITED,
+        UPGRADED,
         go(R.ENDED, "Deleted", "the job was deleted by somebody else"),
     ),
     # ---- Restarting

@@ -4,10 +4,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from tests.support.visit_cases import CLOSED, EVICTABLE, REPAIR, STRANGER, SWITCHED_OFF, N, stay, view
+from tests.support.upgrade_cases import CLOSED, EVICTABLE, REPAIR, STRANGER, SWITCHED_OFF, N, stay, view
 from tests.support.world import START
 from upgrader.core.clearing import EVICTION_REFUSED, UNSUPPORTED, evicting
-from upgrader.core.visit_facts import Act, Decision, GroupView, NodeView
+from upgrader.core.node_upgrade_facts import Act, Decision, GroupView, NodeView
 
 SOON = START + timedelta(seconds=1)
 ORDER = "by order of ann"

@@ -185,7 +185,7 @@ TABLE = {
         [
             Finding(
                 reason=R.REVISION_MISSING,
-                message="The node carries no revision: it was not given back by a visit, or its label was removed.",
+                message="The node carries no revision: it was not given back by an upgrade, or its label was removed.",
             )
         ],
     ),

@@ -20,7 +20,7 @@ WORLD = snapshot(
         node("e", skip=True),
         fresh_node("f"),
         node("g"),
-        node("v", visit="uid-visit"),
+        node("v", claimed_by="uid-upgrade"),
         node("w"),
     ],
     [
@@ -66,10 +66,10 @@ NODES = {
         verdict="Node g is upgraded in batch 2 of 2.",
         because=(OLDER, "Pods of ml/Job/web on it are evicted; their owner makes them again elsewhere."),
     ),
-    "v": Explanation(subject="v", verdict="Node v is being visited by this plan.", because=(OLDER,)),
+    "v": Explanation(subject="v", verdict="Node v is being upgraded by this plan.", because=(OLDER,)),
     "w": Explanation(
         subject="w",
-        verdict="Node w was visited by this plan and is not as the stack asks; see its NodeUpgrade.",
+        verdict="Node w was upgraded by this plan and is not as the stack asks; see its NodeUpgrade.",
         because=(OLDER,),
     ),
     "z": None,

@@ -166,7 +166,7 @@ EXPECTED = {
     ),
     "ml/Job/side": Explanation(
         subject="ml/Job/side",
-        verdict="ml/Job/side is not stopped: none of its nodes is to be visited.",
+        verdict="ml/Job/side is not stopped: none of its nodes is to be upgraded.",
         because=("It has 1 member with 8 GPUs on d.", "A stop suspends Job side; a restart resumes it."),
     ),
     "ml/Job/nobody": None,

@@ -21,7 +21,7 @@ from upgrader.core.prediction import Durations, Interruption, Prediction
 from upgrader.core.upgrade_groups import group_name
 
 PACE = Pace(Durations())
-ALONE, PAIR = PACE.visit(1).mean, PACE.visit(2).mean
+ALONE, PAIR = PACE.upgrade(1).mean, PACE.upgrade(2).mean
 ASKED = longest_of(1, *PACE.durations.checkpoint).mean
 BACK = longest_of(1, *PACE.durations.restart).mean
 ONE, TWO = (PACE.group(nodes=nodes, gangs=nodes - 1, checkpoint=PACE.durations.checkpoint) for nodes in (1, 2))
@@ -61,7 +61,7 @@ def test_a_whole_forecast():
         allowed=24,
         taken=0,
         prediction=Prediction(
-            # two nodes by themselves, and for the gang's: their visit, its checkpoint and its restart
+            # two nodes by themselves, and for the gang's: their upgrade, its checkpoint and its restart
             lost_gpu_hours=pytest.approx((16 * ALONE + 16 * (PAIR + ASKED + BACK)) / 3600, abs=1e-3),
             lower_bound_gpu_hours=pytest.approx((16 * ALONE + 16 * (PAIR + ASKED + BACK)) / 3600, abs=1e-3),
             interruptions=(
@@ -113,7 +113,7 @@ def test_the_largest_groups_come_first_and_the_gaps_are_filled():
     ]
 
 
-def test_nodes_of_this_plan_are_not_visited_again_nor_held():
+def test_nodes_of_this_plan_are_not_upgraded_again_nor_held():
     made = foresee(snapshot([node("a"), node("b", skip=True)]), already=frozenset({"a", "b"}))
     assert (made.summary, made.batches, made.blockers) == (Summary(), (), ())
 
@@ -131,8 +131,8 @@ def test_a_batch_never_takes_more_than_the_budget_even_of_what_is_down():
     assert [batch.gpus for batch in foresee(world, budget=8).batches] == [8, 8, 8]
 
 
-def test_a_node_in_a_visit_takes_its_share_of_the_budget():
-    world = snapshot([node("a", visit="v"), node("b")])
+def test_a_node_in_a_node_upgrade_takes_its_share_of_the_budget():
+    world = snapshot([node("a", claimed_by="v"), node("b")])
     made = foresee(world, budget=8, already=frozenset({"a"}))
     assert blockers(made) == {(group_name(["b"]), H.BUDGET_TAKEN): ("b",)}
 

@@ -46,7 +46,7 @@ def test_a_batch_is_the_longest_of_its_groups(groups):
 
     def once(nodes, gangs):
         asked = slowest(gangs, DURATIONS.checkpoint) + slowest(gangs, DURATIONS.restart)
-        return slowest(nodes, DURATIONS.prepare) + slowest(nodes, DURATIONS.visit) + asked
+        return slowest(nodes, DURATIONS.prepare) + slowest(nodes, DURATIONS.upgrade) + asked
 
     seen = [max(once(*one) for one in groups) for _ in range(2000)]
     pace = Pace(DURATIONS)
@@ -74,11 +74,11 @@ def test_nothing_seen_is_nothing_learned():
     assert learned([]) == DURATIONS
 
 
-def test_one_odd_visit_moves_little_and_hundreds_decide():
-    assert learned([6000]).visit[0] < 400
+def test_one_odd_upgrade_moves_little_and_hundreds_decide():
+    assert learned([6000]).upgrade[0] < 400
     chance = random.Random(9)  # noqa: S311 - the same every time, no secret
     many = learned([drawn(chance, 100, 150) for _ in range(1000)])
-    assert many.visit == (pytest.approx(100, rel=0.03), pytest.approx(150, rel=0.12))
+    assert many.upgrade == (pytest.approx(100, rel=0.03), pytest.approx(150, rel=0.12))
     assert (many.measured, many.checkpoint) == (1000, DURATIONS.checkpoint)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.world import START
 from upgrader.core.phases import DesiredState, NodePhase, OnFailure, PlanPhase, RequestPhase
-from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanView, RequestSummary, Trouble, VisitFacts
+from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanView, RequestSummary, Trouble, UpgradeFacts
 from upgrader.core.rollout import decide
 
 LATER = START + timedelta(hours=1)
@@ -29,8 +29,8 @@ PLAN = PlanView(
     open_batch=None,
     created=True,
 )
-GOOD = VisitFacts(name="v", node="a", batch=1, phase=NodePhase.SUCCEEDED)
-BAD = VisitFacts(name="v", node="a", batch=1, phase=NodePhase.FAILED, failure="NotValid", message="no device")
+GOOD = UpgradeFacts(name="v", node="a", batch=1, phase=NodePhase.SUCCEEDED)
+BAD = UpgradeFacts(name="v", node="a", batch=1, phase=NodePhase.FAILED, failure="NotValid", message="no device")
 CANARY = Canaries(enabled=True, batches=frozenset({1}), soak_seconds=600)
 NEXT = NextBatch()
 
@@ -94,34 +94,34 @@ def test_what_comes_next(facts, said):
 
 
 def test_canaries_that_ended_well_are_watched_from_then_on():
-    decision = decide(msgspec.structs.replace(PLAN, open_batch=1, canaries=CANARY, visits=(GOOD,)))
+    decision = decide(msgspec.structs.replace(PLAN, open_batch=1, canaries=CANARY, upgrades=(GOOD,)))
     assert (decision.end_batch, decision.soak_until) == (True, START + timedelta(seconds=600))
 
 
 def test_each_batch_of_canaries_is_watched_as_long():
     first = msgspec.structs.replace(CANARY, soak_until=START + timedelta(minutes=1), batches=frozenset({1, 2}))
     second = msgspec.structs.replace(GOOD, name="w", node="b", batch=2)
-    decision = decide(msgspec.structs.replace(PLAN, open_batch=2, canaries=first, visits=(GOOD, second)))
+    decision = decide(msgspec.structs.replace(PLAN, open_batch=2, canaries=first, upgrades=(GOOD, second)))
     assert (decision.end_batch, decision.soak_until) == (True, START + timedelta(seconds=600))
 
 
 def test_while_one_class_is_watched_the_canary_of_another_may_go():
     soaking = msgspec.structs.replace(CANARY, soak_until=LATER)
-    assert after(canaries=soaking, visits=(GOOD,), next_batch=NextBatch(canary=True))[1] == "BatchStarted"
-    assert after(canaries=soaking, visits=(GOOD,), next_batch=NEXT)[1] == "Soaking"
+    assert after(canaries=soaking, upgrades=(GOOD,), next_batch=NextBatch(canary=True))[1] == "BatchStarted"
+    assert after(canaries=soaking, upgrades=(GOOD,), next_batch=NEXT)[1] == "Soaking"
 
 
 def test_canaries_that_were_let_go_have_proved_nothing_and_are_not_watched():
     let_go = msgspec.structs.replace(BAD, failure="NewGpuPod")
-    decision = decide(msgspec.structs.replace(PLAN, open_batch=1, canaries=CANARY, visits=(let_go,)))
+    decision = decide(msgspec.structs.replace(PLAN, open_batch=1, canaries=CANARY, upgrades=(let_go,)))
     assert (decision.end_batch, decision.soak_until) == (True, None)
 
 
 def test_a_canary_that_failed_is_not_watched_but_pauses_the_plan_whatever_is_tolerated():
-    failed = msgspec.structs.replace(PLAN, canaries=CANARY, visits=(BAD,), tolerated_failures=9, next_batch=NEXT)
+    failed = msgspec.structs.replace(PLAN, canaries=CANARY, upgrades=(BAD,), tolerated_failures=9, next_batch=NEXT)
     assert decide(msgspec.structs.replace(failed, open_batch=1)).soak_until is None
     said = "paused: a canary failed: a: no device (upgrader resume goes on, upgrader rollback goes back)"
-    assert after(canaries=CANARY, visits=(BAD,), tolerated_failures=9, next_batch=NEXT) == (
+    assert after(canaries=CANARY, upgrades=(BAD,), tolerated_failures=9, next_batch=NEXT) == (
         "Paused",
         "CanaryFailed",
         said,
@@ -133,9 +133,9 @@ def test_a_canary_that_failed_is_not_watched_but_pauses_the_plan_whatever_is_tol
 def test_a_canary_that_goes_bad_in_the_soak_fails_it_and_stays_failed_until_a_person_goes_on():
     unwell = (Trouble(subject="a", reason="CanaryUnwell", message="is not Ready any more"),)
     soaking = msgspec.structs.replace(CANARY, soak_until=LATER, unwell=unwell)
-    assert after(canaries=soaking, visits=(GOOD,), next_batch=NEXT)[:2] == ("Paused", "CanaryFailed")
+    assert after(canaries=soaking, upgrades=(GOOD,), next_batch=NEXT)[:2] == ("Paused", "CanaryFailed")
     well = msgspec.structs.replace(soaking, unwell=())
-    paused = {"phase": PlanPhase.PAUSED, "reason": "CanaryFailed", "canaries": well, "visits": (GOOD,)}
+    paused = {"phase": PlanPhase.PAUSED, "reason": "CanaryFailed", "canaries": well, "upgrades": (GOOD,)}
     assert after(**paused, next_batch=NEXT)[:2] == ("Paused", "CanaryFailed")
     accepted = msgspec.structs.replace(soaking, enabled=False)
     assert after(**paused | {"canaries": accepted}, next_batch=NEXT)[1] == "BatchStarted"
@@ -144,10 +144,10 @@ def test_a_canary_that_goes_bad_in_the_soak_fails_it_and_stays_failed_until_a_pe
 def test_after_its_soak_a_canary_is_a_node_like_any_other():
     unwell = (Trouble(subject="a", reason="CanaryUnwell", message="is not Ready any more"),)
     soaked = msgspec.structs.replace(CANARY, soak_until=START, unwell=unwell)
-    assert after(canaries=soaked, visits=(GOOD,), next_batch=NEXT)[1] == "BatchStarted"
+    assert after(canaries=soaked, upgrades=(GOOD,), next_batch=NEXT)[1] == "BatchStarted"
 
 
-@pytest.mark.parametrize("facts", [{"visits": (BAD,)}, {"visits": (BAD,), "deadline": START, "next_batch": NEXT}])
+@pytest.mark.parametrize("facts", [{"upgrades": (BAD,)}, {"upgrades": (BAD,), "deadline": START, "next_batch": NEXT}])
 def test_a_plan_may_go_back_by_itself(facts):
     assert after(on_failure=OnFailure.ROLLBACK, **facts) == (
         "Aborting",
@@ -163,10 +163,10 @@ def test_a_plan_may_go_back_by_itself(facts):
 
 
 def test_a_person_who_paused_is_not_overruled_by_a_failure():
-    assert after(on_failure=OnFailure.ROLLBACK, visits=(BAD,), state=DesiredState.PAUSED)[1] == "PausedByPerson"
+    assert after(on_failure=OnFailure.ROLLBACK, upgrades=(BAD,), state=DesiredState.PAUSED)[1] == "PausedByPerson"
 
 
 def test_at_the_deadline_what_is_under_way_ends_first():
     running = msgspec.structs.replace(GOOD, phase=NodePhase.UPGRADING)
-    assert after(deadline=START, open_batch=1, visits=(running,), next_batch=NEXT)[1] == "BatchUnderWay"
-    assert after(deadline=START, open_batch=1, visits=(GOOD,), next_batch=NEXT)[1] == "BatchEnded"
+    assert after(deadline=START, open_batch=1, upgrades=(running,), next_batch=NEXT)[1] == "BatchUnderWay"
+    assert after(deadline=START, open_batch=1, upgrades=(GOOD,), next_batch=NEXT)[1] == "BatchEnded"

@@ -12,16 +12,16 @@ def node(name: str, revision: str, *, taken: bool = False, gpus: int = 8):
     return facts(name=name, revision=revision, maintenance=taint, ready=True, gpus=gpus, gpus_allocatable=gpus)
 
 
-OLD, NEW, VISITED = node("a", "old"), node("b", "new"), node("c", "", taken=True)
+OLD, NEW, UPGRADED = node("a", "old"), node("b", "new"), node("c", "", taken=True)
 
 
 @pytest.mark.parametrize(
     ("nodes", "wanted", "late", "expected"),
     [
         ([OLD, NEW], "new", False, Placement(left_behind=("old",), settled=True)),
-        ([OLD, VISITED], "new", True, Placement(left_behind=("new",), settled=True)),
+        ([OLD, UPGRADED], "new", True, Placement(left_behind=("new",), settled=True)),
         ([node("a", "old", gpus=4), NEW], "", False, Placement(left_behind=("old",), settled=True)),
-        ([VISITED], "new", True, Placement(settled=True)),
+        ([UPGRADED], "new", True, Placement(settled=True)),
         ([], "", True, Placement()),
     ],
 )
@@ -32,10 +32,10 @@ def test_it_goes_to_nodes_of_one_revision(nodes, wanted, late, expected):
 @pytest.mark.parametrize(
     ("nodes", "wanted", "steerable"),
     [
-        ([OLD, VISITED], "new", True),  # its own plan gives upgraded nodes back soon
-        ([VISITED], "", True),
+        ([OLD, UPGRADED], "new", True),  # its own plan gives upgraded nodes back soon
+        ([UPGRADED], "", True),
         ([OLD, NEW], "", False),
-        ([NEW, VISITED], "new", False),
+        ([NEW, UPGRADED], "new", False),
     ],
 )
 def test_it_waits_while_it_could_meet_two_drivers(nodes, wanted, steerable):

@@ -64,10 +64,10 @@ def test_nothing_is_steady_that_changed_within_a_minute(steps):
             assert len(seen.changes) < FLAPS
 
 
-def test_a_node_in_a_visit_shows_nothing():
+def test_a_node_in_a_node_upgrade_shows_nothing():
     found = NodeDrift(node="a", findings=(Finding(reason=DriftReason.DRIVER, message="-"),))
     assert needs_seen(node("a", boot_id="b1"), found) == "b1 6.1.0-40-amd64 Driver"
-    assert needs_seen(node("a", boot_id="b1", visit="uid"), found) == ""
+    assert needs_seen(node("a", boot_id="b1", claimed_by="uid"), found) == ""
     assert needs_seen(node("a"), None) == ""
 
 

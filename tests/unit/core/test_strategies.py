@@ -204,7 +204,7 @@ def test_a_group_is_waited_for_only_when_all_its_gangs_end():
     made = foresee_by(snapshot([node("a")], gangs), completion_until=START + 3 * HOUR)
     assert made.completions == ()
     assert made.interrupted == {"ml/Job/soon", "ml/Job/other"}
-    # What ends by itself could have been let end: only the other one is beyond any order of visits.
+    # What ends by itself could have been let end: only the other one is beyond any order of upgrades.
     assert made.prediction.gap > 1
 
 
@@ -364,7 +364,7 @@ def test_owners_that_are_waited_for_are_not_evicted():
 # ------------------------------------------------------------------------------------------------------ durations
 
 
-@pytest.mark.parametrize("slower", [Durations(visit=(480, 1200)), Durations(restart=(600, 900))])
+@pytest.mark.parametrize("slower", [Durations(upgrade=(480, 1200)), Durations(restart=(600, 900))])
 def test_what_was_measured_is_what_is_predicted(slower):
     world = snapshot([node("a")], [gang("x", "a")])
     usual, made = foresee_by(world), foresee_by(world, durations=slower)

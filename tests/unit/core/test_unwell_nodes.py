@@ -1,4 +1,4 @@
-"""Nodes that lack GPUs before any visit: held, unless nobody could be hurt, or unless the way leads back."""
+"""Nodes that lack GPUs before any upgrade: held, unless nobody could be hurt, or unless the way leads back."""
 
 import pytest
 

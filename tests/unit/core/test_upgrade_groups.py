@@ -23,12 +23,12 @@ TABLE = {
         [gang("y", [A], gpus=4), gang("x", [A], gpus=4)],
         [group([A], ["ml/Job/x", "ml/Job/y"])],
     ),
-    "a node that needs no visit is no member, but its gang is asked": (
+    "a node that needs no upgrade is no member, but its gang is asked": (
         [A],
         [gang("x", [A, B])],
         [group([A], ["ml/Job/x"])],
     ),
-    "a node that needs no visit does not pass upgrade groups on": (
+    "a node that needs no upgrade does not pass upgrade groups on": (
         [A, C],
         [gang("x", [A, B]), gang("y", [B, C])],
         [group([A], ["ml/Job/x"]), group([C], ["ml/Job/y"])],
@@ -44,18 +44,18 @@ TABLE = {
         [gang("x", [], members=(member("x-0", A), member("x-1", "", phase="Pending")))],
         [group([A], ["ml/Job/x"])],
     ),
-    "a launcher without GPUs drags its node in, if it is to be visited": (
+    "a launcher without GPUs drags its node in, if it is to be upgraded": (
         [A, B],
         [gang("x", [], members=(member("x-0", A), member("x-launcher", B, gpus=0)))],
         [group([A, B], ["ml/Job/x"])],
     ),
-    "nothing to visit": ([], [gang("x", [A])], []),
+    "nothing to upgrade": ([], [gang("x", [A])], []),
 }
 
 
-@pytest.mark.parametrize(("visited", "gangs", "expected"), TABLE.values(), ids=TABLE.keys())
-def test_groups(visited, gangs, expected):
-    assert groups(visited, gangs) == tuple(expected)
+@pytest.mark.parametrize(("upgraded", "gangs", "expected"), TABLE.values(), ids=TABLE.keys())
+def test_groups(upgraded, gangs, expected):
+    assert groups(upgraded, gangs) == tuple(expected)
 
 
 def test_a_groups_name_is_that_of_its_nodes():

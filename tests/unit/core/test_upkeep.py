@@ -21,7 +21,7 @@ NEEDS = {
         False,
         Need.REPAIR,
     ),
-    "its marks away: the visit had not switched off": ({"driver_key": HAS.key, "revision": "r"}, True, Need.UNMARK),
+    "its marks away: the upgrade had not switched off": ({"driver_key": HAS.key, "revision": "r"}, True, Need.UNMARK),
     "its marks away: it never had a driver": ({"driver_key": ""}, True, Need.UNMARK),
     "its marks away first, whatever its kernel": (
         {"driver_key": HAS.key, "revision": "r", "kernel": "6.1.0-50-amd64"},
@@ -35,7 +35,7 @@ NEEDS = {
 
 @pytest.mark.parametrize(("facts", "orphaned", "needs"), NEEDS.values(), ids=NEEDS)
 def test_a_node_needs(facts, orphaned, needs):
-    found = node("a", **({"revision": "", "visit": "uid-gone" if orphaned else ""} | facts))
+    found = node("a", **({"revision": "", "claimed_by": "uid-gone" if orphaned else ""} | facts))
     assert need(found, CATALOGUE, orphaned=orphaned) is needs
 
 

@@ -108,8 +108,8 @@ def _write(
 
 def test_writes_count_for_the_node_they_are_about() -> None:
     log = [
-        _write("create", "nodeupgrades", made="visit-a"),
-        _write("patch", "nodeupgrades", "visit-a"),
+        _write("create", "nodeupgrades", made="upgrade-a"),
+        _write("patch", "nodeupgrades", "upgrade-a"),
         _write("patch", "nodes", "node-a"),
         _write("patch", "nodes", "node-b"),
         _write("create", "pods", namespace="ours", made="prepare-b"),
@@ -127,6 +127,6 @@ def test_writes_count_for_the_node_they_are_about() -> None:
         user="us",
         since="2026-01-02",
         namespace="ours",
-        visits={"visit-a": "node-a", "visit-b": "node-b", "prepare-b": "node-b"},
+        upgrades={"upgrade-a": "node-a", "upgrade-b": "node-b", "prepare-b": "node-b"},
     )
     assert counted == {"node-a": 3, "node-b": 3}

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from upgrader.demo.report import Change, JobReport, NodeReport, Report, VisitReport
+from upgrader.demo.report import Change, JobReport, NodeReport, Report, UpgradeReport
 from upgrader.demo.verdict import faults
 
 JOB = JobReport(
@@ -15,8 +15,8 @@ NODE = NodeReport(
     kubelet=Change(before="1", after="2"), api_writes=20, module=Change(before="1", after="2"),
 )  # fmt: skip
 KWOK = msgspec.structs.replace(NODE, name="kwok-0", kind="kwok", kubelet=Change(before="1", after="1"), api_writes=0)
-VISIT = VisitReport(node="vm-a", reason="Rollout", phase="Succeeded", seconds={}, closed_seconds=90.0)
-GOOD = Report(jobs=(JOB,), nodes=(NODE, KWOK), visits=(VISIT,), seconds=400.0)
+UPGRADE = UpgradeReport(node="vm-a", reason="Rollout", phase="Succeeded", seconds={}, closed_seconds=90.0)
+GOOD = Report(jobs=(JOB,), nodes=(NODE, KWOK), upgrades=(UPGRADE,), seconds=400.0)
 
 
 def with_job(**changes):
@@ -27,8 +27,8 @@ def with_node(one=NODE, **changes):
     return msgspec.structs.replace(GOOD, nodes=(msgspec.structs.replace(one, **changes),))
 
 
-def with_visits(*phases):
-    return msgspec.structs.replace(GOOD, visits=tuple(msgspec.structs.replace(VISIT, phase=one) for one in phases))
+def with_upgrades(*phases):
+    return msgspec.structs.replace(GOOD, upgrades=tuple(msgspec.structs.replace(UPGRADE, phase=one) for one in phases))
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,8 @@ def with_visits(*phases):
         (with_node(module=Change(before="1", after="1")), ("vm-a still has module in the kernel 1",)),
         (with_node(driver=Change(before="", after="")), ("vm-a still has driver none",)),
         (with_node(KWOK, api_writes=2), ("kwok-0 is of no pool and was written to 2 time(s)",)),
-        (with_visits("Failed", "Succeeded"), ()),
-        (with_visits("Succeeded", "Failed"), ("the last visit of vm-a (Rollout) ended as Failed",)),
+        (with_upgrades("Failed", "Succeeded"), ()),
+        (with_upgrades("Succeeded", "Failed"), ("the last upgrade of vm-a (Rollout) ended as Failed",)),
     ],
 )
 def test_what_was_not_shown_is_said(report, expected):

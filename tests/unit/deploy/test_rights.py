@@ -107,29 +107,29 @@ async def repaired() -> set[Use]:
         OrderResult(reason=Reason.DISK_FULL, message="disk full") if which == "prepare" else None
     )
     rig.stack(rig.spec("1.0"))
-    await rig.until(lambda: [one.status.phase for one in rig.visits()] == [NodePhase.FAILED])
+    await rig.until(lambda: [one.status.phase for one in rig.upgrades()] == [NodePhase.FAILED])
     blocked = {"metadata": {"finalizers": [names.FINALIZER]}}
-    rig.cluster.store.change(NODE_UPGRADES, rig.visits()[0].metadata.name, blocked)
+    rig.cluster.store.change(NODE_UPGRADES, rig.upgrades()[0].metadata.name, blocked)
     rig.fleet.pod_results = lambda _component, _pod: None
-    await rig.until(lambda: [one.status.phase for one in rig.visits()] == [NodePhase.SUCCEEDED], 2000, stride=10)
+    await rig.until(lambda: [one.status.phase for one in rig.upgrades()] == [NodePhase.SUCCEEDED], 2000, stride=10)
     return rig.cluster.uses
 
 
 async def bereft() -> set[Use]:
-    """A node is deleted while its visit Job runs; the Job goes with it."""
+    """A node is deleted while its upgrade Job runs; the Job goes with it."""
     rig = Rig()
     rig.fleet.node("gpu-0")
     rig.image("1.0")
     rig.stack(rig.spec("1.0"))
     ours = rig.context.stack.namespace
 
-    def visiting() -> list[dict]:
+    def upgrading() -> list[dict]:
         return [one for one in rig.cluster.store.all(JOBS) if one["metadata"]["namespace"] == ours]
 
-    await rig.until(lambda: bool(visiting()))
+    await rig.until(lambda: bool(upgrading()))
     rig.cluster.store.remove(NODES, "gpu-0")
-    await rig.until(lambda: [one.status.phase for one in rig.visits()] == [NodePhase.NODE_DELETED])
-    assert visiting() == []
+    await rig.until(lambda: [one.status.phase for one in rig.upgrades()] == [NodePhase.NODE_DELETED])
+    assert upgrading() == []
     return rig.cluster.uses
 
 
@@ -141,9 +141,9 @@ async def ordered() -> set[Use]:
     budget = {"spec": {"selector": {"matchLabels": {}}}, "status": {"disruptionsAllowed": 1}}
     rig.cluster.store.put(PDBS, {"metadata": {"name": "all", "namespace": JOBS_IN}, **budget})
     rig.plan("up", revision)
-    await rig.until(lambda: rig.fleet.trainers["gang"].stops == 0 and bool(rig.visits("up")))
+    await rig.until(lambda: rig.fleet.trainers["gang"].stops == 0 and bool(rig.upgrades("up")))
     force = {"step": "Draining", "by": "ann", "at": "2026-11-21T09:00:00Z", "reason": "agreed"}
-    rig.cluster.store.change(NODE_UPGRADES, rig.visits("up")[0].metadata.name, {"spec": {"force": [force]}})
+    rig.cluster.store.change(NODE_UPGRADES, rig.upgrades("up")[0].metadata.name, {"spec": {"force": [force]}})
     await rig.until(lambda: rig.over("up"))
     return rig.cluster.uses
 
@@ -155,11 +155,11 @@ async def not_admitted() -> set[Use]:
     rig.image("1.0")
     rig.stack(rig.spec("1.0"))
     rig.fleet.refuses_devices = {"gpu-0"}
-    await rig.until(lambda: [one.status.phase for one in rig.visits()] == [NodePhase.VALIDATING])
+    await rig.until(lambda: [one.status.phase for one in rig.upgrades()] == [NodePhase.VALIDATING])
     for _ in range(20):
         await rig.second()
     rig.fleet.refuses_devices = set()
-    await rig.until(lambda: [one.status.phase for one in rig.visits()] == [NodePhase.SUCCEEDED])
+    await rig.until(lambda: [one.status.phase for one in rig.upgrades()] == [NodePhase.SUCCEEDED])
     return rig.cluster.uses
 
 

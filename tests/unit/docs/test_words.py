@@ -9,6 +9,7 @@ DROPPED = {
     r"conversations?": "checkpoint request",
     r"talk(s|ed|ing)?": "checkpoint request",
     r"harvest(s|ed|ing)?": "wait for completion",
+    r"visit(s|ed|ing)?": "node upgrade",
     r"closures?": "upgrade group",
     r"errands?": "node pod, pod result",
     r"expended": "terminated, expendable",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from upgrader.core.operands import Operand, PluginSettings
-from upgrader.core.orders import Driver, OrderResult, Reason, ValidateOrder, VisitOrder
+from upgrader.core.orders import Driver, OrderResult, Reason, UpgradeOrder, ValidateOrder
 from upgrader.node.outcome import EXIT_CODES
 from upgrader.process import run
 from upgrader.stack.parts import NODE_PROGRAM
@@ -33,8 +33,8 @@ def answer(finished):
     return result
 
 
-@pytest.mark.parametrize("name", ["prepare", "visit", "validate-driver", "validate"])
-@pytest.mark.parametrize("order", ["", "{}", "no json", '{"visit": 3}'])
+@pytest.mark.parametrize("name", ["prepare", "upgrade", "validate-driver", "validate"])
+@pytest.mark.parametrize("order", ["", "{}", "no json", '{"upgrade": 3}'])
 def test_an_order_that_cannot_be_read(name, order):
     result = answer(command(name, order))
     assert result.reason is Reason.BAD_ORDER
@@ -51,12 +51,12 @@ def test_a_pod_without_the_driver_fails_validation():
 
 
 def test_a_kubelet_in_the_order_needs_the_nodes_name():
-    order = {"visit": "a", "kubelet": {"version": "1.35.4", "binary": "/opt/kubelet"}}
-    assert "UPGRADER_NODE is not set" in answer(command("visit", json.dumps(order), UPGRADER_NODE="")).message
+    order = {"upgrade": "a", "kubelet": {"version": "1.35.4", "binary": "/opt/kubelet"}}
+    assert "UPGRADER_NODE is not set" in answer(command("upgrade", json.dumps(order), UPGRADER_NODE="")).message
 
 
-def test_a_visit_without_a_name():
-    assert answer(command("visit", VisitOrder(visit=""))).reason is Reason.BAD_ORDER
+def test_a_node_upgrade_without_a_name():
+    assert answer(command("upgrade", UpgradeOrder(upgrade=""))).reason is Reason.BAD_ORDER
 
 
 @pytest.mark.parametrize("words", ["", "unload", "--help"])
@@ -67,7 +67,7 @@ def test_what_is_no_command_says_which_there_are(words):
 
 
 def test_arguments_are_no_orders():
-    assert b"takes its order from UPGRADER_ORDER" in command("visit now").stderr
+    assert b"takes its order from UPGRADER_ORDER" in command("upgrade now").stderr
 
 
 @given(

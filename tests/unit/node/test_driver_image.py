@@ -125,7 +125,7 @@ def test_another_version_is_not_loaded_over_the_present_one(image):
     other = Image(image.folder, image.shell, version="2.0.0")
     refused = other.program("load")
     assert refused.code == 11
-    assert b"1.0.0 is loaded, 2.0.0 is not loaded over it: a visit unloads first" in refused.stderr
+    assert b"1.0.0 is loaded, 2.0.0 is not loaded over it: an upgrade unloads first" in refused.stderr
     assert record(image) == LOADED
     assert not (image.run_folder / "sim/lock").exists()
     assert (image.program("probe").code, other.program("probe").code) == (0, 1)
@@ -185,7 +185,7 @@ def unloaded(image, version="1.0.0"):
     return unload(host, Driver(vendor="sim", version=version), SystemPrograms(), SystemClock(), patience=0)
 
 
-def test_the_visit_unloads_with_what_the_driver_left_on_the_node(image):
+def test_the_upgrade_unloads_with_what_the_driver_left_on_the_node(image):
     image.load()
     shutil.rmtree(image.driver)  # its image may be gone
     assert unloaded(image) == "sim 1.0.0 unloaded (simulated)"

@@ -1,4 +1,4 @@
-"""That two visits never work on one node at the same time, with real processes and the real lock."""
+"""That two upgrades never work on one node at the same time, with real processes and the real lock."""
 
 import os
 import signal
@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.node_world import NodeWorld
-from upgrader.core.orders import Driver, OrderResult, Reason, VisitOrder
+from upgrader.core.orders import Driver, OrderResult, Reason, UpgradeOrder
 from upgrader.node.exclusion import holding_node
 from upgrader.node.outcome import OrderFailedError
-from upgrader.node.visit import Visit
+from upgrader.node.upgrade import Upgrade
 from upgrader.process.daemon import alive, start
 from upgrader.process.waiting import comes_true
 
@@ -32,10 +32,10 @@ with holding_node(Host(Path(sys.argv[1])), sys.argv[2], SystemClock()):
 
 
 @contextmanager
-def held_by_another(root: Path, visit: str) -> Iterator[int]:
+def held_by_another(root: Path, upgrade: str) -> Iterator[int]:
     """The pid of another process that holds the node of this folder until it is killed."""
-    log = root.parent / f"{visit}.log"
-    pid = start([sys.executable, "-c", HOLDER, root, visit], log=log)
+    log = root.parent / f"{upgrade}.log"
+    pid = start([sys.executable, "-c", HOLDER, root, upgrade], log=log)
     try:
         assert comes_true(lambda: "holds" in log.read_text(), seconds=60, every=0.05), log.read_text()
         yield pid
@@ -49,12 +49,12 @@ def end(pid: int) -> None:
         os.waitpid(pid, 0)
 
 
-def run(world: NodeWorld, visit: str = "back") -> OrderResult:
-    order = VisitOrder(visit=visit, unload=Driver(vendor="sim", version="1.0.0"))
-    return Visit(order, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock).run()
+def run(world: NodeWorld, upgrade: str = "back") -> OrderResult:
+    order = UpgradeOrder(upgrade=upgrade, unload=Driver(vendor="sim", version="1.0.0"))
+    return Upgrade(order, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock).run()
 
 
-def test_a_visit_touches_nothing_while_another_process_visits_the_node_and_names_it(tmp_path: Path) -> None:
+def test_a_node_upgrade_touches_nothing_while_another_process_upgrades_the_node_and_names_it(tmp_path: Path) -> None:
     world = NodeWorld(tmp_path)
     with held_by_another(world.host.root, "there") as other:
         before = world.files()
@@ -63,12 +63,12 @@ def test_a_visit_touches_nothing_while_another_process_visits_the_node_and_names
         assert (world.files(), world.loaded(), world.programs.calls) == (before, True, 0)
     assert caught.value.reason is Reason.OCCUPIED
     assert str(caught.value).startswith(
-        f"another process works on this node: visit there (pid {other}), which holds "
-        "/var/lib/gpu-upgrader/visit.lock; nothing was touched."
+        f"another process works on this node: upgrade there (pid {other}), which holds "
+        "/var/lib/gpu-upgrader/upgrade.lock; nothing was touched."
     )
 
 
-def test_the_same_visit_goes_on_when_the_other_process_was_killed(tmp_path: Path) -> None:
+def test_the_same_upgrade_goes_on_when_the_other_process_was_killed(tmp_path: Path) -> None:
     world = NodeWorld(tmp_path)
     with held_by_another(world.host.root, "there") as other:
         end(other)
@@ -76,7 +76,7 @@ def test_the_same_visit_goes_on_when_the_other_process_was_killed(tmp_path: Path
     assert not world.loaded()
 
 
-def test_a_visit_waits_for_a_process_that_is_ending(tmp_path: Path) -> None:
+def test_a_node_upgrade_waits_for_a_process_that_is_ending(tmp_path: Path) -> None:
     world = NodeWorld(tmp_path)
 
     class Ending:
@@ -93,10 +93,10 @@ def test_a_visit_waits_for_a_process_that_is_ending(tmp_path: Path) -> None:
             end(self.other)
 
     with held_by_another(world.host.root, "there") as other, holding_node(world.host, "back", Ending(other)):
-        assert "visit back" in (world.host.state / "visit.lock").read_text()
+        assert "upgrade back" in (world.host.state / "upgrade.lock").read_text()
 
 
-def test_the_lock_is_let_go_when_the_visit_is_over(tmp_path: Path) -> None:
+def test_the_lock_is_let_go_when_the_upgrade_is_over(tmp_path: Path) -> None:
     world = NodeWorld(tmp_path)
     assert run(world, "there").reason is Reason.DONE
     with held_by_another(world.host.root, "next") as other:

@@ -1,4 +1,4 @@
-"""Settings of the kubelet in a visit: a drop-in, proven by what the kubelet writes itself, put back byte by byte."""
+"""Settings of the kubelet in an upgrade: a drop-in, proven by what the kubelet writes itself, put back byte by byte."""
 
 import os
 
@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from tests.support.node_world import BINARY, CONFIG_DIR, CPU_STATE, Behaviour, NodeWorld
-from upgrader.core.orders import Driver, KubeletSettings, KubeletTarget, OrderResult, PrepareOrder, Reason, VisitOrder
+from upgrader.core.orders import Driver, KubeletSettings, KubeletTarget, OrderResult, PrepareOrder, Reason, UpgradeOrder
 from upgrader.node import kubelet_settings
 from upgrader.node.outcome import OrderFailedError
 from upgrader.node.prepare import prepare
-from upgrader.node.visit import Visit
+from upgrader.node.upgrade import Upgrade
 
 STATIC = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
 DROP_IN = f"{CONFIG_DIR}/90-gpu-upgrader.conf"
@@ -18,17 +18,17 @@ MEMORY_STATE = "/var/lib/kubelet/memory_manager_state"
 SHOWN = "cpuManagerPolicy static, reservedSystemCPUs 0"
 
 
-def order(visit="a", values=STATIC, **more):
+def order(upgrade="a", values=STATIC, **more):
     settings = KubeletSettings(binary=BINARY, values=values)
-    return VisitOrder(**{"visit": visit, "settings": settings, **more})
+    return UpgradeOrder(**{"upgrade": upgrade, "settings": settings, **more})
 
 
-def back(visit="a", **more):
-    return order(f"{visit}-revert", {}, undoes=visit, **more)
+def back(upgrade="a", **more):
+    return order(f"{upgrade}-revert", {}, undoes=upgrade, **more)
 
 
 def run(world, an_order):
-    return Visit(an_order, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock).run()
+    return Upgrade(an_order, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock).run()
 
 
 def read(world, path):

@@ -42,11 +42,11 @@ def world(tmp_path):
     return Prepared(tmp_path)
 
 
-def test_a_node_that_can_be_visited(world):
+def test_a_node_that_can_be_upgraded(world):
     before = world.files()
     assert world.run() == OrderResult(
         reason=Reason.DONE,
-        message="the node can be visited",
+        message="the node can be upgraded",
         facts={
             "kernel": KERNEL,
             "driver": "sim 2.0.0",
@@ -70,7 +70,7 @@ def test_a_kubelet_that_is_not_managed_is_not_asked(world):
 def test_another_kernel_than_planned(world):
     assert world.refused(kernel="6.1.0-50-amd64") == (
         Reason.KERNEL_MISMATCH,
-        f"the node runs kernel {KERNEL}, the visit was planned for 6.1.0-50-amd64",
+        f"the node runs kernel {KERNEL}, the upgrade was planned for 6.1.0-50-amd64",
     )
 
 
@@ -128,14 +128,14 @@ def test_no_kubelet_from_that_file(world):
     assert "spec.kubelet.binary" in message
 
 
-def test_a_kubelet_that_is_sick_before_the_visit(tmp_path):
+def test_a_kubelet_that_is_sick_before_the_upgrade(tmp_path):
     world = Prepared(tmp_path, old=Behaviour(version="1.34.4", healthy=False))
-    assert "not well before the visit" in world.refused()[1]
+    assert "not well before the upgrade" in world.refused()[1]
 
 
-def test_a_node_that_is_not_ready_before_the_visit(tmp_path):
+def test_a_node_that_is_not_ready_before_the_upgrade(tmp_path):
     world = Prepared(tmp_path, old=Behaviour(version="1.34.4", ready=False))
-    assert "not Ready before the visit" in world.refused()[1]
+    assert "not Ready before the upgrade" in world.refused()[1]
 
 
 def test_credentials_that_do_not_show_the_node(world):

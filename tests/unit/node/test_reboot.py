@@ -1,12 +1,12 @@
-"""The reboot of a visit: chosen, done, proven by the next boot; and every way in which it goes wrong."""
+"""The reboot of a node upgrade: chosen, done, proven by the next boot; and every way in which it goes wrong."""
 
 import msgspec
 import pytest
 
 from tests.support.node_world import KERNEL, NodeWorld
-from upgrader.core.orders import Driver, KubeletTarget, OrderResult, Reason, Reboot, VisitOrder
+from upgrader.core.orders import Driver, KubeletTarget, OrderResult, Reason, Reboot, UpgradeOrder
 from upgrader.node.outcome import OrderFailedError
-from upgrader.node.visit import Visit
+from upgrader.node.upgrade import Upgrade
 
 NEXT = "6.1.0-50-amd64"
 REBOOT = Reboot(kernel=NEXT, select=("/sbin/choose", "--default"), restart=("/sbin/reboot",))
@@ -23,9 +23,9 @@ def world(tmp_path):
 BACK = msgspec.structs.replace(REBOOT, kernel=KERNEL)
 
 
-def run(world, *, visit="a", reboot=REBOOT, kubelet=None, undoes=""):
-    order = VisitOrder(visit=visit, undoes=undoes, unload=DRIVER, reboot=reboot, kubelet=kubelet)
-    return Visit(order, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock).run()
+def run(world, *, upgrade="a", reboot=REBOOT, kubelet=None, undoes=""):
+    order = UpgradeOrder(upgrade=upgrade, undoes=undoes, unload=DRIVER, reboot=reboot, kubelet=kubelet)
+    return Upgrade(order, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock).run()
 
 
 def refused(world, **order):
@@ -34,7 +34,7 @@ def refused(world, **order):
     return caught.value.reason, str(caught.value)
 
 
-def test_a_visit_reboots_last_and_tells_both_boots(world):
+def test_a_node_upgrade_reboots_last_and_tells_both_boots(world):
     result = run(world, kubelet=KubeletTarget(version="1.35.4", binary="/opt/kube/kubelet"))
     assert result == OrderResult(
         reason=Reason.DONE,
@@ -52,7 +52,7 @@ def test_a_visit_reboots_last_and_tells_both_boots(world):
     assert (world.machine.kernel, world.machine.boots, world.installed(), world.loaded()) == (NEXT, 2, "1.35.4", False)
 
 
-def test_the_same_visit_again_does_not_reboot_again(world):
+def test_the_same_upgrade_again_does_not_reboot_again(world):
     first = run(world)
     assert (run(world), world.machine.boots) == (first, 2)
 
@@ -65,11 +65,11 @@ def test_a_kernel_that_runs_already_is_no_reason_to_reboot(world):
 
 def test_going_back_leads_to_the_kernel_before(world):
     run(world)
-    result = run(world, visit="a-revert", undoes="a", reboot=BACK)
+    result = run(world, upgrade="a-revert", undoes="a", reboot=BACK)
     assert (result.reason, world.machine.kernel, world.machine.boots) == (Reason.DONE, KERNEL, 3)
 
 
-def test_a_driver_in_use_stops_the_visit_before_the_reboot(world):
+def test_a_driver_in_use_stops_the_upgrade_before_the_reboot(world):
     world.programs.holders = ["pid 7 (trainer)"]
     assert refused(world)[0] is Reason.BUSY
     assert (world.machine.boots, world.machine.selected) == (1, KERNEL)
@@ -118,7 +118,7 @@ def test_going_back_from_a_node_that_did_not_go_down_reboots_since_that_may_stil
     refused(world)
     assert world.machine.selected == NEXT
     world.machine.stuck = False
-    result = run(world, visit="a-revert", undoes="a", reboot=BACK)
+    result = run(world, upgrade="a-revert", undoes="a", reboot=BACK)
     assert (result.reason, world.machine.kernel, world.machine.selected) == (Reason.DONE, KERNEL, KERNEL)
     assert world.machine.boots == 2
 
@@ -126,22 +126,22 @@ def test_going_back_from_a_node_that_did_not_go_down_reboots_since_that_may_stil
 def test_going_back_from_another_kernel_than_chosen_undoes_the_choice_without_a_reboot(world):
     run(world, reboot=msgspec.structs.replace(REBOOT, select=("/sbin/choose", "--once")))
     world.machine.selected = NEXT  # it was chosen, and the machine could not boot it
-    result = run(world, visit="a-revert", undoes="a", reboot=BACK)
+    result = run(world, upgrade="a-revert", undoes="a", reboot=BACK)
     assert (result.reason, world.machine.selected, world.machine.boots) == (Reason.DONE, KERNEL, 2)
 
 
-def test_going_back_from_a_visit_that_ordered_no_reboot_chooses_nothing(world):
+def test_going_back_from_a_node_upgrade_that_ordered_no_reboot_chooses_nothing(world):
     world.programs.holders = ["pid 7 (trainer)"]
     refused(world)
     world.programs.holders, world.machine.selected = [], "by hand"
-    run(world, visit="a-revert", undoes="a", reboot=BACK)
+    run(world, upgrade="a-revert", undoes="a", reboot=BACK)
     assert (world.machine.selected, world.machine.boots) == ("by hand", 1)
 
 
-def test_another_order_under_the_name_of_a_visit_that_was_rebooting(world):
+def test_another_order_under_the_name_of_a_node_upgrade_that_was_rebooting(world):
     world.machine.stuck = True
     refused(world)
     assert refused(world, reboot=None) == (
         Reason.BAD_ORDER,
-        "this visit was run before with a reboot in its order",
+        "this upgrade was run before with a reboot in its order",
     )

@@ -105,7 +105,7 @@ async def test_members_that_a_request_asks_stay_asked(rig: Rig) -> None:
 async def test_what_a_plan_that_was_torn_away_has_begun_is_taken_back(rig: Rig) -> None:
     await stopped(rig)
     strip_plan(rig)
-    await rig.until(lambda: not rig.visits("up") and not rig.requests(), LONG, stride=5)
+    await rig.until(lambda: not rig.upgrades("up") and not rig.requests(), LONG, stride=5)
     assert suspended(rig) is False
     step = rig.fleet.trainers["gang"].step
     await rig.until(lambda: rig.fleet.trainers["gang"].step > step + 5)
@@ -113,13 +113,13 @@ async def test_what_a_plan_that_was_torn_away_has_begun_is_taken_back(rig: Rig) 
     rig.assert_nothing_left()
 
 
-async def test_visits_and_request_of_a_plan_that_was_restored_without_its_status_are_taken_back(rig: Rig) -> None:
+async def test_upgrades_and_request_of_a_plan_that_was_restored_without_its_status_are_taken_back(rig: Rig) -> None:
     await stopped(rig)
     body = rig.cluster.store.find(UPGRADE_PLANS, "up")
     rig.cluster.store.remove(UPGRADE_PLANS, "up")
     rig.cluster.store.put(UPGRADE_PLANS, {"metadata": {"name": "up"}, "spec": body["spec"]})
     await rig.until(lambda: rig.over("up") and not suspended(rig), LONG, stride=5)
-    assert all(ends(one.status.phase) for one in (*rig.visits("up"), *rig.requests()))
+    assert all(ends(one.status.phase) for one in (*rig.upgrades("up"), *rig.requests()))
     rig.assert_nothing_left()
 
 
@@ -127,7 +127,7 @@ async def test_everything_of_a_plan_removed_at_once_leaves_no_gang_stopped(rig: 
     await stopped(rig)
     strip_request(rig)
     strip_plan(rig)
-    await rig.until(lambda: not suspended(rig) and not rig.visits("up"), LONG, stride=5)
+    await rig.until(lambda: not suspended(rig) and not rig.upgrades("up"), LONG, stride=5)
     rig.assert_nothing_left()
 
 

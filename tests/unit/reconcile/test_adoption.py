@@ -1,4 +1,4 @@
-"""Nodes of another operator: refused until they are handed over, taken over by a visit, given back where that fails.
+"""Nodes of another operator: refused until they are handed over, taken over by an upgrade, given back where that fails.
 
 The other operator is a stand-in: labels as NVIDIA's writes them, and a DaemonSet that they select. It does nothing.
 """
@@ -55,7 +55,7 @@ async def pass_time(rig: Rig, seconds: int = 30) -> None:
 async def test_a_node_of_another_operator_is_neither_installed_nor_written(rig: Rig) -> None:
     rig.stack(rig.spec("1.0"))
     await pass_time(rig)
-    assert [one.spec.node.name for one in rig.visits()] == ["gpu-0"]
+    assert [one.spec.node.name for one in rig.upgrades()] == ["gpu-0"]
     assert (labels_of(rig, "gpu-1"), deployed(rig), annotations(rig)) == ({}, ON, {})
     nobody = "no node waits for its first driver, nor for one for a new kernel"
     alone = "1 node(s) that would need one are left alone"
@@ -82,7 +82,7 @@ async def test_handed_over_it_is_taken_with_the_write_that_switches_it_off(rig: 
     revision = rig.stack(rig.spec("1.0"))
     await pass_time(rig)
     (line,) = await adopting.adopt(rig.context, ["gpu-1"], None, by="ada")
-    assert line == f"node gpu-1 is handed over by ada; its first visit sets {DRIVER} and {PLUGIN} to false"
+    assert line == f"node gpu-1 is handed over by ada; its first upgrade sets {DRIVER} and {PLUGIN} to false"
     before = len(rig.cluster.writes)
     await rig.until(lambda: labels_of(rig, "gpu-1").get(names.LABEL_DRIVER) == "none")
     assert deployed(rig) == dict.fromkeys(ON, "false")
@@ -100,7 +100,7 @@ async def test_handed_over_it_is_taken_with_the_write_that_switches_it_off(rig: 
     assert json.loads(annotations(rig)[names.ANNOTATION_ADOPT])["by"] == "ada"
 
 
-async def test_the_visit_waits_until_the_pods_of_the_other_operator_are_gone(rig: Rig) -> None:
+async def test_the_upgrade_waits_until_the_pods_of_the_other_operator_are_gone(rig: Rig) -> None:
     rig.stack(rig.spec("1.0"))
     await pass_time(rig)
     (theirs,) = [pod for pod in rig.cluster.store.all(PODS) if pod["metadata"]["namespace"] == "gpu-operator"]
@@ -108,8 +108,8 @@ async def test_the_visit_waits_until_the_pods_of_the_other_operator_are_gone(rig
     await adopting.adopt(rig.context, ["gpu-1"], None, by="ada")
     await rig.until(lambda: in_phase(rig, NodePhase.UNLOADING))
     await pass_time(rig, 60)
-    (visit,) = [one for one in rig.visits() if one.spec.node.name == "gpu-1"]
-    assert (visit.status.phase, visit.status.message) == (
+    (upgrade,) = [one for one in rig.upgrades() if one.spec.node.name == "gpu-1"]
+    assert (upgrade.status.phase, upgrade.status.message) == (
         NodePhase.UNLOADING,
         "waiting for 1 pod(s) of another operator to go",
     )
@@ -118,7 +118,7 @@ async def test_the_visit_waits_until_the_pods_of_the_other_operator_are_gone(rig
     await rig.settle()
 
 
-async def test_a_first_visit_that_fails_gives_it_back_and_the_next_takes_it_again(rig: Rig) -> None:
+async def test_a_first_upgrade_that_fails_gives_it_back_and_the_next_takes_it_again(rig: Rig) -> None:
     revision = rig.stack(rig.spec("1.0"))
     await pass_time(rig)
     rig.fleet.pod_results = invalid
@@ -146,8 +146,8 @@ async def test_all_nodes_of_a_stack_are_handed_over_at_once_and_only_once(rig: R
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": {PLUGIN: "pre-installed"}}})
     lines = await adopting.adopt(rig.context, [], STACK, by="ada")
     assert lines == [
-        f"node gpu-0 is handed over by ada; its first visit sets {PLUGIN} to false",
-        f"node gpu-1 is handed over by ada; its first visit sets {DRIVER} and {PLUGIN} to false",
+        f"node gpu-0 is handed over by ada; its first upgrade sets {PLUGIN} to false",
+        f"node gpu-1 is handed over by ada; its first upgrade sets {DRIVER} and {PLUGIN} to false",
     ]
     before = len(rig.cluster.writes)
     assert await adopting.adopt(rig.context, ["gpu-1"], None, by="bob") == ["node gpu-1 is handed over already"]

@@ -1,4 +1,4 @@
-"""How nodes and gangs come out of a visit that went wrong: on one driver, on nodes in service, and counted truly."""
+"""How nodes and gangs come out of an upgrade that went wrong: on one driver, on nodes in service, and counted truly."""
 
 from collections.abc import Sequence
 
@@ -47,7 +47,7 @@ async def test_a_gang_never_returns_to_a_node_that_is_kept_for_a_person(rig: Rig
 
     rig.fleet.pod_results = fell_off
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 3000, stride=5)
-    kept = next(one for one in rig.visits("up") if one.status.reason == "RevertFailed")
+    kept = next(one for one in rig.upgrades("up") if one.status.reason == "RevertFailed")
     assert kept.spec.node.name == "gpu-1"
     assert "operands stay off and the taint stays" in kept.status.message
     assert (label(rig, "gpu-1", names.LABEL_OPERANDS), label(rig, "gpu-1", names.LABEL_DRIVER)) == ("off", "none")
@@ -61,8 +61,8 @@ async def test_a_gang_that_waited_too_long_is_restarted_on_nodes_in_service_only
         rig.cluster.store.change(NODES, node, {"metadata": {"labels": {names.LABEL_SKIP: "true"}}})
     rig.plan("up", revision, strategy={"maxUnavailable": 16})
     old = label(rig, "gpu-0", REVISION)
-    await rig.until(lambda: NodePhase.UPGRADING in {one.status.phase for one in rig.visits("up") if rig.requests()})
-    group = {one.spec.node.name for one in rig.visits("up") if one.status.phase is NodePhase.UPGRADING}
+    await rig.until(lambda: NodePhase.UPGRADING in {one.status.phase for one in rig.upgrades("up") if rig.requests()})
+    group = {one.spec.node.name for one in rig.upgrades("up") if one.status.phase is NodePhase.UPGRADING}
     rig.cluster.clock.advance(10_000)
     rig.restart()
     await rig.until(lambda: RequestPhase.RESTARTING in {one.status.phase for one in rig.requests()}, 60)
@@ -101,7 +101,7 @@ async def test_a_node_that_was_let_go_keeps_the_revision_that_it_shows(rig: Rig)
     revision = await running(rig)
     rig.cluster.store.change(NODES, "gpu-1", {"metadata": {"labels": {REVISION: None}}})
     rig.plan("up", revision)
-    await rig.until(lambda: NodePhase.DRAINING in {one.status.phase for one in rig.visits("up")})
+    await rig.until(lambda: NodePhase.DRAINING in {one.status.phase for one in rig.upgrades("up")})
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
     await rig.until(lambda: rig.over("up"))
     assert label(rig, "gpu-1", REVISION) is None

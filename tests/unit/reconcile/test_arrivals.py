@@ -17,7 +17,7 @@ DAY = {"timeoutSeconds": 30, "retrySeconds": 86400}
 
 
 class Latecomer(Rig):
-    """One node with a gang on it, and a pod that is bound to it as soon as its visit is where the test wants it."""
+    """One node with a gang on it, and a pod that is bound to it as soon as its upgrade is where the test wants it."""
 
     async def begin(self, *, arrives: Callable[[Rig], bool], gpus: int = 1, kind: str = "Job") -> None:
         await running(self, nodes=1, members=1)
@@ -62,15 +62,15 @@ class Latecomer(Rig):
         return self.cluster.store.find(PODS, "late", "default") is not None
 
     @property
-    def visit_jobs(self) -> set[str]:
-        visits = {one.metadata.uid for one in self.visits("up")}
+    def upgrade_jobs(self) -> set[str]:
+        upgrades = {one.metadata.uid for one in self.upgrades("up")}
         made = [job["metadata"] for job in self.cluster.store.all(JOBS)]
-        mine = [one for one in made if visits & {owner["uid"] for owner in one.get("ownerReferences", [])}]
+        mine = [one for one in made if upgrades & {owner["uid"] for owner in one.get("ownerReferences", [])}]
         return {one["name"].split("-")[0] for one in mine}
 
     @property
     def blocked(self) -> list[str]:
-        conditions = [one for visit in self.visits("up") for one in visit.status.conditions]
+        conditions = [one for upgrade in self.upgrades("up") for one in upgrade.status.conditions]
         return [one.reason for one in conditions if (one.type, one.status) == ("Blocked", "True")]
 
     @property
@@ -84,7 +84,7 @@ def rig() -> Latecomer:
 
 
 def at(phase: NodePhase) -> Callable[[Rig], bool]:
-    return lambda rig: any(one.status.phase is phase for one in rig.visits("up"))
+    return lambda rig: any(one.status.phase is phase for one in rig.upgrades("up"))
 
 
 @pytest.mark.parametrize("gpus", [0, 1])
@@ -95,8 +95,8 @@ async def test_a_pod_that_comes_while_operands_go_off_is_waited_for_before_the_r
     await rig.until(lambda: bool(rig.blocked))
     for _ in range(60):
         await rig.second()
-    assert (rig.blocked, rig.visit_jobs, rig.fleet.reboots) == (["PodsArrived"], set(), [])
-    assert "pod default/late" in rig.visits("up")[0].status.message
+    assert (rig.blocked, rig.upgrade_jobs, rig.fleet.reboots) == (["PodsArrived"], set(), [])
+    assert "pod default/late" in rig.upgrades("up")[0].status.message
     rig.ends()
     await rig.until(lambda: rig.over("up"))
     assert (rig.fleet.reboots, rig.fleet.trainers["gang"].lost) == ([("gpu-0", NEXT)], 0)
@@ -104,21 +104,23 @@ async def test_a_pod_that_comes_while_operands_go_off_is_waited_for_before_the_r
 
 
 @pytest.mark.parametrize("gpus", [0, 1])
-async def test_where_it_stays_its_node_is_given_back_as_it_was_without_a_visit_job(rig: Latecomer, gpus: int) -> None:
+async def test_where_it_stays_its_node_is_given_back_as_it_was_without_a_node_upgrade_job(
+    rig: Latecomer, gpus: int
+) -> None:
     await rig.begin(arrives=at(NodePhase.UNLOADING), gpus=gpus)
     before = rig.nodes()[0]["metadata"]["labels"][names.LABEL_DRIVER]
     await rig.until(lambda: at(NodePhase.RELEASING)(rig), 900)
-    visit = rig.visits("up")[0].status
-    assert (visit.reason, rig.visit_jobs, rig.fleet.reboots, rig.there) == ("PodsArrived", set(), [], True)
+    upgrade = rig.upgrades("up")[0].status
+    assert (upgrade.reason, rig.upgrade_jobs, rig.fleet.reboots, rig.there) == ("PodsArrived", set(), [], True)
     labels = rig.nodes()[0]["metadata"]["labels"]
     assert (labels[names.LABEL_DRIVER], labels[names.LABEL_OPERANDS]) == (before, "on")
     rig.ends()  # the gang's own place is free again
     await rig.until(lambda: rig.restored and at(NodePhase.FAILED)(rig), 900)
-    assert "pod default/late to end, which came after the node was drained" in rig.visits("up")[0].status.message
+    assert "pod default/late to end, which came after the node was drained" in rig.upgrades("up")[0].status.message
     rig.assert_nothing_left()
 
 
-async def test_one_that_its_owner_replaces_is_evicted_and_the_visit_goes_on(rig: Latecomer) -> None:
+async def test_one_that_its_owner_replaces_is_evicted_and_the_upgrade_goes_on(rig: Latecomer) -> None:
     await rig.begin(arrives=at(NodePhase.UNLOADING), kind="ReplicaSet")
     await rig.until(lambda: rig.over("up"))
     assert (rig.came, rig.there, rig.fleet.reboots) == (True, False, [("gpu-0", NEXT)])
@@ -130,7 +132,7 @@ def invalid(rig: Latecomer, *, always: bool) -> Callable[[Rig], bool]:
 
     def pod_results(component: str, pod: dict) -> OrderResult | None:
         forth = component == "validate" and pod["metadata"]["name"].startswith("validate-")
-        if not rig.visits("up") or not (forth or (always and component == "validate")):
+        if not rig.upgrades("up") or not (forth or (always and component == "validate")):
             return None
         looked.append(pod)
         return OrderResult(reason=Reason.DRIVER_MISMATCH, message="no")
@@ -141,10 +143,10 @@ def invalid(rig: Latecomer, *, always: bool) -> Callable[[Rig], bool]:
 
 async def test_one_that_comes_while_the_node_is_validated_is_not_rebooted_over_on_the_way_back(rig: Latecomer) -> None:
     await rig.begin(arrives=invalid(rig, always=False))
-    await rig.until(lambda: rig.blocked == ["PodsArrived"] and rig.visits("up")[0].status.reverting)
+    await rig.until(lambda: rig.blocked == ["PodsArrived"] and rig.upgrades("up")[0].status.reverting)
     for _ in range(60):
         await rig.second()
-    assert (rig.visit_jobs, rig.fleet.reboots, rig.there) == ({"visit"}, [("gpu-0", NEXT)], True)
+    assert (rig.upgrade_jobs, rig.fleet.reboots, rig.there) == ({"upgrade"}, [("gpu-0", NEXT)], True)
     rig.ends()
     await rig.until(lambda: rig.restored, 900)
     assert rig.fleet.reboots == [("gpu-0", NEXT), ("gpu-0", NOW)]
@@ -154,9 +156,9 @@ async def test_one_that_comes_while_the_node_is_validated_is_not_rebooted_over_o
 async def test_where_it_stays_on_the_way_back_its_node_is_left_to_a_person_and_not_rebooted(rig: Latecomer) -> None:
     await rig.begin(arrives=invalid(rig, always=True))
     await rig.until(lambda: at(NodePhase.FAILED)(rig), 900)
-    visit = rig.visits("up")[0].status
-    assert (visit.reason, rig.fleet.reboots, rig.there) == ("RevertFailed", [("gpu-0", NEXT)], True)
-    assert "pod default/late" in visit.message
+    upgrade = rig.upgrades("up")[0].status
+    assert (upgrade.reason, rig.fleet.reboots, rig.there) == ("RevertFailed", [("gpu-0", NEXT)], True)
+    assert "pod default/late" in upgrade.message
     assert rig.nodes()[0]["spec"]["taints"]
 
 
@@ -168,11 +170,11 @@ async def test_one_that_takes_devices_before_they_are_validated_is_waited_for(ri
         await rig.second()
     rig.ends()
     await rig.until(lambda: rig.over("up"))
-    assert (rig.fleet.reboots, rig.visits("up")[0].status.phase) == ([("gpu-0", NEXT)], NodePhase.SUCCEEDED)
+    assert (rig.fleet.reboots, rig.upgrades("up")[0].status.phase) == ([("gpu-0", NEXT)], NodePhase.SUCCEEDED)
     rig.assert_nothing_left()
 
 
-async def test_pods_are_listed_between_what_was_read_and_the_visit_job(rig: Latecomer) -> None:
+async def test_pods_are_listed_between_what_was_read_and_the_upgrade_job(rig: Latecomer) -> None:
     """Reads of a step lie before its decisions, and requests with slow gangs between them."""
     await rig.begin(arrives=lambda _: False)
     listing = rig.cluster.list
@@ -188,7 +190,7 @@ async def test_pods_are_listed_between_what_was_read_and_the_visit_job(rig: Late
     await rig.until(lambda: rig.came)
     for _ in range(30):
         await rig.second()
-    assert (rig.visit_jobs, rig.fleet.reboots, rig.blocked) == (set(), [], ["PodsArrived"])
+    assert (rig.upgrade_jobs, rig.fleet.reboots, rig.blocked) == (set(), [], ["PodsArrived"])
 
 
 async def test_a_pod_of_its_own_that_has_not_ended_yet_is_none_that_came(rig: Latecomer) -> None:
@@ -196,7 +198,7 @@ async def test_a_pod_of_its_own_that_has_not_ended_yet_is_none_that_came(rig: La
     await rig.begin(arrives=lambda _: False)
     end = rig.fleet._end_node_pod
     rig.fleet._end_node_pod = lambda pod: None if pod["metadata"]["name"].startswith("validate-") else end(pod)
-    await rig.until(lambda: rig.visit_jobs == {"visit", "revert"}, 1200, stride=5)
+    await rig.until(lambda: rig.upgrade_jobs == {"upgrade", "revert"}, 1200, stride=5)
     rig.fleet._end_node_pod = end
     await rig.until(lambda: rig.restored, 900)
     assert rig.fleet.reboots == [("gpu-0", NEXT), ("gpu-0", NOW)]

@@ -1,4 +1,4 @@
-"""Nodes that visits and plans closed, where no NodeUpgrade, plan or GpuStack is left that would open them."""
+"""Nodes that upgrades and plans closed, where no NodeUpgrade, plan or GpuStack is left that would open them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,7 @@ from upgrader.telemetry import metrics
 FOREIGN = {"key": "example.com/mine", "value": "yes", "effect": "NoSchedule"}
 RESERVED = {"key": names.TAINT_RESERVED, "value": "gone", "effect": "PreferNoSchedule"}
 OFF, NOT_ON = "its driver was switched off", "its operands are not switched on"
-STAYS = "closed by visits that are gone, and no GpuStack selects them"
+STAYS = "closed by upgrades that are gone, and no GpuStack selects them"
 NOT_PROVEN = "its driver was switched on, and nobody knows whether it works"
 
 
@@ -42,8 +42,8 @@ def strip_all(rig: Rig) -> None:
     if rig.requests():
         strip_request(rig)
     strip_plan(rig)
-    for visit in rig.all(NODE_UPGRADES, Any):
-        rig.cluster.store.remove(NODE_UPGRADES, visit["metadata"]["name"])
+    for upgrade in rig.all(NODE_UPGRADES, Any):
+        rig.cluster.store.remove(NODE_UPGRADES, upgrade["metadata"]["name"])
     strip_stack(rig)
 
 
@@ -73,8 +73,8 @@ def faults() -> float:
     return metrics.REGISTRY.get_sample_value("upgrader_step_faults", {"kind": KIND, "object": NAME}) or 0.0
 
 
-async def visited(rig: Rig, phase: NodePhase) -> Object:
-    """A node with a taint and a cordon of people is visited up to this phase; what it was before."""
+async def upgraded(rig: Rig, phase: NodePhase) -> Object:
+    """A node with a taint and a cordon of people is upgraded up to this phase; what it was before."""
     revision = await running(rig, nodes=1, members=1)
     rig.cluster.store.change(NODES, "gpu-0", {"spec": {"taints": [FOREIGN], "unschedulable": True}})
     before = shown(rig)
@@ -85,7 +85,7 @@ async def visited(rig: Rig, phase: NodePhase) -> Object:
 
 async def closed(rig: Rig, phase: NodePhase = NodePhase.TAINTING) -> Object:
     """The same, and then all of ours is removed by force; what the node was before."""
-    before = await visited(rig, phase)
+    before = await upgraded(rig, phase)
     strip_all(rig)
     return before
 
@@ -118,16 +118,18 @@ async def look(rig: Rig, times: int) -> list[tuple[float, bool]]:
 @pytest.mark.parametrize("gone", [strip_all, delete_stack])
 @pytest.mark.parametrize("restarted", [False, True], ids=["led", "while nobody led"])
 @pytest.mark.parametrize("phase", [NodePhase.TAINTING, NodePhase.DRAINING])
-async def test_a_node_is_opened_whose_visit_had_taken_nothing_away(
+async def test_a_node_is_opened_whose_upgrade_had_taken_nothing_away(
     rig: Rig, phase: NodePhase, gone: Callable[[Rig], None], *, restarted: bool
 ) -> None:
-    before = await visited(rig, phase)
+    before = await upgraded(rig, phase)
     gone(rig)
     if restarted:
         rig.restart()
     await rig.until(lambda: not claimed(rig), 180)
     assert shown(rig) == before
-    assert [(one.reason, one.name) for one in rig.cluster.events if one.kind == "Node"][-1:] == [("VisitGone", "gpu-0")]
+    assert [(one.reason, one.name) for one in rig.cluster.events if one.kind == "Node"][-1:] == [
+        ("UpgradeDeleted", "gpu-0")
+    ]
     await rig.until(lambda: not rig.leftovers(), 180)
 
 
@@ -155,10 +157,10 @@ async def test_a_new_node_is_opened_that_never_had_a_driver(rig: Rig) -> None:
 async def test_a_node_stays_closed_whose_driver_was_switched_off_and_is_named(
     rig: Rig, phase: NodePhase, why: str
 ) -> None:
-    await visited(rig, phase)
+    await upgraded(rig, phase)
     if phase is NodePhase.LOADING:
         await rig.until(lambda: shown(rig)["labels"][names.LABEL_DRIVER] != names.NONE)
-    (visit,) = rig.visits("up")
+    (upgrade,) = rig.upgrades("up")
     strip_all(rig)
     was = shown(rig)
     with capture_logs() as logs:
@@ -166,7 +168,7 @@ async def test_a_node_stays_closed_whose_driver_was_switched_off_and_is_named(
     assert (looks, shown(rig), faults()) == ([(5.0, True), *[(PAUSE_SECONDS, True)] * 3], was, 1.0)
     said = [one for one in logs if one["event"] == STAYS]
     assert [(one["log_level"], one["nodes"]) for one in said] == [
-        ("warning", f"gpu-0: {why} (NodeUpgrade {visit.metadata.uid})")
+        ("warning", f"gpu-0: {why} (NodeUpgrade {upgrade.metadata.uid})")
     ]
     assert said[0]["resolution"] == (
         "Apply a GpuStack that selects them: they are installed anew. Or repair them by hand, then run "
@@ -196,7 +198,7 @@ async def test_a_node_that_stays_closed_is_named_again_when_there_is_news_of_it(
         for labels in ({}, {}, {names.LABEL_DRIVER: "x"}, {}, {names.LABEL_DRIVER: names.NONE}):
             rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": labels}})
             await loop.step(rig.context)
-        rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"annotations": {names.ANNOTATION_VISIT: None}}})
+        rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"annotations": {names.ANNOTATION_CLAIMED_BY: None}}})
         await loop.step(rig.context)
     said = [one["nodes"] for one in logs if one["event"] == STAYS]
     assert [text.partition(" (")[0] for text in said] == [f"gpu-0: {why}" for why in (OFF, NOT_ON, OFF)]
@@ -233,7 +235,7 @@ async def test_a_node_that_stays_closed_is_not_read_at_each_look(rig: Rig) -> No
 async def test_the_log_names_ten_nodes_and_counts_the_others(rig: Rig) -> None:
     for number in range(12):
         rig.fleet.node(f"gpu-{number:02}")
-        claim = {"annotations": {names.ANNOTATION_VISIT: "v"}, "labels": {names.LABEL_DRIVER: names.NONE}}
+        claim = {"annotations": {names.ANNOTATION_CLAIMED_BY: "v"}, "labels": {names.LABEL_DRIVER: names.NONE}}
         rig.cluster.store.change(NODES, f"gpu-{number:02}", {"metadata": claim})
     with capture_logs() as logs:
         await look(rig, 2)
@@ -262,7 +264,7 @@ async def test_a_stack_between_two_looks_has_the_first_made_anew(rig: Rig) -> No
 
 
 @pytest.mark.parametrize("kind", [NODE_UPGRADES, DRIVER_IMAGES])
-async def test_a_node_stays_closed_while_visits_or_images_cannot_be_listed(rig: Rig, kind: ResourceKind[Any]) -> None:
+async def test_a_node_stays_closed_while_upgrades_or_images_cannot_be_listed(rig: Rig, kind: ResourceKind[Any]) -> None:
     await closed(rig)
     was = shown(rig)
     refuse(rig, kind, UnreachableError("no answer"))
@@ -281,7 +283,7 @@ async def test_a_node_is_not_opened_while_the_nodes_are_out_of_step(rig: Rig) ->
     "meanwhile",
     [
         {"metadata": {"labels": {names.LABEL_DRIVER: names.NONE}}},
-        {"metadata": {"annotations": {names.ANNOTATION_VISIT: "another"}}},
+        {"metadata": {"annotations": {names.ANNOTATION_CLAIMED_BY: "another"}}},
     ],
     ids=["switched off", "claimed anew"],
 )
@@ -311,19 +313,21 @@ async def test_another_node_of_that_name_keeps_what_it_has(rig: Rig) -> None:
     ("phase", "reason", "opened"),
     [("Failed", "RevertFailed", False), ("Failed", "NotDrained", True), ("Tainting", "", False)],
 )
-async def test_a_claim_is_left_to_a_visit_that_is_there(rig: Rig, phase: str, reason: str, *, opened: bool) -> None:
-    await visited(rig, NodePhase.TAINTING)
-    (visit,) = rig.visits("up")
-    rig.cluster.store.change(NODE_UPGRADES, visit.metadata.name, {"status": {"phase": phase, "reason": reason}})
+async def test_a_claim_is_left_to_a_node_upgrade_that_is_there(
+    rig: Rig, phase: str, reason: str, *, opened: bool
+) -> None:
+    await upgraded(rig, NodePhase.TAINTING)
+    (upgrade,) = rig.upgrades("up")
+    rig.cluster.store.change(NODE_UPGRADES, upgrade.metadata.name, {"status": {"phase": phase, "reason": reason}})
     strip_stack(rig)
     looks = await look(rig, 2)
     assert looks == ([(5.0, True), (PAUSE_SECONDS, False)] if opened else [(PAUSE_SECONDS, True)] * 2)
 
 
-async def test_a_node_that_a_visit_is_coming_to_is_left_to_it(rig: Rig) -> None:
-    await visited(rig, NodePhase.TAINTING)
+async def test_a_node_that_a_node_upgrade_is_coming_to_is_left_to_it(rig: Rig) -> None:
+    await upgraded(rig, NodePhase.TAINTING)
     strip_stack(rig)
-    rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"annotations": {names.ANNOTATION_VISIT: "older"}}})
+    rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"annotations": {names.ANNOTATION_CLAIMED_BY: "older"}}})
     was = shown(rig)
     await look(rig, 3)
     assert shown(rig) == was
@@ -357,7 +361,7 @@ async def test_a_node_that_cannot_be_written_now_is_tried_again(
 
 @pytest.mark.parametrize("mark", ["claim", "wait for completion"])
 async def test_a_node_that_cannot_be_written_keeps_no_other_closed(rig: Rig, mark: str) -> None:
-    claim = {"metadata": {"annotations": {names.ANNOTATION_VISIT: "v"}}}
+    claim = {"metadata": {"annotations": {names.ANNOTATION_CLAIMED_BY: "v"}}}
     for name in ("gpu-0", "gpu-1"):
         rig.fleet.node(name)
         rig.cluster.store.change(NODES, name, claim if mark == "claim" else {"spec": {"taints": [RESERVED]}})

@@ -94,12 +94,12 @@ async def rig():
     return made
 
 
-async def test_no_visit_begins_where_a_pod_holds_gpus_by_claim(rig):
+async def test_no_upgrade_begins_where_a_pod_holds_gpus_by_claim(rig):
     rig.plan("up", rig.revision, strategy={"maxUnavailable": "100%"})
     await rig.until(lambda: rig.fleet.trainers["gang"].stops > 0)
     blockers = {(one.subject, one.reason) for one in rig.plan_now("up").status.blockers}
     assert ("gpu-2", "DynamicResources") in blockers
-    assert {one.spec.node.name for one in rig.visits("up")} == {"gpu-0", "gpu-1"}
+    assert {one.spec.node.name for one in rig.upgrades("up")} == {"gpu-0", "gpu-1"}
     (blocked,) = [one for one in rig.nodes() if one["metadata"]["name"] == "gpu-2"]
     assert blocked["metadata"]["labels"][names.LABEL_OPERANDS] == "on"
 
@@ -109,4 +109,4 @@ async def test_a_stack_installs_nothing_under_a_pod_that_holds_gpus_by_claim(rig
     claiming(rig.cluster.store, "early", node="gpu-9", of="two")
     for _ in range(20):
         await rig.second()
-    assert [one for one in rig.visits() if one.spec.node.name == "gpu-9"] == []
+    assert [one for one in rig.upgrades() if one.spec.node.name == "gpu-9"] == []

@@ -347,8 +347,8 @@ async def test_a_node_with_a_new_kernel_is_brought_back_before_anything_is_propo
     revision = asks(rig, rig.spec("2.0"), "Approve", strategy=QUICK, limits=LIMITS)
     reboots(rig, "gpu-0", boot="boot-2")
     await rig.until(lambda: rig.nodes_on(revision) == 1, 300)
-    ended = [(one.spec.reason.value, one.spec.target.driver_version, one.spec.target.kernel) for one in rig.visits()]
+    ended = [(one.spec.reason.value, one.spec.target.driver_version, one.spec.target.kernel) for one in rig.upgrades()]
     assert ended == [("Install", "1.0", KERNEL), ("Repair", "1.0", NEXT)]
     (plan,) = plans(rig)
-    (visit,) = rig.visits(plan.metadata.name)
-    assert (visit.spec.source.driver_version, visit.spec.target.driver_version) == ("1.0", "2.0")
+    (upgrade,) = rig.upgrades(plan.metadata.name)
+    assert (upgrade.spec.source.driver_version, upgrade.spec.target.driver_version) == ("1.0", "2.0")

@@ -43,13 +43,13 @@ async def test_a_node_of_whose_driver_there_is_no_image_is_blocked_and_its_gang_
     blockers = rig.plan_now("up").status.blockers
     assert [one.reason for one in blockers] == ["DriverUnknown"]
     assert f"image {key}, which is the key of no Ready DriverImage" in blockers[0].message
-    assert (rig.visits("up"), rig.requests(), rig.fleet.trainers["gang"].stops) == ([], [], 0)
+    assert (rig.upgrades("up"), rig.requests(), rig.fleet.trainers["gang"].stops) == ([], [], 0)
     rig.image("1.0")
     await rig.until(lambda: rig.over("up"))
     assert (rig.plan_now("up").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 1)
 
 
-async def test_where_it_is_lost_while_a_batch_is_started_the_batch_ends_without_a_visit(rig: Rig) -> None:
+async def test_where_it_is_lost_while_a_batch_is_started_the_batch_ends_without_a_node_upgrade(rig: Rig) -> None:
     revision = await running(rig, nodes=1, members=1)
 
     create = rig.cluster.create
@@ -59,7 +59,7 @@ async def test_where_it_is_lost_while_a_batch_is_started_the_batch_ends_without_
             return await create(kind, body)
         rig.cluster.create = create
         rig.cluster.store.remove(DRIVER_IMAGES, OLD)
-        raise Killed("between the batch and its visits")
+        raise Killed("between the batch and its upgrades")
 
     rig.cluster.create = killed
     rig.plan("up", revision, checkpoint={"timeoutSeconds": 30, "retrySeconds": 86400})
@@ -67,7 +67,7 @@ async def test_where_it_is_lost_while_a_batch_is_started_the_batch_ends_without_
         await rig.until(lambda: rig.over("up"))
     rig.restart()
     await rig.until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None, 900)
-    assert (rig.visits("up"), rig.requests(), rig.fleet.trainers["gang"].stops) == ([], [], 0)
+    assert (rig.upgrades("up"), rig.requests(), rig.fleet.trainers["gang"].stops) == ([], [], 0)
     rig.assert_nothing_left()
 
 
@@ -77,9 +77,13 @@ async def test_a_node_without_a_revision_goes_back_to_the_driver_that_it_had(rig
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": {names.LABEL_REVISION: None}}})
     fails(rig)
     rig.plan("up", revision)
-    await rig.until(lambda: any(one.status.phase is NodePhase.FAILED for one in rig.visits("up")), 900)
-    visit = rig.visits("up")[0]
-    assert (visit.status.reason, visit.spec.source.driver_key, visit.spec.source.revision) == ("NotValid", key, "")
+    await rig.until(lambda: any(one.status.phase is NodePhase.FAILED for one in rig.upgrades("up")), 900)
+    upgrade = rig.upgrades("up")[0]
+    assert (upgrade.status.reason, upgrade.spec.source.driver_key, upgrade.spec.source.revision) == (
+        "NotValid",
+        key,
+        "",
+    )
     labels = rig.nodes()[0]["metadata"]["labels"]
     assert (labels[names.LABEL_DRIVER], labels[names.LABEL_OPERANDS]) == (key, "on")
     await rig.until(lambda: {one.status.phase for one in rig.requests()} == {"Restored"})

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from tests.support.manifests import checkpoint_request
+from tests.support.node_upgrades import upgrade
 from tests.support.own_requests import own
-from tests.support.visits import upgrade
 from upgrader.api.kubernetes import OwnerReference
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core.pace import learned
@@ -16,7 +16,7 @@ PLAN_UID = "uid-plan"
 WALK = (("Preparing", "09:00:00"), ("Prepared", "09:01:00"), ("Draining", "09:05:00"), ("Releasing", "09:12:00"))
 
 
-def visited(phase="Succeeded", walk=WALK):
+def upgraded(phase="Succeeded", walk=WALK):
     steps = [{"name": name, "startedAt": f"2026-11-21T{at}Z", "deadline": "2026-11-21T10:00:00Z"} for name, at in walk]
     found = upgrade(phase=phase, steps=steps)
     meta = own(checkpoint_request(), PLAN_UID)["metadata"]
@@ -39,30 +39,30 @@ def request(phase="Restored", plan="pool-a-1", **times):
 
 
 def test_what_ended_well_is_learned_from():
-    assert seen([visited()], [request()]) == learned([420], checkpoints=[180], restarts=[120], preparations=[60])
+    assert seen([upgraded()], [request()]) == learned([420], checkpoints=[180], restarts=[120], preparations=[60])
 
 
 @pytest.mark.parametrize(
-    ("visits", "requests"),
+    ("upgrades", "requests"),
     [
         ([], [request()]),
-        ([visited("Failed")], []),
-        ([visited("Upgrading")], [request("Ended"), request("Withdrawn")]),
-        ([visited("Failed")], [request(plan="of-another-stack")]),
+        ([upgraded("Failed")], []),
+        ([upgraded("Upgrading")], [request("Ended"), request("Withdrawn")]),
+        ([upgraded("Failed")], [request(plan="of-another-stack")]),
     ],
     ids=["nothing", "failed", "not ended", "another stack"],
 )
-def test_nothing_else_is(visits, requests):
-    assert seen(visits, requests) == Durations()
+def test_nothing_else_is(upgrades, requests):
+    assert seen(upgrades, requests) == Durations()
 
 
 def test_a_request_that_the_plan_did_not_make_teaches_nothing():
     forged = request()
     forged = msgspec.structs.replace(forged, metadata=msgspec.structs.replace(forged.metadata, name="forged"))
-    assert seen([visited()], [forged]) == learned([420], checkpoints=[], restarts=[], preparations=[60])
+    assert seen([upgraded()], [forged]) == learned([420], checkpoints=[], restarts=[], preparations=[60])
 
 
 def test_a_time_that_is_missing_is_left_out():
-    assert seen([visited(walk=WALK[:2])], [request(markedAt=None)]) == learned(
+    assert seen([upgraded(walk=WALK[:2])], [request(markedAt=None)]) == learned(
         [], checkpoints=[], restarts=[120], preparations=[60]
     )

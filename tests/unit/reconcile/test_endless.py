@@ -38,10 +38,10 @@ async def run_hours(rig: Rig, hours: int) -> None:
 @pytest.mark.slow
 async def test_two_days_of_asking_in_vain_leave_no_more_than_one_day(rig: Rig) -> None:
     await run_hours(rig, 24)
-    early = (size(rig), len(rig.visits("up")), len(rig.requests()))
+    early = (size(rig), len(rig.upgrades("up")), len(rig.requests()))
     asked = rig.plan_now("up").status.ended.count
     await run_hours(rig, 24)
-    late, status = (size(rig), len(rig.visits("up")), len(rig.requests())), rig.plan_now("up").status
+    late, status = (size(rig), len(rig.upgrades("up")), len(rig.requests())), rig.plan_now("up").status
     assert late[0] < early[0] + 100
     assert late[1:] == early[1:] == (4, 1)
     assert (status.counts.succeeded, status.counts.interruptions, len(status.batches)) == (2, 0, 10)

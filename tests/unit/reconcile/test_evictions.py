@@ -1,4 +1,4 @@
-"""What becomes of a visit whose node has pods that the API server does not let go."""
+"""What becomes of a node upgrade whose node has pods that the API server does not let go."""
 
 import pytest
 
@@ -42,18 +42,18 @@ def refuse(rig: Rig, error: Exception) -> None:
 
 
 def blocked(rig: Rig) -> tuple[str, str]:
-    """Reason and message by which the visit of gpu-0 is blocked; empty before there is one."""
+    """Reason and message by which the upgrade of gpu-0 is blocked; empty before there is one."""
     found = [
-        (one.reason, visit.status.message)
-        for visit in web_visits(rig)
-        for one in visit.status.conditions
+        (one.reason, upgrade.status.message)
+        for upgrade in web_upgrades(rig)
+        for one in upgrade.status.conditions
         if one.type == "Blocked" and one.status == "True"
     ]
     return found[0] if found else ("", "")
 
 
-def web_visits(rig: Rig) -> list[NodeUpgrade]:
-    return [one for one in rig.visits("up") if one.spec.node.name == "gpu-0"]
+def web_upgrades(rig: Rig) -> list[NodeUpgrade]:
+    return [one for one in rig.upgrades("up") if one.spec.node.name == "gpu-0"]
 
 
 async def draining(rig: Rig) -> None:
@@ -88,7 +88,7 @@ async def test_a_refusal_is_shown_and_kept_to_even_by_a_new_controller(rig, erro
 
 
 async def test_a_pod_under_two_budgets_is_told_with_both_their_names(rig):
-    await rig.until(lambda: bool(web_visits(rig)))  # from here on no forecast holds it
+    await rig.until(lambda: bool(web_upgrades(rig)))  # from here on no forecast holds it
     for name in ("one", "two"):
         spec = {"minAvailable": 0, "selector": {"matchLabels": {"app": "web"}}}
         budget = {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
@@ -119,10 +119,10 @@ async def test_a_pod_that_is_gone_meanwhile_is_no_refusal(rig):
 async def test_a_budget_that_never_allows_lets_the_node_go_at_its_deadline(rig):
     refuse(rig, ThrottledError("wait", retry_after=42))
     await draining(rig)
-    await rig.until(lambda: web_visits(rig)[0].status.phase is NodePhase.FAILED, 4000, stride=20)
-    visit = web_visits(rig)[0]
-    assert visit.status.reason == "NotDrained"
-    drained = next(one for one in visit.status.steps if one.name is NodePhase.DRAINING)
+    await rig.until(lambda: web_upgrades(rig)[0].status.phase is NodePhase.FAILED, 4000, stride=20)
+    upgrade = web_upgrades(rig)[0]
+    assert upgrade.status.reason == "NotDrained"
+    drained = next(one for one in upgrade.status.steps if one.name is NodePhase.DRAINING)
     assert "PodDisruptionBudget does not allow" in drained.result
     rig.assert_nothing_left()
 
@@ -134,23 +134,23 @@ WAITS = {"checkpoint": {**QUICK, "waitFor": ["default/ReplicaSet/web"]}}
 
 
 async def test_pods_that_a_plan_comes_to_wait_for_are_not_evicted_by_its_started_batch(rig):
-    await rig.until(lambda: bool(web_visits(rig)))  # from here on no forecast holds it
+    await rig.until(lambda: bool(web_upgrades(rig)))  # from here on no forecast holds it
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": WAITS})
-    await rig.until(lambda: web_visits(rig)[0].status.phase is NodePhase.FAILED)
-    visit = web_visits(rig)[0]
-    assert visit.status.reason == "NotAcknowledged"
-    assert visit.status.message.startswith("The plan waits until no pod of default/ReplicaSet/web runs there")
+    await rig.until(lambda: web_upgrades(rig)[0].status.phase is NodePhase.FAILED)
+    upgrade = web_upgrades(rig)[0]
+    assert upgrade.status.reason == "NotAcknowledged"
+    assert upgrade.status.message.startswith("The plan waits until no pod of default/ReplicaSet/web runs there")
     assert tried(rig) == 0
-    assert NodePhase.TAINTING not in {one.name for one in visit.status.steps}, "nothing was touched"
+    assert NodePhase.TAINTING not in {one.name for one in upgrade.status.steps}, "nothing was touched"
 
 
 async def test_a_pod_that_is_waited_for_and_comes_while_the_node_is_closed_undoes_the_closing(rig):
     rig.cluster.store.remove(PODS, "web", "default")
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": WAITS})
-    await rig.until(lambda: bool(web_visits(rig)) and web_visits(rig)[0].status.phase is NodePhase.TAINTING)
+    await rig.until(lambda: bool(web_upgrades(rig)) and web_upgrades(rig)[0].status.phase is NodePhase.TAINTING)
     rig.fleet.replica("web", node="gpu-0", gpus=4)
-    await rig.until(lambda: web_visits(rig)[0].status.phase is NodePhase.FAILED, 100)
-    assert (web_visits(rig)[0].status.reason, tried(rig)) == ("NewGpuPod", 0)
+    await rig.until(lambda: web_upgrades(rig)[0].status.phase is NodePhase.FAILED, 100)
+    assert (web_upgrades(rig)[0].status.reason, tried(rig)) == ("NewGpuPod", 0)
     await rig.until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None)
     rig.assert_nothing_left()
 
@@ -159,7 +159,7 @@ async def test_while_it_is_not_known_what_is_waited_for_nothing_is_evicted(rig):
     """The list of all pods cannot be read, those of the node can: doubt holds."""
     rig.cluster.store.remove(PODS, "web", "default")
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": WAITS})
-    await rig.until(lambda: bool(web_visits(rig)) and web_visits(rig)[0].status.phase is NodePhase.TAINTING)
+    await rig.until(lambda: bool(web_upgrades(rig)) and web_upgrades(rig)[0].status.phase is NodePhase.TAINTING)
     rig.fleet.replica("other", node="gpu-0", gpus=4)
     listed = rig.cluster.list
 
@@ -172,4 +172,4 @@ async def test_while_it_is_not_known_what_is_waited_for_nothing_is_evicted(rig):
     for _ in range(10):
         await plans.step(rig.context, "up")
         rig.cluster.clock.advance(1)
-    assert (web_visits(rig)[0].status.reason, tried(rig)) == ("NewGpuPod", 0)
+    assert (web_upgrades(rig)[0].status.reason, tried(rig)) == ("NewGpuPod", 0)

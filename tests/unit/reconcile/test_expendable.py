@@ -51,7 +51,7 @@ async def test_one_that_is_not_named_holds_its_group(rig: Rig) -> None:
     for _ in range(200):
         await rig.second()
     assert {"solo-0", "solo-1"} <= pods(rig)
-    assert (evicted(rig), rig.requests(), rig.visits("up")) == ([], [], [])
+    assert (evicted(rig), rig.requests(), rig.upgrades("up")) == ([], [], [])
 
 
 async def test_one_that_is_named_is_evicted_after_the_gang_beside_it_has_stopped(rig: Rig) -> None:
@@ -80,7 +80,7 @@ async def test_one_alone_on_its_node_holds_nobody_else_and_goes_when_it_is_named
     alone(rig)
     rig.plan("up", rig.revision, checkpoint=QUICK, approval=approval("default/Pod/solo-0"))
     done = {"gpu-0": NodePhase.SUCCEEDED}
-    await rig.until(lambda: {one.spec.node.name: one.status.phase for one in rig.visits("up")} == done)
+    await rig.until(lambda: {one.spec.node.name: one.status.phase for one in rig.upgrades("up")} == done)
     assert evicted(rig) == ["solo-0"]
     assert "solo-1" in pods(rig)
     named = {"spec": {"approval": approval("default/Pod/solo-0", "default/Pod/solo-1")}}
@@ -92,20 +92,20 @@ async def test_one_alone_on_its_node_holds_nobody_else_and_goes_when_it_is_named
 async def test_another_pod_of_its_name_is_not_the_one_that_was_named(rig: Rig) -> None:
     alone(rig)
     rig.plan("up", rig.revision, checkpoint=QUICK, approval=approval("default/Pod/solo-0"))
-    await rig.until(lambda: NodePhase.TAINTING in {one.status.phase for one in rig.visits("up")})
+    await rig.until(lambda: NodePhase.TAINTING in {one.status.phase for one in rig.upgrades("up")})
     rig.cluster.store.remove(PODS, "solo-0", "default")
     rig.fleet.bare("solo-0", node="gpu-0", gpus=2)
-    await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.FAILED})
+    await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.FAILED})
     assert (evicted(rig), "solo-0" in pods(rig)) == ([], True)
-    assert [one.status.reason for one in rig.visits("up")] == ["NewGpuPod"]
+    assert [one.status.reason for one in rig.upgrades("up")] == ["NewGpuPod"]
 
 
 async def test_a_name_that_the_approval_loses_meanwhile_saves_the_pod(rig: Rig) -> None:
     alone(rig)
     rig.plan("up", rig.revision, checkpoint=QUICK, approval=approval("default/Pod/solo-0"))
-    await rig.until(lambda: NodePhase.TAINTING in {one.status.phase for one in rig.visits("up")})
+    await rig.until(lambda: NodePhase.TAINTING in {one.status.phase for one in rig.upgrades("up")})
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"approval": approval()}})
-    await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.FAILED})
+    await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.FAILED})
     assert (evicted(rig), "solo-0" in pods(rig)) == ([], True)
 
 
@@ -121,11 +121,11 @@ async def test_its_budget_is_kept_to(rig: Rig) -> None:
     rig.cluster.evict = refused
     await rig.until(lambda: bool(evicted(rig)))
     await rig.second()
-    (visit,) = rig.visits("up")
-    blocked = [one.reason for one in visit.status.conditions if one.status == "True"]
-    assert (visit.status.phase, blocked, "solo-0" in pods(rig)) == (NodePhase.DRAINING, ["EvictionRefused"], True)
+    (upgrade,) = rig.upgrades("up")
+    blocked = [one.reason for one in upgrade.status.conditions if one.status == "True"]
+    assert (upgrade.status.phase, blocked, "solo-0" in pods(rig)) == (NodePhase.DRAINING, ["EvictionRefused"], True)
     rig.cluster.evict = evict
-    await rig.until(lambda: rig.visits("up")[0].status.phase is NodePhase.SUCCEEDED)
+    await rig.until(lambda: rig.upgrades("up")[0].status.phase is NodePhase.SUCCEEDED)
 
 
 async def test_they_count_as_interruptions(rig: Rig) -> None:

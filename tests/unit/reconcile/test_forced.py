@@ -1,4 +1,4 @@
-"""A person's order for a visit that waits: what it passes over, and what no order does."""
+"""A person's order for a node upgrade that waits: what it passes over, and what no order does."""
 
 import asyncio
 
@@ -38,9 +38,9 @@ def test_every_step_is_either_forced_or_refused_with_a_sentence() -> None:
 
 async def test_a_node_is_given_back_without_the_gang_that_cannot_be_placed(rig: Rig) -> None:
     rig.plan("up", await running(rig))
-    await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.VALIDATING})
+    await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.VALIDATING})
     rig.fleet.backing_off = {"gang"}
-    await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.RELEASING})
+    await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.RELEASING})
     for _ in range(10):
         await rig.second()
     answer = await ordered(rig, "gpu-0", "--step", "Releasing", *WHO)
@@ -48,8 +48,8 @@ async def test_a_node_is_given_back_without_the_gang_that_cannot_be_placed(rig: 
         "node gpu-0: the node is given back without waiting for its gang to be placed, "
         "by order of ann: agreed with its owner"
     )
-    await rig.until(lambda: NodePhase.SUCCEEDED in {one.status.phase for one in rig.visits("up")}, 30)
-    found = {one.spec.node.name: (one.status.phase, one.spec.force) for one in rig.visits("up")}
+    await rig.until(lambda: NodePhase.SUCCEEDED in {one.status.phase for one in rig.upgrades("up")}, 30)
+    found = {one.spec.node.name: (one.status.phase, one.spec.force) for one in rig.upgrades("up")}
     assert found["gpu-1"] == (NodePhase.RELEASING, [])
     assert [(one.step, one.by) for one in found["gpu-0"][1]] == [(NodePhase.RELEASING, "ann")]
     rig.fleet.backing_off = set()
@@ -66,12 +66,12 @@ async def test_a_node_that_is_kept_after_its_failure_is_given_back_and_installed
     rig.fleet.pod_results = broken
     rig.plan("up", revision)
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 3000, stride=5)
-    assert [one.status.reason for one in rig.visits("up")] == ["RevertFailed"]
+    assert [one.status.reason for one in rig.upgrades("up")] == ["RevertFailed"]
     rig.fleet.pod_results = lambda _component, _pod: None
     await ordered(rig, "gpu-0", "--step", "failed", *WHO)
     await rig.until(lambda: rig.nodes_on(revision) == 1)
     rig.assert_nothing_left()
-    assert "given back as it is after its visit failed, by order of ann: agreed with its owner" in {
+    assert "given back as it is after its upgrade failed, by order of ann: agreed with its owner" in {
         one.message for one in rig.cluster.events
     }
 
@@ -90,7 +90,7 @@ async def test_a_pod_that_its_budget_keeps_is_deleted_and_no_member_is(rig: Rig)
         },
     )
     rig.cluster.store.change(PODS, "web", {"metadata": {"labels": {"app": "web"}}}, "default")
-    await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.DRAINING})
+    await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.DRAINING})
     for _ in range(10):
         await rig.second()
     assert "web" in pods(rig)
@@ -101,17 +101,17 @@ async def test_a_pod_that_its_budget_keeps_is_deleted_and_no_member_is(rig: Rig)
 @pytest.mark.parametrize("step", ["Prepared", "Validating", "Upgrading"])
 async def test_what_proves_something_cannot_be_passed_over(rig: Rig, step: str) -> None:
     rig.plan("up", await running(rig))
-    await rig.until(lambda: step in {one.status.phase.value for one in rig.visits("up")})
+    await rig.until(lambda: step in {one.status.phase.value for one in rig.upgrades("up")})
     answer = await ordered(rig, "gpu-0", "--step", step, *WHO, code=1)
     assert refusal(NodePhase(step)) in answer
-    assert [one.spec.force for one in rig.visits("up")] == [[], []]
+    assert [one.spec.force for one in rig.upgrades("up")] == [[], []]
 
 
 @pytest.mark.parametrize("said", [{}, {names.ANNOTATION_TIMEOUT: "soon"}], ids=["usable", "not usable"])
 async def test_an_order_for_a_job_that_declares_how_it_is_asked_is_refused(rig: Rig, said: Object) -> None:
     rig.steps_at_once = 1  # seen in every phase
     rig.plan("up", await running(rig))
-    await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.DRAINING})
+    await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.DRAINING})
     # It was bound there while the taint was on its way, and is no member of what acknowledged.
     rig.fleet.job("late", members=1, gpus=1)
     template = {"spec": {"template": {"metadata": {"annotations": said}}}}
@@ -121,18 +121,18 @@ async def test_an_order_for_a_job_that_declares_how_it_is_asked_is_refused(rig: 
     answer = await ordered(rig, "gpu-0", "--step", "Draining", *WHO, code=4)
     assert "default/Job/late declares how it is asked, and has not stopped: no order ends it" in answer
     assert "--expendable default/Job/late" in answer
-    # Whoever writes the order into the visit otherwise gets no further: nothing of a declared job is deleted.
-    (visit,) = (one.metadata.name for one in rig.visits("up") if one.spec.node.name == "gpu-0")
+    # Whoever writes the order into the upgrade otherwise gets no further: nothing of a declared job is deleted.
+    (upgrade,) = (one.metadata.name for one in rig.upgrades("up") if one.spec.node.name == "gpu-0")
     order = {"step": "Draining", "by": "ann", "at": "2026-11-21T09:00:00Z", "reason": "in a hurry"}
-    rig.cluster.store.change(NODE_UPGRADES, visit, {"spec": {"force": [order]}})
+    rig.cluster.store.change(NODE_UPGRADES, upgrade, {"spec": {"force": [order]}})
     for _ in range(10):
         await rig.second()
     assert "late-0-x" in pods(rig)
-    assert rig.fleet.trainers["gang"].stops == 0, "nor is the gang stopped for a visit that may not come"
+    assert rig.fleet.trainers["gang"].stops == 0, "nor is the gang stopped for a node upgrade that may not come"
 
 
 async def test_where_nothing_waits_there_is_nothing_to_force(rig: Rig) -> None:
     await running(rig)
-    assert "no visit waits at node gpu-0" in await ordered(rig, "gpu-0", "--step", "Draining", *WHO, code=1)
+    assert "no upgrade waits at node gpu-0" in await ordered(rig, "gpu-0", "--step", "Draining", *WHO, code=1)
     assert "there is no node gpu-9" in await ordered(rig, "gpu-9", "--step", "Draining", *WHO, code=1)
     assert "there is no step Dancing" in await ordered(rig, "gpu-0", "--step", "Dancing", *WHO, code=1)

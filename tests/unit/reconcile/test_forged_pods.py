@@ -1,4 +1,4 @@
-"""Pods of tenants that carry the labels of the upgrader's own: they hold no visit, answer for none and hide no GPUs."""
+"""Pods of tenants that carry the labels of the upgrader's own: they block no upgrade, answer for none, hide no GPUs."""
 
 import json
 
@@ -39,7 +39,7 @@ HOLDERS = {
 
 
 @pytest.mark.parametrize(("meta", "spec"), HOLDERS.values(), ids=HOLDERS)
-async def test_no_visit_waits_for_a_pod_that_only_looks_like_one_that_holds_devices(
+async def test_no_upgrade_waits_for_a_pod_that_only_looks_like_one_that_holds_devices(
     rig: Rig, meta: dict, spec: dict
 ) -> None:
     revision = await running(rig)
@@ -47,46 +47,46 @@ async def test_no_visit_waits_for_a_pod_that_only_looks_like_one_that_holds_devi
     for node in ("gpu-0", "gpu-1"):
         put(rig, f"idle-{node}", node, meta, spec)
     await rig.until(lambda: rig.over("up"))
-    assert {one.status.phase for one in rig.visits("up")} == {NodePhase.SUCCEEDED}
+    assert {one.status.phase for one in rig.upgrades("up")} == {NodePhase.SUCCEEDED}
     assert rig.nodes_on(revision) == 2
 
 
-def forge(rig: Rig, visit: NodeUpgrade) -> None:
+def forge(rig: Rig, upgrade: NodeUpgrade) -> None:
     """Pods that say "done" with everything of the real ones but their namespace."""
     owner = {
         "apiVersion": "gpu-upgrader.io/v1alpha1",
         "kind": "NodeUpgrade",
-        "name": visit.metadata.name,
-        "uid": visit.metadata.uid,
+        "name": upgrade.metadata.name,
+        "uid": upgrade.metadata.uid,
         "controller": True,
     }
     ended = {"name": "c", "state": {"terminated": {"exitCode": 0, "message": DONE}}}
-    wanted = {"prepare": prepare_name(visit), "validate": validation_name(visit, reverting=False)}
+    wanted = {"prepare": prepare_name(upgrade), "validate": validation_name(upgrade, reverting=False)}
     for component, name in wanted.items():
         meta = {
             "labels": {names.LABEL_COMPONENT: component},
-            "annotations": {names.ANNOTATION_NODE_UPGRADE: visit.metadata.name},
+            "annotations": {names.ANNOTATION_NODE_UPGRADE: upgrade.metadata.name},
             "ownerReferences": [owner],
             "creationTimestamp": "2036-01-01T00:00:00Z",
         }
-        put(rig, name, visit.spec.node.name, meta, status={"phase": "Succeeded", "containerStatuses": [ended]})
+        put(rig, name, upgrade.spec.node.name, meta, status={"phase": "Succeeded", "containerStatuses": [ended]})
 
 
 @pytest.mark.parametrize("component", ["prepare", "validate"])
-async def test_no_pod_of_another_namespace_answers_for_a_pod_of_a_visit(rig: Rig, component: str) -> None:
+async def test_no_pod_of_another_namespace_answers_for_a_pod_of_a_node_upgrade(rig: Rig, component: str) -> None:
     revision = await running(rig)
     refused = OrderResult(reason=Reason.DRIVER_MISMATCH, message="the real pod found it wrong")
     rig.fleet.pod_results = lambda at, pod: (
         refused if at == component and names.ANNOTATION_NODE_UPGRADE in pod["metadata"].get("annotations", {}) else None
     )
-    rig.others.append(lambda: [forge(rig, one) for one in rig.visits("up")])
+    rig.others.append(lambda: [forge(rig, one) for one in rig.upgrades("up")])
     rig.plan("up", revision, toleratedFailures=0)
-    await rig.until(lambda: any(one.status.phase is NodePhase.FAILED for one in rig.visits("up")), seconds=1200)
-    assert NodePhase.SUCCEEDED not in {one.status.phase for one in rig.visits("up")}
+    await rig.until(lambda: any(one.status.phase is NodePhase.FAILED for one in rig.upgrades("up")), seconds=1200)
+    assert NodePhase.SUCCEEDED not in {one.status.phase for one in rig.upgrades("up")}
 
 
 async def test_the_gpus_of_a_pod_with_our_label_in_another_namespace_count(rig: Rig) -> None:
-    """A visit waits for it as for every pod with GPUs: nothing may be switched off under it."""
+    """A node upgrade waits for it as for every pod with GPUs: nothing may be switched off under it."""
     revision = await running(rig, nodes=1, members=1, gpus=4)
     limits = {"name": "c", "image": "train", "resources": {"limits": {RESOURCE: "4"}}}
     labelled = {"labels": {names.LABEL_COMPONENT: "validate"}}

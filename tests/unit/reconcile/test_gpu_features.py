@@ -79,11 +79,11 @@ async def test_nodes_say_which_simulated_devices_they_have_on_which_driver(rig):
     assert meta(rig)["resourceVersion"] == before
 
 
-async def test_they_go_with_the_operands_of_a_visit_and_say_the_new_driver_after_it(rig):
+async def test_they_go_with_the_operands_of_a_node_upgrade_and_say_the_new_driver_after_it(rig):
     await running(rig)
     rig.image("2.0")
     rig.plan("p", rig.stack(discovering(rig, "2.0")))
-    await rig.until(lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.visits("p")))
+    await rig.until(lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.upgrades("p")))
     await rig.until(lambda: labels(rig) == {})
     await rig.until(lambda: version(rig) == "2.0")
     await rig.until(lambda: rig.over("p"))

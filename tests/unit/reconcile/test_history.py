@@ -66,7 +66,7 @@ async def test_the_revision_before_and_those_of_nodes_stay_whatever_the_limit_is
     assert revisions(rig) == {first, *made[-2:]}
 
 
-async def test_a_plan_whose_visit_left_a_mark_on_its_node_stays(rig: Rig) -> None:
+async def test_a_plan_whose_upgrade_left_a_mark_on_its_node_stays(rig: Rig) -> None:
     revision = rig.stack(rig.spec("2.0") | {"historyLimit": 1})
     rig.fleet.pod_results = lambda component, pod: (
         OrderResult(reason=Reason.DEVICE_FAILED, message="fell off the bus")
@@ -81,13 +81,13 @@ async def test_a_plan_whose_visit_left_a_mark_on_its_node_stays(rig: Rig) -> Non
     rig.cluster.store.change(NODES, "gpu-1", {"metadata": {"labels": {names.LABEL_SKIP: "true"}}})
     for version in ("3.0", "4.0"):
         rig.plan(f"to-{version}", rig.stack(rig.spec(version) | {"historyLimit": 1}))
-        await rig.until(lambda: NodePhase.SUCCEEDED in {one.status.phase for one in rig.visits(f"to-{version}")})  # noqa: B023
+        await rig.until(lambda: NodePhase.SUCCEEDED in {one.status.phase for one in rig.upgrades(f"to-{version}")})  # noqa: B023
         rig.cluster.store.change(UPGRADE_PLANS, f"to-{version}", {"spec": {"state": "Aborted"}})
         await rig.until(lambda: rig.over(f"to-{version}"))  # noqa: B023
         for _ in range(5):
             await rig.second()
     assert plans(rig) == ["to-4.0", "up"]
-    assert [one.spec.node.name for one in rig.visits("up") if one.status.reason == "RevertFailed"] == ["gpu-1"]
+    assert [one.spec.node.name for one in rig.upgrades("up") if one.status.reason == "RevertFailed"] == ["gpu-1"]
 
 
 async def test_a_rollback_that_blocks_a_revision_is_remembered(rig: Rig) -> None:

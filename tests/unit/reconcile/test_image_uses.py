@@ -7,7 +7,7 @@ from upgrader.core.image_garbage import Uses
 from upgrader.reconcile.image_uses import read_uses
 
 
-async def test_kernels_of_nodes_images_and_visits() -> None:
+async def test_kernels_of_nodes_images_and_upgrades() -> None:
     rig = Rig()
     assert await read_uses(rig.cluster) == Uses()
     await running(rig)

@@ -89,7 +89,7 @@ async def test_an_abort_restarts_what_is_stopped_whatever_else_fails(rig: Rig, w
     put_right = what(rig)
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
     await rig.until(lambda: phase(rig, "bb") is RequestPhase.RESTORED)
-    await rig.until(lambda: {one.status.phase for one in rig.visits("up")} <= {NodePhase.FAILED, NodePhase.SUCCEEDED})
+    await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} <= {NodePhase.FAILED, NodePhase.SUCCEEDED})
     put_right()
     await rig.until(lambda: rig.over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.ABORTED
@@ -146,8 +146,8 @@ async def test_what_is_stopped_goes_on_before_anything_that_others_write_is_read
     assert steps.index("merge Job bb") < steps.index("list PodDisruptionBudget")
 
 
-async def test_a_gang_whose_answers_take_long_to_read_costs_the_other_no_visit(rig: Rig) -> None:
-    """Every look at the members of aa takes longer than closing a node may: neither its visit nor the plan fails."""
+async def test_a_gang_whose_answers_take_long_to_read_costs_the_other_no_upgrade(rig: Rig) -> None:
+    """Every look at the members of aa takes longer than closing a node may: neither its upgrade nor the plan fails."""
     read = rig.cluster.read_file
 
     async def slow(pod, container, path):
@@ -158,7 +158,7 @@ async def test_a_gang_whose_answers_take_long_to_read_costs_the_other_no_visit(r
 
     rig.cluster.read_file = slow
     await rig.until(lambda: phase(rig, "bb") is RequestPhase.RESTORED)
-    assert {one.status.reason for one in rig.visits("up")} <= {"", "NotAcknowledged"}
+    assert {one.status.reason for one in rig.upgrades("up")} <= {"", "NotAcknowledged"}
     assert rig.plan_now("up").status.phase is PlanPhase.RUNNING
 
 

@@ -33,16 +33,16 @@ def drift(rig: Rig) -> dict[str, int]:
     return {one.reason: one.nodes for one in rig.stack_now().status.drift}
 
 
-async def test_settings_wait_for_a_plan_and_are_changed_in_one_visit_after_one_acknowledgement(rig: Rig) -> None:
+async def test_settings_wait_for_a_plan_and_are_changed_in_one_upgrade_after_one_acknowledgement(rig: Rig) -> None:
     rig.fleet.replica("web", node="gpu-0", gpus=0)
     revision = rig.stack(settled(rig, **STATIC))
     await rig.until(lambda: drift(rig) == {"KubeletSettings": 2})
-    assert (rig.visits("up"), rig.fleet.trainers["gang"].stops) == ([], 0)
+    assert (rig.upgrades("up"), rig.fleet.trainers["gang"].stops) == ([], 0)
     rig.plan("up", revision)
     await rig.until(lambda: rig.over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
     assert (rig.nodes_on(revision), rig.fleet.trainers["gang"].stops, rig.fleet.trainers["gang"].lost) == (2, 2, 0)
-    states = [(one.spec.source.kubelet_settings, one.spec.target.kubelet_settings) for one in rig.visits("up")]
+    states = [(one.spec.source.kubelet_settings, one.spec.target.kubelet_settings) for one in rig.upgrades("up")]
     assert states == [({}, VALUES)] * 2
     assert "web" not in {pod["metadata"]["name"] for pod in rig.cluster.store.all(PODS)}  # its CPUs may be another's
     assert drift(rig) == {}
@@ -55,7 +55,7 @@ async def test_a_pod_without_gpus_that_nobody_makes_again_holds_its_node_before_
     await rig.until(lambda: bool(rig.plan_now("up").status.blockers))
     said = " ".join(blocker.message for blocker in rig.plan_now("up").status.blockers)
     assert "It has no GPUs, but a change of the kubelet's settings of gpu-0 would end solo" in said
-    assert (rig.requests(), rig.visits("up")) == ([], [])
+    assert (rig.requests(), rig.upgrades("up")) == ([], [])
     rig.cluster.store.remove(PODS, "solo", "default")
     await rig.until(lambda: rig.over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
@@ -70,10 +70,10 @@ async def test_the_node_says_which_settings_it_has_until_they_are_taken_back(rig
     await rig.until(lambda: rig.over("off"))
     assert rig.plan_now("off").status.phase is PlanPhase.COMPLETED, rig.where()
     assert not any(names.ANNOTATION_KUBELET in one["metadata"].get("annotations", {}) for one in rig.nodes())
-    assert {str(one.spec.source.kubelet_settings) for one in rig.visits("off")} == {str(VALUES)}
+    assert {str(one.spec.source.kubelet_settings) for one in rig.upgrades("off")} == {str(VALUES)}
 
 
-async def test_a_later_visit_that_leaves_them_as_they_are_evicts_nobody(rig: Rig) -> None:
+async def test_a_later_upgrade_that_leaves_them_as_they_are_evicts_nobody(rig: Rig) -> None:
     rig.plan("up", rig.stack(settled(rig, **STATIC)))
     await rig.until(lambda: rig.over("up"))
     rig.fleet.replica("web", node="gpu-0", gpus=0)
@@ -88,14 +88,14 @@ async def test_a_kubelet_that_does_not_start_with_them_sends_its_node_back(rig: 
     said = "the kubelet's settings: no kubelet runs. Those of before were put back; it runs"
     rig.fleet.pod_results = lambda component, pod: (
         OrderResult(reason=Reason.KUBELET_RESTORED, message=said)
-        if component == "visit" and pod["metadata"]["name"].startswith("visit-gpu-1")
+        if component == "upgrade" and pod["metadata"]["name"].startswith("upgrade-gpu-1")
         else None
     )
     before = rig.stack_now().status.current_revision
     rig.plan("up", rig.stack(settled(rig, **STATIC)))
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED)
     await rig.until(lambda: [one.status.phase for one in rig.requests()] == ["Restored"])
-    assert {one.status.phase for one in rig.visits("up")} == {NodePhase.FAILED}
-    assert any(said in step.result for one in rig.visits("up") for step in one.status.steps)
+    assert {one.status.phase for one in rig.upgrades("up")} == {NodePhase.FAILED}
+    assert any(said in step.result for one in rig.upgrades("up") for step in one.status.steps)
     assert (rig.nodes_on(before or "?"), rig.fleet.trainers["gang"].lost) == (2, 0)
     rig.assert_nothing_left()

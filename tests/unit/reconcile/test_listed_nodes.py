@@ -32,4 +32,4 @@ async def test_a_batch_is_started_from_nodes_that_are_listed_for_it() -> None:
     for _ in range(30):
         await rig.second()
     assert rig.plan_now("up").status.batches == []
-    assert rig.visits("up") == []
+    assert rig.upgrades("up") == []

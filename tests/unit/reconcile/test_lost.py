@@ -1,12 +1,12 @@
-"""GPU-hours that a plan has cost, by the times in its visits and requests."""
+"""GPU-hours that a plan has cost, by the times in its upgrades and requests."""
 
 import msgspec
 import pytest
 
 from tests.support.lone_gang import put_lone_gang
 from tests.support.manifests import checkpoint_request, upgrade_plan
+from tests.support.node_upgrades import upgrade
 from tests.support.rig import Rig
-from tests.support.visits import upgrade
 from tests.support.world import START
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest, UpgradePlan
@@ -46,7 +46,7 @@ def live(asked="09:00", **status):
     return msgspec.convert(body | {"status": said}, CheckpointRequest)
 
 
-def visit(phase="Succeeded", *, end="Releasing", found=8):
+def ended(phase="Succeeded", *, end="Releasing", found=8):
     walk = (("Draining", "09:15", "09:30"), ("Unloading", "09:30", "09:35"), (end, "09:35", "10:00"))
     steps = [{"name": name, "startedAt": at(a), "endedAt": at(b), "deadline": at("11:00")} for name, a, b in walk]
     return upgrade(phase=phase, steps=steps, found={"gpus": found})
@@ -56,15 +56,15 @@ RESTORED = {"phase": "Restored", "parkedAt": "09:06", "stoppedAt": "09:15", "end
 
 
 @pytest.mark.parametrize(
-    ("visits", "requests", "hours"),
+    ("upgrades", "requests", "hours"),
     [
         ([], [], 0.0),
-        ([visit()], [], 4.0),
-        ([visit("Upgrading", end="Upgrading")], [], 0.0),
-        ([visit()], [live(**RESTORED)], 4.0 + 16 * 0.75),
-        ([visit()], [live(**RESTORED, markedAt="09:03")], 4.0 + 16 * 0.7),
+        ([ended()], [], 4.0),
+        ([ended("Upgrading", end="Upgrading")], [], 0.0),
+        ([ended()], [live(**RESTORED)], 4.0 + 16 * 0.75),
+        ([ended()], [live(**RESTORED, markedAt="09:03")], 4.0 + 16 * 0.7),
         (
-            [visit()],
+            [ended()],
             [live(**RESTORED | {"phase": "Ended", "reason": "NotRestored", "endedAt": "10:45"})],
             4.0 + 16 * 1.25,
         ),
@@ -78,9 +78,9 @@ RESTORED = {"phase": "Restored", "parkedAt": "09:06", "stoppedAt": "09:15", "end
     ],
     ids=[
         "nothing",
-        "a visit",
-        "a visit that is not over",
-        "asked, parked, stopped and restored beside the visit",
+        "a node upgrade",
+        "a node upgrade that is not over",
+        "asked, parked, stopped and restored beside the upgrade",
         "asked when its turn in the lane came",
         "not restored, until it was given up",
         "parked, and withdrawn",
@@ -92,13 +92,13 @@ RESTORED = {"phase": "Restored", "parkedAt": "09:06", "stoppedAt": "09:15", "end
         "stopped without an acknowledgement: all since its start is gone",
     ],
 )
-def test_what_was_lost(visits, requests, hours):
-    assert lost(plan(), visits, requests) == hours
+def test_what_was_lost(upgrades, requests, hours):
+    assert lost(plan(), upgrades, requests) == hours
 
 
-@pytest.mark.parametrize(("visits", "hours"), [([], 0.0), ([visit()], 4.0 + 4 * 1.5)], ids=["not drained", "drained"])
-def test_the_work_of_pods_that_nobody_makes_again_is_lost_when_they_go(visits, hours):
-    assert lost(plan(expendable=[SOLO]), visits, []) == hours
+@pytest.mark.parametrize(("upgrades", "hours"), [([], 0.0), ([ended()], 4.0 + 4 * 1.5)], ids=["not drained", "drained"])
+def test_the_work_of_pods_that_nobody_makes_again_is_lost_when_they_go(upgrades, hours):
+    assert lost(plan(expendable=[SOLO]), upgrades, []) == hours
 
 
 # ---- the times themselves

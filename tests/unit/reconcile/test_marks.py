@@ -1,4 +1,4 @@
-"""What is written on a node whose driver is taken away in a visit: whole patches, and nothing twice."""
+"""What is written on a node whose driver is taken away in a node upgrade: whole patches, and nothing twice."""
 
 import json
 from typing import Any
@@ -26,7 +26,7 @@ def node(annotations: dict[str, str], **labels: str) -> Node:
     )
 
 
-def visit(reason: UpgradeReason) -> NodeUpgrade:
+def upgrade(reason: UpgradeReason) -> NodeUpgrade:
     spec = {
         "stack": "pool",
         "group": "c",
@@ -43,11 +43,11 @@ def goal(settings: dict[str, str]) -> NodeState:
 
 
 @pytest.mark.parametrize(("reason", "revision"), [(UpgradeReason.ROLLOUT, "old"), (UpgradeReason.REPAIR, "new")])
-def test_what_the_node_had_is_kept_and_what_the_visit_set_of_its_kubelet_is_told(
+def test_what_the_node_had_is_kept_and_what_the_upgrade_set_of_its_kubelet_is_told(
     reason: UpgradeReason, revision: str
 ) -> None:
     there = node({names.ANNOTATION_KUBELET: '{"old":"1"}'})
-    patch: dict[str, Any] = marks.driver_away(there, visit(reason), goal({"new": "2"})) or {}
+    patch: dict[str, Any] = marks.driver_away(there, upgrade(reason), goal({"new": "2"})) or {}
     annotations = patch["metadata"]["annotations"]
     assert json.loads(annotations.pop(names.ANNOTATION_REMOVED_DRIVER)) == HAD | {"revision": revision}
     assert patch == {"metadata": {"labels": OFF, "annotations": {names.ANNOTATION_KUBELET: '{"new":"2"}'}}}
@@ -56,12 +56,12 @@ def test_what_the_node_had_is_kept_and_what_the_visit_set_of_its_kubelet_is_told
 def test_where_all_is_so_already_nothing_is_written() -> None:
     kept = {names.ANNOTATION_REMOVED_DRIVER: json.dumps(HAD)}
     there = node(kept, **{names.LABEL_DRIVER: "none", names.LABEL_OPERANDS: "off"})
-    assert marks.driver_away(there, visit(UpgradeReason.ROLLOUT), goal({})) is None
+    assert marks.driver_away(there, upgrade(UpgradeReason.ROLLOUT), goal({})) is None
 
 
 def test_what_cannot_be_read_of_it_is_written_anew() -> None:
     there = node({names.ANNOTATION_REMOVED_DRIVER: "?"}, **{names.LABEL_DRIVER: "none", names.LABEL_OPERANDS: "off"})
-    patch = marks.driver_away(there, visit(UpgradeReason.ROLLOUT), goal({}))
+    patch = marks.driver_away(there, upgrade(UpgradeReason.ROLLOUT), goal({}))
     assert patch is not None
     assert json.loads(patch["metadata"]["annotations"][names.ANNOTATION_REMOVED_DRIVER]) == HAD
 
@@ -79,5 +79,5 @@ def test_a_node_that_was_taken_over(kept: dict[str, str], labels: dict[str, str]
     meta = marks.give_back(there, "u", "")["metadata"]
     assert (meta["labels"], meta["annotations"]) == (
         labels,
-        {names.ANNOTATION_VISIT: None, names.ANNOTATION_RELEASED_BY: "u"} | gone,
+        {names.ANNOTATION_CLAIMED_BY: None, names.ANNOTATION_RELEASED_BY: "u"} | gone,
     )

@@ -45,7 +45,7 @@ def daemons(rig: Rig) -> list[bool]:
     return [DAEMON in [container["name"] for container in one["spec"]["initContainers"]] for one in pods]
 
 
-async def test_mps_comes_and_goes_by_visits_that_know_what_a_node_should_offer_then(rig: Rig) -> None:
+async def test_mps_comes_and_goes_by_upgrades_that_know_what_a_node_should_offer_then(rig: Rig) -> None:
     assert (offered(rig), daemons(rig)) == ({"8"}, [False, False])
     seen = []
     for plan, wanted in (("shared", shared(rig, 4)), ("fewer", shared(rig, 3)), ("alone", spec(rig))):
@@ -65,7 +65,7 @@ async def test_a_stack_that_asks_for_mps_drifts_and_changes_nothing_by_itself(ri
     assert (offered(rig), daemons(rig)) == ({"8"}, [False, False])
 
 
-async def test_a_visit_that_fails_goes_back_to_gpus_that_are_not_shared(rig: Rig) -> None:
+async def test_a_node_upgrade_that_fails_goes_back_to_gpus_that_are_not_shared(rig: Rig) -> None:
     revision = rig.stack(shared(rig, 4))
     refused = []
 
@@ -77,9 +77,9 @@ async def test_a_visit_that_fails_goes_back_to_gpus_that_are_not_shared(rig: Rig
 
     rig.fleet.pod_results = refuse
     rig.plan("p", revision)
-    await rig.until(lambda: len(rig.visits("p")) == 2 and all(ends(one.status.phase) for one in rig.visits("p")))
+    await rig.until(lambda: len(rig.upgrades("p")) == 2 and all(ends(one.status.phase) for one in rig.upgrades("p")))
     assert set(refused) == {"gpu-0", "gpu-1"}
-    assert {(one.status.phase, one.status.reverting) for one in rig.visits("p")} == {(NodePhase.FAILED, True)}
+    assert {(one.status.phase, one.status.reverting) for one in rig.upgrades("p")} == {(NodePhase.FAILED, True)}
     assert (offered(rig), daemons(rig)) == ({"8"}, [False, False])
 
 

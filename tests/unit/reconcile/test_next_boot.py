@@ -86,7 +86,7 @@ async def test_where_none_can_be_built_people_are_warned_and_nothing_is_drained(
     said = f"Kernel {NEXT} is installed and runs after the next reboot. {missing}"
     assert ("NextBootUnsupported", False, said) in found["gpu-0"]
     assert plans(rig) == []
-    assert [one.spec.reason.value for one in rig.visits()] == ["Install", "Install"]
+    assert [one.spec.reason.value for one in rig.upgrades()] == ["Install", "Install"]
 
 
 async def test_an_image_of_a_kernel_that_is_to_be_booted_is_not_swept(rig: Rig) -> None:

@@ -32,7 +32,7 @@ class Pool:
     """A rig whose stack labels."""
 
     def __init__(self, nodes: int = 1, *, image: bool = True) -> None:
-        """Without an image no visit is ordered."""
+        """Without an image no upgrade is ordered."""
         self.rig = Rig()
         for number in range(nodes):
             self.rig.fleet.node(f"gpu-{number}")

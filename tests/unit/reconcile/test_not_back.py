@@ -17,7 +17,7 @@ def dead(rig: Rig) -> None:
     for kind in (JOBS, PODS):
         for one in list(rig.cluster.store.all(kind)):
             meta = one["metadata"]
-            if meta.get("labels", {}).get("gpu-upgrader.io/component") == "visit":
+            if meta.get("labels", {}).get("gpu-upgrader.io/component") == "upgrade":
                 status = {"phase": "Running", "containerStatuses": [], "conditions": [], "failed": 0, "succeeded": 0}
                 rig.cluster.store.change(kind, meta["name"], {"status": status}, meta["namespace"])
 
@@ -50,11 +50,11 @@ async def test_it_is_blocked_and_takes_its_part_of_the_budget_until_it_is_back(r
     reboots(rig, "gpu-0", boot="boot-2")
     await rig.until(lambda: rig.over("up"), 600)
     assert (rig.plan_now("up").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 3)
-    lone = [(one.spec.node.name, one.spec.target.kernel) for one in rig.visits() if one.spec.reason == "Repair"]
+    lone = [(one.spec.node.name, one.spec.target.kernel) for one in rig.upgrades() if one.spec.reason == "Repair"]
     assert lone == [("gpu-0", NEXT)]
 
 
-async def test_with_room_in_the_budget_the_others_are_visited(rig: Rig) -> None:
+async def test_with_room_in_the_budget_the_others_are_upgraded(rig: Rig) -> None:
     revision = rig.stack(rig.spec("2.0"))
     ready(rig, "gpu-0", "Unknown")
     rig.plan("up", revision, strategy={"maxUnavailable": 16})
@@ -63,17 +63,17 @@ async def test_with_room_in_the_budget_the_others_are_visited(rig: Rig) -> None:
     assert rig.plan_now("up").status.phase is PlanPhase.RUNNING
 
 
-async def test_a_node_that_goes_away_in_its_visit_is_given_up_at_its_deadlines_and_kept_apart(rig: Rig) -> None:
+async def test_a_node_that_goes_away_in_its_upgrade_is_given_up_at_its_deadlines_and_kept_apart(rig: Rig) -> None:
     revision = rig.stack(rig.spec("2.0"))
     rig.plan("up", revision, strategy={"maxUnavailable": 8})
-    await rig.until(lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.visits("up")))
-    (visit,) = [one for one in rig.visits("up") if one.status.phase is NodePhase.UPGRADING]
-    name = visit.spec.node.name
+    await rig.until(lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.upgrades("up")))
+    (upgrade,) = [one for one in rig.upgrades("up") if one.status.phase is NodePhase.UPGRADING]
+    name = upgrade.spec.node.name
     ready(rig, name, "Unknown")
 
     rig.others.append(lambda: dead(rig))
-    await rig.until(lambda: any(one.status.phase is NodePhase.FAILED for one in rig.visits("up")), 6000, stride=5)
-    (failed,) = [one for one in rig.visits("up") if one.status.phase is NodePhase.FAILED]
+    await rig.until(lambda: any(one.status.phase is NodePhase.FAILED for one in rig.upgrades("up")), 6000, stride=5)
+    (failed,) = [one for one in rig.upgrades("up") if one.status.phase is NodePhase.FAILED]
     assert (failed.spec.node.name, failed.status.reason) == (name, "RevertFailed")
     for _ in range(60):
         await rig.second()
@@ -91,7 +91,7 @@ async def test_a_node_that_is_away_makes_its_stack_propose_nothing_new(rig: Rig)
     assert plans(rig) == []
 
 
-async def test_one_that_does_not_come_back_from_the_reboot_of_its_visit_is_given_up_and_counted_on(rig: Rig) -> None:
+async def test_one_that_does_not_come_back_from_the_reboot_of_its_upgrade_is_given_up_and_counted_on(rig: Rig) -> None:
     """Time-out, hold, and the budget: nothing else is begun while its GPUs are all that may be missing."""
     for version in ("1.0", "2.0"):
         rig.image(version, kernel=NEXT)
@@ -103,8 +103,8 @@ async def test_one_that_does_not_come_back_from_the_reboot_of_its_visit_is_given
     ((name, _),) = rig.fleet.reboots
     ready(rig, name, "Unknown")
     rig.others.append(lambda: dead(rig))
-    await rig.until(lambda: any(one.status.phase is NodePhase.FAILED for one in rig.visits("up")), 9000, stride=5)
-    (failed,) = [one for one in rig.visits("up") if one.status.phase is NodePhase.FAILED]
+    await rig.until(lambda: any(one.status.phase is NodePhase.FAILED for one in rig.upgrades("up")), 9000, stride=5)
+    (failed,) = [one for one in rig.upgrades("up") if one.status.phase is NodePhase.FAILED]
     assert (failed.spec.node.name, failed.status.reason) == (name, "RevertFailed")
     late = [one.result for one in failed.status.steps if "took longer than its deadline" in one.result]
     away = f"the node is not Ready: it has not come back from its reboot into kernel {NEXT}"
@@ -121,12 +121,12 @@ async def test_one_that_does_not_come_back_from_the_reboot_of_its_visit_is_given
     await the_way_out(rig, name, failed.metadata.name, revision)
 
 
-async def the_way_out(rig: Rig, name: str, visit: str, revision: str) -> None:
+async def the_way_out(rig: Rig, name: str, upgrade: str, revision: str) -> None:
     """It is switched on, and a person has it given back: it is installed anew, and the plan goes on with the others."""
     rig.others.clear()
     for kind in (JOBS, PODS):  # their own deadlines have passed
         for one in list(rig.cluster.store.all(kind)):
-            if one["metadata"].get("labels", {}).get("gpu-upgrader.io/component") == "visit":
+            if one["metadata"].get("labels", {}).get("gpu-upgrader.io/component") == "upgrade":
                 rig.cluster.store.remove(kind, one["metadata"]["name"], one["metadata"]["namespace"])
     reboots(rig, name, boot="boot-2")
     ready(rig, name, "True")
@@ -135,7 +135,7 @@ async def the_way_out(rig: Rig, name: str, visit: str, revision: str) -> None:
     assert rig.nodes_on(revision) == 0
     rig.fleet.shows_boot_after = 5
     order = {"step": "Failed", "by": "ann", "at": "2026-01-01T00:00:00Z", "reason": "it was switched on"}
-    rig.cluster.store.change(NODE_UPGRADES, visit, {"spec": {"force": [order]}})
+    rig.cluster.store.change(NODE_UPGRADES, upgrade, {"spec": {"force": [order]}})
     await rig.until(lambda: rig.over("up"), 1500)
     status = rig.plan_now("up").status
     said = "ended with 1 failure(s), see them in the status"

@@ -134,7 +134,7 @@ NODE_TABLE = {
                 "gpu-upgrader.io/operands": "on",
                 "gpu-upgrader.io/revision": "0123456789",
             },
-            annotations={"gpu-upgrader.io/visit": "uid-visit"},
+            annotations={"gpu-upgrader.io/claimed-by": "uid-upgrade"},
             spec={"unschedulable": True, "taints": [{"key": "other"}, {**OUR_TAINT, "value": "c-1"}]},
             nodeInfo={"kernelVersion": "6.1.0", "kubeletVersion": "v1.35.4", "bootID": "boot"},
             capacity={RESOURCE: "8", "cpu": "4"},
@@ -154,7 +154,7 @@ NODE_TABLE = {
             operands="on",
             revision="0123456789",
             maintenance="c-1",
-            visit="uid-visit",
+            claimed_by="uid-upgrade",
             labels={
                 "feature.node.kubernetes.io/kernel-version.full": "6.1.0",
                 "nvidia.com/cuda.driver-version.full": "570.10",

@@ -29,7 +29,7 @@ def pod(component="device-plugin", phase="Pending", containers=(), inits=(), **m
 @pytest.mark.parametrize(
     "one",
     [
-        pod(component="visit"),
+        pod(component="upgrade"),
         pod(component=""),
         pod(phase="Failed"),
         pod(namespace="ml"),

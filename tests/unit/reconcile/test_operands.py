@@ -144,7 +144,7 @@ async def test_an_image_that_is_missing_is_said_and_nothing_else_waits_for_it(ri
 @pytest.mark.parametrize(
     ("part", "field"), [("devicePlugin", "devicePlugin.image"), ("runtime", "runtime.image")], ids=["plugin", "hook"]
 )
-async def test_one_of_a_visit_whose_image_is_missing_makes_no_revision_and_changes_no_node(rig, part, field):
+async def test_one_of_a_node_upgrade_whose_image_is_missing_makes_no_revision_and_changes_no_node(rig, part, field):
     revision = await running(rig)
     before = [one["metadata"]["labels"] for one in rig.nodes()]
     spec = rig.spec("2.0")
@@ -177,20 +177,20 @@ async def test_a_driver_pod_that_somebody_evicts_comes_back_and_nothing_else_hap
     await running(rig)
     rig.stack(rig.spec("1.0"))
     await rig.second()
-    visits, stops = len(rig.visits()), rig.fleet.trainers["gang"].stops
+    upgrades, stops = len(rig.upgrades()), rig.fleet.trainers["gang"].stops
     assert await evict_drivers(rig) == 2
     await rig.until(lambda: condition(rig, "OperandsReady")[0] == "False", 10)
     await rig.until(lambda: condition(rig, "OperandsReady")[0] == "True", 30)
     for _ in range(30):
         await rig.second()
-    assert (len(rig.visits()), rig.fleet.trainers["gang"].stops) == (visits, stops)
+    assert (len(rig.upgrades()), rig.fleet.trainers["gang"].stops) == (upgrades, stops)
     assert rig.stack_now().status.drifted == 0
 
 
-async def test_a_driver_pod_that_somebody_evicts_in_a_visit_is_waited_for(rig):
+async def test_a_driver_pod_that_somebody_evicts_in_a_node_upgrade_is_waited_for(rig):
     revision = await running(rig)
     rig.plan("up", revision)
-    await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.LOADING})
+    await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.LOADING})
     for _ in range(5):
         await evict_drivers(rig)
         await rig.second()
@@ -252,12 +252,12 @@ async def test_operands_that_another_stacks_nodes_need_stay_with_them(rig):
     assert (daemonsets(rig), last) == ({}, None), "and go when no node needs them any more"
 
 
-async def test_a_stack_deleted_while_a_rollout_runs_keeps_its_operands_until_the_visits_have_ended(rig):
+async def test_a_stack_deleted_while_a_rollout_runs_keeps_its_operands_until_the_upgrades_have_ended(rig):
     revision = await running(rig)
     rig.plan("p", revision)
-    await rig.until(lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.visits("p")))
+    await rig.until(lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.upgrades("p")))
     rig.cluster.store.remove(GPU_STACKS, STACK)
-    while not all(ends(one.status.phase) for one in rig.visits("p")):
+    while not all(ends(one.status.phase) for one in rig.upgrades("p")):
         assert "driver" in components(rig)
         await rig.second()
         await stacks.step(rig.context, STACK, rig.sightings)
@@ -291,7 +291,7 @@ async def test_beside_somebody_elses_device_plugin_only_the_driver_is_ours(rig):
     assert names.LABEL_DEVICE_PLUGIN not in rig.nodes()[0]["metadata"]["labels"]
 
 
-async def test_a_plugin_that_is_left_to_somebody_else_is_taken_away_in_a_visit_only(rig):
+async def test_a_plugin_that_is_left_to_somebody_else_is_taken_away_in_a_node_upgrade_only(rig):
     await pool(rig)
     (before,) = [one for one in components(rig) if one == "device-plugin"]
     revision = rig.stack(rig.spec("1.0") | {"devicePlugin": {"management": "External", "resourceName": RESOURCE}})
@@ -311,13 +311,13 @@ def hook_spec(rig, version):
     return rig.spec(version) | {"runtime": {"management": "Managed", "image": "registry/hook:1"}}
 
 
-async def test_a_runtime_hook_comes_in_a_visit_and_changes_the_plugin_that_goes_by_it(rig):
+async def test_a_runtime_hook_comes_in_a_node_upgrade_and_changes_the_plugin_that_goes_by_it(rig):
     await pool(rig)
     before = components(rig)
     revision = rig.stack(hook_spec(rig, "1.0"))
     for _ in range(20):
         await rig.second()
-    assert components(rig) == before  # it is disruptive: nothing changes outside a visit
+    assert components(rig) == before  # it is disruptive: nothing changes outside a node upgrade
     drifted = {(one.reason, one.nodes) for one in rig.stack_now().status.drift}
     assert drifted == {("DevicePlugin", 1), ("Runtime", 1)}
     rig.plan("p", revision)
@@ -338,9 +338,9 @@ async def test_going_back_takes_the_runtime_hook_away_again(rig):
         else None
     )
     rig.plan("p", revision)
-    await rig.until(lambda: any(ends(one.status.phase) for one in rig.visits("p")))
+    await rig.until(lambda: any(ends(one.status.phase) for one in rig.upgrades("p")))
     assert names.LABEL_RUNTIME not in rig.nodes()[0]["metadata"]["labels"]
-    assert [one.status.reason for one in rig.visits("p")] == ["NotValid"]
+    assert [one.status.reason for one in rig.upgrades("p")] == ["NotValid"]
 
 
 def shared(rig, slices):
@@ -352,7 +352,7 @@ def offered(rig):
     return {one["status"]["allocatable"][RESOURCE] for one in rig.nodes()}
 
 
-async def test_gpus_are_shared_and_unshared_by_visits_that_know_what_a_node_should_offer_then(rig):
+async def test_gpus_are_shared_and_unshared_by_upgrades_that_know_what_a_node_should_offer_then(rig):
     await pool(rig, nodes=2)
     rig.plan("shared", rig.stack(shared(rig, 4)))
     await rig.until(lambda: rig.over("shared"))

@@ -1,4 +1,4 @@
-"""Claims of visits that are no more, in virtual time: healed, and never mistaken for those in force."""
+"""Claims of upgrades that are no more, in virtual time: healed, and never mistaken for those in force."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,7 +13,7 @@ from tests.support.pools import (
     invalid,
     labels_of,
     pool,
-    remove_visits,
+    remove_upgrades,
     well,
 )
 from tests.support.rig import Rig, running
@@ -36,33 +36,35 @@ async def test_a_node_whose_install_was_deleted_under_way_is_installed_anew(rig:
     rig.image("1.0")
     revision = rig.stack(rig.spec("1.0"))
     await rig.until(lambda: in_phase(rig, phase) and bool(rig.nodes()[0]["metadata"].get("annotations")))
-    gone = rig.visits()[0].metadata.uid
-    remove_visits(rig)
+    gone = rig.upgrades()[0].metadata.uid
+    remove_upgrades(rig)
     await rig.until(lambda: rig.nodes_on(revision) == 1)
     taken = None if phase in {"Tainting", "Unloading"} else gone  # nothing was switched off yet: only its marks went
-    assert [one.spec.takes_over for one in rig.visits()] == [taken]
+    assert [one.spec.takes_over for one in rig.upgrades()] == [taken]
     await rig.second()
     assert installed(rig)[:2] == ("True", "EveryNode")
     rig.assert_nothing_left()
 
 
-async def test_a_visit_that_was_deleted_before_anything_was_off_leaves_no_mark_and_stops_nobody(rig: Rig) -> None:
+async def test_a_node_upgrade_that_was_deleted_before_anything_was_off_leaves_no_mark_and_stops_nobody(
+    rig: Rig,
+) -> None:
     rig.steps_at_once = 1  # seen in every phase
     rig.plan("up", await running(rig, nodes=1, members=1))
     before = labels_of(rig, "gpu-0")
     await rig.until(lambda: in_phase(rig, NodePhase.TAINTING, "up") and claimed(rig))
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
     await rig.second()
-    remove_visits(rig, "up")
+    remove_upgrades(rig, "up")
     await rig.until(lambda: not claimed(rig))
-    assert (labels_of(rig, "gpu-0"), rig.visits()[1:]) == (before, [])
-    assert [(one.reason, one.name) for one in rig.cluster.events if one.reason == "VisitGone"] == [
-        ("VisitGone", "gpu-0")
+    assert (labels_of(rig, "gpu-0"), rig.upgrades()[1:]) == (before, [])
+    assert [(one.reason, one.name) for one in rig.cluster.events if one.reason == "UpgradeDeleted"] == [
+        ("UpgradeDeleted", "gpu-0")
     ]
     rig.assert_nothing_left()
 
 
-async def test_a_claim_that_a_frozen_leader_writes_when_its_visit_was_given_up_is_taken_away(rig: Rig) -> None:
+async def test_a_claim_that_a_frozen_leader_writes_when_its_upgrade_was_given_up_is_taken_away(rig: Rig) -> None:
     rig.plan("up", await running(rig, nodes=1, members=1))
     before, labels = rig.cluster.store.find(NODES, "gpu-0"), labels_of(rig, "gpu-0")
     await rig.until(lambda: in_phase(rig, NodePhase.TAINTING, "up") and claimed(rig))
@@ -73,15 +75,15 @@ async def test_a_claim_that_a_frozen_leader_writes_when_its_visit_was_given_up_i
     rig.cluster.store.save(NODES, "gpu-0", "", lambda _: late)
     await rig.until(lambda: not claimed(rig), 120)
     assert labels_of(rig, "gpu-0") == labels
-    assert ("VisitGone", "gpu-0") in [(one.reason, one.name) for one in rig.cluster.events]
+    assert ("UpgradeDeleted", "gpu-0") in [(one.reason, one.name) for one in rig.cluster.events]
     rig.assert_nothing_left()
 
 
 async def test_a_node_whose_rollout_was_deleted_gets_the_revision_of_its_plan(rig: Rig) -> None:
     revision = await running(rig)
     rig.plan("up", revision)
-    await rig.until(lambda: sum(one.status.phase is NodePhase.UPGRADING for one in rig.visits("up")) == 2)
-    remove_visits(rig, "up")
+    await rig.until(lambda: sum(one.status.phase is NodePhase.UPGRADING for one in rig.upgrades("up")) == 2)
+    remove_upgrades(rig, "up")
     await rig.until(lambda: rig.nodes_on(revision) == 2 and not claimed(rig), 4000, stride=10)
     assert rig.fleet.trainers["gang"].lost == 0
 
@@ -92,39 +94,39 @@ async def test_an_orphan_is_left_alone_while_pods_with_gpus_run_there(rig: Rig) 
     await rig.until(lambda: rig.fleet.trainers["alone"].step > 3)
     taint = {"key": names.TAINT_MAINTENANCE, "value": "c", "effect": "NoSchedule"}
     orphan = {
-        "metadata": {"annotations": {names.ANNOTATION_VISIT: "gone"}, "labels": {names.LABEL_REVISION: None}},
+        "metadata": {"annotations": {names.ANNOTATION_CLAIMED_BY: "gone"}, "labels": {names.LABEL_REVISION: None}},
         "spec": {"taints": [taint]},
     }
     rig.cluster.store.change(NODES, "gpu-0", orphan)
     for _ in range(60):
         await rig.second()
-    assert (len(rig.visits()), rig.fleet.trainers["alone"].stops) == (1, 0)
+    assert (len(rig.upgrades()), rig.fleet.trainers["alone"].stops) == (1, 0)
     assert installed(rig) == (
         "False",
-        "VisitGone",
+        "UpgradeDeleted",
         (
             "1 node(s) could not be given their driver. gpu-0: NodeUpgrade gone is no more; the node is installed "
-            "anew when no pod with GPUs is left there"
+            "anew when no GPU pod is left there"
         ),
     )
     rig.cluster.store.change(JOBS, "alone", {"spec": {"suspend": True}}, "default")
-    await rig.until(lambda: not claimed(rig) and len(rig.visits()) == 2)
+    await rig.until(lambda: not claimed(rig) and len(rig.upgrades()) == 2)
     rig.assert_nothing_left()
 
 
-async def test_the_visit_job_of_a_deleted_visit_is_waited_for(rig: Rig) -> None:
+async def test_the_upgrade_job_of_a_deleted_upgrade_is_waited_for(rig: Rig) -> None:
     rig.fleet.node("gpu-0")
     rig.image("1.0")
     rig.stack(rig.spec("1.0"))
     await rig.until(lambda: in_phase(rig, NodePhase.UPGRADING))
-    remove_visits(rig)
-    labels = {names.LABEL_COMPONENT: "visit"}
+    remove_upgrades(rig)
+    labels = {names.LABEL_COMPONENT: "upgrade"}
     spec = {"nodeName": "gpu-0", "containers": []}
     meta = {"name": "still-at-work", "namespace": "gpu-upgrader-system", "labels": labels}
     rig.cluster.store.put(PODS, {"metadata": meta, "spec": spec, "status": {"phase": "Unknown"}})
     for _ in range(30):
         await rig.second()
-    assert rig.visits() == []
+    assert rig.upgrades() == []
     rig.cluster.store.remove(PODS, "still-at-work", "gpu-upgrader-system")
     await rig.until(lambda: in_phase(rig, NodePhase.SUCCEEDED))
 
@@ -156,22 +158,22 @@ async def test_a_claim_that_only_the_cache_still_shows_is_no_orphan() -> None:
     before = rig.cluster.store.find(NODES, "gpu-0")
     off = {names.LABEL_DRIVER: "none", names.LABEL_REVISION: None}
     rig.cluster.store.change(
-        NODES, "gpu-0", {"metadata": {"labels": off, "annotations": {names.ANNOTATION_VISIT: "x"}}}
+        NODES, "gpu-0", {"metadata": {"labels": off, "annotations": {names.ANNOTATION_CLAIMED_BY: "x"}}}
     )
     rig.seen = Before(rig)
     rig.cluster.store.save(NODES, "gpu-0", "", lambda _: before)
     version = rig.nodes()[0]["metadata"]["resourceVersion"]
     for _ in range(30):
         await rig.second()
-    assert (len(rig.visits()), rig.nodes()[0]["metadata"]["resourceVersion"]) == (1, version)
+    assert (len(rig.upgrades()), rig.nodes()[0]["metadata"]["resourceVersion"]) == (1, version)
 
 
 @pytest.mark.parametrize("orphaned", [False, True], ids=["theirs", "orphaned, and they are coming"])
-async def test_a_node_that_another_stack_s_visit_holds_or_is_about_to_is_none_of_ours(
+async def test_a_node_that_another_stack_s_upgrade_holds_or_is_about_to_is_none_of_ours(
     rig: Rig, *, orphaned: bool
 ) -> None:
     await pool(rig)
-    body = rig.cluster.store.find(NODE_UPGRADES, rig.visits()[0].metadata.name)
+    body = rig.cluster.store.find(NODE_UPGRADES, rig.upgrades()[0].metadata.name)
     labels = body["metadata"]["labels"] | {names.LABEL_STACK: "pool-b"}
     spec = body["spec"] | {"stack": "pool-b", "plan": "theirs"}
     made = rig.cluster.store.put(
@@ -179,22 +181,25 @@ async def test_a_node_that_another_stack_s_visit_holds_or_is_about_to_is_none_of
         {"metadata": {"name": "theirs", "labels": labels}, "spec": spec, "status": {"phase": "Upgrading"}},
     )
     off = {names.LABEL_DRIVER: "none", names.LABEL_OPERANDS: "off", names.LABEL_REVISION: None}
-    claim = {names.ANNOTATION_VISIT: "gone" if orphaned else made["metadata"]["uid"], names.ANNOTATION_RELEASED_BY: "x"}
+    claim = {
+        names.ANNOTATION_CLAIMED_BY: "gone" if orphaned else made["metadata"]["uid"],
+        names.ANNOTATION_RELEASED_BY: "x",
+    }
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": off, "annotations": claim}})
     for _ in range(30):
         await rig.second()
-    assert (len(rig.visits()), rig.nodes()[0]["metadata"]["annotations"]) == (1, claim)
+    assert (len(rig.upgrades()), rig.nodes()[0]["metadata"]["annotations"]) == (1, claim)
 
 
-async def test_a_node_that_even_the_way_back_failed_at_is_installed_anew_when_its_visit_is_deleted(rig: Rig) -> None:
+async def test_a_node_that_even_the_way_back_failed_at_is_installed_anew_when_its_upgrade_is_deleted(rig: Rig) -> None:
     old = await pool(rig)
     revision = rig.stack(rig.spec("2.0"))
     rig.image("2.0")
     rig.fleet.pod_results = invalid
     rig.plan("up", revision)
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 4000, stride=5)
-    (failed,) = rig.visits("up")
-    assert (failed.status.reason, rig.visits()[1:]) == ("RevertFailed", [])
+    (failed,) = rig.upgrades("up")
+    assert (failed.status.reason, rig.upgrades()[1:]) == ("RevertFailed", [])
     assert failed.status.message.endswith(
         f"a person must look; delete NodeUpgrade {failed.metadata.name} to have the node installed anew"
     )
@@ -202,7 +207,7 @@ async def test_a_node_that_even_the_way_back_failed_at_is_installed_anew_when_it
     for _ in range(100):
         await rig.second()
         rig.cluster.clock.advance(60)
-    assert rig.visits()[1:] == []
+    assert rig.upgrades()[1:] == []
     rig.fleet.pod_results = well
     rig.cluster.store.mark_deleted(NODE_UPGRADES, failed.metadata.name)
     await rig.until(lambda: rig.nodes_on(revision) == 1)
@@ -212,13 +217,13 @@ async def test_a_node_that_even_the_way_back_failed_at_is_installed_anew_when_it
     rig.assert_nothing_left()
 
 
-async def test_a_visit_that_was_deleted_when_its_gang_had_stopped_is_made_anew_and_asks_nobody(rig: Rig) -> None:
+async def test_a_node_upgrade_that_was_deleted_when_its_gang_had_stopped_is_made_anew_and_asks_nobody(rig: Rig) -> None:
     revision = await running(rig, nodes=2, members=2)
     rig.plan("up", revision)
     await rig.until(lambda: in_phase(rig, NodePhase.VALIDATING, "up"))
-    rig.cluster.store.remove(NODE_UPGRADES, rig.visits("up")[0].metadata.name)
+    rig.cluster.store.remove(NODE_UPGRADES, rig.upgrades("up")[0].metadata.name)
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.COMPLETED, 300)
-    assert {visit.spec.node.name: visit.status.phase for visit in rig.visits("up")} == {
+    assert {upgrade.spec.node.name: upgrade.status.phase for upgrade in rig.upgrades("up")} == {
         "gpu-0": NodePhase.SUCCEEDED,
         "gpu-1": NodePhase.SUCCEEDED,
     }

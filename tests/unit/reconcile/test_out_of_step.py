@@ -37,18 +37,18 @@ class Watched:
 
 
 def begun(rig):
-    """What has begun: visits, requests, taints and stops."""
+    """What has begun: upgrades, requests, taints and stops."""
     tainted = [node["metadata"]["name"] for node in rig.nodes() if node["spec"].get("taints")]
     stopped = [job["metadata"]["name"] for job in rig.cluster.store.all(JOBS) if job["spec"].get("suspend")]
-    return len(rig.visits("up")), len(rig.requests()), tainted, stopped
+    return len(rig.upgrades("up")), len(rig.requests()), tainted, stopped
 
 
 BEFORE = {
     # What begins next, by what is read right before it, and since when it would.
-    "a visit": ("Pod", lambda rig: rig.plan_now("up").status.phase is PlanPhase.PROPOSED),
+    "a node upgrade": ("Pod", lambda rig: rig.plan_now("up").status.phase is PlanPhase.PROPOSED),
     "a checkpoint request": (
         "Pod",
-        lambda rig: {one.status.phase for one in rig.visits("up")} == {NodePhase.PREPARING},
+        lambda rig: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.PREPARING},
     ),
     "the taint": ("Node", lambda rig: {one.status.phase for one in rig.requests()} == {RequestPhase.PARKED}),
     "a stop": ("Pod", lambda rig: {one.status.phase for one in rig.requests()} == {RequestPhase.STOPPING}),

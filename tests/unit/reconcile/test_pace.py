@@ -23,8 +23,8 @@ def rig() -> Rig:
     return Rig()
 
 
-def visited(rig: Rig, plan: str = "up") -> set[str]:
-    return {one.spec.node.name for one in rig.visits(plan)}
+def upgraded(rig: Rig, plan: str = "up") -> set[str]:
+    return {one.spec.node.name for one in rig.upgrades(plan)}
 
 
 def placed(rig: Rig, job: str = "gang") -> set[str]:
@@ -65,11 +65,11 @@ async def test_a_canary_is_watched_before_anything_else_is_touched(rig: Rig) -> 
     await rig.until(lambda: rig.plan_now("up").status.soak_until is not None)
     ended = rig.cluster.clock.now()
     status = rig.plan_now("up").status
-    (canary,) = visited(rig)
+    (canary,) = upgraded(rig)
     assert canary not in placed(rig)
     assert [one.kind for one in status.batches] == [BatchKind.CANARY]
     await seconds(rig, 60, restart=True)
-    assert visited(rig) == {canary}
+    assert upgraded(rig) == {canary}
     assert rig.plan_now("up").status.soak_until == status.soak_until
     assert rig.plan_now("up").status.reason == "Soaking"
     await rig.until(lambda: len(rig.plan_now("up").status.batches) == 2)
@@ -122,11 +122,11 @@ async def test_a_canary_that_fails_stops_the_plan_whatever_is_tolerated(rig: Rig
     rig.plan("up", revision, strategy=SOAK, toleratedFailures=9)
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED, 3000, stride=5)
     status = rig.plan_now("up").status
-    assert (status.reason, status.soak_until, len(visited(rig))) == ("CanaryFailed", None, 1)
-    assert [one.subject for one in status.failures] == list(visited(rig))
+    assert (status.reason, status.soak_until, len(upgraded(rig))) == ("CanaryFailed", None, 1)
+    assert [one.subject for one in status.failures] == list(upgraded(rig))
     assert rig.fleet.trainers["gang"].stops == 0
     await seconds(rig, 300)
-    assert len(visited(rig)) == 1
+    assert len(upgraded(rig)) == 1
     rig.fleet.pod_results = lambda _component, _pod: None
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"strategy": {"canary": {"enabled": False}}}})
     await rig.until(lambda: rig.over("up"))
@@ -137,13 +137,13 @@ async def test_a_canary_that_goes_bad_while_it_is_watched_has_failed(rig: Rig) -
     revision = await running(rig, nodes=4)
     rig.plan("up", revision, strategy=SOAK)
     await rig.until(lambda: rig.plan_now("up").status.soak_until is not None)
-    (canary,) = visited(rig)
+    (canary,) = upgraded(rig)
     rig.cluster.store.change(NODES, canary, {"status": {"conditions": [{"type": "Ready", "status": "False"}]}})
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED)
     rig.cluster.store.change(NODES, canary, {"status": {"conditions": [{"type": "Ready", "status": "True"}]}})
     await seconds(rig, 200)
     status = rig.plan_now("up").status
-    assert (status.phase, status.reason, visited(rig)) == (PlanPhase.PAUSED, "CanaryFailed", {canary})
+    assert (status.phase, status.reason, upgraded(rig)) == (PlanPhase.PAUSED, "CanaryFailed", {canary})
     assert "well again" in status.message
 
 
@@ -162,7 +162,7 @@ async def test_a_batch_waits_for_its_window_and_says_so(rig: Rig) -> None:
     rig.plan("up", revision, strategy={"windows": [opens]})
     await seconds(rig, 30)
     status = rig.plan_now("up").status
-    assert (status.phase, status.reason, visited(rig)) == (PlanPhase.RUNNING, "Waiting", set())
+    assert (status.phase, status.reason, upgraded(rig)) == (PlanPhase.RUNNING, "Waiting", set())
     assert f"T{opens['start']}:00Z" in status.message
     assert status.forecast.next_starts_at is not None
     await rig.until(lambda: rig.over("up"), 4000, stride=10)
@@ -175,7 +175,7 @@ async def test_a_window_that_closes_ends_no_batch_and_the_next_waits_for_the_nex
     revision = await running(rig, nodes=4)
     opens = window(rig, opens_in=-60, for_seconds=120)
     rig.plan("up", revision, strategy={"maxUnavailable": 16, "windows": [opens]})
-    await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.UPGRADING})
+    await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.UPGRADING})
     rig.cluster.clock.advance(100)
     await rig.until(lambda: [one.ended_at is not None for one in rig.plan_now("up").status.batches] == [True])
     await seconds(rig, 120)
@@ -244,9 +244,9 @@ async def test_a_job_that_ends_by_itself_is_waited_for_and_its_node_kept_free(ri
     writes = len([one for one in rig.cluster.writes if one.kind == "Node"])
     await seconds(rig, 60, restart=True)
     assert len([one for one in rig.cluster.writes if one.kind == "Node"]) == writes  # the mark is written once
-    assert node not in visited(rig)
+    assert node not in upgraded(rig)
     finish(rig, "short")
-    await rig.until(lambda: node in visited(rig), 20)
+    await rig.until(lambda: node in upgraded(rig), 20)
     await rig.until(lambda: rig.over("up"))
     assert (rig.plan_now("up").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 3)
     assert rig.fleet.trainers["short"].stops == 0
@@ -307,7 +307,7 @@ async def test_from_any_batch_everything_goes_back(rig: Rig, moment: str) -> Non
     else:
         number = 2 if moment.endswith("second") else 3
         await rig.until(lambda: len(rig.plan_now("up").status.batches) == number)
-        await rig.until(lambda: NodePhase.UPGRADING in {one.status.phase for one in rig.visits("up")})
+        await rig.until(lambda: NodePhase.UPGRADING in {one.status.phase for one in rig.upgrades("up")})
     assert 0 < rig.nodes_on(revision) < 6
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "RolledBack"}})
     await rig.until(lambda: rig.over("up"))
@@ -330,10 +330,10 @@ async def test_what_changed_in_the_forecast_is_said(rig: Rig) -> None:
     rig.cluster.store.change(NODES, skipped, {"metadata": {"labels": {names.LABEL_SKIP: "true"}}})
     await rig.until(lambda: rig.plan_now("up").status.changed != "", 20)
     said = rig.plan_now("up").status.changed
-    assert "1 node(s) to visit instead of 3" in said
+    assert "1 node(s) to upgrade instead of 3" in said
     assert "NodeSkipped" in said
     await rig.until(lambda: rig.plan_now("up").status.forecast.nodes == 0)
-    assert visited(rig).isdisjoint(placed(rig))
+    assert upgraded(rig).isdisjoint(placed(rig))
 
 
 async def test_what_it_cost_and_was_to_cost_is_in_the_status(rig: Rig) -> None:

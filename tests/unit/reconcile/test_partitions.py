@@ -38,7 +38,7 @@ async def test_a_gang_on_partitions_is_asked_before_its_driver_goes(rig: Rig) ->
     trainer = rig.fleet.trainers["gang"]
     assert (trainer.stops, trainer.lost) == (2, 0)  # pods
     assert rig.nodes_on(revision) == 2
-    assert [one.status.found.gpus for one in rig.visits("up")] == [56, 56]
+    assert [one.status.found.gpus for one in rig.upgrades("up")] == [56, 56]
 
 
 async def test_nothing_is_switched_off_under_a_pod_on_partitions_that_nobody_can_ask(rig: Rig) -> None:
@@ -47,15 +47,15 @@ async def test_nothing_is_switched_off_under_a_pod_on_partitions_that_nobody_can
     await rig.until(lambda: bool(rig.plan_now("up").status.blockers))
     for _ in range(30):
         await rig.second()
-    assert (rig.visits("up"), rig.fleet.trainers["gang"].stops) == ([], 0)
+    assert (rig.upgrades("up"), rig.fleet.trainers["gang"].stops) == ([], 0)
     assert {node["metadata"]["labels"][names.LABEL_OPERANDS] for node in rig.nodes()} == {"on"}
 
 
-async def test_a_pod_on_partitions_that_is_bound_while_its_node_is_closed_lets_the_visit_go(rig: Rig) -> None:
+async def test_a_pod_on_partitions_that_is_bound_while_its_node_is_closed_lets_the_upgrade_go(rig: Rig) -> None:
     revision = await training(rig)
     rig.plan("up", revision, strategy={"maxUnavailable": "100%"})
-    await rig.until(lambda: any(one.status.phase is NodePhase.TAINTING for one in rig.visits("up")))
+    await rig.until(lambda: any(one.status.phase is NodePhase.TAINTING for one in rig.upgrades("up")))
     rig.fleet.bare("late", node="gpu-0", gpus=1, resource=PARTITION)
-    await rig.until(lambda: rig.visits("up")[0].status.phase is NodePhase.FAILED)
-    assert {one.status.reason for one in rig.visits("up")} <= {"NewGpuPod", "SiblingFailed"}
+    await rig.until(lambda: rig.upgrades("up")[0].status.phase is NodePhase.FAILED)
+    assert {one.status.reason for one in rig.upgrades("up")} <= {"NewGpuPod", "SiblingFailed"}
     assert rig.fleet.trainers["gang"].stops == 0

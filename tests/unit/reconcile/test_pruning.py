@@ -1,4 +1,4 @@
-"""Which visits and requests of ended batches go while their plan goes on."""
+"""Which upgrades and requests of ended batches go while their plan goes on."""
 
 import msgspec
 
@@ -8,7 +8,7 @@ from upgrader.reconcile.orders import LABEL_BATCH
 from upgrader.reconcile.pruning import settled_requests, superseded
 
 
-def visit(batch: int, *, node: str = "gpu-0", phase: str = "Failed", reason: str = "NotAcknowledged") -> NodeUpgrade:
+def upgrade(batch: int, *, node: str = "gpu-0", phase: str = "Failed", reason: str = "NotAcknowledged") -> NodeUpgrade:
     body = node_upgrade()
     body["metadata"] |= {"name": f"{node}-{batch}", "labels": {LABEL_BATCH: str(batch)}}
     body["spec"]["node"] = {"name": node, "uid": f"uid-{node}"}
@@ -30,13 +30,13 @@ def names(found: list) -> list[str]:
     return [one.metadata.name for one in found]
 
 
-def test_a_visit_goes_when_its_node_was_taken_again() -> None:
-    assert names(superseded([visit(9), visit(10), visit(3, node="gpu-1")])) == ["gpu-0-9"]
+def test_a_node_upgrade_goes_when_its_node_was_taken_again() -> None:
+    assert names(superseded([upgrade(9), upgrade(10), upgrade(3, node="gpu-1")])) == ["gpu-0-9"]
 
 
-def test_a_visit_stays_that_changed_something_or_counts_as_a_failure() -> None:
-    odd = [visit(1, phase="Succeeded", reason=""), visit(2, reason="NotDrained"), visit(3, reason="RevertFailed")]
-    assert superseded([*odd, visit(4)]) == []
+def test_a_node_upgrade_stays_that_changed_something_or_counts_as_a_failure() -> None:
+    odd = [upgrade(1, phase="Succeeded", reason=""), upgrade(2, reason="NotDrained"), upgrade(3, reason="RevertFailed")]
+    assert superseded([*odd, upgrade(4)]) == []
 
 
 def test_the_latest_of_a_job_stays_and_so_does_its_latest_refusal() -> None:
@@ -49,7 +49,7 @@ def test_a_request_that_stopped_its_gang_stays() -> None:
     assert settled_requests([stopped, request(2)], {"c"}, {"a"}) == []
 
 
-def test_a_job_that_is_gone_is_forgotten_with_its_last_visit() -> None:
+def test_a_job_that_is_gone_is_forgotten_with_its_last_upgrade() -> None:
     assert names(settled_requests([request(1)], set(), {"b"})) == ["a-1"]
     assert settled_requests([request(1)], {"c"}, {"b"}) == []
     assert settled_requests([request(1)], set(), None) == [], "who is there is not known"

@@ -39,7 +39,7 @@ async def blockers(rig: Rig) -> set[tuple[str, str]]:
     await rig.until(lambda: bool(rig.plan_now("up").status.blockers))
     for _ in range(60):
         await rig.second()
-    assert (rig.visits("up"), rig.requests(), rig.fleet.trainers["gang"].stops) == ([], [], 0)
+    assert (rig.upgrades("up"), rig.requests(), rig.fleet.trainers["gang"].stops) == ([], [], 0)
     return {(one.subject, one.reason) for one in rig.plan_now("up").status.blockers}
 
 
@@ -139,12 +139,12 @@ async def test_one_that_the_approval_names_is_evicted_after_the_gang_has_stopped
 
 async def test_one_that_comes_after_the_batch_was_started_lets_it_go_before_anybody_is_asked(rig: Rig) -> None:
     plan(rig)
-    await rig.until(lambda: bool(rig.visits("up")))
+    await rig.until(lambda: bool(rig.upgrades("up")))
     rig.fleet.bare("solo", node="gpu-0", gpus=0)
-    await rig.until(lambda: rig.visits("up")[0].status.phase is NodePhase.FAILED)
-    (visit,) = rig.visits("up")
-    assert (visit.status.reason, rig.requests()) == ("NotAcknowledged", [])
-    assert visit.status.message == (
+    await rig.until(lambda: rig.upgrades("up")[0].status.phase is NodePhase.FAILED)
+    (upgrade,) = rig.upgrades("up")
+    assert (upgrade.status.reason, rig.requests()) == ("NotAcknowledged", [])
+    assert upgrade.status.message == (
         "default/Pod/solo came after the batch was started; it has no GPUs, but the reboot would end it."
     )
     rig.assert_nothing_left()
@@ -152,21 +152,21 @@ async def test_one_that_comes_after_the_batch_was_started_lets_it_go_before_anyb
 
 async def test_one_that_comes_while_the_node_is_closed_lets_all_go_before_anybody_is_stopped(rig: Rig) -> None:
     plan(rig)
-    await rig.until(lambda: [one.status.phase for one in rig.visits("up")] == [NodePhase.TAINTING])
+    await rig.until(lambda: [one.status.phase for one in rig.upgrades("up")] == [NodePhase.TAINTING])
     rig.fleet.bare("solo", node="gpu-0", gpus=0)
-    await rig.until(lambda: rig.visits("up")[0].status.phase is NodePhase.FAILED)
-    assert (rig.visits("up")[0].status.reason, rig.fleet.trainers["gang"].stops) == ("NewPod", 0)
+    await rig.until(lambda: rig.upgrades("up")[0].status.phase is NodePhase.FAILED)
+    assert (rig.upgrades("up")[0].status.reason, rig.fleet.trainers["gang"].stops) == ("NewPod", 0)
     assert rig.plan_now("up").status.failures == []
     rig.assert_nothing_left()
 
 
 async def test_one_that_somebody_ends_already_lets_nothing_go(rig: Rig) -> None:
     plan(rig)
-    await rig.until(lambda: [one.status.phase for one in rig.visits("up")] == [NodePhase.TAINTING])
+    await rig.until(lambda: [one.status.phase for one in rig.upgrades("up")] == [NodePhase.TAINTING])
     rig.fleet.bare("solo", node="gpu-0", gpus=0)
     rig.fleet.ignores_sigterm = {"solo"}
     rig.cluster.store.mark_deleted(PODS, "solo", "default")
-    await rig.until(lambda: [one.status.phase for one in rig.visits("up")] == [NodePhase.DRAINING])
+    await rig.until(lambda: [one.status.phase for one in rig.upgrades("up")] == [NodePhase.DRAINING])
     rig.fleet.ignores_sigterm = set()
     await rig.until(lambda: rig.over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
@@ -187,7 +187,7 @@ async def test_the_stack_by_itself_reboots_nothing_and_waits_for_none_of_them(ri
     rig.stack(rig.spec("1.0") | {"reboot": REBOOT})
     rig.fleet.node("gpu-9", kernel=NOW)
     rig.fleet.bare("solo", node="gpu-9", gpus=0)
-    await rig.until(lambda: len([one for one in rig.visits() if one.status.phase is NodePhase.SUCCEEDED]) == 2)
+    await rig.until(lambda: len([one for one in rig.upgrades() if one.status.phase is NodePhase.SUCCEEDED]) == 2)
     assert (
         names.LABEL_DRIVER
         in next(one for one in rig.nodes() if one["metadata"]["name"] == "gpu-9")["metadata"]["labels"]

@@ -15,7 +15,7 @@ NEVER = {"days": ["Sat"], "start": "03:00", "end": "03:01"}
 
 @pytest.mark.parametrize("phase", [one for one in NodePhase if one not in {"Pending", "Failed", "NodeDeleted"}])
 async def test_it_is_in_service_on_its_first_kernel_soon(phase: NodePhase) -> None:
-    """No deadline has to pass for that, in whichever phase the visit was."""
+    """No deadline has to pass for that, in whichever phase the upgrade was."""
     rig = Twice()
     rig.steps_at_once = 1  # seen in every phase
     await rig.begin()
@@ -26,7 +26,7 @@ async def test_it_is_in_service_on_its_first_kernel_soon(phase: NodePhase) -> No
     if phase in {NodePhase.RELEASING, NodePhase.SUCCEEDED}:
         assert [one.status.reason for one in rig.back()] == ["", ""]
     else:
-        why = "the node runs kernel 6.1.0-47-amd64, the visit was planned for 6.1.0-50-amd64"
+        why = "the node runs kernel 6.1.0-47-amd64, the upgrade was planned for 6.1.0-50-amd64"
         assert (len(rig.back()), first.reason) == (1, "KernelChanged")
         assert first.message == f"given back. Why it failed: {why}"
 
@@ -39,7 +39,9 @@ async def test_on_a_third_kernel_it_is_brought_back_on_that_one(phase: NodePhase
     await rig.until(lambda: any(one.status.phase is phase for one in rig.back()))
     rig.machines.reboot(NODE, Reboot(kernel=THIRD, boot="boot-3"))
     await rig.comes_to_rest(seconds=90)
-    well = [one for one in rig.visits() if one.status.phase is NodePhase.SUCCEEDED and one.spec.target.kernel == THIRD]
+    well = [
+        one for one in rig.upgrades() if one.status.phase is NodePhase.SUCCEEDED and one.spec.target.kernel == THIRD
+    ]
     assert [one.spec.node.name for one in well] == [NODE]
 
 
@@ -58,7 +60,7 @@ async def test_it_goes_back_to_what_it_had_although_a_plan_to_something_newer_is
     await rig.until(lambda: len(rig.back()) == 2 and rig.back()[1].status.phase is NodePhase.SUCCEEDED, 90)
     second = rig.back()[1].spec
     assert (second.target.revision, second.target.kernel) == (had, THIRD)
-    assert [one.spec.reason for one in rig.visits() if one.spec.node.name == NODE].count(UpgradeReason.INSTALL) == 1
+    assert [one.spec.reason for one in rig.upgrades() if one.spec.node.name == NODE].count(UpgradeReason.INSTALL) == 1
     node = rig.cluster.store.find(NODES, NODE)["metadata"]
     assert (node["labels"][names.LABEL_REVISION], names.ANNOTATION_REMOVED_DRIVER in node["annotations"]) == (
         had,
@@ -71,7 +73,7 @@ SEEN_ON = [NodePhase.UPGRADING, NodePhase.LOADING, NodePhase.VALIDATING]
 
 @pytest.mark.parametrize("node", [NODE, "gpu-0"])
 @pytest.mark.parametrize("phase", SEEN_ON)
-async def test_in_a_plan_s_visit_it_goes_back_to_what_it_had_without_waiting_for_a_deadline(
+async def test_in_a_plan_s_upgrade_it_goes_back_to_what_it_had_without_waiting_for_a_deadline(
     phase: NodePhase, node: str
 ) -> None:
     rig = Twice()
@@ -80,7 +82,7 @@ async def test_in_a_plan_s_visit_it_goes_back_to_what_it_had_without_waiting_for
     rig.newer(KERNEL, THIRD)
 
     def rolled() -> NodeUpgrade | None:
-        return next((one for one in rig.visits("newer") if one.spec.node.name == node), None)
+        return next((one for one in rig.upgrades("newer") if one.spec.node.name == node), None)
 
     await rig.until(lambda: (one := rolled()) is not None and one.status.phase is phase)
     rig.machines.reboot(node, Reboot(kernel=THIRD, boot="boot-3"))
@@ -96,7 +98,7 @@ async def test_in_a_plan_s_visit_it_goes_back_to_what_it_had_without_waiting_for
     await rig.until(lambda: gang.step > step, 60)
     assert rig.serves(node)
     if node != NODE:
-        (sibling,) = (one.status for one in rig.visits("newer") if one.spec.node.name == "gpu-1")
+        (sibling,) = (one.status for one in rig.upgrades("newer") if one.spec.node.name == "gpu-1")
         assert (sibling.phase, sibling.reason) == (NodePhase.FAILED, "SiblingReverted")
         assert labels_of(rig, "gpu-1")[names.LABEL_REVISION] == had
     assert (gang.stops, gang.lost) == (0 if node == NODE else 2, 0)  # once for each of its two pods

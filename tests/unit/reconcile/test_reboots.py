@@ -1,4 +1,4 @@
-"""Kernels upgraded with the driver, in virtual time: one acknowledgement, one visit, one reboot."""
+"""Kernels upgraded with the driver, in virtual time: one acknowledgement, one upgrade, one reboot."""
 
 import pytest
 
@@ -38,21 +38,21 @@ async def rig() -> Rig:
     return rig
 
 
-async def test_a_kernel_and_a_driver_are_upgraded_in_one_visit_after_one_acknowledgement(rig: Rig) -> None:
+async def test_a_kernel_and_a_driver_are_upgraded_in_one_upgrade_after_one_acknowledgement(rig: Rig) -> None:
     revision = rig.stack(rig.spec("2.0", kubelet="1.35.4") | {"reboot": REBOOT})
     rig.plan("up", revision)
     await rig.until(lambda: rig.over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
     assert sorted(rig.fleet.reboots) == [("gpu-0", NEXT), ("gpu-1", NEXT)]
-    assert (kernels(rig), rig.nodes_on(revision), len(rig.visits("up"))) == ({NEXT}, 2, 2)
+    assert (kernels(rig), rig.nodes_on(revision), len(rig.upgrades("up"))) == ({NEXT}, 2, 2)
     assert (rig.fleet.trainers["gang"].lost, rig.fleet.trainers["gang"].stops) == (0, 2)
-    assert {one.spec.target.kernel for one in rig.visits("up")} == {NEXT}
+    assert {one.spec.target.kernel for one in rig.upgrades("up")} == {NEXT}
     assert drift(rig) == {}
-    assert [one for one in rig.visits() if one.spec.reason is UpgradeReason.REPAIR] == []
+    assert [one for one in rig.upgrades() if one.spec.reason is UpgradeReason.REPAIR] == []
     rig.assert_nothing_left()
 
 
-async def test_a_kernel_alone_is_a_reason_for_a_visit(rig: Rig) -> None:
+async def test_a_kernel_alone_is_a_reason_for_a_node_upgrade(rig: Rig) -> None:
     revision = rig.stack(rig.spec("1.0") | {"reboot": REBOOT})
     await rig.until(lambda: drift(rig) == {"Reboot": 2})
     assert rig.fleet.reboots == []
@@ -67,7 +67,7 @@ async def test_without_an_image_for_the_kernel_to_come_nobody_is_asked(rig: Rig)
     await rig.until(lambda: bool(rig.plan_now("up").status.blockers))
     assert {blocker.reason for blocker in rig.plan_now("up").status.blockers} == {"NoDriverImage"}
     assert "kernel 6.1.0-99-amd64 of node gpu-0" in rig.plan_now("up").status.blockers[0].message
-    assert (rig.visits("up"), rig.requests(), rig.fleet.reboots) == ([], [], [])
+    assert (rig.upgrades("up"), rig.requests(), rig.fleet.reboots) == ([], [], [])
 
 
 async def test_a_node_object_that_shows_the_old_boot_is_believed_in_nothing_until_it_shows_the_new_one(
@@ -78,7 +78,7 @@ async def test_a_node_object_that_shows_the_old_boot_is_believed_in_nothing_unti
     await rig.until(lambda: len(rig.fleet.reboots) == 2)
     for _ in range(40):
         await rig.second()
-        assert {one.status.phase for one in rig.visits("up")} <= {NodePhase.UPGRADING, NodePhase.LOADING}
+        assert {one.status.phase for one in rig.upgrades("up")} <= {NodePhase.UPGRADING, NodePhase.LOADING}
         assert {node["metadata"]["labels"][names.LABEL_DRIVER] for node in rig.nodes()} == {"none"}
     await rig.until(lambda: rig.over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
@@ -86,7 +86,7 @@ async def test_a_node_object_that_shows_the_old_boot_is_believed_in_nothing_unti
 
 async def test_a_node_that_comes_up_with_another_kernel_goes_back_and_its_sibling_with_it(rig: Rig) -> None:
     def pod_results(component, pod):
-        if component != "visit" or "-revert" in str(pod) or pod["spec"]["nodeName"] != "gpu-1":
+        if component != "upgrade" or "-revert" in str(pod) or pod["spec"]["nodeName"] != "gpu-1":
             return None
         return OrderResult(reason=Reason.KERNEL_MISMATCH, message="the node came up with another kernel")
 
@@ -95,7 +95,7 @@ async def test_a_node_that_comes_up_with_another_kernel_goes_back_and_its_siblin
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED)
     await rig.until(lambda: [one.status.phase for one in rig.requests()] == ["Restored"])
     assert rig.fleet.reboots == [("gpu-0", NEXT), ("gpu-0", NOW)]
-    assert (kernels(rig), {one.status.phase for one in rig.visits("up")}) == ({NOW}, {NodePhase.FAILED})
+    assert (kernels(rig), {one.status.phase for one in rig.upgrades("up")}) == ({NOW}, {NodePhase.FAILED})
     assert rig.fleet.trainers["gang"].lost == 0
     rig.assert_nothing_left()
 
@@ -107,14 +107,14 @@ async def test_a_node_that_reboots_again_into_a_third_kernel_goes_back_without_w
     rig.plan("up", rig.stack(rig.spec("2.0") | {"reboot": REBOOT}))
 
     def there() -> bool:
-        return any(one.spec.node.name == "gpu-1" and one.status.phase is phase for one in rig.visits("up"))
+        return any(one.spec.node.name == "gpu-1" and one.status.phase is phase for one in rig.upgrades("up"))
 
     await rig.until(lambda: there() and kernels(rig) == {NEXT})
     reboots(rig, "gpu-1", boot="boot-9", kernel=THIRD)
-    await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.FAILED}, 90)
-    ended = {one.spec.node.name: one.status for one in rig.visits("up")}
+    await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.FAILED}, 90)
+    ended = {one.spec.node.name: one.status for one in rig.upgrades("up")}
     assert {name: one.reason for name, one in ended.items()} == {"gpu-0": "SiblingReverted", "gpu-1": "KernelChanged"}
-    why = f"given back. Why it failed: the node runs kernel {THIRD}, the visit was planned for {NEXT}"
+    why = f"given back. Why it failed: the node runs kernel {THIRD}, the upgrade was planned for {NEXT}"
     assert (ended["gpu-1"].message, kernels(rig)) == (why, {NOW})
     await rig.until(lambda: [one.status.phase for one in rig.requests()] == ["Restored"])
     assert rig.fleet.trainers["gang"].lost == 0
@@ -154,8 +154,8 @@ async def test_a_new_node_is_installed_for_the_kernel_that_it_runs_and_drifts(ri
     rig.fleet.node("gpu-9", kernel=NOW)
     await rig.until(lambda: rig.nodes_on(rig.stack_now().status.update_revision or "?") == 3)
     await rig.until(lambda: drift(rig) == {"Reboot": 1})
-    (visit,) = [one for one in rig.visits() if one.spec.node.name == "gpu-9"]
-    assert (visit.spec.reboot, visit.spec.target.kernel) == (None, NOW)
+    (upgrade,) = [one for one in rig.upgrades() if one.spec.node.name == "gpu-9"]
+    assert (upgrade.spec.reboot, upgrade.spec.target.kernel) == (None, NOW)
     node = rig.cluster.store.find(NODES, "gpu-9")
     assert (node["status"]["nodeInfo"]["kernelVersion"], node["status"]["allocatable"][RESOURCE]) == (NOW, "8")
 
@@ -164,7 +164,7 @@ async def test_a_node_that_a_person_rebooted_into_the_other_kernel_is_brought_ba
     rig.stack(rig.spec("1.0") | {"reboot": REBOOT})
     boot = {"kernelVersion": NEXT, "bootID": "by-hand"}
     rig.cluster.store.change(NODES, "gpu-0", {"status": {"nodeInfo": boot}})
-    await rig.until(lambda: any(one.spec.reason is UpgradeReason.REPAIR for one in rig.visits()))
-    (visit,) = [one for one in rig.visits() if one.spec.reason is UpgradeReason.REPAIR]
-    assert (visit.spec.reboot, visit.spec.target.kernel, visit.spec.target.driver_version) == (None, NEXT, "1.0")
+    await rig.until(lambda: any(one.spec.reason is UpgradeReason.REPAIR for one in rig.upgrades()))
+    (upgrade,) = [one for one in rig.upgrades() if one.spec.reason is UpgradeReason.REPAIR]
+    assert (upgrade.spec.reboot, upgrade.spec.target.kernel, upgrade.spec.target.driver_version) == (None, NEXT, "1.0")
     assert rig.fleet.reboots == []

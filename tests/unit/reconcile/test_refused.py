@@ -116,7 +116,7 @@ def would_refuse(rig: Rig, pods: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "pods", ["validate-gpu-1", "revalidate-gpu-0", "visit-gpu-0", "device-plugin-", "driver-"], ids=str
+    "pods", ["validate-gpu-1", "revalidate-gpu-0", "upgrade-gpu-0", "device-plugin-", "driver-"], ids=str
 )
 async def test_what_the_api_server_would_refuse_later_is_found_before_anybody_is_asked(rig: Rig, pods: str) -> None:
     rig.plan("up", await running(rig), checkpoint=QUICK)
@@ -124,14 +124,14 @@ async def test_what_the_api_server_would_refuse_later_is_found_before_anybody_is
     await rig.until(lambda: bool(shown))
     for _ in range(20):
         await rig.second()
-    blocked = [one.status for one in rig.visits("up") if one.status.conditions]
+    blocked = [one.status for one in rig.upgrades("up") if one.status.conditions]
     assert {(one.phase, one.conditions[0].reason) for one in blocked} == {(NodePhase.PREPARING, "Refused")}
     assert "is forbidden: no RuntimeClass" in blocked[0].message
     assert (rig.requests(), rig.fleet.trainers["gang"].stops) == ([], 0)
 
     rig.cluster.before_write = None  # somebody put it right
     await rig.until(lambda: rig.over("up"))
-    assert {one.status.phase for one in rig.visits("up")} == {NodePhase.SUCCEEDED}
+    assert {one.status.phase for one in rig.upgrades("up")} == {NodePhase.SUCCEEDED}
     rig.assert_nothing_left()
 
 
@@ -160,8 +160,8 @@ async def test_a_rollback_goes_without_a_way_back_to_what_it_leaves(rig: Rig) ->
 async def test_what_the_api_server_refuses_until_the_end_of_preparing_is_told(rig: Rig) -> None:
     rig.plan("up", await running(rig), checkpoint=QUICK)
     would_refuse(rig, "validate-gpu-1")
-    await rig.until(lambda: any(one.status.phase is NodePhase.FAILED for one in rig.visits("up")), 4000, stride=20)
-    failed = {one.spec.node.name: one.status for one in rig.visits("up")}["gpu-1"]
+    await rig.until(lambda: any(one.status.phase is NodePhase.FAILED for one in rig.upgrades("up")), 4000, stride=20)
+    failed = {one.spec.node.name: one.status for one in rig.upgrades("up")}["gpu-1"]
     assert failed.reason == "NotPrepared"
     assert failed.message.startswith(
         "Preparing took longer than its deadline: the API server would refuse pod validate-gpu-1-"
@@ -201,7 +201,7 @@ async def test_no_answer_from_the_api_server_while_asking_lets_nobody_go(rig: Ri
     rig.cluster.before_write = away
     await rig.until(lambda: rig.over("up"))
     assert len(failed) == 1
-    assert {one.status.phase for one in rig.visits("up")} == {NodePhase.SUCCEEDED}
+    assert {one.status.phase for one in rig.upgrades("up")} == {NodePhase.SUCCEEDED}
 
 
 async def test_a_plan_that_can_never_start_keeps_no_other_waiting(rig: Rig) -> None:
@@ -216,7 +216,7 @@ async def test_a_plan_that_can_never_start_keeps_no_other_waiting(rig: Rig) -> N
 
 async def test_a_gang_that_is_blocked_since_its_batch_began_is_not_asked(rig: Rig) -> None:
     rig.plan("up", await running(rig), checkpoint=QUICK)
-    await rig.until(lambda: any(one.status.phase is NodePhase.PREPARING for one in rig.visits("up")))
+    await rig.until(lambda: any(one.status.phase is NodePhase.PREPARING for one in rig.upgrades("up")))
     selector = {"matchLabels": {"job": "gang"}}
     budget = {"metadata": {"name": "keep", "namespace": "default"}, "spec": {"selector": selector}}
     rig.cluster.store.put(PDBS, budget | {"status": {"disruptionsAllowed": 0}})
@@ -226,21 +226,21 @@ async def test_a_gang_that_is_blocked_since_its_batch_began_is_not_asked(rig: Ri
         stride=20,
     )
     assert rig.requests() == []
-    assert {one.status.reason for one in rig.visits("up")} == {"NotAcknowledged"}
-    assert "PodDisruptionBudget keep" in rig.visits("up")[0].status.message
+    assert {one.status.reason for one in rig.upgrades("up")} == {"NotAcknowledged"}
+    assert "PodDisruptionBudget keep" in rig.upgrades("up")[0].status.message
     assert rig.fleet.trainers["gang"].stops == 0
     rig.assert_nothing_left()
 
 
 async def test_half_a_gang_is_not_asked(rig: Rig) -> None:
     rig.plan("up", await running(rig), checkpoint=QUICK)
-    await rig.until(lambda: any(one.status.phase is NodePhase.PREPARING for one in rig.visits("up")))
+    await rig.until(lambda: any(one.status.phase is NodePhase.PREPARING for one in rig.upgrades("up")))
     members = [one for one in rig.cluster.store.all(PODS) if one["metadata"]["labels"].get("job") == "gang"]
     rig.fleet.backing_off = {"gang"}
     rig.cluster.store.remove(PODS, members[1]["metadata"]["name"], "default")
     await rig.until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None, 4000, stride=20)
     assert rig.fleet.trainers["gang"].stops == 0
-    assert "members of default/Job/gang run; only complete gangs" in rig.visits("up")[0].status.message
+    assert "members of default/Job/gang run; only complete gangs" in rig.upgrades("up")[0].status.message
     rig.assert_nothing_left()
 
 
@@ -251,11 +251,11 @@ async def test_a_plan_that_is_deleted_with_all_it_owns_restarts_its_gang_first(r
     rig.plan("up", await running(rig))
     await rig.until(lambda: phase_of(rig, "gang") is RequestPhase.STOPPED)
     rig.cluster.store.mark_deleted(UPGRADE_PLANS, "up")
-    for visit in rig.visits("up"):
-        rig.cluster.store.mark_deleted(NODE_UPGRADES, visit.metadata.name)
+    for upgrade in rig.upgrades("up"):
+        rig.cluster.store.mark_deleted(NODE_UPGRADES, upgrade.metadata.name)
     for request in rig.requests():
         rig.cluster.store.mark_deleted(CHECKPOINT_REQUESTS, request.metadata.name, "default")
-    await rig.until(lambda: not rig.visits("up") and not rig.requests())
+    await rig.until(lambda: not rig.upgrades("up") and not rig.requests())
     step = rig.fleet.trainers["gang"].step
     await rig.until(lambda: rig.fleet.trainers["gang"].step > step, 60)
     assert rig.cluster.store.find(UPGRADE_PLANS, "up") is None
@@ -263,16 +263,16 @@ async def test_a_plan_that_is_deleted_with_all_it_owns_restarts_its_gang_first(r
     rig.assert_nothing_left()
 
 
-async def test_visits_that_a_person_deletes_end_first(rig: Rig) -> None:
+async def test_upgrades_that_a_person_deletes_end_first(rig: Rig) -> None:
     revision = await running(rig)
     rig.plan("up", revision)
-    await rig.until(lambda: {one.status.phase for one in rig.visits("up")} == {NodePhase.UPGRADING})
-    for visit in rig.visits("up"):
-        rig.cluster.store.mark_deleted(NODE_UPGRADES, visit.metadata.name)
+    await rig.until(lambda: {one.status.phase for one in rig.upgrades("up")} == {NodePhase.UPGRADING})
+    for upgrade in rig.upgrades("up"):
+        rig.cluster.store.mark_deleted(NODE_UPGRADES, upgrade.metadata.name)
     await rig.until(lambda: rig.over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED
     assert rig.nodes_on(revision) == 2
-    await rig.until(lambda: not rig.visits("up"), 60)
+    await rig.until(lambda: not rig.upgrades("up"), 60)
     rig.assert_nothing_left()
 
 
@@ -311,7 +311,7 @@ async def test_two_approved_plans_of_one_stack_go_one_after_the_other(rig: Rig) 
         await asyncio.gather(*steps, return_exceptions=True)
         rig.fleet.tick()
     assert [rig.plan_now(name).status.phase for name in ("one", "two")] == [PlanPhase.RUNNING, PlanPhase.PROPOSED]
-    assert rig.visits("two") == []
+    assert rig.upgrades("two") == []
     assert rig.plan_now("two").status.message == "waiting for plan one of the same stack"
 
 

@@ -1,4 +1,4 @@
-"""Pods that the API server lets nobody make, or that do not start in a visit: the status says why, in their words."""
+"""Pods that the API server refuses, or that do not start in an upgrade: the status has the reason, verbatim."""
 
 import pytest
 
@@ -68,8 +68,8 @@ class Refusing(Rig):
         return REFUSED + told(says).format(f"{name}-"[:58] + "…")
 
     def told(self) -> str:
-        """What the visit under way says."""
-        (found,) = [one for one in self.visits() if one.spec.node.name == "gpu-9"]
+        """What the upgrade under way says."""
+        (found,) = [one for one in self.upgrades() if one.spec.node.name == "gpu-9"]
         return found.status.message
 
     async def later(self, count: int) -> None:
@@ -155,18 +155,18 @@ async def test_a_rollout_in_which_all_goes_well_asks_for_no_events() -> None:
     assert (rig.plan_now("up").status.phase, rig.cluster.asked) == (PlanPhase.COMPLETED, 0)
 
 
-# ------------------------------------------------------------------------------- pods of a visit
+# ------------------------------------------------------------------------------- pods of a node upgrade
 
 
 @pytest.mark.parametrize(
     ("component", "phase", "what"),
     [
         ("prepare", NodePhase.PREPARING, "the prepare pod"),
-        ("visit", NodePhase.UPGRADING, "the visit Job"),
+        ("upgrade", NodePhase.UPGRADING, "the upgrade Job"),
         ("validate", NodePhase.VALIDATING, "the validation pod"),
     ],
 )
-async def test_a_pod_of_a_visit_that_does_not_start_is_told_of_in_its_kubelets_words(
+async def test_a_pod_of_a_node_upgrade_that_does_not_start_is_told_of_in_its_kubelets_words(
     rig: Refusing, component: str, phase: NodePhase, what: str
 ) -> None:
     rig.fleet.node("gpu-9")
@@ -182,17 +182,17 @@ async def test_a_pod_of_a_visit_that_does_not_start_is_told_of_in_its_kubelets_w
     rig.assert_nothing_left()
 
 
-async def test_a_visit_whose_job_cannot_have_a_pod_says_so_and_ends_with_that(rig: Refusing) -> None:
+async def test_a_node_upgrade_whose_job_cannot_have_a_pod_says_so_and_ends_with_that(rig: Refusing) -> None:
     rig.fleet.node("gpu-9")
-    rig.refuses("visit", "gpu-9")
+    rig.refuses("upgrade", "gpu-9")
     await rig.until(lambda: in_phase(rig, NodePhase.UPGRADING))
     await rig.later(35)
     (job,) = [one["metadata"]["name"] for one in rig.cluster.store.all(JOBS) if "gpu-9" in one["metadata"]["name"]]
     said = told(QUOTA).format(f"{job}-"[:58] + "…")
-    why = f"no pod of the visit Job is there; the API server refuses to make one: {said}"
+    why = f"no pod of the upgrade Job is there; the API server refuses to make one: {said}"
     assert rig.told() == why
     await rig.until(lambda: in_phase(rig, NodePhase.UNLOADING), 1500, stride=5)
-    (found,) = [one for one in rig.visits() if one.spec.node.name == "gpu-9"]
+    (found,) = [one for one in rig.upgrades() if one.spec.node.name == "gpu-9"]
     assert found.status.steps[-2].result == f"Upgrading took longer than its deadline: {why}; going back"
 
 
@@ -206,7 +206,7 @@ async def test_on_a_node_that_is_away_no_kubelet_is_asked(rig: Refusing) -> None
     assert (rig.told(), rig.cluster.asked) == ("the node is not Ready: nothing on it answers", 0)
 
 
-async def test_while_a_pod_says_nothing_at_all_its_visit_says_what_it_waits_for(rig: Refusing) -> None:
+async def test_while_a_pod_says_nothing_at_all_its_upgrade_says_what_it_waits_for(rig: Refusing) -> None:
     rig.fleet.node("gpu-9")
     rig.others.append(StuckPods(rig.cluster, "prepare", {"gpu-9"}))
     await rig.until(lambda: in_phase(rig, NodePhase.PREPARING))
@@ -214,7 +214,7 @@ async def test_while_a_pod_says_nothing_at_all_its_visit_says_what_it_waits_for(
     assert rig.told() == "pulling images and checking the node"
 
 
-async def test_of_many_visits_whose_pods_do_not_start_a_few_are_asked_about_at_once(rig: Refusing) -> None:
+async def test_of_many_upgrades_whose_pods_do_not_start_a_few_are_asked_about_at_once(rig: Refusing) -> None:
     nodes = [f"gpu-{number}" for number in range(10, 22)]
     for node in nodes:
         rig.fleet.node(node)
@@ -226,5 +226,5 @@ async def test_of_many_visits_whose_pods_do_not_start_a_few_are_asked_about_at_o
         await rig.second()
         before.append(rig.cluster.asked - asked)
     assert max(before) == 3
-    waiting = [one.status.message for one in rig.visits() if one.status.phase is NodePhase.PREPARING]
+    waiting = [one.status.message for one in rig.upgrades() if one.status.phase is NodePhase.PREPARING]
     assert [one.split("; ")[0] for one in waiting] == ["the prepare pod has not started"] * 12

@@ -1,4 +1,4 @@
-"""What the API server is shown before a visit is what it is given in it."""
+"""What the API server is shown before a node upgrade is what it is given in it."""
 
 from itertools import pairwise
 
@@ -52,28 +52,28 @@ def bare(pod):
     return meta, {key: value for key, value in pod["spec"].items() if key != "nodeName"}
 
 
-async def test_each_pod_of_a_visit_was_shown_as_it_was_made(rig: Rig, shown, made) -> None:
+async def test_each_pod_of_a_node_upgrade_was_shown_as_it_was_made(rig: Rig, shown, made) -> None:
     revision = await running(rig, nodes=1, members=1)
     shown.clear()
     made.clear()
     rig.plan("up", revision)
     await rig.until(lambda: rig.over("up"))
     assert rig.nodes_on(revision) == 1
-    (visit,) = rig.visits("up")
+    (upgrade,) = rig.upgrades("up")
     sets = {one["metadata"]["name"]: one["spec"]["template"] for one in rig.cluster.store.all(DAEMONSETS)}
     jobs = {name: one["spec"]["template"] for name, one in made.items() if "template" in one["spec"]}
     pods = {name: one for name, one in made.items() if name.startswith("validate-")}
     whole = {name: bare(one) for name, one in (sets | jobs | pods).items() if name in shown}
     assert whole == {name: bare(one) for name, one in shown.items() if not name.startswith("revalidate-")}
-    target: NodeState = visit.spec.target
+    target: NodeState = upgrade.spec.target
     assert {f"driver-{target.driver_key}", f"device-plugin-{target.plugin_key}", *jobs, *pods} <= set(whole)
     node = rig.cluster.store.find(NODES, "gpu-0")["metadata"]["name"]
     assert {one["spec"]["nodeName"] for one in shown.values()} == {node}
     owners = [reference["uid"] for one in shown.values() for reference in one["metadata"]["ownerReferences"]]
-    assert owners == [visit.metadata.uid] * len(shown), "a policy may take no pod that belongs to nobody"
+    assert owners == [upgrade.metadata.uid] * len(shown), "a policy may take no pod that belongs to nobody"
 
 
-async def test_what_was_not_answered_is_asked_again_after_a_pause_and_for_one_of_all_visits(rig: Rig) -> None:
+async def test_what_was_not_answered_is_asked_again_after_a_pause_and_for_one_of_all_upgrades(rig: Rig) -> None:
     revision = await running(rig, nodes=4, members=4)
     asked, rehearse = [], rig.cluster.rehearse
 

@@ -28,7 +28,7 @@ def removed_driver(rig: Rig, name: str = "gpu-0") -> bool:
 
 
 def brought_back(rig: Rig) -> list[tuple[str, NodePhase]]:
-    return [(one.spec.target.kernel, one.status.phase) for one in rig.visits() if one.spec.reason == "Repair"]
+    return [(one.spec.target.kernel, one.status.phase) for one in rig.upgrades() if one.spec.reason == "Repair"]
 
 
 async def test_an_image_is_asked_for_and_the_node_brought_back_with_it_by_nobodys_word(rig: Rig) -> None:
@@ -149,9 +149,9 @@ async def test_the_old_kernel_in_the_node_right_after_a_reboot_causes_nothing(ri
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": {names.LABEL_KERNEL_NFD: NEXT}}})
     for _ in range(20):
         await rig.second()
-    assert [one.spec.reason.value for one in rig.visits()] == ["Install"]
+    assert [one.spec.reason.value for one in rig.upgrades()] == ["Install"]
     reboots(rig, "gpu-0", boot="boot-2", kernel=NEXT)
-    await rig.until(lambda: any(one.spec.reason == "Repair" for one in rig.visits()), 10)
+    await rig.until(lambda: any(one.spec.reason == "Repair" for one in rig.upgrades()), 10)
     await rig.settle()
     assert brought_back(rig) == [(NEXT, NodePhase.SUCCEEDED)]
 
@@ -164,7 +164,7 @@ async def test_a_kernel_that_is_seen_once_only_causes_nothing(rig: Rig) -> None:
     reboots(rig, "gpu-0", boot="boot-3", kernel=KERNEL)
     for _ in range(10):
         await rig.second()
-    assert [one.spec.reason.value for one in rig.visits()] == ["Install"]
+    assert [one.spec.reason.value for one in rig.upgrades()] == ["Install"]
 
 
 async def test_an_escaped_kernel_label_is_the_kernel(rig: Rig) -> None:
@@ -172,7 +172,7 @@ async def test_an_escaped_kernel_label_is_the_kernel(rig: Rig) -> None:
     made_by_recipe(rig, "1.0", kernel)
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": {names.LABEL_KERNEL_NFD: escaped}}})
     reboots(rig, "gpu-0", boot="boot-2", kernel=kernel)
-    await rig.until(lambda: any(one.spec.reason == "Repair" for one in rig.visits()), 10)
+    await rig.until(lambda: any(one.spec.reason == "Repair" for one in rig.upgrades()), 10)
     await rig.settle()
     for _ in range(90):
         await rig.second()
@@ -184,7 +184,7 @@ async def test_a_new_node_is_told_to_lack_what_it_would_be_given_and_not_what_no
     rig.stack(rig.spec("2.0"))
     made_by_recipe(rig, "2.0", NEXT)
     await rig.second()
-    revision = next(one for one in rig.visits() if one.spec.node.name == "gpu-0").spec.target.revision
+    revision = next(one for one in rig.upgrades() if one.spec.node.name == "gpu-0").spec.target.revision
     rig.cluster.store.change(GPU_STACKS, "pool-a", {"status": {"currentRevision": revision}})
     rig.fleet.node("gpu-1", kernel=NEXT)
     for _ in range(5):

@@ -35,7 +35,7 @@ async def test_gangs_that_ask_for_the_former_name_keep_their_nodes(resource):
     assert {(one.subject, one.reason) for one in plan.status.blockers} == {
         (f"default/Job/j{number}", "ResourceNotOffered") for number in range(4)
     }
-    assert (plan.status.batches, rig.visits("up"), rig.requests()) == ([], [], [])
+    assert (plan.status.batches, rig.upgrades("up"), rig.requests()) == ([], [], [])
     assert {node["metadata"]["labels"][names.LABEL_OPERANDS] for node in rig.nodes()} == {"on"}
 
 

@@ -18,8 +18,8 @@ async def test_new_nodes_are_installed_without_a_plan(rig: Rig) -> None:
     rig.image("1.0")
     revision = rig.stack(rig.spec("1.0"))
     await rig.settle()
-    (visit,) = rig.visits()
-    assert visit.status.phase is NodePhase.SUCCEEDED
+    (upgrade,) = rig.upgrades()
+    assert upgrade.status.phase is NodePhase.SUCCEEDED
     labels = rig.nodes()[0]["metadata"]["labels"]
     assert labels[names.LABEL_REVISION] == revision
     assert labels[names.LABEL_OPERANDS] == "on"
@@ -56,7 +56,7 @@ async def test_a_job_outside_the_pool_is_left_alone(rig: Rig) -> None:
     assert rig.cluster.store.find(NODES, "other")["metadata"]["labels"] == before
 
 
-async def test_a_visit_needs_at_most_21_writes(rig: Rig) -> None:
+async def test_a_node_upgrade_needs_at_most_21_writes(rig: Rig) -> None:
     revision = await running(rig, nodes=1, members=1)
     rig.plan("up", revision)
     rig.cluster.writes.clear()
@@ -66,7 +66,9 @@ async def test_a_visit_needs_at_most_21_writes(rig: Rig) -> None:
         for one in rig.cluster.writes
         if one.kind in {"NodeUpgrade", "Node", "Pod", "Job"} and not one.name.startswith("gang")
     ]
-    counted.remove(next(each for each in counted if each.startswith("edit Job visit-")))  # finds no Job: of its rights
+    counted.remove(
+        next(each for each in counted if each.startswith("edit Job upgrade-"))
+    )  # finds no Job: of its rights
     assert len(counted) <= 21, counted
 
 
@@ -84,9 +86,9 @@ async def test_a_restart_and_a_new_build_of_the_controller_change_no_node(rig: R
 async def test_a_person_s_cordon_stays(rig: Rig) -> None:
     revision = await running(rig, nodes=1, members=1)
     rig.plan("up", revision)
-    await rig.until(lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.visits("up")))
+    await rig.until(lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.upgrades("up")))
     rig.cluster.store.change(NODES, "gpu-0", {"spec": {"unschedulable": True}})
-    await rig.until(lambda: all(one.status.phase is NodePhase.RELEASING for one in rig.visits("up")))
+    await rig.until(lambda: all(one.status.phase is NodePhase.RELEASING for one in rig.upgrades("up")))
     assert rig.nodes()[0]["spec"]["unschedulable"] is True
     rig.cluster.store.change(NODES, "gpu-0", {"spec": {"unschedulable": False}})
     await rig.until(lambda: rig.over("up"))

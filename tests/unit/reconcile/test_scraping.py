@@ -136,12 +136,12 @@ async def test_one_that_is_refused_is_said_and_the_rest_is_kept(rig):
     await rig.until(lambda: told(rig) == ("1/1", ""))
 
 
-async def test_a_visit_turns_the_exporter_off_and_waits_until_it_is_gone(rig):
+async def test_a_node_upgrade_turns_the_exporter_off_and_waits_until_it_is_gone(rig):
     await running(rig)
     rig.image("2.0")
     rig.plan("p", rig.stack(monitored(rig, "2.0")))
-    await rig.until(lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.visits("p")))
+    await rig.until(lambda: any(one.status.phase is NodePhase.UPGRADING for one in rig.upgrades("p")))
     pods = {one["metadata"]["labels"].get(names.LABEL_COMPONENT) for one in rig.cluster.store.all(PODS)}
-    assert pods == {"prepare", "validate", "visit"}
-    await rig.until(lambda: all(ends(one.status.phase) for one in rig.visits("p")))
+    assert pods == {"prepare", "validate", "upgrade"}
+    await rig.until(lambda: all(ends(one.status.phase) for one in rig.upgrades("p")))
     await rig.until(lambda: told(rig) == ("1/1", ""))

@@ -17,7 +17,7 @@ from upgrader.reconcile import observe
 def seen_world(**changes):
     pool = {"pool": "a"}
     file = {"gpu-upgrader.io/checkpoint-method": "file"}
-    marks = {"gpu-upgrader.io/visit": "uid-visit"}
+    marks = {"gpu-upgrader.io/claimed-by": "uid-upgrade"}
     values = {
         "own_namespace": OWN,
         "nodes": {

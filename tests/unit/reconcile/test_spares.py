@@ -31,10 +31,10 @@ async def stopped(rig: Rig, **plan: object) -> tuple[str, set[str]]:
 
 
 def swapping(rig: Rig, own: set[str]) -> set[NodePhase]:
-    return {one.status.phase for one in rig.visits("up") if one.spec.node.name in own}
+    return {one.status.phase for one in rig.upgrades("up") if one.spec.node.name in own}
 
 
-async def test_the_gang_goes_on_while_its_nodes_are_visited(rig: Rig) -> None:
+async def test_the_gang_goes_on_while_its_nodes_are_upgraded(rig: Rig) -> None:
     rig.steps_at_once = 1  # seen in every phase
     revision, own = await stopped(rig)
     await rig.until(lambda: len(placed(rig)) == 2)

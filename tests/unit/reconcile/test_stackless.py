@@ -26,11 +26,11 @@ def delete_stack(rig: Rig) -> None:
 
 
 def strip_all(rig: Rig) -> None:
-    """Everything of ours at once, visits too."""
+    """Everything of ours at once, upgrades too."""
     strip_request(rig)
     strip_plan(rig)
-    for visit in rig.visits("up"):
-        rig.cluster.store.remove(NODE_UPGRADES, visit.metadata.name)
+    for upgrade in rig.upgrades("up"):
+        rig.cluster.store.remove(NODE_UPGRADES, upgrade.metadata.name)
 
 
 def unsuspended(rig: Rig) -> Callable[[], bool]:
@@ -64,13 +64,13 @@ async def test_pods_are_asked_no_more_that_nothing_is_left_of_but_their_marks(
     assert suspended(rig) is False
 
 
-async def test_a_gang_waits_for_visits_that_are_still_to_end(rig: Rig) -> None:
+async def test_a_gang_waits_for_upgrades_that_are_still_to_end(rig: Rig) -> None:
     await stopped(rig)
     strip_request(rig)
     strip_plan(rig)
     strip_stack(rig)
     going: list[tuple[bool, bool]] = []
-    rig.others.append(lambda: going.append((suspended(rig), all(ends(one.status.phase) for one in rig.visits("up")))))
+    rig.others.append(lambda: going.append((suspended(rig), all(ends(one.status.phase) for one in rig.upgrades("up")))))
     await rig.until(unsuspended(rig), LONG, stride=5)
     assert set(going) <= {(True, False), (True, True), (False, True)}
     rig.assert_nothing_left()

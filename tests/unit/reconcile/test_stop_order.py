@@ -1,4 +1,4 @@
-"""When gangs are stopped: all of a group in one step or none, once nothing else keeps its nodes from a visit."""
+"""When gangs are stopped: all of a group in one step or none, once nothing else keeps its nodes from a node upgrade."""
 
 import pytest
 
@@ -86,7 +86,7 @@ async def test_no_gang_is_stopped_while_a_pod_beside_it_may_not_be_evicted(rig: 
     rig.cluster.evict = forbidden
     start(rig)
     await rig.until(lambda: ended(rig), 4000, stride=5)
-    assert [one.status.phase for one in rig.visits("up")] == [NodePhase.FAILED]
+    assert [one.status.phase for one in rig.upgrades("up")] == [NodePhase.FAILED]
     assert stops(rig) == {"aa": 0, "bb": 0}
     rig.assert_nothing_left()
 
@@ -97,7 +97,7 @@ async def test_gangs_are_stopped_once_a_pod_beside_them_is_gone(rig: Rig) -> Non
     rig.fleet.ignores_sigterm = {"web"}
     start(rig)
     await rig.until(
-        lambda: phase(rig, "aa") is RequestPhase.PARKED and rig.visits("up")[0].status.phase is NodePhase.DRAINING
+        lambda: phase(rig, "aa") is RequestPhase.PARKED and rig.upgrades("up")[0].status.phase is NodePhase.DRAINING
     )
     for _ in range(10):
         await rig.second()

@@ -94,7 +94,9 @@ async def test_a_job_that_grows_between_forecast_and_asking_is_asked_as_a_whole_
     revision = await running(rig, nodes=3)
     rig.plan("up", revision, checkpoint=QUICK)
     await rig.until(
-        lambda: {one.status.phase for one in rig.visits("up")} >= {NodePhase.PREPARING} and rig.nodes_on(revision) == 1
+        lambda: (
+            {one.status.phase for one in rig.upgrades("up")} >= {NodePhase.PREPARING} and rig.nodes_on(revision) == 1
+        )
     )
     rig.cluster.store.change(JOBS, "gang", {"spec": {"parallelism": 3, "completions": 3}}, "default")
     await rig.until(lambda: rig.over("up"), 4000, stride=2)
@@ -121,8 +123,8 @@ async def test_a_job_that_its_user_resumes_while_it_is_stopped_is_followed_and_n
 async def test_nodes_that_join_leave_and_come_back_under_another_name_end_on_the_target(rig: Rig) -> None:
     revision = await running(rig, nodes=4)
     rig.plan("up", revision, strategy={"maxUnavailable": 16})
-    await rig.until(lambda: NodePhase.PREPARING in {one.status.phase for one in rig.visits("up")})
-    free = sorted({one.spec.node.name for one in rig.visits("up")})
+    await rig.until(lambda: NodePhase.PREPARING in {one.status.phase for one in rig.upgrades("up")})
+    free = sorted({one.spec.node.name for one in rig.upgrades("up")})
     rig.cluster.store.remove(NODES, free[0])
     rig.fleet.node("renamed")
     rig.fleet.node("joined")
@@ -131,7 +133,7 @@ async def test_nodes_that_join_leave_and_come_back_under_another_name_end_on_the
             rig.cluster.store.remove(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
     await rig.until(lambda: rig.over("up"), 3000, stride=2)
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()
-    assert NodePhase.NODE_DELETED in {one.status.phase for one in rig.visits("up")}
+    assert NodePhase.NODE_DELETED in {one.status.phase for one in rig.upgrades("up")}
     assert (rig.nodes_on(revision), len(rig.nodes())) == (5, 5)
     assert rig.fleet.trainers["gang"].lost == 0
     rig.assert_nothing_left()
@@ -173,7 +175,7 @@ async def test_a_node_that_a_person_skips_between_forecast_and_batch_is_not_take
     rig.cluster.store.change(NODES, skipped, {"metadata": {"labels": {names.LABEL_SKIP: "true"}}})
     await rig.until(lambda: rig.nodes_on(revision) == 2)
     await seconds(rig, 60)
-    assert skipped not in {one.spec.node.name for one in rig.visits("up")}
+    assert skipped not in {one.spec.node.name for one in rig.upgrades("up")}
     assert rig.fleet.trainers["gang"].stops == 0
     rig.cluster.store.change(NODES, skipped, {"metadata": {"labels": {names.LABEL_SKIP: None}}})
     await rig.until(lambda: rig.over("up"))

@@ -55,7 +55,7 @@ async def test_a_kernel_without_an_image_is_a_blocker_that_names_it(rig: Rig) ->
     await rig.until(lambda: bool(rig.plan_now("up").status.blockers))
     assert {one.reason for one in rig.plan_now("up").status.blockers} == {"NoDriverImage"}
     assert "6.1.0-47-amd64" in rig.plan_now("up").status.blockers[0].message
-    assert rig.visits("up") == []
+    assert rig.upgrades("up") == []
 
 
 @pytest.mark.parametrize(
@@ -98,40 +98,44 @@ async def test_unequal_steps_stop_nobody(rig: Rig) -> None:
 
 async def test_a_gpu_pod_that_appears_after_the_judgement_lets_the_group_go(rig: Rig) -> None:
     rig.plan("up", await running(rig, nodes=1, members=1, gpus=4), checkpoint=QUICK)
-    await rig.until(lambda: any(one.status.phase is NodePhase.TAINTING for one in rig.visits("up")))
+    await rig.until(lambda: any(one.status.phase is NodePhase.TAINTING for one in rig.upgrades("up")))
     rig.fleet.job("late", members=1, gpus=4)
     late = rig.cluster.store.find(JOBS, "late", "default")
     rig.fleet._add_pod("late-0-x", "default", "Job", late, node="gpu-0", index=0)
     await rig.until(lambda: _let_go(rig), 2000, stride=20)
-    assert "NewGpuPod" in {one.status.reason for one in rig.visits("up")}
+    assert "NewGpuPod" in {one.status.reason for one in rig.upgrades("up")}
     assert {name: one.stops for name, one in rig.fleet.trainers.items()} == {"gang": 0, "late": 0}
     rig.assert_nothing_left()
 
 
-async def test_a_visit_that_was_ordered_when_its_node_had_another_driver_is_let_go(rig: Rig) -> None:
+async def test_a_node_upgrade_that_was_ordered_when_its_node_had_another_driver_is_let_go(rig: Rig) -> None:
     """It would go back to that one: what the node has been given meanwhile would be lost."""
     rig.plan("up", await running(rig, nodes=1, members=1), checkpoint=QUICK)
-    await rig.until(lambda: any(one.status.phase is NodePhase.TAINTING for one in rig.visits("up")))
+    await rig.until(lambda: any(one.status.phase is NodePhase.TAINTING for one in rig.upgrades("up")))
     rig.cluster.store.change(NODES, "gpu-0", {"metadata": {"labels": {names.LABEL_DRIVER: "another"}}})
     await rig.until(lambda: _let_go(rig), 2000, stride=20)
-    assert [(one.status.phase, one.status.reason) for one in rig.visits("up")] == [(NodePhase.FAILED, "DriverChanged")]
+    assert [(one.status.phase, one.status.reason) for one in rig.upgrades("up")] == [
+        (NodePhase.FAILED, "DriverChanged")
+    ]
     assert rig.fleet.trainers["gang"].stops == 0
     (node,) = rig.nodes()
     assert node["metadata"]["labels"][names.LABEL_DRIVER] == "another"
     rig.assert_nothing_left()
 
 
-async def test_a_node_that_is_deleted_in_its_visit_ends_it_and_the_gang_comes_back_elsewhere(rig: Rig) -> None:
+async def test_a_node_that_is_deleted_in_its_upgrade_ends_it_and_the_gang_comes_back_elsewhere(rig: Rig) -> None:
     revision = await running(rig, nodes=3)
     rig.plan("up", revision)
-    await rig.until(lambda: any(one.status.phase is NodePhase.UPGRADING and rig.requests() for one in rig.visits("up")))
-    gone = next(one.spec.node.name for one in rig.visits("up") if one.status.phase is NodePhase.UPGRADING)
+    await rig.until(
+        lambda: any(one.status.phase is NodePhase.UPGRADING and rig.requests() for one in rig.upgrades("up"))
+    )
+    gone = next(one.spec.node.name for one in rig.upgrades("up") if one.status.phase is NodePhase.UPGRADING)
     rig.cluster.store.remove(NODES, gone)
     for pod in list(rig.cluster.store.all(PODS)):
         if pod["spec"].get("nodeName") == gone:
             rig.cluster.store.remove(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
     await rig.until(lambda: rig.over("up"), 4000, stride=10)
-    assert NodePhase.NODE_DELETED in {one.status.phase for one in rig.visits("up")}
+    assert NodePhase.NODE_DELETED in {one.status.phase for one in rig.upgrades("up")}
     assert rig.fleet.trainers["gang"].lost == 0
     rig.assert_nothing_left()
 
@@ -143,7 +147,7 @@ async def test_a_pod_that_ignores_sigterm_is_waited_for(rig: Rig) -> None:
     await rig.until(lambda: [one.status.phase for one in rig.requests()] == [RequestPhase.STOPPING])
     for _ in range(20):
         await rig.second()
-    assert {one.status.phase for one in rig.visits("up")} == {NodePhase.DRAINING}
+    assert {one.status.phase for one in rig.upgrades("up")} == {NodePhase.DRAINING}
     rig.fleet.ignores_sigterm = set()
     await rig.until(lambda: rig.over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED
@@ -151,7 +155,7 @@ async def test_a_pod_that_ignores_sigterm_is_waited_for(rig: Rig) -> None:
 
 @pytest.mark.parametrize(
     ("component", "reason"),
-    [("visit", Reason.KUBELET_RESTORED), ("visit", Reason.BUSY), ("validate", Reason.DEVICE_FAILED)],
+    [("upgrade", Reason.KUBELET_RESTORED), ("upgrade", Reason.BUSY), ("validate", Reason.DEVICE_FAILED)],
     ids=["kubelet put back", "driver busy", "validation"],
 )
 async def test_one_node_that_fails_takes_its_whole_group_back_before_the_gang_restarts(
@@ -163,9 +167,9 @@ async def test_one_node_that_fails_takes_its_whole_group_back_before_the_gang_re
     rig.plan("up", revision)
     before.pod_results = _fails(component, "gpu-1", reason, version='"2.0"' if component == "validate" else "1.35.4")
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED)
-    assert {one.status.phase for one in rig.visits("up")} == {NodePhase.FAILED}
-    assert all(one.status.reverting for one in rig.visits("up"))
-    said = {one.spec.node.name: one.status.message for one in rig.visits("up")}
+    assert {one.status.phase for one in rig.upgrades("up")} == {NodePhase.FAILED}
+    assert all(one.status.reverting for one in rig.upgrades("up"))
+    said = {one.spec.node.name: one.status.message for one in rig.upgrades("up")}
     assert said["gpu-1"] == f"given back. Why it failed: {component} failed on gpu-1"
     assert said["gpu-0"].endswith(" of the same upgrade group goes back")
     assert [node["metadata"]["labels"][names.LABEL_REVISION] for node in rig.nodes()] == [old, old]
@@ -180,7 +184,7 @@ async def test_one_node_that_fails_takes_its_whole_group_back_before_the_gang_re
 )
 async def test_an_abort_in_every_phase_leaves_nothing_stopped_or_marked(rig: Rig, phase: NodePhase) -> None:
     rig.plan("up", await running(rig))
-    await rig.until(lambda: any(one.status.phase is phase for one in rig.visits("up")))
+    await rig.until(lambda: any(one.status.phase is phase for one in rig.upgrades("up")))
     rig.cluster.store.change(UPGRADE_PLANS, "up", {"spec": {"state": "Aborted"}})
     await rig.until(lambda: rig.over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.ABORTED
@@ -227,7 +231,7 @@ async def test_an_api_server_that_is_away_for_a_while_costs_only_time(rig: Rig) 
 
 async def test_a_controller_that_lost_its_lease_writes_nothing(rig: Rig) -> None:
     rig.plan("up", await running(rig))
-    await rig.until(lambda: any(one.status.phase is NodePhase.DRAINING for one in rig.visits("up")))
+    await rig.until(lambda: any(one.status.phase is NodePhase.DRAINING for one in rig.upgrades("up")))
     rig.leadership.lost = True
     before = len(rig.cluster.writes)
     with pytest.raises(LostLeadershipError):
@@ -292,7 +296,7 @@ async def test_a_node_with_a_new_kernel_is_brought_back_to_the_revision_it_had(r
     rig.cluster.store.change(JOBS, "gang", {"spec": {"suspend": True}}, "default")
     rig.cluster.store.change(NODES, "gpu-0", {"status": info})
     await rig.until(
-        lambda: any(one.spec.reason == "Repair" and one.status.phase is NodePhase.SUCCEEDED for one in rig.visits())
+        lambda: any(one.spec.reason == "Repair" and one.status.phase is NodePhase.SUCCEEDED for one in rig.upgrades())
     )
     assert rig.nodes()[0]["metadata"]["labels"][names.LABEL_REVISION] == old
     rig.assert_nothing_left()

@@ -76,20 +76,20 @@ async def test_a_plan_leaves_a_node_alone_that_another_stack_selects_too():
     assert rig.nodes_on(revision) == 2
 
 
-async def test_a_visit_under_way_goes_to_its_end_when_another_stack_comes_to_select_its_node():
+async def test_a_node_upgrade_under_way_goes_to_its_end_when_another_stack_comes_to_select_its_node():
     rig = Rig()
     revision = await running(rig)
     rig.plan("p", revision)
-    await rig.until(lambda: {one.status.phase for one in rig.visits("p")} == {NodePhase.UPGRADING})
+    await rig.until(lambda: {one.status.phase for one in rig.upgrades("p")} == {NodePhase.UPGRADING})
     for node in ("gpu-0", "gpu-1"):
         rig.cluster.store.change(NODES, node, {"metadata": {"labels": {"disk": "fast"}}})
     other(rig, version="1.0", disk="fast")
     await rig.until(lambda: rig.over("p"))
     assert (rig.plan_now("p").status.phase, rig.nodes_on(revision)) == (PlanPhase.COMPLETED, 2)
     assert rig.fleet.trainers["gang"].lost == 0
-    visits = len(rig.visits())
+    upgrades = len(rig.upgrades())
     for _ in range(60):
         await rig.second()
-    assert (len(rig.visits()), rig.nodes_on(revision)) == (visits, 2), "the other stack begins nothing"
+    assert (len(rig.upgrades()), rig.nodes_on(revision)) == (upgrades, 2), "the other stack begins nothing"
     assert overlap(rig, OTHER)[0][:2] == ("True", "TwoStacks")
     rig.assert_nothing_left()

@@ -1,4 +1,4 @@
-"""A node that goes back while the visit Job of the way there has not ended: never are two at work on it."""
+"""A node that goes back while the upgrade Job of the way there has not ended: never are two at work on it."""
 
 from datetime import timedelta
 
@@ -11,14 +11,14 @@ from upgrader.core.phases import NodePhase
 
 
 class Hanging(Rig):
-    """Its first visit Job does not end by itself; how many work on the node at once is counted each second."""
+    """Its first upgrade Job does not end by itself; how many work on the node at once is counted each second."""
 
     most = 0
 
     async def begin(self) -> None:
         revision = await running(self, nodes=1, members=1)
         end = self.fleet._end_node_pod
-        self.fleet._end_node_pod = lambda pod: None if pod["metadata"]["name"].startswith("visit-") else end(pod)
+        self.fleet._end_node_pod = lambda pod: None if pod["metadata"]["name"].startswith("upgrade-") else end(pod)
         self.others.append(self.count)
         self.plan("up", revision, checkpoint={"timeoutSeconds": 30, "retrySeconds": 86400})
         await self.until(lambda: bool(self.at_work))
@@ -28,7 +28,7 @@ class Hanging(Rig):
         return [
             pod["metadata"]["name"]
             for pod in self.cluster.store.all(PODS)
-            if pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "visit"
+            if pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "upgrade"
             and pod["status"].get("phase") in {"Pending", "Running"}
         ]
 
@@ -46,26 +46,28 @@ def rig() -> Hanging:
     return Hanging()
 
 
-async def test_a_controller_whose_clock_is_ahead_ends_the_first_visit_before_it_makes_the_second(rig: Hanging) -> None:
+async def test_a_controller_whose_clock_is_ahead_ends_the_first_upgrade_before_it_makes_the_second(
+    rig: Hanging,
+) -> None:
     await rig.begin()
     rig.skew = timedelta(minutes=25)
-    await rig.until(lambda: rig.visits("up")[0].status.phase is NodePhase.FAILED, 900)
-    assert (rig.most, rig.jobs, rig.visits("up")[0].status.reason) == (1, {"revert"}, "UpgradingLate")
+    await rig.until(lambda: rig.upgrades("up")[0].status.phase is NodePhase.FAILED, 900)
+    assert (rig.most, rig.jobs, rig.upgrades("up")[0].status.reason) == (1, {"revert"}, "UpgradingLate")
     rig.assert_nothing_left()
 
 
-async def test_no_second_visit_is_made_while_a_pod_of_the_first_is_left(rig: Hanging) -> None:
+async def test_no_second_upgrade_is_made_while_a_pod_of_the_first_is_left(rig: Hanging) -> None:
     """Its Job is gone, and its kubelet is not heard: what the pod does, nobody knows."""
     await rig.begin()
     rig.fleet.ignores_sigterm = set(rig.at_work)
     rig.skew = timedelta(minutes=25)
-    await rig.until(lambda: rig.visits("up")[0].status.reverting)
+    await rig.until(lambda: rig.upgrades("up")[0].status.reverting)
     for _ in range(120):
         await rig.second()
-    visit = rig.visits("up")[0].status
-    assert (len(rig.at_work), rig.jobs, visit.phase) == (1, set(), NodePhase.UPGRADING)
-    assert visit.message == "waiting for 1 pod(s) of an earlier visit Job to end"
+    upgrade = rig.upgrades("up")[0].status
+    assert (len(rig.at_work), rig.jobs, upgrade.phase) == (1, set(), NodePhase.UPGRADING)
+    assert upgrade.message == "waiting for 1 pod(s) of an earlier upgrade Job to end"
     rig.fleet.ignores_sigterm = set()
-    await rig.until(lambda: rig.visits("up")[0].status.phase is NodePhase.FAILED, 900)
-    assert (rig.most, rig.visits("up")[0].status.reason) == (1, "UpgradingLate")
+    await rig.until(lambda: rig.upgrades("up")[0].status.phase is NodePhase.FAILED, 900)
+    assert (rig.most, rig.upgrades("up")[0].status.reason) == (1, "UpgradingLate")
     rig.assert_nothing_left()

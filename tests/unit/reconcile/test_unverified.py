@@ -27,7 +27,7 @@ async def test_a_new_node_waits_and_is_told_what_to_do(rig: Rig) -> None:
     rig.stack(refusing(rig.spec("1.0")))
     for _ in range(30):
         await rig.second()
-    assert rig.visits() == []
+    assert rig.upgrades() == []
     assert WHAT_TO_DO in str(rig.stack_now().status)
     rig.cluster.store.change(GPU_STACKS, "pool-a", {"spec": {"driver": {"unverified": "Allow"}}})
     await rig.settle()
@@ -43,7 +43,7 @@ async def test_a_node_keeps_the_image_that_it_has_and_a_plan_holds_it(rig: Rig) 
     for _ in range(30):
         await rig.second()
     assert {node["metadata"]["name"]: node["metadata"]["labels"] for node in rig.nodes()} == before
-    assert rig.visits("up") == []
+    assert rig.upgrades("up") == []
     rig.cluster.store.change(GPU_STACKS, "pool-a", {"spec": {"driver": {"unverified": "Allow"}}})
     await rig.until(lambda: rig.over("up"))
     assert rig.nodes_on(revision) == 2

@@ -1,4 +1,4 @@
-"""GPUs that are not well before a visit: nobody is stopped, and no driver blamed, for what was there already."""
+"""GPUs that are not well before a node upgrade: nobody is stopped, and no driver blamed, for what was there already."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.support.rig import Rig, running
 from upgrader.api.resources import JOBS, NODES, PODS
 from upgrader.core.phases import NodePhase, PlanPhase
 
-OFFERS = "Node gpu-0 offers 7 of its 8 GPUs before any visit, so its validation would fail"
+OFFERS = "Node gpu-0 offers 7 of its 8 GPUs before any upgrade, so its validation would fail"
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def blockers(rig: Rig, plan: str = "up") -> list[tuple[str, str]]:
     return [(one.subject, one.reason) for one in rig.plan_now(plan).status.blockers]
 
 
-async def test_a_node_with_one_holds_until_it_is_repaired_and_the_others_are_visited(rig: Rig) -> None:
+async def test_a_node_with_one_holds_until_it_is_repaired_and_the_others_are_upgraded(rig: Rig) -> None:
     rig.fleet.unwell = {"gpu-0": 1}
     await wait(rig, 2)
     rig.plan("up", rig.revision)
@@ -36,7 +36,7 @@ async def test_a_node_with_one_holds_until_it_is_repaired_and_the_others_are_vis
     await wait(rig)
     assert blockers(rig) == [("gpu-0", "GPUsMissing")]
     assert rig.plan_now("up").status.blockers[0].message.startswith(OFFERS)
-    assert ([one.spec.node.name for one in rig.visits("up")], rig.requests()) == (["gpu-1"], [])
+    assert ([one.spec.node.name for one in rig.upgrades("up")], rig.requests()) == (["gpu-1"], [])
     rig.fleet.unwell = {}
     await rig.until(lambda: rig.over("up"))
     assert (rig.plan_now("up").status.phase, rig.nodes_on(rig.revision)) == (PlanPhase.COMPLETED, 2)
@@ -45,16 +45,16 @@ async def test_a_node_with_one_holds_until_it_is_repaired_and_the_others_are_vis
 
 async def test_one_that_turns_so_after_the_batch_was_started_keeps_its_gang_from_being_asked(rig: Rig) -> None:
     rig.plan("up", rig.revision)
-    await rig.until(lambda: len(rig.visits("up")) == 2)
+    await rig.until(lambda: len(rig.upgrades("up")) == 2)
     rig.fleet.unwell = {"gpu-0": 1}
     await rig.until(lambda: rig.plan_now("up").status.batches[-1].ended_at is not None)
-    (visit,) = [one for one in rig.visits("up") if one.spec.node.name == "gpu-0"]
-    assert (visit.status.phase, visit.status.reason) == (NodePhase.FAILED, "NotAcknowledged")
-    assert visit.status.message.startswith(OFFERS)
+    (upgrade,) = [one for one in rig.upgrades("up") if one.spec.node.name == "gpu-0"]
+    assert (upgrade.status.phase, upgrade.status.reason) == (NodePhase.FAILED, "NotAcknowledged")
+    assert upgrade.status.message.startswith(OFFERS)
     assert (rig.requests(), rig.fleet.trainers["gang"].stops, rig.plan_now("up").status.failures) == ([], 0, [])
 
 
-async def test_a_node_that_was_drained_and_cordoned_is_visited_all_the_same(rig: Rig) -> None:
+async def test_a_node_that_was_drained_and_cordoned_is_upgraded_all_the_same(rig: Rig) -> None:
     """The driver that comes mends it."""
     rig.cluster.store.remove(JOBS, "gang", "default")
     for pod in list(rig.cluster.store.all(PODS)):
@@ -65,7 +65,7 @@ async def test_a_node_that_was_drained_and_cordoned_is_visited_all_the_same(rig:
     rig.plan("up", rig.revision)
 
     def mends() -> None:
-        if any(one.status.phase is NodePhase.UPGRADING for one in rig.visits("up") if one.spec.node.name == "gpu-0"):
+        if any(one.status.phase is NodePhase.UPGRADING for one in rig.upgrades("up") if one.spec.node.name == "gpu-0"):
             rig.fleet.unwell = {}
 
     rig.others.append(mends)
@@ -74,7 +74,7 @@ async def test_a_node_that_was_drained_and_cordoned_is_visited_all_the_same(rig:
     assert rig.cluster.store.find(NODES, "gpu-0")["spec"]["unschedulable"] is True, "a person's, and stays"
 
 
-async def test_a_rollback_visits_what_the_driver_that_it_takes_back_has_broken(rig: Rig) -> None:
+async def test_a_rollback_upgrades_what_the_driver_that_it_takes_back_has_broken(rig: Rig) -> None:
     old = rig.nodes()[0]["metadata"]["labels"]["gpu-upgrader.io/revision"]
     rig.plan("up", rig.revision)
     await rig.until(lambda: rig.over("up"))
@@ -84,7 +84,7 @@ async def test_a_rollback_visits_what_the_driver_that_it_takes_back_has_broken(r
     rig.plan("back", old)
 
     def heals() -> None:
-        for one in rig.visits("back"):
+        for one in rig.upgrades("back"):
             if one.status.phase is NodePhase.UPGRADING:
                 rig.fleet.unwell.pop(one.spec.node.name, None)
 
@@ -94,17 +94,17 @@ async def test_a_rollback_visits_what_the_driver_that_it_takes_back_has_broken(r
     assert rig.fleet.trainers["gang"].lost == 0
 
 
-async def test_one_that_turns_so_in_its_visit_sends_the_node_back_and_pauses_the_plan(rig: Rig) -> None:
+async def test_one_that_turns_so_in_its_upgrade_sends_the_node_back_and_pauses_the_plan(rig: Rig) -> None:
     """Until the validation has found it nothing is known: what the driver is blamed for began with it."""
     rig.plan("up", rig.revision)
     there = "gpu-0", NodePhase.VALIDATING
-    await rig.until(lambda: there in {(one.spec.node.name, one.status.phase) for one in rig.visits("up")})
+    await rig.until(lambda: there in {(one.spec.node.name, one.status.phase) for one in rig.upgrades("up")})
     rig.fleet.unwell = {"gpu-0": 1}
-    await rig.until(lambda: any(one.status.reverting for one in rig.visits("up")), 2000, stride=5)
+    await rig.until(lambda: any(one.status.reverting for one in rig.upgrades("up")), 2000, stride=5)
     rig.fleet.unwell = {}
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED)
-    (visit,) = [one for one in rig.visits("up") if one.spec.node.name == "gpu-0"]
-    assert (visit.status.phase, visit.status.reason) == (NodePhase.FAILED, "ValidatingLate")
+    (upgrade,) = [one for one in rig.upgrades("up") if one.spec.node.name == "gpu-0"]
+    assert (upgrade.status.phase, upgrade.status.reason) == (NodePhase.FAILED, "ValidatingLate")
     assert rig.fleet.trainers["gang"].lost == 0
     rig.assert_nothing_left()
 
@@ -112,7 +112,7 @@ async def test_one_that_turns_so_in_its_visit_sends_the_node_back_and_pauses_the
 async def validating(rig: Rig) -> None:
     """Until the validation pod of gpu-0 is due."""
     there = "gpu-0", NodePhase.LOADING
-    await rig.until(lambda: there in {(one.spec.node.name, one.status.phase) for one in rig.visits("up")})
+    await rig.until(lambda: there in {(one.spec.node.name, one.status.phase) for one in rig.upgrades("up")})
 
 
 def validations(rig: Rig) -> int:
@@ -129,8 +129,8 @@ async def test_a_kubelet_that_restarts_before_the_validation_refuses_its_pod_unt
     rig.fleet.refuses_devices = {"gpu-0"}
     before = validations(rig)
     await wait(rig, 45)
-    (visit,) = [one for one in rig.visits("up") if one.spec.node.name == "gpu-0"]
-    assert (visit.status.phase, visit.status.reverting) == (NodePhase.VALIDATING, False)
+    (upgrade,) = [one for one in rig.upgrades("up") if one.spec.node.name == "gpu-0"]
+    assert (upgrade.status.phase, upgrade.status.reverting) == (NodePhase.VALIDATING, False)
     assert 2 <= validations(rig) - before <= 5, "again, and not without a pause"
     rig.fleet.refuses_devices = set()
     await rig.until(lambda: rig.over("up"))
@@ -143,9 +143,9 @@ async def test_a_kubelet_that_never_admits_it_sends_the_node_back_at_the_deadlin
     rig.plan("up", rig.revision)
     await validating(rig)
     rig.fleet.refuses_devices = {"gpu-0"}
-    await rig.until(lambda: any(one.status.reverting for one in rig.visits("up")), 2000, stride=5)
-    (visit,) = [one for one in rig.visits("up") if one.spec.node.name == "gpu-0"]
-    turned = next(one for one in visit.status.steps if one.name is NodePhase.VALIDATING)
+    await rig.until(lambda: any(one.status.reverting for one in rig.upgrades("up")), 2000, stride=5)
+    (upgrade,) = [one for one in rig.upgrades("up") if one.spec.node.name == "gpu-0"]
+    turned = next(one for one in upgrade.status.steps if one.name is NodePhase.VALIDATING)
     assert "did not admit the validation pod" in turned.result
     rig.fleet.refuses_devices = set()
     await rig.until(lambda: rig.plan_now("up").status.phase is PlanPhase.PAUSED)
@@ -153,16 +153,16 @@ async def test_a_kubelet_that_never_admits_it_sends_the_node_back_at_the_deadlin
     rig.assert_nothing_left()
 
 
-async def test_a_plugin_that_crashes_after_its_registration_in_a_visit_is_waited_for(rig: Rig) -> None:
+async def test_a_plugin_that_crashes_after_its_registration_in_a_node_upgrade_is_waited_for(rig: Rig) -> None:
     rig.plan("up", rig.revision)
     await validating(rig)
     there = "gpu-0", NodePhase.VALIDATING
-    await rig.until(lambda: there in {(one.spec.node.name, one.status.phase) for one in rig.visits("up")})
+    await rig.until(lambda: there in {(one.spec.node.name, one.status.phase) for one in rig.upgrades("up")})
     rig.fleet.unwell = {"gpu-0": 8}  # the kubelet keeps the capacity, and offers none
     await wait(rig, 30)
-    (visit,) = [one for one in rig.visits("up") if one.spec.node.name == "gpu-0"]
-    blocked = next(one for one in visit.status.conditions if one.type == "Blocked")
-    assert (visit.status.phase, blocked.reason) == (NodePhase.VALIDATING, "GPUsMissing")
+    (upgrade,) = [one for one in rig.upgrades("up") if one.spec.node.name == "gpu-0"]
+    blocked = next(one for one in upgrade.status.conditions if one.type == "Blocked")
+    assert (upgrade.status.phase, blocked.reason) == (NodePhase.VALIDATING, "GPUsMissing")
     rig.fleet.unwell = {}
     await rig.until(lambda: rig.over("up"))
     assert rig.plan_now("up").status.phase is PlanPhase.COMPLETED, rig.where()

@@ -55,7 +55,7 @@ async def test_an_install_that_failed_is_tried_again_and_seen_meanwhile(rig: Rig
     rig.assert_nothing_left()
 
 
-@pytest.mark.parametrize("write", [1, 2, 3], ids=["driver", "plugin", "visit"])
+@pytest.mark.parametrize("write", [1, 2, 3], ids=["driver", "plugin", "upgrade"])
 async def test_an_attempt_is_made_once_though_the_controller_dies_while_it_orders(rig: Rig, write: int) -> None:
     rig.fleet.pod_results = full_disk
     rig.fleet.node("gpu-0")
@@ -79,12 +79,12 @@ async def test_an_install_that_is_ordered_anew_is_not_judged_by_the_pod_of_the_o
     rig.stack(rig.spec("1.0"))
     await rig.until(lambda: in_phase(rig, NodePhase.FAILED))
     rig.fleet.pod_results = well
-    name = rig.visits()[0].metadata.name
+    name = rig.upgrades()[0].metadata.name
     (prepare,) = [pod for pod in rig.cluster.store.all(PODS) if pod["metadata"]["name"].startswith("prepare")]
     rig.cluster.store.remove(NODE_UPGRADES, name)
     rig.cluster.store.put(PODS, prepare)  # the garbage collector has not come yet
     await rig.until(lambda: in_phase(rig, NodePhase.SUCCEEDED))
-    assert [one.metadata.name for one in rig.visits()] == [name]
+    assert [one.metadata.name for one in rig.upgrades()] == [name]
 
 
 async def test_an_install_whose_way_back_went_well_is_tried_again_from_no_driver(rig: Rig) -> None:
@@ -140,11 +140,11 @@ async def test_a_stack_that_is_deleted_takes_its_installs_back_or_ends_them(rig:
     revision = rig.stack(rig.spec("1.0"))
     await rig.until(lambda: in_phase(rig, phase))
     rig.cluster.store.mark_deleted(GPU_STACKS, STACK)
-    await rig.until(lambda: all(ends(one.status.phase) for one in rig.visits()))
+    await rig.until(lambda: all(ends(one.status.phase) for one in rig.upgrades()))
     early = phase in {"Pending", "Preparing", "Prepared", "Tainting", "Draining"}
     whole = {
-        names.LABEL_DRIVER: rig.visits()[0].spec.target.driver_key,
-        names.LABEL_DEVICE_PLUGIN: rig.visits()[0].spec.target.plugin_key,
+        names.LABEL_DRIVER: rig.upgrades()[0].spec.target.driver_key,
+        names.LABEL_DEVICE_PLUGIN: rig.upgrades()[0].spec.target.plugin_key,
         names.LABEL_OPERANDS: "on",
         names.LABEL_REVISION: revision,
     }
@@ -160,13 +160,13 @@ async def test_a_bring_back_of_a_stack_that_is_deleted_is_taken_back(rig: Rig) -
     rig.cluster.store.change(NODES, "gpu-0", {"status": {"nodeInfo": {"kernelVersion": NEXT, "bootID": "boot-2"}}})
     await rig.until(lambda: in_phase(rig, NodePhase.PREPARED))
     rig.cluster.store.mark_deleted(GPU_STACKS, STACK)
-    await rig.until(lambda: all(ends(one.status.phase) for one in rig.visits()))
-    (back,) = [one for one in rig.visits() if one.spec.reason is UpgradeReason.REPAIR]
+    await rig.until(lambda: all(ends(one.status.phase) for one in rig.upgrades()))
+    (back,) = [one for one in rig.upgrades() if one.spec.reason is UpgradeReason.REPAIR]
     assert (back.status.reason, back.status.message) == ("Aborted", "given back")
     rig.assert_nothing_left()
 
 
-async def test_visits_of_a_stack_that_was_removed_by_force_end_all_the_same(rig: Rig) -> None:
+async def test_upgrades_of_a_stack_that_was_removed_by_force_end_all_the_same(rig: Rig) -> None:
     rig.fleet.node("gpu-0")
     rig.image("1.0")
     revision = rig.stack(rig.spec("1.0"))
@@ -184,18 +184,18 @@ async def test_a_plan_whose_stack_is_being_deleted_aborts(rig: Rig) -> None:
     rig.cluster.store.mark_deleted(GPU_STACKS, STACK)
     await rig.second()
     assert rig.plan_now("up").status.phase is PlanPhase.ABORTING
-    await rig.until(lambda: rig.over("up") and all(ends(one.status.phase) for one in rig.visits()))
+    await rig.until(lambda: rig.over("up") and all(ends(one.status.phase) for one in rig.upgrades()))
     rig.assert_nothing_left()
 
 
-async def test_a_deleted_visit_with_our_finalizer_goes_when_it_has_ended(rig: Rig) -> None:
+async def test_a_deleted_upgrade_with_our_finalizer_goes_when_it_has_ended(rig: Rig) -> None:
     rig.fleet.node("gpu-0")
     rig.image("1.0")
     revision = rig.stack(rig.spec("1.0"))
     await rig.until(lambda: in_phase(rig, NodePhase.UPGRADING))
-    name = rig.visits()[0].metadata.name
+    name = rig.upgrades()[0].metadata.name
     rig.cluster.store.change(NODE_UPGRADES, name, {"metadata": {"finalizers": [names.FINALIZER]}})
     rig.cluster.store.mark_deleted(NODE_UPGRADES, name)
-    await rig.until(lambda: rig.visits() == [])
+    await rig.until(lambda: rig.upgrades() == [])
     assert rig.nodes_on(revision) == 1
     rig.assert_nothing_left()

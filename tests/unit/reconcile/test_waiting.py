@@ -15,7 +15,7 @@ P = NodePhase
 
 
 class Counting(FakeCluster):
-    """Counts lists of the pods of a node: each look of a visit that reads anew makes one."""
+    """Counts lists of the pods of a node: each look of a node upgrade that reads anew makes one."""
 
     def __init__(self):
         super().__init__()
@@ -63,7 +63,7 @@ async def rig():
 
 
 def phases(rig):
-    return {one.status.phase for one in rig.visits("up")}
+    return {one.status.phase for one in rig.upgrades("up")}
 
 
 async def test_a_group_that_waits_for_its_gang_costs_no_request(rig):
@@ -77,7 +77,7 @@ async def test_a_group_that_waits_for_its_gang_costs_no_request(rig):
     assert 0 < looked <= nodes * (60 * minutes // ANEW.total_seconds() + 1)
 
 
-async def test_watches_that_got_stuck_delay_a_visit_by_no_more_than_the_next_whole_look(rig):
+async def test_watches_that_got_stuck_delay_a_node_upgrade_by_no_more_than_the_next_whole_look(rig):
     await rig.until(lambda: phases(rig) == {P.UPGRADING})
     await rig.second()
     rig.watched.stuck = True

@@ -1,23 +1,23 @@
-"""A visit that waits for another one of its group: no deadline that has passed is left on it."""
+"""A node upgrade that waits for another one of its group: no deadline that has passed is left on it."""
 
 from tests.support.rig import Rig, running
 from upgrader.core import timing
 from upgrader.core.phases import NodePhase
 
 
-async def test_its_deadline_becomes_that_of_the_visit_it_waits_for():
+async def test_its_deadline_becomes_that_of_the_upgrade_it_waits_for():
     rig = Rig()
     revision = await running(rig, nodes=2, members=2)
     rig.fleet.hangs = lambda pod: pod["spec"]["nodeName"] == "gpu-1"
     rig.plan("up", revision)
 
-    def visits():
-        return {visit.spec.node.name: visit.status for visit in rig.visits("up")}
+    def upgrades():
+        return {upgrade.spec.node.name: upgrade.status for upgrade in rig.upgrades("up")}
 
-    await rig.until(lambda: bool(visits()) and visits()["gpu-0"].phase is NodePhase.VALIDATING)
-    first = visits()["gpu-0"].deadline
-    await rig.until(lambda: visits()["gpu-0"].deadline != first, 1000)
-    waits, hangs = visits()["gpu-0"], visits()["gpu-1"]
+    await rig.until(lambda: bool(upgrades()) and upgrades()["gpu-0"].phase is NodePhase.VALIDATING)
+    first = upgrades()["gpu-0"].deadline
+    await rig.until(lambda: upgrades()["gpu-0"].deadline != first, 1000)
+    waits, hangs = upgrades()["gpu-0"], upgrades()["gpu-1"]
     assert hangs.phase is NodePhase.UPGRADING
     assert (waits.phase, waits.deadline) == (NodePhase.VALIDATING, hangs.deadline)
     assert (waits.steps[-1].name, waits.steps[-1].deadline) == (NodePhase.VALIDATING, hangs.deadline)

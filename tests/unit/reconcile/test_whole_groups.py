@@ -1,4 +1,4 @@
-"""A group is visited whole or not at all, and only as large as it was when its batch was started."""
+"""A group is upgraded whole or not at all, and only as large as it was when its batch was started."""
 
 import msgspec
 
@@ -28,7 +28,7 @@ async def two_kernels() -> Rig:
     return rig
 
 
-def refuses_visits_of(rig: Rig, node: str) -> None:
+def refuses_upgrades_of(rig: Rig, node: str) -> None:
     def away(write) -> None:
         if write.kind == "NodeUpgrade" and write.verb == "create" and node in write.name:
             raise UnreachableError("the API server answered 503")
@@ -36,35 +36,35 @@ def refuses_visits_of(rig: Rig, node: str) -> None:
     rig.cluster.before_write = away
 
 
-async def test_a_group_one_of_whose_nodes_has_no_visit_is_let_go_before_its_gang_is_asked() -> None:
+async def test_a_group_one_of_whose_nodes_has_no_upgrade_is_let_go_before_its_gang_is_asked() -> None:
     rig = await two_kernels()
-    refuses_visits_of(rig, "gpu-1")
+    refuses_upgrades_of(rig, "gpu-1")
     rig.plan("up", rig.stack(rig.spec("2.0", plugin="2")), checkpoint=DAY)
-    await rig.until(lambda: bool(rig.visits("up")))
+    await rig.until(lambda: bool(rig.upgrades("up")))
     rig.cluster.store.remove(DRIVER_IMAGES, f"sim-2.0-{OTHER_KERNEL}")  # and now it can be made no more
     rig.cluster.before_write = None
     await rig.until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None, 4000, stride=5)
-    (visit,) = rig.visits("up")
-    assert (visit.spec.node.name, visit.status.phase, visit.status.reason) == (
+    (upgrade,) = rig.upgrades("up")
+    assert (upgrade.spec.node.name, upgrade.status.phase, upgrade.status.reason) == (
         "gpu-0",
         NodePhase.FAILED,
         "NotAcknowledged",
     )
-    assert visit.status.message.startswith("Node gpu-1 of the upgrade group has no visit")
+    assert upgrade.status.message.startswith("Node gpu-1 of the upgrade group has no upgrade")
     assert (rig.requests(), rig.fleet.trainers["gang"].stops) == ([], 0)
     rig.assert_nothing_left()
 
 
-async def test_a_node_for_which_no_visit_can_be_made_keeps_no_other_group_waiting() -> None:
+async def test_a_node_for_which_no_upgrade_can_be_made_keeps_no_other_group_waiting() -> None:
     rig = Rig()
     await pool(rig, nodes=2, images=("1.0", "2.0"))
     revision = rig.stack(rig.spec("2.0", plugin="2"))
-    refuses_visits_of(rig, "gpu-0")
+    refuses_upgrades_of(rig, "gpu-0")
     rig.plan("up", revision, checkpoint=DAY)
     await rig.until(lambda: rig.nodes_on(revision) == 1)
     (told,) = rig.plan_now("up").status.conditions
     assert (told.type, told.status) == ("StepFailed", "True")
-    assert "visit of node gpu-0: the API server answered 503" in told.message
+    assert "upgrade of node gpu-0: the API server answered 503" in told.message
     rig.cluster.before_write = None
     await rig.until(lambda: rig.over("up"))
     assert rig.nodes_on(revision) == 2
@@ -87,12 +87,12 @@ async def elastic() -> Rig:
 
 async def test_a_gang_that_grew_since_its_batch_was_started_is_not_asked() -> None:
     rig = await elastic()
-    await rig.until(lambda: bool(rig.visits("up")))
+    await rig.until(lambda: bool(rig.upgrades("up")))
     rig.cluster.store.change(JOBS, "gang", {"spec": {"parallelism": 4, "completions": 4}}, "default")
     await rig.until(lambda: rig.plan_now("up").status.batches[0].ended_at is not None, 4000, stride=5)
-    (visit,) = rig.visits("up")
-    assert visit.status.reason == "NotAcknowledged"
-    assert visit.status.message == ("default/Job/gang has 32 GPUs, 8 when the batch was started; it is counted anew.")
+    (upgrade,) = rig.upgrades("up")
+    assert upgrade.status.reason == "NotAcknowledged"
+    assert upgrade.status.message == ("default/Job/gang has 32 GPUs, 8 when the batch was started; it is counted anew.")
     assert (rig.requests(), rig.fleet.trainers["gang"].stops) == ([], 0)
     assert rig.plan_now("up").status.phase is PlanPhase.RUNNING  # nothing failed
     rig.assert_nothing_left()

@@ -133,5 +133,5 @@ async def test_a_node_that_came_to_be_used_since_is_not_installed_over_a_job() -
     rig.fleet.bare("early", node="bare", gpus=1)
     for _ in range(5):
         await rig.second()
-    assert [one.spec.node.name for one in rig.visits() if one.spec.node.name == "bare"] == []
+    assert [one.spec.node.name for one in rig.upgrades() if one.spec.node.name == "bare"] == []
     assert rig.cluster.store.find(GPU_STACKS, STACK) is not None

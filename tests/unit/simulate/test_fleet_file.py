@@ -99,7 +99,7 @@ def test_faults_of_rows_are_told_with_their_line(row, said):
         ("1h,NodeLeaves,nobody,", "event NodeLeaves: there is no node nobody"),
         ("1h,NodeRenamed,a,a", "event NodeRenamed: value is no new name"),
         ("1h,NodeJoins,b,nobody", "event NodeJoins: value names no node"),
-        ("1h,VisitFails,a,often", "event VisitFails: value is no number of times"),
+        ("1h,UpgradeFails,a,often", "event UpgradeFails: value is no number of times"),
         ("1h,Meteor,a,", "Invalid enum value 'Meteor'"),
         ("soon,NodeLeaves,a,", "event NodeLeaves: at is 'soon'"),
     ],

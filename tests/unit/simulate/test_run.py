@@ -26,7 +26,7 @@ def facts(result, *left_out):
 
 
 def test_an_idle_node_goes_through_all_phases_at_the_seconds_that_its_node_pods_take():
-    """Preparing takes 60 s; a visit 100 s, a tenth of it until the operands are gone, four for the visit Job, three
+    """Preparing takes 60 s, upgrading 100 s, a tenth of it until the operands are gone, four for the upgrade Job, three
     for switching on, two for validation; each look is a second after what it sees, and a taint settles for 5 s.
     """
     simulation = rollout(fleet("n1"))
@@ -56,7 +56,7 @@ def test_an_idle_node_goes_through_all_phases_at_the_seconds_that_its_node_pods_
         "seconds": 185,
         "ended": "Completed: every node is on the target revision",
         "lost_gpu_hours": pytest.approx(lost),
-        "visits_gpu_hours": pytest.approx(lost),
+        "upgrades_gpu_hours": pytest.approx(lost),
         "lower_bound_gpu_hours": pytest.approx(100 * 8 / HOUR),
         "batches": 1,
         **NO_LOSS,
@@ -70,11 +70,11 @@ def test_a_gang_is_asked_when_its_nodes_are_prepared_and_stopped_once():
     assert request == [(65, "Requested"), (186, "Parked"), (194, "Stopping"), (201, "Stopped"), (312, "Restarting"),
                     (374, "Restored")]  # fmt: skip
     result = simulation.result()
-    visits, beyond = (314 - 188) * 16 / HOUR, (188 - 65 + 373 - 314) * 16 / HOUR
+    upgrades, beyond = (314 - 188) * 16 / HOUR, (188 - 65 + 373 - 314) * 16 / HOUR
     assert (result.interruptions, result.most_interruptions) == (1, 1)
-    assert result.visits_gpu_hours == pytest.approx(visits)
+    assert result.upgrades_gpu_hours == pytest.approx(upgrades)
     assert result.gangs_gpu_hours == pytest.approx(beyond)
-    assert result.lost_gpu_hours == pytest.approx(visits + beyond)
+    assert result.lost_gpu_hours == pytest.approx(upgrades + beyond)
     assert result.lower_bound_gpu_hours == pytest.approx((100 + 120 + 60) * 16 / HOUR)
 
 
@@ -103,7 +103,7 @@ def test_wait_keeps_the_rest_of_a_node_idle_until_its_job_ends():
     result = rollout(made, Strategy.WAIT).run()
     assert result.interruptions == 0
     assert result.idle_gpu_hours == pytest.approx(4 * (HOUR - 4) / HOUR, abs=0.01)
-    assert result.visits_gpu_hours == pytest.approx(8 * 105 / HOUR, abs=0.01)
+    assert result.upgrades_gpu_hours == pytest.approx(8 * 105 / HOUR, abs=0.01)
     assert result.seconds == pytest.approx(HOUR + 105, abs=5)
 
 

@@ -132,7 +132,7 @@ def test_nodes_that_join_leave_and_are_renamed_meanwhile():
         "n3": NEW,
         "n9": NEW,
     }
-    assert {visit.node: visit.phase.value for visit in simulation.ours.visits[:2]} == {
+    assert {upgrade.node: upgrade.phase.value for upgrade in simulation.ours.upgrades[:2]} == {
         "n1": "NodeDeleted",
         "n2": "NodeDeleted",
     }
@@ -185,8 +185,8 @@ def test_128_members_that_acknowledge_at_the_same_moment_are_one_answer():
     assert (result.upgraded, result.interruptions, result.batches) == (128, 1, 1)
 
 
-def test_a_node_whose_visit_fails_is_brought_back_with_its_gang_and_the_plan_pauses():
-    made = fleet("n1", "n2", jobs=(job("train", "n1", "n2"),), events=(event(0, Happening.VISIT_FAILS, "n2"),))
+def test_a_node_whose_upgrade_fails_is_brought_back_with_its_gang_and_the_plan_pauses():
+    made = fleet("n1", "n2", jobs=(job("train", "n1", "n2"),), events=(event(0, Happening.UPGRADE_FAILS, "n2"),))
     simulation = rollout(made)
     result = simulation.run()
     old = stack.target(stack.OLD).revision
@@ -195,11 +195,11 @@ def test_a_node_whose_visit_fails_is_brought_back_with_its_gang_and_the_plan_pau
     assert simulation.world.jobs["train"].life is Life.TRAINING
 
 
-def test_a_node_that_is_lost_in_its_visit_keeps_nobody_waiting_for_ever():
+def test_a_node_that_is_lost_in_its_upgrade_keeps_nobody_waiting_for_ever():
     made = fleet("n1", "n2", jobs=(job("train", "n1"),), events=(event(260, Happening.NODE_NOT_READY, "n1"),))
     simulation = rollout(made, tolerated_failures=5)
     simulation.run()
-    assert all(one.over for one in (*simulation.ours.visits, *simulation.ours.requests))
+    assert all(one.over for one in (*simulation.ours.upgrades, *simulation.ours.requests))
     assert simulation.world.jobs["train"].life is Life.TRAINING
     assert simulation.world.jobs["train"].places == ("n2",)
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.golden import assert_golden, in_full
-from tests.support.rendered import RENDERED, SETTINGS, STACK, VISITED
+from tests.support.node_upgrades import upgrade
+from tests.support.rendered import RENDERED, SETTINGS, STACK, UPGRADED
 from tests.support.repository import ROOT
-from tests.support.visits import upgrade
 from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.core.phases import NodePhase, row
@@ -34,8 +34,8 @@ def test_no_kept_file_is_without_its_manifest():
     ("name", "phase"),
     [
         ("prepare-pod", NodePhase.PREPARING),
-        ("visit-job", NodePhase.UPGRADING),
-        ("visit-job-back", NodePhase.UPGRADING),
+        ("upgrade-job", NodePhase.UPGRADING),
+        ("upgrade-job-back", NodePhase.UPGRADING),
         ("validation-pod", NodePhase.VALIDATING),
     ],
 )
@@ -45,32 +45,32 @@ def test_ours_ends_before_its_phase_does(name, phase):
 
 @given(node=st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", fullmatch=True), reverting=st.booleans())
 def test_names_are_labels_that_leave_room_for_a_pods_suffix(node, reverting):
-    visited = upgrade(node=node)
+    upgraded = upgrade(node=node)
     found = [
-        manifests.prepare_pod(visited, SETTINGS)["metadata"]["name"],
-        manifests.visit_job(visited, reverting=reverting, settings=SETTINGS)["metadata"]["name"],
-        manifests.validation_pod(visited, reverting=reverting, node=VISITED, settings=SETTINGS)["metadata"]["name"],
+        manifests.prepare_pod(upgraded, SETTINGS)["metadata"]["name"],
+        manifests.upgrade_job(upgraded, reverting=reverting, settings=SETTINGS)["metadata"]["name"],
+        manifests.validation_pod(upgraded, reverting=reverting, node=UPGRADED, settings=SETTINGS)["metadata"]["name"],
     ]
     assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", name) and len(name) <= 52 for name in found)
     assert len(set(found)) == 3
 
 
-def test_both_ways_of_one_visit_and_visits_of_one_node_have_names_of_their_own():
-    visits = [
+def test_both_ways_of_one_upgrade_and_upgrades_of_one_node_have_names_of_their_own():
+    upgrades = [
         upgrade(),
         msgspec.structs.replace(upgrade(), metadata=msgspec.structs.replace(upgrade().metadata, uid="b")),
     ]
-    found = {manifests.visit_name(one, reverting=way) for one in visits for way in (False, True)}
+    found = {manifests.upgrade_name(one, reverting=way) for one in upgrades for way in (False, True)}
     assert len(found) == 4
 
 
 @pytest.mark.parametrize("name", [name for name in RENDERED if "daemonset" not in name and "build" not in name])
-def test_what_a_visit_made_is_found_again(name):
+def test_what_a_node_upgrade_made_is_found_again(name):
     manifest = RENDERED[name]()
     template = manifest["spec"].get("template", manifest)
     for meta in (manifest["metadata"], template["metadata"]):
-        assert meta["annotations"][names.ANNOTATION_NODE_UPGRADE] == "node-1-visit"
-        assert meta["labels"][names.LABEL_COMPONENT] in {"prepare", "visit", "validate"}
+        assert meta["annotations"][names.ANNOTATION_NODE_UPGRADE] == "node-1-upgrade"
+        assert meta["labels"][names.LABEL_COMPONENT] in {"prepare", "upgrade", "validate"}
 
 
 def test_mps_is_ready_before_the_plugin_begins_and_both_read_one_file():

@@ -3,19 +3,19 @@
 import msgspec
 import pytest
 
-from tests.support.visits import UID, upgrade
+from tests.support.node_upgrades import UID, upgrade
 from upgrader.api import names
 from upgrader.api.kubernetes import Job, Pod
 from upgrader.core import timing
+from upgrader.core.node_upgrade_facts import Outcome, PodResult
 from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.silence import Silence
-from upgrader.core.visit_facts import Outcome, PodResult
 from upgrader.stack.naming import prepare_name, validation_name
-from upgrader.stack.pod_results import prepare_result, validate_result, visit_result
+from upgrader.stack.pod_results import prepare_result, upgrade_result, validate_result
 
-VISIT = upgrade()
-PREPARE = prepare_name(VISIT)
-VALIDATE, REVALIDATE = (validation_name(VISIT, reverting=one) for one in (False, True))
+UPGRADE = upgrade()
+PREPARE = prepare_name(UPGRADE)
+VALIDATE, REVALIDATE = (validation_name(UPGRADE, reverting=one) for one in (False, True))
 
 DONE = OrderResult(reason=Reason.DONE, message="well")
 LATE = OrderResult(reason=Reason.KUBELET_RESTORED, message="the old one runs")
@@ -39,7 +39,7 @@ def pod(phase, *, state=None, init=None, name=PREPARE, component="prepare", crea
             "name": name,
             "labels": {names.LABEL_COMPONENT: component},
             "creationTimestamp": f"2026-11-21T09:00:{created:02}Z",
-            "ownerReferences": [{"kind": "NodeUpgrade", "name": "visit", "uid": owner, "controller": True}],
+            "ownerReferences": [{"kind": "NodeUpgrade", "name": "upgrade", "uid": owner, "controller": True}],
         },
         "spec": {
             "initContainers": [{"name": "driver", "image": "r/driver@sha256:1"}],
@@ -161,15 +161,17 @@ CASES = {
 
 @pytest.mark.parametrize(("pods", "expected"), CASES.values(), ids=CASES)
 def test_a_pod_is_read(pods, expected):
-    assert prepare_result(pods, VISIT) == expected
+    assert prepare_result(pods, UPGRADE) == expected
 
 
 def test_the_way_back_is_not_validated_by_the_pod_before_it():
     before = pod("Failed", name=VALIDATE, component="validate", state=said(BUSY, 18))
     after = pod("Succeeded", name=REVALIDATE, component="validate", state=said(DONE))
-    assert validate_result([before, after], VISIT, reverting=False).outcome is Outcome.FAILED
-    assert validate_result([before, after], VISIT, reverting=True) == PodResult(outcome=Outcome.SUCCEEDED, result=DONE)
-    assert validate_result([before], VISIT, reverting=True) == PodResult()
+    assert validate_result([before, after], UPGRADE, reverting=False).outcome is Outcome.FAILED
+    assert validate_result([before, after], UPGRADE, reverting=True) == PodResult(
+        outcome=Outcome.SUCCEEDED, result=DONE
+    )
+    assert validate_result([before], UPGRADE, reverting=True) == PodResult()
 
 
 @pytest.mark.parametrize("reason", ["UnexpectedAdmissionError", "OutOfnvidia.com/gpu"])
@@ -177,72 +179,79 @@ def test_a_validation_pod_that_its_kubelet_did_not_admit_says_nothing_about_the_
     """A kubelet that has just started knows no device plugin."""
     refused = pod("Failed", component="validate", name=VALIDATE, reason=reason, message="Allocate failed")
     trouble = f"the kubelet did not admit the validation pod, so it is made again; it said: {reason}: Allocate failed"
-    assert validate_result([refused], VISIT, reverting=False) == PodResult(trouble=trouble)
+    assert validate_result([refused], UPGRADE, reverting=False) == PodResult(trouble=trouble)
 
 
 def test_one_that_has_run_was_admitted():
     ran = pod("Failed", component="validate", name=VALIDATE, reason="OutOfmemory", init=said(BUSY, 15))
-    assert validate_result([ran], VISIT, reverting=False).outcome is Outcome.FAILED
+    assert validate_result([ran], UPGRADE, reverting=False).outcome is Outcome.FAILED
 
 
 def test_a_prepare_pod_that_is_not_admitted_has_failed():
-    assert prepare_result([pod("Failed", reason="OutOfpods")], VISIT) == failed("OutOfpods")
+    assert prepare_result([pod("Failed", reason="OutOfpods")], UPGRADE) == failed("OutOfpods")
 
 
 def job(made="", *, suspend=False, started=False, **condition):
     conditions = [{"status": "True", **condition}] if condition else []
-    meta = {"name": "visit", "uid": "j", "creationTimestamp": made}
+    meta = {"name": "upgrade", "uid": "j", "creationTimestamp": made}
     meta["annotations"] = {"gpu-upgrader.io/started": "true"} if started else {}
     return msgspec.convert({"metadata": meta, "spec": {"suspend": suspend}, "status": {"conditions": conditions}}, Job)
 
 
-def visitor(phase, **changes):
-    return pod(phase, **{"name": "visit-x", "component": "visit", "owner": "j", **changes})
+def upgrade_pod(phase, **changes):
+    return pod(phase, **{"name": "upgrade-x", "component": "upgrade", "owner": "j", **changes})
 
 
 JOBS = {
-    "there is no Job yet": (None, [visitor("Running")], PodResult()),
+    "there is no Job yet": (None, [upgrade_pod("Running")], PodResult()),
     "it was made and not started": (job(suspend=True), [], PodResult(suspended=True)),
     "it was started, and somebody else has suspended it": (
         job(suspend=True, started=True),
         [],
-        waiting("somebody else has suspended Job visit"),
+        waiting("somebody else has suspended Job upgrade"),
     ),
     "it has ended, and somebody else has suspended it": (
         job(suspend=True, started=True, type="Complete"),
         [],
         PodResult(outcome=Outcome.SUCCEEDED),
     ),
-    "its first pod runs": (job(), [visitor("Running")], waiting()),
-    "it has no pod yet": (job(made="2026-11-21T09:00:07Z"), [], silent("2026-11-21T09:00:07Z", uid="j", maker="visit")),
+    "its first pod runs": (job(), [upgrade_pod("Running")], waiting()),
+    "it has no pod yet": (
+        job(made="2026-11-21T09:00:07Z"),
+        [],
+        silent("2026-11-21T09:00:07Z", uid="j", maker="upgrade"),
+    ),
     "one pod died, the next runs": (
         job(),
-        [visitor("Failed", created=1, state={"terminated": KILLED}), visitor("Running", created=2)],
+        [upgrade_pod("Failed", created=1, state={"terminated": KILLED}), upgrade_pod("Running", created=2)],
         waiting(),
     ),
     "a pod reported a failure, and the Job has not said that it is over": (
         job(),
-        [visitor("Failed", state=said(LATE, 16))],
+        [upgrade_pod("Failed", state=said(LATE, 16))],
         waiting(),
     ),
     "somebody holds the driver, and another pod looks again": (
         job(),
-        [visitor("Failed", created=1, state=said(BUSY, 15)), visitor("Running", created=2)],
+        [upgrade_pod("Failed", created=1, state=said(BUSY, 15)), upgrade_pod("Running", created=2)],
         PodResult(outcome=Outcome.WAITING, result=BUSY, trouble=BUSY.message),
     ),
     "somebody held the driver until the Job's time was over": (
         job(type="Failed", reason="DeadlineExceeded", message="Job was active longer than specified deadline"),
-        [visitor("Failed", created=1, state=said(BUSY, 15))],
-        failed(f"container visit ended with 15; it said: {msgspec.json.encode(BUSY).decode()}", BUSY),
+        [upgrade_pod("Failed", created=1, state=said(BUSY, 15))],
+        failed(f"container upgrade ended with 15; it said: {msgspec.json.encode(BUSY).decode()}", BUSY),
     ),
     "a pod that cannot start is waited for even where its image is gone": (
         job(),
-        [visitor("Pending", state=waits("ErrImagePull", NOT_FOUND))],
+        [upgrade_pod("Pending", state=waits("ErrImagePull", NOT_FOUND))],
         waiting(f"image r/upgrader@sha256:2 cannot be pulled: {NOT_FOUND}"),
     ),
     "the second pod completed it": (
         job(type="Complete"),
-        [visitor("Failed", created=2, state={"terminated": KILLED}), visitor("Succeeded", created=1, state=said(DONE))],
+        [
+            upgrade_pod("Failed", created=2, state={"terminated": KILLED}),
+            upgrade_pod("Succeeded", created=1, state=said(DONE)),
+        ],
         PodResult(outcome=Outcome.SUCCEEDED, result=DONE),
     ),
     "it completed, and its pods were cleaned away": (
@@ -252,16 +261,16 @@ JOBS = {
     ),
     "it completed, and its pod says otherwise": (
         job(type="Complete"),
-        [visitor("Succeeded", state=said(BUSY))],
+        [upgrade_pod("Succeeded", state=said(BUSY))],
         failed("exit code 0 contradicts the answer", BUSY),
     ),
     "it failed with the last pod's words": (
         job(type="Failed", reason="PodFailurePolicy", message="exit code 15"),
         [
-            visitor("Failed", created=1, state={"terminated": KILLED}),
-            visitor("Failed", created=2, state=said(BUSY, 15)),
+            upgrade_pod("Failed", created=1, state={"terminated": KILLED}),
+            upgrade_pod("Failed", created=2, state=said(BUSY, 15)),
         ],
-        failed(f"container visit ended with 15; it said: {msgspec.json.encode(BUSY).decode()}", BUSY),
+        failed(f"container upgrade ended with 15; it said: {msgspec.json.encode(BUSY).decode()}", BUSY),
     ),
     "it took too long and left no pod": (
         job(type="Failed", reason="DeadlineExceeded", message="Job was active longer than specified deadline"),
@@ -270,12 +279,12 @@ JOBS = {
     ),
     "a pod of the way before is none of its own": (
         job(),
-        [visitor("Pending", owner="another", state=waits("CreateContainerError", "no"))],
+        [upgrade_pod("Pending", owner="another", state=waits("CreateContainerError", "no"))],
         waiting(),
     ),
 }
 
 
 @pytest.mark.parametrize(("found", "pods", "expected"), JOBS.values(), ids=JOBS)
-def test_a_visit_job_is_read(found, pods, expected):
-    assert visit_result(found, pods) == expected
+def test_a_node_upgrade_job_is_read(found, pods, expected):
+    assert upgrade_result(found, pods) == expected

@@ -153,7 +153,7 @@ class CheckpointRequestStatus(Resource, frozen=True, kw_only=True):
     terminated: Annotated[
         bool, described("Whether it was stopped without an acknowledgement, as the approval allows.")
     ] = False
-    restart_by: Annotated[Timestamp | None, described("When the gang is restarted whatever became of the visit.")] = (
+    restart_by: Annotated[Timestamp | None, described("When the gang is restarted whatever became of the upgrade.")] = (
         None
     )
     restarted_at: Annotated[Timestamp | None, described("When the restart was ordered.")] = None

@@ -56,7 +56,9 @@ class RuntimeSpec(Resource, frozen=True, kw_only=True):
 
     management: Annotated[
         Literal["Managed", "External"],
-        described("`External`: somebody else's hook, or none; we do not touch it. `Managed`: ours, changed in visits."),
+        described(
+            "`External`: somebody else's hook, or none; we do not touch it. `Managed`: ours, changed in upgrades."
+        ),
     ] = "External"
     image: Annotated[ImageReference | None, described("Its image, by tag or digest.")] = None
 
@@ -167,7 +169,7 @@ class KubeletSettingsSpec(Resource, frozen=True, kw_only=True):
 
 
 class KubeletSpec(Resource, frozen=True, kw_only=True):
-    manage: Annotated[bool, described("Whether the kubelet is swapped in the visit. Off unless asked for.")] = False
+    manage: Annotated[bool, described("Whether the kubelet is swapped in the upgrade. Off unless asked for.")] = False
     version: Annotated[KubeletVersion | None, described("Kubelet version, as 1.35.4.")] = None
     artifact: Annotated[
         ImageReference | None, described("Image that carries the kubelet binary, see docs/node-contract.md.")
@@ -178,7 +180,7 @@ class KubeletSpec(Resource, frozen=True, kw_only=True):
     settings: Annotated[
         KubeletSettingsSpec,
         described(
-            "Settings of the kubelet, changed in visits that empty the node first; whether or not its version is "
+            "Settings of the kubelet, changed in upgrades that empty the node first; whether or not its version is "
             "managed. See docs/stacks.md for what the node's kubelet needs."
         ),
     ] = KubeletSettingsSpec()
@@ -200,7 +202,7 @@ class ValidationSpec(Resource, frozen=True, kw_only=True):
 
 
 class RebootSpec(Resource, frozen=True, kw_only=True):
-    """Which kernel the nodes run, and how one is rebooted into it: in its visit, under the same acknowledgement."""
+    """Which kernel the nodes run, and how one is rebooted into it: in its upgrade, under the same acknowledgement."""
 
     kernel: Annotated[
         KernelRelease,
@@ -273,7 +275,9 @@ class GpuStackSpec(Resource, frozen=True, kw_only=True):
     )
     reboot: Annotated[
         RebootSpec | None,
-        described("Reboots nodes in their visits into a kernel that is installed. Left out: no node is ever rebooted."),
+        described(
+            "Reboots nodes in their upgrades into a kernel that is installed. Left out: no node is ever rebooted."
+        ),
     ] = None
     guard_rails: Annotated[
         GuardRailsSpec, described("What keeps the pool for its jobs; printed by `upgrader guard-rails` for a person.")

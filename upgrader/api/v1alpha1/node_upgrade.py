@@ -1,4 +1,4 @@
-"""NodeUpgrade: one visit to one node."""
+"""NodeUpgrade: the upgrade of one node."""
 
 from typing import Annotated
 
@@ -53,9 +53,9 @@ class NodeState(Resource, frozen=True, kw_only=True):
 
 
 class RebootState(Resource, frozen=True, kw_only=True):
-    """The reboot of a visit."""
+    """The reboot of a node upgrade."""
 
-    source: Annotated[Text, described("Kernel that the node ran when the visit was ordered; going back leads there.")]
+    source: Annotated[Text, described("Kernel that the node ran when the upgrade was ordered; going back leads there.")]
     target: Annotated[Text, described("Kernel that it should run after it.")]
     select: Annotated[CommandWords, described("Program on the node that chooses the kernel of its next boots.")]
     restart: Annotated[CommandWords, described("Program on the node that restarts it.")]
@@ -69,18 +69,18 @@ class Force(Resource, frozen=True, kw_only=True):
 
 
 class NodeUpgradeSpec(Resource, frozen=True, kw_only=True):
-    """One visit to one node."""
+    """the upgrade of one node."""
 
     stack: Annotated[Text, described("Stack of the node.")]
-    plan: Annotated[str | None, described("Plan that ordered the visit; none for Install and Repair.")] = None
+    plan: Annotated[str | None, described("Plan that ordered the upgrade; none for Install and Repair.")] = None
     group: Annotated[Text, described("Upgrade group: its nodes wait for each other.")]
-    node: Annotated[NodeRef, described("Node to visit.")]
+    node: Annotated[NodeRef, described("Node to upgrade.")]
     reason: Annotated[UpgradeReason, described("Install, Rollout or Repair.")]
     attempt: Annotated[int, described("Counts an Install or Repair that failed and is tried again.")] = 1
     takes_over: Annotated[str | None, described("Uid of a NodeUpgrade that is no more, whose claim it takes.")] = None
-    source: Annotated[NodeState, Meta(description="What the node runs before the visit.")]
+    source: Annotated[NodeState, Meta(description="What the node runs before the upgrade.")]
     target: Annotated[NodeState, Meta(description="What it should run after it.")]
-    reboot: Annotated[RebootState | None, described("Reboot that belongs to the visit.")] = None
+    reboot: Annotated[RebootState | None, described("Reboot that belongs to the upgrade.")] = None
     force: Annotated[
         list[Force],
         Meta(
@@ -114,10 +114,10 @@ class Eviction(Resource, frozen=True, kw_only=True):
 
 
 class NodeUpgradeStatus(Resource, frozen=True, kw_only=True):
-    """How far a visit is."""
+    """How far a node upgrade is."""
 
-    phase: Annotated[NodePhase, described("Where the visit is.")] = NodePhase.PENDING
-    reverting: Annotated[bool, described("Whether source and target are exchanged because the visit failed.")] = False
+    phase: Annotated[NodePhase, described("Where the upgrade is.")] = NodePhase.PENDING
+    reverting: Annotated[bool, described("Whether source and target are exchanged because the upgrade failed.")] = False
     reason: Annotated[str, described("Why it waits or how it ended, as one word.")] = ""
     message: Annotated[str, described("The same as a sentence.")] = ""
     deadline: Annotated[Timestamp | None, described("When the present phase is given up.")] = None
@@ -128,7 +128,7 @@ class NodeUpgradeStatus(Resource, frozen=True, kw_only=True):
 
 
 class NodeUpgrade(Resource, frozen=True, kw_only=True):
-    """One visit to one node, and how far it is."""
+    """the upgrade of one node, and how far it is."""
 
     metadata: ObjectMeta
     spec: NodeUpgradeSpec

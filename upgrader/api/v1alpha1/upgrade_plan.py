@@ -41,7 +41,7 @@ class TopologyBudget(Resource, frozen=True, kw_only=True):
 
 class Canary(Resource, frozen=True, kw_only=True):
     enabled: Annotated[
-        bool, described("Whether one idle node of each class (GPUs, kernel, driver) is visited before all others.")
+        bool, described("Whether one idle node of each class (GPUs, kernel, driver) is upgraded before all others.")
     ] = True
     soak_seconds: Annotated[
         int, Meta(description="How long canaries are watched before the next batch starts.", ge=0, le=604800)
@@ -173,7 +173,7 @@ class GroupStatus(Resource, frozen=True, kw_only=True):
     name: Annotated[str, described("Name of the upgrade group.")]
     nodes: Annotated[list[str], described("Nodes taken together.")]
     gangs: Annotated[list[str], described("Gangs asked and stopped together.")] = []
-    gpus: Annotated[int, described("GPUs out of service while it is visited, whole gangs counted.")] = 0
+    gpus: Annotated[int, described("GPUs out of service while it is upgraded, whole gangs counted.")] = 0
     expendable: Annotated[
         dict[str, list[str]],
         described("Gangs that nothing restarts and the approval names: uids of their pods, which are evicted."),
@@ -183,8 +183,8 @@ class GroupStatus(Resource, frozen=True, kw_only=True):
 
 class BatchStatus(Resource, frozen=True, kw_only=True):
     number: Annotated[int, described("Counted from 1.")]
-    groups: Annotated[list[GroupStatus], described("What is visited in this batch; none once it has ended.")] = []
-    node_count: Annotated[int, described("How many nodes were visited in it, once it has ended.")] = 0
+    groups: Annotated[list[GroupStatus], described("What is upgraded in this batch; none once it has ended.")] = []
+    node_count: Annotated[int, described("How many nodes were upgraded in it, once it has ended.")] = 0
     gang_count: Annotated[int, described("How many gangs were asked in it, once it has ended.")] = 0
     kind: Annotated[BatchKind, described("Why it came when it came: Canary, Idle, Asked.")] = BatchKind.ASKED
     started_at: Annotated[Timestamp, described("When the batch started.")]
@@ -193,14 +193,14 @@ class BatchStatus(Resource, frozen=True, kw_only=True):
     ]
     ended_at: Annotated[Timestamp | None, described("When all its nodes had ended and its gangs were restored.")] = None
     classes: Annotated[
-        dict[str, str], described("GPU model, kernel and driver before the visit, by node; for canaries only.")
+        dict[str, str], described("GPU model, kernel and driver before the upgrade, by node; for canaries only.")
     ] = {}
 
 
 class CanaryStatus(Resource, frozen=True, kw_only=True):
-    batch: Annotated[int, described("Batch in which it was visited.")]
+    batch: Annotated[int, described("Batch in which it was upgraded.")]
     node: Annotated[str, described("Its name.")]
-    node_class: Annotated[str, described("GPU model, kernel and driver before the visit.")]
+    node_class: Annotated[str, described("GPU model, kernel and driver before the upgrade.")]
 
 
 class EndedBatches(Resource, frozen=True, kw_only=True):
@@ -214,7 +214,7 @@ class EndedBatches(Resource, frozen=True, kw_only=True):
 
 class ForecastSummary(Resource, frozen=True, kw_only=True):
     batches: Annotated[int, described("Batches still to start.")] = 0
-    nodes: Annotated[int, described("Nodes still to visit.")] = 0
+    nodes: Annotated[int, described("Nodes still to upgrade.")] = 0
     interruptions: Annotated[int, described("Gangs still to be stopped.")] = 0
     blocked: Annotated[int, described("Nodes blocked.")] = 0
     waiting_for_completion: Annotated[int, described("Nodes that wait for the natural end of their jobs.")] = 0
@@ -233,9 +233,9 @@ class Loss(Resource, frozen=True, kw_only=True):
 
 
 class PlanCounts(Resource, frozen=True, kw_only=True):
-    nodes: Annotated[int, described("Nodes that this plan should visit.")] = 0
+    nodes: Annotated[int, described("Nodes that this plan should upgrade.")] = 0
     succeeded: Annotated[int, described("Nodes given back on the target revision.")] = 0
-    failed: Annotated[int, described("Nodes whose visit failed.")] = 0
+    failed: Annotated[int, described("Nodes whose upgrade failed.")] = 0
     interruptions: Annotated[int, described("Gangs stopped by this plan.")] = 0
     restored: Annotated[int, described("Gangs seen past their acknowledged step.")] = 0
 

@@ -95,7 +95,7 @@ def make(
 
 
 def boot_kernel() -> Path:
-    """The program by which a visit chooses the next kernel: the very one that we recommend for nodes with GRUB."""
+    """The program by which an upgrade chooses the next kernel: the very one that we recommend for nodes with GRUB."""
     return checkout() / "docs/examples/nodes/boot-kernel"
 
 

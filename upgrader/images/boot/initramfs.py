@@ -77,15 +77,15 @@ def _ordered(names: Iterable[str], depends: Mapping[str, Sequence[str]]) -> list
     done: dict[str, None] = {}
     entered: set[str] = set()
 
-    def visit(name: str) -> None:
+    def upgrade(name: str) -> None:
         if name in depends and name not in entered:
             entered.add(name)
             for one in depends[name]:
-                visit(one)
+                upgrade(one)
             done[name] = None
 
     for name in names:
-        visit(name)
+        upgrade(name)
     return list(done)
 
 

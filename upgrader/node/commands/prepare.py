@@ -1,4 +1,4 @@
-"""`prepare`: is everything for the visit on the node?"""
+"""`prepare`: is everything for the upgrade on the node?"""
 
 from collections.abc import Sequence
 

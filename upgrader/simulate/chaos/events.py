@@ -21,7 +21,7 @@ EVERYWHERE = [{"operator": "Exists"}]
 KERNEL_LABEL = "feature.node.kubernetes.io/kernel-version.full"
 SHORT_ODDITY, LONGEST_ODDITY = 600, 3600
 LASTING = 0.2
-"""Part of the annotations that nobody can read which stay so for longer than any phase of a visit."""
+"""Part of the annotations that nobody can read which stay so for longer than any phase of a node upgrade."""
 NODE_POD_FAILURES = 0.3
 """Part of the node pods that fail in a run that has such failures, before its rate."""
 
@@ -63,7 +63,7 @@ class Events:
         failure = OrderResult(reason=Reason.MISSING, message="the machine has had enough")
         self._rig.fleet.pod_results = lambda _component, _pod: failure if self._draws.happens(rate) else None
         hanging: dict[str, bool] = {}
-        hangs = NODE_POD_FAILURES * rates.at(Fault.VISIT_HANGS) * 20
+        hangs = NODE_POD_FAILURES * rates.at(Fault.UPGRADE_HANGS) * 20
         self._rig.fleet.hangs = lambda pod: hanging.setdefault(pod["metadata"]["uid"], self._hanging.happens(hangs))
 
     # ---- watches

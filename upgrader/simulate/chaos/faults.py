@@ -52,9 +52,11 @@ class Fault(StrEnum):
 
     FORCE_DELETED = "force-deleted"  # an object of ours, whatever its finalizers say
     PERSON = "person"  # somebody pauses, resumes, aborts or deletes the plan
-    NODE_POD_FAILS = "node-pod-fails"  # a prepare, visit or validation pod reports a failure
-    VISIT_HANGS = "visit-hangs"  # the pod of a visit neither ends nor is ended by its Job's deadline
-    BATCH_INTERRUPTED = "batch-interrupted"  # the controller dies between a batch and its visits, and a node is astray
+    NODE_POD_FAILS = "node-pod-fails"  # a prepare, upgrade or validation pod reports a failure
+    UPGRADE_HANGS = "upgrade-hangs"  # the pod of a node upgrade neither ends nor is ended by its Job's deadline
+    BATCH_INTERRUPTED = (
+        "batch-interrupted"  # the controller dies between a batch and its upgrades, and a node is astray
+    )
 
     READ_SLOW = "read-slow"  # what was read comes a while later, and the world has gone on
 

@@ -157,7 +157,7 @@ async def settled(rig: Rig, fleet: FleetSpec, orders: Orders) -> None:
 def _installed(rig: Rig) -> bool:
     nodes = rig.nodes()
     given = sum(names.LABEL_REVISION in node["metadata"]["labels"] for node in nodes)
-    return given == len(nodes) and all(ends(visit.status.phase) for visit in rig.visits())
+    return given == len(nodes) and all(ends(upgrade.status.phase) for upgrade in rig.upgrades())
 
 
 def put_images(rig: Rig, fleet: FleetSpec) -> None:

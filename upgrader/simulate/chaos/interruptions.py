@@ -1,4 +1,4 @@
-"""What comes between a batch and its visits: the controller dies, and a node is of another pool for a while."""
+"""What comes between a batch and its upgrades: the controller dies, and a node is of another pool for a while."""
 
 from collections.abc import Callable
 

@@ -10,7 +10,7 @@ from upgrader.simulate.apiserver.store import ObjectStore
 from upgrader.simulate.chaos.journal import Entry
 from upgrader.simulate.chaos.known import Files, Known, Mailbox, Violation
 from upgrader.simulate.chaos.laws_of_gangs import Restarted, StoppedInVain, StoppedOnce, UnacknowledgedStop
-from upgrader.simulate.chaos.laws_of_nodes import Budget, NewController, OneVisit, OthersSet, Prepared
+from upgrader.simulate.chaos.laws_of_nodes import Budget, NewController, OneUpgrade, OthersSet, Prepared
 from upgrader.simulate.chaos.laws_of_records import DoubtHolds, EveryStateEnds, IntentFirst
 
 LOOK_SECONDS = 60
@@ -44,7 +44,7 @@ class Judge:
             self.ends,
             IntentFirst(),
             self.doubt,
-            OneVisit(),
+            OneUpgrade(),
             self.restarted,
             self.new_controller,
         )
@@ -70,21 +70,21 @@ class Judge:
             self._found(self.ends.number, now, sentence)
 
     def quiet(self) -> bool:
-        """Whether no visit and no request is under way."""
-        visits = (
+        """Whether no upgrade and no request is under way."""
+        upgrades = (
             NodePhase(each.get("status", {}).get("phase", "Pending")) for each in self.known.made_of("NodeUpgrade")
         )
         requests = (
             each.get("status", {}).get("phase", "Requested") for each in self.known.made_of("CheckpointRequest")
         )
-        return all(map(ends, visits)) and all(ends(RequestPhase(phase)) for phase in requests)
+        return all(map(ends, upgrades)) and all(ends(RequestPhase(phase)) for phase in requests)
 
     def left(self) -> bool:
         """Whether anything is stopped or marked by us still: what was removed by force is found by that, and later."""
         return any(True for _ in self.restarted.end(self.known))
 
     def well(self) -> bool:
-        """Whether no visit has failed: what failed is tried again, whoever leads then."""
+        """Whether no upgrade has failed: what failed is tried again, whoever leads then."""
         return all(_phase(each) == NodePhase.SUCCEEDED for each in self.known.made_of("NodeUpgrade"))
 
     def end(self, now: datetime) -> None:

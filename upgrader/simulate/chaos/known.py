@@ -212,7 +212,7 @@ def of_the_node(pod: Object) -> bool:
 
 
 def holds_gpus(pod: Object) -> bool:
-    """Whether a pod has devices that a visit takes away."""
+    """Whether a pod has devices that a node upgrade takes away."""
     return gpus_of(pod) > 0
 
 
@@ -293,17 +293,17 @@ def closed(node: Object) -> bool:
     return any(taint["key"] == names.TAINT_MAINTENANCE for taint in taints(node))
 
 
-def is_visit_job(entry: Entry) -> bool:
-    """Whether the controller has just started the Job of a visit, which it makes suspended."""
+def is_upgrade_job(entry: Entry) -> bool:
+    """Whether the controller has just started the Job of a node upgrade, which it makes suspended."""
     if entry.kind != "Job" or entry.after is None or not entry.by_controller or not is_ours(entry.after):
         return False
     if entry.after["spec"].get("suspend") or not (entry.before is None or entry.before["spec"].get("suspend")):
         return False
-    return bool(entry.object["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "visit")
+    return bool(entry.object["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "upgrade")
 
 
 def is_reboot(entry: Entry) -> bool:
-    """Whether the Job of a visit reboots its node."""
+    """Whether the Job of a node upgrade reboots its node."""
     containers = entry.object["spec"]["template"]["spec"].get("containers", [])
     orders = [
         each.get("value", "{}") for one in containers for each in one.get("env", []) if each["name"] == ORDER_VARIABLE

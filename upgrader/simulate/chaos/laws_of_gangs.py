@@ -15,7 +15,7 @@ from upgrader.simulate.chaos.known import (
     holds_gpus,
     is_ours,
     is_reboot,
-    is_visit_job,
+    is_upgrade_job,
     of_the_node,
     replicated,
     runs,
@@ -40,8 +40,8 @@ class UnacknowledgedStop:
             yield from self._ended(entry, known)
         elif went_off(entry):
             yield from self._stopped(entry, known)
-        elif is_visit_job(entry):
-            yield from self._visited(entry, known)
+        elif is_upgrade_job(entry):
+            yield from self._upgraded(entry, known)
 
     def _ended(self, entry: Entry, known: Known) -> Iterator[str]:
         pod = entry.object
@@ -59,7 +59,7 @@ class UnacknowledgedStop:
         if why:
             yield f"gang {entry.key[1]} is stopped: {why}"
 
-    def _visited(self, entry: Entry, known: Known) -> Iterator[str]:
+    def _upgraded(self, entry: Entry, known: Known) -> Iterator[str]:
         spec = entry.object["spec"]["template"]["spec"]
         reboots = is_reboot(entry)
         for pod in known.pods_on(spec.get("nodeName", "")):
@@ -70,7 +70,7 @@ class UnacknowledgedStop:
                 or known.expendable(pod, entry.sent_at)
             ):
                 continue
-            yield f"node {spec['nodeName']} is visited while pod {pod['metadata']['name']} runs there"
+            yield f"node {spec['nodeName']} is upgraded while pod {pod['metadata']['name']} runs there"
 
 
 class StoppedOnce:
@@ -113,10 +113,10 @@ class StoppedOnce:
         if uid not in self._anywhere:
             self._restarted[uid], self._later[uid] = str(record.get("plan")), set()
 
-    def _goes_to_another(self, visit: Object) -> None:
-        driver = str(visit.get("target", {}).get("driverVersion", ""))
+    def _goes_to_another(self, upgrade: Object) -> None:
+        driver = str(upgrade.get("target", {}).get("driverVersion", ""))
         for uid, plan in self._restarted.items():
-            if visit.get("plan") not in (None, plan):
+            if upgrade.get("plan") not in (None, plan):
                 self._later[uid].add(driver)
 
     def _mixed(self, entry: Entry, known: Known) -> Iterator[str]:
@@ -132,7 +132,7 @@ class StoppedOnce:
 
 
 class StoppedInVain:
-    """Law 5: its only stop is worth a visit: a gang is not stopped while something else keeps its nodes from one."""
+    """Law 5: its only stop is worth an upgrade: a gang is not stopped while something else keeps its nodes from one."""
 
     number = 5
 
@@ -150,12 +150,12 @@ class StoppedInVain:
             if (each.get("status") or {}).get("phase") == RequestPhase.WITHDRAWN:
                 yield f"gang {entry.key[1]} is stopped, and its fellow {each['spec'].get('gang')} was let go"
         asked = {each["spec"]["owner"]["uid"] for each in requests}
-        for visit in known.made_of("NodeUpgrade"):
-            if visit["spec"].get("group") == group:
-                yield from self._kept(entry, visit, asked, known)
+        for upgrade in known.made_of("NodeUpgrade"):
+            if upgrade["spec"].get("group") == group:
+                yield from self._kept(entry, upgrade, asked, known)
 
-    def _kept(self, entry: Entry, visit: Object, asked: set[str], known: Known) -> Iterator[str]:
-        node = visit["spec"]["node"]["name"]
+    def _kept(self, entry: Entry, upgrade: Object, asked: set[str], known: Known) -> Iterator[str]:
+        node = upgrade["spec"]["node"]["name"]
         for pod in known.pods_on(node):
             meta = pod["metadata"]
             owners = {each["uid"] for each in meta.get("ownerReferences") or []}
@@ -166,8 +166,8 @@ class StoppedInVain:
                 or known.expendable(pod, entry.sent_at)
                 or meta.get("deletionTimestamp")
             )
-            if not passes and not owners & asked and (visit["spec"].get("reboot") or holds_gpus(pod)):
-                yield f"gang {entry.key[1]} is stopped while pod {meta['name']} keeps node {node} from its visit"
+            if not passes and not owners & asked and (upgrade["spec"].get("reboot") or holds_gpus(pod)):
+                yield f"gang {entry.key[1]} is stopped while pod {meta['name']} keeps node {node} from its upgrade"
 
 
 class Restarted:
@@ -219,23 +219,23 @@ def _marks(node: Object) -> Iterator[str]:
     meta = node["metadata"]
     if closed(node):
         yield f"node {meta['name']} is still closed"
-    if names.ANNOTATION_VISIT in (meta.get("annotations") or {}):
+    if names.ANNOTATION_CLAIMED_BY in (meta.get("annotations") or {}):
         yield f"node {meta['name']} is still claimed"
     if any(taint["key"] == names.TAINT_RESERVED for taint in node["spec"].get("taints") or []):
         yield f"node {meta['name']} is still marked for the wait for completion"
 
 
 def _needs_a_person(node: Object, known: Known) -> bool:
-    """Whether even the way back failed there: then its marks stay, and the visit says so.
+    """Whether even the way back failed there: then its marks stay, and the upgrade says so.
 
-    So they do, and the stack says so, where the visit was removed by force and somebody works on what it has left; or
+    So they do, and the stack says so, where the upgrade was removed by force and somebody works on what it has left; or
     where nothing of what it took away was proven to work again, and no stack selects the node, to install it anew.
     """
     meta = node["metadata"]
-    claim = (meta.get("annotations") or {}).get(names.ANNOTATION_VISIT)
-    visit = next((each for each in known.of("NodeUpgrade") if each["metadata"]["uid"] == claim), None)
-    if visit is not None:
-        return bool(visit.get("status", {}).get("reason") == "RevertFailed")
+    claim = (meta.get("annotations") or {}).get(names.ANNOTATION_CLAIMED_BY)
+    upgrade = next((each for each in known.of("NodeUpgrade") if each["metadata"]["uid"] == claim), None)
+    if upgrade is not None:
+        return bool(upgrade.get("status", {}).get("reason") == "RevertFailed")
     labels = meta.get("labels") or {}
     touched = {names.LABEL_DRIVER, names.LABEL_OPERANDS} & labels.keys() and names.LABEL_REVISION not in labels
     if claim and touched and not any(selects(stack, node) for stack in known.of("GpuStack")):

@@ -12,7 +12,7 @@ from upgrader.simulate.chaos.known import (
     Known,
     closed,
     is_ours,
-    is_visit_job,
+    is_upgrade_job,
     starts_batch,
     taints,
     went_off,
@@ -23,7 +23,7 @@ from upgrader.simulate.cluster.placing import RESOURCE, gpus_of
 
 
 class Prepared:
-    """Law 2: no node is visited, and no gang asked, before the image is on the nodes."""
+    """Law 2: no node is upgraded, and no gang asked, before the image is on the nodes."""
 
     number = 2
 
@@ -37,8 +37,8 @@ class Prepared:
         """What of a change breaks the law; what arrives late is judged by what was there when it was sent."""
         if entry.kind == "Pod" and is_ours(entry.object):
             self._prepares(entry)
-        elif is_visit_job(entry):
-            yield from self._visited(entry)
+        elif is_upgrade_job(entry):
+            yield from self._upgraded(entry)
         elif entry.kind == "CheckpointRequest" and entry.by_controller and entry.before is None:
             yield from self._asked(entry, known)
 
@@ -51,28 +51,28 @@ class Prepared:
         if entry.object.get("status", {}).get("phase") == "Succeeded" and meta["uid"] in self._made:
             self._prepared.setdefault(meta.get("annotations", {}).get(names.ANNOTATION_NODE_UPGRADE, ""), entry.at)
 
-    def _was_prepared(self, visit: str, entry: Entry) -> bool:
-        """Whether a visit was prepared when the controller sent a write."""
-        since = self._prepared.get(visit)
+    def _was_prepared(self, upgrade: str, entry: Entry) -> bool:
+        """Whether a node upgrade was prepared when the controller sent a write."""
+        since = self._prepared.get(upgrade)
         return since is not None and since <= entry.sent_at
 
-    def _visited(self, entry: Entry) -> Iterator[str]:
+    def _upgraded(self, entry: Entry) -> Iterator[str]:
         meta = entry.object["metadata"]
-        visit = meta.get("annotations", {}).get(names.ANNOTATION_NODE_UPGRADE, "")
-        if not meta["name"].startswith("revert") and not self._was_prepared(visit, entry):
-            yield f"{visit} works on its node, which was not prepared"
+        upgrade = meta.get("annotations", {}).get(names.ANNOTATION_NODE_UPGRADE, "")
+        if not meta["name"].startswith("revert") and not self._was_prepared(upgrade, entry):
+            yield f"{upgrade} works on its node, which was not prepared"
 
     def _asked(self, entry: Entry, known: Known) -> Iterator[str]:
         nodes = {each.get("node", "") for each in entry.object["spec"].get("members", [])}
         group, then = entry.object["spec"].get("group"), known.when_sent(entry)
-        upgrades = [*known.removed("NodeUpgrade", entry.sent_at), *then.of("NodeUpgrade")]
-        visits = {
+        all_upgrades = [*known.removed("NodeUpgrade", entry.sent_at), *then.of("NodeUpgrade")]
+        upgrades = {
             each["spec"]["node"]["name"]: each["metadata"]["name"]
-            for each in upgrades
+            for each in all_upgrades
             if each["spec"].get("group") == group
         }
         for node in sorted(nodes - {""}):
-            if not self._was_prepared(visits.get(node, ""), entry) and not _is_there(node, entry.object, then):
+            if not self._was_prepared(upgrades.get(node, ""), entry) and not _is_there(node, entry.object, then):
                 yield f"gang {entry.object['spec'].get('gang')} is asked, and node {node} was not prepared"
 
 
@@ -191,7 +191,7 @@ class Budget:
 
 
 def _by_plan(node: Object, known: Known) -> bool:
-    claim = (node["metadata"].get("annotations") or {}).get(names.ANNOTATION_VISIT)
+    claim = (node["metadata"].get("annotations") or {}).get(names.ANNOTATION_CLAIMED_BY)
     return any(each["metadata"]["uid"] == claim and each["spec"].get("plan") for each in known.of("NodeUpgrade"))
 
 
@@ -218,14 +218,14 @@ SHOWN_WITHIN = timedelta(seconds=200)
 """In what time a cache of nodes shows a change, or is out of step: a watch that fell silent is cut before that."""
 
 
-class OneVisit:
-    """Law 8: where a visit cannot know that it is alone on its node, or what to go back to, it changes nothing."""
+class OneUpgrade:
+    """Law 8: where an upgrade cannot know that it is alone on its node, or what to go back to, it changes nothing."""
 
     number = 8
 
     def look(self, entry: Entry, known: Known) -> Iterator[str]:
         """What of a change breaks the law."""
-        if is_visit_job(entry):  # also where it was sent long ago: by then it must do nothing
+        if is_upgrade_job(entry):  # also where it was sent long ago: by then it must do nothing
             yield from _alone(entry, known)
         if not entry.by_controller or entry.at != entry.sent:
             return
@@ -236,15 +236,15 @@ class OneVisit:
 
 
 def _alone(entry: Entry, known: Known) -> Iterator[str]:
-    """That a visit works on its node beside another."""
+    """That a node upgrade works on its node beside another."""
     node = entry.object["spec"]["template"]["spec"].get("nodeName", "")
     for pod in known.pods_on(node):
-        if is_ours(pod) and pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "visit":
-            yield f"{entry.key[1]} works on node {node} beside pod {pod['metadata']['name']} of another visit"
+        if is_ours(pod) and pod["metadata"].get("labels", {}).get(names.LABEL_COMPONENT) == "upgrade":
+            yield f"{entry.key[1]} works on node {node} beside pod {pod['metadata']['name']} of another upgrade"
 
 
 def _ordered(spec: Object, begin: datetime, known: Known) -> Iterator[str]:
-    """That a visit is ordered that would go back to no driver although its node has had one for long."""
+    """That a node upgrade is ordered that would go back to no driver although its node has had one for long."""
     name = spec["node"]["name"]
     node = known.get("Node", name)
     if node is not None and not known.changed_since(begin, "Node", name, _driver):
@@ -252,28 +252,28 @@ def _ordered(spec: Object, begin: datetime, known: Known) -> Iterator[str]:
 
 
 def _forgets(before: Object, after: Object, known: Known) -> Iterator[str]:
-    """That a visit switches a driver off and would go back to none."""
+    """That a node upgrade switches a driver off and would go back to none."""
     if _driver(after) != "none":
         return
-    claim = before["metadata"].get("annotations", {}).get(names.ANNOTATION_VISIT)
-    for visit in known.of("NodeUpgrade"):
-        status = visit.get("status") or {}
-        if visit["metadata"]["uid"] == claim and status.get("phase") == "Unloading" and not status.get("reverting"):
-            yield from _would_forget(visit["spec"], before, known)
+    claim = before["metadata"].get("annotations", {}).get(names.ANNOTATION_CLAIMED_BY)
+    for upgrade in known.of("NodeUpgrade"):
+        status = upgrade.get("status") or {}
+        if upgrade["metadata"]["uid"] == claim and status.get("phase") == "Unloading" and not status.get("reverting"):
+            yield from _would_forget(upgrade["spec"], before, known)
 
 
 def _would_forget(spec: Object, node: Object, known: Known) -> Iterator[str]:
-    """That a visit would go back to no driver although its node has one.
+    """That a node upgrade would go back to no driver although its node has one.
 
-    Where a visit was removed in its midst the label says what should have been loaded, not what is: nothing to go back
-    to is known there.
+    Where an upgrade was removed in its midst the label says what should have been loaded, not what is: nothing to go
+    back to is known there.
     """
     there = {each["metadata"]["uid"] for each in known.of("NodeUpgrade")}
     removed = spec.get("takesOver", "") not in {"", *there}
     if removed and names.LABEL_REVISION not in node["metadata"].get("labels", {}):
         return
     if _driver(node) != "none" and not (spec.get("source") or {}).get("driverKey"):
-        yield f"the visit of node {spec['node']['name']} would go back to none, and the node has driver {_driver(node)}"
+        yield f"upgrade of node {spec['node']['name']} would go back to none, and the node has driver {_driver(node)}"
 
 
 def _driver(node: Object) -> str:

@@ -8,7 +8,7 @@ from upgrader.core import timing
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends, row
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.chaos.journal import Entry
-from upgrader.simulate.chaos.known import LATE_LOOK, Known, closed, is_visit_job, selects, stopped_by, went_off
+from upgrader.simulate.chaos.known import LATE_LOOK, Known, closed, is_upgrade_job, selects, stopped_by, went_off
 
 SLACK = timedelta(minutes=15)
 """From a deadline until its way out must have been taken: crashes, retries, and clocks that differ."""
@@ -62,7 +62,7 @@ class IntentFirst:
 
     def __init__(self) -> None:
         self._removed: dict[str, datetime] = {}
-        """Uids of visits that were removed by force, and when: who reads slowly closes a node for one of them still."""
+        """Uids of upgrades that were removed by force, and when: a slow reader still taints a node for one of them."""
 
     def look(self, entry: Entry, known: Known) -> Iterator[str]:
         """What of a change breaks the law."""
@@ -72,13 +72,13 @@ class IntentFirst:
             return
         if went_off(entry):
             yield from self._stopped(entry, known)
-        elif is_visit_job(entry):
-            yield from self._visited(entry, known)
+        elif is_upgrade_job(entry):
+            yield from self._upgraded(entry, known)
         elif entry.kind == "Node" and closed(entry.after) and not (entry.before and closed(entry.before)):
-            claim = (entry.after["metadata"].get("annotations") or {}).get(names.ANNOTATION_VISIT)
+            claim = (entry.after["metadata"].get("annotations") or {}).get(names.ANNOTATION_CLAIMED_BY)
             written = any(each["metadata"]["uid"] == claim for each in known.when_sent(entry).of("NodeUpgrade"))
             if not written and not self._just_removed(str(claim), entry):
-                yield f"node {entry.key[1]} is closed for a visit that nobody has written down"
+                yield f"node {entry.key[1]} is closed for a node upgrade that nobody has written down"
 
     def _just_removed(self, claim: str, entry: Entry) -> bool:
         removed = self._removed.get(claim)
@@ -93,16 +93,16 @@ class IntentFirst:
         if request is not None and request.get("status", {}).get("phase") != RequestPhase.STOPPING.value:
             yield f"gang {entry.key[1]} is stopped while its checkpoint request is {request['status'].get('phase')}"
 
-    def _visited(self, entry: Entry, known: Known) -> Iterator[str]:
+    def _upgraded(self, entry: Entry, known: Known) -> Iterator[str]:
         name = entry.object["metadata"].get("annotations", {}).get(names.ANNOTATION_NODE_UPGRADE, "")
-        visit = known.get("NodeUpgrade", name)
+        upgrade = known.get("NodeUpgrade", name)
         owners = {each["uid"] for each in entry.object["metadata"].get("ownerReferences") or []}
-        if visit is not None and visit["metadata"]["uid"] not in owners:  # removed by force, and made anew
+        if upgrade is not None and upgrade["metadata"]["uid"] not in owners:  # removed by force, and made anew
             if not any(self._just_removed(owner, entry) for owner in owners):
-                yield f"Job {entry.key[1]} works for a visit that is no more"
+                yield f"Job {entry.key[1]} works for a node upgrade that is no more"
             return
-        phase = (visit or {}).get("status", {}).get("phase")
-        if visit is not None and phase != NodePhase.UPGRADING.value:
+        phase = (upgrade or {}).get("status", {}).get("phase")
+        if upgrade is not None and phase != NodePhase.UPGRADING.value:
             yield f"{name} works on its node while it is {phase}"
 
 

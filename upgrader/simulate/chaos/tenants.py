@@ -56,11 +56,11 @@ ANNOTATIONS = (
     names.ANNOTATION_REQUEST,
     names.ANNOTATION_PARK_SECONDS,
 )
-COMPONENTS = ("prepare", "validate", "visit", "driver", "monitoring", "node-features", "feature-discovery")
+COMPONENTS = ("prepare", "validate", "upgrade", "driver", "monitoring", "node-features", "feature-discovery")
 
 
-_WANTED = {"Preparing": "prepare", "Upgrading": "visit", "Validating": "validate"}
-"""Whose answer a visit waits for, by its phase."""
+_WANTED = {"Preparing": "prepare", "Upgrading": "upgrade", "Validating": "validate"}
+"""Whose answer a node upgrade waits for, by its phase."""
 
 
 class Tenants:
@@ -122,7 +122,7 @@ class Tenants:
             node = upgrade["spec"]["node"]["name"]
             labels[names.LABEL_IMAGE_KEY] = str(upgrade["spec"]["target"].get("driverKey", ""))
         done = {"terminated": {"exitCode": 0, "message": json.dumps({"reason": "Done", "message": "done"})}}
-        ended = component in {"prepare", "validate", "visit"}
+        ended = component in {"prepare", "validate", "upgrade"}
         status = {
             "phase": "Succeeded" if ended else "Running",
             "conditions": [{"type": "Ready", "status": str(not ended)}],

@@ -20,7 +20,7 @@ from upgrader.simulate.cluster.trainers import Training
 READERS = frozenset({"node-features", "feature-discovery"})
 """Components whose pods report what they read of their node."""
 
-ONE_SHOT = frozenset({"prepare", "visit", "validate"})
+ONE_SHOT = frozenset({"prepare", "upgrade", "validate"})
 """Components whose pods do something once, and end."""
 
 
@@ -32,7 +32,7 @@ class Kubelets(Training):
     pod_results: Callable[[str, Object], OrderResult | None] = lambda _component, _pod: None
     """Another result than success for one of our pods, by component and pod; None: success."""
     hangs: Callable[[Object], bool] = lambda _pod: False
-    """Whether the pod of a visit works for ever."""
+    """Whether the pod of a node upgrade works for ever."""
     features: Callable[[Object], Object | None] = features_read
     """How the container ended that reads what a node is; None: it reads still, or a pod of an earlier boot is shown."""
     loaded: Callable[[ObjectStore, Object, int], Object | None] = loaded_read
@@ -50,7 +50,7 @@ class Kubelets(Training):
     down: set[str] = field(default_factory=set)
     """Nodes whose kubelet does nothing."""
     reboots: list[tuple[str, str]] = field(default_factory=list)
-    """Nodes that a visit rebooted, each with its new kernel."""
+    """Nodes that a node upgrade rebooted, each with its new kernel."""
     clocks: dict[str, timedelta] = field(default_factory=dict)
     """How far the clocks of nodes are ahead of the API server's; none unless given."""
     shows_boot_after: int = 5
@@ -140,11 +140,11 @@ class Kubelets(Training):
 
     def _end_node_pod(self, pod: Object) -> None:
         component = pod["metadata"]["labels"][names.LABEL_COMPONENT]
-        if component == "visit" and self.hangs(pod):
+        if component == "upgrade" and self.hangs(pod):
             return
         result = self.pod_results(component, pod) or OrderResult(reason=Reason.DONE, message="done")
         ok = result.reason is Reason.DONE
-        if component == "visit" and ok:
+        if component == "upgrade" and ok:
             self._carry_out(pod)
         message = json.dumps({"reason": result.reason.value, "message": result.message})
         ended = {"terminated": {"exitCode": 0 if ok else 1, "message": message}}
@@ -157,7 +157,7 @@ class Kubelets(Training):
         )
 
     def _carry_out(self, pod: Object) -> None:
-        """What a visit changes: the kubelet's version at once, the kernel with a boot that the Node shows later."""
+        """What an upgrade changes: the kubelet's version at once, the kernel with a boot that the Node shows later."""
         variables = {
             one["name"]: one.get("value", "")
             for container in pod["spec"]["containers"]

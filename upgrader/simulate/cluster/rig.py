@@ -191,14 +191,14 @@ class Rig:
         """The steps that are due, then a second of the world."""
         for image in self.all(DRIVER_IMAGES, DriverImage):
             await self._loop("DriverImage", image.metadata.name, images.step)
-        visits = self.all(NODE_UPGRADES, NodeUpgrade)
-        # As events do: a visit wakes who ordered it, whether that is still there or not.
+        upgrades = self.all(NODE_UPGRADES, NodeUpgrade)
+        # As events do: a node upgrade wakes who ordered it, whether that is still there or not.
         wanted = [one.metadata.name for one in self.all(GPU_STACKS, GpuStack)]
-        for stack in dict.fromkeys([*wanted, *(one.spec.stack for one in visits)]):
+        for stack in dict.fromkeys([*wanted, *(one.spec.stack for one in upgrades)]):
             await self._loop("GpuStack", stack, partial(stacks.step, sightings=self.sightings))
         await self._loop(stackless.KIND, stackless.NAME, self.stackless.step)
         wanted = [one.metadata.name for one in self.all(UPGRADE_PLANS, UpgradePlan)]
-        wanted += [one.spec.plan for one in visits if one.spec.plan]
+        wanted += [one.spec.plan for one in upgrades if one.spec.plan]
         ordered = dict.fromkeys([*wanted, *(one.spec.plan for one in self.requests() if one.spec.plan)])
         if self.side_by_side:
             await asyncio.gather(*(self._loop("UpgradePlan", plan, plans.step) for plan in ordered))
@@ -245,7 +245,7 @@ class Rig:
 
     def _settled(self) -> bool:
         revision = self.stack_now().status.update_revision or "?"
-        return self.nodes_on(revision) == len(self.nodes()) and all(ends(one.status.phase) for one in self.visits())
+        return self.nodes_on(revision) == len(self.nodes()) and all(ends(one.status.phase) for one in self.upgrades())
 
     # ---- looking
 
@@ -258,7 +258,7 @@ class Rig:
     def plan_now(self, name: str) -> UpgradePlan:
         return next(one for one in self.all(UPGRADE_PLANS, UpgradePlan) if one.metadata.name == name)
 
-    def visits(self, plan: str | None = None) -> list[NodeUpgrade]:
+    def upgrades(self, plan: str | None = None) -> list[NodeUpgrade]:
         """NodeUpgrades of a plan, or of none, the oldest first."""
         upgrades = [upgrade for upgrade in self.all(NODE_UPGRADES, NodeUpgrade) if upgrade.spec.plan == plan]
         return sorted(upgrades, key=lambda upgrade: upgrade.metadata.creation_timestamp or "")
@@ -298,8 +298,8 @@ class Rig:
         ]
         for node in self.nodes():
             name = node["metadata"]["name"]
-            if names.ANNOTATION_VISIT in node["metadata"].get("annotations", {}):
-                left.append(f"node {name} is claimed by a visit")
+            if names.ANNOTATION_CLAIMED_BY in node["metadata"].get("annotations", {}):
+                left.append(f"node {name} is claimed by a node upgrade")
             left += [
                 f"node {name} has taint {one['key']}" for one in node["spec"].get("taints", []) if one["key"] in ours
             ]
@@ -312,7 +312,7 @@ class Rig:
             for one in self.all(UPGRADE_PLANS, UpgradePlan)
         ]
         lines += [
-            f"visit {one.spec.node.name} {one.spec.reason}: {one.status.phase} {one.status.reason} {one.status.message}"
+            f"node {one.spec.node.name} {one.spec.reason}: {one.status.phase} {one.status.reason} {one.status.message}"
             for one in self.all(NODE_UPGRADES, NodeUpgrade)
         ]
         lines += [

@@ -4,16 +4,16 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from upgrader.core.checkpoint_request import RESTARTED_EARLY
+from upgrader.core.node_upgrade_facts import Act, Decision, NodeView, Outcome, PodResult
 from upgrader.core.orders import OrderResult, Reason
 from upgrader.core.phases import NodePhase, RequestPhase, ends, row
 from upgrader.core.request_facts import GangAct, GangDecision, RequestView
 from upgrader.core.steering import Placement
-from upgrader.core.visit_facts import Act, Decision, NodeView, Outcome, PodResult
-from upgrader.simulate.ours.objects import ABSENT, WAITING, Request, UpgradeGroup, Visit
+from upgrader.simulate.ours.objects import ABSENT, WAITING, Request, Upgrade, UpgradeGroup
 from upgrader.simulate.world import World
 
-SHARES = {"off": 0.1, "visit": 0.4, "driver": 0.2, "plugin": 0.1, "validate": 0.2}
-"""Parts of a visit's time."""
+SHARES = {"off": 0.1, "upgrade": 0.4, "driver": 0.2, "plugin": 0.1, "validate": 0.2}
+"""Parts of a node upgrade's time."""
 
 DONE = PodResult(outcome=Outcome.SUCCEEDED, result=OrderResult(reason=Reason.DONE, message="done"))
 BUSY = PodResult(outcome=Outcome.FAILED, result=OrderResult(reason=Reason.BUSY, message="the driver is in use"))
@@ -30,92 +30,94 @@ class Acts:
 
     # ---------------------------------------------------------------------------------------------- nodes
 
-    def visit(self, group: UpgradeGroup, visit: Visit, view: NodeView, decision: Decision) -> bool:
-        """Acts of one visit, then its record; whether anything was done."""
+    def upgrade(self, group: UpgradeGroup, upgrade: Upgrade, view: NodeView, decision: Decision) -> bool:
+        """Acts of one upgrade, then its record; whether anything was done."""
         for act in decision.acts:
-            self._node(group, visit, act)
-        if decision.phase is visit.phase and decision.reverting == visit.reverting:
-            visit.deadline = decision.deadline or visit.deadline
+            self._node(group, upgrade, act)
+        if decision.phase is upgrade.phase and decision.reverting == upgrade.reverting:
+            upgrade.deadline = decision.deadline or upgrade.deadline
             return bool(decision.acts)
         now = self._world.agenda.time
         if decision.phase is NodePhase.TAINTING and view.node is not None:
-            visit.gpus = view.node.gpus
-        if (decision.reverting and not visit.reverting) or decision.phase is NodePhase.RELEASING:
-            visit.why = visit.why or decision.message
+            upgrade.gpus = view.node.gpus
+        if (decision.reverting and not upgrade.reverting) or decision.phase is NodePhase.RELEASING:
+            upgrade.why = upgrade.why or decision.message
         if decision.phase is NodePhase.UNLOADING:
-            self._again(visit)
+            self._again(upgrade)
         seconds = row(decision.phase).seconds
-        visit.phase, visit.reverting = decision.phase, decision.reverting
-        visit.began[decision.phase] = now
-        visit.failure, visit.message, visit.since = decision.failure, decision.message, now
-        visit.deadline = None if seconds is None or ends(decision.phase) else now + timedelta(seconds=seconds)
+        upgrade.phase, upgrade.reverting = decision.phase, decision.reverting
+        upgrade.began[decision.phase] = now
+        upgrade.failure, upgrade.message, upgrade.since = decision.failure, decision.message, now
+        upgrade.deadline = None if seconds is None or ends(decision.phase) else now + timedelta(seconds=seconds)
         if decision.phase is NodePhase.PREPARED:
-            visit.deadline = group.ask_until
-        visit.walked = visit.walked or decision.phase is NodePhase.LOADING
-        visit.ended_at = now if ends(decision.phase) else None
+            upgrade.deadline = group.ask_until
+        upgrade.walked = upgrade.walked or decision.phase is NodePhase.LOADING
+        upgrade.ended_at = now if ends(decision.phase) else None
         return True
 
-    def _again(self, visit: Visit) -> None:
+    def _again(self, upgrade: Upgrade) -> None:
         """Before the walk through Unloading and Loading: a revert has node pods of its own."""
-        self._attempts[visit.uid] = self._attempts.get(visit.uid, -1) + 1
-        visit.visiting = visit.validate = ABSENT
-        node = self._world.nodes.get(visit.node)
-        visit.operands = 0 if node is None or node.operands == "off" else 2
-        visit.driver_ready = visit.plugin_ready = False
+        self._attempts[upgrade.uid] = self._attempts.get(upgrade.uid, -1) + 1
+        upgrade.upgrading = upgrade.validate = ABSENT
+        node = self._world.nodes.get(upgrade.node)
+        upgrade.operands = 0 if node is None or node.operands == "off" else 2
+        upgrade.driver_ready = upgrade.plugin_ready = False
 
-    def seconds(self, visit: Visit) -> int:
+    def seconds(self, upgrade: Upgrade) -> int:
         """How long the walk from Off to valid takes."""
-        return self._world.chances.visit(visit.node, self._attempts.get(visit.uid, 0))
+        return self._world.chances.upgrade(upgrade.node, self._attempts.get(upgrade.uid, 0))
 
-    def _node(self, group: UpgradeGroup, visit: Visit, act: Act) -> None:
+    def _node(self, group: UpgradeGroup, upgrade: Upgrade, act: Act) -> None:
         if act is Act.CANCEL:
-            visit.visiting = ABSENT
+            upgrade.upgrading = ABSENT
             return
-        world, node = self._world, self._world.nodes[visit.node]
+        world, node = self._world, self._world.nodes[upgrade.node]
         match act:
             case Act.PREPARE:
-                visit.prepare = WAITING
-                self._later(visit, world.chances.prepare(visit.node), prepare=DONE)
+                upgrade.prepare = WAITING
+                self._later(upgrade, world.chances.prepare(upgrade.node), prepare=DONE)
             case Act.CLOSE:
-                node.change(visit=visit.uid, maintenance=group.name, closed_at=world.agenda.time)
+                node.change(claimed_by=upgrade.uid, maintenance=group.name, closed_at=world.agenda.time)
                 world.ledger.close(node.name, world.now)
             case Act.OPERANDS_OFF:
                 node.change(driver_key="none", operands="off", revision="")
-                self._part(visit, "off", operands=0)
-            case Act.VISIT:
-                visit.visiting = WAITING
-                fails = world.failing.get(visit.node, 0)
-                world.failing[visit.node] = max(0, fails - 1)
-                self._part(visit, "visit", visiting=BUSY if fails else DONE)
+                self._part(upgrade, "off", operands=0)
+            case Act.UPGRADE:
+                upgrade.upgrading = WAITING
+                fails = world.failing.get(upgrade.node, 0)
+                world.failing[upgrade.node] = max(0, fails - 1)
+                self._part(upgrade, "upgrade", upgrading=BUSY if fails else DONE)
             case Act.DRIVER_ON:
-                node.change(driver_key=visit.goal[0])
-                self._part(visit, "driver", driver_ready=True)
+                node.change(driver_key=upgrade.goal[0])
+                self._part(upgrade, "driver", driver_ready=True)
             case Act.OPERANDS_ON:
                 node.change(operands="on")
-                self._part(visit, "plugin", plugin_ready=True)
+                self._part(upgrade, "plugin", plugin_ready=True)
             case Act.VALIDATE:
-                visit.validate = WAITING
-                self._part(visit, "validate", validate=DONE)
+                upgrade.validate = WAITING
+                self._part(upgrade, "validate", validate=DONE)
             case Act.GIVE_BACK:
-                arrived = visit.walked and node.operands == "on" and not node.revision
-                revision = visit.goal[1] if arrived else node.revision
-                node.change(visit="", released_by=visit.uid, maintenance="", closed_at=None, revision=revision)
+                arrived = upgrade.walked and node.operands == "on" and not node.revision
+                revision = upgrade.goal[1] if arrived else node.revision
+                node.change(claimed_by="", released_by=upgrade.uid, maintenance="", closed_at=None, revision=revision)
                 world.ledger.release(node.name, world.now)
             case Act.EVICT | Act.REMOVE_DRIVER | Act.CANCEL_FIRST:
-                raise AssertionError("no pod of a simulation is replicated, no node reboots by itself, no visit hangs")
+                raise AssertionError(
+                    "no pod of a simulation is replicated, no node reboots by itself, no upgrade hangs"
+                )
         world.tell(node.name)
 
-    def _part(self, visit: Visit, part: str, **facts: object) -> None:
-        self._later(visit, max(1, round(SHARES[part] * self.seconds(visit))), **facts)
+    def _part(self, upgrade: Upgrade, part: str, **facts: object) -> None:
+        self._later(upgrade, max(1, round(SHARES[part] * self.seconds(upgrade))), **facts)
 
-    def _later(self, visit: Visit, seconds: int, **facts: object) -> None:
-        attempt = self._attempts.get(visit.uid, -1)
+    def _later(self, upgrade: Upgrade, seconds: int, **facts: object) -> None:
+        attempt = self._attempts.get(upgrade.uid, -1)
 
         def arrive() -> None:
-            if self._attempts.get(visit.uid, -1) == attempt:
+            if self._attempts.get(upgrade.uid, -1) == attempt:
                 for name, value in facts.items():
-                    setattr(visit, name, value)
-                self._look(visit.group)
+                    setattr(upgrade, name, value)
+                self._look(upgrade.group)
 
         self._world.agenda.after(seconds, arrive)
 

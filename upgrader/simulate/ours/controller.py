@@ -1,7 +1,7 @@
-"""The loop of the controller over virtual time: one plan, its batches, groups, visits and requests.
+"""The loop of the controller over virtual time: one plan, its batches, groups, upgrades and requests.
 
-Every decision is the product's: core.forecast, core.rollout, core.visit, core.checkpoint_request. This is what is done
-around them: who is looked at when, what is recorded, what is asked before a gang is.
+Every decision is the product's: core.forecast, core.rollout, core.node_upgrade, core.checkpoint_request. This is what
+is done around them: who is looked at when, what is recorded, what is asked before a gang is.
 """
 
 from datetime import datetime, timedelta
@@ -9,25 +9,25 @@ from functools import partial
 
 import msgspec
 
-from upgrader.core import checkpoint_request, rollout, visit
+from upgrader.core import checkpoint_request, node_upgrade, rollout
 from upgrader.core.batch import BatchForecast, BatchKind
 from upgrader.core.canaries import node_class
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.checkpoint_request import SWAPPING
 from upgrader.core.fleet import Gang, Snapshot
 from upgrader.core.forecast import Forecast, forecast
+from upgrader.core.node_upgrade_facts import GroupView, NodeView
 from upgrader.core.phases import DesiredState, NodePhase, PlanPhase, RequestPhase, ends, row
-from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanDecision, PlanView, VisitFacts
+from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanDecision, PlanView, UpgradeFacts
 from upgrader.core.prediction import Durations
 from upgrader.core.request_facts import GroupOfGang, RequestView
 from upgrader.core.strategy import StrategyFacts
-from upgrader.core.visit_facts import GroupView, NodeView
 from upgrader.simulate import stack
 from upgrader.simulate.agenda import OURS
 from upgrader.simulate.job import HAS_PODS
 from upgrader.simulate.ours import asking, looks, views
 from upgrader.simulate.ours.acts import Acts
-from upgrader.simulate.ours.objects import Batch, Request, UpgradeGroup, Visit
+from upgrader.simulate.ours.objects import Batch, Request, Upgrade, UpgradeGroup
 from upgrader.simulate.world import World
 
 ACTIVE, IDLE = 1, 15
@@ -53,7 +53,7 @@ class Controller:
         self.durations = durations
         self.phase, self.reason, self.message = PlanPhase.RUNNING, "", ""
         self.batches: list[Batch] = []
-        self.visits: list[Visit] = []
+        self.upgrades: list[Upgrade] = []
         self.requests: list[Request] = []
         self.first: Forecast | None = None  # before anything was started
         self.left = frozenset({stack.target(stack.OLD).revision})
@@ -62,7 +62,7 @@ class Controller:
         self.acts = Acts(world, self._look)
         self._groups: dict[str, UpgradeGroup] = {}
         self._at: dict[str, set[str]] = {}
-        self._ended: dict[str, VisitFacts] = {}
+        self._ended: dict[str, UpgradeFacts] = {}
         self._catalogue = Catalogue(world.images)
         self._remainder: tuple[BatchForecast, ...] = ()
         self._plan_due: set[int] = set()
@@ -119,7 +119,7 @@ class Controller:
             self._come_back(made, cooling, decision)
 
     def _reserve(self, made: Forecast | None, decision: PlanDecision) -> None:
-        """Nodes that wait for the end of their jobs are kept free, by a soft mark, until their visit closes them."""
+        """Nodes that wait for the end of their jobs are kept free, by a soft mark, until their upgrade closes them."""
         if made is None:
             return
         wanted = {node for one in made.completions for node in one.nodes}
@@ -133,7 +133,7 @@ class Controller:
 
     def _proven(self) -> tuple[str, ...]:
         classes = {one.number: one.classes for one in self.batches if one.kind is BatchKind.CANARY}
-        good = [one for one in self._visit_facts() if one.phase is NodePhase.SUCCEEDED and one.batch in classes]
+        good = [one for one in self._upgrade_facts() if one.phase is NodePhase.SUCCEEDED and one.batch in classes]
         return tuple(sorted({classes[one.batch][one.node] for one in good}))
 
     def _come_back(self, made: Forecast, cooling: frozenset[str], decision: PlanDecision) -> None:
@@ -143,7 +143,7 @@ class Controller:
         agenda = self.world.agenda
         known = (*(one.starts_at for one in made.batches), self.soak_until, self.strategy.deadline)
         starts = [agenda.seconds(one) for one in known if one is not None]
-        ended = [one.ended_at for one in self.visits if one.node in cooling and one.ended_at is not None]
+        ended = [one.ended_at for one in self.upgrades if one.node in cooling and one.ended_at is not None]
         starts += [agenda.seconds(one + RETRY) for one in ended]
         said = [one.began[RequestPhase.WITHDRAWN] for one in asking.noes(self.requests)]
         starts += [agenda.seconds(one + RETRY) for one in said]
@@ -158,8 +158,8 @@ class Controller:
 
     def _forecast(self, snapshot: Snapshot) -> tuple[Forecast, frozenset[str]]:
         noes = asking.noes(self.requests)
-        blocked = frozenset(one.uid for one in self.visits if one.group in {request.group for request in noes})
-        settled, cooling = rollout.settled_nodes(self._visit_facts(), RETRY, self.world.agenda.time, blocked=blocked)
+        blocked = frozenset(one.uid for one in self.upgrades if one.group in {request.group for request in noes})
+        settled, cooling = rollout.settled_nodes(self._upgrade_facts(), RETRY, self.world.agenda.time, blocked=blocked)
         made = forecast(
             asking.with_refusals(snapshot, noes, RETRY),
             self.target,
@@ -176,11 +176,11 @@ class Controller:
     def _stopped(self) -> frozenset[str]:
         return frozenset(request.gang for request in self.requests if request.stopped_at is not None)
 
-    def _visit_facts(self) -> tuple[VisitFacts, ...]:
-        for one in self.visits:
+    def _upgrade_facts(self) -> tuple[UpgradeFacts, ...]:
+        for one in self.upgrades:
             if one.uid not in self._ended and one.over:
                 self._ended[one.uid] = one.facts()
-        return tuple(self._ended.get(one.uid) or one.facts() for one in self.visits)
+        return tuple(self._ended.get(one.uid) or one.facts() for one in self.upgrades)
 
     def _view(self, made: Forecast | None, cooling: int) -> PlanView:
         batch = self.open
@@ -203,7 +203,7 @@ class Controller:
             batches=len(self.batches),
             open_batch=batch.number if batch is not None else None,
             created=True,
-            visits=self._visit_facts(),
+            upgrades=self._upgrade_facts(),
             requests=tuple(one.facts() for one in self.requests),
             next_batch=self._next(made),
             waiting=(made.summary.blocked if made else 0) + cooling,
@@ -249,8 +249,8 @@ class Controller:
         self.batches.append(batch)
         for group in groups:
             self._groups[group.name] = group
-            group.visits = [one for name in group.nodes if (one := self._visit(group, name)) is not None]
-            self.visits += group.visits
+            group.upgrades = [one for name in group.nodes if (one := self._upgrade(group, name)) is not None]
+            self.upgrades += group.upgrades
             for name in group.nodes:
                 self._at.setdefault(name, set()).add(group.name)
             self._look(group.name)
@@ -258,7 +258,7 @@ class Controller:
     def _chain(self, gangs: list[Gang]) -> int:
         return asking.chain_of(gangs, self.strategy.checkpoint_seconds, self.strategy.lane_width)
 
-    def _visit(self, group: UpgradeGroup, name: str) -> Visit | None:
+    def _upgrade(self, group: UpgradeGroup, name: str) -> Upgrade | None:
         node = self.world.nodes.get(name)
         if node is None:
             return None
@@ -266,7 +266,7 @@ class Controller:
         if image is None:
             return None
         number = len(self.batches)
-        return Visit(
+        return Upgrade(
             uid=f"{name}-{number}",
             node=name,
             node_uid=node.uid,
@@ -284,7 +284,7 @@ class Controller:
         if group.over:
             return
         members = views.acknowledged(group.requests)
-        nodes = [views.node_view(self.world, one, members) for one in group.visits]
+        nodes = [views.node_view(self.world, one, members) for one in group.upgrades]
         expected, refused = self._ask(group, nodes)
         members = views.acknowledged(group.requests)
         request_views = [views.request_view(self.world, one) for one in group.requests]
@@ -300,10 +300,10 @@ class Controller:
         for request, request_view in zip(group.requests, request_views, strict=True):
             if not request.over:
                 done |= self._step_gang(group, request, request_view, request_views, nodes)
-        for one, node in zip(group.visits, nodes, strict=True):
+        for one, node in zip(group.upgrades, nodes, strict=True):
             if not one.over:
-                step = visit.decide(node, facts, self.world.agenda.time)
-                done |= self.acts.visit(group, one, node, step)
+                step = node_upgrade.decide(node, facts, self.world.agenda.time)
+                done |= self.acts.upgrade(group, one, node, step)
         self._again(group, done=done)
 
     def _step_gang(
@@ -327,7 +327,7 @@ class Controller:
 
     def _spares(self, group: UpgradeGroup, request: Request) -> bool:
         """Whether the gang could go on elsewhere, unless another is on its way to the same nodes."""
-        if request.phase is not RequestPhase.STOPPED or not all(one.phase in SWAPPING for one in group.visits):
+        if request.phase is not RequestPhase.STOPPED or not all(one.phase in SWAPPING for one in group.upgrades):
             return False
         crowded = any(one.phase is RequestPhase.RESTARTING for one in self.requests)
         return not crowded and views.spares(self.world, request, group)

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from upgrader.core.acknowledgement import LAST_CALL
+from upgrader.core.node_upgrade_facts import SETTLE
 from upgrader.core.phases import NodePhase, RequestPhase
-from upgrader.core.visit_facts import SETTLE
 from upgrader.simulate.ours.objects import Request, UpgradeGroup
 from upgrader.simulate.world import World
 
@@ -18,7 +18,7 @@ _R = RequestPhase
 def next_look(world: World, group: UpgradeGroup, *, lanes: bool) -> int | None:
     """The next second that something of it is due in; None where it waits for events only."""
     times = [
-        *_of_visits(world, group),
+        *_of_upgrades(world, group),
         *(time for request in group.requests if not request.over for time in _of(request)),
     ]
     if lanes and any(one.phase is _R.REQUESTED and one.marked_at is None for one in group.requests):
@@ -27,8 +27,8 @@ def next_look(world: World, group: UpgradeGroup, *, lanes: bool) -> int | None:
     return min(later, default=None)
 
 
-def _of_visits(world: World, group: UpgradeGroup) -> Iterator[datetime]:
-    for one in group.visits:
+def _of_upgrades(world: World, group: UpgradeGroup) -> Iterator[datetime]:
+    for one in group.upgrades:
         node = world.nodes.get(one.node)
         if one.deadline is not None and not one.over:
             yield one.deadline

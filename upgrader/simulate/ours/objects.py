@@ -6,15 +6,15 @@ from datetime import datetime, timedelta
 
 from upgrader.core.acknowledgement import Answer
 from upgrader.core.batch import BatchKind
+from upgrader.core.node_upgrade_facts import Outcome, PodResult
 from upgrader.core.phases import NodePhase, RequestPhase, ends
-from upgrader.core.plan_facts import RequestSummary, VisitFacts
-from upgrader.core.visit_facts import Outcome, PodResult
+from upgrader.core.plan_facts import RequestSummary, UpgradeFacts
 
 ABSENT, WAITING = PodResult(), PodResult(outcome=Outcome.WAITING)
 
 
 @dataclass(kw_only=True)
-class Visit:
+class Upgrade:
     """A NodeUpgrade, and how far its pods on the node are."""
 
     uid: str
@@ -23,7 +23,7 @@ class Visit:
     batch: int
     group: str
     source: tuple[str, str]
-    """Key of the driver image and revision before the visit."""
+    """Key of the driver image and revision before the upgrade."""
     target: tuple[str, str]
     since: datetime
     phase: NodePhase = NodePhase.PENDING
@@ -40,7 +40,7 @@ class Visit:
     """It came as far as switching a driver on."""
     ended_at: datetime | None = None
     prepare: PodResult = ABSENT
-    visiting: PodResult = ABSENT
+    upgrading: PodResult = ABSENT
     validate: PodResult = ABSENT
     operands: int = 2
     """Pods of driver and plugin that are left while it switches them off."""
@@ -57,10 +57,10 @@ class Visit:
         """Whether it has ended."""
         return ends(self.phase)
 
-    def facts(self) -> VisitFacts:
+    def facts(self) -> UpgradeFacts:
         """As the plan sees it."""
         failed = self.phase is NodePhase.FAILED
-        return VisitFacts(
+        return UpgradeFacts(
             name=self.uid,
             node=self.node,
             batch=self.batch,
@@ -135,7 +135,7 @@ class UpgradeGroup:
     gangs: tuple[str, ...]
     gpus: int
     ask_until: datetime
-    visits: list[Visit] = field(default_factory=list)
+    upgrades: list[Upgrade] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     looks: set[int] = field(default_factory=set)
     """When it will be looked at."""
@@ -143,7 +143,7 @@ class UpgradeGroup:
     @property
     def over(self) -> bool:
         """Whether all of it has ended."""
-        return all(visit.over for visit in self.visits) and all(request.over for request in self.requests)
+        return all(upgrade.over for upgrade in self.upgrades) and all(request.over for request in self.requests)
 
 
 @dataclass(kw_only=True)
@@ -155,5 +155,5 @@ class Batch:
     groups: list[UpgradeGroup]
     started_at: int
     classes: Mapping[str, str]
-    """Of its nodes before their visits, see core.canaries."""
+    """Of its nodes before their upgrades, see core.canaries."""
     ended_at: int | None = None

@@ -8,14 +8,14 @@ from upgrader.core.checkpoint_request import OVER, SWAPPING
 from upgrader.core.drift import drift
 from upgrader.core.fleet import Gang, Snapshot, Target
 from upgrader.core.gang_blockers import gang_blockers
+from upgrader.core.node_upgrade import BEFORE_OFF
+from upgrader.core.node_upgrade_facts import NodeView, OperandFacts, OtherPod, RequestFacts, kept
 from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason
 from upgrader.core.request_facts import OwnerFacts, RequestView
 from upgrader.core.strategy import StrategyFacts
-from upgrader.core.visit import BEFORE_OFF
-from upgrader.core.visit_facts import NodeView, OperandFacts, OtherPod, RequestFacts, kept
 from upgrader.simulate import stack
 from upgrader.simulate.job import HAS_PODS, NAMESPACE, Job, Life
-from upgrader.simulate.ours.objects import Request, UpgradeGroup, Visit
+from upgrader.simulate.ours.objects import Request, Upgrade, UpgradeGroup
 from upgrader.simulate.world import World
 
 ACKNOWLEDGED = frozenset({RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED})
@@ -23,34 +23,34 @@ _READ = frozenset({RequestPhase.REQUESTED, RequestPhase.STOPPING})
 """Phases in which answers are read; otherwise those that were recorded count."""
 
 
-def node_view(world: World, visit: Visit, members: frozenset[str]) -> NodeView:
-    """A visit with its surroundings; `members`: pods that acknowledged or are being stopped."""
-    node = world.nodes.get(visit.node)
-    if node is not None and node.uid != visit.node_uid:
+def node_view(world: World, upgrade: Upgrade, members: frozenset[str]) -> NodeView:
+    """A node upgrade with its surroundings; `members`: pods that acknowledged or are being stopped."""
+    node = world.nodes.get(upgrade.node)
+    if node is not None and node.uid != upgrade.node_uid:
         node = None
-    off = visit.phase is NodePhase.UNLOADING
-    left = visit.operands // 2 if off else 1
+    off = upgrade.phase is NodePhase.UNLOADING
+    left = upgrade.operands // 2 if off else 1
     return NodeView(
-        name=visit.uid,
-        uid=visit.uid,
+        name=upgrade.uid,
+        uid=upgrade.uid,
         reason=UpgradeReason.ROLLOUT,
-        phase=visit.phase,
-        phase_since=visit.since,
-        deadline=visit.deadline,
-        reverting=visit.reverting,
-        failure=visit.failure,
+        phase=upgrade.phase,
+        phase_since=upgrade.since,
+        deadline=upgrade.deadline,
+        reverting=upgrade.reverting,
+        failure=upgrade.failure,
         node=node.facts() if node is not None else None,
-        source_key=visit.source[0],
-        driver_key=visit.goal[0],
+        source_key=upgrade.source[0],
+        driver_key=upgrade.goal[0],
         plugin_key=stack.PLUGIN_KEY,
-        revision=visit.goal[1],
-        expected_gpus=visit.gpus,
-        prepare=visit.prepare,
-        visit=visit.visiting,
-        validate=visit.validate,
-        driver=OperandFacts(pods=left, ready=int(visit.driver_ready)),
-        plugin=OperandFacts(pods=left, ready=int(visit.plugin_ready)),
-        others=tuple(_others(world, visit.node, members)) if node is not None else (),
+        revision=upgrade.goal[1],
+        expected_gpus=upgrade.gpus,
+        prepare=upgrade.prepare,
+        upgrade=upgrade.upgrading,
+        validate=upgrade.validate,
+        driver=OperandFacts(pods=left, ready=int(upgrade.driver_ready)),
+        plugin=OperandFacts(pods=left, ready=int(upgrade.plugin_ready)),
+        others=tuple(_others(world, upgrade.node, members)) if node is not None else (),
     )
 
 
@@ -142,15 +142,19 @@ def blocked(
 
 def spares(world: World, request: Request, group: UpgradeGroup) -> bool:
     """Whether the gang fits on idle nodes of the target revision, one for each node that it was on."""
-    own = [one for one in group.visits if one.phase in SWAPPING and not one.reverting]
-    targets = {one.target[1] for one in group.visits}
-    if len(own) < len(group.visits) or len(targets) != 1 or world.waiting:
+    own = [one for one in group.upgrades if one.phase in SWAPPING and not one.reverting]
+    targets = {one.target[1] for one in group.upgrades}
+    if len(own) < len(group.upgrades) or len(targets) != 1 or world.waiting:
         return False
     size, (target,) = max(one.gpus for one in own), targets
     free = [
         node
         for node in world.nodes.values()
-        if node.revision == target and not node.used and node.in_service and not node.visit and node.spec.gpus >= size
+        if node.revision == target
+        and not node.used
+        and node.in_service
+        and not node.claimed_by
+        and node.spec.gpus >= size
     ]
     return len(free) >= len(set(world.jobs[request.job].homes))
 
@@ -162,7 +166,7 @@ def where(
     if request.restarted_early:
         return steering.Placement(left_behind=tuple(sorted(left)), settled=True)
     there = [view for view in views if view.phase is not NodePhase.NODE_DELETED]
-    targets = sorted({visit.target[1] for visit in group.visits})
+    targets = sorted({upgrade.target[1] for upgrade in group.upgrades})
     if any(view.phase not in OVER and view.phase not in BEFORE_OFF for view in there):
         known = (*targets, *sorted(left))
         chosen = steering.refuge([node.facts() for node in world.nodes.values()], known)

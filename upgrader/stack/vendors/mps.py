@@ -6,9 +6,9 @@ chart's two DaemonSets and values), and the asset state-mps-control-daemon of gp
 NVIDIA runs the daemon as a DaemonSet of its own, chosen by a label of GPU feature discovery. Here it is a container of
 the plugin's pod, for these reasons:
 
-- It holds the GPUs, so it has to be off before a driver is unloaded. The plugin's pods are those that a visit takes
+- It holds the GPUs, so it has to be off before a driver is unloaded. The plugin's pods are those that an upgrade takes
   away, waits for, and brings back; one more DaemonSet would need a label, a place in the order and a wait of its own.
-- One key for both: no node has a daemon with other replicas than its plugin, whichever way a visit goes.
+- One key for both: no node has a daemon with other replicas than its plugin, whichever way a node upgrade goes.
 - The plugin asks the daemon for its health when it starts, and tries again 30 s later. As an init container that is
   restarted the daemon is ready before the plugin begins, and is ended after it.
 - A plugin that crashes is started anew by itself: the daemon, and the jobs behind it, do not notice.

@@ -14,7 +14,7 @@ from upgrader.stack.vendors import mps
 from upgrader.stack.vendors.programs import CONFIG, Mount, Program, Vendor
 
 DRIVER_ROOT = f"{STATE_DIRECTORY}/drivers/nvidia/current"
-"""On the node: libraries and tools of the loaded driver; only a visit leads it elsewhere."""
+"""On the node: libraries and tools of the loaded driver; only a node upgrade leads it elsewhere."""
 
 DRIVER = Mount(name="driver", path=f"{STATE_DIRECTORY}/drivers/nvidia", at="/drivers", read_only=True)
 TOOLKIT = "/usr/local/nvidia"
@@ -29,7 +29,7 @@ LIBRARIES = {"NVIDIA_DRIVER_ROOT": DRIVER_ROOT, "CONTAINER_DRIVER_ROOT": "/drive
 def runtime(_: PluginSettings) -> Program:
     """NVIDIA's container toolkit: CDI descriptions, and the runtime `nvidia` beside the default one, which stays.
 
-    It changes the runtime's configuration and restarts it; so it comes and goes in visits only.
+    It changes the runtime's configuration and restarts it; so it comes and goes in upgrades only.
     """
     return Program(
         env={
@@ -60,7 +60,7 @@ def runtime(_: PluginSettings) -> Program:
 def plugin(settings: PluginSettings) -> Program:
     """NVIDIA's device plugin; sharing is told to it by its configuration file only.
 
-    It has no probe of its own: a visit goes by what the kubelet offers afterwards.
+    It has no probe of its own: a node upgrade goes by what the kubelet offers afterwards.
     """
     config = _sharing(settings) if settings.shares else ""
     by_mps = bool(settings.mps_replicas)

@@ -34,7 +34,7 @@ class Program(Struct, frozen=True, kw_only=True):
         config: text of CONFIG/config.yaml; empty: there is no such file.
         probe: command that ends with 0 while it does its work; empty: it counts as ready while it runs.
         port: of its HTTP server, asked at `health` whether it is ready; 0: it has none.
-        awaited: a visit waits for it, so its server is asked every second until it is ready once.
+        awaited: a node upgrade waits for it, so its server is asked every second until it is ready once.
         capabilities: all that it has, where it is not privileged; None: what the container runtime gives by itself.
         requests: CPU and memory that are set aside for it.
         runtime_class: RuntimeClass of its pod; empty: the default.
@@ -74,7 +74,7 @@ class Program(Struct, frozen=True, kw_only=True):
 class Vendor(Struct, frozen=True, kw_only=True):
     """The operands of a vendor.
 
-    `proofs`: what preparing a visit runs to show that an image is on the node, runs there and takes the options that
+    `proofs`: what preparing an upgrade runs to show that an image is on the node, runs there and takes the options that
     it would be started with; without settings, that it runs. `quiet`: what
     each quiet operand runs; one that the vendor does not have is left out.
     """

@@ -15,8 +15,8 @@ from tests.support.written_log import (
     prepared,
     request,
     stop,
-    visit,
-    visit_job,
+    upgrade,
+    upgrade_job,
 )
 from upgrader.simulate.chaos.journal import Author
 
@@ -69,11 +69,11 @@ def test_law_1_a_member_is_evicted(log):
     assert log.laws == [1]
 
 
-def test_law_1_a_node_is_visited_while_a_member_runs_there(log):
+def test_law_1_a_node_is_upgraded_while_a_member_runs_there(log):
     member(log)
-    visit(log)
+    upgrade(log)
     prepared(log)
-    visit_job(log)
+    upgrade_job(log)
     assert log.laws == [1]
 
 
@@ -112,32 +112,32 @@ def test_what_a_plan_named_that_was_removed_while_it_was_read_may_be_ended(log, 
 # ---- law 2
 
 
-def test_a_prepared_node_may_be_visited(log):
-    visit(log)
+def test_a_prepared_node_may_be_upgraded(log):
+    upgrade(log)
     prepared(log)
-    visit_job(log)
+    upgrade_job(log)
     assert log.laws == []
 
 
 @pytest.mark.parametrize(
     "forged", [{}, {"by": Author.WORLD}, {"namespace": "mallory"}], ids=["nobody", "somebody else", "elsewhere"]
 )
-def test_law_2_a_node_is_visited_that_was_not_prepared(log, forged):
-    visit(log)
+def test_law_2_a_node_is_upgraded_that_was_not_prepared(log, forged):
+    upgrade(log)
     if forged:
         prepared(log, **forged)
-    visit_job(log)
+    upgrade_job(log)
     assert log.laws == [2]
 
 
 def test_the_way_back_needs_no_preparation(log):
-    visit(log)
-    visit_job(log, "revert-v")
+    upgrade(log)
+    upgrade_job(log, "revert-v")
     assert log.laws == []
 
 
 def test_law_2_a_gang_is_asked_before_its_node_is_prepared(log):
-    visit(log)
+    upgrade(log)
     request(log, "Requested", group="c-1", members=[{"node": "gpu-0"}])
     assert log.laws == [2]
 
@@ -149,8 +149,8 @@ def test_a_node_that_has_what_the_plan_goes_to_needs_no_preparation(log):
     assert log.laws == []
 
 
-def test_a_late_request_is_judged_by_the_visits_that_were_there_when_it_was_sent(log):
-    visit(log)
+def test_a_late_request_is_judged_by_the_upgrades_that_were_there_when_it_was_sent(log):
+    upgrade(log)
     prepared(log)
     log.gone("NodeUpgrade", "v", namespace="")
     log.late = 2
@@ -159,16 +159,16 @@ def test_a_late_request_is_judged_by_the_visits_that_were_there_when_it_was_sent
 
 
 def test_law_2_a_late_request_was_sent_before_its_node_was_prepared(log):
-    visit(log)
+    upgrade(log)
     prepared(log)
     log.late = 2
     request(log, "Requested", group="c-1", members=[{"node": "gpu-0"}])
     assert log.laws == [2]
 
 
-def test_law_2_a_late_request_was_sent_when_its_node_had_no_visit(log):
+def test_law_2_a_late_request_was_sent_when_its_node_had_no_upgrade(log):
     prepared(log)
-    visit(log)
+    upgrade(log)
     log.late = 2
     request(log, "Requested", group="c-1", members=[{"node": "gpu-0"}])
     assert log.laws == [2]
@@ -208,8 +208,8 @@ def test_law_3_an_annotation_of_others_is_changed(log):
 @pytest.mark.parametrize(("allowed", "laws"), [(16, []), ("100%", []), (8, [4]), ("75%", [4])])
 def test_law_4_more_is_taken_than_the_plan_may_take(log, allowed, laws):
     log.put("UpgradePlan", "up", namespace="", spec={"strategy": {"maxUnavailable": allowed}})
-    visit(log, "Tainting")
-    claim = {"gpu-upgrader.io/visit": "uid-v"}
+    upgrade(log, "Tainting")
+    claim = {"gpu-upgrader.io/claimed-by": "uid-v"}
     for name in ("gpu-0", "gpu-1"):
         node(log, name)
     for name in ("gpu-0", "gpu-1"):
@@ -231,13 +231,13 @@ def test_law_4_members_on_other_nodes_count(log):
 
 
 def test_a_pool_that_shrinks_after_the_batch_was_written_was_counted_before(log):
-    claim = {"gpu-upgrader.io/visit": "uid-v"}
+    claim = {"gpu-upgrader.io/claimed-by": "uid-v"}
     plan = {"namespace": "", "spec": {"strategy": {"maxUnavailable": "50%"}}}
     for name in ("gpu-0", "gpu-1"):
         node(log, name)
     log.put("UpgradePlan", "up", **plan)
     log.put("UpgradePlan", "up", by=Author.CONTROLLER, **plan, status={"phase": "Running", "batches": [{"number": 1}]})
-    visit(log, "Tainting")
+    upgrade(log, "Tainting")
     log.gone("Node", "gpu-1", namespace="")
     node(log, "gpu-0", by=Author.CONTROLLER, taints=[TAINT], annotations=claim)
     assert log.laws == []
@@ -286,7 +286,7 @@ def stop_of_a_group(log, *, fellow="Stopping", pod="", **meta):
     job(log)
     member(log)
     acknowledges(log)
-    visit(log, "Draining")
+    upgrade(log, "Draining")
     request(log, group="c-1", owner={"uid": "uid-gang"})
     spec = {"group": "c-1", "gang": "default/Job/fellow", "owner": {"uid": "uid-fellow"}}
     status = {"phase": fellow, "deadline": "2026-11-21T10:00:00Z"}

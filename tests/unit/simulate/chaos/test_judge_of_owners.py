@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.written_log import OURS, RECORD, Log, acknowledges, request, visit
+from tests.support.written_log import OURS, RECORD, Log, acknowledges, request, upgrade
 from upgrader.simulate.chaos.journal import Author
 
 KINDS = {
@@ -38,7 +38,7 @@ def pod(log, name, on="gpu-0"):
 
 
 def asked(log):
-    visit(log, "Draining")
+    upgrade(log, "Draining")
     request(log, group="c-1", owner={"uid": "uid-top"})
 
 

@@ -23,7 +23,7 @@ def log():
 
 def node(log, pool, *, by=Author.WORLD, taken=False, **spec):
     """The node of a pool; as a plan has closed it, where it is taken."""
-    annotations = {"gpu-upgrader.io/visit": f"uid-v-{pool}"} if taken else {}
+    annotations = {"gpu-upgrader.io/claimed-by": f"uid-v-{pool}"} if taken else {}
     status = {"conditions": [{"type": "Ready", "status": "True"}]}
     status |= {part: {"nvidia.com/gpu": "8"} for part in ("capacity", "allocatable")}
     meta = {"labels": {"pool": pool}, "annotations": annotations}
@@ -38,9 +38,9 @@ def takes(log, plan, most="100%", **spec):
     batch = {"number": 1, "groups": [{"name": f"c-{pool}", "nodes": [f"gpu-{pool}"]}]}
     log.put("UpgradePlan", plan, namespace="", spec=wanted)
     log.put("UpgradePlan", plan, by=Author.CONTROLLER, namespace="", spec=wanted, status={"batches": [batch]})
-    visit = {"plan": plan, "group": f"c-{pool}", "node": {"name": f"gpu-{pool}"}}
+    upgrade = {"plan": plan, "group": f"c-{pool}", "node": {"name": f"gpu-{pool}"}}
     status = {"phase": "Tainting", "deadline": "2026-11-21T10:00:00Z"}
-    log.put("NodeUpgrade", f"v-{pool}", by=Author.CONTROLLER, namespace="", spec=visit, status=status)
+    log.put("NodeUpgrade", f"v-{pool}", by=Author.CONTROLLER, namespace="", spec=upgrade, status=status)
     node(log, pool, by=Author.CONTROLLER, taken=True, **spec)
 
 

@@ -20,7 +20,7 @@ class Odd(World):
 
     def __init__(self, seed, **settings):
         super().__init__(seed, **settings)
-        listed, left = self.cluster.list, {GPU_STACKS: "stacks", NODE_UPGRADES: "visits"}
+        listed, left = self.cluster.list, {GPU_STACKS: "stacks", NODE_UPGRADES: "upgrades"}
 
         async def list_oddly(kind, *arguments, **selectors):
             if self.seconds > 60 and kind in left:
@@ -34,7 +34,7 @@ def test_a_run_fails_where_a_step_fails_for_a_reason_that_nobody_knows():
     assert not run(1, nodes=1).failed
     outcome = run(1, nodes=1, world_of=Odd)
     assert outcome.failed
-    assert {each.rpartition(": ")[2] for each in outcome.unknown} == {"odd stacks", "odd visits"}
+    assert {each.rpartition(": ")[2] for each in outcome.unknown} == {"odd stacks", "odd upgrades"}
     assert "step failed for an unknown reason" in str(outcome)
 
 

@@ -1,8 +1,8 @@
-"""The next step of a visit, as long as nothing is switched off: sentence, node, group, decision."""
+"""The next step of a node upgrade, as long as nothing is switched off: sentence, node, group, decision."""
 
 from datetime import timedelta
 
-from tests.support.visit_cases import (
+from tests.support.upgrade_cases import (
     ALONE,
     CLOSED,
     DONE,
@@ -26,12 +26,12 @@ from tests.support.visit_cases import (
     view,
 )
 from tests.support.world import START
-from upgrader.core.phases import UpgradeReason
-from upgrader.core.visit_facts import (
+from upgrader.core.node_upgrade_facts import (
     Act,
     Outcome,
     PodResult,
 )
+from upgrader.core.phases import UpgradeReason
 
 BEFORE_OFF = {
     # ---- Pending
@@ -40,7 +40,7 @@ BEFORE_OFF = {
         around(undo=True),
         go(N.FAILED, "the stack was deleted before the node was touched", "Aborted"),
     ),
-    "a visit begins with preparing": (view(N.PENDING, UNTOUCHED), ALONE, go(N.PREPARING, "")),
+    "a node upgrade begins with preparing": (view(N.PENDING, UNTOUCHED), ALONE, go(N.PREPARING, "")),
     "aborted before it began": (
         view(N.PENDING, UNTOUCHED),
         around(undo=True),
@@ -68,10 +68,10 @@ BEFORE_OFF = {
         ALONE,
         stay(N.PREPARING, "image r/driver: no route"),
     ),
-    "the node can be visited": (
+    "the node can be upgraded": (
         view(N.PREPARING, UNTOUCHED, prepare=DONE),
         ALONE,
-        go(N.PREPARED, "everything for the visit is on the node"),
+        go(N.PREPARED, "everything for the upgrade is on the node"),
     ),
     "an image is not there": (
         view(N.PREPARING, UNTOUCHED, prepare=NO_IMAGE),
@@ -107,7 +107,7 @@ BEFORE_OFF = {
     "a sibling cannot be prepared": (
         view(N.PREPARED, UNTOUCHED),
         around(sibling(N.FAILED)),
-        go(N.FAILED, "v2 of the same upgrade group cannot be visited", "SiblingFailed"),
+        go(N.FAILED, "v2 of the same upgrade group cannot be upgraded", "SiblingFailed"),
     ),
     "its gangs are still to be asked": (
         view(N.PREPARED, UNTOUCHED),
@@ -124,10 +124,10 @@ BEFORE_OFF = {
         around(requests=(gang(R.EXPIRED),)),
         stay(N.PREPARED, "waiting for the acknowledgement of default/Job/train"),
     ),
-    "another visit has brought its node another driver": (
+    "another upgrade has brought its node another driver": (
         view(N.PREPARED, {**UNTOUCHED, "driver_key": "k-other"}),
         around(requests=(gang(R.PARKED),)),
-        go(N.FAILED, "the node has driver k-other, and the visit was ordered when it had k-old", "DriverChanged"),
+        go(N.FAILED, "the node has driver k-other, and the upgrade was ordered when it had k-old", "DriverChanged"),
     ),
     "a gang refuses": (
         view(N.PREPARED, UNTOUCHED),
@@ -171,7 +171,7 @@ BEFORE_OFF = {
     "a prepared repair gives up its taint with its sibling": (
         view(N.PREPARED, CLOSED, **REPAIR),
         around(sibling(N.RELEASING)),
-        go(N.RELEASING, "v2 of the same upgrade group cannot be visited", "SiblingFailed"),
+        go(N.RELEASING, "v2 of the same upgrade group cannot be upgraded", "SiblingFailed"),
     ),
     "the node is deleted when prepared": (view(N.PREPARED), ALONE, go(N.NODE_DELETED, GONE_MESSAGE)),
     # ---- Tainting
@@ -180,17 +180,17 @@ BEFORE_OFF = {
         ALONE,
         stay(N.TAINTING, "tainting the node", Act.CLOSE),
     ),
-    "a node that had no driver when its visit was ordered is let go where it has one by now": (
+    "a node that had no driver when its upgrade was ordered is let go where it has one by now": (
         view(N.TAINTING, CLOSED, source_key=""),
         around(requests=(gang(R.PARKED),)),
-        go(N.RELEASING, "the node has driver k-old, and the visit was ordered when it had none", "DriverChanged"),
+        go(N.RELEASING, "the node has driver k-old, and the upgrade was ordered when it had none", "DriverChanged"),
     ),
     "none is none, with a label that says so and without one": (
         view(N.TAINTING, {**CLOSED, "driver_key": "none"}, source_key="", phase_since=START - timedelta(seconds=5)),
         ALONE,
         go(N.DRAINING, "closed; no new GPU pod"),
     ),
-    "a stack's own visit goes by more than the label": (
+    "a stack's own upgrade goes by more than the label": (
         view(N.TAINTING, CLOSED, source_key="", phase_since=START - timedelta(seconds=5), reason=UpgradeReason.INSTALL),
         ALONE,
         go(N.DRAINING, "closed; no new GPU pod"),
@@ -230,7 +230,7 @@ BEFORE_OFF = {
         ALONE,
         stay(N.TAINTING, "listing pods once more before anything is stopped"),
     ),
-    "in a plan's visit a plugin may just be away": (
+    "in a plan's upgrade a plugin may just be away": (
         view(N.TAINTING, {**CLOSED, "gpus_allocatable": 0}, phase_since=START),
         ALONE,
         stay(N.TAINTING, "listing pods once more before anything is stopped"),
@@ -344,10 +344,10 @@ BEFORE_OFF = {
         ALONE,
         stay(N.DRAINING, "waiting for pod default/stranger to end", blocked="RunningOnUnsupportedKernel"),
     ),
-    "no pod is left that the visit would end": (
+    "no pod is left that the upgrade would end": (
         view(N.DRAINING, CLOSED),
         around(sibling(N.UNLOADING), requests=(gang(R.STOPPED), gang(R.ENDED))),
-        go(N.UNLOADING, "no pod is left that the visit would end"),
+        go(N.UNLOADING, "no pod is left that the upgrade would end"),
     ),
     "a gang is let go while draining": (
         view(N.DRAINING, CLOSED),

@@ -1,22 +1,22 @@
-"""`visit`: unload, swap, restart."""
+"""`upgrade`: unload, swap, restart."""
 
 from collections.abc import Sequence
 
-from upgrader.core.orders import OrderResult, VisitOrder
+from upgrader.core.orders import OrderResult, UpgradeOrder
 from upgrader.node.clock import SystemClock
 from upgrader.node.commands.host_kubelet import host_kubelet
 from upgrader.node.commands.order import answered
 from upgrader.node.host import Host
 from upgrader.node.programs import SystemPrograms
-from upgrader.node.visit import Visit
+from upgrader.node.upgrade import Upgrade
 
 
 def main(arguments: Sequence[str]) -> int:
     """Exit code of the command."""
-    return answered("visit", arguments, VisitOrder, _visit)
+    return answered("upgrade", arguments, UpgradeOrder, _upgrade)
 
 
-def _visit(order: VisitOrder) -> OrderResult:
+def _upgrade(order: UpgradeOrder) -> OrderResult:
     host = Host()
     kubelet = host_kubelet(host, order.kubelet or order.settings)
-    return Visit(order, host=host, kubelet=kubelet, programs=SystemPrograms(), clock=SystemClock()).run()
+    return Upgrade(order, host=host, kubelet=kubelet, programs=SystemPrograms(), clock=SystemClock()).run()

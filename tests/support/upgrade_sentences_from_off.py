@@ -1,9 +1,9 @@
-"""The next step of a visit from where the operands go off: sentence, node, group, decision."""
+"""The next step of a node upgrade from where the operands go off: sentence, node, group, decision."""
 
 from datetime import timedelta
 
 from tests.support.facts import KERNEL
-from tests.support.visit_cases import (
+from tests.support.upgrade_cases import (
     ALONE,
     BACK,
     BLOCKED,
@@ -31,7 +31,7 @@ from tests.support.visit_cases import (
 )
 from tests.support.world import START
 from upgrader.core.clearing import LAST_ACT
-from upgrader.core.visit_facts import Act, PodResult, VisitJobs
+from upgrader.core.node_upgrade_facts import Act, PodResult, UpgradeJobs
 
 MADE = PodResult(suspended=True)
 
@@ -87,37 +87,37 @@ FROM_OFF = {
     "an abort does not stop the sibling of a node that was touched": (
         view(N.DRAINING, CLOSED),
         around(sibling(N.UNLOADING), undo=True),
-        go(N.UNLOADING, "no pod is left that the visit would end"),
+        go(N.UNLOADING, "no pod is left that the upgrade would end"),
     ),
     # ---- Upgrading
-    "the visit Job is started": (
+    "the upgrade Job is started": (
         view(N.UPGRADING, SWITCHED_OFF),
         ALONE,
-        stay(N.UPGRADING, "starting the visit Job", Act.VISIT),
+        stay(N.UPGRADING, "starting the upgrade Job", Act.UPGRADE),
     ),
-    "the visit Job runs": (
-        view(N.UPGRADING, SWITCHED_OFF, visit=RUNS),
+    "the upgrade Job runs": (
+        view(N.UPGRADING, SWITCHED_OFF, upgrade=RUNS),
         ALONE,
-        stay(N.UPGRADING, "the visit Job runs"),
+        stay(N.UPGRADING, "the upgrade Job runs"),
     ),
     "the node has not come back from its reboot": (
-        view(N.UPGRADING, SILENT, visit=RUNS, kernel="6.1.0-50-amd64"),
+        view(N.UPGRADING, SILENT, upgrade=RUNS, kernel="6.1.0-50-amd64"),
         ALONE,
         stay(N.UPGRADING, "the node is not Ready: it has not come back from its reboot into kernel 6.1.0-50-amd64"),
     ),
     "the node has come back and hangs": (
-        view(N.UPGRADING, SILENT, visit=RUNS, kernel=KERNEL),
+        view(N.UPGRADING, SILENT, upgrade=RUNS, kernel=KERNEL),
         ALONE,
         stay(N.UPGRADING, "the node is not Ready: nothing on it answers"),
     ),
-    "the visit is done": (view(N.UPGRADING, SWITCHED_OFF, visit=DONE), ALONE, go(N.LOADING, "well")),
+    "the upgrade is done": (view(N.UPGRADING, SWITCHED_OFF, upgrade=DONE), ALONE, go(N.LOADING, "well")),
     "somebody holds the driver, and it is looked again": (
-        view(N.UPGRADING, SWITCHED_OFF, visit=BLOCKED),
+        view(N.UPGRADING, SWITCHED_OFF, upgrade=BLOCKED),
         ALONE,
         stay(N.UPGRADING, "in use by pid 7", blocked="DriverBusy"),
     ),
     "somebody holds the driver for too long": (
-        view(N.UPGRADING, SWITCHED_OFF, visit=BLOCKED, deadline=PAST),
+        view(N.UPGRADING, SWITCHED_OFF, upgrade=BLOCKED, deadline=PAST),
         ALONE,
         go(
             N.UNLOADING,
@@ -127,44 +127,44 @@ FROM_OFF = {
         ),
     ),
     "the driver is busy": (
-        view(N.UPGRADING, SWITCHED_OFF, visit=BUSY),
+        view(N.UPGRADING, SWITCHED_OFF, upgrade=BUSY),
         ALONE,
-        go(N.UNLOADING, "in use by pid 7; going back", "VisitFailed", reverting=True),
+        go(N.UNLOADING, "in use by pid 7; going back", "UpgradeFailed", reverting=True),
     ),
     "the driver is busy on the way back": (
-        view(N.UPGRADING, SWITCHED_OFF, visit=BUSY, **BACK),
+        view(N.UPGRADING, SWITCHED_OFF, upgrade=BUSY, **BACK),
         ALONE,
         go(N.FAILED, f"in use by pid 7; {GIVE_UP}", "RevertFailed", reverting=True),
     ),
-    "the node is deleted before its visit Job is made": (view(N.UPGRADING), ALONE, go(N.NODE_DELETED, GONE_MESSAGE)),
-    "the node is deleted while visited": (
-        view(N.UPGRADING, visit=RUNS),
+    "the node is deleted before its upgrade Job is made": (view(N.UPGRADING), ALONE, go(N.NODE_DELETED, GONE_MESSAGE)),
+    "the node is deleted while upgraded": (
+        view(N.UPGRADING, upgrade=RUNS),
         ALONE,
-        stay(N.UPGRADING, "the node is gone; taking its visit Job away", Act.CANCEL),
+        stay(N.UPGRADING, "the node is gone; taking its upgrade Job away", Act.CANCEL),
     ),
-    "the node is deleted when its visit Job was made, and not started": (
-        view(N.UPGRADING, visit=MADE),
+    "the node is deleted when its upgrade Job was made, and not started": (
+        view(N.UPGRADING, upgrade=MADE),
         ALONE,
-        stay(N.UPGRADING, "the node is gone; taking its visit Job away", Act.CANCEL),
+        stay(N.UPGRADING, "the node is gone; taking its upgrade Job away", Act.CANCEL),
     ),
-    "the node is deleted before the way back, and the first visit Job is there": (
-        view(N.UNLOADING, visit_jobs=VisitJobs(first=True), **BACK),
+    "the node is deleted before the way back, and the first upgrade Job is there": (
+        view(N.UNLOADING, upgrade_jobs=UpgradeJobs(first=True), **BACK),
         ALONE,
         stay(
             N.UNLOADING,
-            "the node is gone; taking its visit Job away",
+            "the node is gone; taking its upgrade Job away",
             Act.CANCEL_FIRST,
-            failure="VisitFailed",
+            failure="UpgradeFailed",
             reverting=True,
         ),
     ),
-    "the node is deleted while visited, and the Job cannot be": (
-        view(N.UPGRADING, visit=RUNS, deadline=START - LAST_ACT),
+    "the node is deleted while upgraded, and the Job cannot be": (
+        view(N.UPGRADING, upgrade=RUNS, deadline=START - LAST_ACT),
         ALONE,
         go(N.NODE_DELETED, GONE_MESSAGE),
     ),
-    "a visit Job that was made is taken away when a pod has come": (
-        view(N.UPGRADING, SWITCHED_OFF, visit=MADE, others=(pod(),)),
+    "an upgrade Job that was made is taken away when a pod has come": (
+        view(N.UPGRADING, SWITCHED_OFF, upgrade=MADE, others=(pod(),)),
         ALONE,
         stay(
             N.UPGRADING,
@@ -173,28 +173,28 @@ FROM_OFF = {
             blocked="PodsArrived",
         ),
     ),
-    "a visit Job that was made is started": (
-        view(N.UPGRADING, SWITCHED_OFF, visit=MADE),
+    "an upgrade Job that was made is started": (
+        view(N.UPGRADING, SWITCHED_OFF, upgrade=MADE),
         ALONE,
-        stay(N.UPGRADING, "starting the visit Job", Act.VISIT),
+        stay(N.UPGRADING, "starting the upgrade Job", Act.UPGRADE),
     ),
-    "a visit Job that could not be started is taken away before the way back fails": (
-        view(N.UPGRADING, SWITCHED_OFF, visit=MADE, deadline=START, **BACK),
+    "an upgrade Job that could not be started is taken away before the way back fails": (
+        view(N.UPGRADING, SWITCHED_OFF, upgrade=MADE, deadline=START, **BACK),
         ALONE,
         stay(
             N.UPGRADING,
-            "Upgrading took longer than its deadline: starting the visit Job",
+            "Upgrading took longer than its deadline: starting the upgrade Job",
             Act.CANCEL,
-            failure="VisitFailed",
+            failure="UpgradeFailed",
             reverting=True,
         ),
     ),
     "and cannot be": (
-        view(N.UPGRADING, SWITCHED_OFF, visit=MADE, deadline=START - LAST_ACT, **BACK),
+        view(N.UPGRADING, SWITCHED_OFF, upgrade=MADE, deadline=START - LAST_ACT, **BACK),
         ALONE,
         go(
             N.FAILED,
-            f"Upgrading took longer than its deadline: starting the visit Job; {GIVE_UP}",
+            f"Upgrading took longer than its deadline: starting the upgrade Job; {GIVE_UP}",
             "RevertFailed",
             reverting=True,
         ),
@@ -271,7 +271,7 @@ FROM_OFF = {
         go(
             N.RELEASING,
             "nothing was installed before, so nothing is switched on",
-            "VisitFailed",
+            "UpgradeFailed",
             reverting=True,
         ),
     ),
@@ -375,7 +375,7 @@ FROM_OFF = {
     "valid on the way back, with a sibling that is back": (
         view(N.VALIDATING, WHOLE, validate=DONE, **BACK),
         around(sibling(N.RELEASING, reverting=True, failure="NotValid")),
-        go(N.RELEASING, "valid, with all its siblings", "VisitFailed", reverting=True),
+        go(N.RELEASING, "valid, with all its siblings", "UpgradeFailed", reverting=True),
     ),
     "validation fails": (
         view(N.VALIDATING, WHOLE, validate=BUSY),
@@ -389,7 +389,7 @@ FROM_OFF = {
             N.VALIDATING,
             "in use by pid 7; switching the operands off before giving up",
             Act.OPERANDS_OFF,
-            failure="VisitFailed",
+            failure="UpgradeFailed",
             reverting=True,
         ),
     ),

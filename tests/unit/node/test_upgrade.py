@@ -2,21 +2,21 @@ import msgspec
 import pytest
 
 from tests.support.node_world import BINARY, Behaviour, NodeWorld
-from upgrader.core.orders import Driver, KubeletTarget, OrderResult, Reason, VisitOrder
+from upgrader.core.orders import Driver, KubeletTarget, OrderResult, Reason, UpgradeOrder
 from upgrader.node.outcome import OrderFailedError
-from upgrader.node.visit import Visit
+from upgrader.node.upgrade import Upgrade
 
 NEW = KubeletTarget(version="1.35.4", binary=BINARY)
 OLD = KubeletTarget(version="1.34.4", binary=BINARY)
 DRIVER = Driver(vendor="sim", version="1.0.0")
 
 
-def order(visit="a", *, unload=DRIVER, kubelet=NEW):
-    return VisitOrder(visit=visit, unload=unload, kubelet=kubelet)
+def order(upgrade="a", *, unload=DRIVER, kubelet=NEW):
+    return UpgradeOrder(upgrade=upgrade, unload=unload, kubelet=kubelet)
 
 
 def run(world, an_order):
-    return Visit(an_order, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock).run()
+    return Upgrade(an_order, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock).run()
 
 
 def refused(world, an_order):
@@ -25,7 +25,7 @@ def refused(world, an_order):
     return caught.value.reason, str(caught.value)
 
 
-def test_a_visit_unloads_and_swaps_and_says_so(tmp_path):
+def test_a_node_upgrade_unloads_and_swaps_and_says_so(tmp_path):
     world = NodeWorld(tmp_path)
     result = run(world, order())
     assert result == OrderResult(
@@ -38,7 +38,7 @@ def test_a_visit_unloads_and_swaps_and_says_so(tmp_path):
     assert world.kubelet.restarts == ["1.34.4", "1.35.4"]
 
 
-def test_the_same_visit_again_returns_the_recorded_result_and_does_nothing(tmp_path):
+def test_the_same_upgrade_again_returns_the_recorded_result_and_does_nothing(tmp_path):
     world = NodeWorld(tmp_path)
     first = run(world, order())
     before = world.files()
@@ -76,7 +76,7 @@ def test_an_order_for_nothing_is_done(tmp_path):
     assert run(NodeWorld(tmp_path), order(unload=None, kubelet=None)).message == "nothing was ordered"
 
 
-def test_a_busy_driver_stops_the_visit_before_the_kubelet_and_names_who_holds_it(tmp_path):
+def test_a_busy_driver_stops_the_upgrade_before_the_kubelet_and_names_who_holds_it(tmp_path):
     world = NodeWorld(tmp_path)
     world.programs.holders = ["pid 4711 (python3)", "pid 12 (trainer)"]
     assert refused(world, order()) == (
@@ -134,7 +134,7 @@ def test_a_revert_takes_the_kept_kubelet_and_keeps_the_one_it_replaces(tmp_path)
     assert run(world, order("a-revert", unload=None, kubelet=OLD)).reason is Reason.DONE
     assert (world.installed(), world.runs()) == ("1.34.4", ["1.34.4"])
     kept = msgspec.json.decode((world.host.state / "kubelet" / "previous" / "previous.json").read_bytes())
-    assert (kept["version"], kept["visit"]) == ("1.35.4", "a-revert")
+    assert (kept["version"], kept["upgrade"]) == ("1.35.4", "a-revert")
     assert run(world, order("b", unload=None)).reason is Reason.DONE
     assert world.installed() == "1.35.4"
 
@@ -212,5 +212,5 @@ def test_a_kubelet_that_nobody_fetched_is_missing(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", "../../etc/passwd", "a/b", "." * 3])
-def test_a_visit_needs_a_name_that_is_a_file_name(tmp_path, name):
+def test_a_node_upgrade_needs_a_name_that_is_a_file_name(tmp_path, name):
     assert refused(NodeWorld(tmp_path), order(name))[0] is Reason.BAD_ORDER

@@ -1,20 +1,20 @@
-"""The next step of a visit, sentence by sentence; every arrow of the state machine has one."""
+"""The next step of a node upgrade, sentence by sentence; every arrow of the state machine has one."""
 
 import pytest
 
-from tests.support.visit_cases import ALONE, view
-from tests.support.visit_sentences_arrivals import ARRIVALS
-from tests.support.visit_sentences_at_the_end import AT_THE_END
-from tests.support.visit_sentences_before_off import BEFORE_OFF
-from tests.support.visit_sentences_from_off import FROM_OFF
-from tests.support.visit_sentences_on_another_kernel import ON_ANOTHER_KERNEL
+from tests.support.upgrade_cases import ALONE, view
+from tests.support.upgrade_sentences_arrivals import ARRIVALS
+from tests.support.upgrade_sentences_at_the_end import AT_THE_END
+from tests.support.upgrade_sentences_before_off import BEFORE_OFF
+from tests.support.upgrade_sentences_from_off import FROM_OFF
+from tests.support.upgrade_sentences_on_another_kernel import ON_ANOTHER_KERNEL
 from tests.support.world import START
-from upgrader.core import visit
-from upgrader.core.phases import TRANSITIONS, NodePhase, ends
-from upgrader.core.visit_facts import (
+from upgrader.core import node_upgrade
+from upgrader.core.node_upgrade_facts import (
     Decision,
     GroupView,
 )
+from upgrader.core.phases import TRANSITIONS, NodePhase, ends
 
 CASES = BEFORE_OFF | FROM_OFF | AT_THE_END | ON_ANOTHER_KERNEL | ARRIVALS
 
@@ -22,11 +22,11 @@ CASES = BEFORE_OFF | FROM_OFF | AT_THE_END | ON_ANOTHER_KERNEL | ARRIVALS
 def decided(seen, group):
     siblings, requests, gangs, undo = group
     whole = GroupView(nodes=(seen, *siblings), requests=requests, gangs=gangs, undo=undo)
-    return visit.decide(seen, whole, START)
+    return node_upgrade.decide(seen, whole, START)
 
 
 @pytest.mark.parametrize(("seen", "group", "expected"), CASES.values(), ids=CASES)
-def test_the_next_step_of_a_visit(seen, group, expected):
+def test_the_next_step_of_a_node_upgrade(seen, group, expected):
     assert decided(seen, group) == expected
 
 
@@ -42,5 +42,5 @@ def test_every_arrow_has_its_sentence():
 
 
 @pytest.mark.parametrize("phase", [phase for phase in NodePhase if ends(phase)])
-def test_an_ended_visit_is_left_alone_even_without_its_node(phase):
+def test_an_ended_upgrade_is_left_alone_even_without_its_node(phase):
     assert decided(view(phase, failure="NotDrained"), ALONE) == Decision(phase=phase, failure="NotDrained")

@@ -1,14 +1,14 @@
-"""The visit: unload the driver, swap and set the kubelet, reboot. Killed at any line, it comes to the same end.
+"""The upgrade: unload the driver, swap and set the kubelet, reboot. Killed at any line, it comes to the same end.
 
 The truth is in files and processes, never in this run's memory: which binary is installed (by checksum), which one the
-running kubelet was started from, which one was kept, and the visit's own record. Each step asks these first. A lock on
-the node keeps a second visit away meanwhile.
+running kubelet was started from, which one was kept, and the upgrade's own record. Each step asks these first. A lock
+on the node keeps a second upgrade away meanwhile.
 """
 
 import signal
 from pathlib import Path
 
-from upgrader.core.orders import Driver, KubeletSettings, KubeletTarget, OrderResult, Reason, VisitOrder
+from upgrader.core.orders import Driver, KubeletSettings, KubeletTarget, OrderResult, Reason, UpgradeOrder
 from upgrader.node import driver, kubelet_settings, reboot
 from upgrader.node.clock import Clock, until
 from upgrader.node.exclusion import holding_node
@@ -25,16 +25,16 @@ TERM_GRACE = 15.0
 """Seconds after which a kubelet that ignores SIGTERM is killed; containers live on either way."""
 
 
-class Visit:
+class Upgrade:
     """One run of one order. `kubelet` is only used where the order has one, or settings of it."""
 
-    def __init__(self, order: VisitOrder, *, host: Host, kubelet: Kubelet, programs: Programs, clock: Clock) -> None:
+    def __init__(self, order: UpgradeOrder, *, host: Host, kubelet: Kubelet, programs: Programs, clock: Clock) -> None:
         self._order = order
         self._host = host
         self._kubelet = kubelet
         self._programs = programs
         self._clock = clock
-        self._records = Records(host, order.visit)
+        self._records = Records(host, order.upgrade)
         self._facts: dict[str, str] = {}
         self._files: Files | None = None
         """The kubelet's settings as they are to be; None where they stay."""
@@ -52,7 +52,7 @@ class Visit:
         Raises:
             OrderFailedError: it failed in a way that another run may mend (busy, occupied, missing, kubelet lost).
         """
-        with holding_node(self._host, self._order.visit, self._clock):
+        with holding_node(self._host, self._order.upgrade, self._clock):
             return self._run()
 
     def _run(self) -> OrderResult:
@@ -110,7 +110,7 @@ class Visit:
     def _rebooted(self, before: str) -> OrderResult:
         """What the reboot came to; on the boot that is to end it ends it, and does not return if that goes well."""
         if self._order.reboot is None:
-            raise OrderFailedError(Reason.BAD_ORDER, "this visit was run before with a reboot in its order")
+            raise OrderFailedError(Reason.BAD_ORDER, "this upgrade was run before with a reboot in its order")
         if self._host.boot_id() == before:
             reboot.leave(self._order.reboot, host=self._host, programs=self._programs, clock=self._clock)
         return reboot.arrived(self._order.reboot, host=self._host, before=before)
@@ -209,14 +209,14 @@ class Visit:
     def _restore(self, why: str) -> OrderResult:
         """The old kubelet, and its settings, back in their places."""
         if self._order.kubelet is None and self._order.settings is None:
-            raise OrderFailedError(Reason.BAD_ORDER, "this visit was run before with a kubelet in its order")
+            raise OrderFailedError(Reason.BAD_ORDER, "this upgrade was run before with a kubelet in its order")
         name = f"kubelet {self._order.kubelet.version}" if self._order.kubelet is not None else "the kubelet's settings"
         kept, self._files = self._records.previous(), self._records.kept_settings()
-        mine = kept if kept is not None and kept.visit == self._order.visit else None
+        mine = kept if kept is not None and kept.upgrade == self._order.upgrade else None
         if mine is None and self._files is None:
             raise OrderFailedError(
                 Reason.KUBELET_LOST,
-                f"{name}: {why}. It was there before this visit, so nothing is put back",
+                f"{name}: {why}. It was there before this upgrade, so nothing is put back",
             )
         if self._files is not None:
             self._policy = self._files.policy

@@ -1,6 +1,6 @@
-"""The next step of a visit where it gives the node back: sentence, node, group, decision."""
+"""The next step of a node upgrade where it gives the node back: sentence, node, group, decision."""
 
-from tests.support.visit_cases import (
+from tests.support.upgrade_cases import (
     ALONE,
     BACK,
     CLOSED,
@@ -17,7 +17,7 @@ from tests.support.visit_cases import (
     view,
 )
 from tests.support.world import START
-from upgrader.core.visit_facts import Act
+from upgrader.core.node_upgrade_facts import Act
 
 AT_THE_END = {
     "the gang is restarted first": (
@@ -48,31 +48,31 @@ AT_THE_END = {
     "a node without a claim is given back, too, since a claim that was sent may still arrive": (
         view(N.RELEASING, UNTOUCHED, **BACK),
         ALONE,
-        stay(N.RELEASING, "giving the node back", Act.GIVE_BACK, failure="VisitFailed", reverting=True),
+        stay(N.RELEASING, "giving the node back", Act.GIVE_BACK, failure="UpgradeFailed", reverting=True),
     ),
-    "but not where another visit has claimed it meanwhile": (
-        view(N.RELEASING, {**UNTOUCHED, "visit": "u2"}, **BACK),
+    "but not where another upgrade has claimed it meanwhile": (
+        view(N.RELEASING, {**UNTOUCHED, "claimed_by": "u2"}, **BACK),
         ALONE,
-        go(N.FAILED, "given back", "VisitFailed", reverting=True),
+        go(N.FAILED, "given back", "UpgradeFailed", reverting=True),
     ),
     "the gang is not placed in time": (
         view(N.RELEASING, WHOLE, deadline=START),
         around(requests=(gang(R.RESTARTING),)),
         stay(N.RELEASING, "giving the node back", Act.GIVE_BACK),
     ),
-    "the visit succeeded": (view(N.RELEASING, GIVEN_BACK), ALONE, go(N.SUCCEEDED, "given back")),
-    "the visit failed and nothing of it is left": (
+    "the upgrade succeeded": (view(N.RELEASING, GIVEN_BACK), ALONE, go(N.SUCCEEDED, "given back")),
+    "the upgrade failed and nothing of it is left": (
         view(N.RELEASING, {**GIVEN_BACK, "revision": "old"}, **BACK),
         ALONE,
-        go(N.FAILED, "given back", "VisitFailed", reverting=True),
+        go(N.FAILED, "given back", "UpgradeFailed", reverting=True),
     ),
-    "the visit failed, and its last sentence says why": (
+    "the upgrade failed, and its last sentence says why": (
         view(N.RELEASING, {**GIVEN_BACK, "revision": "old"}, **BACK, why="nvidia 1.0.0 is in use: pid 7 (sleep)"),
         ALONE,
         go(
             N.FAILED,
             "given back. Why it failed: nvidia 1.0.0 is in use: pid 7 (sleep)",
-            "VisitFailed",
+            "UpgradeFailed",
             reverting=True,
         ),
     ),

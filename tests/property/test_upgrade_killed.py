@@ -1,4 +1,4 @@
-"""A visit that is killed at any line, any number of times, and run again comes to the end of one that was not.
+"""A node upgrade that is killed at any line, any number of times, and run again comes to the end of one that was not.
 
 The kill is an exception raised by a trace function before a chosen line of upgrader.node runs: what SIGKILL leaves
 between two lines is what is left here.
@@ -17,20 +17,22 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.node_world import BINARY, CONFIG_DIR, CPU_STATE, Behaviour, NodeWorld
-from upgrader.core.orders import Driver, KubeletSettings, KubeletTarget, OrderResult, Reason, Reboot, VisitOrder
+from upgrader.core.orders import Driver, KubeletSettings, KubeletTarget, OrderResult, Reason, Reboot, UpgradeOrder
 from upgrader.node.outcome import OrderFailedError
-from upgrader.node.visit import Visit
+from upgrader.node.upgrade import Upgrade
 
-KILLABLE = tuple(f"/node/{name}.py" for name in ("visit", "records", "durable", "driver", "reboot", "kubelet_settings"))
-ORDER = VisitOrder(
-    visit="v",
+KILLABLE = tuple(
+    f"/node/{name}.py" for name in ("upgrade", "records", "durable", "driver", "reboot", "kubelet_settings")
+)
+ORDER = UpgradeOrder(
+    upgrade="v",
     unload=Driver(vendor="sim", version="1.0.0"),
     kubelet=KubeletTarget(version="1.35.4", binary=BINARY),
 )
 STATIC = KubeletSettings(binary=BINARY, values={"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"})
 NEXT = "6.1.0-50-amd64"
 REBOOT = Reboot(kernel=NEXT, select=("/sbin/choose", "--default"), restart=("/sbin/reboot",))
-MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # hundreds of visits sync a lot
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # hundreds of upgrades sync a lot
 # Killed between the last line of a `with` and its end, a file stays open until it is collected; that is no fault.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -70,8 +72,8 @@ class Killer:
         return self._trace
 
 
-def visit(world: NodeWorld, order: VisitOrder = ORDER) -> OrderResult:
-    return Visit(order, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock).run()
+def upgrade(world: NodeWorld, order: UpgradeOrder = ORDER) -> OrderResult:
+    return Upgrade(order, host=world.host, kubelet=world.kubelet, programs=world.programs, clock=world.clock).run()
 
 
 def end(world: NodeWorld, result: OrderResult) -> tuple[object, ...]:
@@ -91,14 +93,14 @@ def lines_of(new: Behaviour) -> int:
     killer = Killer(None)
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         world = NodeWorld(Path(folder), new=new)
-        killer.run(lambda: visit(world))
+        killer.run(lambda: upgrade(world))
     return killer.lines
 
 
 def whole(new: Behaviour) -> tuple[object, ...]:
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         world = NodeWorld(Path(folder), new=new)
-        return end(world, visit(world))
+        return end(world, upgrade(world))
 
 
 @pytest.mark.parametrize("new", [WELL, DEAD], ids=["done", "restored"])
@@ -110,8 +112,8 @@ def test_killed_once_at_each_line(new):
         with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
             world = NodeWorld(Path(folder), new=new)
             with pytest.raises(Killed):
-                Killer(at).run(lambda world=world: visit(world))
-            assert end(world, visit(world)) == expected, f"killed at line event {at} of {lines}"
+                Killer(at).run(lambda world=world: upgrade(world))
+            assert end(world, upgrade(world)) == expected, f"killed at line event {at} of {lines}"
 
 
 @examples(40)
@@ -121,25 +123,25 @@ def test_killed_again_and_again(new, kills):
         world = NodeWorld(Path(folder), new=new)
         for at in kills:
             try:
-                Killer(at).run(lambda: visit(world))
+                Killer(at).run(lambda: upgrade(world))
             except Killed:
                 continue
-        assert end(world, visit(world)) == whole(new)
+        assert end(world, upgrade(world)) == whole(new)
 
 
 @examples(60)
 @given(kills=st.lists(st.integers(1, 120), max_size=6))
 def test_however_often_it_is_killed_it_reboots_once_and_last(kills):
-    order = VisitOrder(visit="v", unload=ORDER.unload, reboot=REBOOT)
+    order = UpgradeOrder(upgrade="v", unload=ORDER.unload, reboot=REBOOT)
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         world = NodeWorld(Path(folder))
         world.install_kernel(NEXT)
         for at in kills:
             try:
-                Killer(at).run(lambda: visit(world, order))
+                Killer(at).run(lambda: upgrade(world, order))
             except Killed:
                 assert world.machine.boots == 1 or world.machine.kernel == NEXT
-        result = visit(world, order)
+        result = upgrade(world, order)
         assert (result.reason, result.facts["boot id before"]) == (Reason.DONE, "boot-1")
         assert (world.machine.kernel, world.machine.boots, world.loaded()) == (NEXT, 2, False)
 
@@ -151,13 +153,13 @@ def test_a_kubelet_that_becomes_sick_between_two_runs_is_put_back_or_lost_but_ne
         world = NodeWorld(Path(folder))
         for at in kills:
             try:
-                Killer(at).run(lambda: visit(world))
+                Killer(at).run(lambda: upgrade(world))
             except Killed:
                 world.clock.wait(pause)
-        before = (world.host.state / "visits" / "v.json").exists()
+        before = (world.host.state / "upgrades" / "v.json").exists()
         world.kubelet.api_away = True
         try:
-            reason = visit(world).reason
+            reason = upgrade(world).reason
         except OrderFailedError as error:
             reason = error.reason
         assert before or reason is Reason.KUBELET_RESTORED
@@ -169,11 +171,11 @@ def settings_end(world: NodeWorld, result: OrderResult) -> tuple[object, ...]:
     return (*end(world, result), [one.read_bytes() if one.exists() else None for one in there])
 
 
-def settings_whole(order: VisitOrder, new: Behaviour, old: Behaviour) -> tuple[object, ...]:
+def settings_whole(order: UpgradeOrder, new: Behaviour, old: Behaviour) -> tuple[object, ...]:
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         world = NodeWorld(Path(folder), new=new, old=old)
         world.write(KEPT, old)
-        return settings_end(world, visit(world, order))
+        return settings_end(world, upgrade(world, order))
 
 
 KEPT = "/var/lib/gpu-upgrader/kubelet/previous/kubelet"
@@ -189,32 +191,32 @@ ONLY_NONE = Behaviour(version="1.34.4", policies=("none",))
     kills=st.lists(st.integers(1, 400), max_size=6),
 )
 def test_settings_of_the_kubelet_come_to_the_same_end_however_often_it_is_killed(swap, new, old, kills):
-    order = VisitOrder(visit="v", kubelet=ORDER.kubelet if swap else None, settings=STATIC)
+    order = UpgradeOrder(upgrade="v", kubelet=ORDER.kubelet if swap else None, settings=STATIC)
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         world = NodeWorld(Path(folder), new=new, old=old)
         world.write(KEPT, old)
         for at in kills:
             try:
-                Killer(at).run(lambda: visit(world, order))
+                Killer(at).run(lambda: upgrade(world, order))
             except Killed:
                 continue
-        assert settings_end(world, visit(world, order)) == settings_whole(order, new, old)
+        assert settings_end(world, upgrade(world, order)) == settings_whole(order, new, old)
 
 
 @examples(60)
 @given(first=st.lists(st.integers(1, 300), max_size=3), kills=st.lists(st.integers(1, 300), max_size=4))
 def test_however_far_a_change_of_settings_came_going_back_ends_with_those_of_before(first, kills):
-    order = VisitOrder(visit="v", settings=STATIC)
-    undo = VisitOrder(visit="v-revert", undoes="v", settings=msgspec.structs.replace(STATIC, values={}))
+    order = UpgradeOrder(upgrade="v", settings=STATIC)
+    undo = UpgradeOrder(upgrade="v-revert", undoes="v", settings=msgspec.structs.replace(STATIC, values={}))
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         world = NodeWorld(Path(folder))
         before = world.host.path(CPU_STATE).read_bytes()
         for which, at in [*((order, one) for one in first), *((undo, one) for one in kills)]:
             try:
-                Killer(at).run(lambda which=which: visit(world, which))
+                Killer(at).run(lambda which=which: upgrade(world, which))
             except Killed:
                 continue
-        assert visit(world, undo).reason is Reason.DONE
+        assert upgrade(world, undo).reason is Reason.DONE
         assert world.host.path(CPU_STATE).read_bytes() == before
         assert not world.host.path(f"{CONFIG_DIR}/90-gpu-upgrader.conf").exists()
         assert world.runs() == ["1.34.4"]

@@ -14,13 +14,13 @@ from upgrader.api.v1alpha1 import NodeUpgrade, StepStatus
 from upgrader.core import clearing, timing
 from upgrader.core.errors import ConflictError, NameTakenError, NotFoundError, UpgraderError
 from upgrader.core.fleet import NodeFacts
+from upgrader.core.node_upgrade_facts import NO_ANSWER, REFUSAL, Act, Decision, NodeView
 from upgrader.core.phases import NodePhase, UpgradeReason, ends, row
-from upgrader.core.visit_facts import NO_ANSWER, REFUSAL, Act, Decision, NodeView
-from upgrader.reconcile import evictions, finalizers, marks, visit_jobs
+from upgrader.reconcile import evictions, finalizers, marks, upgrade_jobs
 from upgrader.reconcile.context import Context, check_in_step, record
 from upgrader.reconcile.evictions import Refusal
+from upgrader.reconcile.node_upgrade_view import blocked, effective, list_others
 from upgrader.reconcile.rehearsals import rehearse
-from upgrader.reconcile.visit_view import blocked, effective, list_others
 from upgrader.stack import manifests, pod_results
 from upgrader.telemetry import metrics
 
@@ -33,7 +33,7 @@ ADMITTED_AGAIN_SECONDS = 10.0
 async def perform(
     context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision, ask_until: str | None
 ) -> NodeUpgrade:
-    """Do the acts of a decision and record it; the visit as it is then.
+    """Do the acts of a decision and record it; the upgrade as it is then.
 
     Raises:
         ConflictError: something changed since it was read; nothing is recorded and the next look decides again.
@@ -65,8 +65,8 @@ def stays(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Deci
     return not _waiting(context, upgrade, view, decision)
 
 
-async def say(context: Context, upgrade: NodeUpgrade, error: UpgraderError) -> None:
-    """Show in the visit what was refused, or not answered; the next step tries again, and its deadline counts on."""
+async def record_refusal(context: Context, upgrade: NodeUpgrade, error: UpgraderError) -> None:
+    """Show in the upgrade what was refused, or not answered; the next step tries again, and its deadline counts on."""
     found, reason = blocked(upgrade.status), REFUSAL if error.refused else NO_ANSWER
     if found is None or (found.reason, found.message) != (reason, str(error)):
         status = {"message": error.brief, "conditions": [_blocked(context, reason, str(error))]}
@@ -74,7 +74,7 @@ async def say(context: Context, upgrade: NodeUpgrade, error: UpgraderError) -> N
 
 
 async def forget(context: Context, upgrades: Iterable[NodeUpgrade]) -> None:
-    """Let go of visits that have ended and that somebody deleted."""
+    """Let go of upgrades that have ended and that somebody deleted."""
     for one in upgrades:
         if ends(one.status.phase) and one.metadata.deletion_timestamp and names.FINALIZER in one.metadata.finalizers:
             await finalizers.take(context, NODE_UPGRADES, one.metadata)
@@ -94,14 +94,14 @@ async def _act(context: Context, upgrade: NodeUpgrade, view: NodeView, decision:
             await _mark(context, upgrade, marks.operands_off)
         case Act.REMOVE_DRIVER:
             await _mark(context, upgrade, lambda node: marks.driver_away(node, upgrade, effective(upgrade)))
-        case Act.VISIT:
-            body = manifests.visit_job(upgrade, reverting=view.reverting, settings=context.stack)
-            job = await visit_jobs.make_job(context, body)
+        case Act.UPGRADE:
+            body = manifests.upgrade_job(upgrade, reverting=view.reverting, settings=context.stack)
+            job = await upgrade_jobs.make_job(context, body)
             await _look_again(context, upgrade, view)
-            await visit_jobs.start_job(context, job)
+            await upgrade_jobs.start_job(context, job)
         case Act.CANCEL | Act.CANCEL_FIRST:
             back = view.reverting and act is Act.CANCEL
-            await visit_jobs.cancel_job(context, manifests.visit_name(upgrade, reverting=back))
+            await upgrade_jobs.cancel_job(context, manifests.upgrade_name(upgrade, reverting=back))
         case Act.DRIVER_ON:
             await _mark(context, upgrade, lambda node: marks.driver_on(node, effective(upgrade)))
         case Act.OPERANDS_ON:
@@ -168,8 +168,8 @@ async def _mark(context: Context, upgrade: NodeUpgrade, patch: Callable[[Node], 
     if node is None or node.metadata.uid != upgrade.spec.node.uid:
         raise NotFoundError(f"node {upgrade.spec.node.name} is gone")
     may_stand = {None, upgrade.metadata.uid, upgrade.spec.takes_over}
-    if node.metadata.annotations.get(names.ANNOTATION_VISIT) not in may_stand:
-        raise ConflictError(f"node {node.metadata.name} is claimed by another visit")
+    if node.metadata.annotations.get(names.ANNOTATION_CLAIMED_BY) not in may_stand:
+        raise ConflictError(f"node {node.metadata.name} is claimed by another upgrade")
     body = patch(node)
     if body is not None:
         await context.cluster.merge(NODES, node.metadata, body)
@@ -256,7 +256,7 @@ def _blocked(context: Context, reason: str, message: str) -> dict[str, Any]:
 
 
 async def _tell(context: Context, upgrade: NodeUpgrade, view: NodeView, decision: Decision) -> None:
-    """One Event on the Node when its visit ends: what became of it. (Its phases are in the NodeUpgrade.)"""
+    """One Event on the Node when its upgrade ends: what became of it. (Its phases are in the NodeUpgrade.)"""
     if not ends(decision.phase) or view.node is None:
         return
     worth = decision.phase is NodePhase.SUCCEEDED or upgrade.spec.reason is UpgradeReason.REPAIR
@@ -270,7 +270,7 @@ async def _tell(context: Context, upgrade: NodeUpgrade, view: NodeView, decision
         meta,
         "Node",
         "v1",
-        reason=f"Visit{decision.phase.value}",
+        reason=f"Upgrade{decision.phase.value}",
         message=text,
         warning=decision.phase is NodePhase.FAILED,
     )

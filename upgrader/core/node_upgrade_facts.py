@@ -1,4 +1,4 @@
-"""What the next step of a visit depends on, and what is decided: values of core.visit and those who fill them."""
+"""What the next step of an upgrade depends on, and what is decided: values of core.node_upgrade."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -22,13 +22,13 @@ class Outcome(StrEnum):
 
 
 class PodResult(Struct, frozen=True, kw_only=True):
-    """One of our pods on the node (prepare, visit, validate) and its answer."""
+    """One of our pods on the node (prepare, upgrade, validate) and its answer."""
 
     outcome: Outcome = Outcome.ABSENT
     result: OrderResult | None = None
     trouble: str = ""  # why it cannot start (image pull...), as the kubelet or the API server says it
     silence: Silence | None = None  # it has not begun, and its status does not say why
-    suspended: bool = False  # a visit Job that was made, and not started: nothing came of it yet
+    suspended: bool = False  # an upgrade Job that was made, and not started: nothing came of it yet
 
 
 class OperandFacts(Struct, frozen=True, kw_only=True):
@@ -38,15 +38,15 @@ class OperandFacts(Struct, frozen=True, kw_only=True):
     ready: int = 0
 
 
-class VisitJobs(Struct, frozen=True, kw_only=True):
-    """What of visit Jobs may still work on the node, beside the Job of this way; not known while that one is there."""
+class UpgradeJobs(Struct, frozen=True, kw_only=True):
+    """Upgrade Jobs that may still work on the node, beside the one of this direction; not known while that is there."""
 
     first: bool = False  # the Job of the way there, while the node goes back; it has not ended
-    pods: int = 0  # pods of whichever visit Job, its own or one that is gone, which have not ended
+    pods: int = 0  # pods of whichever upgrade Job, its own or one that is gone, which have not ended
 
 
 class OtherPod(Struct, frozen=True, kw_only=True):
-    """A pod that is none of ours and that the visit would end."""
+    """A pod that is none of ours and that the upgrade would end."""
 
     name: str
     namespace: str
@@ -69,18 +69,18 @@ ABORTED = "Aborted"
 """Failure of a walk that a person broke off: nothing went wrong."""
 
 DRIVER_CHANGED = "DriverChanged"
-"""Failure of a visit that would go back to another driver than its node has by now."""
+"""Failure of a node upgrade that would go back to another driver than its node has by now."""
 
 KERNEL_CHANGED = "KernelChanged"
-"""Failure of a visit whose node came up with another kernel than it was planned for."""
+"""Failure of a node upgrade whose node came up with another kernel than it was planned for."""
 
 REFUSAL = "Refused"
-"""Why a visit is blocked: the API server, or an admission webhook of it, does not do what its phase needs."""
+"""Why a node upgrade is blocked: the API server, or an admission webhook of it, does not do what its phase needs."""
 
 NO_ANSWER = "NoAnswer"
-"""Why a visit is blocked: the API server could not be reached, or failed; nothing was refused.
+"""Why a node upgrade is blocked: the API server could not be reached, or failed; nothing was refused.
 
-One that throttles (429) holds no visit: the whole step ends, and is made again after a pause.
+One that throttles (429) holds no upgrade: the whole step ends, and is made again after a pause.
 """
 
 GOING_BACK = "; going back"
@@ -107,19 +107,19 @@ class NodeView(Struct, frozen=True, kw_only=True):
     refused: str = ""  # why the API server, or an admission webhook of it, did not do what this phase needs
     node: NodeFacts | None = None  # None: deleted, or another node of that name
     uid: str = ""
-    source_key: str = ""  # of the driver that the node had when the visit was ordered; empty: none
+    source_key: str = ""  # of the driver that the node had when the upgrade was ordered; empty: none
     driver_key: str = ""  # of the effective target (source while reverting)
     plugin_key: str = ""
     runtime_key: str = ""
     revision: str = ""
-    kernel: str = ""  # that the visit reboots into; empty: it does not
-    planned: str = ""  # the kernel that the node has to run now; empty: the visit reboots it, and has not yet
+    kernel: str = ""  # that the upgrade reboots into; empty: it does not
+    planned: str = ""  # the kernel that the node has to run now; empty: the upgrade reboots it, and has not yet
     former: str = ""  # the kernel that what the node had before is for
     expected_gpus: int = 0
     prepare: PodResult = PodResult()
-    visit: PodResult = PodResult()
+    upgrade: PodResult = PodResult()
     validate: PodResult = PodResult()
-    visit_jobs: VisitJobs = VisitJobs()
+    upgrade_jobs: UpgradeJobs = UpgradeJobs()
     driver: OperandFacts = OperandFacts()
     plugin: OperandFacts = OperandFacts()
     theirs: int = 0  # pods of another operator that its labels have deployed here and that were taken over
@@ -133,10 +133,10 @@ class NodeView(Struct, frozen=True, kw_only=True):
 
 
 def settled(view: NodeView, node: NodeFacts, now: datetime) -> bool:
-    """Whether no pod that the visit would end can still be on its way to its node, which is closed.
+    """Whether no pod that the upgrade would end can still be on its way to its node, which is closed.
 
     No bind of a pod with GPUs was where a node never had any, or where none works since it rebooted: its kubelet would
-    refuse the pod. In a plan's visit, and where a plugin is known to the kubelet already, it may just be away.
+    refuse the pod. In a plan's upgrade, and where a plugin is known to the kubelet already, it may just be away.
     """
     none = {UpgradeReason.INSTALL: node.gpus == 0, UpgradeReason.REPAIR: True}.get(view.reason, False)
     if none and node.gpus_allocatable == 0 and not view.empties:
@@ -154,7 +154,7 @@ def missing_gpus(view: NodeView) -> str:
 
 
 def away(view: NodeView, otherwise: str) -> str:
-    """That a node says nothing while its visit waits for it, as a sentence; `otherwise` while it is Ready."""
+    """That a node says nothing while its upgrade waits for it, as a sentence; `otherwise` while it is Ready."""
     node = view.node
     if node is None or node.ready:
         return otherwise
@@ -166,24 +166,25 @@ def away(view: NodeView, otherwise: str) -> str:
 def moved(view: NodeView) -> str:
     """That a node rebooted into another kernel than its way is for, as a sentence; empty where it did not.
 
-    After a reboot of the visit its Node shows the former kernel for a while: that says nothing yet.
+    After a reboot of the upgrade its Node shows the former kernel for a while: that says nothing yet.
     """
     node, fits = view.node, {view.planned, view.former} if view.reverting or view.kernel else {view.planned}
     if node is None or not (node.kernel and all(fits)) or node.kernel in fits:
         return ""
-    return f"the node runs kernel {node.kernel}, the visit was planned for {view.planned}"
+    return f"the node runs kernel {node.kernel}, the upgrade was planned for {view.planned}"
 
 
 def replaced(view: NodeView) -> str:
-    """That a node has another driver than its visit would go back to, as a sentence; empty where it has that one.
+    """That a node has another driver than its upgrade would go back to, as a sentence; empty where it has that one.
 
-    What was read when the visit was ordered may be of before, and another visit may have ended there meanwhile. Only a
-    plan's visit is judged: its stack orders one where what the label says is not what runs, or is not known any more.
+    What was read when the upgrade was ordered may be of before, and another upgrade may have ended there meanwhile.
+    Only a plan's upgrade is judged: its stack orders one where what the label says is not what runs, or is not known
+    any more.
     """
     node, had = view.node, view.source_key or "none"
     if node is None or view.reason is not UpgradeReason.ROLLOUT or (node.driver_key or "none") == had:
         return ""
-    return f"the node has driver {node.driver_key or 'none'}, and the visit was ordered when it had {had}"
+    return f"the node has driver {node.driver_key or 'none'}, and the upgrade was ordered when it had {had}"
 
 
 def driver_to_remove(view: NodeView) -> str:
@@ -204,12 +205,12 @@ def operands_left(view: NodeView) -> str:
 
 
 def kept(view: NodeView) -> bool:
-    """Whether the visit failed and left its marks on the node, for a person."""
-    return view.phase is NodePhase.FAILED and view.node is not None and view.node.visit == view.uid
+    """Whether the upgrade failed and left its marks on the node, for a person."""
+    return view.phase is NodePhase.FAILED and view.node is not None and view.node.claimed_by == view.uid
 
 
 def bare(view: NodeView) -> bool:
-    """Whether it is given back without a driver that works: no gang can come to it, until it is visited anew."""
+    """Whether it is given back without a driver that works: no gang can come to it, until it is upgraded anew."""
     off = view.node is not None and _off(view.node)
     return view.phase is NodePhase.RELEASING and (off or view.failure == KERNEL_CHANGED)
 
@@ -219,7 +220,7 @@ def _off(node: NodeFacts) -> bool:
 
 
 def let_go(view: NodeView) -> bool:
-    """Whether the visit has failed, or is about to have."""
+    """Whether the upgrade has failed, or is about to have."""
     return view.phase is NodePhase.FAILED or (view.phase is NodePhase.RELEASING and bool(view.failure))
 
 
@@ -241,7 +242,7 @@ class RequestFacts(Struct, frozen=True, kw_only=True):
 
 
 class GroupView(Struct, frozen=True, kw_only=True):
-    """A group: its visits, its requests, and what its plan wants."""
+    """A group: its upgrades, its requests, and what its plan wants."""
 
     nodes: tuple[NodeView, ...]
     requests: tuple[RequestFacts, ...] = ()
@@ -281,7 +282,7 @@ def to_evict(view: NodeView, group: GroupView) -> tuple[OtherPod, ...]:
 
 
 def pods_left(nodes: Iterable[NodeView]) -> str:
-    """That nodes still have pods for which a visit waits, beside members of gangs; as a sentence, or empty.
+    """That nodes still have pods for which a node upgrade waits, beside members of gangs; as a sentence, or empty.
 
     Those that nobody makes again and the approval names do not count: they go after the gangs.
     """
@@ -297,10 +298,12 @@ class Act(StrEnum):
     CLOSE = "taint"
     EVICT = "evict others"
     OPERANDS_OFF = "operands off"
-    REMOVE_DRIVER = "driver away"  # with what the node had kept on it, for the visit that comes next
-    VISIT = "visit Job"
-    CANCEL_FIRST = "no first visit Job"  # the way back begins, and two visits on one node would undo each other's work
-    CANCEL = "no visit Job"  # its node is gone: a node that joins under its name is not its business
+    REMOVE_DRIVER = "driver away"  # with what the node had kept on it, for the upgrade that comes next
+    UPGRADE = "upgrade Job"
+    CANCEL_FIRST = (
+        "no first upgrade Job"  # the way back begins, and two upgrades on one node would undo each other's work
+    )
+    CANCEL = "no upgrade Job"  # its node is gone: a node that joins under its name is not its business
     DRIVER_ON = "driver on"
     OPERANDS_ON = "operands on"
     VALIDATE = "validation pod"

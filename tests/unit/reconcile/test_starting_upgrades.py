@@ -1,4 +1,4 @@
-"""A visit Job is made suspended and started by a second write: one that arrives too late does nothing."""
+"""An upgrade Job is made suspended and started by a second write: one that arrives too late does nothing."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ LONG = 6000
 
 
 class Starting(Rig):
-    """Starts of visit Jobs that are there meet what `fails` says, and are kept."""
+    """Starts of upgrade Jobs that are there meet what `fails` says, and are kept."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,8 +27,8 @@ class Starting(Rig):
     async def _start(
         self, kind: ResourceKind[Any], meta: ObjectMeta, operations: Sequence[Mapping[str, Any]], subresource: str = ""
     ) -> Any:
-        of_a_visit = kind == JOBS and meta.name.startswith(("visit-", "revert-"))
-        if self.fails and of_a_visit and self.cluster.store.stored(JOBS, meta.name, meta.namespace) is not None:
+        of_a_node_upgrade = kind == JOBS and meta.name.startswith(("upgrade-", "revert-"))
+        if self.fails and of_a_node_upgrade and self.cluster.store.stored(JOBS, meta.name, meta.namespace) is not None:
             self.sent.append((kind, meta, operations))
             raise UnreachableError("no answer")
         return await self._edit(kind, meta, operations, subresource)
@@ -47,7 +47,7 @@ class Starting(Rig):
 
     @property
     def status(self) -> Any:
-        return self.visits("up")[0].status
+        return self.upgrades("up")[0].status
 
     @property
     def job(self) -> dict[str, Any] | None:
@@ -84,7 +84,9 @@ async def test_one_that_was_not_started_is_started_by_the_next_look(rig: Startin
     rig.assert_nothing_left()
 
 
-async def test_one_that_is_made_when_its_visit_is_over_does_nothing_on_another_node_of_that_name(rig: Starting) -> None:
+async def test_one_that_is_made_when_its_upgrade_is_over_does_nothing_on_another_node_of_that_name(
+    rig: Starting,
+) -> None:
     assert rig.job is not None
     body = {key: value for key, value in rig.job.items() if key != "status"}
     rig.cluster.store.remove(NODES, "gpu-0")
@@ -136,7 +138,7 @@ async def test_pods_are_looked_for_between_making_and_starting() -> None:
 
     async def create(kind: Any, body: Any) -> Any:
         found = await before(kind, body)
-        if kind == JOBS and body["metadata"]["name"].startswith("visit-"):
+        if kind == JOBS and body["metadata"]["name"].startswith("upgrade-"):
             made.append(body["metadata"]["name"])
             rig.fleet.bare("late", node="gpu-0", gpus=1)
         return found
@@ -178,8 +180,8 @@ async def test_without_the_right_to_start_one_nobody_is_asked() -> None:
 
     rig.cluster.edit = edit  # type: ignore[method-assign]
     rig.plan("up", revision)
-    await rig.until(lambda: bool(rig.visits("up")) and rig.visits("up")[0].status.phase is NodePhase.FAILED, LONG)
-    status = rig.visits("up")[0].status
+    await rig.until(lambda: bool(rig.upgrades("up")) and rig.upgrades("up")[0].status.phase is NodePhase.FAILED, LONG)
+    status = rig.upgrades("up")[0].status
     assert (status.reason, rig.fleet.trainers["gang"].stops) == ("NotPrepared", 0)
-    assert "would refuse to start Job visit-" in status.message
+    assert "would refuse to start Job upgrade-" in status.message
     assert list(rig.cluster.store.seen(CHECKPOINT_REQUESTS)) == []

@@ -1,12 +1,10 @@
-"""What tests of core.visit are made of: nodes at each station of their visit, groups, decisions."""
+"""What tests of core.node_upgrade are made of: nodes at each station of their upgrade, groups, decisions."""
 
 from datetime import timedelta
 
 from tests.support.facts import node as node_facts
 from tests.support.world import START
-from upgrader.core.orders import OrderResult, Reason
-from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason
-from upgrader.core.visit_facts import (
+from upgrader.core.node_upgrade_facts import (
     Decision,
     NodeView,
     OperandFacts,
@@ -15,18 +13,20 @@ from upgrader.core.visit_facts import (
     PodResult,
     RequestFacts,
 )
+from upgrader.core.orders import OrderResult, Reason
+from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason
 
 N, R = NodePhase, RequestPhase
 PAST, FUTURE = START - timedelta(seconds=1), START + timedelta(seconds=600)
 
-# What a node shows at each station of its visit.
+# What a node shows at each station of its upgrade.
 UNTOUCHED = {"driver_key": "k-old", "plugin_key": "p-old", "operands": "on", "revision": "old"}
-CLOSED = {**UNTOUCHED, "visit": "u1"}
-SWITCHED_OFF = {"driver_key": "none", "plugin_key": "p-old", "operands": "off", "revision": "", "visit": "u1"}
+CLOSED = {**UNTOUCHED, "claimed_by": "u1"}
+SWITCHED_OFF = {"driver_key": "none", "plugin_key": "p-old", "operands": "off", "revision": "", "claimed_by": "u1"}
 SILENT = {**SWITCHED_OFF, "ready": False}
 DRIVER_ON = {**SWITCHED_OFF, "driver_key": "k-new", "plugin_key": "p-new"}
 WHOLE = {**DRIVER_ON, "operands": "on"}
-GIVEN_BACK = {**WHOLE, "visit": "", "released_by": "u1", "revision": "new"}
+GIVEN_BACK = {**WHOLE, "claimed_by": "", "released_by": "u1", "revision": "new"}
 
 DONE = PodResult(outcome=Outcome.SUCCEEDED, result=OrderResult(reason=Reason.DONE, message="well"))
 RUNS = PodResult(outcome=Outcome.WAITING)
@@ -79,7 +79,7 @@ GIVE_UP = (
     "this was the revert: operands stay off and the taint stays, a person must look; "
     "delete NodeUpgrade v1 to have the node installed anew"
 )
-BACK = {"reverting": True, "failure": "VisitFailed", "driver_key": "k-old", "plugin_key": "p-old"}
+BACK = {"reverting": True, "failure": "UpgradeFailed", "driver_key": "k-old", "plugin_key": "p-old"}
 REPAIR = {"reason": UpgradeReason.REPAIR}
 
 

@@ -1,4 +1,4 @@
-"""Reading what the next step of a visit depends on: the Node, the pods on it, the visit Job."""
+"""Reading what the next step of a node upgrade depends on: the Node, the pods on it, the upgrade Job."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -13,9 +13,7 @@ from upgrader.core import adoption, timing
 from upgrader.core.declarations import Declared, nearest
 from upgrader.core.fleet import NodeFacts
 from upgrader.core.gpu_resources import Claimed, PoolGpus, gpus_by_name
-from upgrader.core.operands import COMPONENTS
-from upgrader.core.phases import NodePhase, UpgradeReason, row
-from upgrader.core.visit_facts import (
+from upgrader.core.node_upgrade_facts import (
     ABORTED,
     GOING_BACK,
     NO_ANSWER,
@@ -23,8 +21,10 @@ from upgrader.core.visit_facts import (
     NodeView,
     OperandFacts,
     OtherPod,
-    VisitJobs,
+    UpgradeJobs,
 )
+from upgrader.core.operands import COMPONENTS
+from upgrader.core.phases import NodePhase, UpgradeReason, row
 from upgrader.reconcile import forced, hearsay, observe
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.device_claims import holds_by_claim, read_claimed
@@ -32,13 +32,13 @@ from upgrader.reconcile.pod_facts import controller_of, of_the_node, ours
 from upgrader.reconcile.ports import Reads
 from upgrader.reconcile.works import declared_above
 from upgrader.stack import manifests, pod_results
-from upgrader.stack.naming import VISIT
+from upgrader.stack.naming import UPGRADE
 
 OPERAND_PHASES = frozenset({"Pending", "Running", "Unknown"})
 
 
 HOLDERS = frozenset(COMPONENTS) - {"driver", "device-plugin"}
-"""Operands beside those that a visit waits for by their keys: each may hold a device open, so all are gone first."""
+"""Operands beside those that an upgrade waits for by their keys: each may hold a device open, so all are gone first."""
 
 
 class MayGo(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class MayGo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _BOOTED = frozenset({NodePhase.LOADING, NodePhase.VALIDATING})
-"""The phases after a visit's own reboot, which its Job has seen to be over."""
+"""The phases after a node upgrade's own reboot, which its Job has seen to be over."""
 
 
 def effective(upgrade: NodeUpgrade) -> NodeState:
@@ -63,7 +63,7 @@ def expected_gpus(upgrade: NodeUpgrade) -> int:
     return manifests.offered(upgrade, effective(upgrade), upgrade.status.found.gpus)
 
 
-async def read_visit(
+async def read_upgrade(
     context: Context,
     upgrade: NodeUpgrade,
     members: frozenset[str],
@@ -81,7 +81,7 @@ async def read_visit(
     pods = await reads.list(PODS, fields=f"spec.nodeName={upgrade.spec.node.name}") if node else []
     job = None
     if upgrade.status.phase is NodePhase.UPGRADING:
-        name = manifests.visit_name(upgrade, reverting=upgrade.status.reverting)
+        name = manifests.upgrade_name(upgrade, reverting=upgrade.status.reverting)
         job = await reads.get(JOBS, name, context.stack.namespace)
     gpus = _gpus(upgrade, await read_claimed(reads, pods))
     around = {
@@ -91,34 +91,34 @@ async def read_visit(
     }
     view = build_view(upgrade, node, pods, job, members, around, gpus.claimed, namespace=context.stack.namespace)
     others = tuple(_released(pod, may_go) for pod in view.others)
-    jobs = await _visit_jobs(context, upgrade, pods, reads)
-    view = msgspec.structs.replace(view, others=others, forced=forced.orders(upgrade), visit_jobs=jobs)
+    jobs = await _upgrade_jobs(context, upgrade, pods, reads)
+    view = msgspec.structs.replace(view, others=others, forced=forced.orders(upgrade), upgrade_jobs=jobs)
     return await _explained(context, view)
 
 
-async def _visit_jobs(context: Context, upgrade: NodeUpgrade, pods: Sequence[k.Pod], reads: Reads) -> VisitJobs:
-    """Visit Jobs that may still work on the node: read before one is made, by their pods rather than by themselves.
+async def _upgrade_jobs(context: Context, upgrade: NodeUpgrade, pods: Sequence[k.Pod], reads: Reads) -> UpgradeJobs:
+    """Upgrade Jobs that may still work on the node: read before one is made, by their pods rather than by themselves.
 
     A Job says that it is over on the clock of its controller, or is gone, while its pod still ends.
     """
     if upgrade.status.phase not in {NodePhase.UNLOADING, NodePhase.UPGRADING}:
-        return VisitJobs()
+        return UpgradeJobs()
     first = None
     if upgrade.status.reverting:
-        name = manifests.visit_name(upgrade, reverting=False)
+        name = manifests.upgrade_name(upgrade, reverting=False)
         first = await reads.get(JOBS, name, context.stack.namespace)
-    return VisitJobs(
+    return UpgradeJobs(
         first=first is not None and not pod_results.job_ended(first),
-        pods=sum(ours(pod, context.stack.namespace) and _visits(pod) for pod in pods),
+        pods=sum(ours(pod, context.stack.namespace) and _upgrades(pod) for pod in pods),
     )
 
 
-def _visits(pod: k.Pod) -> bool:
-    return pod.metadata.labels.get(names.LABEL_COMPONENT) == VISIT and pod.status.phase in OPERAND_PHASES
+def _upgrades(pod: k.Pod) -> bool:
+    return pod.metadata.labels.get(names.LABEL_COMPONENT) == UPGRADE and pod.status.phase in OPERAND_PHASES
 
 
 async def list_others(context: Context, upgrade: NodeUpgrade, view: NodeView) -> tuple[OtherPod, ...]:
-    """Pods that the visit would end, as they are now; who is a member is known from the view."""
+    """Pods that the upgrade would end, as they are now; who is a member is known from the view."""
     pods = await context.cluster.list(PODS, fields=f"spec.nodeName={upgrade.spec.node.name}")
     members = frozenset(one.uid for one in view.others if one.member)
     claimed = await read_claimed(context.cluster, pods)
@@ -149,8 +149,8 @@ async def _explained(context: Context, view: NodeView) -> NodeView:
             found = await hearsay.of_pod(context, view.prepare, "the prepare pod", listening=listening)
             return msgspec.structs.replace(view, prepare=found)
         case NodePhase.UPGRADING:
-            found = await hearsay.of_pod(context, view.visit, "the visit Job", listening=listening)
-            return msgspec.structs.replace(view, visit=found)
+            found = await hearsay.of_pod(context, view.upgrade, "the upgrade Job", listening=listening)
+            return msgspec.structs.replace(view, upgrade=found)
         case NodePhase.VALIDATING:
             found = await hearsay.of_pod(context, view.validate, "the validation pod", listening=listening)
             return msgspec.structs.replace(view, validate=found)
@@ -188,7 +188,7 @@ def build_view(
     *,
     namespace: str,
 ) -> NodeView:
-    """The values that `core.visit.decide` works on; pure.
+    """The values that `core.node_upgrade.decide` works on; pure.
 
     `pods`: all of the node; our own are in `namespace`. `claimed`: see `device_claims.read_claimed`.
     """
@@ -217,7 +217,7 @@ def build_view(
         former=upgrade.spec.source.kernel,
         expected_gpus=expected_gpus(upgrade),
         prepare=pod_results.prepare_result(own, upgrade),
-        visit=pod_results.visit_result(job, own),
+        upgrade=pod_results.upgrade_result(job, own),
         validate=pod_results.validate_result(own, upgrade, reverting=status.reverting),
         driver=_operand(own, names.LABEL_IMAGE_KEY, goal.driver_key, status.phase, "driver"),
         plugin=_operand(own, names.LABEL_IMAGE_KEY, goal.plugin_key, status.phase, "device-plugin"),
@@ -242,7 +242,7 @@ def _deadline(upgrade: NodeUpgrade, node: k.Node | None) -> datetime | None:
     if status.phase is not NodePhase.TAINTING or written is None or node is None:
         return written
     allowed, facts = timedelta(seconds=row(status.phase).seconds or 0), _facts(upgrade, node)
-    if facts.visit == upgrade.metadata.uid and facts.closed_at is not None:
+    if facts.claimed_by == upgrade.metadata.uid and facts.closed_at is not None:
         return max(written, facts.closed_at + allowed)
     return written + allowed
 
@@ -332,7 +332,7 @@ def _evictable(pod: k.Pod, around: Declared | None, gpus: PoolGpus) -> bool:
 
 
 def _in_the_way(upgrade: NodeUpgrade, pod: k.Pod, gpus: PoolGpus) -> bool:
-    """Whether the visit would end a pod: its devices go, the CPUs that are its own, or the whole machine.
+    """Whether the upgrade would end a pod: its devices go, the CPUs that are its own, or the whole machine.
 
     What belongs to the node and comes back with it is not: pods of DaemonSets and static ones.
     """
@@ -342,13 +342,13 @@ def _in_the_way(upgrade: NodeUpgrade, pod: k.Pod, gpus: PoolGpus) -> bool:
 
 
 def _gpus(upgrade: NodeUpgrade, claimed: Claimed) -> PoolGpus:
-    """What the node offered before the visit, and what it will offer: pods may ask for either."""
+    """What the node offered before the upgrade, and what it will offer: pods may ask for either."""
     before = upgrade.spec.source.resource_name
     return PoolGpus(resource=upgrade.spec.target.resource_name, former=(before,) if before else (), claimed=claimed)
 
 
 def blocked(status: NodeUpgradeStatus) -> k.Condition | None:
-    """The condition that says what blocks a visit, while something does."""
+    """The condition that says what blocks a node upgrade, while something does."""
     return next((one for one in status.conditions if (one.type, one.status) == ("Blocked", "True")), None)
 
 
@@ -367,7 +367,7 @@ def _why(status: NodeUpgradeStatus) -> str:
 
 
 def _kernel(upgrade: NodeUpgrade) -> str:
-    """The kernel that the node has to show after the visit Job of this way; empty where that does not reboot."""
+    """The kernel that the node has to show after the upgrade Job of this way; empty where that does not reboot."""
     reboot = upgrade.spec.reboot
     if reboot is None:
         return ""

@@ -1,6 +1,6 @@
-"""The Job of a visit: made suspended, started by a patch of that very Job, taken away.
+"""The Job of a node upgrade: made suspended, started by a patch of that very Job, taken away.
 
-What is sent late does nothing: a Job that arrives when its visit is over stays suspended, and a patch finds no Job.
+What is sent late does nothing: a Job that arrives when its upgrade is over stays suspended, and a patch finds no Job.
 """
 
 from typing import Any
@@ -50,12 +50,12 @@ async def cancel_job(context: Context, name: str) -> None:
 
 
 async def rehearse_start(context: Context, upgrade: NodeUpgrade) -> None:
-    """Start the Job of a visit while it is not there, which the API server refuses where the right to it is missing.
+    """Start the Job of an upgrade while it is not there, which the API server refuses where the right to it is missing.
 
     Raises:
         ClusterError: it refused, or did not answer.
     """
-    name = manifests.visit_name(upgrade, reverting=False)
+    name = manifests.upgrade_name(upgrade, reverting=False)
     meta = ObjectMeta(name=name, namespace=context.stack.namespace, uid=upgrade.metadata.uid)
     try:
         await context.cluster.edit(JOBS, meta, _START)

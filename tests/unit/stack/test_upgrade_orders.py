@@ -1,8 +1,9 @@
-"""What the programs of a visit are told: each order is read back from its manifest."""
+"""What the programs of a node upgrade are told: each order is read back from its manifest."""
 
 import msgspec
 import pytest
 
+from tests.support.node_upgrades import UID, state, upgrade
 from tests.support.rendered import (
     CUDA_SAMPLE,
     FRESH,
@@ -10,11 +11,10 @@ from tests.support.rendered import (
     REAL,
     SAME_KUBELET,
     SETTINGS,
-    VISITED,
+    UPGRADED,
     plugin_of,
     validation,
 )
-from tests.support.visits import UID, state, upgrade
 from upgrader.core.orders import (
     ORDER_VARIABLE,
     Driver,
@@ -23,9 +23,9 @@ from upgrader.core.orders import (
     PrepareOrder,
     Reason,
     Reboot,
+    UpgradeOrder,
     ValidateDriverOrder,
     ValidateOrder,
-    VisitOrder,
 )
 from upgrader.node.outcome import EXIT_CODES
 from upgrader.stack import manifests, node_pods
@@ -46,8 +46,8 @@ def images(manifest):
     return [one["image"] for one in (*spec.get("initContainers", []), *spec["containers"])]
 
 
-def visit(reverting, **changes):
-    return order(manifests.visit_job(upgrade(**changes), reverting=reverting, settings=SETTINGS), VisitOrder)
+def upgrade_order(reverting, **changes):
+    return order(manifests.upgrade_job(upgrade(**changes), reverting=reverting, settings=SETTINGS), UpgradeOrder)
 
 
 WAYS = {"select": ("/sbin/choose", "--default"), "restart": ("/sbin/reboot",)}
@@ -58,53 +58,55 @@ KUBELET = "/usr/bin/kubelet"
 STATIC = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0-3"}
 SET = state("570.10", "1.34.4", "b", kubeletSettings=STATIC)
 
-VISITS = {
+UPGRADES = {
     "forward, the source's driver goes out and the target's kubelet comes": (
         {},
         False,
-        VisitOrder(visit=UID, unload=OLD, kubelet=KubeletTarget(version="1.35.4", binary=KUBELET)),
+        UpgradeOrder(upgrade=UID, unload=OLD, kubelet=KubeletTarget(version="1.35.4", binary=KUBELET)),
     ),
     "back, the target's driver goes out and the kubelet that was found comes": (
         {},
         True,
-        VisitOrder(
-            visit=f"{UID}-revert", undoes=UID, unload=NEW, kubelet=KubeletTarget(version="1.34.4", binary=KUBELET)
+        UpgradeOrder(
+            upgrade=f"{UID}-revert", undoes=UID, unload=NEW, kubelet=KubeletTarget(version="1.34.4", binary=KUBELET)
         ),
     ),
     "what a new node may have loaded from an earlier life goes out": (
         {"source": FRESH},
         False,
-        VisitOrder(
-            visit=UID, unload=Driver(vendor="sim", version=""), kubelet=KubeletTarget(version="1.35.4", binary=KUBELET)
+        UpgradeOrder(
+            upgrade=UID,
+            unload=Driver(vendor="sim", version=""),
+            kubelet=KubeletTarget(version="1.35.4", binary=KUBELET),
         ),
     ),
-    "a new node goes back to its kubelet, at the place where the visit swapped it": (
+    "a new node goes back to its kubelet, at the place where the upgrade swapped it": (
         {"source": FRESH},
         True,
-        VisitOrder(
-            visit=f"{UID}-revert", undoes=UID, unload=NEW, kubelet=KubeletTarget(version="1.34.4", binary=KUBELET)
+        UpgradeOrder(
+            upgrade=f"{UID}-revert", undoes=UID, unload=NEW, kubelet=KubeletTarget(version="1.34.4", binary=KUBELET)
         ),
     ),
     "a reboot leads to the target's kernel": (
         {"target": SAME_KUBELET, "reboot": REBOOT},
         False,
-        VisitOrder(visit=UID, unload=OLD, reboot=Reboot(kernel="6.1.0-50-amd64", **WAYS)),
+        UpgradeOrder(upgrade=UID, unload=OLD, reboot=Reboot(kernel="6.1.0-50-amd64", **WAYS)),
     ),
     "going back, to the kernel that was found": (
         {"target": SAME_KUBELET, "reboot": REBOOT},
         True,
-        VisitOrder(visit=f"{UID}-revert", undoes=UID, unload=NEW, reboot=Reboot(kernel="6.1.0-47-amd64", **WAYS)),
+        UpgradeOrder(upgrade=f"{UID}-revert", undoes=UID, unload=NEW, reboot=Reboot(kernel="6.1.0-47-amd64", **WAYS)),
     ),
     "a kubelet whose version stays is left alone": (
         {"target": SAME_KUBELET},
         False,
-        VisitOrder(visit=UID, unload=OLD),
+        UpgradeOrder(upgrade=UID, unload=OLD),
     ),
     "what runtime hooks of ours left is forgotten, whichever way it goes": (
         {"source": HOOKED, "target": {**SAME_KUBELET, "runtimeKey": "d" * 16, "vendor": "nvidia"}},
         True,
-        VisitOrder(
-            visit=f"{UID}-revert",
+        UpgradeOrder(
+            upgrade=f"{UID}-revert",
             undoes=UID,
             unload=NEW,
             forget=("/run/gpu-upgrader/runtime.json", "/var/run/cdi/management.nvidia.com-gpu.yaml"),
@@ -113,45 +115,45 @@ VISITS = {
     "that of somebody else's is not": (
         {"source": HOOKED, "target": {**SAME_KUBELET, "vendor": "nvidia"}},
         False,
-        VisitOrder(visit=UID, unload=OLD, forget=("/run/gpu-upgrader/runtime.json",)),
+        UpgradeOrder(upgrade=UID, unload=OLD, forget=("/run/gpu-upgrader/runtime.json",)),
     ),
     "a kubelet that is not managed is left alone": (
         {"target": state("570.10", "", "b")},
         False,
-        VisitOrder(visit=UID, unload=OLD),
+        UpgradeOrder(upgrade=UID, unload=OLD),
     ),
     "a kubelet that is not managed is left alone on the way back too": (
         {"target": state("570.10", "", "b")},
         True,
-        VisitOrder(visit=f"{UID}-revert", undoes=UID, unload=NEW),
+        UpgradeOrder(upgrade=f"{UID}-revert", undoes=UID, unload=NEW),
     ),
     "settings of the kubelet are ordered where they change": (
         {"source": SAME_KUBELET, "target": SET},
         False,
-        VisitOrder(visit=UID, unload=NEW, settings=KubeletSettings(binary=KUBELET, values=STATIC)),
+        UpgradeOrder(upgrade=UID, unload=NEW, settings=KubeletSettings(binary=KUBELET, values=STATIC)),
     ),
     "and those of before on the way back": (
         {"source": SAME_KUBELET, "target": SET},
         True,
-        VisitOrder(visit=f"{UID}-revert", undoes=UID, unload=NEW, settings=KubeletSettings(binary=KUBELET)),
+        UpgradeOrder(upgrade=f"{UID}-revert", undoes=UID, unload=NEW, settings=KubeletSettings(binary=KUBELET)),
     ),
     "settings that go are ordered too, of the kubelet where they were": (
         {"source": SET, "target": state("570.10", "", "b", kubeletBinary="")},
         False,
-        VisitOrder(visit=UID, unload=NEW, settings=KubeletSettings(binary=KUBELET)),
+        UpgradeOrder(upgrade=UID, unload=NEW, settings=KubeletSettings(binary=KUBELET)),
     ),
-    "settings that stay are left alone": ({"source": SET, "target": SET}, False, VisitOrder(visit=UID, unload=NEW)),
+    "settings that stay are left alone": ({"source": SET, "target": SET}, False, UpgradeOrder(upgrade=UID, unload=NEW)),
     "where nobody knows the former kubelet the way back keeps the new one": (
         {"source": {}},
         True,
-        VisitOrder(visit=f"{UID}-revert", undoes=UID, unload=NEW),
+        UpgradeOrder(upgrade=f"{UID}-revert", undoes=UID, unload=NEW),
     ),
 }
 
 
-@pytest.mark.parametrize(("changes", "reverting", "expected"), VISITS.values(), ids=VISITS)
-def test_the_visit_is_ordered(changes, reverting, expected):
-    assert visit(reverting, **changes) == expected
+@pytest.mark.parametrize(("changes", "reverting", "expected"), UPGRADES.values(), ids=UPGRADES)
+def test_the_upgrade_is_ordered(changes, reverting, expected):
+    assert upgrade_order(reverting, **changes) == expected
 
 
 def test_preparing_pulls_what_both_ways_need():
@@ -220,15 +222,15 @@ def test_a_plugin_that_shares_by_mps_is_proven_with_its_control_daemon():
 
 
 def test_a_share_by_mps_is_worked_on_by_a_container_of_its_own():
-    visited = msgspec.structs.replace(VISITED, gpus=32, gpus_allocatable=32)
+    upgraded = msgspec.structs.replace(UPGRADED, gpus=32, gpus_allocatable=32)
     walk = upgrade(target=nvidia(**CUDA_SAMPLE, mpsReplicas=4), found={"gpus": 8})
-    pod = manifests.validation_pod(walk, reverting=False, node=visited, settings=SETTINGS)
+    pod = manifests.validation_pod(walk, reverting=False, node=upgraded, settings=SETTINGS)
     assert len([one for one in pod["spec"]["containers"] if one["name"].startswith("workload-")]) == 32
     assert order(pod, ValidateDriverOrder).expected == 32
 
 
 MIXED = msgspec.structs.replace(
-    VISITED, gpus=9, gpus_allocatable=9, gpus_in_parts=(("nvidia.com/mig-1g.10gb", 6), ("nvidia.com/mig-3g.40gb", 1))
+    UPGRADED, gpus=9, gpus_allocatable=9, gpus_in_parts=(("nvidia.com/mig-1g.10gb", 6), ("nvidia.com/mig-3g.40gb", 1))
 )
 
 
@@ -241,8 +243,8 @@ def test_every_partition_is_worked_on_by_a_container_of_its_own():
 
 
 def test_where_all_gpus_are_in_parts_no_whole_one_is_asked_for():
-    visited = msgspec.structs.replace(MIXED, gpus=7, gpus_allocatable=7)
-    pod = manifests.validation_pod(upgrade(), reverting=False, node=visited, settings=SETTINGS)
+    upgraded = msgspec.structs.replace(MIXED, gpus=7, gpus_allocatable=7)
+    pod = manifests.validation_pod(upgrade(), reverting=False, node=upgraded, settings=SETTINGS)
     limits = pod["spec"]["containers"][0]["resources"]["limits"]
     assert limits == {"nvidia.com/mig-1g.10gb": "6", "nvidia.com/mig-3g.40gb": "1"}
 
@@ -261,8 +263,8 @@ SLICED, WHOLE = {"timeSlices": 4}, {}
 )
 def test_a_rehearsal_asks_for_as_many_gpus_as_there_will_be(before, after, offers, asked):
     source, target = state("560.1", "1.34.4", "a", **before), state("570.10", "1.35.4", "b", **after)
-    visited = msgspec.structs.replace(VISITED, gpus=offers, gpus_allocatable=offers)
-    shown = manifests.rehearsal(upgrade(source=source, target=target), visited, SETTINGS)
+    upgraded = msgspec.structs.replace(UPGRADED, gpus=offers, gpus_allocatable=offers)
+    shown = manifests.rehearsal(upgrade(source=source, target=target), upgraded, SETTINGS)
     limits = [one[0]["spec"]["containers"][0]["resources"]["limits"] for one in (shown.there, shown.back)]
     assert limits == [{"nvidia.com/gpu": count} for count in asked]
 
@@ -297,18 +299,18 @@ def test_the_way_back_is_validated_against_the_source():
     ("allocatable", "found", "asked", "expected"), [(8, 0, 8, 8), (7, 8, 7, 8), (8, 9, 8, 9), (0, 8, 1, 8)]
 )
 def test_all_that_is_offered_is_asked_for_and_all_that_was_there_is_expected(allocatable, found, asked, expected):
-    visited = msgspec.structs.replace(VISITED, gpus_allocatable=allocatable)
+    upgraded = msgspec.structs.replace(UPGRADED, gpus_allocatable=allocatable)
     walk = upgrade(found={"gpus": found})
-    pod = manifests.validation_pod(walk, reverting=False, node=visited, settings=SETTINGS)
+    pod = manifests.validation_pod(walk, reverting=False, node=upgraded, settings=SETTINGS)
     assert pod["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": str(asked)}
     assert order(pod, ValidateOrder).devices == asked
     assert first_order(pod).expected == expected
 
 
 def test_a_shared_device_counts_once_in_the_workload():
-    visited = msgspec.structs.replace(VISITED, gpus=32, gpus_allocatable=32)
+    upgraded = msgspec.structs.replace(UPGRADED, gpus=32, gpus_allocatable=32)
     walk = upgrade(target=state("570.10", "1.35.4", "b", timeSlices=4), found={"gpus": 8})
-    pod = manifests.validation_pod(walk, reverting=False, node=visited, settings=SETTINGS)
+    pod = manifests.validation_pod(walk, reverting=False, node=upgraded, settings=SETTINGS)
     assert pod["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "32"}
     assert (order(pod, ValidateOrder).devices, first_order(pod).expected) == (8, 32)
 
@@ -344,7 +346,7 @@ def test_the_way_back_is_worked_on_as_it_was_before():
     assert [one["name"] for one in spec["containers"]] == ["validate"]
 
 
-def test_what_a_visit_reports_is_final_and_everything_else_runs_again():
+def test_what_a_node_upgrade_reports_is_final_and_everything_else_runs_again():
     # Nobody knows how long somebody else holds the driver, or the node.
     busy, occupied = EXIT_CODES[Reason.BUSY], EXIT_CODES[Reason.OCCUPIED]
     failures = set(EXIT_CODES.values()) - {0, busy, occupied} | {1}

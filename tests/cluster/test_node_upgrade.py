@@ -1,4 +1,4 @@
-"""What runs on a node, on a real one: images, driver, plugin, prepare, visit, validation and the kubelet's own swap.
+"""What runs on a node, on a real one: images, driver, plugin, prepare, upgrade, validation and the kubelet's own swap.
 
 The kernel and the GPUs are simulated, see docs/node-contract.md; kubelet, containers and device manager are not.
 """
@@ -45,7 +45,7 @@ def well(answer):
     return result
 
 
-def test_one_visit_swaps_driver_plugin_and_kubelet_under_a_running_pod_and_back(installed, pod):
+def test_one_upgrade_swaps_driver_plugin_and_kubelet_under_a_running_pod_and_back(installed, pod):
     bench = installed
     bystander = pod("bystander")
     upgrade = bench.upgrade(bench.state("1.0.0", "1.34.4"), bench.state("2.0.0", "1.35.4", plugin="2"))
@@ -55,10 +55,10 @@ def test_one_visit_swaps_driver_plugin_and_kubelet_under_a_running_pod_and_back(
     assert bench.node.state().kubelet == "v1.34.4"
 
     bench.off()
-    visited = well(bench.visit(upgrade))
-    assert visited.message == "sim 1.0.0 unloaded (simulated); kubelet 1.35.4 runs and the node is Ready"
+    upgraded = well(bench.run_upgrade(upgrade))
+    assert upgraded.message == "sim 1.0.0 unloaded (simulated); kubelet 1.35.4 runs and the node is Ready"
     assert bench.node.state().kubelet == "v1.35.4"
-    assert bench.visit(upgrade, job="again") == (0, visited)
+    assert bench.run_upgrade(upgrade, job="again") == (0, upgraded)
 
     bench.on("2.0.0", plugin="2")
     bench.wait_allocatable("8")
@@ -67,19 +67,19 @@ def test_one_visit_swaps_driver_plugin_and_kubelet_under_a_running_pod_and_back(
     assert (code, stale.reason) == (11, Reason.DRIVER_MISMATCH)
 
     bench.off()
-    well(bench.visit(upgrade, reverting=True))
+    well(bench.run_upgrade(upgrade, reverting=True))
     assert bench.node.state().kubelet == "v1.34.4"
     assert container_id(bench.api.get(f"{PODS}/bystander")) == container_id(bystander)
 
 
-def test_a_kubelet_that_does_not_start_is_put_back_by_the_visit_itself(installed, pod):
+def test_a_kubelet_that_does_not_start_is_put_back_by_the_upgrade_itself(installed, pod):
     bench = installed
     bystander = pod("bystander")
     upgrade = bench.upgrade(bench.state("1.0.0", "1.34.4"), bench.state("2.0.0", BROKEN))
     well(bench.prepare(upgrade))
     bench.off()
 
-    code, result = bench.visit(upgrade, patience=12)
+    code, result = bench.run_upgrade(upgrade, patience=12)
 
     assert (code, result.reason) == (16, Reason.KUBELET_RESTORED)
     assert f"kubelet {BROKEN}: no kubelet runs" in result.message
@@ -95,7 +95,7 @@ def test_a_process_that_holds_a_device_is_named_and_nothing_is_switched(installe
     upgrade = bench.upgrade(bench.state("1.0.0", "1.34.4"), bench.state("2.0.0", "1.35.4"))
     bench.off()
 
-    code, result = bench.visit(upgrade)
+    code, result = bench.run_upgrade(upgrade)
 
     assert (code, result.reason) == (15, Reason.BUSY)
     assert "(busybox)" in result.message

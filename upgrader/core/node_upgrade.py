@@ -14,18 +14,16 @@ from upgrader.core.clearing import (
     LAST_ACT,
     UNSUPPORTED,
     as_it_was,
-    end_first_visit,
+    end_first_upgrade,
     end_unstarted,
-    end_visits,
+    end_upgrades,
     evicting,
     untouched,
     wait_for_arrivals,
-    wait_for_visits,
+    wait_for_upgrades,
 )
 from upgrader.core.fleet import NodeFacts
-from upgrader.core.orders import Reason
-from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason, ends
-from upgrader.core.visit_facts import (
+from upgrader.core.node_upgrade_facts import (
     ABORTED,
     DRIVER_CHANGED,
     GOING_BACK,
@@ -51,12 +49,14 @@ from upgrader.core.visit_facts import (
     turned_back,
     unplaced,
 )
+from upgrader.core.orders import Reason
+from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason, ends
 
 UNHEALTHY = "GPUsMissing"
-"""Why a visit is blocked: after its validation a GPU is not allocatable any more, so the node is not given back."""
+"""Why an upgrade is blocked: after its validation a GPU is not allocatable any more, so the node is not given back."""
 
 DRIVER_BUSY = "DriverBusy"
-"""Why a visit is blocked: processes that Kubernetes knows nothing of hold the driver. They are named, none is ended."""
+"""Why an upgrade is blocked: processes outside Kubernetes hold the driver. They are named, none is ended."""
 
 _P = NodePhase
 BEFORE_OFF = frozenset({_P.PENDING, _P.PREPARING, _P.PREPARED, _P.TAINTING, _P.DRAINING})
@@ -64,7 +64,7 @@ _UNTOUCHED = frozenset({_P.PENDING, _P.PREPARING, _P.PREPARED})
 _ALONE = frozenset({UpgradeReason.INSTALL, UpgradeReason.REPAIR})
 _ASKED = frozenset({RequestPhase.REQUESTED, RequestPhase.PARKED, RequestPhase.EXPIRED})
 _GOING = STOPPED | {RequestPhase.PARKED, RequestPhase.STOPPING}
-"""It has acknowledged, or needs not: also where a visit is made anew (somebody deleted it) after the stop."""
+"""It has acknowledged, or needs not: also where a node upgrade is made anew (somebody deleted it) after the stop."""
 
 
 def decide(view: NodeView, group: GroupView, now: datetime) -> Decision:
@@ -76,7 +76,7 @@ def decide(view: NodeView, group: GroupView, now: datetime) -> Decision:
         return stay(view)
     if view.node is None:
         gone = _go(view, _P.NODE_DELETED, message="the node was deleted, or another node of that name joined")
-        return end_visits(view, now) or gone
+        return end_upgrades(view, now) or gone
     if group.undo and all(one.phase in BEFORE_OFF or ends(one.phase) for one in group.nodes):
         turned = _undo(view)
         if turned is not None:
@@ -91,7 +91,7 @@ def decide(view: NodeView, group: GroupView, now: datetime) -> Decision:
 def _on_another_kernel(view: NodeView) -> Decision | None:
     """Its node rebooted meanwhile: the driver that it is to get loads nowhere there, and no deadline changes that.
 
-    What it had may fit, else it is visited anew; a plan's visit puts the kubelet back first. A visit Job is waited for.
+    What it had may fit, else it is upgraded anew; a plan's upgrade puts the kubelet back first. Its Job is waited for.
     """
     if why := moved(view):
         if view.phase in {_P.PREPARING, _P.PREPARED}:
@@ -114,7 +114,7 @@ def _go(view: NodeView, phase: NodePhase, *acts: Act, message: str = "", failure
 
 def _undo(view: NodeView) -> Decision | None:
     why = "the stack was deleted" if view.reason in _ALONE else "the plan was aborted"
-    if view.phase in _UNTOUCHED and not (view.node and view.node.visit == view.uid):
+    if view.phase in _UNTOUCHED and not (view.node and view.node.claimed_by == view.uid):
         return _go(view, _P.FAILED, failure=ABORTED, message=f"{why} before the node was touched")
     if view.phase is _P.RELEASING:
         return None
@@ -165,7 +165,7 @@ def _late(view: NodeView, waiting: Decision, now: datetime) -> Decision:
 
 def _untouched_or_release(view: NodeView, failure: str, message: str) -> Decision:
     """A repair is tainted from the start: its marks must go before it ends."""
-    if view.node is not None and view.node.visit == view.uid:
+    if view.node is not None and view.node.claimed_by == view.uid:
         return _go(view, _P.RELEASING, failure=failure, message=message)
     return _go(view, _P.FAILED, failure=failure, message=message)
 
@@ -189,13 +189,13 @@ def _preparing(view: NodeView, group: GroupView, now: datetime) -> Decision:
         case Outcome.FAILED:
             return _untouched_or_release(view, "NotPrepared", said(view.prepare, "the prepare pod failed"))
         case Outcome.SUCCEEDED:
-            return _go(view, _P.PREPARED, message="everything for the visit is on the node")
+            return _go(view, _P.PREPARED, message="everything for the upgrade is on the node")
 
 
 def _prepared(view: NodeView, group: GroupView, now: datetime) -> Decision:
     del now
     if failed := turned_back(group):
-        return _untouched_or_release(view, "SiblingFailed", f"{failed} of the same upgrade group cannot be visited")
+        return _untouched_or_release(view, "SiblingFailed", f"{failed} of the same upgrade group cannot be upgraded")
     if behind := [one.name for one in group.nodes if one.phase in {_P.PENDING, _P.PREPARING}]:
         return stay(view, f"waiting for {len(behind)} node(s) of the upgrade group to be prepared")
     if why := replaced(view):
@@ -214,7 +214,7 @@ def _closing(view: NodeView, group: GroupView, now: datetime) -> Decision:
     lost = [one for one in group.requests if one.phase not in _GOING]
     if lost:
         return _go(view, _P.RELEASING, failure="AcknowledgementLost", message=f"{lost[0].gang}: {lost[0].message}")
-    if view.node is None or view.node.visit != view.uid:
+    if view.node is None or view.node.claimed_by != view.uid:
         return stay(view, "tainting the node", Act.CLOSE)
     if why := replaced(view):  # from here on nobody else changes it
         return _go(view, _P.RELEASING, failure=DRIVER_CHANGED, message=why)
@@ -250,36 +250,36 @@ def _draining(view: NodeView, group: GroupView, now: datetime) -> Decision:
         pod = view.others[0]
         blocked = UNSUPPORTED if view.reason is UpgradeReason.REPAIR else "PodsLeft"
         return stay(view, f"waiting for pod {pod.namespace}/{pod.name} to end", blocked=blocked)
-    return _go(view, _P.UNLOADING, message="no pod is left that the visit would end")
+    return _go(view, _P.UNLOADING, message="no pod is left that the upgrade would end")
 
 
 def _off(view: NodeView, group: GroupView, now: datetime) -> Decision:
     if untouched(view):
-        return _go(view, _P.LOADING, message="no visit Job was made, so there is nothing to undo")
+        return _go(view, _P.LOADING, message="no upgrade Job was made, so there is nothing to undo")
     if view.node is None or view.node.driver_key != "none" or view.node.operands != "off" or view.node.revision:
         return stay(view, "switching the operands off", Act.OPERANDS_OFF)
     if view.node.adopted and view.node.theirs and not view.reverting:
         return stay(view, "taking the node over from another operator", Act.OPERANDS_OFF)
-    if waiting := end_first_visit(view) or wait_for_arrivals(view, group, now):
+    if waiting := end_first_upgrade(view) or wait_for_arrivals(view, group, now):
         return waiting
     if left := operands_left(view):
         return stay(view, left)
     return _go(view, _P.UPGRADING, message="operands are off")
 
 
-def _visiting(view: NodeView, group: GroupView, now: datetime) -> Decision:
-    match view.visit.outcome:
+def _upgrading(view: NodeView, group: GroupView, now: datetime) -> Decision:
+    match view.upgrade.outcome:
         case Outcome.ABSENT:
-            first = end_first_visit(view) or wait_for_visits(view) or wait_for_arrivals(view, group, now)
-            return end_unstarted(view, first) or first or stay(view, "starting the visit Job", Act.VISIT)
+            first = end_first_upgrade(view) or wait_for_upgrades(view) or wait_for_arrivals(view, group, now)
+            return end_unstarted(view, first) or first or stay(view, "starting the upgrade Job", Act.UPGRADE)
         case Outcome.WAITING:
-            busy = view.visit.result is not None and view.visit.result.reason is Reason.BUSY
-            why = view.visit.trouble or away(view, "the visit Job runs")
+            busy = view.upgrade.result is not None and view.upgrade.result.reason is Reason.BUSY
+            why = view.upgrade.trouble or away(view, "the upgrade Job runs")
             return stay(view, why, blocked=DRIVER_BUSY if busy else "")
         case Outcome.FAILED:
-            return _turn(view, "VisitFailed", said(view.visit, "the visit Job failed"))
+            return _turn(view, "UpgradeFailed", said(view.upgrade, "the upgrade Job failed"))
         case Outcome.SUCCEEDED:
-            return _go(view, _P.LOADING, message=said(view.visit, "swapped"))
+            return _go(view, _P.LOADING, message=said(view.upgrade, "swapped"))
 
 
 def _keys(node: NodeFacts) -> tuple[str, str, str]:
@@ -372,14 +372,14 @@ def _releasing(view: NodeView, group: GroupView, now: datetime) -> Decision:
 
 
 def _released(view: NodeView, message: str) -> Decision:
-    """The end, once the node says that this visit has released it.
+    """The end, once the node says that this upgrade has released it.
 
     It is written on a node without a claim, too: a leader that was frozen can have sent the claim, and that is refused
     only where the Node has changed since.
     """
     node = view.node
-    unclaimed = node is not None and not node.visit and node.released_by != view.uid
-    if unclaimed or (node is not None and node.visit == view.uid):
+    unclaimed = node is not None and not node.claimed_by and node.released_by != view.uid
+    if unclaimed or (node is not None and node.claimed_by == view.uid):
         return stay(view, "giving the node back", Act.GIVE_BACK)
     if not view.failure:
         return _go(view, _P.SUCCEEDED, message=message)
@@ -393,7 +393,7 @@ _STEPS = {
     _P.TAINTING: _closing,
     _P.DRAINING: _draining,
     _P.UNLOADING: _off,
-    _P.UPGRADING: _visiting,
+    _P.UPGRADING: _upgrading,
     _P.LOADING: _turning_on,
     _P.VALIDATING: _validating,
     _P.RELEASING: _releasing,

@@ -1,4 +1,4 @@
-"""Other pods on a node that is visited: who may be evicted there."""
+"""Other pods on a node that is upgraded: who may be evicted there."""
 
 import msgspec
 import pytest
@@ -6,14 +6,14 @@ import pytest
 from tests.support.claims import NVIDIA, allocated, claim, claiming
 from tests.support.fleet import RESOURCE
 from tests.support.manifests import changed, node_upgrade
+from tests.support.node_upgrades import state, upgrade
 from tests.support.rig import Rig
-from tests.support.visits import state, upgrade
 from upgrader.api.resources import NODES, PODS, owner_resource
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.declarations import Declared
 from upgrader.core.owners import owner_kind
 from upgrader.reconcile.device_claims import CLAIM
-from upgrader.reconcile.visit_view import MayGo, build_view, expected_gpus, read_visit
+from upgrader.reconcile.node_upgrade_view import MayGo, build_view, expected_gpus, read_upgrade
 
 
 def shared(slices, mig=""):
@@ -62,7 +62,7 @@ def test_what_a_node_should_offer_is_its_gpus_as_they_are_shared_then(source, ta
     ],
 )
 def test_what_a_phase_waits_for_is_kept_for_its_deadline_where_the_api_server_did_not_do_it(blocked, reason, refused):
-    """At the deadline the visit tells these words, not that it was waiting."""
+    """At the deadline the upgrade tells these words, not that it was waiting."""
     conditions = [
         {"type": "Installed", "status": "True", "reason": "Refused", "message": "of no hold"},
         {"type": "Blocked", "status": blocked, "reason": reason, "message": "pods is forbidden"},
@@ -86,7 +86,7 @@ async def view(rig: Rig, spaces, sharing=("", ""), before=RESOURCE):
     manifest = changed(manifest, "spec.source.resourceName", before)
     manifest["metadata"]["creationTimestamp"] = "2026-11-21T09:00:00Z"
     upgrade = msgspec.convert(manifest, NodeUpgrade)
-    return await read_visit(rig.context, upgrade, frozenset(), spaces, MayGo(), rig.cluster)
+    return await read_upgrade(rig.context, upgrade, frozenset(), spaces, MayGo(), rig.cluster)
 
 
 async def evictable(rig: Rig, spaces):

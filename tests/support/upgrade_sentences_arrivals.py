@@ -1,8 +1,8 @@
-"""The next step of a visit when pods come to its node after it was drained: sentence, node, group, decision."""
+"""The next step of a node upgrade when pods come to its node after it was drained: sentence, node, group, decision."""
 
 from datetime import timedelta
 
-from tests.support.visit_cases import (
+from tests.support.upgrade_cases import (
     ALONE,
     CLOSED,
     DONE,
@@ -27,18 +27,18 @@ from tests.support.visit_cases import (
     view,
 )
 from tests.support.world import START
-from upgrader.core.visit_facts import Act, VisitJobs
+from upgrader.core.node_upgrade_facts import Act, UpgradeJobs
 
 CAME = "waiting for pod default/stranger to end, which came after the node was drained"
 BLOCKED = {"blocked": "PodsArrived"}
-NOT_UNDONE = "no visit Job was made, so there is nothing to undo"
+NOT_UNDONE = "no upgrade Job was made, so there is nothing to undo"
 TURNED = {"reverting": True, "failure": "PodsArrived", "driver_key": "k-old", "plugin_key": "p-old"}
 BACK = {"reverting": True, "failure": "NotValid", "driver_key": "k-old", "plugin_key": "p-old"}
 BACK_ON = {**WHOLE, "driver_key": "k-old", "plugin_key": "p-old"}
 WITHOUT_GPUS = pod("plain", gpus=False)
 
 ARRIVALS = {
-    "no visit Job is made while a pod is there that nobody stopped": (
+    "no upgrade Job is made while a pod is there that nobody stopped": (
         view(N.UNLOADING, SWITCHED_OFF, others=(STRANGER,)),
         ALONE,
         stay(N.UNLOADING, CAME, **BLOCKED),
@@ -69,12 +69,12 @@ ARRIVALS = {
         ALONE,
         stay(N.UNLOADING, "not now", **BLOCKED),
     ),
-    "before its visit Job a node turns round without one": (
+    "before its upgrade Job a node turns round without one": (
         view(N.UNLOADING, SWITCHED_OFF, others=(STRANGER,), deadline=START),
         ALONE,
         go(N.UNLOADING, f"Unloading took longer than its deadline: {CAME}; going back", "PodsArrived", reverting=True),
     ),
-    "a node that turned round before its visit Job is switched on as it was": (
+    "a node that turned round before its upgrade Job is switched on as it was": (
         view(N.UNLOADING, SWITCHED_OFF, others=(STRANGER,), **TURNED),
         ALONE,
         go(N.LOADING, NOT_UNDONE, "PodsArrived", reverting=True),
@@ -104,15 +104,15 @@ ARRIVALS = {
         ALONE,
         stay(N.VALIDATING, "starting the validation pod", Act.VALIDATE, failure="PodsArrived", reverting=True),
     ),
-    "a pod comes right before the visit Job is made": (
+    "a pod comes right before the upgrade Job is made": (
         view(N.UPGRADING, SWITCHED_OFF, others=(STRANGER,)),
         ALONE,
         stay(N.UPGRADING, CAME, **BLOCKED),
     ),
-    "a visit Job that runs is not waited for by that": (
-        view(N.UPGRADING, SWITCHED_OFF, others=(STRANGER,), visit=RUNS),
+    "an upgrade Job that runs is not waited for by that": (
+        view(N.UPGRADING, SWITCHED_OFF, others=(STRANGER,), upgrade=RUNS),
         ALONE,
-        stay(N.UPGRADING, "the visit Job runs"),
+        stay(N.UPGRADING, "the upgrade Job runs"),
     ),
     "nor does it come on the way back": (
         view(N.UPGRADING, SWITCHED_OFF, others=(WITHOUT_GPUS,), **BACK),
@@ -125,7 +125,7 @@ ARRIVALS = {
             **BLOCKED,
         ),
     ),
-    "on the way back a pod is waited for before the visit Job": (
+    "on the way back a pod is waited for before the upgrade Job": (
         view(N.UNLOADING, SWITCHED_OFF, others=(STRANGER,), **BACK),
         ALONE,
         stay(N.UNLOADING, CAME, failure="NotValid", reverting=True, **BLOCKED),
@@ -160,41 +160,41 @@ ARRIVALS = {
         ALONE,
         stay(N.UNLOADING, CAME, blocked="RunningOnUnsupportedKernel"),
     ),
-    # ---- visit Jobs of ours
-    "the visit Job of the way there goes before the way back begins": (
-        view(N.UNLOADING, SWITCHED_OFF, visit_jobs=VisitJobs(first=True, pods=1), **BACK),
+    # ---- upgrade Jobs of ours
+    "the upgrade Job of the way there goes before the way back begins": (
+        view(N.UNLOADING, SWITCHED_OFF, upgrade_jobs=UpgradeJobs(first=True, pods=1), **BACK),
         ALONE,
         stay(
             N.UNLOADING,
-            "taking away the visit Job of the way there",
+            "taking away the upgrade Job of the way there",
             Act.CANCEL_FIRST,
             failure="NotValid",
             reverting=True,
         ),
     ),
     "also where it is seen late": (
-        view(N.UPGRADING, SWITCHED_OFF, visit_jobs=VisitJobs(first=True), **BACK),
+        view(N.UPGRADING, SWITCHED_OFF, upgrade_jobs=UpgradeJobs(first=True), **BACK),
         ALONE,
         stay(
             N.UPGRADING,
-            "taking away the visit Job of the way there",
+            "taking away the upgrade Job of the way there",
             Act.CANCEL_FIRST,
             failure="NotValid",
             reverting=True,
         ),
     ),
     "its pod is waited for when it is gone": (
-        view(N.UPGRADING, SWITCHED_OFF, visit_jobs=VisitJobs(pods=1), **BACK),
+        view(N.UPGRADING, SWITCHED_OFF, upgrade_jobs=UpgradeJobs(pods=1), **BACK),
         ALONE,
         stay(
             N.UPGRADING,
-            "waiting for 1 pod(s) of an earlier visit Job to end",
+            "waiting for 1 pod(s) of an earlier upgrade Job to end",
             failure="NotValid",
             reverting=True,
         ),
     ),
     "that its node does not answer is what people are told then": (
-        view(N.UPGRADING, SILENT, visit_jobs=VisitJobs(pods=1), **BACK),
+        view(N.UPGRADING, SILENT, upgrade_jobs=UpgradeJobs(pods=1), **BACK),
         ALONE,
         stay(
             N.UPGRADING,
@@ -203,17 +203,18 @@ ARRIVALS = {
             reverting=True,
         ),
     ),
-    "a pod of a visit that is no more is waited for": (
-        view(N.UPGRADING, SWITCHED_OFF, visit_jobs=VisitJobs(pods=1)),
+    "a pod of a node upgrade that is no more is waited for": (
+        view(N.UPGRADING, SWITCHED_OFF, upgrade_jobs=UpgradeJobs(pods=1)),
         ALONE,
-        stay(N.UPGRADING, "waiting for 1 pod(s) of an earlier visit Job to end"),
+        stay(N.UPGRADING, "waiting for 1 pod(s) of an earlier upgrade Job to end"),
     ),
     "where it does not end the node is left to a person": (
-        view(N.UPGRADING, SWITCHED_OFF, visit_jobs=VisitJobs(pods=1), deadline=START, **BACK),
+        view(N.UPGRADING, SWITCHED_OFF, upgrade_jobs=UpgradeJobs(pods=1), deadline=START, **BACK),
         ALONE,
         go(
             N.FAILED,
-            "Upgrading took longer than its deadline: waiting for 1 pod(s) of an earlier visit Job to end; " + GIVE_UP,
+            "Upgrading took longer than its deadline: waiting for 1 pod(s) of an earlier upgrade Job to end; "
+            + GIVE_UP,
             "RevertFailed",
             reverting=True,
         ),

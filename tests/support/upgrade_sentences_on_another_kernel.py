@@ -1,7 +1,7 @@
-"""The next step of a visit whose node came up with another kernel: sentence, node, group, decision."""
+"""The next step of a node upgrade whose node came up with another kernel: sentence, node, group, decision."""
 
 from tests.support.facts import KERNEL
-from tests.support.visit_cases import (
+from tests.support.upgrade_cases import (
     ALONE,
     BACK,
     CLOSED,
@@ -21,8 +21,8 @@ from tests.support.visit_cases import (
     view,
 )
 from upgrader.core.fleet import RemovedDriver
+from upgrader.core.node_upgrade_facts import Act, OperandFacts
 from upgrader.core.phases import UpgradeReason
-from upgrader.core.visit_facts import Act, OperandFacts
 
 NEXT, THIRD = "6.1.0-50-amd64", "6.1.0-53-amd64"
 HOME = {"planned": NEXT, "former": KERNEL}
@@ -30,7 +30,7 @@ HOME = {"planned": NEXT, "former": KERNEL}
 AWAY = {"planned": NEXT, "former": THIRD}
 KEPT = {**SWITCHED_OFF, "removed_driver": RemovedDriver(driver="k-old", revision="old", kernel=KERNEL)}
 BARE = view(N.RELEASING, KEPT, name="v2", uid="u2", failure="KernelChanged", **AWAY)
-WHY = f"the node runs kernel {KERNEL}, the visit was planned for {NEXT}"
+WHY = f"the node runs kernel {KERNEL}, the upgrade was planned for {NEXT}"
 RELEASED = go(N.RELEASING, WHY, "KernelChanged")
 TURNED = go(N.UNLOADING, f"{WHY}; going back", "KernelChanged", reverting=True)
 
@@ -54,17 +54,17 @@ ON_ANOTHER_KERNEL = {
     "operands that are off go back to what fits again": (view(N.UNLOADING, SWITCHED_OFF, **HOME), ALONE, TURNED),
     "a driver that loads nowhere there is not waited for": (view(N.LOADING, DRIVER_ON, **HOME), ALONE, TURNED),
     "nor is it validated": (view(N.VALIDATING, WHOLE, validate=RUNS, **HOME), ALONE, TURNED),
-    "a plan's visit goes back also where what it had does not fit either": (
+    "a plan's upgrade goes back also where what it had does not fit either": (
         view(N.LOADING, DRIVER_ON, **AWAY),
         ALONE,
         TURNED,
     ),
-    "after a visit's own reboot its Node shows the kernel of before for a while": (
+    "after a node upgrade's own reboot its Node shows the kernel of before for a while": (
         view(N.LOADING, SWITCHED_OFF, kernel=NEXT, **HOME),
         ALONE,
         stay(N.LOADING, f"waiting for the Node to show kernel {NEXT}; it still shows {KERNEL}"),
     ),
-    "a third kernel after a visit's own reboot is not waited for": (
+    "a third kernel after a node upgrade's own reboot is not waited for": (
         view(N.LOADING, SWITCHED_OFF, kernel=NEXT, **AWAY),
         ALONE,
         TURNED,
@@ -77,13 +77,13 @@ ON_ANOTHER_KERNEL = {
             f"{WHY}; switching off what was switched on",
             Act.REMOVE_DRIVER,
             reverting=True,
-            failure="VisitFailed",
+            failure="UpgradeFailed",
         ),
     ),
     "with what the node had kept on it": (
         view(N.LOADING, SWITCHED_OFF, **{**BACK, **AWAY}),
         ALONE,
-        stay(N.LOADING, f"{WHY}; keeping what it had", Act.REMOVE_DRIVER, reverting=True, failure="VisitFailed"),
+        stay(N.LOADING, f"{WHY}; keeping what it had", Act.REMOVE_DRIVER, reverting=True, failure="UpgradeFailed"),
     ),
     "and it is given back": (
         view(N.LOADING, KEPT, **{**BACK, **AWAY}),
@@ -93,7 +93,7 @@ ON_ANOTHER_KERNEL = {
     "a repair that failed on its own kernel is for a person": (
         view(N.LOADING, DRIVER_ON, **{**BACK, **REPAIR, "planned": KERNEL, "former": THIRD}),
         ALONE,
-        stay(N.LOADING, "switching the driver on", Act.DRIVER_ON, reverting=True, failure="VisitFailed"),
+        stay(N.LOADING, "switching the driver on", Act.DRIVER_ON, reverting=True, failure="UpgradeFailed"),
     ),
     "a sibling that is well goes back with it": (
         view(N.VALIDATING, WHOLE, validate=DONE),
@@ -115,7 +115,7 @@ ON_ANOTHER_KERNEL = {
         around(BARE, requests=(gang(R.RESTARTING, nodes=frozenset({"node-3"})),)),
         stay(N.RELEASING, "waiting for default/Job/train to be placed"),
     ),
-    "so it is of a stack's visit": (
+    "so it is of a stack's upgrade": (
         view(N.LOADING, DRIVER_ON, **REPAIR, **AWAY),
         ALONE,
         stay(N.LOADING, f"{WHY}; switching off what was switched on", Act.REMOVE_DRIVER),
@@ -141,15 +141,15 @@ ON_ANOTHER_KERNEL = {
         ALONE,
         RELEASED,
     ),
-    "a visit Job that works is waited for": (
-        view(N.UPGRADING, SWITCHED_OFF, visit=RUNS, **HOME),
+    "an upgrade Job that works is waited for": (
+        view(N.UPGRADING, SWITCHED_OFF, upgrade=RUNS, **HOME),
         ALONE,
-        stay(N.UPGRADING, "the visit Job runs"),
+        stay(N.UPGRADING, "the upgrade Job runs"),
     ),
     "the way back is not turned": (
         view(N.UNLOADING, CLOSED, **{**BACK, **HOME}),
         ALONE,
-        stay(N.UNLOADING, "switching the operands off", Act.OPERANDS_OFF, reverting=True, failure="VisitFailed"),
+        stay(N.UNLOADING, "switching the operands off", Act.OPERANDS_OFF, reverting=True, failure="UpgradeFailed"),
     ),
     "what is given back is given back": (
         view(N.RELEASING, WHOLE, **HOME),
