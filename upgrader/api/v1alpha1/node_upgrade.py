@@ -69,7 +69,7 @@ class Force(Resource, frozen=True, kw_only=True):
 
 
 class NodeUpgradeSpec(Resource, frozen=True, kw_only=True):
-    """the upgrade of one node."""
+    """The upgrade of one node."""
 
     stack: Annotated[Text, described("Stack of the node.")]
     plan: Annotated[str | None, described("Plan that ordered the upgrade; none for Install and Repair.")] = None
@@ -128,7 +128,7 @@ class NodeUpgradeStatus(Resource, frozen=True, kw_only=True):
 
 
 class NodeUpgrade(Resource, frozen=True, kw_only=True):
-    """the upgrade of one node, and how far it is."""
+    """The upgrade of one node, and how far it is."""
 
     metadata: ObjectMeta
     spec: NodeUpgradeSpec
