@@ -20,7 +20,8 @@ from upgrader.core.forecast import Forecast, forecast
 from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.strategy import StrategyFacts
 from upgrader.core.works import Work
-from upgrader.reconcile.observe import Reading, snapshot_of
+from upgrader.reconcile.observe import snapshot_of
+from upgrader.reconcile.reading import Reading
 
 RESOURCE = "nvidia.com/gpu"
 GPUS = PoolGpus(resource=RESOURCE)

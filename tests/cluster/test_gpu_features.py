@@ -19,7 +19,7 @@ from upgrader.reconcile import operands, quiet
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.observe import target_of
 from upgrader.reconcile.operand_pods import own_pods
-from upgrader.reconcile.stacks import Read
+from upgrader.reconcile.stack_reading import StackReading
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -57,7 +57,7 @@ def read_of(bench, pods):
     stack = GpuStack(metadata=ObjectMeta(name=STACK), spec=msgspec.convert(spec, GpuStackSpec))
     nodes = (bench.facts(),)
     snapshot = Snapshot(cluster="c", taken_at=datetime.now(UTC), nodes=nodes, gangs=(), images=())
-    return Read(
+    return StackReading(
         stack=stack,
         target=target_of(stack.spec, STACK),
         plans=(),

@@ -19,6 +19,7 @@ from upgrader.core.remaining import FRESH
 from upgrader.core.timing import show
 from upgrader.reconcile import observe
 from upgrader.reconcile.fact_cache import FactCache
+from upgrader.reconcile.reading import Reading
 
 NEXT = "6.1.0-50-amd64"
 REBOOTS = target(kernel=NEXT)
@@ -42,8 +43,8 @@ class World:
     seconds: int = 0
     version: int = 0
 
-    def reading(self) -> observe.Reading:
-        return observe.Reading(
+    def reading(self) -> Reading:
+        return Reading(
             own_namespace=OWN,
             nodes=self.nodes,
             pods=[self.pods[key] for key in sorted(self.pods)],

@@ -12,6 +12,7 @@ from tests.support.observed import GPUS, NOW, OWN, STACK, node, pod
 from upgrader.api import names
 from upgrader.reconcile import observe
 from upgrader.reconcile.node_upgrade_view import build_view
+from upgrader.reconcile.reading import Reading
 
 NEXT = "6.1.0-50-amd64"
 REBOOT = {"source": "6.1.0-47-amd64", "target": NEXT, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}
@@ -60,7 +61,7 @@ EMPTYING = {
 @examples(200)
 @given(seen=pods())
 def test_every_pod_that_a_node_upgrade_would_end_belongs_to_a_gang_that_the_forecast_looks_at(wanted, ordered, seen):
-    reading = observe.Reading(own_namespace=OWN, nodes=NODES, pods=seen)
+    reading = Reading(own_namespace=OWN, nodes=NODES, pods=seen)
     judged = {
         member.uid
         for gang in observe.snapshot_of(reading, STACK.spec, GPUS, NOW, empties=wanted).gangs
@@ -76,6 +77,6 @@ def test_every_pod_that_a_node_upgrade_would_end_belongs_to_a_gang_that_the_fore
 @examples(300)
 @given(pods())
 def test_where_nothing_is_rebooted_only_what_belongs_to_a_pod_with_gpus_is_looked_at(seen):
-    reading = observe.Reading(own_namespace=OWN, nodes=NODES, pods=seen)
+    reading = Reading(own_namespace=OWN, nodes=NODES, pods=seen)
     for gang in observe.snapshot_of(reading, STACK.spec, GPUS, NOW).gangs:
         assert gang.gpus > 0

@@ -26,6 +26,7 @@ from upgrader.core.wanted import LABEL_REPLICATED_JOB
 from upgrader.core.works import LABEL_QUEUE
 from upgrader.reconcile import asking, observe
 from upgrader.reconcile.pod_facts import DECLARED
+from upgrader.reconcile.reading import Reading
 
 LONGEST = 4000
 """Characters of a sentence: it goes into a status beside hundreds of others."""
@@ -102,7 +103,7 @@ def odd_pod(annotations, labels, gpus="8", deadline=None, owner=None, started="2
 
 
 def world(*, pods=(), works=(), odd=None, namespaces=()):
-    return observe.Reading(
+    return Reading(
         own_namespace=OWN,
         nodes={"a": node("a", POOL), "b": node("b", POOL), "c": odd or node("c", POOL)},
         pods=[*honest(), *pods],

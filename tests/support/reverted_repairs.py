@@ -183,7 +183,7 @@ REPAIRS = (
         faults=(Fault.FORCE_DELETED,),
         changes=(
             Change(
-                path="reconcile/rest.py",
+                path="reconcile/stopped_gangs.py",
                 old="    return frozenset(plan.status.stopped_owners) | told\n",
                 new="    return frozenset(told)\n",
             ),

@@ -16,7 +16,7 @@ from upgrader.core.orders import OrderResult, UpgradeOrder
 from upgrader.core.revisions import image_key, plugin_key
 from upgrader.devcluster import BoxNode, Cluster, cosign, kubelet
 from upgrader.images.publish import Product, Programs, push_product
-from upgrader.reconcile.observe import node_facts
+from upgrader.reconcile.node_facts import node_facts
 from upgrader.stack import manifests
 from upgrader.stack.settings import StackSettings
 

@@ -12,6 +12,7 @@ from upgrader.core.errors import ConfigurationError
 from upgrader.core.orders import Driver, ValidateDriverOrder
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.node_facts import node_facts
 from upgrader.stack.parts import Manifest
 from upgrader.stack.preflight import preflight_job
 from upgrader.stack.settings import StackSettings
@@ -49,7 +50,7 @@ def _order(node: Node, stacks: Sequence[GpuStack], images: dict[str, DriverImage
     if stack is None:
         raise ConfigurationError(f"no stack selects node {name}: what it should run is not known")
     resource = stack.spec.device_plugin.resource_name
-    facts = observe.node_facts(node, resource)
+    facts = node_facts(node, resource)
     image = images.get(facts.driver_key)
     if image is None:
         raise ConfigurationError(

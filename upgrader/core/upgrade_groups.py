@@ -1,8 +1,8 @@
-"""Groups: nodes that must be upgrading together, because a gang runs on several of them.
+"""Groups: nodes that must be upgraded together, because a gang runs on several of them.
 
 Stopping a gang idles all its nodes, so upgrading them all in that one stop costs its job nothing more, and the gang
-never runs on mixed drivers. Only nodes that are to be upgrading are members of a group: where a gang also runs on nodes
-that need no upgrade, it is stopped whole and its GPUs there count, but those nodes are neither upgrading nor do they
+never runs on mixed drivers. Only nodes that are to be upgraded are members of a group: where a gang also runs on nodes
+that need no upgrade, it is stopped whole and its GPUs there count, but those nodes are neither upgraded nor do they
 join the other gangs on them. Pods that their owner replaces one by one (replicated) join nothing either: each is
 evicted alone.
 """
@@ -16,7 +16,7 @@ from upgrader.core.fleet import Gang
 
 
 class UpgradeGroup(Struct, frozen=True, kw_only=True, gc=False):
-    """Nodes upgrading together, in order of their names; gangs by name."""
+    """Nodes upgraded together, in order of their names; gangs by name."""
 
     name: str
     nodes: tuple[str, ...]
@@ -30,7 +30,7 @@ def group_name(nodes: Iterable[str]) -> str:
 
 
 def groups(upgrading: Iterable[str], gangs: Iterable[Gang]) -> tuple[UpgradeGroup, ...]:
-    """The nodes to be upgrading, parted into groups, ordered by their first node."""
+    """The nodes to be upgraded, parted into groups, ordered by their first node."""
     parents = {node: node for node in sorted(upgrading)}
 
     def root(node: str) -> str:

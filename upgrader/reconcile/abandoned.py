@@ -21,9 +21,10 @@ from upgrader.core.owners import Switch
 from upgrader.core.patches import at, every
 from upgrader.core.phases import PlanPhase, ends
 from upgrader.core.shelter import Shelter, find_shelter
-from upgrader.reconcile import observe, own_requests, owners
+from upgrader.reconcile import own_requests, owners
 from upgrader.reconcile.conditions import Told
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.node_facts import node_facts
 from upgrader.reconcile.owners import LiveOwner
 
 log = structlog.get_logger()
@@ -181,7 +182,7 @@ async def _restart(context: Context, stopped: StoppedOwner, wanted: str, resourc
 
 
 async def _shelter(context: Context, owner: LiveOwner, wanted: str, resource: str, *, late: bool) -> Shelter:
-    nodes = [observe.node_facts(node, resource) for node in _reachable(owner, context.nodes.snapshot() or {})]
+    nodes = [node_facts(node, resource) for node in _reachable(owner, context.nodes.snapshot() or {})]
     steerable = steering.possible(owner.row, await context.cluster.version())
     return find_shelter(nodes, wanted, steerable=steerable, late=late)
 

@@ -18,9 +18,8 @@ from upgrader.core.naming import object_name
 from upgrader.core.phases import NodePhase, RequestPhase, ends
 from upgrader.core.request_facts import GroupOfGang
 from upgrader.reconcile import orders
-from upgrader.reconcile.batches import create_once
 from upgrader.reconcile.checkpoint_requests import advance, next_request_id, read_request
-from upgrader.reconcile.context import Context
+from upgrader.reconcile.context import Context, create_once
 
 WATCHED = 120
 """Seconds of parking beyond the checkpoint: nobody trains on before the answers of all were seen."""

@@ -5,12 +5,11 @@ Every object's name follows from plan, batch and node (or gang), so making them 
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
 import structlog
 
-from upgrader.api.resources import CHECKPOINT_REQUESTS, DAEMONSETS, NODE_UPGRADES, UPGRADE_PLANS, ResourceKind
+from upgrader.api.resources import CHECKPOINT_REQUESTS, NODE_UPGRADES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import (
     BatchStatus,
     CheckpointDefaults,
@@ -25,25 +24,20 @@ from upgrader.api.v1alpha1 import (
 from upgrader.core import timing
 from upgrader.core.canaries import node_class
 from upgrader.core.catalogue import Catalogue
-from upgrader.core.errors import ConflictError
 from upgrader.core.fleet import Gang, ImageFacts, NodeFacts, Snapshot, Target
 from upgrader.core.forecast import BatchForecast, BatchKind
 from upgrader.core.lanes import Asked, turns
-from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason, row
-from upgrader.core.revisions import plugin_key_of, runtime_key_of
-from upgrader.reconcile import asking, orders, side_by_side
+from upgrader.core.phases import NodePhase, UpgradeReason, row
+from upgrader.reconcile import asking, daemonsets, orders, side_by_side
 from upgrader.reconcile.checkpoint_requests import next_request_id
-from upgrader.reconcile.context import Context, check_in_step
+from upgrader.reconcile.context import Context, create_once
 from upgrader.reconcile.group_view import NODES_AT_ONCE
 from upgrader.reconcile.isolation import Faults
 from upgrader.reconcile.revisions import read_target
-from upgrader.stack import manifests
 from upgrader.stack.parts import owned_by
 
 log = structlog.get_logger()
 
-FIRST_PHASE = {"NodeUpgrade": NodePhase.PENDING.value, "CheckpointRequest": RequestPhase.REQUESTED.value}
-"""For these, being made is the intent."""
 
 ASKING_MARGIN = 300
 """Seconds beyond the longest checkpoint until a group is let go."""
@@ -152,7 +146,7 @@ async def _with_operands(
     ready = set()
     for image in {image.key: image for image in images}.values():
         with faults.contained(f"operands of driver {image.key}"):
-            await ensure_operands(context, stack, target, image)
+            await daemonsets.ensure(context, stack, target, image)
             ready.add(image.key)
     return ready
 
@@ -175,23 +169,6 @@ async def source_state(
         plugin_key=node.plugin_key,
         runtime_key=node.runtime_key,
     )
-
-
-async def ensure_operands(context: Context, stack: GpuStack, target: Target, image: ImageFacts) -> None:
-    """The DaemonSets that a node's labels will choose; applying them changes no node by itself."""
-    name, key = stack.metadata.name, plugin_key_of(target)
-    bodies = [manifests.driver_daemonset(name, image, context.stack)]
-    runtime = runtime_key_of(target)
-    if runtime:
-        bodies.append(manifests.runtime_daemonset(name, runtime, target.runtime_digest, target.plugin, context.stack))
-    if key:
-        bodies.append(manifests.plugin_daemonset(name, key, target.plugin_digest, target.plugin, context.stack))
-    for body in bodies:
-        meta = body["metadata"]
-        if await context.cluster.get(DAEMONSETS, meta["name"], meta["namespace"]) is None:
-            context.leadership.check()
-            # Without an owner: another stack may come to use the same image, and must not lose it with this one.
-            await context.cluster.apply(DAEMONSETS, body)
 
 
 async def create_requests(
@@ -237,22 +214,3 @@ async def create_requests(
         body["metadata"]["ownerReferences"] = [owned_by(UPGRADE_PLANS, plan.metadata)]
         await create_once(context, CHECKPOINT_REQUESTS, body)
     return len(gangs)
-
-
-async def create_once(context: Context, kind: ResourceKind[Any], body: dict[str, Any]) -> bool:
-    """Create an object whose name says what it is for; False where it is there already.
-
-    Raises:
-        UnreachableError: the nodes are out of step, so nothing begins.
-    """
-    context.leadership.check()
-    check_in_step(context)
-    try:
-        await context.cluster.create(kind, body)
-    except ConflictError:
-        log.info("already created", kind=kind.kind, name=body["metadata"]["name"])
-        return False
-    phase = FIRST_PHASE.get(kind.kind)
-    if phase is not None:
-        context.crash.reached((kind.kind, phase, "after-intent"))
-    return True

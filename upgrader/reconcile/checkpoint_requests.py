@@ -23,11 +23,11 @@ from upgrader.core.owners import Switch
 from upgrader.core.phases import RequestPhase, ends, row
 from upgrader.core.request_facts import GangAct, GangDecision, GroupOfGang, OwnerFacts, RequestView
 from upgrader.core.switching import is_off
-from upgrader.reconcile import asking, observe, owners, placing, unheard
+from upgrader.reconcile import asking, owners, placing, unheard
 from upgrader.reconcile.context import Context, check_in_step, record
 from upgrader.reconcile.member_answers import read_answers
 from upgrader.reconcile.owners import LiveOwner, read_owner, read_pods
-from upgrader.reconcile.pod_facts import members_of
+from upgrader.reconcile.pod_facts import asked_id, members_of
 from upgrader.reconcile.ports import CheckpointMethod
 from upgrader.telemetry import metrics
 
@@ -262,7 +262,7 @@ async def record_refusal(context: Context, request: CheckpointRequest, error: Up
 async def _ask_again(context: Context, live: LiveRequest) -> None:
     """The spec first: a crash before the status is written finds an expired request with a fresh id."""
     now = context.clock.now()
-    seen = (observe.asked_id(pod) for pod in live.pods)
+    seen = (asked_id(pod) for pod in live.pods)
     request_id = next_request_id(live.view.request_id, seen, int(now.timestamp()))
     patch = {"spec": {"requestId": request_id, "askedAt": timing.show(now)}}
     written = await context.cluster.merge(CHECKPOINT_REQUESTS, live.request.metadata, patch)

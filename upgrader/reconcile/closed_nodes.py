@@ -21,7 +21,8 @@ from upgrader.reconcile.context import Context
 from upgrader.reconcile.isolation import Faults
 from upgrader.reconcile.node_facts import node_facts
 from upgrader.reconcile.observe import image_facts, in_pool
-from upgrader.reconcile.orphaned_claims import orphaned, still_orphaned, unmark
+from upgrader.reconcile.orphaned_claims import still_orphaned, unmark
+from upgrader.reconcile.stack_reading import orphaned
 
 log = structlog.get_logger()
 

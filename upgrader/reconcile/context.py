@@ -8,10 +8,13 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, TypeVar
 
+import structlog
+
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import ResourceKind
-from upgrader.core.errors import UnreachableError
+from upgrader.core.errors import ConflictError, UnreachableError
 from upgrader.core.forecast import BatchForecast
+from upgrader.core.phases import NodePhase, RequestPhase
 from upgrader.reconcile.fact_cache import FactCaches
 from upgrader.reconcile.heard import Heard
 from upgrader.reconcile.looks import Looks
@@ -31,7 +34,10 @@ from upgrader.reconcile.workloads import Workloads
 from upgrader.stack.settings import BuildSettings, StackSettings
 
 T_co = TypeVar("T_co", covariant=True)
+log = structlog.get_logger()
 
+FIRST_PHASE = {"NodeUpgrade": NodePhase.PENDING.value, "CheckpointRequest": RequestPhase.REQUESTED.value}
+"""For these, being made is the intent."""
 
 REHEARSED_AGAIN = timedelta(seconds=15)
 """From the end of a dry run that failed until the next one."""
@@ -139,3 +145,22 @@ async def record(
         # What records the end of one phase is the intent of the next: one write, so one place.
         context.crash.reached((kind.kind, left.value, "after-record"), (kind.kind, entered.value, "after-intent"))
     return written
+
+
+async def create_once(context: Context, kind: ResourceKind[Any], body: dict[str, Any]) -> bool:
+    """Create an object whose name says what it is for; False where it is there already.
+
+    Raises:
+        UnreachableError: the nodes are out of step, so nothing begins.
+    """
+    context.leadership.check()
+    check_in_step(context)
+    try:
+        await context.cluster.create(kind, body)
+    except ConflictError:
+        log.info("already created", kind=kind.kind, name=body["metadata"]["name"])
+        return False
+    phase = FIRST_PHASE.get(kind.kind)
+    if phase is not None:
+        context.crash.reached((kind.kind, phase, "after-intent"))
+    return True

@@ -1,12 +1,9 @@
 """What a stack says of drift in its conditions: what is done about it, labels that disagree, kernels without image."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from upgrader.core import upkeep
 from upgrader.core.adoption import LABELS_DEPLOY
@@ -19,9 +16,7 @@ from upgrader.core.steadiness import Seen
 from upgrader.core.upkeep import Need
 from upgrader.reconcile.conditions import Told
 from upgrader.reconcile.sightings import Steady
-
-if TYPE_CHECKING:
-    from upgrader.reconcile.stacks import Read
+from upgrader.reconcile.stack_reading import StackReading
 
 ON_DRIFT = "OnDrift"
 LABELS_AGREE = "LabelsAgree"
@@ -44,7 +39,7 @@ class Answered:
     proposal: Proposal | None
     steady: Steady
 
-    def told(self, read: Read, now: datetime) -> Iterator[Told]:
+    def told(self, read: StackReading, now: datetime) -> Iterator[Told]:
         """The conditions; one that would say that all is well is there only where it once said otherwise."""
         if self.proposal is not None:
             done = "True" if self.proposal.done else "False"
@@ -53,7 +48,7 @@ class Answered:
         yield from _adopted(read)
         yield from _next_boot(read)
 
-    def _labels(self, read: Read, now: datetime) -> Iterator[Told]:
+    def _labels(self, read: StackReading, now: datetime) -> Iterator[Told]:
         seen = [(node, self.steady.labels[node.uid]) for node in read.snapshot.nodes if node.uid in self.steady.labels]
         flapping = [node.name for node, one in seen if one.flaps]
         disagreeing = [node.name for node, one in seen if one.steady(now)]
@@ -69,7 +64,7 @@ class Answered:
             yield Told(LABELS_AGREE, "True", "Agree", "no label disagrees")
 
 
-def _adopted(read: Read) -> Iterator[Told]:
+def _adopted(read: StackReading) -> Iterator[Told]:
     refused = [node.name for node in read.snapshot.nodes if node.refused]
     if refused:
         said = (
@@ -81,7 +76,7 @@ def _adopted(read: Read) -> Iterator[Told]:
         yield Told(ADOPTED, "True", "Adopted", "no other operator deploys a driver or device plugin on these nodes")
 
 
-def _next_boot(read: Read) -> Iterator[Told]:
+def _next_boot(read: StackReading) -> Iterator[Told]:
     """Warned of before they reboot: nothing is drained for it, and nobody is kept from rebooting."""
     catalogue, found = Catalogue(read.snapshot.images), defaultdict[tuple[Driver, str], list[str]](list)
     for node in read.snapshot.nodes:
@@ -103,13 +98,13 @@ def _undecided(seen: Iterable[Seen]) -> bool:
     return any(one.what for one in seen)
 
 
-def _as_before(read: Read, kind: str) -> Iterator[Told]:
+def _as_before(read: StackReading, kind: str) -> Iterator[Told]:
     for one in read.stack.status.conditions:
         if one.type == kind:
             yield Told(one.type, one.status, one.reason, one.message)
 
 
-def without_image(read: Read, goal: Target) -> str:
+def without_image(read: StackReading, goal: Target) -> str:
     """Nodes that wait for a driver because there is no image for their kernel, and what would help; empty: none."""
     catalogue = Catalogue(read.snapshot.images)
     lacking: dict[tuple[Driver, str], list[str]] = defaultdict(list)

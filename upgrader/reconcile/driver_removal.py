@@ -4,10 +4,6 @@ It loads nowhere there, so nothing is lost, and its pods would crash-loop for as
 on the Node in the same write; the repair that follows when there is an image takes that away again.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import structlog
 
 from upgrader.api import names
@@ -18,14 +14,12 @@ from upgrader.core.fleet import NodeFacts, RemovedDriver
 from upgrader.core.phases import ends
 from upgrader.reconcile import marks
 from upgrader.reconcile.context import Context
-
-if TYPE_CHECKING:
-    from upgrader.reconcile.stacks import Read
+from upgrader.reconcile.stack_reading import StackReading
 
 log = structlog.get_logger()
 
 
-async def remove_driver(context: Context, read: Read, node: NodeFacts) -> None:
+async def remove_driver(context: Context, read: StackReading, node: NodeFacts) -> None:
     """Switch driver and operands off, where the node still is as it was seen and nobody upgrades it."""
     if any(one.spec.node.uid == node.uid and not ends(one.status.phase) for one in read.upgrades):
         return

@@ -1,10 +1,8 @@
 """One step of each group of a plan's started batch; what goes wrong with one keeps no other from its step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
@@ -20,11 +18,9 @@ from upgrader.reconcile.context import Context
 from upgrader.reconcile.group_view import UpgradeGroup
 from upgrader.reconcile.isolation import Faults
 from upgrader.reconcile.orders import LABEL_BATCH
+from upgrader.reconcile.plan_reading import PlanReading
 from upgrader.reconcile.strategies import strategy_of
 from upgrader.reconcile.upgrade_groups import Crowd
-
-if TYPE_CHECKING:
-    from upgrader.reconcile.plans import Read
 
 log = structlog.get_logger()
 
@@ -47,7 +43,7 @@ class Drive:
     driven: set[str] = field(default_factory=set)
     """Names of groups that have had their step."""
 
-    async def begun(self, read: Read, *, undo: bool) -> None:
+    async def begun(self, read: PlanReading, *, undo: bool) -> None:
         """Groups with gangs that we stopped, from nothing but their own objects: before all that may fail is read."""
         batch = read.open_batch
         if batch is None:
@@ -57,7 +53,7 @@ class Drive:
         found = [one for one in batch.groups if one.name in stopped]
         await self._each(read, batch, found, upgrades, requests, turns=frozenset(), undo=undo)
 
-    async def rest(self, read: Read, *, undo: bool) -> None:
+    async def rest(self, read: PlanReading, *, undo: bool) -> None:
         """Make what is missing of the open batch, then one step of each group that has had none."""
         batch, plan = read.open_batch, read.plan
         if batch is None:
@@ -78,7 +74,7 @@ class Drive:
 
     async def _each(
         self,
-        read: Read,
+        read: PlanReading,
         batch: BatchStatus,
         found: Sequence[GroupStatus],
         upgrades: Sequence[NodeUpgrade],
@@ -108,7 +104,7 @@ class Drive:
 
     async def _under_way(
         self,
-        read: Read,
+        read: PlanReading,
         batch: BatchStatus,
         group: GroupStatus,
         upgrades: Sequence[NodeUpgrade],
@@ -137,7 +133,7 @@ class Drive:
             waited_for=opening.waited_pods(read, upgrades),
         )
 
-    def _strategy(self, read: Read) -> StrategyFacts:
+    def _strategy(self, read: PlanReading) -> StrategyFacts:
         return strategy_of(read.plan, self.context.clock.now())
 
 
@@ -146,7 +142,7 @@ def of_batch(objects: Sequence[Any], number: int) -> list[Any]:
     return [one for one in objects if one.metadata.labels.get(LABEL_BATCH) == str(number)]
 
 
-def all_ended(read: Read) -> bool:
+def all_ended(read: PlanReading) -> bool:
     """Whether every upgrade and request of the plan is over."""
     return all(ends(one.status.phase) for one in read.upgrades) and all(ends(one.status.phase) for one in read.requests)
 
@@ -158,7 +154,7 @@ def _expendable_pods(group: GroupStatus, strategy: StrategyFacts) -> frozenset[s
 
 async def _ask(
     context: Context,
-    read: Read,
+    read: PlanReading,
     batch: BatchStatus,
     group: GroupStatus,
     upgrades: Sequence[NodeUpgrade],

@@ -4,14 +4,12 @@ Owners and groups never reach over the border of a namespace, so the gangs of on
 nothing of that has changed since the last look, they are as they were.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import GpuStackSpec
@@ -25,11 +23,8 @@ from upgrader.core.resolution import PodMarks, Rule, UserRule, rules_of
 from upgrader.core.works import Work
 from upgrader.reconcile.object_cache import ObjectCache
 from upgrader.reconcile.pod_facts import controller_of, declared, ours, read_pod, with_mates
+from upgrader.reconcile.reading import Reading
 from upgrader.reconcile.storage import Classes, classes_of
-
-if TYPE_CHECKING:
-    from upgrader.reconcile.observe import Reading
-
 
 T = TypeVar("T")
 

@@ -5,11 +5,8 @@ has no right to write a label, so its kubelet carries its report. What we wrote 
 patch, so that it can be taken back, and told from what others wrote.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
@@ -32,9 +29,7 @@ from upgrader.core.operands import COMPONENT_OF, Operand
 from upgrader.core.vendors import SIM
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
-
-if TYPE_CHECKING:
-    from upgrader.reconcile.stacks import Read
+from upgrader.reconcile.stack_reading import StackReading
 
 log = structlog.get_logger()
 
@@ -44,7 +39,7 @@ LONGEST = 300
 """Characters of what a pod said that are passed on."""
 
 
-async def label(context: Context, read: Read) -> str:
+async def label(context: Context, read: StackReading) -> str:
     """Bring the labels of a stack's nodes to what its pods have read; why that is not so on some node, else empty.
 
     Raises:
@@ -92,7 +87,7 @@ def _nodes(context: Context) -> Mapping[str, Node]:
 
 
 def _view(
-    node: Node, stack: str, boot_id: str, reports: Sequence[GpuReport], claimants: tuple[str, ...], read: Read
+    node: Node, stack: str, boot_id: str, reports: Sequence[GpuReport], claimants: tuple[str, ...], read: StackReading
 ) -> GpuLabelView:
     on = node.metadata.labels.get(names.LABEL_OPERANDS) == names.ON
     wanted = on and observe.in_pool(node, read.stack.spec) and node.metadata.labels.get(names.LABEL_SKIP) != "true"

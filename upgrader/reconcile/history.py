@@ -4,10 +4,6 @@ Never what something still depends on: a plan that has anything stopped or marke
 names, the one before the present one (for `upgrader rollback`), and a plan that says why a revision is blocked.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import structlog
 
 from upgrader.api import names
@@ -18,14 +14,12 @@ from upgrader.core.phases import NodePhase, ends
 from upgrader.reconcile import own_requests, rollbacks
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.revisions import revision_name, revisions
-
-if TYPE_CHECKING:
-    from upgrader.reconcile.stacks import Read
+from upgrader.reconcile.stack_reading import StackReading
 
 log = structlog.get_logger()
 
 
-async def prune(context: Context, read: Read) -> None:
+async def prune(context: Context, read: StackReading) -> None:
     """Delete what is beyond the limit; while a plan is under way nothing is.
 
     Raises:
@@ -51,7 +45,7 @@ def _age(plan: UpgradePlan) -> tuple[str, str]:
     return plan.status.ended_at or plan.metadata.creation_timestamp, plan.metadata.name
 
 
-def _needed(read: Read, plan: UpgradePlan) -> bool:
+def _needed(read: StackReading, plan: UpgradePlan) -> bool:
     name, status = plan.metadata.name, plan.status
     upgrades = [one for one in read.upgrades if one.spec.plan == name]
     claims = {node.claimed_by for node in read.snapshot.nodes if node.claimed_by}
@@ -62,14 +56,14 @@ def _needed(read: Read, plan: UpgradePlan) -> bool:
     return names.FINALIZER in plan.metadata.finalizers or bool(status.reserved_nodes) or marked or undoing or blocks
 
 
-async def _in_use(context: Context, read: Read, plan: UpgradePlan) -> bool:
+async def _in_use(context: Context, read: StackReading, plan: UpgradePlan) -> bool:
     """Whether a gang of an ended plan was not let go yet."""
     listed = await context.cluster.list(CHECKPOINT_REQUESTS, labels=f"{names.LABEL_PLAN}={plan.metadata.name}")
     found, _ = own_requests.sort_out(listed, plan, read.upgrades)
     return any(not ends(one.status.phase) or names.FINALIZER in one.metadata.finalizers for one in found)
 
 
-async def _prune_revisions(context: Context, read: Read, plans: list[UpgradePlan]) -> None:
+async def _prune_revisions(context: Context, read: StackReading, plans: list[UpgradePlan]) -> None:
     stack, status = read.stack.metadata.name, read.stack.status
     kept = await revisions(context, stack)
     if len(kept) <= read.stack.spec.history_limit:

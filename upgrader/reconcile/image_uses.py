@@ -14,8 +14,8 @@ from upgrader.core.image_garbage import Uses
 from upgrader.core.missing_images import read_removed_driver
 from upgrader.core.node_features import same_kernel
 from upgrader.core.phases import ends
-from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.node_facts import pending_kernel
 from upgrader.reconcile.ports import Cluster
 from upgrader.reconcile.revisions import read_target
 
@@ -53,7 +53,7 @@ def needs_of(nodes: Iterable[Node], upgrades: Iterable[NodeUpgrade], targets: It
     kernels, keys, claims = {one.kernel for one in targets}, set[str](), set[str]()
     for node in nodes:
         marks = node.metadata.annotations
-        kernels |= {node.status.node_info.kernel_version, observe.pending_kernel(node)}
+        kernels |= {node.status.node_info.kernel_version, pending_kernel(node)}
         claims.add(marks.get(names.ANNOTATION_CLAIMED_BY, ""))
         removed_driver = read_removed_driver(marks.get(names.ANNOTATION_REMOVED_DRIVER))
         keys |= {
@@ -84,7 +84,7 @@ async def read_uses(cluster: Cluster) -> Uses:
     running = {one.status.node_info.kernel_version for one in nodes}
     running |= {label for one in nodes if (label := _other_kernel(one))}
     pending = {one.spec.target.kernel for one in upgrades if not ends(one.status.phase)}
-    pending |= {one.spec.kernel for one in images} | {observe.pending_kernel(one) for one in nodes}
+    pending |= {one.spec.kernel for one in images} | {pending_kernel(one) for one in nodes}
     previous = {one.spec.source.kernel for one in upgrades} | {one.spec.target.kernel for one in upgrades}
     named = {one.spec.source.driver_image for one in upgrades} | {one.spec.target.driver_image for one in upgrades}
     named |= {one.status.digest or "" for one in images} | {one.spec.image or "" for one in images}

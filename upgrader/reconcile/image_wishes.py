@@ -1,10 +1,8 @@
 """DriverImages that a stack makes by itself, and takes away again when no node could ask for them any more."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
@@ -19,9 +17,7 @@ from upgrader.core.naming import object_name
 from upgrader.core.proposals import OnDrift
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.image_uses import needs_of, read_needs
-
-if TYPE_CHECKING:
-    from upgrader.reconcile.stacks import Read
+from upgrader.reconcile.stack_reading import StackReading
 
 log = structlog.get_logger()
 
@@ -31,7 +27,7 @@ KEPT = timedelta(days=7)
 """Age from which an image of ours goes that nobody needs: a node that comes back from a repair finds it still."""
 
 
-async def ensure(context: Context, read: Read, goal: Target) -> bool:
+async def ensure(context: Context, read: StackReading, goal: Target) -> bool:
     """Make what is missing, as far as it is known how; whether any was."""
     ahead = read.stack.spec.on_drift is not OnDrift.REPORT
     made = False
@@ -80,7 +76,7 @@ def manifest(wish: Wish, how: Template, labels: Mapping[str, str]) -> dict[str, 
     }
 
 
-async def prune(context: Context, read: Read) -> None:
+async def prune(context: Context, read: StackReading) -> None:
     """Delete images that this stack has made, whose kernel no node runs and that nothing names, after a while."""
     found = await context.cluster.list(DRIVER_IMAGES, labels=f"{names.LABEL_STACK}={read.stack.metadata.name}")
     known = context.nodes.snapshot()

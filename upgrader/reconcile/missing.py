@@ -1,22 +1,17 @@
 """Nodes without a pod that should be there: as pods that are not ready, with whoever should have made them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
+from upgrader.core.fleet import NodeFacts
 from upgrader.core.operands import NO_POD, Operand, OperandPod, PartPod
 from upgrader.core.silence import Silence
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.stack_reading import StackReading
 from upgrader.stack import manifests
 from upgrader.stack.naming import keyed_name
 
-if TYPE_CHECKING:
-    from upgrader.core.fleet import NodeFacts
-    from upgrader.reconcile.stacks import Read
 
-
-def operand_pods(context: Context, read: Read, wanted: Mapping[Operand, frozenset[str]]) -> list[OperandPod]:
+def operand_pods(context: Context, read: StackReading, wanted: Mapping[Operand, frozenset[str]]) -> list[OperandPod]:
     """For each node that should have an operand and has no pod of it, one that is not ready."""
     found, nodes = [], {node.name: node for node in read.snapshot.nodes}
     there = {(one.operand, one.node) for one in read.snapshot.operands}

@@ -25,10 +25,11 @@ from upgrader.core.node_upgrade_facts import (
 )
 from upgrader.core.operands import COMPONENTS
 from upgrader.core.phases import NodePhase, UpgradeReason, row
-from upgrader.reconcile import forced, hearsay, observe
+from upgrader.reconcile import forced, hearsay
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.device_claims import holds_by_claim, read_claimed
-from upgrader.reconcile.pod_facts import controller_of, of_the_node, ours
+from upgrader.reconcile.node_facts import node_facts
+from upgrader.reconcile.pod_facts import controller_of, gpus_of, of_the_node, ours, replicated
 from upgrader.reconcile.ports import Reads
 from upgrader.reconcile.works import declared_above
 from upgrader.stack import manifests, pod_results
@@ -172,7 +173,7 @@ def _released(pod: OtherPod, may_go: MayGo) -> OtherPod:
 async def _around(reads: Reads, pod: k.Pod, spaces: Mapping[str, Declared]) -> Declared:
     """What is declared around a pod. Its owners are read only where it would be evicted if they said nothing."""
     space = spaces.get(pod.metadata.namespace, Declared())
-    if not observe.replicated(pod, space):
+    if not replicated(pod, space):
         return space
     return nearest([await declared_above(reads, pod), space])
 
@@ -255,7 +256,7 @@ def _facts(upgrade: NodeUpgrade, node: k.Node) -> NodeFacts:
     have something.
     """
     resource = upgrade.spec.target.resource_name
-    facts = observe.node_facts(node, resource)
+    facts = node_facts(node, resource)
     if upgrade.spec.source.mig_strategy == upgrade.spec.target.mig_strategy:
         return facts
     offered = gpus_by_name(node.status.allocatable, resource)
@@ -315,7 +316,7 @@ def _others(
                 namespace=pod.metadata.namespace,
                 uid=pod.metadata.uid,
                 member=pod.metadata.uid in members,
-                gpus=observe.gpus_of(pod, gpus) > 0,
+                gpus=gpus_of(pod, gpus) > 0,
                 evictable=_evictable(pod, around.get(pod.metadata.uid), gpus),
                 leaving=leaving,
                 before_boot=upgrade.spec.reason is UpgradeReason.REPAIR and _rejected(pod),
@@ -328,7 +329,7 @@ def _evictable(pod: k.Pod, around: Declared | None, gpus: PoolGpus) -> bool:
     """Whether a pod may go by itself; one with GPUs by ResourceClaim is waited for, as plans do."""
     if pod.metadata.deletion_timestamp is not None or holds_by_claim(pod, gpus.claimed):
         return False
-    return observe.replicated(pod, around)
+    return replicated(pod, around)
 
 
 def _in_the_way(upgrade: NodeUpgrade, pod: k.Pod, gpus: PoolGpus) -> bool:
@@ -336,7 +337,7 @@ def _in_the_way(upgrade: NodeUpgrade, pod: k.Pod, gpus: PoolGpus) -> bool:
 
     What belongs to the node and comes back with it is not: pods of DaemonSets and static ones.
     """
-    if observe.gpus_of(pod, gpus):
+    if gpus_of(pod, gpus):
         return True
     return manifests.empties(upgrade) and not of_the_node(pod)
 

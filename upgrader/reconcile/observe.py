@@ -5,13 +5,13 @@ that lets us do less (not ready, no GPUs, undeclared).
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
 
 from upgrader.api import names
-from upgrader.api.kubernetes import Namespace, Node, PersistentVolumeClaim, Pod, PodDisruptionBudget
+from upgrader.api.kubernetes import Namespace, Node, PodDisruptionBudget
 from upgrader.api.resources import (
     DRIVER_IMAGES,
     GPU_STACKS,
@@ -20,48 +20,25 @@ from upgrader.api.resources import (
     POLICY_BINDINGS,
     UPGRADE_PLANS,
 )
-from upgrader.api.v1alpha1 import DriverImage, GpuStack, GpuStackSpec, UpgradePlan
+from upgrader.api.v1alpha1 import DriverImage, GpuStack, GpuStackSpec
 from upgrader.core import sharing, steering, timing
 from upgrader.core.disruption import DisruptionBudget, Requirement, Selector, blocked
 from upgrader.core.driver_builds import CheckName
 from upgrader.core.fleet import ImageBuild, ImageFacts, NodeFacts, Snapshot, Target
-from upgrader.core.gpu_resources import Claimed, PoolGpus
+from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.owners import owner_kind
 from upgrader.core.phases import DriverImagePhase
 from upgrader.core.revisions import with_revision
 from upgrader.core.vendors import choose
-from upgrader.core.works import Work, stopped_owners
+from upgrader.core.works import stopped_owners
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.device_claims import holders_by_node
 from upgrader.reconcile.fact_cache import FactCache
-from upgrader.reconcile.node_facts import node_facts, pending_kernel
 from upgrader.reconcile.operand_pods import operand_pod
 from upgrader.reconcile.other_plans import taken_back, taken_elsewhere
-from upgrader.reconcile.pod_facts import (
-    asked_id,
-    gpus_of,
-    member_facts,
-    replicated,
-)
 from upgrader.reconcile.ports import Cluster
+from upgrader.reconcile.reading import Reading
 from upgrader.reconcile.workloads import Workloads
-
-__all__ = [
-    "Reading",
-    "asked_id",
-    "disruption_budget",
-    "gpus_of",
-    "image_facts",
-    "in_pool",
-    "member_facts",
-    "node_facts",
-    "pending_kernel",
-    "read_around",
-    "read_snapshot",
-    "replicated",
-    "snapshot_of",
-    "target_of",
-]
 
 CLUSTER_NAMESPACE = "kube-system"
 """Its uid stands for the cluster: it is there from the beginning and is never made again."""
@@ -170,25 +147,6 @@ def disruption_budget(budget: PodDisruptionBudget) -> DisruptionBudget:
         selector=_selector(budget),
         allowed=0 if stale else budget.status.disruptions_allowed,
     )
-
-
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """What one reading of the world found, for all stacks alike."""
-
-    own_namespace: str  # in which our own pods are
-    nodes: Mapping[str, Node] = msgspec.field(default_factory=dict)
-    pods: Sequence[Pod] = ()
-    works: Sequence[Work] = ()  # owners of pods, and what owns those
-    budgets: Sequence[PodDisruptionBudget] = ()
-    images: Sequence[DriverImage] = ()
-    namespaces: Sequence[Namespace] = ()
-    plans: Sequence[UpgradePlan] = ()
-    claims: Sequence[PersistentVolumeClaim] = ()
-    stacks: Sequence[GpuStack] = ()
-    api_server_version: str = ""
-    method: str = ""  # how jobs are asked that do not say
-    claimed: Claimed = msgspec.field(default_factory=dict)  # GPUs of ResourceClaims
-    shaping: bool = False  # deploy/admission-steering.yaml is installed
 
 
 def snapshot_of(

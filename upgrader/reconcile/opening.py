@@ -1,25 +1,16 @@
 """What is checked again when the nodes of a started batch are opened: the world may have changed since the forecast."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from upgrader.api.resources import NODES
 from upgrader.api.v1alpha1 import CheckpointRequest, GroupStatus, NodeUpgrade
-from upgrader.core.blockers import World
 from upgrader.core.catalogue import Catalogue
-from upgrader.core.drift import drift
 from upgrader.core.fleet import Gang
 from upgrader.core.gang_blockers import gang_blockers, waited_for
 from upgrader.core.node_blockers import gpus_missing
 from upgrader.core.phases import NodePhase
-from upgrader.reconcile.rest import stopped_gangs
-from upgrader.reconcile.strategies import strategy_of
-
-if TYPE_CHECKING:
-    from upgrader.reconcile.context import Context
-    from upgrader.reconcile.plans import Read
+from upgrader.reconcile.context import Context
+from upgrader.reconcile.plan_reading import PlanReading
 
 OPENING = frozenset({NodePhase.PREPARED, NodePhase.TAINTING})
 """Phases of an upgrade in which all that runs on its node is looked at; from then on its taint keeps others away."""
@@ -28,7 +19,7 @@ OPENING = frozenset({NodePhase.PREPARED, NodePhase.TAINTING})
 async def without_upgrade(context: Context, group: GroupStatus, upgrades: Sequence[NodeUpgrade]) -> str:
     """Which node of a group has no upgrade although it is there, as a sentence; empty: each has one, or is gone.
 
-    A gang whose nodes are with_upgrade in part would come back to two drivers.
+    A gang whose nodes are upgraded in part would come back to two drivers.
 
     Raises:
         ClusterError: whether the node is there is not known.
@@ -41,8 +32,8 @@ async def without_upgrade(context: Context, group: GroupStatus, upgrades: Sequen
     return ""
 
 
-def blocked(read: Read, group: GroupStatus, requests: Sequence[CheckpointRequest]) -> str:
-    """What came between the start of the batch and now, and keeps a group from being with_upgrade; empty: nothing."""
+def blocked(read: PlanReading, group: GroupStatus, requests: Sequence[CheckpointRequest]) -> str:
+    """What came between the start of the batch and now, and keeps a group from being upgraded; empty: nothing."""
     if read.snapshot is None or read.target is None:
         return ""
     here = [gang for gang in read.snapshot.gangs if gang.nodes & set(group.nodes)]
@@ -72,21 +63,7 @@ def blocked(read: Read, group: GroupStatus, requests: Sequence[CheckpointRequest
     return next((message for gang in mine for _, message in gang_blockers(world, gang)), "")
 
 
-def world_of(read: Read) -> World | None:
-    """What was read, indexed for the rules; None where it was not read whole."""
-    if read.snapshot is None or read.target is None:
-        return None
-    return World.of(
-        read.snapshot,
-        read.target,
-        strategy_of(read.plan, read.snapshot.taken_at),
-        drift=drift(read.snapshot, read.target),
-        already=frozenset(),
-        stopped_gangs=stopped_gangs(read.plan, read.requests, read.snapshot),
-    )
-
-
-def _outgrown(read: Read, group: GroupStatus, gangs: Sequence[Gang]) -> str:
+def _outgrown(read: PlanReading, group: GroupStatus, gangs: Sequence[Gang]) -> str:
     """That a gang is larger than it was when its batch was started: neither budget nor approval counted that."""
     mine = [gang for gang in gangs if gang.name in group.gangs and not gang.replicated]
     for gang in mine:
@@ -110,7 +87,7 @@ def _newcomer(gang: Gang, group: GroupStatus) -> str | None:
     return f"{gang.name} came after the batch was started; it has no GPUs, but the reboot would end it."
 
 
-def waited_pods(read: Read, upgrades: Sequence[NodeUpgrade]) -> frozenset[str] | None:
+def waited_pods(read: PlanReading, upgrades: Sequence[NodeUpgrade]) -> frozenset[str] | None:
     """Uids of pods that the plan waits for, while a group is opened; None where they are not known."""
     names = read.plan.spec.checkpoint.wait_for
     if not names or not any(one.status.phase in OPENING for one in upgrades):

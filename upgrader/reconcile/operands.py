@@ -3,11 +3,8 @@
 One that somebody removed under nodes that need it is made again; those of a stack that is gone go in reverse order.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -20,14 +17,12 @@ from upgrader.core.drift import NodeDrift
 from upgrader.core.operands import COMPONENTS, Operand
 from upgrader.core.phases import ends
 from upgrader.core.revisions import plugin_key_of, runtime_key_of
-from upgrader.reconcile import batches, gpu_features, observe, quiet, scraping
+from upgrader.reconcile import daemonsets, gpu_features, observe, quiet, scraping
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.node_features import AUTO
 from upgrader.reconcile.revisions import read_target
+from upgrader.reconcile.stack_reading import StackReading
 from upgrader.stack.naming import NODE_FEATURES
-
-if TYPE_CHECKING:
-    from upgrader.reconcile.stacks import Read
 
 log = structlog.get_logger()
 
@@ -47,13 +42,13 @@ def drift_counts(found: Sequence[NodeDrift]) -> list[DriftCount]:
     ]
 
 
-def _unasked(one: DaemonSet, read: Read) -> bool:
+def _unasked(one: DaemonSet, read: StackReading) -> bool:
     """Whether it reads features of nodes for labels that the stack no longer writes."""
     ours = one.metadata.labels.get(names.LABEL_COMPONENT) == NODE_FEATURES
     return ours and read.stack.spec.node_features != AUTO
 
 
-async def sweep(context: Context, read: Read) -> None:
+async def sweep(context: Context, read: StackReading) -> None:
     """Remove DaemonSets of this stack that no node, no upgrade under way and no present revision needs; mend others."""
     selector = f"{names.LABEL_STACK}={read.stack.metadata.name}"
     present = await context.cluster.list(DAEMONSETS, context.stack.namespace, labels=selector)
@@ -71,7 +66,7 @@ async def sweep(context: Context, read: Read) -> None:
             await _remove(context, one)
 
 
-async def _mend(context: Context, read: Read, present: set[str]) -> None:
+async def _mend(context: Context, read: StackReading, present: set[str]) -> None:
     """Make the DaemonSets again that nodes in service need and that are not there, from the nodes' own revisions."""
     catalogue = Catalogue(read.snapshot.images)
     seen: set[tuple[str, ...]] = set()
@@ -85,7 +80,7 @@ async def _mend(context: Context, read: Read, present: set[str]) -> None:
         if node.revision != target.revision:
             target = await read_target(context, read.stack.metadata.name, node.revision) or target
         if (runtime_key_of(target), plugin_key_of(target)) == keys[1:]:
-            await batches.ensure_operands(context, read.stack, target, image)
+            await daemonsets.ensure(context, read.stack, target, image)
 
 
 async def leave(context: Context, stack: str) -> float | None:

@@ -1,7 +1,6 @@
 """Claims on nodes whose upgrade is no more, or gave its node back: found, looked at once more, and taken away."""
 
 from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
 
 import structlog
 
@@ -10,29 +9,11 @@ from upgrader.api.kubernetes import Node, ObjectMeta
 from upgrader.api.resources import NODES
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.fleet import NodeFacts
-from upgrader.core.phases import NodePhase, ends
+from upgrader.core.phases import ends
 from upgrader.reconcile import marks
 from upgrader.reconcile.context import Context
 
 log = structlog.get_logger()
-
-
-def orphaned(claims: AbstractSet[str], upgrades: Iterable[NodeUpgrade]) -> frozenset[str]:
-    """Claims that belong to no NodeUpgrade of any stack or plan, or to one that gave its node back.
-
-    An upgrade is made before it claims its node, and claims are read first: one that is in force is never among them.
-    A leader that was frozen may write a claim when the next one has ended the upgrade, which had not seen it.
-
-    Args:
-        claims: as nodes had them.
-        upgrades: all NodeUpgrades that may have made such a claim, read after the nodes.
-    """
-    return frozenset(claims - {one.metadata.uid for one in upgrades if not _gave_back(one)})
-
-
-def _gave_back(upgrade: NodeUpgrade) -> bool:
-    """Whether a node upgrade failed and left nothing on its node; where even the way back failed its marks stay."""
-    return upgrade.status.phase is NodePhase.FAILED and upgrade.status.reason != "RevertFailed"
 
 
 async def still_orphaned(context: Context, upgrades: Iterable[NodeUpgrade], node: NodeFacts) -> Node | None:

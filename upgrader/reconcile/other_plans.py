@@ -1,11 +1,11 @@
 """What plans mean for a pool that they are not about, or that another plan is about; pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from upgrader.api.v1alpha1 import GpuStack, UpgradePlan
 from upgrader.core.fleet import NodeFacts
-from upgrader.core.phases import ends
-from upgrader.reconcile.rollbacks import away_from
+from upgrader.core.phases import PlanPhase, ends
+from upgrader.core.rivals import UNDER_WAY
 
 
 def taken_elsewhere(plans: Sequence[UpgradePlan], others: Sequence[NodeFacts], stack: str) -> int:
@@ -30,3 +30,13 @@ def taken_back(stacks: Sequence[GpuStack], plans: Sequence[UpgradePlan], stack: 
     """The revision that a stack asks for, where a plan of it leads away from that; else empty."""
     asked = next((one.status.update_revision for one in stacks if one.metadata.name == stack), None)
     return asked if asked and away_from((one for one in plans if one.spec.stack == stack), asked) else ""
+
+
+def away_from(plans: Iterable[UpgradePlan], revision: str) -> bool:
+    """Whether a plan has led, or leads, away from the revision that its stack asks for."""
+    return any(
+        one.status.phase in {*UNDER_WAY, PlanPhase.COMPLETED}
+        and one.spec.target_revision != revision
+        and one.status.stack_revision == revision
+        for one in plans
+    )

@@ -1,11 +1,9 @@
 """The status of a plan: what is written of a decision, of the forecast and of what changed in it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -21,18 +19,16 @@ from upgrader.core.rollout import UNDER_WAY, PlanDecision
 from upgrader.reconcile import ended_batches, own_requests
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.lost import lost
+from upgrader.reconcile.plan_reading import PlanReading
 from upgrader.reconcile.plan_view import ended_for_good, interrupted, upgrade_facts
-from upgrader.reconcile.rest import stops_to_remember
+from upgrader.reconcile.stopped_gangs import stops_to_remember
 from upgrader.telemetry import metrics
-
-if TYPE_CHECKING:
-    from upgrader.reconcile.plans import Read
 
 WORST = 10
 """Blockers that the status shows; `upgrader plan` shows all."""
 
 
-def render(context: Context, read: Read, decision: PlanDecision) -> dict[str, Any]:
+def render(context: Context, read: PlanReading, decision: PlanDecision) -> dict[str, Any]:
     """The status that follows from a decision; stored batches are the caller's."""
     plan, now = read.plan, timing.show(context.clock.now())
     status: dict[str, Any] = {
@@ -103,7 +99,7 @@ def _minute(at: datetime | None) -> str | None:
     return timing.show(at - over + timedelta(minutes=1) if over else at)
 
 
-def _news(read: Read, status: Mapping[str, Any]) -> str:
+def _news(read: PlanReading, status: Mapping[str, Any]) -> str:
     """What the forecast says otherwise than the one that the status speaks of."""
     before, made = read.plan.status, read.forecast
     if made is None:
@@ -125,7 +121,7 @@ def _news(read: Read, status: Mapping[str, Any]) -> str:
     )
 
 
-def _blockers(read: Read) -> list[dict[str, Any]]:
+def _blockers(read: PlanReading) -> list[dict[str, Any]]:
     if read.forecast is None:
         return []
     metrics.show_blockers(read.plan.metadata.name, Counter(blocker.reason.value for blocker in read.forecast.blockers))
@@ -140,7 +136,7 @@ def _blockers(read: Read) -> list[dict[str, Any]]:
     return [msgspec.to_builtins(one) for one in (*shown, *cooling)[:WORST]]
 
 
-def _counts(read: Read) -> PlanCounts:
+def _counts(read: PlanReading) -> PlanCounts:
     latest = {one.node: one for one in sorted(upgrade_facts(read.upgrades), key=lambda one: one.batch)}
     still = {one.node for one in read.forecast.drift if one.drifted} if read.forecast is not None else set()
     done = sum(one.phase is NodePhase.SUCCEEDED for one in latest.values())
@@ -156,7 +152,7 @@ def _counts(read: Read) -> PlanCounts:
     )
 
 
-async def write(context: Context, read: Read, decision: PlanDecision) -> UpgradePlan:
+async def write(context: Context, read: PlanReading, decision: PlanDecision) -> UpgradePlan:
     """Write the plan's status where it says something new; the plan as it is afterwards."""
     plan = read.plan
     status = render(context, read, decision)

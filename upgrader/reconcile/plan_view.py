@@ -1,12 +1,11 @@
 """From a plan's objects to the values that core.rollout decides on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from datetime import datetime
 
+from upgrader.api import names
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade, UpgradePlan
-from upgrader.core import timing
+from upgrader.core import timing, untrusted
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.forecast import BatchKind
 from upgrader.core.phases import NodePhase, ends
@@ -16,16 +15,11 @@ from upgrader.reconcile import ended_batches
 from upgrader.reconcile.lost import lost
 from upgrader.reconcile.node_upgrade_view import expected_gpus
 from upgrader.reconcile.orders import LABEL_BATCH, batch_of
-from upgrader.reconcile.proposals import number_of
+from upgrader.reconcile.plan_reading import PlanReading
 from upgrader.reconcile.strategies import deadline_of
 
-if TYPE_CHECKING:
-    from datetime import datetime
 
-    from upgrader.reconcile.plans import Read
-
-
-def view(read: Read, now: datetime) -> PlanView:
+def view(read: PlanReading, now: datetime) -> PlanView:
     """The values that `core.rollout.decide` works on."""
     plan, made, batch = read.plan, read.forecast, read.open_batch
     stack_revision = read.stack.status.update_revision if read.stack is not None else None
@@ -67,7 +61,7 @@ def view(read: Read, now: datetime) -> PlanView:
     )
 
 
-def _stopped(read: Read) -> tuple[str, ...]:
+def _stopped(read: PlanReading) -> tuple[str, ...]:
     """Owners that the plan stopped, that are stopped, and that no open request restarts."""
     if read.snapshot is None:
         return ()
@@ -79,7 +73,7 @@ def _stopped(read: Read) -> tuple[str, ...]:
     )
 
 
-def _others(read: Read, stack_revision: str | None) -> list[Rival]:
+def _others(read: PlanReading, stack_revision: str | None) -> list[Rival]:
     """The other plans of the same stack."""
     return [
         _rival(one, startable=one.spec.target_revision in {*read.kept, stack_revision})
@@ -88,7 +82,7 @@ def _others(read: Read, stack_revision: str | None) -> list[Rival]:
     ]
 
 
-def _next_batch(read: Read) -> NextBatch | None:
+def _next_batch(read: PlanReading) -> NextBatch | None:
     if read.forecast is None or not read.forecast.batches:
         return None
     batch = read.forecast.batches[0]
@@ -115,7 +109,7 @@ def _request(requests: Sequence[CheckpointRequest]) -> tuple[RequestSummary, ...
     )
 
 
-def _canaries(read: Read) -> Canaries:
+def _canaries(read: PlanReading) -> Canaries:
     plan = read.plan
     canary, soak = plan.spec.strategy.canary, plan.status.soak_until
     return Canaries(
@@ -131,7 +125,7 @@ def _canary_batches(plan: UpgradePlan) -> frozenset[int]:
     return frozenset(one.batch for one in ended_batches.canaries(plan))
 
 
-def _unwell(read: Read) -> tuple[Trouble, ...]:
+def _unwell(read: PlanReading) -> tuple[Trouble, ...]:
     """Canaries that were given back and are not what they were then."""
     numbers = _canary_batches(read.plan)
     if read.snapshot is None or not numbers:
@@ -154,7 +148,7 @@ def _unwell(read: Read) -> tuple[Trouble, ...]:
     return tuple(found)
 
 
-def _losses(read: Read) -> Losses:
+def _losses(read: PlanReading) -> Losses:
     approval = read.plan.spec.approval
     return Losses(
         actual=lost(read.plan, read.upgrades, read.requests),
@@ -163,14 +157,14 @@ def _losses(read: Read) -> Losses:
     )
 
 
-def interrupted(read: Read) -> int:
+def interrupted(read: PlanReading) -> int:
     """How many gangs the plan has stopped, or ended for good; also those whose requests are gone."""
     stopped = [request.spec.owner.uid for request in read.requests if request.status.stopped_at is not None]
     gone = frozenset(read.plan.status.stopped_owners) - set(stopped)
     return len(stopped) + len(gone) + ended_for_good(read)
 
 
-def ended_for_good(read: Read) -> int:
+def ended_for_good(read: PlanReading) -> int:
     """How many gangs that nothing restarts were let go or are about to be: a node of theirs came to its drain."""
     drained = {
         one.spec.group for one in read.upgrades if any(step.name is NodePhase.DRAINING for step in one.status.steps)
@@ -227,7 +221,7 @@ def _why(upgrade: NodeUpgrade) -> str:
     return upgrade.status.message
 
 
-def _created(read: Read) -> bool:
+def _created(read: PlanReading) -> bool:
     """Whether every upgrade of the open batch was made that can be made: nodes may have left, images may have gone."""
     batch = read.open_batch
     if batch is None:
@@ -239,3 +233,8 @@ def _created(read: Read) -> bool:
     facts = {node.name: node for node in read.snapshot.nodes}
     catalogue = Catalogue(read.snapshot.images)
     return all(name not in facts or catalogue.for_upgrade(facts[name], read.target) is None for name in missing)
+
+
+def number_of(plan: UpgradePlan) -> int:
+    """As which of its plans for the revision a stack made it; 0: a person did, or a rollback."""
+    return untrusted.whole(plan.metadata.annotations.get(names.ANNOTATION_ON_DRIFT)) or 0

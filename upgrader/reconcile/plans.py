@@ -1,20 +1,16 @@
 """One step of an UpgradePlan: read, decide (core.rollout), record a batch before it exists, drive what is under way."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 import msgspec
 import structlog
 
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
-from upgrader.api.v1alpha1 import BatchStatus, CheckpointRequest, GpuStack, NodeUpgrade, UpgradePlan
+from upgrader.api.v1alpha1 import CheckpointRequest, UpgradePlan
 from upgrader.core import rollout
-from upgrader.core.blockers import World
 from upgrader.core.errors import REFUSED, ConfigurationError, LostLeadershipError, describe
-from upgrader.core.fleet import Snapshot, Target
-from upgrader.core.forecast import Forecast
 from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
 from upgrader.core.rollout import PlanDecision
 from upgrader.reconcile import (
@@ -24,7 +20,6 @@ from upgrader.reconcile import (
     forced,
     leftovers,
     observe,
-    opening,
     own_requests,
     plan_status,
     plan_view,
@@ -40,6 +35,7 @@ from upgrader.reconcile.listed_nodes import list_nodes
 from upgrader.reconcile.node_upgrades import forget
 from upgrader.reconcile.orders import LABEL_BATCH
 from upgrader.reconcile.owners import read_owner
+from upgrader.reconcile.plan_reading import PlanReading
 from upgrader.reconcile.rest import rest_of
 from upgrader.reconcile.revisions import former_resources, read_target
 from upgrader.reconcile.strategies import strategy_of
@@ -47,41 +43,6 @@ from upgrader.reconcile.upgrade_groups import Crowd
 from upgrader.telemetry import metrics
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Read:
-    """Everything that one step of a plan looked at."""
-
-    plan: UpgradePlan
-    stack: GpuStack | None
-    target: Target | None
-    upgrades: Sequence[NodeUpgrade]
-    requests: Sequence[CheckpointRequest]
-    others: Sequence[UpgradePlan]
-    past: Past
-    """Node upgrades and requests that durations are learned from; its own are among them."""
-    ignored: Sequence[CheckpointRequest] = ()
-    """Requests with the plan's label that it did not make; never driven."""
-    kept: frozenset[str] = frozenset()
-    """Revisions that other plans of the stack wait to go to, and that exist; read while this one waits too."""
-    snapshot: Snapshot | None = None
-    forecast: Forecast | None = None
-    problem: str = ""
-    """Why no forecast can be made, where a person has to correct the plan."""
-    cooling: frozenset[str] = frozenset()
-    reserved: frozenset[str] = frozenset()
-    """Nodes that carry, or are about to carry, the mark of waiting for their jobs' end."""
-
-    @property
-    def open_batch(self) -> BatchStatus | None:
-        """The started batch that has not ended."""
-        return next((one for one in self.plan.status.batches if one.ended_at is None), None)
-
-    @cached_property
-    def world(self) -> World | None:
-        """What was read, for the rules: once for all groups of a batch."""
-        return opening.world_of(self)
 
 
 async def step(context: Context, name: str) -> float | None:
@@ -110,7 +71,7 @@ async def step(context: Context, name: str) -> float | None:
     return pause
 
 
-async def _go_on(context: Context, read: Read, faults: Faults) -> float | None:
+async def _go_on(context: Context, read: PlanReading, faults: Faults) -> float | None:
     """What is stopped first, from its own objects; only then what others write is looked at, which may fail."""
     drive = Drive(context=context, faults=faults, crowd=Crowd(taken=_restarting(read.requests)))
     await drive.begun(read, undo=_undone(read))
@@ -146,7 +107,7 @@ async def _go_on(context: Context, read: Read, faults: Faults) -> float | None:
     )
 
 
-def _undone(read: Read) -> bool:
+def _undone(read: PlanReading) -> bool:
     """Whether what the plan has begun is taken back; known without anything that may fail."""
     plan, stack = read.plan, read.stack
     deleted = plan.metadata.deletion_timestamp is not None
@@ -178,14 +139,14 @@ async def _without_plan(context: Context, name: str) -> float | None:
     return None
 
 
-async def _take_back(context: Context, read: Read, faults: Faults) -> bool:
+async def _take_back(context: Context, read: PlanReading, faults: Faults) -> bool:
     """What the plan's started batch does not cover; whether there is any."""
     batch = read.open_batch
     covered = {one.name for one in batch.groups} if batch is not None else set()
     return await leftovers.take_back(context, read.upgrades, read.requests, faults, covered)
 
 
-async def _write(context: Context, read: Read, decision: PlanDecision) -> Read:
+async def _write(context: Context, read: PlanReading, decision: PlanDecision) -> PlanReading:
     """What was decided, as the plan's status (a batch that is started is part of it); then the marks that it names."""
     ripe = reservations.wanted(read, decision)
     stuck = await reservations.let_go(context, read.plan.metadata.name, set(read.plan.status.reserved_nodes) - ripe)
@@ -196,7 +157,7 @@ async def _write(context: Context, read: Read, decision: PlanDecision) -> Read:
     return replace(read, plan=plan)
 
 
-async def _read(context: Context, plan: UpgradePlan) -> Read:
+async def _read(context: Context, plan: UpgradePlan) -> PlanReading:
     """The plan's own objects: nothing here is written by those whose jobs run."""
     past = await _past(context, plan)
     others = [one for one in await context.cluster.list(UPGRADE_PLANS) if one.metadata.name != plan.metadata.name]
@@ -208,7 +169,7 @@ async def _read(context: Context, plan: UpgradePlan) -> Read:
     upgrades = [one for one in past.upgrades if one.metadata.labels.get(names.LABEL_PLAN) == plan.metadata.name]
     labelled = [one for one in past.requests if one.metadata.labels.get(names.LABEL_PLAN) == plan.metadata.name]
     requests, ignored = own_requests.sort_out(labelled, plan, upgrades)
-    return Read(
+    return PlanReading(
         plan=plan,
         stack=await context.cluster.get(GPU_STACKS, plan.spec.stack),
         target=await read_target(context, plan.spec.stack, plan.spec.target_revision),
@@ -221,7 +182,7 @@ async def _read(context: Context, plan: UpgradePlan) -> Read:
     )
 
 
-async def _look(context: Context, read: Read, faults: Faults) -> Read:
+async def _look(context: Context, read: PlanReading, faults: Faults) -> PlanReading:
     """The same with the world around it, where this step needs that, and a forecast between two batches."""
     plan, stack, target = read.plan, read.stack, read.target
     if stack is None or target is None or not _needs_snapshot(read):
@@ -258,7 +219,7 @@ async def _past(context: Context, plan: UpgradePlan) -> Past:
     return await past_of(context.cluster, plan.spec.stack, plan="" if waits else plan.metadata.name)
 
 
-def _needs_snapshot(read: Read) -> bool:
+def _needs_snapshot(read: PlanReading) -> bool:
     """Reading all pods is spared while a batch only waits: forecasting, making upgrades, asking gangs and closing do.
 
     So does the end of an abort: no gang that the plan stopped is to be stopped then.
@@ -273,7 +234,7 @@ def _needs_snapshot(read: Read) -> bool:
     return len(phases) < sum(len(one.nodes) for one in batch.groups) or bool(waits.intersection(phases))
 
 
-def _decides(read: Read) -> bool:
+def _decides(read: PlanReading) -> bool:
     """Whether pods as they are now decide: which upgrades are made, which gangs are asked, the end."""
     batch, status = read.open_batch, read.plan.status
     if batch is None:  # before a batch is written all is read anew anyway
@@ -288,7 +249,7 @@ def _decides(read: Read) -> bool:
     )
 
 
-def _forecast(context: Context, read: Read) -> Read:
+def _forecast(context: Context, read: PlanReading) -> PlanReading:
     plan, snapshot, target = read.plan, read.snapshot, read.target
     if snapshot is None or target is None:
         return read
@@ -303,7 +264,7 @@ def _forecast(context: Context, read: Read) -> Read:
     return replace(read, forecast=made, cooling=rest.cooling)
 
 
-async def _start(context: Context, read: Read, decision: PlanDecision) -> UpgradePlan:
+async def _start(context: Context, read: PlanReading, decision: PlanDecision) -> UpgradePlan:
     """The batch is written first; its upgrades are made in the drive that follows, or after a crash."""
     plan, made, snapshot = read.plan, read.forecast, read.snapshot
     if made is None or snapshot is None:
@@ -322,7 +283,7 @@ async def _start(context: Context, read: Read, decision: PlanDecision) -> Upgrad
     return written
 
 
-async def _let_go_of(context: Context, read: Read) -> None:
+async def _let_go_of(context: Context, read: PlanReading) -> None:
     """Objects that somebody deleted and that nothing depends on: ended upgrades of ended batches, jobless requests."""
     open_batch = read.open_batch.number if read.open_batch is not None else None
     past = [one for one in read.upgrades if one.metadata.labels.get(LABEL_BATCH) != str(open_batch)]
@@ -336,7 +297,7 @@ async def _let_go_of(context: Context, read: Read) -> None:
                 await finalizers.take(context, CHECKPOINT_REQUESTS, request.metadata)
 
 
-async def _finish(context: Context, read: Read, faults: Faults) -> float | None:
+async def _finish(context: Context, read: PlanReading, faults: Faults) -> float | None:
     """A plan that ended keeps its finalizer only while something of it is not over."""
     plan = read.plan
     if await _take_back(context, read, faults):

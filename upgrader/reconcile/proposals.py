@@ -1,10 +1,8 @@
 """Plans that a stack makes and approves by itself, as `spec.onDrift` says; what is decided is core.proposals'."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
@@ -12,21 +10,20 @@ from upgrader.api import names
 from upgrader.api.explicit import explicit
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.api.v1alpha1 import Approval, ApprovalLimits, DriftPlanSpec, UpgradePlan
-from upgrader.core import proposals, timing, untrusted, upkeep
+from upgrader.core import proposals, timing, upkeep
 from upgrader.core.catalogue import Catalogue
 from upgrader.core.errors import ConflictError
 from upgrader.core.naming import object_name
 from upgrader.core.proposals import OnDrift, PlanSeen, Proposal, ProposalView
+from upgrader.reconcile import plan_view
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.sightings import Steady
-
-if TYPE_CHECKING:
-    from upgrader.reconcile.stacks import Read
+from upgrader.reconcile.stack_reading import StackReading
 
 log = structlog.get_logger()
 
 
-async def answer(context: Context, read: Read, steady: Steady) -> Proposal | None:
+async def answer(context: Context, read: StackReading, steady: Steady) -> Proposal | None:
     """Make or approve the stack's own plan where that is due; what was decided, None where drift is only reported."""
     if read.stack.spec.on_drift is OnDrift.REPORT:
         return None
@@ -45,12 +42,7 @@ async def answer(context: Context, read: Read, steady: Steady) -> Proposal | Non
     return found
 
 
-def number_of(plan: UpgradePlan) -> int:
-    """As which of its plans for the revision a stack made it; 0: a person did, or a rollback."""
-    return untrusted.whole(plan.metadata.annotations.get(names.ANNOTATION_ON_DRIFT)) or 0
-
-
-def _view(context: Context, read: Read, steady: Steady) -> ProposalView:
+def _view(context: Context, read: StackReading, steady: Steady) -> ProposalView:
     now, catalogue, spec = context.clock.now(), Catalogue(read.snapshot.images), read.stack.spec
     differ = {one.node for one in read.drift if one.drifted}
     drifted = [
@@ -77,7 +69,7 @@ def _led_away(plans: Iterable[UpgradePlan], revision: str) -> bool:
     return any(one.spec.target_revision != revision == one.status.stack_revision for one in plans)
 
 
-def _plan_of(read: Read) -> DriftPlanSpec:
+def _plan_of(read: StackReading) -> DriftPlanSpec:
     return read.stack.spec.drift_plan or DriftPlanSpec()
 
 
@@ -87,12 +79,12 @@ def _seen(plan: UpgradePlan) -> PlanSeen:
         target_revision=plan.spec.target_revision,
         phase=plan.status.phase,
         approved=plan.spec.approval is not None,
-        number=number_of(plan),
+        number=plan_view.number_of(plan),
         ended_at=plan.status.ended_at or "",
     )
 
 
-async def _create(context: Context, read: Read, found: Proposal) -> None:
+async def _create(context: Context, read: StackReading, found: Proposal) -> None:
     stack, revision = read.stack.metadata, read.target.revision
     name = object_name(f"{stack.name[:24]}-drift-{revision}", stack.uid, revision, str(found.create))
     body: dict[str, Any] = {
@@ -116,7 +108,7 @@ async def _create(context: Context, read: Read, found: Proposal) -> None:
     log.info("plan made for drift", plan=name, approved=found.approved)
 
 
-def _how(read: Read) -> dict[str, Any]:
+def _how(read: StackReading) -> dict[str, Any]:
     """How the stack's own plans go."""
     spec = _plan_of(read)
     return {
@@ -126,7 +118,7 @@ def _how(read: Read) -> dict[str, Any]:
     }
 
 
-def _approval(context: Context, read: Read) -> dict[str, Any]:
+def _approval(context: Context, read: StackReading) -> dict[str, Any]:
     """The limits that a person wrote into the stack, and no other. Nobody is ever expendable by it."""
     limits = _plan_of(read).limits
     if limits is None:

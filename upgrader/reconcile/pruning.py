@@ -5,10 +5,7 @@ that came as far as to change anything; of the requests those that stopped a gan
 upgrade, and the latest in which it said no. Their losses are in the sums of the plan's status by then.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -22,9 +19,7 @@ from upgrader.core.plan_facts import LET_GO, QUIET
 from upgrader.reconcile import asking, finalizers
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.orders import batch_of
-
-if TYPE_CHECKING:
-    from upgrader.reconcile.plans import Read
+from upgrader.reconcile.plan_reading import PlanReading
 
 log = structlog.get_logger()
 
@@ -32,7 +27,7 @@ AT_ONCE = 50
 """Objects that one step removes: gangs that were stopped wait for no sweep."""
 
 
-async def prune(context: Context, read: Read) -> None:
+async def prune(context: Context, read: PlanReading) -> None:
     """Remove some of them; where that is refused they stay, and nothing else is kept waiting."""
     nodes = context.nodes.snapshot()
     if read.open_batch is not None or nodes is None:

@@ -3,10 +3,6 @@
 What they are does not change with a new look at the registry: only another name in the stack resolves anew.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import structlog
 
 from upgrader.api import names
@@ -19,11 +15,9 @@ from upgrader.core.image_names import located
 from upgrader.core.operands import COMPONENTS, QUIET, Operand
 from upgrader.reconcile import gpu_features, scraping
 from upgrader.reconcile.context import Context
+from upgrader.reconcile.stack_reading import StackReading
 from upgrader.stack import manifests
 from upgrader.stack.quiet import QuietOperand
-
-if TYPE_CHECKING:
-    from upgrader.reconcile.stacks import Read
 
 MANAGED = "Managed"
 log = structlog.get_logger()
@@ -35,7 +29,7 @@ def managed(stack: GpuStack) -> dict[Operand, QuietOperandSpec]:
     return {operand: spec for operand, spec in specs.items() if spec.management == MANAGED}
 
 
-async def ensure(context: Context, read: Read) -> dict[Operand, str]:
+async def ensure(context: Context, read: StackReading) -> dict[Operand, str]:
     """Bring their DaemonSets to what the stack says; by operand why one is not, where that is for a person.
 
     While another stack selects nodes of this one nothing is begun: its DaemonSets would be on those nodes too.
@@ -56,14 +50,14 @@ async def ensure(context: Context, read: Read) -> dict[Operand, str]:
     return faults
 
 
-def unasked(one: DaemonSet, read: Read) -> bool:
+def unasked(one: DaemonSet, read: StackReading) -> bool:
     """Whether it is a quiet operand that its stack no longer has."""
     operand = COMPONENTS.get(one.metadata.labels.get(names.LABEL_COMPONENT, ""))
     return operand in QUIET and operand not in managed(read.stack)
 
 
 async def _ensure(
-    context: Context, read: Read, operand: Operand, spec: QuietOperandSpec, ours: frozenset[Operand]
+    context: Context, read: StackReading, operand: Operand, spec: QuietOperandSpec, ours: frozenset[Operand]
 ) -> str:
     stack, plugin = read.stack, read.target.plugin
     name = manifests.quiet_name(stack.metadata.name, operand)

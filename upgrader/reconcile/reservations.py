@@ -3,10 +3,7 @@
 The plan's status names the nodes before they are marked, and until they are not: a restart between the two loses none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -17,14 +14,12 @@ from upgrader.core.phases import PlanPhase
 from upgrader.core.rollout import PlanDecision
 from upgrader.reconcile import marks
 from upgrader.reconcile.context import Context
-
-if TYPE_CHECKING:
-    from upgrader.reconcile.plans import Read
+from upgrader.reconcile.plan_reading import PlanReading
 
 log = structlog.get_logger()
 
 
-def wanted(read: Read, decision: PlanDecision) -> frozenset[str]:
+def wanted(read: PlanReading, decision: PlanDecision) -> frozenset[str]:
     """Nodes that are kept free for a plan now; those of its started batch until their upgrade closes them."""
     if decision.phase is not PlanPhase.RUNNING:
         return frozenset()
@@ -35,7 +30,7 @@ def wanted(read: Read, decision: PlanDecision) -> frozenset[str]:
     return ripening(read) | kept.intersection(starting)
 
 
-def ripening(read: Read) -> frozenset[str]:
+def ripening(read: PlanReading) -> frozenset[str]:
     """Nodes whose jobs all end by themselves in time."""
     return frozenset(node for one in read.forecast.completions for node in one.nodes) if read.forecast else frozenset()
 

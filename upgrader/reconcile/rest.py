@@ -8,12 +8,13 @@ from msgspec import Struct, structs
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade, UpgradePlan
 from upgrader.core.fleet import Snapshot, Target
 from upgrader.core.forecast import BatchForecast, Forecast, forecast
-from upgrader.core.phases import NodePhase, RequestPhase, ends
+from upgrader.core.phases import NodePhase, ends
 from upgrader.core.plan_facts import settled_nodes
 from upgrader.core.prediction import Durations
 from upgrader.core.strategy import StrategyFacts
 from upgrader.reconcile import asking, ended_batches, plan_view
 from upgrader.reconcile.orders import LABEL_BATCH
+from upgrader.reconcile.stopped_gangs import stopped_gangs
 
 
 class Rest(Struct, frozen=True, kw_only=True):
@@ -69,26 +70,6 @@ def rest_of(
         stopped_gangs=stopped_gangs(plan, requests, snapshot),
         proven=_proven(plan, upgrades),
     )
-
-
-def stopped_owners(plan: UpgradePlan, requests: Sequence[CheckpointRequest]) -> frozenset[str]:
-    """Uids of owners whose gangs the plan has stopped.
-
-    The plan's status remembers those that its requests once told: requests can be removed by force.
-    """
-    told = {request.spec.owner.uid for request in requests if request.status.stopped_at is not None}
-    return frozenset(plan.status.stopped_owners) | told
-
-
-def stops_to_remember(plan: UpgradePlan, requests: Sequence[CheckpointRequest]) -> list[str]:
-    """What the plan's status keeps of them: a stop that is only ordered can still be withdrawn."""
-    return sorted(stopped_owners(plan, [each for each in requests if each.status.phase is not RequestPhase.STOPPING]))
-
-
-def stopped_gangs(plan: UpgradePlan, requests: Sequence[CheckpointRequest], snapshot: Snapshot) -> frozenset[str]:
-    """Gangs that the plan has stopped once; a job that was made again is another one, though it has the same name."""
-    uids = stopped_owners(plan, requests)
-    return frozenset(gang.name for gang in snapshot.gangs if gang.owner is not None and gang.owner.uid in uids)
 
 
 def _proven(plan: UpgradePlan, upgrades: Sequence[NodeUpgrade]) -> tuple[str, ...]:

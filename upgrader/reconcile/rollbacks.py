@@ -1,10 +1,7 @@
 """The plan that undoes another: asked for by a person (RolledBack), or made when more failed than was tolerated."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from upgrader.api import names
 from upgrader.api.explicit import explicit
@@ -12,13 +9,10 @@ from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.api.v1alpha1 import UpgradePlan
 from upgrader.core.errors import ConflictError
 from upgrader.core.naming import object_name
-from upgrader.core.phases import DesiredState, NodePhase, OnFailure, PlanPhase
-from upgrader.core.rivals import UNDER_WAY
+from upgrader.core.phases import DesiredState, NodePhase, OnFailure
 from upgrader.core.rollout import ROLLED_BACK
 from upgrader.reconcile.context import Context, record
-
-if TYPE_CHECKING:
-    from upgrader.reconcile.plans import Read
+from upgrader.reconcile.plan_reading import PlanReading
 
 
 def wanted(plan: UpgradePlan) -> bool:
@@ -28,17 +22,7 @@ def wanted(plan: UpgradePlan) -> bool:
     )
 
 
-def away_from(plans: Iterable[UpgradePlan], revision: str) -> bool:
-    """Whether a plan has led, or leads, away from the revision that its stack asks for."""
-    return any(
-        one.status.phase in {*UNDER_WAY, PlanPhase.COMPLETED}
-        and one.spec.target_revision != revision
-        and one.status.stack_revision == revision
-        for one in plans
-    )
-
-
-async def ensure(context: Context, read: Read, plan: UpgradePlan) -> None:
+async def ensure(context: Context, read: PlanReading, plan: UpgradePlan) -> None:
     """Make it: an ordinary plan to the revision that the upgraded nodes had before."""
     upgraded = [one for one in read.upgrades if one.status.phase is NodePhase.SUCCEEDED]
     left = sorted({one.spec.source.revision for one in upgraded if one.spec.source.revision})

@@ -13,10 +13,11 @@ from upgrader.core.gangs import ENDED
 from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.patches import every
 from upgrader.core.phases import NodePhase
-from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.device_claims import read_claimed
+from upgrader.reconcile.node_facts import node_facts
 from upgrader.reconcile.owners import LiveOwner
+from upgrader.reconcile.pod_facts import gpus_of
 
 LOOK = timedelta(seconds=30)
 """How often spares are looked for while a gang waits: it takes a list of all pods."""
@@ -48,9 +49,9 @@ async def enough(
     waiting = [pod for pod in pods if not pod.spec.node_name and pod.status.phase not in ENDED]
     former = tuple(sorted({one.spec.source.resource_name for one in upgrades} - {"", resource}))
     gpus = PoolGpus(resource=resource, former=former, claimed=await read_claimed(context.cluster, pods))
-    if any(observe.gpus_of(pod, gpus) for pod in waiting):
+    if any(gpus_of(pod, gpus) for pod in waiting):
         return False
-    busy = {pod.spec.node_name for pod in pods if pod.status.phase not in ENDED and observe.gpus_of(pod, gpus)}
+    busy = {pod.spec.node_name for pod in pods if pod.status.phase not in ENDED and gpus_of(pod, gpus)}
     return len([node for node in free if node.metadata.name not in busy]) >= needed
 
 
@@ -70,6 +71,6 @@ def due(context: Context, upgrades: Sequence[NodeUpgrade]) -> bool:
 
 
 def _in_service(node: Node, resource: str, size: int) -> bool:
-    facts = observe.node_facts(node, resource)
+    facts = node_facts(node, resource)
     closed = any(one.effect in {"NoSchedule", "NoExecute"} for one in node.spec.taints)
     return facts.ready and not facts.taken and not facts.unschedulable and not closed and facts.gpus_whole >= size

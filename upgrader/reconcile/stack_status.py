@@ -1,10 +1,8 @@
 """The status of a GpuStack: revisions, counts, drift, and conditions that name the nodes a person should look at."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -33,11 +31,9 @@ from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.drift_status import Answered, without_image
 from upgrader.reconcile.isolation import STEP_FAILED
 from upgrader.reconcile.node_features import Labelling
-from upgrader.reconcile.rollbacks import away_from
+from upgrader.reconcile.other_plans import away_from
+from upgrader.reconcile.stack_reading import StackReading
 from upgrader.reconcile.upkeep import latest
-
-if TYPE_CHECKING:
-    from upgrader.reconcile.stacks import Read
 
 LABELLER = "NodeFeatures"
 SHOWN = 10
@@ -55,7 +51,7 @@ async def refuse(context: Context, stack: GpuStack, message: str, left: Sequence
 
 async def write(
     context: Context,
-    read: Read,
+    read: StackReading,
     labelling: Labelling,
     answered: Answered,
     faults: Mapping[Operand, str],
@@ -113,7 +109,7 @@ async def write(
         await record(context, GPU_STACKS, stack.metadata, status)
 
 
-def _drifted(read: Read, counts: Sequence[DriftCount], nodes: int) -> Told:
+def _drifted(read: StackReading, counts: Sequence[DriftCount], nodes: int) -> Told:
     return Told(
         "Drifted",
         "True" if nodes else "False",
@@ -122,7 +118,9 @@ def _drifted(read: Read, counts: Sequence[DriftCount], nodes: int) -> Told:
     )
 
 
-async def _standings(context: Context, read: Read, faults: Mapping[Operand, str]) -> tuple[OperandStanding, ...]:
+async def _standings(
+    context: Context, read: StackReading, faults: Mapping[Operand, str]
+) -> tuple[OperandStanding, ...]:
     """How it stands with each operand, with what is said of pods that do not start or cannot be made."""
     wanted = _wanted(read)
     pods = [*read.snapshot.operands, *missing.operand_pods(context, read, wanted)]
@@ -132,7 +130,7 @@ async def _standings(context: Context, read: Read, faults: Mapping[Operand, str]
     return standings(managed, wanted, await hearsay.explained(context, pods), faults)
 
 
-def _wanted(read: Read) -> dict[Operand, frozenset[str]]:
+def _wanted(read: StackReading) -> dict[Operand, frozenset[str]]:
     """Nodes that should have an operand: by their labels, which upgrades write."""
     wanted: dict[Operand, set[str]] = defaultdict(set)
     by_themselves = quiet.managed(read.stack)
@@ -166,7 +164,7 @@ def _operands_ready(standing: Sequence[OperandStanding], labeller: PartStanding)
     return Told("OperandsReady", "False", f"{missing[0][0]}NotReady", said)
 
 
-def _overlaps(read: Read) -> Iterator[Told]:
+def _overlaps(read: StackReading) -> Iterator[Told]:
     """The condition Overlaps: True while other stacks select some of its nodes too; told where it was ever so."""
     shared = [node for node in read.snapshot.nodes if node.claimants]
     if shared:
@@ -194,7 +192,7 @@ def _labelled(labelling: Labelling) -> Iterator[Told]:
 class _Installed:
     """The condition Installed: the nodes that a stack cares for by itself, and why it could not."""
 
-    def __init__(self, read: Read, goal: Target) -> None:
+    def __init__(self, read: StackReading, goal: Target) -> None:
         self._read, self._goal = read, goal
         self._catalogue = Catalogue(read.snapshot.images)
         self._by_uid = {one.metadata.uid: one for one in read.upgrades}

@@ -4,10 +4,7 @@ What changes running nodes is a plan's; a stack by itself only installs where no
 broke. Its upgrades outlive it: they carry our finalizer, and are taken back or ended when it is deleted.
 """
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
 
 import msgspec
 
@@ -15,12 +12,11 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import GpuStack, NodeUpgrade, UpgradePlan
-from upgrader.core.drift import NodeDrift, drift
+from upgrader.core.drift import drift
 from upgrader.core.errors import ConfigurationError, RegistryError
-from upgrader.core.fleet import Snapshot, StoppedOwner, Target
+from upgrader.core.fleet import StoppedOwner, Target
 from upgrader.core.gpu_resources import PoolGpus
 from upgrader.core.phases import ends
-from upgrader.core.rollout import UNDER_WAY
 from upgrader.core.works import stopped_owners
 from upgrader.reconcile import (
     abandoned,
@@ -45,56 +41,11 @@ from upgrader.reconcile.group_view import NODES_AT_ONCE, UpgradeGroup
 from upgrader.reconcile.isolation import PASSING, Faults, faults_of, tell
 from upgrader.reconcile.node_upgrades import forget
 from upgrader.reconcile.operand_pods import own_pods
-from upgrader.reconcile.orphaned_claims import orphaned
 from upgrader.reconcile.orphaned_marks import marked, show, take_away
 from upgrader.reconcile.revisions import ensure_revision, former_resources
 from upgrader.reconcile.sightings import Sightings
+from upgrader.reconcile.stack_reading import StackReading, claims_of
 from upgrader.telemetry import metrics
-
-
-@dataclass(frozen=True, kw_only=True)
-class Read:
-    """Everything that one step of a stack looked at."""
-
-    stack: GpuStack
-    target: Target
-    plans: Sequence[UpgradePlan]
-    upgrades: Sequence[NodeUpgrade]
-    """Those of this stack; all of the cluster where a claim on a node was none of theirs. Read after the nodes."""
-    snapshot: Snapshot
-    drift: tuple[NodeDrift, ...]
-    reporting: Sequence[Pod]
-    """Pods that we made for this stack: some carry reports of their nodes."""
-    asked: Sequence[Pod]
-    """Pods with the marks of a CheckpointRequest."""
-
-    @cached_property
-    def own_upgrades(self) -> list[NodeUpgrade]:
-        """Those that the stack has ordered by itself."""
-        return [one for one in self.upgrades if one.spec.plan is None and one.spec.stack == self.stack.metadata.name]
-
-    @cached_property
-    def upgrades_of_node(self) -> Mapping[str, list[NodeUpgrade]]:
-        """The same by uid of their node."""
-        found: dict[str, list[NodeUpgrade]] = defaultdict(list)
-        for one in self.own_upgrades:
-            found[one.spec.node.uid].append(one)
-        return found
-
-    @property
-    def running(self) -> UpgradePlan | None:
-        """The plan under way."""
-        return next((one for one in self.plans if one.status.phase in UNDER_WAY), None)
-
-    @cached_property
-    def orphans(self) -> frozenset[str]:
-        """Claims on nodes whose upgrade is no more, or gave its node back."""
-        return orphaned(_claims(self.snapshot), self.upgrades)
-
-    @cached_property
-    def occupied(self) -> frozenset[str]:
-        """Nodes with pods of gangs."""
-        return frozenset(name for gang in self.snapshot.gangs for name in gang.nodes)
 
 
 async def step(context: Context, name: str, sightings: Sightings) -> float | None:
@@ -165,7 +116,7 @@ async def with_operands(context: Context) -> set[str]:
     return {one.metadata.labels[names.LABEL_STACK] for one in found}
 
 
-async def _read(context: Context, stack: GpuStack, target: Target) -> Read | None:
+async def _read(context: Context, stack: GpuStack, target: Target) -> StackReading | None:
     """None while the nodes are not in step."""
     nodes, version = context.nodes.snapshot(), await context.cluster.version()
     if nodes is None:
@@ -178,9 +129,9 @@ async def _read(context: Context, stack: GpuStack, target: Target) -> Read | Non
     kept = context.facts.of(GPU_STACKS.kind, name)
     snapshot = observe.snapshot_of(seen, stack.spec, gpus, context.clock.now(), stack=name, kept=kept)
     upgrades = await context.cluster.list(NODE_UPGRADES, labels=f"{names.LABEL_STACK}={name}")
-    if _claims(snapshot) - {one.metadata.uid for one in upgrades}:
+    if claims_of(snapshot) - {one.metadata.uid for one in upgrades}:
         upgrades = await context.cluster.list(NODE_UPGRADES)
-    return Read(
+    return StackReading(
         stack=stack,
         target=target,
         plans=[one for one in await context.cluster.list(UPGRADE_PLANS) if one.spec.stack == name],
@@ -229,10 +180,6 @@ async def _free(
     return left
 
 
-def _claims(snapshot: Snapshot) -> frozenset[str]:
-    return frozenset(node.claimed_by for node in snapshot.nodes if node.claimed_by)
-
-
 async def _target(context: Context, stack: GpuStack) -> Target | str:
     try:
         rules_for(stack.spec)
@@ -243,7 +190,7 @@ async def _target(context: Context, stack: GpuStack) -> Target | str:
         return str(error)
 
 
-async def _care(context: Context, read: Read, goal: Target, sightings: Sightings, faults: Faults) -> bool:
+async def _care(context: Context, read: StackReading, goal: Target, sightings: Sightings, faults: Faults) -> bool:
     """Order what nodes need of their stack; whether any was. `goal` is what a node without a driver is given."""
     await image_wishes.ensure(context, read, goal)
     if await upkeep.due(context, read, sightings, goal, faults):
@@ -262,7 +209,7 @@ async def _care(context: Context, read: Read, goal: Target, sightings: Sightings
     return bool(due)
 
 
-async def _answer(context: Context, read: Read, goal: Target, sightings: Sightings) -> drift_status.Answered:
+async def _answer(context: Context, read: StackReading, goal: Target, sightings: Sightings) -> drift_status.Answered:
     """What is done about drift by itself, once it is seen to stay."""
     now = context.clock.now()
     steady = sightings.look(read.target, read.snapshot.nodes, read.drift, now)

@@ -19,7 +19,7 @@ from upgrader.core.checkpoint_request import OVER, RESTARTED_EARLY
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError
 from upgrader.core.node_upgrade_facts import GroupView, NodeView, kept
 from upgrader.core.phases import NodePhase, RequestPhase, ends
-from upgrader.reconcile import checkpoint_requests, node_upgrades, observe, side_by_side, spares, waiting
+from upgrader.reconcile import checkpoint_requests, node_upgrades, side_by_side, spares, waiting
 from upgrader.reconcile.checkpoint_requests import Advanced, LiveRequest, advance
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.group_view import (
@@ -35,6 +35,7 @@ from upgrader.reconcile.group_view import (
     view_group,
 )
 from upgrader.reconcile.isolation import Faults
+from upgrader.reconcile.node_facts import node_facts
 from upgrader.reconcile.node_upgrades import perform
 
 log = structlog.get_logger()
@@ -178,7 +179,7 @@ def where(
     targets = {one.spec.target.revision for one in group.upgrades}
     if any(view.phase not in OVER and view.phase not in node_upgrade.BEFORE_OFF for view in there):
         known = (*sorted(targets), *left)
-        nodes = [observe.node_facts(one, group.resource) for one in (context.nodes.snapshot() or {}).values()]
+        nodes = [node_facts(one, group.resource) for one in (context.nodes.snapshot() or {}).values()]
         # Where nothing is free, it is what its own nodes are on their way to.
         chosen = steering.refuge(nodes, known) or ((left[:1] if there[0].reverting else sorted(targets)) or ("",))[0]
         return steering.Placement(left_behind=tuple(one for one in known if one != chosen), settled=True)

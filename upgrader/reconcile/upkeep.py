@@ -5,11 +5,8 @@ twice. Of those that failed at a node the last one stays, to say why; older ones
 for weeks fills nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
@@ -23,17 +20,15 @@ from upgrader.core.fleet import ImageFacts, NodeFacts, Target
 from upgrader.core.gangs import ENDED
 from upgrader.core.phases import NodePhase, PlanPhase, UpgradeReason, ends
 from upgrader.core.upkeep import Attempt, Need
-from upgrader.reconcile import batches, driver_removal, orders
-from upgrader.reconcile.context import Context
+from upgrader.reconcile import daemonsets, driver_removal, orders
+from upgrader.reconcile.context import Context, create_once
 from upgrader.reconcile.isolation import Faults
 from upgrader.reconcile.orphaned_claims import still_orphaned, unmark
 from upgrader.reconcile.pod_facts import ours
 from upgrader.reconcile.revisions import read_target
 from upgrader.reconcile.sightings import Sightings
+from upgrader.reconcile.stack_reading import StackReading
 from upgrader.stack.naming import UPGRADE
-
-if TYPE_CHECKING:
-    from upgrader.reconcile.stacks import Read
 
 log = structlog.get_logger()
 
@@ -46,7 +41,7 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
     image: ImageFacts
 
 
-async def due(context: Context, read: Read, sightings: Sightings, goal: Target, faults: Faults) -> list[Due]:
+async def due(context: Context, read: StackReading, sightings: Sightings, goal: Target, faults: Faults) -> list[Due]:
     """The upgrades that nodes need now; `goal` is what a node without a driver is given.
 
     Marks of upgrades that are no more and had changed nothing are taken away here, and drivers that fit no kernel.
@@ -65,7 +60,7 @@ async def due(context: Context, read: Read, sightings: Sightings, goal: Target, 
 
 
 async def _due_at(
-    context: Context, read: Read, sightings: Sightings, node: NodeFacts, goal: Target, catalogue: Catalogue
+    context: Context, read: StackReading, sightings: Sightings, node: NodeFacts, goal: Target, catalogue: Catalogue
 ) -> Due | None:
     orphaned = node.claimed_by in read.orphans
     if node.claimed_by and not orphaned:
@@ -87,9 +82,9 @@ async def _due_at(
     return None
 
 
-async def order(context: Context, read: Read, one: Due) -> None:
+async def order(context: Context, read: StackReading, one: Due) -> None:
     """Make the NodeUpgrade; its operands first, which change no node by themselves."""
-    await batches.ensure_operands(context, read.stack, one.target, one.image)
+    await daemonsets.ensure(context, read.stack, one.target, one.image)
     log.info(
         "upgrade ordered",
         node=one.order.node.name,
@@ -97,10 +92,10 @@ async def order(context: Context, read: Read, one: Due) -> None:
         attempt=one.order.attempt,
         revision=one.order.target.revision,
     )
-    await batches.create_once(context, NODE_UPGRADES, orders.node_upgrade(one.order))
+    await create_once(context, NODE_UPGRADES, orders.node_upgrade(one.order))
 
 
-async def prune(context: Context, read: Read) -> None:
+async def prune(context: Context, read: StackReading) -> None:
     """Delete failed upgrades after which another upgrade to their node has ended."""
     claims = {node.claimed_by for node in read.snapshot.nodes}
     for upgrades in read.upgrades_of_node.values():
@@ -124,7 +119,7 @@ def _ended_at(upgrade: NodeUpgrade) -> datetime:
     return timing.parse(said or upgrade.metadata.creation_timestamp)
 
 
-async def install_target(context: Context, read: Read) -> Target:
+async def install_target(context: Context, read: StackReading) -> Target:
     """New nodes get what was approved: the running plan's revision, else the one that the pool has."""
     running = read.running
     wanted = read.stack.status.current_revision
@@ -134,7 +129,9 @@ async def install_target(context: Context, read: Read) -> Target:
     return (known or read.target).as_it_runs
 
 
-async def _install(context: Context, read: Read, node: NodeFacts, goal: Target, catalogue: Catalogue) -> Due | None:
+async def _install(
+    context: Context, read: StackReading, node: NodeFacts, goal: Target, catalogue: Catalogue
+) -> Due | None:
     image = catalogue.wanted(node, goal)
     if image is None or not node.ready or node.name in read.occupied:
         return None
@@ -145,7 +142,9 @@ async def _install(context: Context, read: Read, node: NodeFacts, goal: Target, 
     return _due(context, read, node, UpgradeReason.INSTALL, source, (goal, image))
 
 
-async def _bring_back(context: Context, read: Read, node: NodeFacts, goal: Target, catalogue: Catalogue) -> Due | None:
+async def _bring_back(
+    context: Context, read: StackReading, node: NodeFacts, goal: Target, catalogue: Catalogue
+) -> Due | None:
     """To the revision that the node had, with the image for its new kernel.
 
     Without one its driver is taken away, so that nothing crash-loops, and it waits for that image; meanwhile it may be
@@ -166,7 +165,7 @@ async def _bring_back(context: Context, read: Read, node: NodeFacts, goal: Targe
 
 def _due(
     context: Context,
-    read: Read,
+    read: StackReading,
     node: NodeFacts,
     reason: UpgradeReason,
     source: NodeState,

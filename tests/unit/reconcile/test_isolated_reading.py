@@ -6,7 +6,8 @@ from tests.support.observed import GPUS, NOW, STACK, node, pod, wire
 from upgrader.api.kubernetes import OwnerObject
 from upgrader.api.resources import owner_resource
 from upgrader.core.owners import DECLARING, OWNERS
-from upgrader.reconcile.observe import Reading, snapshot_of
+from upgrader.reconcile.observe import snapshot_of
+from upgrader.reconcile.reading import Reading
 from upgrader.reconcile.works import read_work
 
 ODD = "what nobody thought of"

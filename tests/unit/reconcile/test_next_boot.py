@@ -13,6 +13,7 @@ from upgrader.api.resources import DRIVER_IMAGES, NODES, UPGRADE_PLANS
 from upgrader.core.drift import drift
 from upgrader.reconcile import observe
 from upgrader.reconcile.image_uses import read_uses
+from upgrader.reconcile.node_facts import node_facts
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ async def test_a_report_of_an_earlier_boot_says_nothing_of_the_next_one(rig: Rig
     reboots(rig, "gpu-0", boot="boot-2", kernel=KERNEL)
     await pass_time(rig, 2)
     (node,) = [one for one in await rig.cluster.list(NODES) if one.metadata.name == "gpu-0"]
-    assert observe.node_facts(node, "nvidia.com/gpu").pending_kernel == ""
+    assert node_facts(node, "nvidia.com/gpu").pending_kernel == ""
 
 
 async def test_an_image_of_ours_goes_when_no_node_could_ask_for_it(rig: Rig) -> None:

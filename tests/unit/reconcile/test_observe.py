@@ -28,6 +28,8 @@ from upgrader.core.errors import ConfigurationError
 from upgrader.core.fleet import ImageFacts, Target
 from upgrader.core.revisions import revision_of
 from upgrader.reconcile import observe
+from upgrader.reconcile.node_facts import node_facts
+from upgrader.reconcile.pod_facts import gpus_of, member_facts
 
 # -------------------------------------------------------------------------------------------------------- stack
 
@@ -214,7 +216,7 @@ NODE_TABLE = {
 
 @pytest.mark.parametrize(("seen", "expected"), NODE_TABLE.values(), ids=NODE_TABLE.keys())
 def test_nodes(seen, expected):
-    assert observe.node_facts(seen, RESOURCE) == expected
+    assert node_facts(seen, RESOURCE) == expected
 
 
 def test_a_pool_is_what_the_selector_selects():
@@ -280,16 +282,16 @@ POD_TABLE = {
 
 @pytest.mark.parametrize(("seen", "container", "expected"), POD_TABLE.values(), ids=POD_TABLE.keys())
 def test_members(seen, container, expected):
-    assert observe.member_facts(seen, GPUS, container) == expected
+    assert member_facts(seen, GPUS, container) == expected
 
 
 def test_when_a_member_started_and_whose_process_1_it_sees():
     status = k.PodStatus(phase="Running", start_time="2026-11-21T09:00:00Z")
     seen = msgspec.structs.replace(pod(), status=status)
-    assert observe.member_facts(seen, GPUS).started_at == START
+    assert member_facts(seen, GPUS).started_at == START
     for shared in ({"shareProcessNamespace": True}, {"hostPID": True}):
         spec = msgspec.convert({**msgspec.to_builtins(seen.spec), **shared}, k.PodSpec)
-        assert observe.member_facts(msgspec.structs.replace(seen, spec=spec), GPUS).shares_processes
+        assert member_facts(msgspec.structs.replace(seen, spec=spec), GPUS).shares_processes
 
 
 # --------------------------------------------------------------------------------------------------------- jobs
@@ -329,4 +331,4 @@ def test_a_pod_holds_of_each_resource_what_its_containers_or_one_before_them_ask
     before = [{"nvidia.com/mig-3g.40gb": "2"}, {RESOURCE: "3", "nvidia.com/mig-3g.40gb": "1"}]
     containers, first = ([{"name": "c", "resources": {"limits": one}} for one in many] for many in (asked, before))
     made = wire({"metadata": {"name": "p"}, "spec": {"containers": containers, "initContainers": first}}, k.Pod)
-    assert observe.gpus_of(made, GPUS) == 2 + 3 + 2
+    assert gpus_of(made, GPUS) == 2 + 3 + 2

@@ -13,8 +13,9 @@ from tests.support.rig import Rig
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, NODES
 from upgrader.core.phases import NodePhase
-from upgrader.reconcile import driver_removal, observe
-from upgrader.reconcile.stacks import Read
+from upgrader.reconcile import driver_removal
+from upgrader.reconcile.node_facts import node_facts
+from upgrader.reconcile.stack_reading import StackReading
 
 
 @pytest.fixture
@@ -131,8 +132,8 @@ async def test_a_node_that_changed_since_it_was_seen_is_not_written(rig: Rig) ->
 async def test_what_was_seen_has_to_be_so_still(rig: Rig, change: dict[str, str]) -> None:
     """The nodes that a stack looks at may be behind the API server."""
     (node,) = await rig.cluster.list(NODES)
-    facts = observe.node_facts(node, "nvidia.com/gpu")
-    nobody = cast("Read", SimpleNamespace(upgrades=[]))
+    facts = node_facts(node, "nvidia.com/gpu")
+    nobody = cast("StackReading", SimpleNamespace(upgrades=[]))
     await driver_removal.remove_driver(rig.context, nobody, msgspec.structs.replace(facts, **change))
     assert not removed_driver(rig)
     await driver_removal.remove_driver(rig.context, nobody, facts)

@@ -8,7 +8,7 @@ from tests.support.rig import Rig, running
 from upgrader.api.resources import JOBS
 from upgrader.api.v1alpha1 import CheckpointRequest, UpgradePlan
 from upgrader.core.fleet import Owner
-from upgrader.reconcile.rest import stopped_gangs
+from upgrader.reconcile.stopped_gangs import stopped_gangs
 
 
 def stopped_before(uid: str) -> CheckpointRequest:

@@ -12,6 +12,7 @@ from upgrader.api.v1alpha1 import DriverImage
 from upgrader.core.fleet import Gang, ImageBuild, ImageFacts, Owner, Snapshot, Terms
 from upgrader.core.phases import DriverImagePhase
 from upgrader.reconcile import observe
+from upgrader.reconcile.reading import Reading
 
 
 def seen_world(**changes):
@@ -41,7 +42,7 @@ def seen_world(**changes):
         ],
         "api_server_version": "v1.36.0",
     }
-    return observe.Reading(**{**values, **changes})
+    return Reading(**{**values, **changes})
 
 
 def test_a_whole_snapshot():
