@@ -17,9 +17,9 @@ from pathlib import Path
 from tests.bench.report import Report
 from tests.support.driver_builds import layout
 from tests.support.repository import ROOT
-from upgrader.core.build_results import BuildResult
-from upgrader.core.driver_builds import CheckName
-from upgrader.core.driver_matrix import Cell
+from upgrader.core.driver_build.build_results import BuildResult
+from upgrader.core.driver_build.driver_builds import CheckName
+from upgrader.core.driver_build.driver_matrix import Cell
 from upgrader.images.boot import boot_modules, find_kernel
 from upgrader.images.drivers import toolchain
 from upgrader.images.drivers.assembly import take_modules

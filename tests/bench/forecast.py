@@ -15,11 +15,11 @@ from tests.support.facts import OLD, gang, image, node, snapshot, target
 from tests.support.world import START
 from upgrader.api import kubernetes as k
 from upgrader.api.v1alpha1 import DevicePluginSpec, DriverSpec, GpuStackSpec
-from upgrader.core.fleet import Gang, Owner, Snapshot
-from upgrader.core.forecast import Forecast, forecast
-from upgrader.core.gpu_resources import PoolGpus
-from upgrader.core.strategy import StrategyFacts
-from upgrader.core.works import Work
+from upgrader.core.forecast.forecast import Forecast, forecast
+from upgrader.core.model.fleet import Gang, Owner, Snapshot
+from upgrader.core.model.gpu_resources import PoolGpus
+from upgrader.core.model.strategy import StrategyFacts
+from upgrader.core.workloads.owner_objects import Work
 from upgrader.reconcile.observe import snapshot_of
 from upgrader.reconcile.reading import Reading
 

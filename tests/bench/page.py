@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 
 from tests.support.facts import NEW, OLD, gang, image, member, node, snapshot, target
 from tests.support.world import START
-from upgrader.core.canaries import MODEL_LABEL
-from upgrader.core.fleet import Gang, Snapshot
-from upgrader.core.forecast import Forecast, forecast
-from upgrader.core.strategy import StrategyFacts, TopologyBudget
+from upgrader.core.forecast.canaries import MODEL_LABEL
+from upgrader.core.forecast.forecast import Forecast, forecast
+from upgrader.core.model.fleet import Gang, Snapshot
+from upgrader.core.model.strategy import StrategyFacts, TopologyBudget
 from upgrader.simulate.fleet import Fleet, SimJob
 from upgrader.simulate.fleets import FleetSpec, make
 
@@ -81,7 +81,7 @@ def _head(fleet: Fleet, made: Forecast) -> str:
 
 This fleet is synthetic: `upgrader.simulate.fleets` made it up from seed {SPEC.seed}. The page is made by
 `python -m tests.bench.page` and changes only with the code; a test compares both. How long things take is
-assumed (the defaults of `core/prediction.py`), nothing of it was measured on hardware.
+assumed (the defaults of `core/model/prediction.py`), nothing of it was measured on hardware.
 
 {len(fleet.nodes):,} nodes with {fleet.gpus:,} GPUs run {len(jobs)} gangs of {min(job.size for job in jobs)} to \
 {max(job.size for job in jobs)} nodes; all can checkpoint when asked.

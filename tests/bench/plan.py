@@ -20,7 +20,7 @@ from tests.bench.report import Report
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS, NODES, PODS, UPGRADE_PLANS
 from upgrader.core.errors import ConflictError
-from upgrader.core.revisions import plugin_key
+from upgrader.core.model.revisions import plugin_key
 from upgrader.demo import manifests, stage, waiting
 from upgrader.demo.controller import Controller
 from upgrader.devcluster import Cluster, ClusterSpec, KwokSpec, down, up
@@ -115,7 +115,7 @@ async def labelled(kube: KubeCluster, name: str, labels: dict[str, str]) -> None
 
 
 async def ready(kube: KubeCluster, name: str, digest: str) -> str:
-    from upgrader.core.revisions import image_key  # noqa: PLC0415
+    from upgrader.core.model.revisions import image_key  # noqa: PLC0415
 
     image = await kube.get(DRIVER_IMAGES, name)
     if image is None:

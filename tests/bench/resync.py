@@ -18,7 +18,7 @@ from upgrader.api.kubernetes import Node
 from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS
 from upgrader.api.v1alpha1 import GpuStack
 from upgrader.controller import collector
-from upgrader.core.operands import Operand
+from upgrader.core.model.operands import Operand
 from upgrader.demo import manifests, stage, waiting
 from upgrader.devcluster import Cluster, ClusterSpec, KwokSpec, down, up
 from upgrader.images.publish import push_driver

@@ -15,9 +15,9 @@ import msgspec
 from tests.bench.fleets import BUDGET, FLEETS, RUN_SEEDS, RUNS
 from tests.bench.report import Report
 from tests.support.forecasts import cost
-from upgrader.core.budget import availability
-from upgrader.core.strategy import StrategyFacts
-from upgrader.core.upgrade_groups import groups
+from upgrader.core.constraints.budget import availability
+from upgrader.core.constraints.upgrade_groups import groups
+from upgrader.core.model.strategy import StrategyFacts
 from upgrader.simulate.fleets import FleetSpec, make
 from upgrader.simulate.history import earlier
 from upgrader.simulate.result import Result

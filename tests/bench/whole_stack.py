@@ -14,11 +14,11 @@ from tests.bench.plan import KERNEL
 from upgrader.api import names
 from upgrader.api.kubernetes import Node, Pod, Wire
 from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODES, PODS
-from upgrader.core.fleet import Target
-from upgrader.core.gpu_features import GpuRecord, GpuReport, gpu_labels
-from upgrader.core.node_features import FeatureRecord, FeatureReport, feature_labels
-from upgrader.core.operands import COMPONENTS
-from upgrader.core.revisions import plugin_key_of, runtime_key_of
+from upgrader.core.model.fleet import Target
+from upgrader.core.model.operands import COMPONENTS
+from upgrader.core.model.revisions import plugin_key_of, runtime_key_of
+from upgrader.core.node_protocol.gpu_features import GpuRecord, GpuReport, gpu_labels
+from upgrader.core.node_protocol.node_features import FeatureRecord, FeatureReport, feature_labels
 from upgrader.demo import manifests, waiting
 from upgrader.kube.client import KubeCluster
 from upgrader.reconcile.context import Context

@@ -15,7 +15,7 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import NAMESPACES
 from upgrader.cli import policies
-from upgrader.core.gpu_resources import PoolGpus
+from upgrader.core.model.gpu_resources import PoolGpus
 from upgrader.kube.transport import Call
 from upgrader.reconcile.pod_facts import member_facts
 

@@ -9,8 +9,8 @@ from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.cli import consent, pacing
 from upgrader.cli.consent import Consent
 from upgrader.cli.session import Session
-from upgrader.core.phases import OnFailure
-from upgrader.core.strategy import StrategyFacts, TopologyBudget
+from upgrader.core.model.phases import OnFailure
+from upgrader.core.model.strategy import StrategyFacts, TopologyBudget
 from upgrader.reconcile.strategies import strategy_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.gate]

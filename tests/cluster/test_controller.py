@@ -9,7 +9,7 @@ import pytest
 from tests.support import manifests
 from tests.support.waiting import eventually
 from upgrader.api.resources import DRIVER_IMAGES, NAMESPACES
-from upgrader.core.phases import DriverImagePhase
+from upgrader.core.model.phases import DriverImagePhase
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 from upgrader.process import daemon

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.programs import soon
 from tests.support.workbench import RESOURCE
-from upgrader.core.node_places import RUN_DIRECTORY
+from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 

@@ -7,7 +7,7 @@ from upgrader.api.kinds import KINDS
 from upgrader.api.resources import DRIVER_IMAGES
 from upgrader.cli.doctoring import diagnose
 from upgrader.cli.session import Session
-from upgrader.core.advice import Severity
+from upgrader.core.doctor.advice import Severity
 from upgrader.kube.lease import CONTROLLER, LEASES, Election
 
 pytestmark = [pytest.mark.cluster, pytest.mark.gate]

@@ -20,10 +20,10 @@ from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta, Pod, Wire
 from upgrader.api.resources import DRIVER_IMAGES, JOBS, PODS, ResourceKind
 from upgrader.api.v1alpha1 import DriverImage
-from upgrader.core.driver_builds import CheckName
-from upgrader.core.driver_matrix import Cell
-from upgrader.core.image_names import packages_name
-from upgrader.core.phases import DriverImagePhase
+from upgrader.core.driver_build.driver_builds import CheckName
+from upgrader.core.driver_build.driver_matrix import Cell
+from upgrader.core.driver_image.image_names import packages_name
+from upgrader.core.model.phases import DriverImagePhase
 from upgrader.demo import waiting
 from upgrader.demo.controller import Controller
 from upgrader.devcluster import Cluster, cosign

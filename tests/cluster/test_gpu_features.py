@@ -12,7 +12,7 @@ from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import DAEMONSETS, NODES, PODS
 from upgrader.api.v1alpha1 import GpuStack, GpuStackSpec
-from upgrader.core.fleet import Snapshot
+from upgrader.core.model.fleet import Snapshot
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 from upgrader.reconcile import operands, quiet

@@ -12,8 +12,8 @@ from tests.support.workbench import PLUGIN, RESOURCE, Workbench
 from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.v1alpha1 import GpuStack
-from upgrader.core.operands import Operand, PluginSettings
-from upgrader.core.revisions import plugin_key
+from upgrader.core.model.operands import Operand, PluginSettings
+from upgrader.core.model.revisions import plugin_key
 from upgrader.devcluster import BoxSpec, Taint
 from upgrader.stack import manifests
 from upgrader.stack.guard_rails import kubelet_setting, taint_command

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.support.programs import soon
-from upgrader.core.orders import Reason
+from upgrader.core.node_protocol.orders import Reason
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 

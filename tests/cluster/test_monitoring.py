@@ -10,9 +10,9 @@ from tests.support.workbench import PLUGIN, RESOURCE
 from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.v1alpha1 import GpuStack, GpuStackSpec
-from upgrader.core.node_places import RUN_DIRECTORY
-from upgrader.core.operands import Operand
-from upgrader.core.orders import Driver, Reason, ValidateDriverOrder
+from upgrader.core.model.operands import Operand
+from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
+from upgrader.core.node_protocol.orders import Driver, Reason, ValidateDriverOrder
 from upgrader.stack import manifests
 from upgrader.stack.preflight import preflight_job
 from upgrader.stack.quiet import QuietOperand

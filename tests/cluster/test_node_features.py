@@ -14,8 +14,8 @@ from tests.support.world import FakeClock, FakeCrashPoints, FakeLeadership, Fake
 from upgrader.api import names
 from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODES, PODS
 from upgrader.api.v1alpha1 import GpuStack
-from upgrader.core.node_features import LABELS_KERNEL, LABELS_SYSTEM
-from upgrader.core.node_labels import Standing
+from upgrader.core.node_protocol.node_features import LABELS_KERNEL, LABELS_SYSTEM
+from upgrader.core.node_protocol.node_labels import Standing
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 from upgrader.reconcile import node_features

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.programs import soon
 from tests.support.workbench import BROKEN, RESOURCE
-from upgrader.core.orders import Reason
+from upgrader.core.node_protocol.orders import Reason
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 

@@ -7,9 +7,9 @@ import pytest
 from tests.support.programs import soon
 from tests.support.workbench import RESOURCE
 from upgrader.api import names
-from upgrader.core.node_places import RUN_DIRECTORY
-from upgrader.core.operands import PluginSettings
-from upgrader.core.revisions import plugin_key
+from upgrader.core.model.operands import PluginSettings
+from upgrader.core.model.revisions import plugin_key
+from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
 from upgrader.stack import manifests
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]

@@ -16,9 +16,9 @@ from upgrader.api.resources import NAMESPACES, PODS, owner_resource
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.api.v1alpha1.checkpoint_request import OwnerRef
 from upgrader.core.errors import ClusterError, ConfigurationError
-from upgrader.core.owners import DECLARING, owner_kind
 from upgrader.core.patches import at
-from upgrader.core.steering import Placement
+from upgrader.core.workloads.owner_kinds import DECLARING, owner_kind
+from upgrader.core.workloads.placement import Placement
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import CRDS
 from upgrader.reconcile import owners

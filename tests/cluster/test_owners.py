@@ -31,12 +31,12 @@ from upgrader.api.resources import CHECKPOINT_REQUESTS, COMMANDS, NAMESPACES, PD
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.api.v1alpha1.checkpoint_request import OwnerRef
 from upgrader.core.errors import ConfigurationError, ConflictError
-from upgrader.core.node_upgrade_facts import OtherPod
-from upgrader.core.owners import OWNERS, Switch, owner_kind
+from upgrader.core.model.phases import NodePhase, RequestPhase
+from upgrader.core.node_upgrade.upgrade_state import OtherPod
 from upgrader.core.patches import at, every
-from upgrader.core.phases import NodePhase, RequestPhase
-from upgrader.core.steering import MAINTENANCE, Placement, possible
-from upgrader.core.switching import STOPPED, record_of
+from upgrader.core.workloads.owner_kinds import OWNERS, Switch, owner_kind
+from upgrader.core.workloads.placement import MAINTENANCE, Placement, possible
+from upgrader.core.workloads.suspend_patches import STOPPED, record_of
 from upgrader.devcluster import KwokSpec
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import CRDS, install_kinds

@@ -10,8 +10,8 @@ from tests.support.placing import PARTITION
 from tests.support.programs import soon
 from tests.support.workbench import PLUGIN, RESOURCE
 from upgrader.api import names
-from upgrader.core.orders import Reason
-from upgrader.core.revisions import plugin_key
+from upgrader.core.model.revisions import plugin_key
+from upgrader.core.node_protocol.orders import Reason
 from upgrader.stack import manifests
 from upgrader.stack.naming import validation_name
 

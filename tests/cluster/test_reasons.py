@@ -11,7 +11,7 @@ from tests.support.world import FakeClock, FakeCrashPoints, FakeLeadership, Fake
 from upgrader.api import names
 from upgrader.api.resources import DAEMONSETS, DRIVER_IMAGES, GPU_STACKS, JOBS, NODE_UPGRADES, NODES
 from upgrader.core import timing
-from upgrader.core.fleet import ImageFacts
+from upgrader.core.model.fleet import ImageFacts
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
 from upgrader.reconcile import stacks, upgrade_groups

@@ -6,7 +6,7 @@ from tests.support.askable import HOW, PlayedPods, RealPods, request_for
 from upgrader.api import names
 from upgrader.api.resources import PODS
 from upgrader.checkpoint.methods import methods
-from upgrader.core.acknowledgement import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Answer
 from upgrader.core.errors import UnaskableError
 from upgrader.core.replies import Ran
 from upgrader.images.publish import push_trainer

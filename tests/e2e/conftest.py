@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, NODE_UPGRADES, NODES, PODS, UPGRADE_PLANS
-from upgrader.core.phases import RequestPhase, ends
+from upgrader.core.model.phases import RequestPhase, ends
 from upgrader.demo import stage as stages
 from upgrader.demo import waiting
 from upgrader.demo.controller import Controller

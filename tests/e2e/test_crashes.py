@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.conftest import Pool, opened, other, settled
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.core.errors import DevClusterError
-from upgrader.core.phases import PlanPhase, RequestPhase, crash_points, ends
+from upgrader.core.model.phases import PlanPhase, RequestPhase, crash_points, ends
 from upgrader.demo import waiting
 from upgrader.demo.stage import Stage
 

@@ -17,11 +17,11 @@ from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS, NODE_UPGRADES, PODS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import DriverImage, NodeUpgrade
 from upgrader.core import timing
-from upgrader.core.build_results import BuildResult, CellState, read_message
-from upgrader.core.driver_builds import CheckName, FailureClass, Identity
-from upgrader.core.driver_matrix import Cell
-from upgrader.core.image_names import image_name, packages_name
-from upgrader.core.phases import DriverImagePhase, NodePhase, PlanPhase
+from upgrader.core.driver_build.build_results import BuildResult, CellState, read_message
+from upgrader.core.driver_build.driver_builds import CheckName, FailureClass, Identity
+from upgrader.core.driver_build.driver_matrix import Cell
+from upgrader.core.driver_image.image_names import image_name, packages_name
+from upgrader.core.model.phases import DriverImagePhase, NodePhase, PlanPhase
 from upgrader.demo import manifests, waiting
 from upgrader.demo.controller import NAMESPACE
 from upgrader.demo.scenes import command

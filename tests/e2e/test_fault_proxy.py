@@ -10,7 +10,7 @@ import pytest
 from tests.support import kwok_pool
 from tests.support.fault_proxy import Fault, FaultProxy
 from upgrader.api.resources import GPU_STACKS, NODES
-from upgrader.core.phases import PlanPhase
+from upgrader.core.model.phases import PlanPhase
 from upgrader.demo import manifests, waiting
 from upgrader.devcluster import KwokSpec
 from upgrader.kube.client import KubeCluster

@@ -8,7 +8,7 @@ import pytest
 from tests.e2e.conftest import Pool, other, settled
 from tests.support import diagnosis
 from upgrader.api.resources import DAEMONSETS, PODS
-from upgrader.core.phases import PlanPhase
+from upgrader.core.model.phases import PlanPhase
 from upgrader.demo import stage as stages
 from upgrader.demo import waiting
 

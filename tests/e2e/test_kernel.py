@@ -4,7 +4,7 @@ import pytest
 
 from tests.e2e.conftest import Pool, settled
 from upgrader.api.resources import DRIVER_IMAGES, NODE_UPGRADES, PODS
-from upgrader.core.phases import DriverImagePhase, NodePhase
+from upgrader.core.model.phases import DriverImagePhase, NodePhase
 from upgrader.demo import manifests, waiting
 from upgrader.images.publish import push_driver
 

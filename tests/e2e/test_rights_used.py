@@ -22,7 +22,7 @@ from upgrader.api.resources import (
     PODS,
     UPGRADE_PLANS,
 )
-from upgrader.core.phases import PlanPhase, RequestPhase
+from upgrader.core.model.phases import PlanPhase, RequestPhase
 from upgrader.demo import manifests, waiting
 from upgrader.demo.controller import NAMESPACE, USER
 from upgrader.demo.scenes import command

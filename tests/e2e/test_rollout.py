@@ -8,7 +8,7 @@ from tests.e2e.conftest import OUTSIDE, POOL_NODES, VERSIONS, Pool, other, settl
 from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS, JOBS, NODES, PODS, UPGRADE_PLANS
 from upgrader.core import timing
-from upgrader.core.phases import PlanPhase
+from upgrader.core.model.phases import PlanPhase
 from upgrader.demo import evidence
 from upgrader.demo.report import Change
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.conftest import VERSIONS, Pool, other, settled
 from upgrader.api.resources import CHECKPOINT_REQUESTS, UPGRADE_PLANS
-from upgrader.core.phases import PlanPhase, RequestPhase
+from upgrader.core.model.phases import PlanPhase, RequestPhase
 from upgrader.demo import waiting
 from upgrader.demo.scenes import command
 

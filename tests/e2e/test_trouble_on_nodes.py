@@ -16,8 +16,8 @@ from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS, NODE_UPGRADES, NODES, PODS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core import timing
-from upgrader.core.node_places import RUN_DIRECTORY
-from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
 from upgrader.demo import manifests, waiting
 from upgrader.demo.journals import lines
 from upgrader.demo.scenes import command

@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.conftest import OUTSIDE, POOL_NODES, Pool, other, settled
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, DAEMONSETS, GPU_STACKS, NODE_UPGRADES, NODES
-from upgrader.core.phases import PlanPhase, RequestPhase, ends
+from upgrader.core.model.phases import PlanPhase, RequestPhase, ends
 from upgrader.demo import stage as stages
 from upgrader.demo import waiting
 from upgrader.images.registry import RegistryClient

@@ -28,7 +28,7 @@ from upgrader.api.resources import (
     UPGRADE_PLANS,
 )
 from upgrader.core import timing
-from upgrader.core.phases import NodePhase
+from upgrader.core.model.phases import NodePhase
 from upgrader.demo import evidence, real_drivers, waiting
 from upgrader.demo import stage as stages
 from upgrader.demo.controller import NAMESPACE

@@ -15,7 +15,7 @@ from tests.e2e_vm.conftest import REBOOT, VirtualPool
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS, NODE_UPGRADES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import NodeUpgrade
-from upgrader.core.phases import NodePhase, PlanPhase
+from upgrader.core.model.phases import NodePhase, PlanPhase
 from upgrader.demo import manifests, waiting
 from upgrader.demo import stage as stages
 from upgrader.demo.controller import NAMESPACE

@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e_vm.conftest import JOB, REBOOT, VirtualPool
 from upgrader.api.resources import DRIVER_IMAGES, UPGRADE_PLANS
-from upgrader.core.phases import DriverImagePhase, NodePhase, PlanPhase
+from upgrader.core.model.phases import DriverImagePhase, NodePhase, PlanPhase
 from upgrader.demo import real_drivers, waiting
 from upgrader.demo.real_drivers import OPEN, PROPRIETARY
 from upgrader.demo.scenes import command

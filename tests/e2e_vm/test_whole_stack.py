@@ -10,8 +10,8 @@ import pytest
 from tests.e2e_vm.conftest import JOB, VirtualPool
 from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS
-from upgrader.core.node_places import RUN_DIRECTORY
-from upgrader.core.operands import Operand
+from upgrader.core.model.operands import Operand
+from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
 from upgrader.demo import waiting
 from upgrader.demo.controller import NAMESPACE
 from upgrader.demo.manifests import RESOURCE

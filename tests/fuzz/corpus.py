@@ -21,8 +21,8 @@ from tests.support.hostile import DEEP, TOO_LONG
 from tests.support.kernel_modules import Sample
 from tests.support.trusting import facts
 from tests.support.world import START
-from upgrader.core.saved import SavedForecast, dump, limits_of
-from upgrader.core.strategy import StrategyFacts
+from upgrader.core.explain.plan_file import SavedForecast, dump, limits_of
+from upgrader.core.model.strategy import StrategyFacts
 from upgrader.images.drivers.definition import encode
 from upgrader.images.modules.trailer import with_signature
 from upgrader.images.trust import statements

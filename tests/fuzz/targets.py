@@ -14,8 +14,9 @@ from tests.fuzz.names import NAMES, PLANTED
 from upgrader.api.kubernetes import ObjectMeta, Pod
 from upgrader.checkpoint.answers import Reader
 from upgrader.cli import editing
-from upgrader.core import saved, untrusted
+from upgrader.core import untrusted
 from upgrader.core.errors import ConfigurationError, RegistryError, UnreadableError
+from upgrader.core.explain import plan_file
 from upgrader.images import attachments
 from upgrader.images.debian import discovery
 from upgrader.images.debian.apt import Index
@@ -86,8 +87,8 @@ def fuzz_progress(data: bytes) -> None:
 def fuzz_saved_forecast(data: bytes) -> None:
     """What `upgrader apply` reads; what it takes it writes again as it was."""
     with contextlib.suppress(ConfigurationError):
-        found = saved.load(data, "plan.json")
-        assert saved.load(saved.dump(found), "plan.json") == found
+        found = plan_file.load(data, "plan.json")
+        assert plan_file.load(plan_file.dump(found), "plan.json") == found
 
 
 def fuzz_stack_manifest(data: bytes) -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from tests.support.programs import soon, started
 from tests.support.repository import ROOT
-from upgrader.core.build_results import CellState
-from upgrader.core.driver_builds import CheckName, FailureClass
-from upgrader.core.driver_matrix import Cell
+from upgrader.core.driver_build.build_results import CellState
+from upgrader.core.driver_build.driver_builds import CheckName, FailureClass
+from upgrader.core.driver_build.driver_matrix import Cell
 from upgrader.images.debian.versions import sort_key
 from upgrader.images.drivers.assembly import unpack_driver
 from upgrader.images.drivers.manifest import read_manifest

@@ -9,9 +9,9 @@ from tests.support.driver_images import whole_image
 from tests.support.image_sweeps import KERNELS, OLD, RUNNING, World, identity_for
 from tests.support.real_registry import real_registry
 from tests.support.trusting import facts
-from upgrader.core.driver_builds import build_key
+from upgrader.core.driver_build.driver_builds import build_key
+from upgrader.core.driver_image.image_names import image_name
 from upgrader.core.errors import RegistryError
-from upgrader.core.image_names import image_name
 from upgrader.images.attachments import attachments
 from upgrader.images.labels import identity_labels
 from upgrader.images.trust import BUILD_KEY, publish

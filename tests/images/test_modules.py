@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.real_kernels import newest_and_oldest
 from tests.support.repository import ROOT
 from tests.support.signing_keys import make_key
-from upgrader.core.driver_builds import CheckName
+from upgrader.core.driver_build.driver_builds import CheckName
 from upgrader.images.boot import ENFORCE_SIGNATURES, boot_modules
 from upgrader.images.modules import (
     ModuleUnreadableError,

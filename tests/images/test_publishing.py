@@ -9,9 +9,9 @@ import pytest
 from tests.support.driver_builds import definition, folder
 from tests.support.driver_images import driver_files, whole_image
 from tests.support.trusting import facts
-from upgrader.core.build_results import CellState
+from upgrader.core.driver_build.build_results import CellState
+from upgrader.core.driver_image.image_names import image_name
 from upgrader.core.errors import RegistryError
-from upgrader.core.image_names import image_name
 from upgrader.images import trust
 from upgrader.images.drivers.publishing import Publisher, Trust
 from upgrader.images.drivers.shelf import Shelf

@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from tests.support.trusting import IDENTITY, INPUTS, driver_layout, facts, key_pair
-from upgrader.core.driver_builds import CheckName, Verdict
+from upgrader.core.driver_build.driver_builds import CheckName, Verdict
 from upgrader.core.errors import ConfigurationError, ProcessError, RegistryError
 from upgrader.images.attachments import attachments
 from upgrader.images.registry import RegistryClient

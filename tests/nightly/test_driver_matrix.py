@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from tests.support.repository import ROOT
-from upgrader.core.build_results import CellState
-from upgrader.core.driver_builds import CheckName
-from upgrader.core.driver_report import Report, ReportedCell
+from upgrader.core.driver_build.build_results import CellState
+from upgrader.core.driver_build.driver_builds import CheckName
+from upgrader.core.driver_build.driver_report import Report, ReportedCell
 from upgrader.images.boot import ENFORCE_SIGNATURES, boot_modules, find_kernel
 from upgrader.images.drivers.assembly import take_modules
 from upgrader.images.drivers.site import Settings, Site

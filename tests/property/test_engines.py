@@ -12,8 +12,8 @@ from msgspec import Struct
 from tests.support.examples import PROFILE, Profile
 from tests.support.pools import pool
 from upgrader.api.resources import PODS
-from upgrader.core.phases import PlanPhase
-from upgrader.core.strategy import StrategyFacts
+from upgrader.core.model.phases import PlanPhase
+from upgrader.core.model.strategy import StrategyFacts
 from upgrader.simulate.chaos.draws import Draws
 from upgrader.simulate.cluster.placing import has_owner
 from upgrader.simulate.cluster.rig import Rig

@@ -15,8 +15,8 @@ from tests.support.facts import target
 from tests.support.observed import GPUS, NOW, OWN, STACK, node, owned, pod, wire
 from upgrader.api import kubernetes as k
 from upgrader.api import names
-from upgrader.core.remaining import FRESH
 from upgrader.core.timing import show
+from upgrader.core.workloads.completion_estimate import FRESH
 from upgrader.reconcile import observe
 from upgrader.reconcile.fact_cache import FactCache
 from upgrader.reconcile.reading import Reading

@@ -11,13 +11,13 @@ from tests.support.facts import NEW, image, node, target
 from tests.support.forecasts import cost
 from tests.support.world import START
 from tests.support.worlds import NEXT_KERNEL, renamed, shape, tidy_worlds, worlds
-from upgrader.core.budget import allowed_gpus, availability
-from upgrader.core.capacity import Capacity, capacity
-from upgrader.core.drift import drift
-from upgrader.core.fleet import NodeFacts, Snapshot
-from upgrader.core.forecast import forecast
-from upgrader.core.strategy import StrategyFacts, TopologyBudget
-from upgrader.core.upgrade_groups import groups
+from upgrader.core.constraints.budget import allowed_gpus, availability
+from upgrader.core.constraints.capacity import Capacity, capacity
+from upgrader.core.constraints.upgrade_groups import groups
+from upgrader.core.forecast.forecast import forecast
+from upgrader.core.gpu_stack.drift import drift
+from upgrader.core.model.fleet import NodeFacts, Snapshot
+from upgrader.core.model.strategy import StrategyFacts, TopologyBudget
 
 
 def foresee(world: Snapshot, budget, known):

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.facts import member
-from upgrader.core.chains import Chains
-from upgrader.core.declarations import Declared
-from upgrader.core.fleet import Owner
-from upgrader.core.gangs import ENDED, PodFacts, gangs_of
-from upgrader.core.resolution import PodMarks, UserRule, rules_of
-from upgrader.core.upgrade_groups import groups
-from upgrader.core.works import Work
+from upgrader.core.constraints.upgrade_groups import groups
+from upgrader.core.model.fleet import Owner
+from upgrader.core.workloads.checkpoint_annotations import Declared
+from upgrader.core.workloads.gang_rules import PodMarks, UserRule, rules_of
+from upgrader.core.workloads.gangs import ENDED, PodFacts, gangs_of
+from upgrader.core.workloads.owner_chain import Chains
+from upgrader.core.workloads.owner_objects import Work
 
 KINDS = {
     "Job": "batch/v1",

@@ -18,9 +18,9 @@ from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.api.v1alpha1.driver_image import DriverImageSpec
 from upgrader.cli.imaging import build
-from upgrader.core.driver_builds import Identity, build_key
+from upgrader.core.driver_build.driver_builds import Identity, build_key
+from upgrader.core.driver_image.image_names import image_name, packages_name
 from upgrader.core.errors import ConfigurationError
-from upgrader.core.image_names import image_name, packages_name
 from upgrader.images.debian.apt import Apt
 from upgrader.images.debian.archives import Archives
 from upgrader.images.debian.names import HostileNameError

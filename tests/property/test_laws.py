@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 from tests.support.facts import node as node_facts
 from tests.support.world import START
-from upgrader.core import clearing, node_upgrade
-from upgrader.core.node_upgrade_facts import (
+from upgrader.core.model.phases import NodePhase, RequestPhase, UpgradeReason, ends, row
+from upgrader.core.node_protocol.orders import OrderResult, Reason
+from upgrader.core.node_upgrade import clearing, upgrade_machine
+from upgrader.core.node_upgrade.upgrade_state import (
     Act,
     GroupView,
     NodeView,
@@ -26,8 +28,6 @@ from upgrader.core.node_upgrade_facts import (
     RequestFacts,
     missing_gpus,
 )
-from upgrader.core.orders import OrderResult, Reason
-from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason, ends, row
 
 NOW = START
 TIMES = st.sampled_from([None, *(START + timedelta(seconds=s) for s in (-3600, -5, -1, 0, 1, 30, 90, 3600))])
@@ -145,7 +145,7 @@ ACKNOWLEDGED = {RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED
 @given(walks())
 def test_a_node_goes_only_where_its_row_says(walk):
     view, group = walk
-    decision = node_upgrade.decide(view, group, NOW)
+    decision = upgrade_machine.decide(view, group, NOW)
     event(f"{view.phase.value} to {decision.phase.value}")
     assert decision.phase is view.phase or decision.phase in row(view.phase).to
 
@@ -162,7 +162,7 @@ def short_of_gpus(draw):
 @given(short_of_gpus())
 def test_no_node_is_given_back_without_a_gpu_that_it_had(walk):
     view, group = walk
-    decision = node_upgrade.decide(view, group, NOW)
+    decision = upgrade_machine.decide(view, group, NOW)
     event(f"{view.validate.outcome.value}: {decision.phase.value}")
     assert decision.phase is not NodePhase.RELEASING
 
@@ -170,19 +170,19 @@ def test_no_node_is_given_back_without_a_gpu_that_it_had(walk):
 @given(walks(phases=tuple(phase for phase in NodePhase if ends(phase))))
 def test_a_node_that_has_ended_is_left_alone(walk):
     view, group = walk
-    decision = node_upgrade.decide(view, group, NOW)
+    decision = upgrade_machine.decide(view, group, NOW)
     assert (decision.phase, decision.acts) == (view.phase, ())
 
 
 @given(walks(phases=tuple(phase for phase in ACTIVE if phase is not NodePhase.PENDING), deadlines=PAST))
 def test_a_node_whose_deadline_has_passed_is_led_out(walk):
     view, group = walk
-    decision = node_upgrade.decide(view, group, NOW)
+    decision = upgrade_machine.decide(view, group, NOW)
     leaves = decision.phase is not view.phase
     turns = decision.reverting and not view.reverting
     gives_back = decision.acts == (Act.GIVE_BACK,)
     last_acts = {(Act.OPERANDS_OFF,), (Act.CANCEL,)}
-    last_act = decision.acts in last_acts and view.deadline + node_upgrade.LAST_ACT > NOW
+    last_act = decision.acts in last_acts and view.deadline + upgrade_machine.LAST_ACT > NOW
     blocked = decision.blocked == clearing.UNSUPPORTED  # until the work that runs there has ended
     assert leaves or turns or gives_back or decision.on_siblings or last_act or blocked
 
@@ -191,7 +191,7 @@ def test_a_node_whose_deadline_has_passed_is_led_out(walk):
 @given(walks(phases=(NodePhase.UNLOADING, NodePhase.UPGRADING, NodePhase.LOADING)))
 def test_no_upgrade_job_is_made_and_no_device_offered_while_a_pod_is_there_that_was_not_stopped(walk):
     view, group = walk
-    acts = node_upgrade.decide(view, group, NOW).acts
+    acts = upgrade_machine.decide(view, group, NOW).acts
     strangers = [pod for pod in view.others if not pod.member]
     event(f"{view.phase.value}: {len(strangers)} strangers, {', '.join(acts)}")
     assert not (strangers and Act.UPGRADE in acts)
@@ -202,15 +202,15 @@ def test_no_upgrade_job_is_made_and_no_device_offered_while_a_pod_is_there_that_
 @given(walks(phases=(NodePhase.VALIDATING,)))
 def test_who_waits_for_siblings_waits_for_one_that_has_a_way_out_of_its_own(walk):
     view, group = walk
-    if node_upgrade.decide(view, group, NOW).on_siblings:
+    if upgrade_machine.decide(view, group, NOW).on_siblings:
         behind = [one for one in group.nodes if not ends(one.phase) and one.phase is not NodePhase.RELEASING]
-        assert [one.name for one in behind if not node_upgrade.decide(one, group, NOW).on_siblings]
+        assert [one.name for one in behind if not upgrade_machine.decide(one, group, NOW).on_siblings]
 
 
 @given(walks(phases=(NodePhase.DRAINING, NodePhase.VALIDATING), deadlines=PAST))
 def test_who_waits_past_its_deadline_has_a_new_one_that_is_of_what_it_waits_for(walk):
     view, group = walk
-    decision = node_upgrade.decide(view, group, NOW)
+    decision = upgrade_machine.decide(view, group, NOW)
     gangs = [gang.deadline for gang in group.requests if gang.phase is RequestPhase.STOPPING]
     nodes = [node.deadline for node in group.nodes if not ends(node.phase)]
     event(f"waits: {decision.on_siblings}, for gangs: {bool(gangs)}")
@@ -223,7 +223,7 @@ def test_who_waits_past_its_deadline_has_a_new_one_that_is_of_what_it_waits_for(
 @given(walks())
 def test_a_node_turns_round_at_most_once_and_only_after_it_was_touched(walk):
     view, group = walk
-    decision = node_upgrade.decide(view, group, NOW)
+    decision = upgrade_machine.decide(view, group, NOW)
     if decision.reverting and not view.reverting:
         assert decision.phase is NodePhase.UNLOADING
         assert view.phase in {NodePhase.UNLOADING, NodePhase.UPGRADING, NodePhase.LOADING, NodePhase.VALIDATING}
@@ -235,7 +235,7 @@ def test_a_node_turns_round_at_most_once_and_only_after_it_was_touched(walk):
 @given(walks())
 def test_what_is_done_to_the_world_belongs_to_the_phase(walk):
     view, group = walk
-    decision = node_upgrade.decide(view, group, NOW)
+    decision = upgrade_machine.decide(view, group, NOW)
     repair = view.phase is NodePhase.PREPARING and view.reason is UpgradeReason.REPAIR
     more = {
         Act.CLOSE: repair,
@@ -254,7 +254,7 @@ def test_what_is_done_to_the_world_belongs_to_the_phase(walk):
 @given(walks(phases=(NodePhase.TAINTING, NodePhase.DRAINING)))
 def test_nothing_of_a_gang_is_evicted(walk):
     view, group = walk
-    decision = node_upgrade.decide(view, group, NOW)
+    decision = upgrade_machine.decide(view, group, NOW)
     assert not [pod for pod in decision.evict if pod.member]
 
 
@@ -268,7 +268,7 @@ def test_what_nobody_makes_again_goes_only_when_every_gang_has_stopped_or_ended(
     view = msgspec.structs.replace(view, others=(*view.others, LAST))
     # Most siblings would keep it from draining at all.
     group = msgspec.structs.replace(group, nodes=(view,), requests=asked)
-    if [pod for pod in node_upgrade.decide(view, group, NOW).evict if pod.expendable]:
+    if [pod for pod in upgrade_machine.decide(view, group, NOW).evict if pod.expendable]:
         assert {one.phase for one in group.requests} <= {RequestPhase.STOPPED, RequestPhase.ENDED}
 
 
@@ -276,7 +276,7 @@ def test_what_nobody_makes_again_goes_only_when_every_gang_has_stopped_or_ended(
 @given(walks(phases=(NodePhase.DRAINING,)))
 def test_a_node_is_switched_off_only_when_every_gang_has_stopped_or_ended_and_no_pod_is_left(walk):
     view, group = walk
-    if node_upgrade.decide(view, group, NOW).phase is NodePhase.UNLOADING:
+    if upgrade_machine.decide(view, group, NOW).phase is NodePhase.UNLOADING:
         assert {one.phase for one in group.requests} <= {RequestPhase.STOPPED, RequestPhase.ENDED}
         assert view.others == ()
         assert not any(one.phase in {NodePhase.PREPARED, NodePhase.TAINTING} for one in group.nodes)
@@ -286,7 +286,7 @@ def test_a_node_is_switched_off_only_when_every_gang_has_stopped_or_ended_and_no
 @given(walks(phases=(NodePhase.PREPARED,)))
 def test_a_node_is_closed_only_when_every_gang_has_acknowledged_or_ended(walk):
     view, group = walk
-    if node_upgrade.decide(view, group, NOW).phase is NodePhase.TAINTING:
+    if upgrade_machine.decide(view, group, NOW).phase is NodePhase.TAINTING:
         assert {request.phase for request in group.requests} <= ACKNOWLEDGED
         assert len(group.requests) >= group.gangs
 
@@ -295,7 +295,7 @@ def test_a_node_is_closed_only_when_every_gang_has_acknowledged_or_ended(walk):
 @given(walks(phases=ACTIVE))
 def test_a_node_upgrade_ends_without_its_mark_on_the_node_unless_a_person_must_look(walk):
     view, group = walk
-    decision = node_upgrade.decide(view, group, NOW)
+    decision = upgrade_machine.decide(view, group, NOW)
     if ends(decision.phase) and decision.phase is not NodePhase.NODE_DELETED:
         marked = view.node is not None and view.node.claimed_by == view.uid
         assert not marked or decision.failure == "RevertFailed"
@@ -306,7 +306,7 @@ def test_a_node_upgrade_ends_without_its_mark_on_the_node_unless_a_person_must_l
 def test_a_node_is_given_back_only_valid_and_with_all_its_siblings(walk):
     view, group = walk
     ahead = [one for one in group.nodes if one.phase is NodePhase.RELEASING and not one.failure and not one.reverting]
-    if node_upgrade.decide(view, group, NOW).phase is NodePhase.RELEASING:
+    if upgrade_machine.decide(view, group, NOW).phase is NodePhase.RELEASING:
         event(f"a sibling is ahead: {bool(ahead)}")
         assert view.validate.outcome is Outcome.SUCCEEDED or clearing.as_it_was(view)
         assert not missing_gpus(view)
@@ -314,11 +314,11 @@ def test_a_node_is_given_back_only_valid_and_with_all_its_siblings(walk):
         assert view.reverting or ahead or not any(one.reverting for one in group.nodes)
 
 
-@given(walks(phases=tuple(node_upgrade.BEFORE_OFF)))
+@given(walks(phases=tuple(upgrade_machine.BEFORE_OFF)))
 def test_an_undone_group_touches_nothing_more(walk):
     view, group = walk
-    nodes = tuple(one for one in group.nodes if one.phase in node_upgrade.BEFORE_OFF or ends(one.phase))
-    decision = node_upgrade.decide(view, msgspec.structs.replace(group, nodes=nodes, undo=True), NOW)
+    nodes = tuple(one for one in group.nodes if one.phase in upgrade_machine.BEFORE_OFF or ends(one.phase))
+    decision = upgrade_machine.decide(view, msgspec.structs.replace(group, nodes=nodes, undo=True), NOW)
     assert decision.acts == ()
     assert decision.phase in {view.phase, NodePhase.FAILED, NodePhase.RELEASING, NodePhase.NODE_DELETED}
     assert decision.phase is not view.phase

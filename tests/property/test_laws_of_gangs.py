@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.world import START
-from upgrader.core import checkpoint_request
-from upgrader.core.acknowledgement import Answer, Verdict
-from upgrader.core.checkpoint_request import judgement
-from upgrader.core.fleet import MemberFacts
-from upgrader.core.phases import NodePhase, RequestPhase, ends, row
-from upgrader.core.request_facts import GangAct, GroupOfGang, OwnerFacts, RequestView
+from upgrader.core.checkpoint_request import request_machine
+from upgrader.core.checkpoint_request.acknowledgements import Answer, Verdict
+from upgrader.core.checkpoint_request.request_machine import judgement
+from upgrader.core.checkpoint_request.request_state import GangAct, GroupOfGang, OwnerFacts, RequestView
+from upgrader.core.model.fleet import MemberFacts
+from upgrader.core.model.phases import NodePhase, RequestPhase, ends, row
 
 NOW = START
 TIMES = st.sampled_from([None, *(START + timedelta(seconds=s) for s in (-3600, -5, -1, 0, 1, 30, 90, 3600))])
@@ -138,7 +138,7 @@ def counted(view):
 
 @given(gangs(), AROUND)
 def test_a_request_goes_only_where_its_row_says(view, around):
-    decision = checkpoint_request.decide(view, around, NOW)
+    decision = request_machine.decide(view, around, NOW)
     event(f"{view.phase.value} to {decision.phase.value}")
     assert decision.phase is view.phase or decision.phase in row(view.phase).to
 
@@ -146,7 +146,7 @@ def test_a_request_goes_only_where_its_row_says(view, around):
 @MANY
 @given(gangs(phases=(RequestPhase.STOPPING, RequestPhase.STOPPING, *RequestPhase)), AROUND)
 def test_no_gang_is_stopped_without_a_valid_acknowledgement_unless_the_approval_names_it(view, around):
-    decision = checkpoint_request.decide(view, around, NOW)
+    decision = request_machine.decide(view, around, NOW)
     if GangAct.STOP in decision.acts:
         event("expendable" if judgement(view, NOW).verdict is not Verdict.VALID else "acknowledged")
         assert may_be_stopped(view, around)
@@ -161,7 +161,7 @@ def test_no_gang_is_stopped_without_a_valid_acknowledgement_unless_the_approval_
 @MANY
 @given(gangs(phases=(RequestPhase.PARKED, RequestPhase.PARKED, *RequestPhase)), AROUND)
 def test_the_intent_to_stop_needs_a_valid_acknowledgement_and_every_node_closed(view, around):
-    decision = checkpoint_request.decide(view, around, NOW)
+    decision = request_machine.decide(view, around, NOW)
     if decision.phase is RequestPhase.STOPPING and view.phase is not RequestPhase.STOPPING:
         assert may_be_stopped(view, around)
         assert set(around.nodes) <= {NodePhase.DRAINING}
@@ -188,7 +188,7 @@ def test_what_is_valid_is_safe_whoever_speaks_and_whatever_may_be_lost(view):
 @MANY
 @given(gangs(phases=(RequestPhase.REQUESTED,)), AROUND)
 def test_nobody_is_asked_before_its_turn_in_its_lane_is_written_down(view, around):
-    decision = checkpoint_request.decide(view, around, NOW)
+    decision = request_machine.decide(view, around, NOW)
     if around.turns is not None and view.marked_at is None:
         assert GangAct.ASK not in decision.acts
         assert not decision.admitted or view.name in around.turns
@@ -196,7 +196,7 @@ def test_nobody_is_asked_before_its_turn_in_its_lane_is_written_down(view, aroun
 
 @given(gangs(), AROUND)
 def test_only_what_we_stopped_is_restarted_by_us(view, around):
-    decision = checkpoint_request.decide(view, around, NOW)
+    decision = request_machine.decide(view, around, NOW)
     if GangAct.RESUME in decision.acts:
         assert view.owner.stopped_by == view.name
 
@@ -204,7 +204,7 @@ def test_only_what_we_stopped_is_restarted_by_us(view, around):
 @given(gangs(phases=OPEN), AROUND)
 def test_a_job_that_somebody_else_suspended_is_neither_stopped_nor_restarted(view, around):
     owner = msgspec.structs.replace(view.owner, suspended=True, stopped_by="")
-    decision = checkpoint_request.decide(msgspec.structs.replace(view, owner=owner), around, NOW)
+    decision = request_machine.decide(msgspec.structs.replace(view, owner=owner), around, NOW)
     assert not {GangAct.STOP, GangAct.RESUME} & set(decision.acts)
 
 
@@ -212,14 +212,14 @@ def test_a_job_that_somebody_else_suspended_is_neither_stopped_nor_restarted(vie
 @MANY
 @given(gangs(phases=(RequestPhase.STOPPING, RequestPhase.STOPPED, RequestPhase.RESTARTING)), AROUND)
 def test_a_request_ends_without_our_record_on_the_job(view, around):
-    decision = checkpoint_request.decide(view, around, NOW)
+    decision = request_machine.decide(view, around, NOW)
     if ends(decision.phase) and view.owner.present:
         assert view.owner.stopped_by != view.name or GangAct.RESUME in decision.acts
 
 
 @given(gangs(phases=(RequestPhase.REQUESTED, RequestPhase.PARKED, RequestPhase.EXPIRED)), AROUND)
 def test_members_that_were_asked_and_not_stopped_are_let_go(view, around):
-    decision = checkpoint_request.decide(view, around, NOW)
+    decision = request_machine.decide(view, around, NOW)
     if ends(decision.phase):
         gone = not view.owner.present or view.owner.finished
         assert gone or GangAct.WITHDRAW in decision.acts
@@ -228,7 +228,7 @@ def test_members_that_were_asked_and_not_stopped_are_let_go(view, around):
 @MANY
 @given(gangs(phases=OPEN, deadlines=PAST), AROUND)
 def test_a_request_whose_deadline_has_passed_is_led_out(view, around):
-    decision = checkpoint_request.decide(view, around, NOW)
+    decision = request_machine.decide(view, around, NOW)
     restarts = decision.acts == (GangAct.RESUME,)
     assert decision.phase is not view.phase or restarts
 
@@ -236,7 +236,7 @@ def test_a_request_whose_deadline_has_passed_is_led_out(view, around):
 @MANY
 @given(gangs(phases=(RequestPhase.RESTARTING,)), AROUND)
 def test_a_gang_is_restored_only_past_its_acknowledged_step(view, around):
-    decision = checkpoint_request.decide(view, around, NOW)
+    decision = request_machine.decide(view, around, NOW)
     if decision.phase is RequestPhase.RESTORED:
         step = -1 if view.acknowledged_step is None else view.acknowledged_step
         assert len(view.progress) >= view.owner.wanted

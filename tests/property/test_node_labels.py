@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.facts import NEW, node, target
-from upgrader.core.catalogue import Catalogue
-from upgrader.core.drift import DriftReason, node_drift
-from upgrader.core.node_features import (
+from upgrader.core.driver_image.catalogue import Catalogue
+from upgrader.core.gpu_stack.drift import DriftReason, node_drift
+from upgrader.core.node_protocol.node_features import (
     ANNOTATION_NFD,
     PREFIX,
     FeatureRecord,
@@ -18,7 +18,7 @@ from upgrader.core.node_features import (
     kept_by_nfd,
     label_value,
 )
-from upgrader.core.node_labels import LabelView, decide
+from upgrader.core.node_protocol.node_labels import LabelView, decide
 
 KERNEL = f"{PREFIX}kernel-version.full"
 LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")

@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 from tests.property.test_laws import NOW, walks
 from tests.property.test_laws_of_gangs import AROUND, gangs
-from upgrader.core import checkpoint_request, node_upgrade
-from upgrader.core.checkpoint_request import RESTARTED_EARLY, SWAPPING
-from upgrader.core.node_upgrade_facts import Act
-from upgrader.core.phases import NodePhase, RequestPhase
+from upgrader.core.checkpoint_request import request_machine
+from upgrader.core.checkpoint_request.request_machine import RESTARTED_EARLY, SWAPPING
+from upgrader.core.model.phases import NodePhase, RequestPhase
+from upgrader.core.node_upgrade import upgrade_machine
+from upgrader.core.node_upgrade.upgrade_state import Act
 
 ORDERS = st.sets(st.sampled_from(NodePhase)).map(lambda steps: dict.fromkeys(steps, "by order of ann: agreed"))
 
@@ -26,7 +27,7 @@ def ordered(draw, phases=tuple(NodePhase)):
 @given(gangs(phases=(RequestPhase.STOPPED, RequestPhase.STOPPED, *RequestPhase)), AROUND, st.booleans())
 def test_a_gang_leaps_ahead_only_when_we_stopped_it_and_no_node_waits_for_it(view, around, spares):
     around = msgspec.structs.replace(around, spares=spares)
-    if checkpoint_request.decide(view, around, NOW).reason == RESTARTED_EARLY:
+    if request_machine.decide(view, around, NOW).reason == RESTARTED_EARLY:
         assert spares
         assert view.phase is RequestPhase.STOPPED
         assert set(around.nodes) <= SWAPPING
@@ -36,7 +37,7 @@ def test_a_gang_leaps_ahead_only_when_we_stopped_it_and_no_node_waits_for_it(vie
 @given(ordered(phases=(NodePhase.TAINTING, NodePhase.DRAINING)))
 def test_no_order_ends_a_pod_of_a_gang(walk):
     view, group = walk
-    decision = node_upgrade.decide(view, group, NOW)
+    decision = upgrade_machine.decide(view, group, NOW)
     assert not [pod for pod in decision.evict if pod.member]
     if decision.phase is NodePhase.UNLOADING:
         assert view.others == ()
@@ -47,13 +48,13 @@ def test_an_order_changes_nothing_in_any_other_step(walk):
     view, group = walk
     plain = msgspec.structs.replace(view, forced={})
     same = msgspec.structs.replace(group, nodes=(plain, *group.nodes[1:]))
-    assert node_upgrade.decide(view, group, NOW) == node_upgrade.decide(plain, same, NOW)
+    assert upgrade_machine.decide(view, group, NOW) == upgrade_machine.decide(plain, same, NOW)
 
 
 @given(ordered(phases=(NodePhase.RELEASING,)))
 def test_a_node_that_is_ordered_back_is_given_back_with_its_marks_taken(walk):
     view, group = walk
-    decision = node_upgrade.decide(view, group, NOW)
+    decision = upgrade_machine.decide(view, group, NOW)
     if NodePhase.RELEASING in view.forced and view.node is not None:
         blocked = view.node.claimed_by == view.uid or (not view.node.claimed_by and view.node.released_by != view.uid)
         assert (decision.acts == (Act.GIVE_BACK,)) is blocked

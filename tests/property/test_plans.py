@@ -7,10 +7,9 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from tests.support.world import START
-from upgrader.core import rollout
-from upgrader.core.phases import DesiredState, NodePhase, OnFailure, PlanPhase, RequestPhase, ends, row
-from upgrader.core.plan_facts import Canaries, Losses, NextBatch
-from upgrader.core.rollout import (
+from upgrader.core.model.phases import DesiredState, NodePhase, OnFailure, PlanPhase, RequestPhase, ends, row
+from upgrader.core.upgrade_plan import plan_machine
+from upgrader.core.upgrade_plan.plan_machine import (
     UNDER_WAY,
     PlanView,
     RequestSummary,
@@ -21,6 +20,7 @@ from upgrader.core.rollout import (
     goes_first,
     quiet,
 )
+from upgrader.core.upgrade_plan.plan_state import Canaries, Losses, NextBatch
 
 P = PlanPhase
 REVISIONS = st.sampled_from(("old", "new", "other"))
@@ -94,7 +94,7 @@ def plans(draw, phases=tuple(P)):
         installs=draw(COUNTS),
         next_batch=draw(st.none() | NEXT),
         now=START,
-        reason=draw(st.sampled_from(("", rollout.CANARY_FAILED, rollout.ROLLED_BACK))),
+        reason=draw(st.sampled_from(("", plan_machine.CANARY_FAILED, plan_machine.ROLLED_BACK))),
         waiting_for_completion=draw(COUNTS),
         canaries=draw(CANARIES),
         losses=draw(LOSSES),
@@ -190,7 +190,7 @@ def test_what_is_under_way_is_broken_off_only_for_an_abort(plan):
 
 @given(plans(phases=(P.RUNNING, P.PAUSED, P.ABORTING)))
 def test_going_back_by_itself_needs_a_plan_that_says_so(plan):
-    if plan.phase is not P.ABORTING and decide(plan).reason == rollout.ROLLED_BACK:
+    if plan.phase is not P.ABORTING and decide(plan).reason == plan_machine.ROLLED_BACK:
         assert plan.on_failure is OnFailure.ROLLBACK
         assert decide(plan).failures
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.support.drifting import KERNEL
 from tests.support.examples import examples
 from tests.support.rebooting import NODE, THIRD, Reboot, Twice
-from upgrader.core.phases import ends
+from upgrader.core.model.phases import ends
 
 LATEST = 60
 SECONDS = st.integers(0, LATEST)

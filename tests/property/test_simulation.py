@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.simulated import HOUR, UPGRADE
-from upgrader.core.budget import allowed_gpus
-from upgrader.core.strategy import StrategyFacts
+from upgrader.core.constraints.budget import allowed_gpus
+from upgrader.core.model.strategy import StrategyFacts
 from upgrader.simulate import stack
 from upgrader.simulate.fleet import Event, Fleet, Happening, SimJob, SimNode
 from upgrader.simulate.job import Life

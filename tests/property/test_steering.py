@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upgrader.core.steering import MAINTENANCE, REVISION, Placement
-from upgrader.core.steering import steered as steer
+from upgrader.core.workloads.placement import MAINTENANCE, REVISION, Placement
+from upgrader.core.workloads.placement import steered as steer
 
 LABELS = ("zone", "gpu", REVISION)
 VALUES = ("a", "b", "c")

@@ -11,11 +11,11 @@ from tests.support.examples import examples
 from tests.support.facts import NEW, node, target
 from tests.support.world import START
 from tests.support.worlds import paced_worlds, renamed, shape
-from upgrader.core.budget import allowed_gpus, availability
-from upgrader.core.canaries import node_class
-from upgrader.core.drift import drift
-from upgrader.core.forecast import BatchKind, BlockedReason, forecast
-from upgrader.core.windows import Calendar
+from upgrader.core.constraints.budget import allowed_gpus, availability
+from upgrader.core.constraints.windows import Calendar
+from upgrader.core.forecast.canaries import node_class
+from upgrader.core.forecast.forecast import BatchKind, BlockedReason, forecast
+from upgrader.core.gpu_stack.drift import drift
 
 MANY = examples(120)
 

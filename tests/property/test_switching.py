@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from tests.support.objects import merged
 from tests.support.owners import owner
-from upgrader.core.owner_facts import owner_facts
-from upgrader.core.owners import OWNERS, Switch
+from upgrader.core.checkpoint_request.owner_state import owner_facts
 from upgrader.core.patches import at, difference, every, put
-from upgrader.core.steering import MAINTENANCE, REVISION, Placement
-from upgrader.core.switching import STOPPED, is_off, record_of, restart_patch, stop_patch
+from upgrader.core.workloads.owner_kinds import OWNERS, Switch
+from upgrader.core.workloads.placement import MAINTENANCE, REVISION, Placement
+from upgrader.core.workloads.suspend_patches import STOPPED, is_off, record_of, restart_patch, stop_patch
 
 NAMES = st.text(alphabet="abcdef-", min_size=1, max_size=12)
 VALUES = st.recursive(

@@ -15,15 +15,15 @@ from upgrader.api import kubernetes as k
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.core import resolution, switching
-from upgrader.core.owner_facts import owner_facts
-from upgrader.core.owners import OWNERS
+from upgrader.core.checkpoint_request.owner_state import owner_facts
 from upgrader.core.patches import at, merged, put
-from upgrader.core.remaining import LABEL_MAX_SECONDS, PAST_SECONDS
-from upgrader.core.steering import Placement
 from upgrader.core.untrusted import quantity
-from upgrader.core.wanted import LABEL_REPLICATED_JOB
-from upgrader.core.works import LABEL_QUEUE
+from upgrader.core.workloads import gang_rules, suspend_patches
+from upgrader.core.workloads.completion_estimate import LABEL_MAX_SECONDS, PAST_SECONDS
+from upgrader.core.workloads.desired_replicas import LABEL_REPLICATED_JOB
+from upgrader.core.workloads.owner_kinds import OWNERS
+from upgrader.core.workloads.owner_objects import LABEL_QUEUE
+from upgrader.core.workloads.placement import Placement
 from upgrader.reconcile import asking, observe
 from upgrader.reconcile.pod_facts import DECLARED
 from upgrader.reconcile.reading import Reading
@@ -53,19 +53,19 @@ ANNOTATIONS = texts(
     names.ANNOTATION_STOPPED,
     names.ANNOTATION_GROUP_TOTAL,
     names.ANNOTATION_DEFAULT_CONTAINER,
-    resolution.ANNOTATION_WORKLOAD,
-    resolution.ANNOTATION_VOLCANO_GROUP,
-    resolution.KAI_GROUP,
+    gang_rules.ANNOTATION_WORKLOAD,
+    gang_rules.ANNOTATION_VOLCANO_GROUP,
+    gang_rules.KAI_GROUP,
 ).map(lambda found: FILE | found)
 LABELS = texts(
     *names.LABELS_RANK,
     LABEL_QUEUE,
     LABEL_MAX_SECONDS,
     LABEL_REPLICATED_JOB,
-    resolution.LABEL_LWS_GROUP,
-    resolution.LABEL_LWS_NAME,
-    resolution.LABEL_JOBSET_UID,
-    resolution.LABEL_KUBEFLOW_JOB,
+    gang_rules.LABEL_LWS_GROUP,
+    gang_rules.LABEL_LWS_NAME,
+    gang_rules.LABEL_JOBSET_UID,
+    gang_rules.LABEL_KUBEFLOW_JOB,
     most=63,
 )
 SPECS = values(
@@ -234,13 +234,13 @@ TEMPLATES = VALUES | st.fixed_dictionaries(
 @given(st.sampled_from([row for row in OWNERS if row.templates]), TEMPLATES)
 def test_templates_of_owners_that_are_restarted(row, template):
     before = (not row.off_value) if isinstance(row.off_value, bool) else 4
-    stopped = msgspec.json.encode(switching.Record(plan="up", request="r", previous=before)).decode()
+    stopped = msgspec.json.encode(suspend_patches.Record(plan="up", request="r", previous=before)).decode()
     owner = {"metadata": {"name": "odd", "annotations": {names.ANNOTATION_STOPPED: stopped}}, "spec": {}}
     for path in row.templates:
         owner = put(owner, tuple("worker" if key == "*" else key for key in path), template)
     owner = put(owner, row.field, row.off_value)
     placement = Placement(left_behind=("old",), settled=True, group="c")
-    after = merged(owner, switching.restart_patch(row, owner, placement))
+    after = merged(owner, suspend_patches.restart_patch(row, owner, placement))
     assert at(after, row.field) == before
 
 
@@ -251,7 +251,7 @@ def test_owners_in_a_request(row, annotations, spec, status):
         spec = {key: value for key, value in spec.items() if isinstance(value, int)}
     owner = {"metadata": {"name": "odd", "uid": "u", "annotations": annotations}, "spec": spec, "status": status}
     assert owner_facts(row, owner, "u", 1).present
-    stop, restart = switching.stop_patch(row, owner, "up", "r"), switching.restart_patch(row, owner, None)
+    stop, restart = suspend_patches.stop_patch(row, owner, "up", "r"), suspend_patches.restart_patch(row, owner, None)
     assert merged(owner, stop)["metadata"]["annotations"][names.ANNOTATION_STOPPED]
     assert not merged(owner, restart)["metadata"]["annotations"].get(names.ANNOTATION_STOPPED)
 

@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.node_world import BINARY, CONFIG_DIR, CPU_STATE, Behaviour, NodeWorld
-from upgrader.core.orders import Driver, KubeletSettings, KubeletTarget, OrderResult, Reason, Reboot, UpgradeOrder
+from upgrader.core.node_protocol.orders import (
+    Driver,
+    KubeletSettings,
+    KubeletTarget,
+    OrderResult,
+    Reason,
+    Reboot,
+    UpgradeOrder,
+)
 from upgrader.node.outcome import OrderFailedError
 from upgrader.node.upgrade import Upgrade
 

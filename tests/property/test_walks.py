@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.group_world import OLD, Box, Troupe, World
-from upgrader.core.acknowledgement import Answer
-from upgrader.core.node_upgrade_facts import Outcome
-from upgrader.core.phases import NodePhase
+from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.model.phases import NodePhase
+from upgrader.core.node_upgrade.upgrade_state import Outcome
 
 POD_RESULTS = ("prepare", "upgrade", "validate")
 

@@ -9,7 +9,7 @@ from upgrader.api import names
 from upgrader.api.resources import PODS
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint import marks
-from upgrader.core.acknowledgement import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Answer
 
 
 def add_pod(cluster, name, *, annotations=None, phase="Running"):

@@ -5,7 +5,7 @@ from typing import Any
 from tests.support.rig import Rig
 from upgrader.api import names
 from upgrader.api.resources import JOBS, PODS
-from upgrader.core.build_results import BuildResult, Refusal, termination_message
+from upgrader.core.driver_build.build_results import BuildResult, Refusal, termination_message
 from upgrader.stack.build_jobs import BUILD
 
 

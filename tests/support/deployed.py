@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from tests.support.placing import RESOURCE
 from tests.support.store import ObjectStore
 from upgrader.api.resources import NODES, owner_resource
-from upgrader.core.owners import DECLARING
+from upgrader.core.workloads.owner_kinds import DECLARING
 
 _KINDS = {kind.kind: owner_resource(kind) for kind in DECLARING}
 

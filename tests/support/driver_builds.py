@@ -4,8 +4,8 @@ import hashlib
 from pathlib import Path
 
 from tests.support.image_registry import write_layout
-from upgrader.core.driver_builds import Identity, Input
-from upgrader.core.driver_recipes import Module, Recipe
+from upgrader.core.driver_build.driver_builds import Identity, Input
+from upgrader.core.driver_build.driver_recipes import Module, Recipe
 from upgrader.images.debian.values import Discovery, Kernel, Package
 from upgrader.images.drivers.definition import define
 from upgrader.images.drivers.recipes import RecipeFolder

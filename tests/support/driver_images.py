@@ -13,7 +13,7 @@ from tests.support.driver_builds import kernel, package
 from tests.support.image_registry import digest_of
 from tests.support.kernel_modules import Sample, headers
 from tests.support.trusting import IDENTITY, INPUTS
-from upgrader.core.driver_builds import CheckName, Identity, Verdict, build_key
+from upgrader.core.driver_build.driver_builds import CheckName, Identity, Verdict, build_key
 from upgrader.images.debian.values import Discovery
 from upgrader.images.drivers.catalog import Catalog
 from upgrader.images.drivers.manifest import DriverManifest, checksums, describe, encoded, load_order, shipped

@@ -2,9 +2,9 @@
 
 from tests.support.facts import target
 from tests.support.world import START
-from upgrader.core.budget import Cost, costs
-from upgrader.core.forecast import BlockedReason, forecast
-from upgrader.core.strategy import StrategyFacts
+from upgrader.core.constraints.budget import Cost, costs
+from upgrader.core.forecast.forecast import BlockedReason, forecast
+from upgrader.core.model.strategy import StrategyFacts
 
 NEXT_KERNEL = "6.1.0-41-amd64"
 H = BlockedReason

@@ -1,12 +1,12 @@
 """Pods, their owners and the gangs that they make, with everything that a test does not name."""
 
 from tests.support.facts import member
-from upgrader.core.chains import Chains
-from upgrader.core.declarations import Declared
-from upgrader.core.fleet import Gang, Owner, Terms
-from upgrader.core.gangs import PodFacts, gangs_of
-from upgrader.core.resolution import PodMarks
-from upgrader.core.works import Work
+from upgrader.core.model.fleet import Gang, Owner, Terms
+from upgrader.core.workloads.checkpoint_annotations import Declared
+from upgrader.core.workloads.gang_rules import PodMarks
+from upgrader.core.workloads.gangs import PodFacts, gangs_of
+from upgrader.core.workloads.owner_chain import Chains
+from upgrader.core.workloads.owner_objects import Work
 
 FILE = Declared(method="file")
 TRAIN = Owner(kind="Job", name="train", uid="uid-job-train")

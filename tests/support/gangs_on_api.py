@@ -9,12 +9,12 @@ from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import CHECKPOINT_REQUESTS, PODS, ResourceKind
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint.api import ApiMethod
+from upgrader.core.checkpoint_request.request_state import GroupOfGang
 from upgrader.core.errors import ConflictError, NotFoundError
-from upgrader.core.fleet import Gang, Owner
-from upgrader.core.gpu_resources import PoolGpus
-from upgrader.core.phases import NodePhase, RequestPhase, ends
-from upgrader.core.request_facts import GroupOfGang
-from upgrader.core.steering import Placement
+from upgrader.core.model.fleet import Gang, Owner
+from upgrader.core.model.gpu_resources import PoolGpus
+from upgrader.core.model.phases import NodePhase, RequestPhase, ends
+from upgrader.core.workloads.placement import Placement
 from upgrader.kube.client import KubeCluster
 from upgrader.reconcile import checkpoint_requests, orders
 from upgrader.reconcile.context import Context

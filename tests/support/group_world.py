@@ -15,10 +15,13 @@ import msgspec
 
 from tests.support.facts import node as node_facts
 from tests.support.world import START
-from upgrader.core import checkpoint_request, node_upgrade
-from upgrader.core.acknowledgement import Answer
-from upgrader.core.fleet import MemberFacts, NodeFacts
-from upgrader.core.node_upgrade_facts import (
+from upgrader.core.checkpoint_request import request_machine
+from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.checkpoint_request.request_state import GangAct, GangDecision, GroupOfGang, OwnerFacts, RequestView
+from upgrader.core.model.fleet import MemberFacts, NodeFacts
+from upgrader.core.model.phases import NodePhase, RequestPhase, UpgradeReason, ends, row
+from upgrader.core.node_upgrade import upgrade_machine
+from upgrader.core.node_upgrade.upgrade_state import (
     Act,
     Decision,
     GroupView,
@@ -31,8 +34,6 @@ from upgrader.core.node_upgrade_facts import (
     UpgradeJobs,
     pods_left,
 )
-from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason, ends, row
-from upgrader.core.request_facts import GangAct, GangDecision, GroupOfGang, OwnerFacts, RequestView
 
 OLD, NEW = "old", "new"
 PARK = timedelta(seconds=2100)
@@ -220,7 +221,7 @@ class World:
         requests = {one.name: self.request_view(one) for one in self.troupes if one.phase is not None}
         facts = self._facts(requests)
         around = GroupOfGang(nodes=tuple(one.phase for one in views), undo=self._undone(views), ask_until=ASK_UNTIL)
-        unready = {name: checkpoint_request.unready(view, around, self.now) for name, view in requests.items()}
+        unready = {name: request_machine.unready(view, around, self.now) for name, view in requests.items()}
         for troupe in self.troupes:
             if troupe.name in requests:
                 forbidden = next((why for name, why in unready.items() if name != troupe.name and why), "")
@@ -245,7 +246,7 @@ class World:
         )
 
     def _undone(self, views: list[NodeView]) -> bool:
-        return self.undo and all(one.phase in node_upgrade.BEFORE_OFF or ends(one.phase) for one in views)
+        return self.undo and all(one.phase in upgrade_machine.BEFORE_OFF or ends(one.phase) for one in views)
 
     def _step_gang(
         self, troupe: Troupe, requests: dict[str, RequestView], views: list[NodeView], forbidden: str, left: list[int]
@@ -260,7 +261,7 @@ class World:
             pods_left=pods_left(views),
             spares=self.spares and not any(box.reverting for box in self.boxes),
         )
-        decision = checkpoint_request.decide(view, around, self.now)
+        decision = request_machine.decide(view, around, self.now)
         for act in decision.acts:
             if _spent(left):
                 return
@@ -291,7 +292,7 @@ class World:
             troupe.asked_at, troupe.recorded, troupe.answers = self.now, (), {}
         seconds = row(decision.phase).seconds
         troupe.phase = decision.phase
-        if decision.reason == checkpoint_request.RESTARTED_EARLY:
+        if decision.reason == request_machine.RESTARTED_EARLY:
             self._judge_early_restart(troupe)
             troupe.ahead = True
         troupe.step = decision.step
@@ -304,7 +305,7 @@ class World:
             troupe.restart_by = self.now + timedelta(seconds=7200)
 
     def _walk(self, box: Box, view: NodeView, group: GroupView, left: list[int]) -> None:
-        decision = node_upgrade.decide(view, group, self.now)
+        decision = upgrade_machine.decide(view, group, self.now)
         for act in decision.acts:
             if _spent(left):
                 return
@@ -372,7 +373,7 @@ class World:
             self.wrongs.append(f"{troupe.name} was stopped although {fellows[0].name} was let go")
 
     def _judge_early_restart(self, troupe: Troupe) -> None:
-        if any(box.phase not in checkpoint_request.SWAPPING for box in self.boxes):
+        if any(box.phase not in request_machine.SWAPPING for box in self.boxes):
             self.wrongs.append(f"{troupe.name} went on elsewhere while its nodes waited for it")
         if not troupe.suspended or troupe.stopped_by != f"request-{troupe.name}":
             self.wrongs.append(f"{troupe.name} went on elsewhere though we did not stop it")

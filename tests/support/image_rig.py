@@ -4,10 +4,10 @@ from tests.support.building import build_ends
 from tests.support.rig import Rig
 from upgrader.api.resources import DRIVER_IMAGES
 from upgrader.api.v1alpha1 import DriverImage
-from upgrader.core.build_results import BuildResult, Refusal
-from upgrader.core.driver_builds import Identity
-from upgrader.core.image_names import image_name, packages_name
-from upgrader.core.phases import DriverImagePhase, row
+from upgrader.core.driver_build.build_results import BuildResult, Refusal
+from upgrader.core.driver_build.driver_builds import Identity
+from upgrader.core.driver_image.image_names import image_name, packages_name
+from upgrader.core.model.phases import DriverImagePhase, row
 from upgrader.reconcile import images
 from upgrader.stack.settings import BuildSettings
 

@@ -14,9 +14,9 @@ from tests.support.driver_images import asked, whole_image
 from tests.support.rig import Rig
 from tests.support.terminal import RigSession
 from upgrader.cli.main import program
-from upgrader.core.driver_builds import digits
+from upgrader.core.driver_build.driver_builds import digits
+from upgrader.core.driver_image.image_names import image_name, packages_name
 from upgrader.core.errors import UnreachableError
-from upgrader.core.image_names import image_name, packages_name
 from upgrader.images.attachments import attach
 from upgrader.images.debian.values import Discovery
 from upgrader.images.drivers.bundles import DEFINITION

@@ -9,7 +9,7 @@ from typing import Any
 from tests.support.kwok_world import SPACE, KwokWorld
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, JOBS, NODES, PODS, UPGRADE_PLANS
-from upgrader.core.phases import ends
+from upgrader.core.model.phases import ends
 from upgrader.demo import manifests, stage, waiting
 from upgrader.demo.controller import NAMESPACE, Controller
 from upgrader.devcluster import Cluster

@@ -21,8 +21,8 @@ from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, NODES, PODS
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.api.v1alpha1.checkpoint_request import Ack
 from upgrader.core.errors import ConflictError, NotFoundError
-from upgrader.core.orders import ORDER_VARIABLE
-from upgrader.core.phases import RequestPhase, ends
+from upgrader.core.model.phases import RequestPhase, ends
+from upgrader.core.node_protocol.orders import ORDER_VARIABLE
 from upgrader.demo.manifests import RESOURCE
 from upgrader.kube.client import KubeCluster
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from upgrader.core.errors import ProcessError
-from upgrader.core.node_places import RUN_DIRECTORY, STATE_DIRECTORY
+from upgrader.core.node_protocol.node_places import RUN_DIRECTORY, STATE_DIRECTORY
 from upgrader.node.host import Host
 from upgrader.node.processes import Running
 from upgrader.node.programs import Ended

@@ -8,10 +8,10 @@ from tests.support.manifests import gpu_stack
 from upgrader.api import kubernetes as k
 from upgrader.api.resources import owner_resource
 from upgrader.api.v1alpha1 import GpuStack
-from upgrader.core.fleet import MemberFacts, NodeFacts, Owner
-from upgrader.core.gpu_resources import PoolGpus
-from upgrader.core.owners import owner_kind
-from upgrader.core.works import Work
+from upgrader.core.model.fleet import MemberFacts, NodeFacts, Owner
+from upgrader.core.model.gpu_resources import PoolGpus
+from upgrader.core.workloads.owner_kinds import owner_kind
+from upgrader.core.workloads.owner_objects import Work
 from upgrader.reconcile.works import work_of
 
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)

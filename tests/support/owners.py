@@ -1,10 +1,10 @@
-"""An owner of each kind in core.owners, with two members that have eight GPUs each, as their projects write them."""
+"""An owner of each kind in core.workloads.owner_kinds, as their projects write them; with two members of eight GPUs."""
 
 import copy
 from typing import Any
 
 from tests.support.placing import trainer_spec
-from upgrader.core.owners import OWNERS, OwnerKind
+from upgrader.core.workloads.owner_kinds import OWNERS, OwnerKind
 
 Object = dict[str, Any]
 

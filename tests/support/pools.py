@@ -7,8 +7,8 @@ from tests.support.rig import Rig
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, JOBS, NODE_UPGRADES, NODES, PODS
 from upgrader.api.v1alpha1 import DriverImage
-from upgrader.core.orders import OrderResult, Reason
-from upgrader.core.phases import NodePhase
+from upgrader.core.model.phases import NodePhase
+from upgrader.core.node_protocol.orders import OrderResult, Reason
 
 
 async def pool(rig: Rig, *, nodes: int = 1, images: Sequence[str] = ("1.0",)) -> str:

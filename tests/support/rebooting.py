@@ -13,8 +13,8 @@ from tests.support.rig import RESOURCE, Rig
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, NODES, PODS
 from upgrader.api.v1alpha1 import NodeUpgrade
-from upgrader.core.orders import ORDER_VARIABLE, OrderResult, Reason
-from upgrader.core.phases import UpgradeReason, ends
+from upgrader.core.model.phases import UpgradeReason, ends
+from upgrader.core.node_protocol.orders import ORDER_VARIABLE, OrderResult, Reason
 
 POD_RESULTS = frozenset({"prepare", "upgrade", "validate"})
 

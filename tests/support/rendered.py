@@ -10,10 +10,10 @@ from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.v1alpha1 import DriverImage, GpuStack, GpuStackSpec
 from upgrader.api.v1alpha1.driver_image import DriverImageSpec, DriverImageStatus
 from upgrader.api.v1alpha1.gpu_stack import DevicePluginSpec, DriverSpec
-from upgrader.core.driver_builds import Identity
-from upgrader.core.fleet import ImageFacts
-from upgrader.core.operands import Operand, PluginSettings
-from upgrader.core.phases import DriverImagePhase
+from upgrader.core.driver_build.driver_builds import Identity
+from upgrader.core.model.fleet import ImageFacts
+from upgrader.core.model.operands import Operand, PluginSettings
+from upgrader.core.model.phases import DriverImagePhase
 from upgrader.stack import manifests
 from upgrader.stack.build_jobs import build_job
 from upgrader.stack.quiet import QuietOperand

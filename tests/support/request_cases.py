@@ -1,13 +1,13 @@
-"""What tests of core/checkpoint_request are made of: gangs, answers, groups, decisions."""
+"""What tests of core/checkpoint_request/request_machine are made of: gangs, answers, groups, decisions."""
 
 from datetime import timedelta
 
 from tests.support.world import START
-from upgrader.core.acknowledgement import Answer
-from upgrader.core.fleet import MemberFacts
-from upgrader.core.misses import Miss
-from upgrader.core.phases import NodePhase, RequestPhase
-from upgrader.core.request_facts import GangAct, GangDecision, GroupOfGang, OwnerFacts, RequestView
+from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.checkpoint_request.delivery_failures import Miss
+from upgrader.core.checkpoint_request.request_state import GangAct, GangDecision, GroupOfGang, OwnerFacts, RequestView
+from upgrader.core.model.fleet import MemberFacts
+from upgrader.core.model.phases import NodePhase, RequestPhase
 
 R, N = RequestPhase, NodePhase
 PAST, FUTURE = START - timedelta(seconds=1), START + timedelta(seconds=600)

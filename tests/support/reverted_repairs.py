@@ -20,12 +20,12 @@ _ISOLATION = (
         new="        raise\n",
     ),
     Change(
-        path="core/gangs.py",
+        path="core/workloads/gangs.py",
         old="    except Exception as error:  # noqa: BLE001 - one pod must not",
         new="    except KeyboardInterrupt as error:  # noqa: BLE001 - one pod must not",
     ),
     Change(
-        path="core/gangs.py",
+        path="core/workloads/gangs.py",
         old="    except Exception as error:  # noqa: BLE001 - one gang must not",
         new="    except KeyboardInterrupt as error:  # noqa: BLE001 - one gang must not",
     ),
@@ -150,7 +150,7 @@ REPAIRS = (
         faults=(Fault.TOLERANT_POD,),
         changes=(
             Change(
-                path="core/clearing.py",
+                path="core/node_upgrade/clearing.py",
                 old="    every = view.phase in _ENDING\n    if untouched(view) and not every:\n",
                 new="    every = view.phase in _ENDING\n    if every or not every:\n",
             ),
@@ -197,7 +197,7 @@ REPAIRS = (
         faults=(Fault.FROZEN_LEADER,),
         changes=(
             Change(
-                path="core/node_upgrade.py",
+                path="core/node_upgrade/upgrade_machine.py",
                 old="    unclaimed = node is not None and not node.claimed_by and node.released_by != view.uid\n",
                 new="    unclaimed = False\n",
             ),
@@ -258,7 +258,9 @@ REPAIRS = (
         finds=Run(seed=7752, nodes=2),
         faults=(Fault.ODD_NODE, Fault.BATCH_INTERRUPTED),
         changes=(
-            Change(path="core/node_blockers.py", old="    _skipped,\n    _unreadable,\n", new="    _skipped,\n"),
+            Change(
+                path="core/constraints/node_blockers.py", old="    _skipped,\n    _unreadable,\n", new="    _skipped,\n"
+            ),
             Change(
                 path="reconcile/batches.py",
                 old='            with faults.contained(f"upgrade of node {node.name}"):\n',
@@ -279,7 +281,7 @@ REPAIRS = (
         faults=(Fault.FORCE_DELETED,),
         changes=(
             Change(
-                path="core/catalogue.py",
+                path="core/driver_image/catalogue.py",
                 old='        return node.driver_key not in {"", NO_DRIVER} and self.of(node) is None\n',
                 new="        return False\n",
             ),
@@ -293,11 +295,13 @@ REPAIRS = (
         faults=(Fault.UPGRADE_HANGS,),
         changes=(
             Change(
-                path="core/clearing.py",
+                path="core/node_upgrade/clearing.py",
                 old="    if not view.upgrade_jobs.first:\n        return None\n",
                 new="    if view:\n        return None\n",
             ),
-            Change(path="core/clearing.py", old="    left = view.upgrade_jobs.pods\n", new="    left = 0\n"),
+            Change(
+                path="core/node_upgrade/clearing.py", old="    left = view.upgrade_jobs.pods\n", new="    left = 0\n"
+            ),
         ),
     ),
     Repair(
@@ -308,12 +312,12 @@ REPAIRS = (
         faults=(Fault.PDB_TIGHTENS,),
         changes=(
             Change(
-                path="core/checkpoint_request.py",
+                path="core/checkpoint_request/request_machine.py",
                 old="    if group.pods_left:\n        # Where they stay",
                 new="    if group.pods_left and group.undo:\n        # Where they stay",
             ),
             Change(
-                path="core/checkpoint_request.py",
+                path="core/checkpoint_request/request_machine.py",
                 old="    if group.pods_left:\n        return _stay",
                 new="    if group.pods_left and group.undo:\n        return _stay",
             ),
@@ -339,7 +343,7 @@ REPAIRS = (
         finds=Run(seed=75, nodes=1),
         changes=(
             Change(
-                path="core/owners.py",
+                path="core/workloads/owner_kinds.py",
                 old='    ReadKind(kind="ReplicaSet", group="apps"',
                 new='    ReadKind(kind="ReplicaSet", group="nobody"',
             ),
@@ -352,7 +356,7 @@ REPAIRS = (
         finds=Run(seed=14, nodes=2),
         changes=(
             Change(
-                path="core/gpu_resources.py",
+                path="core/model/gpu_resources.py",
                 old="        return (self.resource, *self.former)\n",
                 new="        return (self.resource,)\n",
             ),
@@ -366,12 +370,12 @@ REPAIRS = (
         faults=(Fault.FORCE_DELETED,),
         changes=(
             Change(
-                path="core/node_upgrade.py",
+                path="core/node_upgrade/upgrade_machine.py",
                 old="if one.phase not in _ASKED | _GOING]",
                 new="if one.phase is RequestPhase.WITHDRAWN]",
             ),
             Change(
-                path="core/node_upgrade.py",
+                path="core/node_upgrade/upgrade_machine.py",
                 old="silent = [one.gang for one in group.requests if one.phase not in _GOING]",
                 new="silent = [one.gang for one in group.requests if one.phase.value not in {'Parked', 'Ended'}]",
             ),

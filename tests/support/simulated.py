@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from upgrader.core.strategy import StrategyFacts
+from upgrader.core.model.strategy import StrategyFacts
 from upgrader.simulate.fleet import Event, Fleet, Happening, SimJob, SimNode
 from upgrader.simulate.ours.objects import Upgrade
 from upgrader.simulate.run import Simulation

@@ -17,8 +17,8 @@ from tests.support.background import Background
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import ResourceKind
 from upgrader.core.errors import ConflictError, NotFoundError
-from upgrader.core.owners import owner_kind
 from upgrader.core.patches import at
+from upgrader.core.workloads.owner_kinds import owner_kind
 from upgrader.kube.client import KubeCluster
 from upgrader.reconcile.owners import resource_of
 
@@ -31,7 +31,7 @@ TICK_SECONDS = 0.1
 
 
 def resource(api_version: str, kind: str) -> ResourceKind[Object]:
-    """Of a kind in core.owners, objects whole."""
+    """Of a kind in core.workloads.owner_kinds, objects whole."""
     row = owner_kind(kind, api_version)
     assert row is not None
     return resource_of(row, api_version)

@@ -3,7 +3,7 @@
 from tests.support.rig import STACK, Rig, running
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, NODE_UPGRADES, PODS, UPGRADE_PLANS
-from upgrader.core.phases import RequestPhase
+from upgrader.core.model.phases import RequestPhase
 
 LONG = 4 * 3600
 

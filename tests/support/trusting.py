@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from tests.support.image_registry import digest_of, write_layout
-from upgrader.core.driver_builds import Identity, Input
+from upgrader.core.driver_build.driver_builds import Identity, Input
 from upgrader.images.layout import Layout
 from upgrader.images.trust import BUILD_KEY, ImageFacts, ShippedFile, SigningKey
 from upgrader.process import run

@@ -4,7 +4,9 @@ from datetime import timedelta
 
 from tests.support.facts import node as node_facts
 from tests.support.world import START
-from upgrader.core.node_upgrade_facts import (
+from upgrader.core.model.phases import NodePhase, RequestPhase, UpgradeReason
+from upgrader.core.node_protocol.orders import OrderResult, Reason
+from upgrader.core.node_upgrade.upgrade_state import (
     Decision,
     NodeView,
     OperandFacts,
@@ -13,8 +15,6 @@ from upgrader.core.node_upgrade_facts import (
     PodResult,
     RequestFacts,
 )
-from upgrader.core.orders import OrderResult, Reason
-from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason
 
 N, R = NodePhase, RequestPhase
 PAST, FUTURE = START - timedelta(seconds=1), START + timedelta(seconds=600)

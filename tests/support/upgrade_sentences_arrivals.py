@@ -27,7 +27,7 @@ from tests.support.upgrade_cases import (
     view,
 )
 from tests.support.world import START
-from upgrader.core.node_upgrade_facts import Act, UpgradeJobs
+from upgrader.core.node_upgrade.upgrade_state import Act, UpgradeJobs
 
 CAME = "waiting for pod default/stranger to end, which came after the node was drained"
 BLOCKED = {"blocked": "PodsArrived"}

@@ -17,7 +17,7 @@ from tests.support.upgrade_cases import (
     view,
 )
 from tests.support.world import START
-from upgrader.core.node_upgrade_facts import Act
+from upgrader.core.node_upgrade.upgrade_state import Act
 
 AT_THE_END = {
     "the gang is restarted first": (

@@ -26,12 +26,8 @@ from tests.support.upgrade_cases import (
     view,
 )
 from tests.support.world import START
-from upgrader.core.node_upgrade_facts import (
-    Act,
-    Outcome,
-    PodResult,
-)
-from upgrader.core.phases import UpgradeReason
+from upgrader.core.model.phases import UpgradeReason
+from upgrader.core.node_upgrade.upgrade_state import Act, Outcome, PodResult
 
 BEFORE_OFF = {
     # ---- Pending

@@ -30,8 +30,8 @@ from tests.support.upgrade_cases import (
     view,
 )
 from tests.support.world import START
-from upgrader.core.clearing import LAST_ACT
-from upgrader.core.node_upgrade_facts import Act, PodResult, UpgradeJobs
+from upgrader.core.node_upgrade.clearing import LAST_ACT
+from upgrader.core.node_upgrade.upgrade_state import Act, PodResult, UpgradeJobs
 
 MADE = PodResult(suspended=True)
 

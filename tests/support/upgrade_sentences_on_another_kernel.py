@@ -20,9 +20,9 @@ from tests.support.upgrade_cases import (
     stay,
     view,
 )
-from upgrader.core.fleet import RemovedDriver
-from upgrader.core.node_upgrade_facts import Act, OperandFacts
-from upgrader.core.phases import UpgradeReason
+from upgrader.core.model.fleet import RemovedDriver
+from upgrader.core.model.phases import UpgradeReason
+from upgrader.core.node_upgrade.upgrade_state import Act, OperandFacts
 
 NEXT, THIRD = "6.1.0-50-amd64", "6.1.0-53-amd64"
 HOME = {"planned": NEXT, "former": KERNEL}

@@ -10,10 +10,10 @@ from tests.support.programs import soon
 from upgrader.api import names
 from upgrader.api.kubernetes import Node
 from upgrader.api.v1alpha1 import NodeUpgrade
-from upgrader.core.fleet import ImageFacts, NodeFacts
-from upgrader.core.operands import PluginSettings
-from upgrader.core.orders import OrderResult, UpgradeOrder
-from upgrader.core.revisions import image_key, plugin_key
+from upgrader.core.model.fleet import ImageFacts, NodeFacts
+from upgrader.core.model.operands import PluginSettings
+from upgrader.core.model.revisions import image_key, plugin_key
+from upgrader.core.node_protocol.orders import OrderResult, UpgradeOrder
 from upgrader.devcluster import BoxNode, Cluster, cosign, kubelet
 from upgrader.images.publish import Product, Programs, push_product
 from upgrader.reconcile.node_facts import node_facts

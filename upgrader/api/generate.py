@@ -16,7 +16,7 @@ from msgspec import Struct
 from upgrader.api import plan_page
 from upgrader.api.crd import manifests
 from upgrader.api.drawing import phases_page
-from upgrader.core.rights import Right, Scope
+from upgrader.core.doctor.rights import Right, Scope
 
 
 class Generator(Struct, frozen=True, kw_only=True):

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from upgrader.api import resources as r
 from upgrader.api.resources import ResourceKind
-from upgrader.core import sharing
-from upgrader.core.operands import Operand
+from upgrader.core.model import sharing
+from upgrader.core.model.operands import Operand
 
 
 class Rule(Struct, frozen=True):

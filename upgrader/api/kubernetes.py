@@ -254,7 +254,7 @@ class Job(Wire, frozen=True, kw_only=True):
 
 
 class OwnerObject(Wire, frozen=True, kw_only=True):
-    """An owner of pods of any kind; what its spec and status mean, core.works says."""
+    """An owner of pods of any kind; what its spec and status mean, core.workloads.owner_objects says."""
 
     metadata: ObjectMeta
     spec: dict[str, Any] = {}

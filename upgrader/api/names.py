@@ -1,7 +1,7 @@
 """Every label, taint, annotation and finalizer that we set or read; a test checks that docs/marks.md lists them all."""
 
-from upgrader.core import adoption
-from upgrader.core.node_features import LABELS_KERNEL
+from upgrader.core.gpu_stack import adoption
+from upgrader.core.node_protocol.node_features import LABELS_KERNEL
 
 GROUP = "gpu-upgrader.io"
 VERSION = "v1alpha1"
@@ -24,12 +24,18 @@ TAINT_RESERVED = f"{GROUP}/reserved"  # value: the plan that waits for the natur
 ANNOTATION_STARTED = f"{GROUP}/started"  # on an upgrade Job: it was started, so somebody else has suspended it
 ANNOTATION_CLAIMED_BY = f"{GROUP}/claimed-by"  # uid of the NodeUpgrade that holds the node
 ANNOTATION_RELEASED_BY = f"{GROUP}/released-by"  # uid of the NodeUpgrade that released the node last
-ANNOTATION_ADOPT = f"{GROUP}/adopt"  # a person's: the node is ours to take over, core.adoption.Consent as JSON
+ANNOTATION_ADOPT = (
+    f"{GROUP}/adopt"  # a person's: the node is ours to take over, core.gpu_stack.adoption.Consent as JSON
+)
 ANNOTATION_ADOPTED = f"{GROUP}/adopted"  # the labels of LABELS_DEPLOY as the take-over found them, as JSON
-ANNOTATION_REMOVED_DRIVER = f"{GROUP}/removed-driver"  # as JSON: core.fleet.RemovedDriver
-ANNOTATION_GPU_FEATURES = f"{GROUP}/gpu-features"  # what feature discovery wrote: core.gpu_features.GpuRecord as JSON
+ANNOTATION_REMOVED_DRIVER = f"{GROUP}/removed-driver"  # as JSON: core.model.fleet.RemovedDriver
+ANNOTATION_GPU_FEATURES = (
+    f"{GROUP}/gpu-features"  # what feature discovery wrote: core.node_protocol.gpu_features.GpuRecord as JSON
+)
 ANNOTATION_KUBELET = f"{GROUP}/kubelet-settings"  # settings of the kubelet that a node upgrade has made there, as JSON
-ANNOTATION_NODE_FEATURES = f"{GROUP}/node-features"  # what our labeller wrote: core.node_features.FeatureRecord as JSON
+ANNOTATION_NODE_FEATURES = (
+    f"{GROUP}/node-features"  # what our labeller wrote: core.node_protocol.node_features.FeatureRecord as JSON
+)
 
 # On Namespaces, a person's: its pods are changed by the policies in deploy/admission-*.yaml, where these are installed.
 STEERING_POLICY = "gpu-upgrader-steering"  # of deploy/admission-steering.yaml and of its binding

@@ -16,9 +16,9 @@ from msgspec import Struct
 from msgspec import inspect as types
 
 from upgrader.api.plan_meanings import MEANINGS
-from upgrader.core.advice import Advice
-from upgrader.core.explain import Explanation
-from upgrader.core.saved import FORMAT, SavedForecast
+from upgrader.core.doctor.advice import Advice
+from upgrader.core.explain.node_explanation import Explanation
+from upgrader.core.explain.plan_file import FORMAT, SavedForecast
 
 ROOTS: tuple[tuple[str, str, type[Struct]], ...] = (
     ("plan", "`upgrader plan --output json`, and the file of `plan -o`", SavedForecast),

@@ -6,7 +6,7 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core import timing
-from upgrader.core.acknowledgement import earlier
+from upgrader.core.checkpoint_request.acknowledgements import earlier
 
 
 def carries(request: CheckpointRequest, pod: Pod) -> bool:

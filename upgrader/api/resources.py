@@ -7,7 +7,7 @@ from msgspec import Struct
 from upgrader.api import kubernetes as k
 from upgrader.api import v1alpha1 as v
 from upgrader.api.names import GROUP, VERSION
-from upgrader.core.owners import ReadKind
+from upgrader.core.workloads.owner_kinds import ReadKind
 
 T_co = TypeVar("T_co", covariant=True)
 

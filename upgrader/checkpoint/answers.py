@@ -11,7 +11,7 @@ import structlog
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core import untrusted
-from upgrader.core.acknowledgement import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Answer
 from upgrader.core.errors import UnreadableError
 
 log = structlog.get_logger()

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint import marks
-from upgrader.core.acknowledgement import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Answer
 
 
 class ApiMethod:

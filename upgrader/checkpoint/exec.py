@@ -19,7 +19,7 @@ from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint import marks
 from upgrader.checkpoint.answers import ACK, PROGRESS, Reader, by_pod, container_of, speakers
-from upgrader.core.acknowledgement import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Answer
 from upgrader.core.errors import UnaskableError
 from upgrader.core.replies import Ran
 

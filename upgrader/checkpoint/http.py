@@ -18,7 +18,7 @@ from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint import marks
 from upgrader.checkpoint.answers import LONGEST_REASON, Reader, by_pod, speakers
-from upgrader.core.acknowledgement import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Answer
 from upgrader.core.errors import NotFoundError, UnaskableError
 from upgrader.core.replies import Reply
 

@@ -10,7 +10,7 @@ from upgrader.api.request_marks import carries, clear_annotations, pointer
 from upgrader.api.resources import PODS, ResourceKind
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint.answers import AT_ONCE, by_pod, speakers
-from upgrader.core.acknowledgement import earlier
+from upgrader.core.checkpoint_request.acknowledgements import earlier
 from upgrader.core.errors import ConflictError, NotFoundError, UnaskableError, UpgraderError
 from upgrader.core.replies import Ran, Reply
 

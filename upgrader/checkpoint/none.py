@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.core.acknowledgement import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Answer
 
 
 class NoMethod:

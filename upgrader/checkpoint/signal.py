@@ -15,7 +15,7 @@ from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint import marks
 from upgrader.checkpoint.answers import container_of
 from upgrader.checkpoint.file import FileMethod
-from upgrader.core.acknowledgement import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Answer
 from upgrader.core.errors import UnaskableError
 from upgrader.core.replies import Ran
 

@@ -10,8 +10,8 @@ import msgspec
 from upgrader.api.resources import GPU_STACKS, ResourceKind
 from upgrader.api.reviews import ACCESS_OF, OWN_ACCESS, AccessReview
 from upgrader.cli import world
-from upgrader.core.advice import Advice, Severity
-from upgrader.core.rights import CHANGES, DIAGNOSES, Right, Scope, granted, looks
+from upgrader.core.doctor.advice import Advice, Severity
+from upgrader.core.doctor.rights import CHANGES, DIAGNOSES, Right, Scope, granted, looks
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
 

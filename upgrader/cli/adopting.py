@@ -9,8 +9,8 @@ from upgrader.api.kubernetes import Node
 from upgrader.api.resources import GPU_STACKS, NODES
 from upgrader.cli import consent
 from upgrader.core import timing
-from upgrader.core.adoption import Consent, still_over, theirs
 from upgrader.core.errors import ConfigurationError, ConflictError
+from upgrader.core.gpu_stack.adoption import Consent, still_over, theirs
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
 

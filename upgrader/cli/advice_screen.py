@@ -8,7 +8,7 @@ from rich.text import Text
 
 from upgrader.cli.linting import JobReport
 from upgrader.cli.render import columns, plural, section
-from upgrader.core.advice import Advice, Severity
+from upgrader.core.doctor.advice import Advice, Severity
 
 _STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "red"}
 _ORDER = (Severity.PROBLEM, Severity.WARNING, Severity.OK)

@@ -6,11 +6,11 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Node
 from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, NODES
 from upgrader.api.v1alpha1 import DriverImage, GpuStack
-from upgrader.core.driver_builds import Identity
+from upgrader.core.driver_build.driver_builds import Identity
+from upgrader.core.driver_image.missing_images import Driver, code_name, driver_of
 from upgrader.core.errors import ConfigurationError, ConflictError
-from upgrader.core.image_wishes import Template, Wish
-from upgrader.core.missing_images import Driver, code_name, driver_of
-from upgrader.core.node_features import pending_kernel
+from upgrader.core.gpu_stack.image_wishes import Template, Wish
+from upgrader.core.node_protocol.node_features import pending_kernel
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.image_uses import Needs, read_needs

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
-from upgrader.core.driver_matrix import Cell
+from upgrader.core.driver_build.driver_matrix import Cell
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.drivers.bundles import Bundled
 from upgrader.images.drivers.carrying import Judge

@@ -9,7 +9,7 @@ from upgrader.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
     from upgrader.api.v1alpha1 import CheckpointRequest
-    from upgrader.core.fleet import Gang
+    from upgrader.core.model.fleet import Gang
     from upgrader.reconcile.context import Context
 
 
@@ -46,7 +46,7 @@ def checkpoint(session: Session, *, job: str, stack: str | None, timeout: int | 
 async def _gang(context: "Context", job: str, stack: str | None) -> "tuple[Gang, str]":
     from upgrader.cli import world  # noqa: PLC0415
     from upgrader.core.errors import ConfigurationError  # noqa: PLC0415
-    from upgrader.core.explain_gang import find_gangs  # noqa: PLC0415
+    from upgrader.core.explain.gang_explanation import find_gangs  # noqa: PLC0415
 
     found = await world.stack_named(context, stack)
     target = await world.target_of(context, found)
@@ -63,7 +63,7 @@ async def _gang(context: "Context", job: str, stack: str | None) -> "tuple[Gang,
 
 def _tell(request: "CheckpointRequest") -> int:
     from upgrader.core.errors import BlockedError  # noqa: PLC0415
-    from upgrader.core.phases import RequestPhase  # noqa: PLC0415
+    from upgrader.core.model.phases import RequestPhase  # noqa: PLC0415
     from upgrader.reconcile import alone  # noqa: PLC0415
 
     if request.status.phase is not RequestPhase.PARKED:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from upgrader.api.resources import GPU_STACKS, NODES, PODS
-from upgrader.core.advice import Advice, Severity
-from upgrader.core.device_claims import describe_holders
+from upgrader.core.doctor.advice import Advice, Severity
+from upgrader.core.model.device_claims import describe_holders
 from upgrader.core.naming import listed
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context

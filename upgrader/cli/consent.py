@@ -15,10 +15,10 @@ from upgrader.api.v1alpha1 import Approval, ApprovalLimits, CheckpointDefaults, 
 from upgrader.cli.world import Wanted
 from upgrader.core import timing
 from upgrader.core.errors import ConfigurationError, ConflictError, StaleForecastError
+from upgrader.core.explain.plan_file import SavedForecast, check_saved
+from upgrader.core.model.phases import ends
+from upgrader.core.model.strategy import StrategyFacts
 from upgrader.core.naming import object_name
-from upgrader.core.phases import ends
-from upgrader.core.saved import SavedForecast, check_saved
-from upgrader.core.strategy import StrategyFacts
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.strategies import strategy_spec
 

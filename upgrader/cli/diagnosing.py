@@ -20,7 +20,7 @@ def doctor(session: Session, *, jobs: bool, stack: str | None, output: str) -> i
     if stack is not None and not jobs:
         raise click.UsageError("--stack goes with --jobs")
     from upgrader.cli import advice_screen, doctoring, linting, render  # noqa: PLC0415
-    from upgrader.core.advice import problems  # noqa: PLC0415
+    from upgrader.core.doctor.advice import problems  # noqa: PLC0415
 
     if jobs:
         report = session.run(lambda context: linting.lint_jobs(context, stack))

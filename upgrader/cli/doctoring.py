@@ -16,14 +16,16 @@ from upgrader.api.resources import DAEMONSETS, DRIVER_IMAGES, GPU_STACKS, NODES,
 from upgrader.api.reviews import WHO_AM_I
 from upgrader.api.v1alpha1 import DriverImage, GpuStack
 from upgrader.cli import access, claimed_gpus, policies
-from upgrader.core import checkup, steering, timing
-from upgrader.core.advice import Advice, Severity
-from upgrader.core.checkup import LeaseFacts
+from upgrader.core import timing
+from upgrader.core.doctor import checkup
+from upgrader.core.doctor.advice import Advice, Severity
+from upgrader.core.doctor.checkup import LeaseFacts
+from upgrader.core.doctor.other_operators import DaemonSetFacts, other_operators
+from upgrader.core.driver_image.image_names import located
 from upgrader.core.errors import ClusterError, ConfigurationError, RegistryError, UnreachableError
-from upgrader.core.image_names import located
-from upgrader.core.other_operators import DaemonSetFacts, other_operators
-from upgrader.core.owners import OWNERS
-from upgrader.core.phases import DriverImagePhase
+from upgrader.core.model.phases import DriverImagePhase
+from upgrader.core.workloads import placement
+from upgrader.core.workloads.owner_kinds import OWNERS
 from upgrader.kube.lease import CONTROLLER, LEASES
 from upgrader.reconcile import drift_status, observe, quiet
 from upgrader.reconcile.context import Context
@@ -84,7 +86,7 @@ async def _careful(context: Context, subject: str, look: Look) -> Sequence[Advic
 
 async def _version(context: Context) -> list[Advice]:
     found = await context.cluster.version()
-    unsteered = sorted({row.kind for row in OWNERS if row.templates and not steering.possible(row, found)})
+    unsteered = sorted({row.kind for row in OWNERS if row.templates and not placement.possible(row, found)})
     return [checkup.version(found, unsteered)]
 
 

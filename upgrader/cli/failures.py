@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from upgrader.core.build_results import BuildResult, CellState, Refusal, termination_message
-from upgrader.core.driver_builds import Failure
+from upgrader.core.driver_build.build_results import BuildResult, CellState, Refusal, termination_message
+from upgrader.core.driver_build.driver_builds import Failure
 from upgrader.core.errors import UpgraderError
 
 

@@ -11,17 +11,17 @@ from upgrader.api.resources import GPU_STACKS, UPGRADE_PLANS
 from upgrader.cli import consent, pacing, world
 from upgrader.cli.consent import Consent
 from upgrader.cli.world import Wanted, World
-from upgrader.core import explain as explaining
-from upgrader.core import explain_gang
-from upgrader.core import saved as saving
-from upgrader.core.drift import NodeDrift
-from upgrader.core.drift import drift as find_drift
 from upgrader.core.errors import ConfigurationError
-from upgrader.core.explain import Explanation
-from upgrader.core.forecast import BatchForecast
-from upgrader.core.phases import ends
-from upgrader.core.saved import SavedForecast, consented_loss
-from upgrader.core.strategy import StrategyFacts
+from upgrader.core.explain import gang_explanation
+from upgrader.core.explain import node_explanation as explaining
+from upgrader.core.explain import plan_file as saving
+from upgrader.core.explain.node_explanation import Explanation
+from upgrader.core.explain.plan_file import SavedForecast, consented_loss
+from upgrader.core.forecast.forecast import BatchForecast
+from upgrader.core.gpu_stack.drift import NodeDrift
+from upgrader.core.gpu_stack.drift import drift as find_drift
+from upgrader.core.model.phases import ends
+from upgrader.core.model.strategy import StrategyFacts
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.rest import Rest
 
@@ -154,8 +154,8 @@ async def why(context: Context, subject: str) -> list[Explanation]:
             seen, already = await world.foresee(context, stack, target, StrategyFacts()), frozenset[str]()
         node = explaining.why_node(subject, seen.snapshot, seen.forecast, already=already)
         gangs = [
-            explain_gang.why_gang(name, seen.snapshot, seen.forecast)
-            for name in explain_gang.find_gangs(seen.snapshot, subject)
+            gang_explanation.why_gang(name, seen.snapshot, seen.forecast)
+            for name in gang_explanation.find_gangs(seen.snapshot, subject)
         ]
         found += [one for one in (node, *gangs) if one is not None]
     if not found:

@@ -11,9 +11,9 @@ from upgrader.api.v1alpha1 import Force, NodeUpgrade
 from upgrader.cli import consent, world
 from upgrader.core import timing
 from upgrader.core.errors import BlockedError, ConfigurationError
-from upgrader.core.fleet import Gang
-from upgrader.core.forcing import FORCEABLE, refusal
-from upgrader.core.phases import NodePhase, RequestPhase, ends
+from upgrader.core.model.fleet import Gang
+from upgrader.core.model.phases import NodePhase, RequestPhase, ends
+from upgrader.core.node_upgrade.force import FORCEABLE, refusal
 from upgrader.reconcile import forced, own_requests, revisions
 from upgrader.reconcile.context import Context
 

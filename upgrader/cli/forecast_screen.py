@@ -12,12 +12,12 @@ from rich.text import Text
 
 from upgrader.cli import pace_screen, spans
 from upgrader.cli.render import change, columns, counted, folded, section, some
-from upgrader.core.blockers import Blocker
-from upgrader.core.drift import NodeDrift
-from upgrader.core.forecast import BatchForecast, Forecast, GroupForecast
-from upgrader.core.prediction import Interruption
-from upgrader.core.saved import SavedForecast, consented_loss
-from upgrader.core.vendors import SIM, choose
+from upgrader.core.constraints.blockers import Blocker
+from upgrader.core.explain.plan_file import SavedForecast, consented_loss
+from upgrader.core.forecast.forecast import BatchForecast, Forecast, GroupForecast
+from upgrader.core.gpu_stack.drift import NodeDrift
+from upgrader.core.model.prediction import Interruption
+from upgrader.core.model.vendors import SIM, choose
 
 NAMES = 3
 """Names in one cell."""

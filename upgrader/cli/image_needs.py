@@ -8,7 +8,7 @@ from upgrader.cli.session import Session
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from upgrader.core.image_garbage import Uses
+    from upgrader.core.driver_image.image_garbage import Uses
     from upgrader.images.drivers.catalog import Cells
     from upgrader.reconcile.context import Context
 
@@ -19,8 +19,8 @@ def needs(session: Session, cells: "Cells", contexts: "Sequence[str]") -> "tuple
     Raises:
         ClusterError: one of the clusters does not say, or shows no node.
     """
+    from upgrader.core.driver_image.image_garbage import Uses  # noqa: PLC0415
     from upgrader.core.errors import ClusterError  # noqa: PLC0415
-    from upgrader.core.image_garbage import Uses  # noqa: PLC0415
     from upgrader.reconcile.image_uses import read_uses  # noqa: PLC0415
 
     async def look(context: "Context") -> tuple[Uses, datetime]:

@@ -7,8 +7,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from upgrader.cli.render import columns, counted
-from upgrader.core.driver_builds import Verdict
-from upgrader.core.driver_report import Report, ReportedCell
+from upgrader.core.driver_build.driver_builds import Verdict
+from upgrader.core.driver_build.driver_report import Report, ReportedCell
 from upgrader.images.drivers.package_sweeping import SweptPackages
 from upgrader.images.drivers.sweeping import Swept
 

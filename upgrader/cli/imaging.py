@@ -24,7 +24,7 @@ from upgrader.cli.verifying import verify
 from upgrader.cli.wire import output_option, show
 
 if TYPE_CHECKING:
-    from upgrader.core.build_results import BuildResult
+    from upgrader.core.driver_build.build_results import BuildResult
 
 
 @click.command()
@@ -46,8 +46,8 @@ def build(
     It is compiled, checked against the kernel's symbols, and loaded into that kernel in a virtual machine.
     """
     from upgrader.cli.failures import refuse_red  # noqa: PLC0415
-    from upgrader.core.build_results import termination_message  # noqa: PLC0415
-    from upgrader.core.driver_report import reported  # noqa: PLC0415
+    from upgrader.core.driver_build.build_results import termination_message  # noqa: PLC0415
+    from upgrader.core.driver_build.driver_report import reported  # noqa: PLC0415
 
     if given["public_key"] and not (given["key"] or packages):
         raise click.UsageError(
@@ -132,7 +132,7 @@ def build_matrix(*, changed: bool, parallel: int | None, out: Path | None, outpu
     """Build every wanted cell that is missing or changed; one that cannot be built stops no other."""
     import time  # noqa: PLC0415
 
-    from upgrader.core.build_results import settled  # noqa: PLC0415
+    from upgrader.core.driver_build.build_results import settled  # noqa: PLC0415
 
     started = time.monotonic()
     if given["public_key"] and not given["key"]:
@@ -169,7 +169,7 @@ def pack(
     Builders that have a public key take only packages that are signed with --key.
     """
     from upgrader.cli import cells  # noqa: PLC0415
-    from upgrader.core.image_names import packages_name  # noqa: PLC0415
+    from upgrader.core.driver_image.image_names import packages_name  # noqa: PLC0415
 
     signer = open_signer(key)
     site = open_site({**given, "module_certificate": module_certificate})
@@ -224,7 +224,7 @@ def _refuse_half_key(given: dict[str, Any]) -> None:
 
 def _report(results: Any, unmatched: Any, seconds: float, output: str, out: Path | None) -> int:  # noqa: ANN401
     from upgrader.cli import images_screen, render, wire  # noqa: PLC0415
-    from upgrader.core.driver_report import report  # noqa: PLC0415
+    from upgrader.core.driver_build.driver_report import report  # noqa: PLC0415
 
     found = report(results, unmatched, seconds)
     if out is not None:

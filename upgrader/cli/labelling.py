@@ -11,7 +11,7 @@ def node_labels(*, output: str) -> None:
     """Say what node-feature-discovery's labels are for this machine. Reads files, writes nothing, asks nobody."""
     from pathlib import Path  # noqa: PLC0415 - as all that only this command needs
 
-    from upgrader.core.node_features import feature_labels, pending_kernel  # noqa: PLC0415
+    from upgrader.core.node_protocol.node_features import feature_labels, pending_kernel  # noqa: PLC0415
     from upgrader.node.features import read_features  # noqa: PLC0415
     from upgrader.node.host import Host  # noqa: PLC0415
 

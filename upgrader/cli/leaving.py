@@ -27,9 +27,10 @@ from upgrader.api.resources import (
     ResourceKind,
 )
 from upgrader.cli import consent, policies
-from upgrader.core import adoption, steering, switching
 from upgrader.core.errors import ConflictError, DeadlineError, NotFoundError, UnreachableError
-from upgrader.core.phases import DesiredState, ends
+from upgrader.core.gpu_stack import adoption
+from upgrader.core.model.phases import DesiredState, ends
+from upgrader.core.workloads import placement, suspend_patches
 from upgrader.kube.install import CRDS
 from upgrader.reconcile import gpu_features, marks, node_features, own_requests, owners, scraping
 from upgrader.reconcile.context import Context
@@ -220,10 +221,10 @@ async def _freed(context: Context, owner: LiveOwner, version: str) -> bool:
     if found is None or found["metadata"]["uid"] != owner.meta.uid:
         return False
     live = msgspec.structs.replace(owner, body=found)
-    record = switching.record_of(live.meta.annotations)
+    record = suspend_patches.record_of(live.meta.annotations)
     if record is not None:
-        placement = steering.Placement() if steering.possible(live.row, version) else None
-        live = await owners.restart(context, live, record.request, placement)
+        where = placement.Placement() if placement.possible(live.row, version) else None
+        live = await owners.restart(context, live, record.request, where)
     if names.ANNOTATION_FENCE in live.meta.annotations:
         await context.cluster.merge(
             live.resource, live.meta, {"metadata": {"annotations": {names.ANNOTATION_FENCE: None}}}

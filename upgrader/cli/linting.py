@@ -1,4 +1,4 @@
-"""What `upgrader doctor --jobs` reads: every gang on the nodes of a stack, as core.lints looks at it."""
+"""What `upgrader doctor --jobs` reads: every gang on the nodes of a stack, as core.doctor.lints looks at it."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,8 @@ from upgrader.api.resources import GPU_STACKS, NAMESPACES
 from upgrader.api.workloads import BUDGETS, JOB_POLICIES, MEMBER_PODS, Budget, JobPolicy, MemberPod
 from upgrader.cli import world
 from upgrader.core import untrusted
-from upgrader.core.advice import Advice
-from upgrader.core.declarations import Declared, nearest
-from upgrader.core.disruption import DisruptionBudget, selects
-from upgrader.core.fleet import Gang, MemberFacts
-from upgrader.core.lint_facts import (
+from upgrader.core.doctor.advice import Advice
+from upgrader.core.doctor.lint_facts import (
     DEFAULT_GRACE,
     BudgetSettings,
     FailureRule,
@@ -24,7 +21,10 @@ from upgrader.core.lint_facts import (
     MemberSettings,
     ProgramFacts,
 )
-from upgrader.core.lints import lint
+from upgrader.core.doctor.lints import lint
+from upgrader.core.model.fleet import Gang, MemberFacts
+from upgrader.core.workloads.checkpoint_annotations import Declared, nearest
+from upgrader.core.workloads.pod_disruption_budgets import DisruptionBudget, selects
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.pod_facts import controller_of, declared

@@ -4,8 +4,8 @@ from datetime import datetime
 
 from upgrader.cli import spans
 from upgrader.cli.pacing import shown_window
-from upgrader.core.phases import OnFailure
-from upgrader.core.strategy import StrategyFacts
+from upgrader.core.model.phases import OnFailure
+from upgrader.core.model.strategy import StrategyFacts
 
 
 def sentences(strategy: StrategyFacts, now: datetime) -> list[str]:

@@ -9,12 +9,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 
 from upgrader.core import timing, untrusted
-from upgrader.core.declarations import KNOWN, seconds
 from upgrader.core.errors import ConfigurationError, StaleForecastError
-from upgrader.core.explain_gang import find_gangs
-from upgrader.core.fleet import Snapshot
-from upgrader.core.phases import OnFailure
-from upgrader.core.strategy import StrategyFacts, TopologyBudget, Weekday, Window
+from upgrader.core.explain.gang_explanation import find_gangs
+from upgrader.core.model.fleet import Snapshot
+from upgrader.core.model.phases import OnFailure
+from upgrader.core.model.strategy import StrategyFacts, TopologyBudget, Weekday, Window
+from upgrader.core.workloads.checkpoint_annotations import KNOWN, seconds
 
 DAYS = tuple(Weekday)
 DAILY = "daily"

@@ -31,7 +31,7 @@ def sweep_packages(
         ClusterError: a cluster does not say what it needs.
         ConfigurationError: the store of images, or the marks, cannot be read.
     """
-    from upgrader.core import image_garbage, package_garbage  # noqa: PLC0415
+    from upgrader.core.driver_image import image_garbage, package_garbage  # noqa: PLC0415
     from upgrader.images.drivers import package_sweeping  # noqa: PLC0415
     from upgrader.images.drivers.sweeping import read_marks, write_marks  # noqa: PLC0415
 

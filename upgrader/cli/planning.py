@@ -14,7 +14,7 @@ from upgrader.core.errors import UpgraderError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from upgrader.core.saved import SavedForecast
+    from upgrader.core.explain.plan_file import SavedForecast
     from upgrader.reconcile.context import Context
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)

@@ -9,7 +9,7 @@ from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, NODES
 from upgrader.api.v1alpha1 import DriverImage, GpuStack
 from upgrader.core import timing
 from upgrader.core.errors import ConfigurationError
-from upgrader.core.orders import Driver, ValidateDriverOrder
+from upgrader.core.node_protocol.orders import Driver, ValidateDriverOrder
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.node_facts import node_facts

@@ -15,8 +15,8 @@ from upgrader.core.errors import (
     RolloutFailedError,
     UnreachableError,
 )
-from upgrader.core.phases import DesiredState, PlanPhase, ends
-from upgrader.core.rollout import CANARY_FAILED, DEADLINE_PASSED, TOO_MANY_FAILURES
+from upgrader.core.model.phases import DesiredState, PlanPhase, ends
+from upgrader.core.upgrade_plan.plan_machine import CANARY_FAILED, DEADLINE_PASSED, TOO_MANY_FAILURES
 from upgrader.reconcile import own_requests
 from upgrader.reconcile.context import Context
 

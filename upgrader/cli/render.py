@@ -17,8 +17,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from upgrader.core.drift import NodeDrift
-from upgrader.core.explain import Explanation
+from upgrader.core.explain.node_explanation import Explanation
+from upgrader.core.gpu_stack.drift import NodeDrift
 
 PIPE_WIDTH = 160
 SHOWN_NAMES = 6

@@ -13,8 +13,8 @@ from upgrader.cli import spans
 from upgrader.cli.progress import Progress
 from upgrader.cli.render import FOLDED_AT, change, columns, counted, folded, section, some
 from upgrader.core import timing
-from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
-from upgrader.core.saved import rounded_up
+from upgrader.core.explain.plan_file import rounded_up
+from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase, ends
 from upgrader.reconcile.orders import LABEL_BATCH
 
 NAMES = 3

@@ -67,7 +67,7 @@ def gc(session: Session, /, *, output: str, given: dict[str, Any], **said: Any) 
     Each cluster that uses these images must be named: where one cannot be read, nothing is deleted.
     """
     from upgrader.cli import images_screen, render  # noqa: PLC0415
-    from upgrader.core.driver_builds import digits  # noqa: PLC0415
+    from upgrader.core.driver_build.driver_builds import digits  # noqa: PLC0415
     from upgrader.process.places import cache_root, locked  # noqa: PLC0415
 
     wish = Wish(**said)
@@ -114,7 +114,7 @@ def _sweep(session: Session, site: "Site", wish: Wish, file: Path) -> "Swept":
     """
     import asyncio  # noqa: PLC0415
 
-    from upgrader.core.image_garbage import marks_after, marks_looked, remembering, sweep  # noqa: PLC0415
+    from upgrader.core.driver_image.image_garbage import marks_after, marks_looked, remembering, sweep  # noqa: PLC0415
     from upgrader.images.drivers.sweeping import carry_out, read_marks, write_marks  # noqa: PLC0415
 
     async def listed() -> "Listing":

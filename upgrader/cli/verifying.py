@@ -12,7 +12,7 @@ from upgrader.cli.wire import output_option, show
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from upgrader.core.driver_builds import Verdict
+    from upgrader.core.driver_build.driver_builds import Verdict
     from upgrader.images.drivers.examining import Examined, Looks
 
 _STORE = "oci:"

@@ -13,12 +13,12 @@ from upgrader.cli.flows import Agree
 from upgrader.cli.world import Wanted
 from upgrader.core import timing
 from upgrader.core.errors import ConfigurationError
-from upgrader.core.fleet import Snapshot
+from upgrader.core.explain.plan_file import consented_loss
+from upgrader.core.model.fleet import Snapshot
+from upgrader.core.model.phases import DesiredState, ends
+from upgrader.core.model.strategy import StrategyFacts
 from upgrader.core.naming import object_name
-from upgrader.core.phases import DesiredState, ends
-from upgrader.core.rollout import CANARY_FAILED
-from upgrader.core.saved import consented_loss
-from upgrader.core.strategy import StrategyFacts
+from upgrader.core.upgrade_plan.plan_machine import CANARY_FAILED
 from upgrader.reconcile import revisions
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.strategies import strategy_of

@@ -13,15 +13,15 @@ from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, NODE_UPGRADES, NODES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import GpuStack, UpgradePlan
 from upgrader.cli.editing import Spec, read_manifest, spec_of, with_changes
-from upgrader.core import rollout
-from upgrader.core.catalogue import Catalogue
+from upgrader.core.driver_image.catalogue import Catalogue
 from upgrader.core.errors import ConfigurationError, RegistryError
-from upgrader.core.fleet import ImageFacts, Snapshot, Target
-from upgrader.core.forecast import BatchForecast, Forecast
-from upgrader.core.gpu_resources import PoolGpus
-from upgrader.core.origins import Origin, origins
-from upgrader.core.saved import SavedForecast, limits_of
-from upgrader.core.strategy import StrategyFacts
+from upgrader.core.explain.plan_file import SavedForecast, limits_of
+from upgrader.core.explain.source_revisions import Origin, origins
+from upgrader.core.forecast.forecast import BatchForecast, Forecast
+from upgrader.core.model.fleet import ImageFacts, Snapshot, Target
+from upgrader.core.model.gpu_resources import PoolGpus
+from upgrader.core.model.strategy import StrategyFacts
+from upgrader.core.upgrade_plan import plan_machine
 from upgrader.reconcile import observe, own_requests, revisions
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.durations import durations_of
@@ -205,7 +205,7 @@ async def foresee_rest(
 async def plan_under_way(context: Context, stack: str) -> UpgradePlan | None:
     """The plan that touches the stack's nodes now."""
     found = await context.cluster.list(UPGRADE_PLANS)
-    return next((one for one in found if one.spec.stack == stack and one.status.phase in rollout.UNDER_WAY), None)
+    return next((one for one in found if one.spec.stack == stack and one.status.phase in plan_machine.UNDER_WAY), None)
 
 
 def saved_of(wish: Wanted, world: World, strategy: StrategyFacts) -> SavedForecast:

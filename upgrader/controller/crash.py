@@ -1,7 +1,7 @@
 """Crash points on a real process: tests have the controller killed or frozen between intent, act and record.
 
 Production has none of this: without the environment variables every place is passed without a look at anything. Which
-places there are is said by core.phases.crash_points().
+places there are is said by core.model.phases.crash_points().
 """
 
 import os

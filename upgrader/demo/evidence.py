@@ -8,7 +8,7 @@ from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, DRIVER_IMAGES, JOBS, NODE_UPGRADES, NODES, PODS
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core import timing
-from upgrader.core.phases import NodePhase, ends
+from upgrader.core.model.phases import NodePhase, ends
 from upgrader.demo.audit import entries, writes_per_node
 from upgrader.demo.controller import NAMESPACE, USER
 from upgrader.demo.journals import read_job

@@ -10,8 +10,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from upgrader.api.resources import DRIVER_IMAGES
-from upgrader.core.build_results import BuildResult
-from upgrader.core.driver_matrix import Cell
+from upgrader.core.driver_build.build_results import BuildResult
+from upgrader.core.driver_build.driver_matrix import Cell
 from upgrader.core.errors import ConfigurationError
 from upgrader.demo.manifests import Manifest
 from upgrader.images.drivers.assembly import take_modules

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from upgrader.core.phases import NodePhase
+from upgrader.core.model.phases import NodePhase
 from upgrader.demo.report import JobReport, NodeReport, Report
 
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from upgrader.api.resources import NODE_UPGRADES
 from upgrader.core import timing
-from upgrader.core.phases import NodePhase, UpgradeReason
+from upgrader.core.model.phases import NodePhase, UpgradeReason
 from upgrader.demo import evidence, real_drivers, scenes, stage, waiting
 from upgrader.demo.manifests import POOL
 from upgrader.demo.real_drivers import OPEN, PROPRIETARY

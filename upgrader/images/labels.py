@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.driver_builds import Identity
+from upgrader.core.driver_build.driver_builds import Identity
 from upgrader.images.layout import Descriptor, Layout
 from upgrader.images.reference import parse
 from upgrader.images.registry import RegistryClient

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from upgrader.core.driver_builds import escaped
+from upgrader.core.driver_build.driver_builds import escaped
 from upgrader.images.layout import Layout
 from upgrader.images.product import Images
 from upgrader.images.registry import RegistryClient

@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.orders import Reason
+from upgrader.core.node_protocol.orders import Reason
 from upgrader.core.untrusted import sendable
 from upgrader.node.host import Host
 from upgrader.node.outcome import OrderFailedError

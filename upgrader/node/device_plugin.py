@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 from msgspec import Struct
 
-from upgrader.core.node_places import RUN_DIRECTORY
+from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
 from upgrader.node import devices
 from upgrader.node.proto import deviceplugin_pb2 as messages
 from upgrader.node.proto import deviceplugin_pb2_grpc as services

@@ -5,7 +5,7 @@ how it is taken out, also when its image is long gone.
 """
 
 from upgrader.core.errors import ProcessError
-from upgrader.core.orders import Driver, Reason
+from upgrader.core.node_protocol.orders import Driver, Reason
 from upgrader.node.clock import Clock, until
 from upgrader.node.host import Host
 from upgrader.node.loaded import loaded

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from upgrader.core.node_places import RUN_DIRECTORY, STATE_DIRECTORY
-from upgrader.core.orders import OrderResult, Reason, ValidateDriverOrder
+from upgrader.core.node_protocol.node_places import RUN_DIRECTORY, STATE_DIRECTORY
+from upgrader.core.node_protocol.orders import OrderResult, Reason, ValidateDriverOrder
 from upgrader.node import devices, modules, nvidia
 from upgrader.node.clock import Clock, until
 from upgrader.node.loaded import Loaded, check_loaded, loaded

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 from os import getpid
 
-from upgrader.core.orders import Reason
+from upgrader.core.node_protocol.orders import Reason
 from upgrader.node.clock import Clock, until
 from upgrader.node.host import Host
 from upgrader.node.outcome import OrderFailedError

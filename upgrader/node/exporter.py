@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from upgrader.core.gpu_features import MEMORY_MIB
+from upgrader.core.node_protocol.gpu_features import MEMORY_MIB
 from upgrader.node import devices
 from upgrader.node.clock import Clock
 from upgrader.node.device_load import DeviceLoad, Load

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from upgrader.core.node_features import LONGEST, MOST_KERNELS, FeatureReport, counts, kernel_order
-from upgrader.core.orders import Reason
+from upgrader.core.node_protocol.node_features import LONGEST, MOST_KERNELS, FeatureReport, counts, kernel_order
+from upgrader.core.node_protocol.orders import Reason
 from upgrader.node.host import Host
 from upgrader.node.outcome import OrderFailedError
 

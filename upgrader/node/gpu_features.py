@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from upgrader.core.gpu_features import GpuReport
-from upgrader.core.orders import Reason
+from upgrader.core.node_protocol.gpu_features import GpuReport
+from upgrader.core.node_protocol.orders import Reason
 from upgrader.node import durable
 from upgrader.node.devices import VENDOR
 from upgrader.node.loaded import loaded

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from upgrader.core.node_places import HOST_ROOT, RUN_DIRECTORY, STATE_DIRECTORY
-from upgrader.core.orders import Reason
+from upgrader.core.node_protocol.node_places import HOST_ROOT, RUN_DIRECTORY, STATE_DIRECTORY
+from upgrader.core.node_protocol.orders import Reason
 from upgrader.node.durable import Digests
 from upgrader.node.outcome import OrderFailedError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from upgrader.core.errors import ProcessError
-from upgrader.core.orders import Reason
+from upgrader.core.node_protocol.orders import Reason
 from upgrader.node import readiness
 from upgrader.node.host import Host
 from upgrader.node.outcome import OrderFailedError

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.orders import Driver, Reason
+from upgrader.core.node_protocol.orders import Driver, Reason
 from upgrader.node.outcome import OrderFailedError
 
 _VENDOR = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")

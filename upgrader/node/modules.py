@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from upgrader.core.orders import Reason
+from upgrader.core.node_protocol.orders import Reason
 from upgrader.node.loaded import Loaded
 from upgrader.node.outcome import OrderFailedError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from upgrader.core.errors import ProcessError
-from upgrader.core.orders import Reason
+from upgrader.core.node_protocol.orders import Reason
 from upgrader.node.loaded import Loaded
 from upgrader.node.outcome import OrderFailedError
 from upgrader.node.programs import Ended, Programs

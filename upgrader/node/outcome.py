@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from upgrader.core.errors import UpgraderError
-from upgrader.core.orders import OrderResult, Reason
+from upgrader.core.node_protocol.orders import OrderResult, Reason
 
 EXIT_CODES: dict[Reason, int] = {
     Reason.DONE: 0,

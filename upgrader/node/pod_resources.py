@@ -5,7 +5,7 @@ from pathlib import Path
 import grpc
 from msgspec import Struct
 
-from upgrader.core.gpu_resources import is_gpu
+from upgrader.core.model.gpu_resources import is_gpu
 from upgrader.node.proto import podresources_pb2 as messages
 from upgrader.node.proto import podresources_pb2_grpc as services
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.node_places import STATE_DIRECTORY
-from upgrader.core.orders import Driver, KubeletSettings, KubeletTarget, OrderResult, PrepareOrder, Reason
+from upgrader.core.node_protocol.node_places import STATE_DIRECTORY
+from upgrader.core.node_protocol.orders import Driver, KubeletSettings, KubeletTarget, OrderResult, PrepareOrder, Reason
 from upgrader.node import durable, kubelet_settings
 from upgrader.node.host import Host
 from upgrader.node.kubelet import Kubelet

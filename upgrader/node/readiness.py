@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.core import timing
-from upgrader.core.orders import Reason
+from upgrader.core.node_protocol.orders import Reason
 from upgrader.node.credentials import Access, access
 from upgrader.node.host import Host
 from upgrader.node.outcome import OrderFailedError

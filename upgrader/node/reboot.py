@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 
 from upgrader.core.errors import ProcessError
-from upgrader.core.orders import OrderResult, Reason, Reboot
+from upgrader.core.node_protocol.orders import OrderResult, Reason, Reboot
 from upgrader.node.clock import Clock, until
 from upgrader.node.host import Host
 from upgrader.node.outcome import OrderFailedError

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.orders import OrderResult, Reason
+from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.node import durable
 from upgrader.node.host import Host
 from upgrader.node.kubelet_settings import Ending, Files

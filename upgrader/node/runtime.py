@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.cdi import Serving, serves_cdi
 from upgrader.core.errors import ProcessError
-from upgrader.core.node_places import RUN_DIRECTORY
+from upgrader.core.node_protocol.cdi import Serving, serves_cdi
+from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
 from upgrader.node import devices, durable
 from upgrader.node.clock import Clock
 from upgrader.node.loaded import loaded

@@ -8,7 +8,7 @@ on the node keeps a second upgrade away meanwhile.
 import signal
 from pathlib import Path
 
-from upgrader.core.orders import Driver, KubeletSettings, KubeletTarget, OrderResult, Reason, UpgradeOrder
+from upgrader.core.node_protocol.orders import Driver, KubeletSettings, KubeletTarget, OrderResult, Reason, UpgradeOrder
 from upgrader.node import driver, kubelet_settings, reboot
 from upgrader.node.clock import Clock, until
 from upgrader.node.exclusion import holding_node

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from upgrader.core.orders import OrderResult, Reason, ValidateOrder
+from upgrader.core.node_protocol.orders import OrderResult, Reason, ValidateOrder
 from upgrader.node.devices import VENDOR, VISIBLE, names_in, shared_name, statement
 from upgrader.node.loaded import check_loaded, loaded
 from upgrader.node.outcome import OrderFailedError

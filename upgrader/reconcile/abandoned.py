@@ -14,13 +14,14 @@ from upgrader.api.kubernetes import Node, ObjectMeta
 from upgrader.api.resources import CHECKPOINT_REQUESTS, NODE_UPGRADES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import CheckpointRequest, GpuStack, UpgradePlan
 from upgrader.api.v1alpha1.checkpoint_request import OwnerRef
-from upgrader.core import steering, switching, timing
+from upgrader.core import timing
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError
-from upgrader.core.fleet import StoppedOwner
-from upgrader.core.owners import Switch
+from upgrader.core.model.fleet import StoppedOwner
+from upgrader.core.model.phases import PlanPhase, ends
 from upgrader.core.patches import at, every
-from upgrader.core.phases import PlanPhase, ends
-from upgrader.core.shelter import Shelter, find_shelter
+from upgrader.core.workloads import placement, suspend_patches
+from upgrader.core.workloads.owner_kinds import Switch
+from upgrader.core.workloads.shelter import Shelter, find_shelter
 from upgrader.reconcile import own_requests, owners
 from upgrader.reconcile.conditions import Told
 from upgrader.reconcile.context import Context
@@ -130,7 +131,7 @@ async def _recorded(context: Context, stopped: StoppedOwner) -> bool:
         if not error.refused:
             raise
         return True
-    record = switching.record_of(owner.meta.annotations) if owner.body is not None else None
+    record = suspend_patches.record_of(owner.meta.annotations) if owner.body is not None else None
     return bool(owner.unread) or (record is not None and record.request == stopped.request)
 
 
@@ -151,7 +152,7 @@ async def _restart(context: Context, stopped: StoppedOwner, wanted: str, resourc
     owner = await owners.read_owner(context, ref, stopped.namespace)
     if owner.unread:
         return owner.unread
-    record = switching.record_of(owner.meta.annotations) if owner.body is not None else None
+    record = suspend_patches.record_of(owner.meta.annotations) if owner.body is not None else None
     if record is None or record.request != stopped.request:
         return ""
     named = f"metadata.name={stopped.request}"
@@ -159,7 +160,7 @@ async def _restart(context: Context, stopped: StoppedOwner, wanted: str, resourc
     if await _under_way(context, again):
         return ""
     shelter = await _shelter(context, owner, wanted, resource, late=late)
-    off = switching.is_off(owner.row, owner.present)
+    off = suspend_patches.is_off(owner.row, owner.present)
     if off and shelter.why:
         return shelter.why
     context.leadership.check()
@@ -183,7 +184,7 @@ async def _restart(context: Context, stopped: StoppedOwner, wanted: str, resourc
 
 async def _shelter(context: Context, owner: LiveOwner, wanted: str, resource: str, *, late: bool) -> Shelter:
     nodes = [node_facts(node, resource) for node in _reachable(owner, context.nodes.snapshot() or {})]
-    steerable = steering.possible(owner.row, await context.cluster.version())
+    steerable = placement.possible(owner.row, await context.cluster.version())
     return find_shelter(nodes, wanted, steerable=steerable, late=late)
 
 

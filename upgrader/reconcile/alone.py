@@ -11,12 +11,13 @@ import msgspec
 
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.core import steering, timing
+from upgrader.core import timing
+from upgrader.core.checkpoint_request.request_state import GroupOfGang
 from upgrader.core.errors import BlockedError, ConflictError, NotFoundError
-from upgrader.core.fleet import Gang
+from upgrader.core.model.fleet import Gang
+from upgrader.core.model.phases import NodePhase, RequestPhase, ends
 from upgrader.core.naming import object_name
-from upgrader.core.phases import NodePhase, RequestPhase, ends
-from upgrader.core.request_facts import GroupOfGang
+from upgrader.core.workloads import placement
 from upgrader.reconcile import orders
 from upgrader.reconcile.checkpoint_requests import advance, next_request_id, read_request
 from upgrader.reconcile.context import Context, create_once
@@ -113,7 +114,7 @@ async def _step(
     name, namespace = request.metadata.name, request.metadata.namespace
     live = await read_request(context, await _read(context, name, namespace), resource)
     try:
-        await advance(context, live, around, where=steering.Placement, ask_until=until)
+        await advance(context, live, around, where=placement.Placement, ask_until=until)
     except ConflictError:
         return await _read(context, name, namespace)
     return await _read(context, name, namespace)

@@ -9,12 +9,12 @@ import msgspec
 from upgrader.api.resources import CHECKPOINT_REQUESTS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core import timing, untrusted
-from upgrader.core.acknowledgement import Verdict
 from upgrader.core.backoff import pause
-from upgrader.core.checkpoint_request import LEFT_OUT
-from upgrader.core.fleet import Refusals, Snapshot
-from upgrader.core.phases import RequestPhase
-from upgrader.core.writing import Writer, person_over, turns
+from upgrader.core.checkpoint_request.acknowledgements import Verdict
+from upgrader.core.checkpoint_request.admission_slots import Writer, person_over, turns
+from upgrader.core.checkpoint_request.request_machine import LEFT_OUT
+from upgrader.core.model.fleet import Refusals, Snapshot
+from upgrader.core.model.phases import RequestPhase
 from upgrader.reconcile import own_requests
 from upgrader.reconcile.context import Context
 

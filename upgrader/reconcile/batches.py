@@ -22,12 +22,12 @@ from upgrader.api.v1alpha1 import (
     UpgradePlan,
 )
 from upgrader.core import timing
-from upgrader.core.canaries import node_class
-from upgrader.core.catalogue import Catalogue
-from upgrader.core.fleet import Gang, ImageFacts, NodeFacts, Snapshot, Target
-from upgrader.core.forecast import BatchForecast, BatchKind
-from upgrader.core.lanes import Asked, turns
-from upgrader.core.phases import NodePhase, UpgradeReason, row
+from upgrader.core.constraints.checkpoint_concurrency import Asked, turns
+from upgrader.core.driver_image.catalogue import Catalogue
+from upgrader.core.forecast.canaries import node_class
+from upgrader.core.forecast.forecast import BatchForecast, BatchKind
+from upgrader.core.model.fleet import Gang, ImageFacts, NodeFacts, Snapshot, Target
+from upgrader.core.model.phases import NodePhase, UpgradeReason, row
 from upgrader.reconcile import asking, daemonsets, orders, side_by_side
 from upgrader.reconcile.checkpoint_requests import next_request_id
 from upgrader.reconcile.context import Context, create_once

@@ -1,4 +1,4 @@
-"""The checkpoint request of one gang: read, decide (core/checkpoint_request), act, record."""
+"""The checkpoint request of one gang: read, decide (core/checkpoint_request/request_machine), act, record."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -10,19 +10,21 @@ import structlog
 from upgrader.api.kubernetes import ObjectMeta, Pod
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import Ack, CheckpointRequest
-from upgrader.core import checkpoint_request, steering, timing, untrusted
-from upgrader.core.acknowledgement import Answer, Verdict
-from upgrader.core.checkpoint_request import RESTARTED_EARLY
-from upgrader.core.declarations import leader
+from upgrader.core import timing, untrusted
+from upgrader.core.checkpoint_request import request_machine
+from upgrader.core.checkpoint_request.acknowledgements import Answer, Verdict
+from upgrader.core.checkpoint_request.owner_state import owner_facts
+from upgrader.core.checkpoint_request.request_machine import RESTARTED_EARLY
+from upgrader.core.checkpoint_request.request_state import GangAct, GangDecision, GroupOfGang, OwnerFacts, RequestView
 from upgrader.core.errors import ClusterError, UnaskableError, UpgraderError
-from upgrader.core.fleet import MemberFacts
-from upgrader.core.gpu_resources import PoolGpus
-from upgrader.core.node_upgrade_facts import NO_ANSWER, REFUSAL
-from upgrader.core.owner_facts import owner_facts
-from upgrader.core.owners import Switch
-from upgrader.core.phases import RequestPhase, ends, row
-from upgrader.core.request_facts import GangAct, GangDecision, GroupOfGang, OwnerFacts, RequestView
-from upgrader.core.switching import is_off
+from upgrader.core.model.fleet import MemberFacts
+from upgrader.core.model.gpu_resources import PoolGpus
+from upgrader.core.model.phases import RequestPhase, ends, row
+from upgrader.core.node_upgrade.upgrade_state import NO_ANSWER, REFUSAL
+from upgrader.core.workloads import placement
+from upgrader.core.workloads.checkpoint_annotations import leader
+from upgrader.core.workloads.owner_kinds import Switch
+from upgrader.core.workloads.suspend_patches import is_off
 from upgrader.reconcile import asking, owners, placing, unheard
 from upgrader.reconcile.context import Context, check_in_step, record
 from upgrader.reconcile.member_answers import read_answers
@@ -33,7 +35,7 @@ from upgrader.telemetry import metrics
 
 log = structlog.get_logger()
 
-Where = Callable[[], steering.Placement]
+Where = Callable[[], placement.Placement]
 """Where a gang may be restarted; asked only when it is, since it looks at all nodes."""
 
 _R = RequestPhase
@@ -154,13 +156,13 @@ async def advance(
     Raises:
         ConflictError: the owner or a member changed since it was read; the next step looks again.
     """
-    decision = checkpoint_request.decide(live.view, group, context.clock.now())
+    decision = request_machine.decide(live.view, group, context.clock.now())
     if decision.admitted and lane_width:
         # Another plan may have admitted one since the turns were counted: they are counted anew, and nobody else does
         # so before this turn is written.
         async with context.gates.lanes:
             again = msgspec.structs.replace(group, turns=await asking.turns_now(context, lane_width))
-            decision = checkpoint_request.decide(live.view, again, context.clock.now())
+            decision = request_machine.decide(live.view, again, context.clock.now())
             return await _perform(context, live, decision, where=where, ask_until=ask_until)
     return await _perform(context, live, decision, where=where, ask_until=ask_until)
 
@@ -217,7 +219,7 @@ async def _resume(context: Context, live: LiveRequest, where: Where) -> None:
     facts, owner = live.view.owner, live.owner
     ours = facts.suspended and not facts.finished
     late = live.view.deadline is not None and context.clock.now() >= live.view.deadline
-    steer = ours and steering.possible(owner.row, await context.cluster.version())
+    steer = ours and placement.possible(owner.row, await context.cluster.version())
     if not ours and not late and _may_go_off(context, live):
         # Its record stays: should the order have been taken in this very moment, what goes off is restarted as ours.
         await owners.recall(context, owner, live.view.name)

@@ -13,9 +13,9 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Node
 from upgrader.api.resources import DRIVER_IMAGES, NODE_UPGRADES
 from upgrader.api.v1alpha1 import GpuStack, NodeUpgrade
-from upgrader.core import upkeep
-from upgrader.core.catalogue import Catalogue
-from upgrader.core.fleet import NodeFacts
+from upgrader.core.driver_image.catalogue import Catalogue
+from upgrader.core.gpu_stack import unplanned_upgrades
+from upgrader.core.model.fleet import NodeFacts
 from upgrader.reconcile import reservations
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.isolation import Faults
@@ -84,7 +84,9 @@ class ClosedNodes:
         for mark in due:
             with faults.contained(f"node {mark[0]}"):
                 node = found[mark]
-                why = upkeep.why_closed(node, catalogue) or await _opened(context, node, upgrades, catalogue)
+                why = unplanned_upgrades.why_closed(node, catalogue) or await _opened(
+                    context, node, upgrades, catalogue
+                )
                 if why:
                     closed[mark] = why
                 else:
@@ -111,7 +113,7 @@ async def _opened(context: Context, node: NodeFacts, upgrades: Iterable[NodeUpgr
     fresh = await still_orphaned(context, upgrades, node)
     if fresh is None:
         return ""
-    why = upkeep.why_closed(node_facts(fresh, ""), catalogue)
+    why = unplanned_upgrades.why_closed(node_facts(fresh, ""), catalogue)
     if not why:
         await unmark(context, fresh)
     return why

@@ -13,8 +13,8 @@ import structlog
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import ResourceKind
 from upgrader.core.errors import ConflictError, UnreachableError
-from upgrader.core.forecast import BatchForecast
-from upgrader.core.phases import NodePhase, RequestPhase
+from upgrader.core.forecast.forecast import BatchForecast
+from upgrader.core.model.phases import NodePhase, RequestPhase
 from upgrader.reconcile.fact_cache import FactCaches
 from upgrader.reconcile.heard import Heard
 from upgrader.reconcile.looks import Looks

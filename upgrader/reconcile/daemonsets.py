@@ -2,8 +2,8 @@
 
 from upgrader.api.resources import DAEMONSETS
 from upgrader.api.v1alpha1 import GpuStack
-from upgrader.core.fleet import ImageFacts, Target
-from upgrader.core.revisions import plugin_key_of, runtime_key_of
+from upgrader.core.model.fleet import ImageFacts, Target
+from upgrader.core.model.revisions import plugin_key_of, runtime_key_of
 from upgrader.reconcile.context import Context
 from upgrader.stack import manifests
 

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import owner_resource
-from upgrader.core.device_claims import DOUBT, count_gpus
-from upgrader.core.gangs import ENDED
-from upgrader.core.gpu_resources import Claimed
-from upgrader.core.owners import ReadKind, served_version
+from upgrader.core.model.device_claims import DOUBT, count_gpus
+from upgrader.core.model.gpu_resources import Claimed
+from upgrader.core.workloads.gangs import ENDED
+from upgrader.core.workloads.owner_kinds import ReadKind, served_version
 from upgrader.reconcile.ports import Reads
 
 CLAIM = ReadKind(kind="ResourceClaim", group="resource.k8s.io", version="v1", plural="resourceclaims")

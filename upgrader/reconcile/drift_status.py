@@ -5,15 +5,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from upgrader.core import upkeep
-from upgrader.core.adoption import LABELS_DEPLOY
-from upgrader.core.catalogue import Catalogue
-from upgrader.core.drift import would_lack
-from upgrader.core.fleet import NodeFacts, Target
-from upgrader.core.missing_images import Driver, driver_had, driver_of, why_no_image
-from upgrader.core.proposals import Proposal
-from upgrader.core.steadiness import Seen
-from upgrader.core.upkeep import Need
+from upgrader.core.driver_image.catalogue import Catalogue
+from upgrader.core.driver_image.missing_images import Driver, driver_had, driver_of, why_no_image
+from upgrader.core.gpu_stack import unplanned_upgrades
+from upgrader.core.gpu_stack.adoption import LABELS_DEPLOY
+from upgrader.core.gpu_stack.debounce import Seen
+from upgrader.core.gpu_stack.drift import would_lack
+from upgrader.core.gpu_stack.proposals import Proposal
+from upgrader.core.gpu_stack.unplanned_upgrades import Need
+from upgrader.core.model.fleet import NodeFacts, Target
 from upgrader.reconcile.conditions import Told
 from upgrader.reconcile.sightings import Steady
 from upgrader.reconcile.stack_reading import StackReading
@@ -124,7 +124,7 @@ def _lacks(node: NodeFacts, goal: Target, catalogue: Catalogue) -> Driver | None
     if node.left_alone or node.claimed_by:
         return None
     own = catalogue.had(node) or catalogue.of(node)
-    match upkeep.need(node, catalogue):
+    match unplanned_upgrades.need(node, catalogue):
         case Need.REPAIR if own is not None:
             driver = driver_had(own)
         case Need.INSTALL:

@@ -10,8 +10,8 @@ from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import NODES
 from upgrader.core.errors import ConflictError
-from upgrader.core.fleet import NodeFacts, RemovedDriver
-from upgrader.core.phases import ends
+from upgrader.core.model.fleet import NodeFacts, RemovedDriver
+from upgrader.core.model.phases import ends
 from upgrader.reconcile import marks
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.stack_reading import StackReading

@@ -10,9 +10,9 @@ from upgrader.api import names
 from upgrader.api.resources import NODE_UPGRADES
 from upgrader.api.v1alpha1 import BatchStatus, CheckpointRequest, GroupStatus, NodeUpgrade
 from upgrader.core.errors import REFUSED, ThrottledError
+from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase, ends
+from upgrader.core.model.strategy import StrategyFacts
 from upgrader.core.naming import listed
-from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
-from upgrader.core.strategy import StrategyFacts
 from upgrader.reconcile import asking, batches, opening, side_by_side, upgrade_groups
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.group_view import UpgradeGroup

@@ -6,9 +6,10 @@ from typing import NamedTuple
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, NODE_UPGRADES
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
-from upgrader.core import pace, timing
-from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason
-from upgrader.core.prediction import Durations
+from upgrader.core import timing
+from upgrader.core.forecast import duration_model
+from upgrader.core.model.phases import NodePhase, RequestPhase, UpgradeReason
+from upgrader.core.model.prediction import Durations
 from upgrader.reconcile import own_requests
 from upgrader.reconcile.ports import Cluster
 
@@ -53,7 +54,7 @@ def seen(upgrades: Sequence[NodeUpgrade], requests: Sequence[CheckpointRequest])
     vouched = own_requests.vouchers(upgrades)
     restored = (request for request in requests if request.status.phase is RequestPhase.RESTORED)
     back = [request.status for request in restored if own_requests.is_own(request, None, vouched)]
-    return pace.learned(
+    return duration_model.learned(
         _between((one.get(NodePhase.DRAINING), one.get(NodePhase.RELEASING)) for one in done),
         checkpoints=_between((one.marked_at, one.stopped_at) for one in back),
         restarts=_between((one.restarted_at, one.restored_at) for one in back),

@@ -10,7 +10,7 @@ import msgspec
 
 from upgrader.api.explicit import explicit
 from upgrader.api.v1alpha1 import BatchStatus, CanaryStatus, EndedBatches, NodeUpgrade, UpgradePlan
-from upgrader.core.forecast import BatchKind
+from upgrader.core.forecast.forecast import BatchKind
 from upgrader.reconcile.orders import LABEL_BATCH
 
 SHOWN = 10

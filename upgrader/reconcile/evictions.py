@@ -13,9 +13,9 @@ import structlog
 from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import PDBS, PODS
 from upgrader.core import timing
-from upgrader.core.disruption import selects
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError, TwoBudgetsError
-from upgrader.core.node_upgrade_facts import OtherPod
+from upgrader.core.node_upgrade.upgrade_state import OtherPod
+from upgrader.core.workloads.pod_disruption_budgets import selects
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from upgrader.api.kubernetes import Node
-from upgrader.core.fleet import NodeFacts
+from upgrader.core.model.fleet import NodeFacts
 from upgrader.reconcile.gang_view import GangCache
 from upgrader.reconcile.node_facts import node_facts
 from upgrader.reconcile.object_cache import ObjectCache

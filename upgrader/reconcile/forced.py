@@ -9,8 +9,8 @@ from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import GPU_STACKS, NODES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.errors import ConflictError, NotFoundError
-from upgrader.core.fleet import Gang
-from upgrader.core.phases import NodePhase
+from upgrader.core.model.fleet import Gang
+from upgrader.core.model.phases import NodePhase
 from upgrader.reconcile import marks, observe
 from upgrader.reconcile.context import Context, anew
 from upgrader.reconcile.revisions import former_resources, read_target

@@ -13,14 +13,14 @@ from typing import NamedTuple, TypeVar
 
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import GpuStackSpec
-from upgrader.core.chains import Chains
-from upgrader.core.declarations import Declared, nearest
-from upgrader.core.fleet import Gang
-from upgrader.core.gangs import PodFacts, gangs_of
-from upgrader.core.gpu_resources import PoolGpus
-from upgrader.core.remaining import tells_time
-from upgrader.core.resolution import PodMarks, Rule, UserRule, rules_of
-from upgrader.core.works import Work
+from upgrader.core.model.fleet import Gang
+from upgrader.core.model.gpu_resources import PoolGpus
+from upgrader.core.workloads.checkpoint_annotations import Declared, nearest
+from upgrader.core.workloads.completion_estimate import tells_time
+from upgrader.core.workloads.gang_rules import PodMarks, Rule, UserRule, rules_of
+from upgrader.core.workloads.gangs import PodFacts, gangs_of
+from upgrader.core.workloads.owner_chain import Chains
+from upgrader.core.workloads.owner_objects import Work
 from upgrader.reconcile.object_cache import ObjectCache
 from upgrader.reconcile.pod_facts import controller_of, declared, ours, read_pod, with_mates
 from upgrader.reconcile.reading import Reading

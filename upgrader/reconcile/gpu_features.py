@@ -15,18 +15,12 @@ from upgrader.api import names
 from upgrader.api.kubernetes import ContainerStatus, Node, Pod
 from upgrader.api.resources import NODES
 from upgrader.core import untrusted
-from upgrader.core.boot_reports import newest
 from upgrader.core.errors import ConflictError, NotFoundError, UnreachableError, UnreadableError
-from upgrader.core.gpu_features import (
-    GpuLabelDecision,
-    GpuLabelView,
-    GpuReport,
-    decide,
-    read_record,
-)
-from upgrader.core.gpu_features import written as written_labels
-from upgrader.core.operands import COMPONENT_OF, Operand
-from upgrader.core.vendors import SIM
+from upgrader.core.model.operands import COMPONENT_OF, Operand
+from upgrader.core.model.vendors import SIM
+from upgrader.core.node_protocol.boot_reports import newest
+from upgrader.core.node_protocol.gpu_features import GpuLabelDecision, GpuLabelView, GpuReport, decide, read_record
+from upgrader.core.node_protocol.gpu_features import written as written_labels
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.stack_reading import StackReading

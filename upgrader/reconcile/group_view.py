@@ -13,11 +13,13 @@ import structlog
 from upgrader.api import names
 from upgrader.api.resources import NAMESPACES
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
-from upgrader.core import checkpoint_request, node_upgrade, timing
+from upgrader.core import timing
+from upgrader.core.checkpoint_request import request_machine
+from upgrader.core.checkpoint_request.request_state import GroupOfGang
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError, UpgraderError
-from upgrader.core.node_upgrade_facts import GroupView, NodeView, RequestFacts, pods_left
-from upgrader.core.phases import RequestPhase, ends
-from upgrader.core.request_facts import GroupOfGang
+from upgrader.core.model.phases import RequestPhase, ends
+from upgrader.core.node_upgrade import upgrade_machine
+from upgrader.core.node_upgrade.upgrade_state import GroupView, NodeView, RequestFacts, pods_left
 from upgrader.reconcile import forced, side_by_side
 from upgrader.reconcile.checkpoint_requests import LiveRequest, read_request, record_refusal
 from upgrader.reconcile.context import Context
@@ -148,7 +150,7 @@ def around(group: UpgradeGroup, seen: Seen) -> GroupOfGang:
     """The group as all of its gangs see it."""
     return GroupOfGang(
         nodes=tuple(view.phase for view in seen.views),
-        undo=group.undo and all(view.phase in node_upgrade.BEFORE_OFF or ends(view.phase) for view in seen.views),
+        undo=group.undo and all(view.phase in upgrade_machine.BEFORE_OFF or ends(view.phase) for view in seen.views),
         ask_until=timing.parse(group.ask_until) if group.ask_until else None,
         pods_left=next(iter(seen.unread.values()), "") or pods_left(seen.views),
         expendable=group.expendable,
@@ -165,7 +167,7 @@ def unready(context: Context, group: UpgradeGroup, gangs: Mapping[str, LiveReque
         cannot = "" if ends(request.status.phase) else f"{request.spec.gang} cannot be read"
         if live is not None:
             beside = msgspec.structs.replace(around(group, seen), grown=grown(context, group, live))
-            cannot = checkpoint_request.unready(live.view, beside, now)
+            cannot = request_machine.unready(live.view, beside, now)
         found[request.metadata.name] = cannot
     return found
 

@@ -15,9 +15,9 @@ from upgrader.api.kubernetes import Event
 from upgrader.api.resources import DAEMONSETS, EVENTS
 from upgrader.core import untrusted
 from upgrader.core.errors import ClusterError
-from upgrader.core.node_upgrade_facts import PodResult
-from upgrader.core.operands import NO_POD, SHOWN, PartPod
-from upgrader.core.silence import Silence, chosen, long_silent
+from upgrader.core.model.operands import NO_POD, SHOWN, PartPod
+from upgrader.core.model.pod_diagnostics import Silence, chosen, long_silent
+from upgrader.core.node_upgrade.upgrade_state import PodResult
 from upgrader.reconcile.context import Context
 from upgrader.stack.pod_results import shortened
 

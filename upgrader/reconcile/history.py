@@ -9,8 +9,8 @@ import structlog
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, CONTROLLER_REVISIONS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import UpgradePlan
-from upgrader.core.history import Past, beyond
-from upgrader.core.phases import NodePhase, ends
+from upgrader.core.gpu_stack.history import Past, beyond
+from upgrader.core.model.phases import NodePhase, ends
 from upgrader.reconcile import own_requests, rollbacks
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.revisions import revision_name, revisions

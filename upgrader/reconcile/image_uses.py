@@ -9,11 +9,11 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Node
 from upgrader.api.resources import DRIVER_IMAGES, NODE_UPGRADES, NODES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import DriverImage, NodeUpgrade
-from upgrader.core.fleet import Target
-from upgrader.core.image_garbage import Uses
-from upgrader.core.missing_images import read_removed_driver
-from upgrader.core.node_features import same_kernel
-from upgrader.core.phases import ends
+from upgrader.core.driver_image.image_garbage import Uses
+from upgrader.core.driver_image.missing_images import read_removed_driver
+from upgrader.core.model.fleet import Target
+from upgrader.core.model.phases import ends
+from upgrader.core.node_protocol.node_features import same_kernel
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.node_facts import pending_kernel
 from upgrader.reconcile.ports import Cluster

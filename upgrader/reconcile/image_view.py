@@ -7,12 +7,12 @@ from upgrader.api.kubernetes import Job, Pod
 from upgrader.api.resources import DRIVER_IMAGES, JOBS, PODS
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.core import timing
-from upgrader.core.build_results import read_message
-from upgrader.core.driver_builds import CheckName, Identity
+from upgrader.core.driver_build.build_results import read_message
+from upgrader.core.driver_build.driver_builds import CheckName, Identity
+from upgrader.core.driver_image.image_machine import Answer, ImageView, JobSeen, JobState, renewed, waits
+from upgrader.core.driver_image.image_names import image_name, packages_name
 from upgrader.core.errors import ConfigurationError, ProcessError, RegistryError
-from upgrader.core.image_names import image_name, packages_name
-from upgrader.core.image_walk import Answer, ImageView, JobSeen, JobState, renewed, waits
-from upgrader.core.phases import DriverImagePhase
+from upgrader.core.model.phases import DriverImagePhase
 from upgrader.reconcile.context import Context
 from upgrader.stack.build_jobs import BUILD, build_job_name
 from upgrader.stack.settings import BuildSettings

@@ -11,10 +11,10 @@ from upgrader.api.resources import DRIVER_IMAGES
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.core import timing
 from upgrader.core.errors import ClusterError, ConflictError
-from upgrader.core.fleet import Target
-from upgrader.core.image_wishes import Template, Wish, template, wishes
+from upgrader.core.gpu_stack.image_wishes import Template, Wish, template, wishes
+from upgrader.core.gpu_stack.proposals import OnDrift
+from upgrader.core.model.fleet import Target
 from upgrader.core.naming import object_name
-from upgrader.core.proposals import OnDrift
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.image_uses import needs_of, read_needs
 from upgrader.reconcile.stack_reading import StackReading

@@ -10,11 +10,18 @@ from upgrader.api.resources import DRIVER_IMAGES, JOBS
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.api.v1alpha1.driver_image import DriverImageStatus
 from upgrader.core import timing
-from upgrader.core.driver_builds import Verdict
+from upgrader.core.driver_build.driver_builds import Verdict
+from upgrader.core.driver_image.image_machine import (
+    LOOK_SECONDS,
+    ImageAct,
+    ImageDecision,
+    ImageView,
+    decide,
+    verification,
+)
 from upgrader.core.errors import ClusterError, ConflictError
-from upgrader.core.image_walk import LOOK_SECONDS, ImageAct, ImageDecision, ImageView, decide, verification
-from upgrader.core.phases import DriverImagePhase
-from upgrader.core.revisions import image_key
+from upgrader.core.model.phases import DriverImagePhase
+from upgrader.core.model.revisions import image_key
 from upgrader.reconcile.conditions import Told, condition
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.image_view import free_slots, identity_of, read_view

@@ -11,7 +11,7 @@ import structlog
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
-from upgrader.core.phases import ends
+from upgrader.core.model.phases import ends
 from upgrader.reconcile import finalizers, upgrade_groups
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.group_view import UpgradeGroup

@@ -5,8 +5,8 @@ from datetime import datetime
 
 from upgrader.api.v1alpha1 import CheckpointRequest, GangShare, GroupStatus, NodeUpgrade, UpgradePlan
 from upgrader.core import timing
-from upgrader.core.actual_loss import Outage, lost_gpu_hours
-from upgrader.core.phases import NodePhase, ends
+from upgrader.core.model.phases import NodePhase, ends
+from upgrader.core.upgrade_plan.actual_loss import Outage, lost_gpu_hours
 
 _NOTHING = GangShare()
 

@@ -10,10 +10,10 @@ import msgspec
 from upgrader.api import names
 from upgrader.api.kubernetes import Node, Taint
 from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
-from upgrader.core import adoption
-from upgrader.core.fleet import RemovedDriver, settings_text
-from upgrader.core.missing_images import read_removed_driver
-from upgrader.core.phases import UpgradeReason
+from upgrader.core.driver_image.missing_images import read_removed_driver
+from upgrader.core.gpu_stack import adoption
+from upgrader.core.model.fleet import RemovedDriver, settings_text
+from upgrader.core.model.phases import UpgradeReason
 
 
 def close(node: Node, upgrade: NodeUpgrade, now: str) -> dict[str, Any] | None:

@@ -8,9 +8,9 @@ import structlog
 
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.core.acknowledgement import Answer
+from upgrader.core.checkpoint_request.acknowledgements import Answer
 from upgrader.core.errors import LostLeadershipError, describe
-from upgrader.core.phases import RequestPhase
+from upgrader.core.model.phases import RequestPhase
 from upgrader.reconcile.context import Context
 
 log = structlog.get_logger()

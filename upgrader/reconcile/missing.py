@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from upgrader.core.fleet import NodeFacts
-from upgrader.core.operands import NO_POD, Operand, OperandPod, PartPod
-from upgrader.core.silence import Silence
+from upgrader.core.model.fleet import NodeFacts
+from upgrader.core.model.operands import NO_POD, Operand, OperandPod, PartPod
+from upgrader.core.model.pod_diagnostics import Silence
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.stack_reading import StackReading
 from upgrader.stack import manifests

@@ -16,11 +16,11 @@ from upgrader.api.kubernetes import ContainerStatus, Node, Pod
 from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODE_FEATURES, NODES
 from upgrader.api.v1alpha1 import GpuStack
 from upgrader.core import untrusted
-from upgrader.core.boot_reports import newest
 from upgrader.core.errors import ClusterError, ConflictError, NotFoundError, UnreachableError, UnreadableError
-from upgrader.core.node_features import LABEL_NFD_NODE, FeatureReport, kept_by_nfd, read_record
-from upgrader.core.node_labels import SETTLED, LabelDecision, LabelView, Standing, decide
-from upgrader.core.operands import PartPod
+from upgrader.core.model.operands import PartPod
+from upgrader.core.node_protocol.boot_reports import newest
+from upgrader.core.node_protocol.node_features import LABEL_NFD_NODE, FeatureReport, kept_by_nfd, read_record
+from upgrader.core.node_protocol.node_labels import SETTLED, LabelDecision, LabelView, Standing, decide
 from upgrader.reconcile import hearsay, missing, observe, operand_pods
 from upgrader.reconcile.context import Context
 from upgrader.stack import manifests, naming

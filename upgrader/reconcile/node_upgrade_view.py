@@ -9,11 +9,13 @@ from upgrader.api import kubernetes as k
 from upgrader.api import names
 from upgrader.api.resources import JOBS, NODES, PODS
 from upgrader.api.v1alpha1 import NodeState, NodeUpgrade, NodeUpgradeStatus
-from upgrader.core import adoption, timing
-from upgrader.core.declarations import Declared, nearest
-from upgrader.core.fleet import NodeFacts
-from upgrader.core.gpu_resources import Claimed, PoolGpus, gpus_by_name
-from upgrader.core.node_upgrade_facts import (
+from upgrader.core import timing
+from upgrader.core.gpu_stack import adoption
+from upgrader.core.model.fleet import NodeFacts
+from upgrader.core.model.gpu_resources import Claimed, PoolGpus, gpus_by_name
+from upgrader.core.model.operands import COMPONENTS
+from upgrader.core.model.phases import NodePhase, UpgradeReason, row
+from upgrader.core.node_upgrade.upgrade_state import (
     ABORTED,
     GOING_BACK,
     NO_ANSWER,
@@ -23,8 +25,7 @@ from upgrader.core.node_upgrade_facts import (
     OtherPod,
     UpgradeJobs,
 )
-from upgrader.core.operands import COMPONENTS
-from upgrader.core.phases import NodePhase, UpgradeReason, row
+from upgrader.core.workloads.checkpoint_annotations import Declared, nearest
 from upgrader.reconcile import forced, hearsay
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.device_claims import holds_by_claim, read_claimed
@@ -189,7 +190,7 @@ def build_view(
     *,
     namespace: str,
 ) -> NodeView:
-    """The values that `core.node_upgrade.decide` works on; pure.
+    """The values that `core.node_upgrade.upgrade_machine.decide` works on; pure.
 
     `pods`: all of the node; our own are in `namespace`. `claimed`: see `device_claims.read_claimed`.
     """

@@ -11,11 +11,12 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Node, ObjectMeta
 from upgrader.api.resources import NODE_UPGRADES, NODES, PODS, ResourceKind
 from upgrader.api.v1alpha1 import NodeUpgrade, StepStatus
-from upgrader.core import clearing, timing
+from upgrader.core import timing
 from upgrader.core.errors import ConflictError, NameTakenError, NotFoundError, UpgraderError
-from upgrader.core.fleet import NodeFacts
-from upgrader.core.node_upgrade_facts import NO_ANSWER, REFUSAL, Act, Decision, NodeView
-from upgrader.core.phases import NodePhase, UpgradeReason, ends, row
+from upgrader.core.model.fleet import NodeFacts
+from upgrader.core.model.phases import NodePhase, UpgradeReason, ends, row
+from upgrader.core.node_upgrade import clearing
+from upgrader.core.node_upgrade.upgrade_state import NO_ANSWER, REFUSAL, Act, Decision, NodeView
 from upgrader.reconcile import evictions, finalizers, marks, upgrade_jobs
 from upgrader.reconcile.context import Context, check_in_step, record
 from upgrader.reconcile.evictions import Refusal

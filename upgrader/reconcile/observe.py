@@ -21,16 +21,18 @@ from upgrader.api.resources import (
     UPGRADE_PLANS,
 )
 from upgrader.api.v1alpha1 import DriverImage, GpuStack, GpuStackSpec
-from upgrader.core import sharing, steering, timing
-from upgrader.core.disruption import DisruptionBudget, Requirement, Selector, blocked
-from upgrader.core.driver_builds import CheckName
-from upgrader.core.fleet import ImageBuild, ImageFacts, NodeFacts, Snapshot, Target
-from upgrader.core.gpu_resources import PoolGpus
-from upgrader.core.owners import owner_kind
-from upgrader.core.phases import DriverImagePhase
-from upgrader.core.revisions import with_revision
-from upgrader.core.vendors import choose
-from upgrader.core.works import stopped_owners
+from upgrader.core import timing
+from upgrader.core.driver_build.driver_builds import CheckName
+from upgrader.core.model import sharing
+from upgrader.core.model.fleet import ImageBuild, ImageFacts, NodeFacts, Snapshot, Target
+from upgrader.core.model.gpu_resources import PoolGpus
+from upgrader.core.model.phases import DriverImagePhase
+from upgrader.core.model.revisions import with_revision
+from upgrader.core.model.vendors import choose
+from upgrader.core.workloads import placement
+from upgrader.core.workloads.owner_kinds import owner_kind
+from upgrader.core.workloads.owner_objects import stopped_owners
+from upgrader.core.workloads.pod_disruption_budgets import DisruptionBudget, Requirement, Selector, blocked
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.device_claims import holders_by_node
 from upgrader.reconcile.fact_cache import FactCache
@@ -213,7 +215,7 @@ def _opted_in(namespace: Namespace) -> bool:
 def _steering(api_server_version: str) -> bool:
     """Whether the template of a suspended Job can be changed; some other owners' can on any version."""
     row = owner_kind("Job", "batch/v1")
-    return row is not None and steering.possible(row, api_server_version)
+    return row is not None and placement.possible(row, api_server_version)
 
 
 async def read_snapshot(

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from upgrader.api.resources import NODES
 from upgrader.api.v1alpha1 import CheckpointRequest, GroupStatus, NodeUpgrade
-from upgrader.core.catalogue import Catalogue
-from upgrader.core.fleet import Gang
-from upgrader.core.gang_blockers import gang_blockers, waited_for
-from upgrader.core.node_blockers import gpus_missing
-from upgrader.core.phases import NodePhase
+from upgrader.core.constraints.gang_blockers import gang_blockers, waited_for
+from upgrader.core.constraints.node_blockers import gpus_missing
+from upgrader.core.driver_image.catalogue import Catalogue
+from upgrader.core.model.fleet import Gang
+from upgrader.core.model.phases import NodePhase
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.plan_reading import PlanReading
 

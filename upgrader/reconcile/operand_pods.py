@@ -5,8 +5,8 @@ from typing import Any
 
 from upgrader.api import names
 from upgrader.api.kubernetes import ContainerStatus, Pod
-from upgrader.core.gangs import ENDED
-from upgrader.core.operands import COMPONENTS, Operand, OperandPod, PartPod
+from upgrader.core.model.operands import COMPONENTS, Operand, OperandPod, PartPod
+from upgrader.core.workloads.gangs import ENDED
 from upgrader.reconcile.pod_facts import ours
 from upgrader.stack.containers import AFTER
 from upgrader.stack.pod_results import being_made, shortened, silence_of

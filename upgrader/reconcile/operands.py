@@ -12,11 +12,11 @@ from upgrader.api import names
 from upgrader.api.kubernetes import DaemonSet
 from upgrader.api.resources import DAEMONSETS, GPU_STACKS
 from upgrader.api.v1alpha1 import DriftCount
-from upgrader.core.catalogue import Catalogue
-from upgrader.core.drift import NodeDrift
-from upgrader.core.operands import COMPONENTS, Operand
-from upgrader.core.phases import ends
-from upgrader.core.revisions import plugin_key_of, runtime_key_of
+from upgrader.core.driver_image.catalogue import Catalogue
+from upgrader.core.gpu_stack.drift import NodeDrift
+from upgrader.core.model.operands import COMPONENTS, Operand
+from upgrader.core.model.phases import ends
+from upgrader.core.model.revisions import plugin_key_of, runtime_key_of
 from upgrader.reconcile import daemonsets, gpu_features, observe, quiet, scraping
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.node_features import AUTO

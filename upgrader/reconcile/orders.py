@@ -11,12 +11,12 @@ from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import CHECKPOINT_REQUESTS, NODE_UPGRADES
 from upgrader.api.v1alpha1 import GpuStackSpec, NodeState, RebootState
 from upgrader.core import timing, untrusted
-from upgrader.core.declarations import leader
 from upgrader.core.errors import ConfigurationError, UnreadableError
-from upgrader.core.fleet import Gang, ImageFacts, NodeFacts, Target
+from upgrader.core.model.fleet import Gang, ImageFacts, NodeFacts, Target
+from upgrader.core.model.phases import UpgradeReason
+from upgrader.core.model.revisions import plugin_key_of, runtime_key_of
 from upgrader.core.naming import digits, object_name
-from upgrader.core.phases import UpgradeReason
-from upgrader.core.revisions import plugin_key_of, runtime_key_of
+from upgrader.core.workloads.checkpoint_annotations import leader
 
 LABEL_BATCH = f"{names.GROUP}/batch"
 

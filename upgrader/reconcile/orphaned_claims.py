@@ -8,8 +8,8 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Node, ObjectMeta
 from upgrader.api.resources import NODES
 from upgrader.api.v1alpha1 import NodeUpgrade
-from upgrader.core.fleet import NodeFacts
-from upgrader.core.phases import ends
+from upgrader.core.model.fleet import NodeFacts
+from upgrader.core.model.phases import ends
 from upgrader.reconcile import marks
 from upgrader.reconcile.context import Context
 

@@ -16,7 +16,7 @@ from upgrader.api.resources import CHECKPOINT_REQUESTS, PODS
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core import untrusted
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, UpgraderError
-from upgrader.core.phases import ends
+from upgrader.core.model.phases import ends
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.isolation import Faults
 from upgrader.reconcile.own_requests import ownerless

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 
 from upgrader.api.v1alpha1 import GpuStack, UpgradePlan
-from upgrader.core.fleet import NodeFacts
-from upgrader.core.phases import PlanPhase, ends
-from upgrader.core.rivals import UNDER_WAY
+from upgrader.core.model.fleet import NodeFacts
+from upgrader.core.model.phases import PlanPhase, ends
+from upgrader.core.upgrade_plan.plan_precedence import UNDER_WAY
 
 
 def taken_elsewhere(plans: Sequence[UpgradePlan], others: Sequence[NodeFacts], stack: str) -> int:

@@ -13,7 +13,7 @@ from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade, UpgradePlan
-from upgrader.core.phases import ends
+from upgrader.core.model.phases import ends
 from upgrader.reconcile import finalizers
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.orders import LABEL_BATCH, request_name

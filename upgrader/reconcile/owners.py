@@ -1,4 +1,4 @@
-"""Owners of gangs on the API server, whatever their kind: read whole, switched by the row of core.owners, recorded."""
+"""Owners of gangs on the API server, of any kind: read whole, suspended by their row of core.workloads.owner_kinds."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,12 +11,12 @@ from upgrader.api.kubernetes import ObjectMeta, Pod
 from upgrader.api.resources import COMMANDS, NAMESPACES, PDBS, PODS, ResourceKind
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.api.v1alpha1.checkpoint_request import OwnerRef
-from upgrader.core import steering, switching
-from upgrader.core.declarations import nearest
-from upgrader.core.disruption import blocked
 from upgrader.core.errors import REFUSED, ConfigurationError, ConflictError, NotFoundError, UpgraderError
-from upgrader.core.fleet import Gang, MemberFacts
-from upgrader.core.owners import OWNERS, OwnerKind, Switch, owner_kind, pods_of, served_version
+from upgrader.core.model.fleet import Gang, MemberFacts
+from upgrader.core.workloads import placement, suspend_patches
+from upgrader.core.workloads.checkpoint_annotations import nearest
+from upgrader.core.workloads.owner_kinds import OWNERS, OwnerKind, Switch, owner_kind, pods_of, served_version
+from upgrader.core.workloads.pod_disruption_budgets import blocked
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.pod_facts import controller_of, declared
@@ -169,9 +169,9 @@ async def marked(context: Context) -> Sequence[LiveOwner]:
 async def stop(context: Context, owner: LiveOwner, request: CheckpointRequest) -> None:
     """Off, with the record of it: one patch, or the record first and then the order for it."""
     body, name = owner.present, request.metadata.name
-    record = switching.record_of(owner.meta.annotations)
+    record = suspend_patches.record_of(owner.meta.annotations)
     if record is None or record.request != name:
-        patch = switching.stop_patch(owner.row, body, request.spec.plan or "", name)
+        patch = suspend_patches.stop_patch(owner.row, body, request.spec.plan or "", name)
         await context.cluster.merge(owner.resource, owner.meta, patch)
     if owner.row.switch is Switch.COMMAND:
         await _order(context, owner, name, on=False)
@@ -184,7 +184,7 @@ async def fence(context: Context, owner: LiveOwner, request: CheckpointRequest) 
     """
     meta = owner.meta
     try:
-        for patch in switching.fence_patches(request.metadata.name):
+        for patch in suspend_patches.fence_patches(request.metadata.name):
             written = await context.cluster.merge(owner.resource, meta, patch)
             meta = msgspec.convert(written["metadata"], ObjectMeta)
     except UpgraderError as error:
@@ -193,12 +193,12 @@ async def fence(context: Context, owner: LiveOwner, request: CheckpointRequest) 
         log.warning("not fenced", gang=request.spec.gang, because=error.brief, details=error.details)
 
 
-async def restart(context: Context, owner: LiveOwner, request: str, placement: steering.Placement | None) -> LiveOwner:
+async def restart(context: Context, owner: LiveOwner, request: str, placement: placement.Placement | None) -> LiveOwner:
     """On as before, without the record; an order for it comes before the record goes. `request`: name of its stop."""
     body = owner.present
     if owner.row.switch is Switch.COMMAND:
         await _order(context, owner, request, on=True)
-    patch = switching.restart_patch(owner.row, body, placement)
+    patch = suspend_patches.restart_patch(owner.row, body, placement)
     return msgspec.structs.replace(owner, body=await context.cluster.merge(owner.resource, owner.meta, patch))
 
 
@@ -209,7 +209,7 @@ async def order_on(context: Context, owner: LiveOwner, request: str) -> None:
 
 async def recall(context: Context, owner: LiveOwner, request: str) -> None:
     """Take back an order to go off that its controller has not taken yet: it might act on it after one to go on."""
-    order = switching.command(owner.row, owner.present, request, on=False)["metadata"]
+    order = suspend_patches.command(owner.row, owner.present, request, on=False)["metadata"]
     pending = await context.cluster.get(COMMANDS, order["name"], order["namespace"])
     if pending is not None:
         log.info("order taken back", owner=owner.meta.name)
@@ -220,7 +220,7 @@ async def _order(context: Context, owner: LiveOwner, request: str, *, on: bool) 
     if on:
         await recall(context, owner, request)
     try:
-        await context.cluster.create(COMMANDS, switching.command(owner.row, owner.present, request, on=on))
+        await context.cluster.create(COMMANDS, suspend_patches.command(owner.row, owner.present, request, on=on))
     except ConflictError:
         log.info("already ordered", owner=owner.meta.name, on=on)
 

@@ -8,14 +8,14 @@ import msgspec
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.api.v1alpha1.checkpoint_request import Placement
-from upgrader.core import steering
 from upgrader.core.errors import ConflictError
+from upgrader.core.workloads import placement
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.owners import LiveOwner, pod_selector
 
 
 async def tell_policy(
-    context: Context, request: CheckpointRequest, owner: LiveOwner, placement: steering.Placement
+    context: Context, request: CheckpointRequest, owner: LiveOwner, placement: placement.Placement
 ) -> None:
     """Write it into the request before the gang is restarted; it holds until the plan ends.
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from upgrader.api.v1alpha1 import BatchStatus, CheckpointRequest, GpuStack, NodeUpgrade, UpgradePlan
-from upgrader.core.blockers import World
-from upgrader.core.drift import drift
-from upgrader.core.fleet import Snapshot, Target
-from upgrader.core.forecast import Forecast
+from upgrader.core.constraints.blockers import World
+from upgrader.core.forecast.forecast import Forecast
+from upgrader.core.gpu_stack.drift import drift
+from upgrader.core.model.fleet import Snapshot, Target
 from upgrader.reconcile.durations import Past
 from upgrader.reconcile.stopped_gangs import stopped_gangs
 from upgrader.reconcile.strategies import strategy_of

@@ -11,11 +11,12 @@ from upgrader.api.explicit import explicit
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.api.v1alpha1 import Blocker, Failure, ForecastSummary, Loss, PlanCounts, UpgradePlan
-from upgrader.core import reforecast, timing
-from upgrader.core.forecast import BatchForecast, Forecast
-from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
-from upgrader.core.reforecast import Outlook
-from upgrader.core.rollout import UNDER_WAY, PlanDecision
+from upgrader.core import timing
+from upgrader.core.explain import forecast_diff
+from upgrader.core.explain.forecast_diff import Outlook
+from upgrader.core.forecast.forecast import BatchForecast, Forecast
+from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase, ends
+from upgrader.core.upgrade_plan.plan_machine import UNDER_WAY, PlanDecision
 from upgrader.reconcile import ended_batches, own_requests
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.lost import lost
@@ -105,7 +106,7 @@ def _news(read: PlanReading, status: Mapping[str, Any]) -> str:
     if made is None:
         return ""
     blocked = frozenset((one["subject"], one["reason"]) for one in status["blockers"])
-    return reforecast.changes(
+    return forecast_diff.changes(
         Outlook(
             nodes=before.forecast.nodes + before.forecast.waiting_for_completion,
             interruptions=before.forecast.interruptions,

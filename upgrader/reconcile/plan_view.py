@@ -1,4 +1,4 @@
-"""From a plan's objects to the values that core.rollout decides on."""
+"""From a plan's objects to the values that core.upgrade_plan.plan_machine decides on."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -6,11 +6,19 @@ from datetime import datetime
 from upgrader.api import names
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade, UpgradePlan
 from upgrader.core import timing, untrusted
-from upgrader.core.catalogue import Catalogue
-from upgrader.core.forecast import BatchKind
-from upgrader.core.phases import NodePhase, ends
-from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanView, RequestSummary, Trouble, UpgradeFacts
-from upgrader.core.rivals import Rival, goes_first
+from upgrader.core.driver_image.catalogue import Catalogue
+from upgrader.core.forecast.forecast import BatchKind
+from upgrader.core.model.phases import NodePhase, ends
+from upgrader.core.upgrade_plan.plan_precedence import Rival, goes_first
+from upgrader.core.upgrade_plan.plan_state import (
+    Canaries,
+    Losses,
+    NextBatch,
+    PlanView,
+    RequestSummary,
+    Trouble,
+    UpgradeFacts,
+)
 from upgrader.reconcile import ended_batches
 from upgrader.reconcile.lost import lost
 from upgrader.reconcile.node_upgrade_view import expected_gpus
@@ -20,7 +28,7 @@ from upgrader.reconcile.strategies import deadline_of
 
 
 def view(read: PlanReading, now: datetime) -> PlanView:
-    """The values that `core.rollout.decide` works on."""
+    """The values that `core.upgrade_plan.plan_machine.decide` works on."""
     plan, made, batch = read.plan, read.forecast, read.open_batch
     stack_revision = read.stack.status.update_revision if read.stack is not None else None
     started = timing.parse(plan.status.started_at) if plan.status.started_at else None

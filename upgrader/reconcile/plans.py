@@ -1,4 +1,4 @@
-"""One step of an UpgradePlan: read, decide (core.rollout), record a batch before it exists, drive what is under way."""
+"""One step of an UpgradePlan: read, decide (core.upgrade_plan), record a batch before it exists, drive what is open."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,10 +9,10 @@ import structlog
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import CheckpointRequest, UpgradePlan
-from upgrader.core import rollout
 from upgrader.core.errors import REFUSED, ConfigurationError, LostLeadershipError, describe
-from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends
-from upgrader.core.rollout import PlanDecision
+from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase, ends
+from upgrader.core.upgrade_plan import plan_machine
+from upgrader.core.upgrade_plan.plan_machine import PlanDecision
 from upgrader.reconcile import (
     batches,
     ended_batches,
@@ -82,14 +82,14 @@ async def _go_on(context: Context, read: PlanReading, faults: Faults) -> float |
             return context.active_seconds
         read = replace(read, plan=plan)
     read = await _look(context, read, faults)
-    decision = rollout.decide(plan_view.view(read, context.clock.now()))
+    decision = plan_machine.decide(plan_view.view(read, context.clock.now()))
     if decision.start_batch:
         # The budget is every plan's: another may have started a batch since this one looked. It looks again, and nobody
         # else starts one before this one is written.
         async with context.gates.batches:
             fresh = await list_nodes(context)
             read = await _look(fresh, await _read(fresh, read.plan), faults)
-            decision = rollout.decide(plan_view.view(read, context.clock.now()))
+            decision = plan_machine.decide(plan_view.view(read, context.clock.now()))
             read = await _write(context, read, decision)
     else:
         read = await _write(context, read, decision)
@@ -112,7 +112,7 @@ def _undone(read: PlanReading) -> bool:
     plan, stack = read.plan, read.stack
     deleted = plan.metadata.deletion_timestamp is not None
     present = stack is not None and stack.metadata.deletion_timestamp is None
-    aborted = rollout.aborted(plan.spec.state, deleted=deleted, stack_present=present)
+    aborted = plan_machine.aborted(plan.spec.state, deleted=deleted, stack_present=present)
     return plan.status.phase is PlanPhase.ABORTING or aborted
 
 

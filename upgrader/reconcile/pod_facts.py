@@ -11,13 +11,13 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Container, DownwardVolume, ObjectMeta, OwnerReference, Pod, Volume, VolumeMount
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core import untrusted
-from upgrader.core.chains import Chains
-from upgrader.core.declarations import NOTHING, Declared, nearest
 from upgrader.core.errors import describe
-from upgrader.core.fleet import MemberFacts, Owner
-from upgrader.core.gangs import ENDED, REPLICATED, PodFacts
-from upgrader.core.gpu_resources import PoolGpus
-from upgrader.core.resolution import PodMarks, Rule, resolve
+from upgrader.core.model.fleet import MemberFacts, Owner
+from upgrader.core.model.gpu_resources import PoolGpus
+from upgrader.core.workloads.checkpoint_annotations import NOTHING, Declared, nearest
+from upgrader.core.workloads.gang_rules import PodMarks, Rule, resolve
+from upgrader.core.workloads.gangs import ENDED, REPLICATED, PodFacts
+from upgrader.core.workloads.owner_chain import Chains
 from upgrader.reconcile.device_claims import gpus_behind_resources, gpus_by_claims, refers_to_claims
 from upgrader.reconcile.object_cache import ObjectCache
 from upgrader.reconcile.storage import Classes, storage_class

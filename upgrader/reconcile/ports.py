@@ -11,8 +11,8 @@ from typing import Any, Protocol, TypeVar
 from upgrader.api.kubernetes import Node, ObjectMeta, Pod
 from upgrader.api.resources import ResourceKind
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.core.acknowledgement import Answer
-from upgrader.core.driver_builds import Identity, Verdict
+from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.driver_build.driver_builds import Identity, Verdict
 from upgrader.core.replies import Ran, Reply
 
 T = TypeVar("T")
@@ -178,7 +178,7 @@ class CrashPoints(Protocol):
     def reached(self, *points: tuple[str, str, str]) -> None:
         """Machine, phase and stage; one place in the code may be two of them.
 
-        Stages are after-intent, after-act and after-record (see core.phases.crash_points), and before-act: the decision
-        is made, and a leader may be frozen there.
+        Stages are after-intent, after-act and after-record (see core.model.phases.crash_points), and before-act: the
+        decision is made, and a leader may be frozen there.
         """
         ...

@@ -1,4 +1,4 @@
-"""Plans that a stack makes and approves by itself, as `spec.onDrift` says; what is decided is core.proposals'."""
+"""Plans that a stack makes and approves by itself, as `spec.onDrift` says; decided in core.gpu_stack.proposals."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -10,11 +10,12 @@ from upgrader.api import names
 from upgrader.api.explicit import explicit
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.api.v1alpha1 import Approval, ApprovalLimits, DriftPlanSpec, UpgradePlan
-from upgrader.core import proposals, timing, upkeep
-from upgrader.core.catalogue import Catalogue
+from upgrader.core import timing
+from upgrader.core.driver_image.catalogue import Catalogue
 from upgrader.core.errors import ConflictError
+from upgrader.core.gpu_stack import proposals, unplanned_upgrades
+from upgrader.core.gpu_stack.proposals import OnDrift, PlanSeen, Proposal, ProposalView
 from upgrader.core.naming import object_name
-from upgrader.core.proposals import OnDrift, PlanSeen, Proposal, ProposalView
 from upgrader.reconcile import plan_view
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.sightings import Steady
@@ -48,7 +49,9 @@ def _view(context: Context, read: StackReading, steady: Steady) -> ProposalView:
     drifted = [
         node
         for node in read.snapshot.nodes
-        if node.name in differ and not (node.left_alone or node.taken) and upkeep.need(node, catalogue) is None
+        if node.name in differ
+        and not (node.left_alone or node.taken)
+        and unplanned_upgrades.need(node, catalogue) is None
     ]
     long = [node for node in drifted if (seen := steady.needs.get(node.uid)) is not None and seen.steady(now)]
     return ProposalView(

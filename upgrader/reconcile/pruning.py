@@ -14,8 +14,8 @@ from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import CHECKPOINT_REQUESTS, NODE_UPGRADES, ResourceKind
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError
-from upgrader.core.phases import NodePhase, ends
-from upgrader.core.plan_facts import LET_GO, QUIET
+from upgrader.core.model.phases import NodePhase, ends
+from upgrader.core.upgrade_plan.plan_state import LET_GO, QUIET
 from upgrader.reconcile import asking, finalizers
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.orders import batch_of

@@ -10,9 +10,9 @@ from upgrader.api.kubernetes import DaemonSet
 from upgrader.api.resources import DAEMONSETS
 from upgrader.api.v1alpha1 import GpuStack
 from upgrader.api.v1alpha1.gpu_stack import QuietOperandSpec
+from upgrader.core.driver_image.image_names import located
 from upgrader.core.errors import RegistryError
-from upgrader.core.image_names import located
-from upgrader.core.operands import COMPONENTS, QUIET, Operand
+from upgrader.core.model.operands import COMPONENTS, QUIET, Operand
 from upgrader.reconcile import gpu_features, scraping
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.stack_reading import StackReading

@@ -6,8 +6,8 @@ import msgspec
 
 from upgrader.api.kubernetes import Namespace, Node, PersistentVolumeClaim, Pod, PodDisruptionBudget
 from upgrader.api.v1alpha1 import DriverImage, GpuStack, UpgradePlan
-from upgrader.core.gpu_resources import Claimed
-from upgrader.core.works import Work
+from upgrader.core.model.gpu_resources import Claimed
+from upgrader.core.workloads.owner_objects import Work
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ import structlog
 from upgrader.api.resources import GPU_STACKS, PODS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.errors import REFUSED, ConfigurationError, UnreachableError
-from upgrader.core.fleet import NodeFacts
+from upgrader.core.model.fleet import NodeFacts
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.other_plans import taken_back
 from upgrader.reconcile.upgrade_jobs import rehearse_start

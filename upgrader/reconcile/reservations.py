@@ -10,8 +10,8 @@ import structlog
 from upgrader.api.kubernetes import Node
 from upgrader.api.resources import NODES, UPGRADE_PLANS
 from upgrader.core.errors import ConfigurationError, ConflictError, NotFoundError
-from upgrader.core.phases import PlanPhase
-from upgrader.core.rollout import PlanDecision
+from upgrader.core.model.phases import PlanPhase
+from upgrader.core.upgrade_plan.plan_machine import PlanDecision
 from upgrader.reconcile import marks
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.plan_reading import PlanReading

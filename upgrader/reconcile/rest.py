@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 from msgspec import Struct, structs
 
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade, UpgradePlan
-from upgrader.core.fleet import Snapshot, Target
-from upgrader.core.forecast import BatchForecast, Forecast, forecast
-from upgrader.core.phases import NodePhase, ends
-from upgrader.core.plan_facts import settled_nodes
-from upgrader.core.prediction import Durations
-from upgrader.core.strategy import StrategyFacts
+from upgrader.core.forecast.forecast import BatchForecast, Forecast, forecast
+from upgrader.core.model.fleet import Snapshot, Target
+from upgrader.core.model.phases import NodePhase, ends
+from upgrader.core.model.prediction import Durations
+from upgrader.core.model.strategy import StrategyFacts
+from upgrader.core.upgrade_plan.plan_state import settled_nodes
 from upgrader.reconcile import asking, ended_batches, plan_view
 from upgrader.reconcile.orders import LABEL_BATCH
 from upgrader.reconcile.stopped_gangs import stopped_gangs

@@ -12,10 +12,10 @@ from upgrader.api.explicit import explicit
 from upgrader.api.kubernetes import ControllerRevision
 from upgrader.api.resources import CONTROLLER_REVISIONS
 from upgrader.api.v1alpha1 import GpuStack
+from upgrader.core.driver_image.image_names import located
 from upgrader.core.errors import ConflictError
-from upgrader.core.fleet import Target
-from upgrader.core.image_names import located
-from upgrader.core.revisions import with_revision
+from upgrader.core.model.fleet import Target
+from upgrader.core.model.revisions import with_revision
 from upgrader.reconcile import observe
 from upgrader.reconcile.context import Context
 

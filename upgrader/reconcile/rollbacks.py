@@ -8,9 +8,9 @@ from upgrader.api.explicit import explicit
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.api.v1alpha1 import UpgradePlan
 from upgrader.core.errors import ConflictError
+from upgrader.core.model.phases import DesiredState, NodePhase, OnFailure
 from upgrader.core.naming import object_name
-from upgrader.core.phases import DesiredState, NodePhase, OnFailure
-from upgrader.core.rollout import ROLLED_BACK
+from upgrader.core.upgrade_plan.plan_machine import ROLLED_BACK
 from upgrader.reconcile.context import Context, record
 from upgrader.reconcile.plan_reading import PlanReading
 

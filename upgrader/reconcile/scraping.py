@@ -11,7 +11,7 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Unread
 from upgrader.api.resources import SERVICE_MONITORS, SERVICES, ResourceKind
 from upgrader.core.errors import ConfigurationError, UpgraderError
-from upgrader.core.operands import COMPONENT_OF, Operand
+from upgrader.core.model.operands import COMPONENT_OF, Operand
 from upgrader.reconcile.context import Context
 from upgrader.stack import manifests
 from upgrader.stack.parts import Manifest

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from upgrader.core.drift import NodeDrift
-from upgrader.core.fleet import NodeFacts, Target
-from upgrader.core.steadiness import Seen, labels_seen, look, needs_seen
+from upgrader.core.gpu_stack.debounce import Seen, labels_seen, look, needs_seen
+from upgrader.core.gpu_stack.drift import NodeDrift
+from upgrader.core.model.fleet import NodeFacts, Target
 
 
 @dataclass

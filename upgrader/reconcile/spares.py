@@ -7,12 +7,13 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Node
 from upgrader.api.resources import PODS
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
-from upgrader.core import steering, timing
-from upgrader.core.checkpoint_request import SWAPPING
-from upgrader.core.gangs import ENDED
-from upgrader.core.gpu_resources import PoolGpus
+from upgrader.core import timing
+from upgrader.core.checkpoint_request.request_machine import SWAPPING
+from upgrader.core.model.gpu_resources import PoolGpus
+from upgrader.core.model.phases import NodePhase
 from upgrader.core.patches import every
-from upgrader.core.phases import NodePhase
+from upgrader.core.workloads import placement
+from upgrader.core.workloads.gangs import ENDED
 from upgrader.reconcile.context import Context
 from upgrader.reconcile.device_claims import read_claimed
 from upgrader.reconcile.node_facts import node_facts
@@ -42,7 +43,7 @@ async def enough(
         for node in (context.nodes.snapshot() or {}).values()
         if node.metadata.labels.get(names.LABEL_REVISION) == target and _in_service(node, resource, size)
     ]
-    if len(free) < needed or not steering.possible(owner.row, await context.cluster.version()):
+    if len(free) < needed or not placement.possible(owner.row, await context.cluster.version()):
         return False
     pods = await context.cluster.list(PODS)
     # Those without a node count for all: whoever made them may be about to bind them there.

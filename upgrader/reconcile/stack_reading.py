@@ -8,10 +8,10 @@ from functools import cached_property
 
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import GpuStack, NodeUpgrade, UpgradePlan
-from upgrader.core.drift import NodeDrift
-from upgrader.core.fleet import Snapshot, Target
-from upgrader.core.phases import NodePhase
-from upgrader.core.rollout import UNDER_WAY
+from upgrader.core.gpu_stack.drift import NodeDrift
+from upgrader.core.model.fleet import Snapshot, Target
+from upgrader.core.model.phases import NodePhase
+from upgrader.core.upgrade_plan.plan_machine import UNDER_WAY
 
 
 @dataclass(frozen=True, kw_only=True)

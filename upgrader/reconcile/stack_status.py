@@ -10,20 +10,13 @@ from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS
 from upgrader.api.v1alpha1 import DriftCount, GpuStack, NodeUpgrade
 from upgrader.api.v1alpha1.gpu_stack import OperandStatus, PartStatus
-from upgrader.core import upkeep
-from upgrader.core.catalogue import NO_DRIVER, Catalogue
-from upgrader.core.fleet import NodeFacts, Target
-from upgrader.core.node_labels import Standing as LabelStanding
-from upgrader.core.operands import (
-    Operand,
-    OperandStanding,
-    PartStanding,
-    Standing,
-    beside,
-    standings,
-)
-from upgrader.core.phases import NodePhase, ends
-from upgrader.core.upkeep import RETRY
+from upgrader.core.driver_image.catalogue import NO_DRIVER, Catalogue
+from upgrader.core.gpu_stack import unplanned_upgrades
+from upgrader.core.gpu_stack.unplanned_upgrades import RETRY
+from upgrader.core.model.fleet import NodeFacts, Target
+from upgrader.core.model.operands import Operand, OperandStanding, PartStanding, Standing, beside, standings
+from upgrader.core.model.phases import NodePhase, ends
+from upgrader.core.node_protocol.node_labels import Standing as LabelStanding
 from upgrader.reconcile import abandoned, hearsay, missing, operands, quiet
 from upgrader.reconcile.abandoned import Abandoned
 from upgrader.reconcile.conditions import Told, condition
@@ -224,7 +217,7 @@ class _Installed:
         return not node.left_alone and self._lacks(node)
 
     def _lacks(self, node: NodeFacts) -> bool:
-        return not node.claimed_by and upkeep.need(node, self._catalogue) is not None
+        return not node.claimed_by and unplanned_upgrades.need(node, self._catalogue) is not None
 
     def _under_way(self, node: NodeFacts) -> bool:
         return any(not ends(one.status.phase) for one in self._read.upgrades_of_node.get(node.uid, ()))

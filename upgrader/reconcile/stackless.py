@@ -14,9 +14,9 @@ import structlog
 from upgrader.api import names
 from upgrader.api.resources import CONTROLLER_REVISIONS, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import NodeUpgrade
-from upgrader.core.fleet import Target
-from upgrader.core.phases import ends
-from upgrader.core.works import stopped_owners
+from upgrader.core.model.fleet import Target
+from upgrader.core.model.phases import ends
+from upgrader.core.workloads.owner_objects import stopped_owners
 from upgrader.reconcile import abandoned
 from upgrader.reconcile.closed_nodes import ClosedNodes
 from upgrader.reconcile.context import Context

@@ -12,12 +12,12 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODE_UPGRADES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import GpuStack, NodeUpgrade, UpgradePlan
-from upgrader.core.drift import drift
 from upgrader.core.errors import ConfigurationError, RegistryError
-from upgrader.core.fleet import StoppedOwner, Target
-from upgrader.core.gpu_resources import PoolGpus
-from upgrader.core.phases import ends
-from upgrader.core.works import stopped_owners
+from upgrader.core.gpu_stack.drift import drift
+from upgrader.core.model.fleet import StoppedOwner, Target
+from upgrader.core.model.gpu_resources import PoolGpus
+from upgrader.core.model.phases import ends
+from upgrader.core.workloads.owner_objects import stopped_owners
 from upgrader.reconcile import (
     abandoned,
     drift_status,

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from upgrader.api.v1alpha1 import CheckpointRequest, UpgradePlan
-from upgrader.core.fleet import Snapshot
-from upgrader.core.phases import RequestPhase
+from upgrader.core.model.fleet import Snapshot
+from upgrader.core.model.phases import RequestPhase
 
 
 def stopped_owners(plan: UpgradePlan, requests: Sequence[CheckpointRequest]) -> frozenset[str]:

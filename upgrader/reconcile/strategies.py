@@ -10,9 +10,9 @@ from typing import Any
 from upgrader.api.explicit import explicit
 from upgrader.api.v1alpha1 import Canary, Strategy, UpgradePlan, Window
 from upgrader.api.v1alpha1 import TopologyBudget as TopologyBudgetSpec
-from upgrader.core import strategy as core
 from upgrader.core import timing
-from upgrader.core.strategy import StrategyFacts, Weekday
+from upgrader.core.model import strategy as core
+from upgrader.core.model.strategy import StrategyFacts, Weekday
 
 DAYS = tuple(Weekday)
 

@@ -8,10 +8,11 @@ import structlog
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.api.v1alpha1.checkpoint_request import Missed
-from upgrader.core import misses, timing
+from upgrader.core import timing
+from upgrader.core.checkpoint_request import delivery_failures
+from upgrader.core.checkpoint_request.delivery_failures import Miss
+from upgrader.core.checkpoint_request.request_state import GangDecision
 from upgrader.core.errors import UnaskableError
-from upgrader.core.misses import Miss
-from upgrader.core.request_facts import GangDecision
 from upgrader.reconcile.context import Context, record
 
 log = structlog.get_logger()
@@ -40,7 +41,7 @@ async def note(context: Context, request: CheckpointRequest, error: UnaskableErr
             times=one.times,
             message=one.why,
         )
-        for one in misses.counted(misses_of(request), error.missed, now)
+        for one in delivery_failures.counted(misses_of(request), error.missed, now)
     ]
     status = {"reason": "Unheard", "message": str(error), "missed": msgspec.to_builtins(found)}
     await record(context, CHECKPOINT_REQUESTS, request.metadata, status)

@@ -14,11 +14,12 @@ import msgspec
 import structlog
 
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
-from upgrader.core import node_upgrade, steering
-from upgrader.core.checkpoint_request import OVER, RESTARTED_EARLY
+from upgrader.core.checkpoint_request.request_machine import OVER, RESTARTED_EARLY
 from upgrader.core.errors import REFUSED, ConflictError, NotFoundError
-from upgrader.core.node_upgrade_facts import GroupView, NodeView, kept
-from upgrader.core.phases import NodePhase, RequestPhase, ends
+from upgrader.core.model.phases import NodePhase, RequestPhase, ends
+from upgrader.core.node_upgrade import upgrade_machine
+from upgrader.core.node_upgrade.upgrade_state import GroupView, NodeView, kept
+from upgrader.core.workloads import placement
 from upgrader.reconcile import checkpoint_requests, node_upgrades, side_by_side, spares, waiting
 from upgrader.reconcile.checkpoint_requests import Advanced, LiveRequest, advance
 from upgrader.reconcile.context import Context
@@ -165,7 +166,7 @@ async def _step_gang(
 
 def where(
     context: Context, group: UpgradeGroup, views: Sequence[NodeView], *, ahead: bool = False
-) -> steering.Placement:
+) -> placement.Placement:
     """Where a gang of this group may be restarted: on the old revisions or on the new one, never on both.
 
     After the upgrades: on its own nodes, whose taint it tolerates, and on others of their revision; NotIn also matches
@@ -173,26 +174,26 @@ def where(
     `ahead`: on those of the target revision only.
     """
     if ahead:
-        return steering.Placement(left_behind=tuple(group.revisions_left), settled=True)
+        return placement.Placement(left_behind=tuple(group.revisions_left), settled=True)
     there = [view for view in views if view.phase is not NodePhase.NODE_DELETED]
     left = tuple(group.revisions_left)
     targets = {one.spec.target.revision for one in group.upgrades}
-    if any(view.phase not in OVER and view.phase not in node_upgrade.BEFORE_OFF for view in there):
+    if any(view.phase not in OVER and view.phase not in upgrade_machine.BEFORE_OFF for view in there):
         known = (*sorted(targets), *left)
         nodes = [node_facts(one, group.resource) for one in (context.nodes.snapshot() or {}).values()]
         # Where nothing is free, it is what its own nodes are on their way to.
-        chosen = steering.refuge(nodes, known) or ((left[:1] if there[0].reverting else sorted(targets)) or ("",))[0]
-        return steering.Placement(left_behind=tuple(one for one in known if one != chosen), settled=True)
+        chosen = placement.refuge(nodes, known) or ((left[:1] if there[0].reverting else sorted(targets)) or ("",))[0]
+        return placement.Placement(left_behind=tuple(one for one in known if one != chosen), settled=True)
     forward = all(view.phase in {NodePhase.RELEASING, NodePhase.SUCCEEDED} and not view.failure for view in there)
     here = "" if any(kept(view) for view in there) else group.name
-    return steering.Placement(left_behind=left if forward else tuple(sorted(targets)), group=here)
+    return placement.Placement(left_behind=left if forward else tuple(sorted(targets)), group=here)
 
 
 async def _walk(
     context: Context, group: UpgradeGroup, upgrade: NodeUpgrade, view: NodeView, facts: GroupView
 ) -> NodeUpgrade | None:
     """One step of one upgrade, as it was written then; None where it was refused, or something changed meanwhile."""
-    decision = node_upgrade.decide(view, facts, context.clock.now())
+    decision = upgrade_machine.decide(view, facts, context.clock.now())
     try:
         written = await perform(context, upgrade, view, decision, group.ask_until)
     except (ConflictError, NotFoundError) as error:

@@ -14,12 +14,13 @@ import structlog
 from upgrader.api import names
 from upgrader.api.resources import NODE_UPGRADES, PODS
 from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
-from upgrader.core import timing, upkeep
-from upgrader.core.catalogue import Catalogue
-from upgrader.core.fleet import ImageFacts, NodeFacts, Target
-from upgrader.core.gangs import ENDED
-from upgrader.core.phases import NodePhase, PlanPhase, UpgradeReason, ends
-from upgrader.core.upkeep import Attempt, Need
+from upgrader.core import timing
+from upgrader.core.driver_image.catalogue import Catalogue
+from upgrader.core.gpu_stack import unplanned_upgrades
+from upgrader.core.gpu_stack.unplanned_upgrades import Attempt, Need
+from upgrader.core.model.fleet import ImageFacts, NodeFacts, Target
+from upgrader.core.model.phases import NodePhase, PlanPhase, UpgradeReason, ends
+from upgrader.core.workloads.gangs import ENDED
 from upgrader.reconcile import daemonsets, driver_removal, orders
 from upgrader.reconcile.context import Context, create_once
 from upgrader.reconcile.isolation import Faults
@@ -47,7 +48,7 @@ async def due(context: Context, read: StackReading, sightings: Sightings, goal: 
     Marks of upgrades that are no more and had changed nothing are taken away here, and drivers that fit no kernel.
     """
     catalogue = Catalogue(read.snapshot.images)
-    broken = {one.uid for one in read.snapshot.nodes if upkeep.need(one, catalogue) is Need.REPAIR}
+    broken = {one.uid for one in read.snapshot.nodes if unplanned_upgrades.need(one, catalogue) is Need.REPAIR}
     sightings.keep(read.stack.metadata.name, broken)
     under_way = {one.spec.node.uid for one in read.own_upgrades if not ends(one.status.phase)}
     found: list[Due] = []
@@ -68,7 +69,7 @@ async def _due_at(
     fresh = await still_orphaned(context, read.upgrades, node) if orphaned else None
     if orphaned and fresh is None:
         return None
-    match upkeep.need(node, catalogue, orphaned=orphaned):
+    match unplanned_upgrades.need(node, catalogue, orphaned=orphaned):
         case Need.UNMARK if fresh is not None:
             await unmark(context, fresh)
         case Need.INSTALL:
@@ -177,7 +178,7 @@ def _due(
         for one in read.upgrades_of_node.get(node.uid, ())
         if one.metadata.name == _name(node, reason, state, one.spec.attempt)
     ]
-    attempt = upkeep.next_attempt(before, context.clock.now())
+    attempt = unplanned_upgrades.next_attempt(before, context.clock.now())
     if attempt is None:
         return None
     ordered = orders.Order(

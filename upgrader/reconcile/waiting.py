@@ -8,8 +8,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from upgrader.core import checkpoint_request, node_upgrade
-from upgrader.core.phases import RequestPhase, ends
+from upgrader.core.checkpoint_request import request_machine
+from upgrader.core.model.phases import RequestPhase, ends
+from upgrader.core.node_upgrade import upgrade_machine
 from upgrader.reconcile import checkpoint_requests, node_upgrades, spares
 from upgrader.reconcile.checkpoint_requests import LiveRequest
 from upgrader.reconcile.context import Context
@@ -58,7 +59,7 @@ def _gangs_wait(
             forbidden=next((why for fellow, why in refusals.items() if fellow != name and why), ""),
             grown=grown(context, group, live),
         )
-        decision = checkpoint_request.decide(live.view, beside, context.clock.now())
+        decision = request_machine.decide(live.view, beside, context.clock.now())
         if not checkpoint_requests.stays(context, live, decision, group.ask_until):
             return False
     return True
@@ -67,6 +68,6 @@ def _gangs_wait(
 def _nodes_wait(context: Context, group: UpgradeGroup, found: Mapping[str, LiveRequest], seen: Seen) -> bool:
     facts, now = view_group(group, found, seen), context.clock.now()
     return all(
-        ends(view.phase) or node_upgrades.stays(context, upgrade, view, node_upgrade.decide(view, facts, now))
+        ends(view.phase) or node_upgrades.stays(context, upgrade, view, upgrade_machine.decide(view, facts, now))
         for upgrade, view in zip(group.upgrades, seen.views, strict=True)
     )

@@ -13,8 +13,8 @@ import msgspec
 
 from upgrader.api.kubernetes import PersistentVolumeClaim, Pod
 from upgrader.api.resources import CLAIMS, PODS
-from upgrader.core.gpu_resources import Claimed
-from upgrader.core.works import Work
+from upgrader.core.model.gpu_resources import Claimed
+from upgrader.core.workloads.owner_objects import Work
 from upgrader.reconcile.device_claims import read_claimed
 from upgrader.reconcile.object_cache import ObjectCache
 from upgrader.reconcile.ports import Cluster, Reads

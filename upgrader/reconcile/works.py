@@ -11,12 +11,12 @@ from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta, OwnerObject, Pod
 from upgrader.api.resources import ResourceKind, owner_resource
 from upgrader.core import untrusted
-from upgrader.core.declarations import Declared, nearest
 from upgrader.core.errors import describe
-from upgrader.core.fleet import Owner
-from upgrader.core.owners import BETWEEN, DECLARING, OWNERS, ReadKind, served_version
-from upgrader.core.switching import record_of
-from upgrader.core.works import Work, group_of, suspended
+from upgrader.core.model.fleet import Owner
+from upgrader.core.workloads.checkpoint_annotations import Declared, nearest
+from upgrader.core.workloads.owner_kinds import BETWEEN, DECLARING, OWNERS, ReadKind, served_version
+from upgrader.core.workloads.owner_objects import Work, group_of, suspended
+from upgrader.core.workloads.suspend_patches import record_of
 from upgrader.reconcile.object_cache import ObjectCache
 from upgrader.reconcile.pod_facts import controller_of, declared
 from upgrader.reconcile.ports import Cluster, Reads

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from upgrader.core.declarations import seconds as duration
 from upgrader.core.errors import ConfigurationError
+from upgrader.core.workloads.checkpoint_annotations import seconds as duration
 from upgrader.simulate.fleet import CHECKPOINT, KERNEL, PERIOD, RESTART, Event, Fleet, Happening, SimJob, SimNode
 from upgrader.simulate.trouble import NODE_EVENTS
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TypeVar
 
-from upgrader.core.pace import learned
-from upgrader.core.phases import NodePhase, RequestPhase
-from upgrader.core.prediction import Durations
+from upgrader.core.forecast.duration_model import learned
+from upgrader.core.model.phases import NodePhase, RequestPhase
+from upgrader.core.model.prediction import Durations
 from upgrader.simulate.fleet import Fleet
 from upgrader.simulate.ours.controller import Controller
 from upgrader.simulate.run import Simulation

@@ -28,7 +28,7 @@ def allowed_nodes(max_unavailable: int | str, nodes: int, gpus: int) -> int:
         return max(1, -(-max_unavailable * nodes // max(1, gpus)))
     found = _PERCENT.match(max_unavailable)
     if found is None:
-        raise AssertionError("core.budget has refused it before")
+        raise AssertionError("core.constraints.budget has refused it before")
     return max(1, -(-nodes * int(found[1]) // 100))
 
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from upgrader.core.acknowledgement import Answer
-from upgrader.core.fleet import Gang, MemberFacts, Owner
-from upgrader.core.request_facts import OwnerFacts
-from upgrader.core.steering import Placement
+from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.checkpoint_request.request_state import OwnerFacts
+from upgrader.core.model.fleet import Gang, MemberFacts, Owner
+from upgrader.core.workloads.placement import Placement
 from upgrader.simulate.fleet import SimJob
 
 NAMESPACE = "ml"

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from upgrader.core.canaries import MODEL_LABEL
-from upgrader.core.fleet import NodeFacts
+from upgrader.core.forecast.canaries import MODEL_LABEL
+from upgrader.core.model.fleet import NodeFacts
 from upgrader.simulate import stack
 from upgrader.simulate.fleet import SimNode
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from random import Random
 
-from upgrader.core.phases import ends
+from upgrader.core.model.phases import ends
 from upgrader.simulate import stack
 from upgrader.simulate.agenda import Agenda
 from upgrader.simulate.chances import Chances

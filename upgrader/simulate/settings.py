@@ -5,8 +5,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from upgrader.core.prediction import Durations
-from upgrader.core.strategy import StrategyFacts
+from upgrader.core.model.prediction import Durations
+from upgrader.core.model.strategy import StrategyFacts
 from upgrader.simulate.chances import UPGRADE
 
 DAY = 86400

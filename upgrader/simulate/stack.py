@@ -3,8 +3,8 @@
 import hashlib
 from collections.abc import Iterable
 
-from upgrader.core.fleet import ImageFacts, Target
-from upgrader.core.revisions import image_key, plugin_key_of, with_revision
+from upgrader.core.model.fleet import ImageFacts, Target
+from upgrader.core.model.revisions import image_key, plugin_key_of, with_revision
 
 VENDOR, OLD, NEW = "simulated", "1.0.0", "2.0.0"
 RESOURCE = "nvidia.com/gpu"

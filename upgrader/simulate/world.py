@@ -4,9 +4,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 
-from upgrader.core.acknowledgement import Answer
-from upgrader.core.fleet import Snapshot
-from upgrader.core.steering import Placement
+from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.model.fleet import Snapshot
+from upgrader.core.workloads.placement import Placement
 from upgrader.simulate import stack, trouble
 from upgrader.simulate.agenda import Agenda
 from upgrader.simulate.chances import Chances

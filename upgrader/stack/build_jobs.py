@@ -6,11 +6,11 @@ Its pod has no rights in the cluster and needs no way out of it: packages come f
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES
 from upgrader.api.v1alpha1 import DriverImage
-from upgrader.core.driver_builds import Identity
-from upgrader.core.image_names import packages_name
+from upgrader.core.driver_build.driver_builds import Identity
+from upgrader.core.driver_image.image_names import packages_name
+from upgrader.core.model.phases import DriverImagePhase, row
+from upgrader.core.model.vendors import VENDORS
 from upgrader.core.naming import object_name
-from upgrader.core.phases import DriverImagePhase, row
-from upgrader.core.vendors import VENDORS
 from upgrader.stack.parts import PULL, Manifest, mount, scratch
 from upgrader.stack.settings import BuildSettings
 
@@ -34,7 +34,7 @@ def build_job_name(image: DriverImage) -> str:
 
 
 def build_job(image: DriverImage, identity: Identity, settings: BuildSettings) -> Manifest:
-    """Builds, verifies, boots, signs and pushes; its result is the termination message (core/build_results.py)."""
+    """Builds, verifies, boots, signs and pushes; its result is the termination message (core.driver_build)."""
     labels = {names.LABEL_COMPONENT: BUILD}
     seconds = (row(DriverImagePhase.BUILDING).seconds or 0) - MARGIN_SECONDS
     owner = {

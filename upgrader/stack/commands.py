@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from upgrader.core.orders import NODE_VARIABLE, ORDER_VARIABLE
+from upgrader.core.node_protocol.orders import NODE_VARIABLE, ORDER_VARIABLE
 from upgrader.stack.parts import NODE_PROGRAM, PULL, Manifest
 from upgrader.stack.settings import StackSettings
 

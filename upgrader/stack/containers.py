@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from upgrader.api import names
-from upgrader.core.node_places import RUN_DIRECTORY
-from upgrader.core.operands import Operand
+from upgrader.core.model.operands import Operand
+from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
 from upgrader.stack.parts import NODE_PROGRAM, PLUGIN_SOCKETS, PULL, Manifest, host_path, mount
 from upgrader.stack.settings import StackSettings
 from upgrader.stack.vendors.programs import CONFIG, Mount, Program

@@ -7,7 +7,7 @@ from typing import Any
 
 from upgrader.api import names
 from upgrader.api.resources import SERVICE_MONITORS, SERVICES, ResourceKind
-from upgrader.core.operands import COMPONENT_OF, Operand
+from upgrader.core.model.operands import COMPONENT_OF, Operand
 from upgrader.stack.parts import METRICS_PORT, Manifest, marked
 from upgrader.stack.quiet import quiet_name
 from upgrader.stack.settings import StackSettings

@@ -3,8 +3,8 @@
 from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.v1alpha1 import NodeUpgrade
+from upgrader.core.model.operands import COMPONENT_OF, Operand
 from upgrader.core.naming import object_name
-from upgrader.core.operands import COMPONENT_OF, Operand
 
 # Values of names.LABEL_COMPONENT.
 DRIVER, RUNTIME, DEVICE_PLUGIN, NODE_FEATURES = "driver", "runtime", "device-plugin", "node-features"

@@ -4,7 +4,7 @@ from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS
 from upgrader.api.v1alpha1 import GpuStack
 from upgrader.core.naming import object_name
-from upgrader.core.node_places import HOST_ROOT
+from upgrader.core.node_protocol.node_places import HOST_ROOT
 from upgrader.stack.naming import NODE_FEATURES
 from upgrader.stack.parts import EVERYWHERE, NODE_PROGRAM, PULL, Manifest, marked, mount, owned_by
 from upgrader.stack.settings import StackSettings

@@ -9,10 +9,12 @@ import msgspec
 from upgrader.api import names
 from upgrader.api.resources import NODE_UPGRADES
 from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
-from upgrader.core.fleet import NodeFacts
-from upgrader.core.node_places import HOST_ROOT, RUN_DIRECTORY, STATE_DIRECTORY
-from upgrader.core.operands import Operand, PluginSettings
-from upgrader.core.orders import (
+from upgrader.core.model.fleet import NodeFacts
+from upgrader.core.model.operands import Operand, PluginSettings
+from upgrader.core.model.phases import NodePhase, row
+from upgrader.core.model.vendors import SIM
+from upgrader.core.node_protocol.node_places import HOST_ROOT, RUN_DIRECTORY, STATE_DIRECTORY
+from upgrader.core.node_protocol.orders import (
     Driver,
     KubeletSettings,
     KubeletTarget,
@@ -22,8 +24,6 @@ from upgrader.core.orders import (
     ValidateDriverOrder,
     ValidateOrder,
 )
-from upgrader.core.phases import NodePhase, row
-from upgrader.core.vendors import SIM
 from upgrader.stack import containers
 from upgrader.stack.commands import LOGS_ON_ERROR, node_command
 from upgrader.stack.naming import (

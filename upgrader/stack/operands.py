@@ -1,9 +1,9 @@
 """DaemonSets of driver, runtime hook and device plugin: one per image, chosen by labels that upgrades write. Pure."""
 
 from upgrader.api import names
-from upgrader.core.fleet import ImageFacts
-from upgrader.core.node_places import RUN_DIRECTORY
-from upgrader.core.operands import Operand, PluginSettings
+from upgrader.core.model.fleet import ImageFacts
+from upgrader.core.model.operands import Operand, PluginSettings
+from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
 from upgrader.stack.containers import Before, around, container, probes, volumes, waits_for
 from upgrader.stack.naming import DEVICE_PLUGIN, DRIVER, RUNTIME, keyed_name
 from upgrader.stack.order import before

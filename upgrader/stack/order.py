@@ -2,7 +2,7 @@
 
 from collections.abc import Container
 
-from upgrader.core.operands import Operand, PluginSettings
+from upgrader.core.model.operands import Operand, PluginSettings
 from upgrader.stack.containers import Before, driver_done
 from upgrader.stack.vendors import VENDORS
 

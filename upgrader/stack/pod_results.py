@@ -12,9 +12,9 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Condition, ContainerStatus, Job, ObjectMeta, Pod
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core import timing, untrusted
-from upgrader.core.node_upgrade_facts import Outcome, PodResult
-from upgrader.core.orders import OrderResult, Reason
-from upgrader.core.silence import Silence
+from upgrader.core.model.pod_diagnostics import Silence
+from upgrader.core.node_protocol.orders import OrderResult, Reason
+from upgrader.core.node_upgrade.upgrade_state import Outcome, PodResult
 from upgrader.stack.naming import prepare_name, validation_name
 
 _IMAGE_TROUBLE = frozenset({"ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable"})

@@ -2,7 +2,7 @@
 
 from upgrader.api import names
 from upgrader.core.naming import object_name
-from upgrader.core.orders import ValidateDriverOrder
+from upgrader.core.node_protocol.orders import ValidateDriverOrder
 from upgrader.stack.naming import PREFLIGHT
 from upgrader.stack.parts import EVERYWHERE, Manifest
 from upgrader.stack.settings import StackSettings

@@ -8,8 +8,8 @@ from msgspec import Struct
 from upgrader.api import names
 from upgrader.api.v1alpha1 import GpuStack
 from upgrader.core import untrusted
+from upgrader.core.model.operands import COMPONENT_OF, Operand, PluginSettings
 from upgrader.core.naming import object_name
-from upgrader.core.operands import COMPONENT_OF, Operand, PluginSettings
 from upgrader.stack.containers import Before, container, volumes, waits_for
 from upgrader.stack.parts import EVERYWHERE, Manifest, marked
 from upgrader.stack.settings import StackSettings

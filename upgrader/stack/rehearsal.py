@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from upgrader.api.resources import NODE_UPGRADES
 from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
-from upgrader.core.fleet import ImageFacts, NodeFacts
-from upgrader.core.operands import PluginSettings
+from upgrader.core.model.fleet import ImageFacts, NodeFacts
+from upgrader.core.model.operands import PluginSettings
 from upgrader.stack.node_pods import offered, plugin_settings, upgrade_job, validation_pod
 from upgrader.stack.operands import driver_daemonset, plugin_daemonset, runtime_daemonset
 from upgrader.stack.parts import Manifest, owned_by

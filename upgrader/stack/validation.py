@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from upgrader.core.node_places import RUN_DIRECTORY, STATE_DIRECTORY
-from upgrader.core.orders import ValidateDriverOrder
+from upgrader.core.node_protocol.node_places import RUN_DIRECTORY, STATE_DIRECTORY
+from upgrader.core.node_protocol.orders import ValidateDriverOrder
 from upgrader.stack.commands import LOGS_ON_ERROR, node_command
 from upgrader.stack.parts import POD_RESOURCES, PULL, Manifest, host_path, mount
 from upgrader.stack.settings import StackSettings

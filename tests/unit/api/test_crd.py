@@ -16,7 +16,7 @@ from upgrader.api.crd import SchemaError, definition, schema
 from upgrader.api.kinds import KINDS, Rule
 from upgrader.api.names import GROUP
 from upgrader.api.resources import ResourceKind
-from upgrader.core.operands import Operand
+from upgrader.core.model.operands import Operand
 
 BY_KIND = {kind.resource.kind: kind for kind in KINDS}
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS, ids=BY_KIND)

@@ -5,7 +5,7 @@ import pytest
 from tests.support.repository import ROOT
 from upgrader.api.drawing import phases_page
 from upgrader.api.generate import GENERATORS, differences, main
-from upgrader.core.phases import TRANSITIONS
+from upgrader.core.model.phases import TRANSITIONS
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ from tests.support.facts import gang, node, snapshot, target
 from tests.support.repository import ROOT
 from tests.support.world import START
 from upgrader.api import plan_page
-from upgrader.core.advice import Advice, Severity
-from upgrader.core.explain import Explanation
-from upgrader.core.forecast import forecast
-from upgrader.core.origins import origins
-from upgrader.core.prediction import Completion, Durations, Interruption, Prediction
-from upgrader.core.saved import SavedForecast, limits_of
-from upgrader.core.strategy import StrategyFacts, TopologyBudget, Window
+from upgrader.core.doctor.advice import Advice, Severity
+from upgrader.core.explain.node_explanation import Explanation
+from upgrader.core.explain.plan_file import SavedForecast, limits_of
+from upgrader.core.explain.source_revisions import origins
+from upgrader.core.forecast.forecast import forecast
+from upgrader.core.model.prediction import Completion, Durations, Interruption, Prediction
+from upgrader.core.model.strategy import StrategyFacts, TopologyBudget, Window
 
 
 def full() -> SavedForecast:

@@ -7,10 +7,10 @@ from tests.support.rig import Rig
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, UPGRADE_PLANS
 from upgrader.cli.announcing import announce
-from upgrader.core.driver_builds import Identity
+from upgrader.core.driver_build.driver_builds import Identity
 from upgrader.core.errors import ConfigurationError
-from upgrader.core.orders import OrderResult, Reason
-from upgrader.core.phases import NodePhase
+from upgrader.core.model.phases import NodePhase
+from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.reconcile.image_uses import read_uses
 
 pytestmark = pytest.mark.asyncio

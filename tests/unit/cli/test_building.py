@@ -12,8 +12,8 @@ from tests.support.image_registry import ImageRegistry, serving
 from tests.support.signing_keys import make_key
 from upgrader.cli import exits
 from upgrader.cli.main import program
-from upgrader.core.build_results import BuildResult, CellState, Refusal, read_message
-from upgrader.core.driver_builds import Failure, FailureClass
+from upgrader.core.driver_build.build_results import BuildResult, CellState, Refusal, read_message
+from upgrader.core.driver_build.driver_builds import Failure, FailureClass
 from upgrader.core.errors import ConfigurationError, RegistryError, UnverifiedError
 from upgrader.images.debian.carrying import PACKAGE, PACKAGES
 from upgrader.images.drivers.bundles import DEFINITION

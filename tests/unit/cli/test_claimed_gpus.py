@@ -9,7 +9,7 @@ from tests.support.rig import STACK
 from tests.support.terminal import upgrader
 from tests.unit.cli.conftest import NEXT, QUICK
 from upgrader.cli import claimed_gpus
-from upgrader.core.advice import Advice, Severity
+from upgrader.core.doctor.advice import Advice, Severity
 from upgrader.reconcile.device_claims import CLAIM
 
 SAID = (

@@ -19,8 +19,8 @@ from upgrader.api.resources import DAEMONSETS, DRIVER_IMAGES, GPU_STACKS, NAMESP
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.cli import access
 from upgrader.cli.doctoring import DEFINITIONS
+from upgrader.core.doctor.rights import DIAGNOSES, looks
 from upgrader.core.errors import ClusterError
-from upgrader.core.rights import DIAGNOSES, looks
 from upgrader.core.timing import show
 from upgrader.kube.lease import CONTROLLER, LEASES
 from upgrader.reconcile import images

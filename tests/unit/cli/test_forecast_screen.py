@@ -10,12 +10,12 @@ from tests.support.facts import NEW, OLD, gang, node, snapshot, target
 from tests.support.golden import assert_golden
 from tests.support.world import START
 from upgrader.cli import forecast_screen, render
-from upgrader.core.blockers import BlockedReason, Blocker
-from upgrader.core.forecast import BatchForecast, BatchKind, Forecast, GroupForecast, Summary, forecast
-from upgrader.core.origins import origins
-from upgrader.core.prediction import Completion, Durations, Interruption, Prediction
-from upgrader.core.saved import SavedForecast, limits_of
-from upgrader.core.strategy import StrategyFacts
+from upgrader.core.constraints.blockers import BlockedReason, Blocker
+from upgrader.core.explain.plan_file import SavedForecast, limits_of
+from upgrader.core.explain.source_revisions import origins
+from upgrader.core.forecast.forecast import BatchForecast, BatchKind, Forecast, GroupForecast, Summary, forecast
+from upgrader.core.model.prediction import Completion, Durations, Interruption, Prediction
+from upgrader.core.model.strategy import StrategyFacts
 
 GOLDEN = Path(__file__).parent / "golden"
 

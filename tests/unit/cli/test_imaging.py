@@ -7,8 +7,8 @@ from click.testing import CliRunner
 
 from tests.support.driver_builds import DISCOVERY, RELEASE, layout, record, toolchain
 from upgrader.cli.main import program
-from upgrader.core.build_results import BuildResult, CellState
-from upgrader.core.driver_builds import Failure, FailureClass
+from upgrader.core.driver_build.build_results import BuildResult, CellState
+from upgrader.core.driver_build.driver_builds import Failure, FailureClass
 from upgrader.core.errors import ConfigurationError, ProcessError
 from upgrader.images.drivers.catalog import Catalog
 from upgrader.images.drivers.site import Settings, Site

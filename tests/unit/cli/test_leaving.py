@@ -27,7 +27,7 @@ from upgrader.api.resources import (
 )
 from upgrader.cli import leaving, policies
 from upgrader.core.errors import ClusterError, ConfigurationError
-from upgrader.core.phases import NodePhase, RequestPhase
+from upgrader.core.model.phases import NodePhase, RequestPhase
 from upgrader.kube.install import CRDS
 
 OURS = (GPU_STACKS, UPGRADE_PLANS, NODE_UPGRADES, CHECKPOINT_REQUESTS, DRIVER_IMAGES, CONTROLLER_REVISIONS)

@@ -10,7 +10,7 @@ from tests.support.repository import ROOT
 from upgrader.api.resources import JOBS, PODS
 from upgrader.api.workloads import Budget
 from upgrader.cli.linting import lint_jobs, most_at_once
-from upgrader.core.advice import problems
+from upgrader.core.doctor.advice import problems
 
 SYNC_FAILED = {"conditions": [{"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed"}]}
 

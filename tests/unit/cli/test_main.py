@@ -13,7 +13,7 @@ from tests.support.terminal import upgrader
 from upgrader.cli import exits
 from upgrader.cli.main import program
 from upgrader.core.errors import ConfigurationError, UpgraderError
-from upgrader.core.node_features import label_value
+from upgrader.core.node_protocol.node_features import label_value
 from upgrader.process.run import run
 
 HEAVY = {"kopf", "kubernetes", "rich", "aiohttp", "structlog", "yaml", "grpc", "asyncio"}

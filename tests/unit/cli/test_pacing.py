@@ -14,8 +14,8 @@ from upgrader.api.v1alpha1 import UpgradePlan
 from upgrader.cli import pace_screen, pacing
 from upgrader.cli.pace_options import pace_options
 from upgrader.core.errors import ConfigurationError
-from upgrader.core.phases import OnFailure
-from upgrader.core.strategy import StrategyFacts, TopologyBudget, Window
+from upgrader.core.model.phases import OnFailure
+from upgrader.core.model.strategy import StrategyFacts, TopologyBudget, Window
 from upgrader.reconcile.strategies import strategy_of
 
 

@@ -6,7 +6,7 @@ import yaml
 
 from tests.support.terminal import upgrader
 from upgrader.api.resources import DRIVER_IMAGES, NODES
-from upgrader.core.orders import Driver, ValidateDriverOrder
+from upgrader.core.node_protocol.orders import Driver, ValidateDriverOrder
 from upgrader.stack.preflight import preflight_job
 from upgrader.stack.settings import StackSettings
 

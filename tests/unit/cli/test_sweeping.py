@@ -12,9 +12,9 @@ from tests.support.image_registry import ImageRegistry, serving
 from tests.support.image_sweeps import KERNELS, OLD, RUNNING, WANTED, World, cluster, identity_for
 from tests.support.rig import Rig
 from upgrader.api.resources import DRIVER_IMAGES
-from upgrader.core.driver_builds import digits
+from upgrader.core.driver_build.driver_builds import digits
+from upgrader.core.driver_image.image_garbage import Marks
 from upgrader.core.errors import ConfigurationError, RegistryError
-from upgrader.core.image_garbage import Marks
 from upgrader.images.attachments import attachments
 from upgrader.images.drivers.shelf import Shelf
 from upgrader.images.drivers.sweeping import read_marks, write_marks

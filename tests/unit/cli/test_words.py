@@ -7,7 +7,7 @@ import pytest
 from tests.support.rig import STACK
 from tests.support.terminal import upgrader
 from upgrader.api.resources import UPGRADE_PLANS
-from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from upgrader.controller.crash import FreezingPoint, KillingPoints, crash_points, name_of
-from upgrader.core import phases
+from upgrader.core.model import phases
 from upgrader.process.run import run
 from upgrader.wiring.compose import NoCrashPoints
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.rig import Rig, running
 from upgrader.core import timing
-from upgrader.core.phases import NodePhase
+from upgrader.core.model.phases import NodePhase
 from upgrader.demo import evidence
 
 

@@ -34,10 +34,10 @@ from upgrader.api.resources import (
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.api.v1alpha1.checkpoint_request import OwnerRef
 from upgrader.core.errors import ConflictError
-from upgrader.core.orders import OrderResult, Reason
-from upgrader.core.owners import BETWEEN, OWNERS
-from upgrader.core.phases import NodePhase
-from upgrader.core.steering import Placement
+from upgrader.core.model.phases import NodePhase
+from upgrader.core.node_protocol.orders import OrderResult, Reason
+from upgrader.core.workloads.owner_kinds import BETWEEN, OWNERS
+from upgrader.core.workloads.placement import Placement
 from upgrader.kube.lease import LEASES
 from upgrader.reconcile import owners, works
 from upgrader.reconcile.context import Context

@@ -6,8 +6,8 @@ import yaml
 
 from tests.support.repository import ROOT
 from upgrader.api.v1alpha1 import GpuStack
-from upgrader.core.image_names import located
-from upgrader.core.operands import PluginSettings
+from upgrader.core.driver_image.image_names import located
+from upgrader.core.model.operands import PluginSettings
 from upgrader.reconcile.observe import target_of
 from upgrader.reconcile.quiet import managed
 from upgrader.stack.vendors import nvidia

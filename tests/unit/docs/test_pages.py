@@ -12,7 +12,8 @@ from upgrader.api.kinds import KINDS
 from upgrader.cli.editing import spec_of
 from upgrader.cli.main import program
 from upgrader.controller import crash
-from upgrader.core import gpu_features, node_features, remaining, resolution, wanted, works
+from upgrader.core.node_protocol import gpu_features, node_features
+from upgrader.core.workloads import completion_estimate, desired_replicas, gang_rules, owner_objects
 from upgrader.images.debian import archives
 from upgrader.wiring import settings
 
@@ -42,7 +43,7 @@ CITING = {".py", ".md", ".yaml"}
 
 def test_every_mark_is_listed_and_nothing_else():
     listed = set(re.findall(r"`([a-z0-9.-]+\.[a-z0-9.-]+/[A-Za-z0-9._-]+)`", MARKS))
-    modules = (names, gpu_features, node_features, remaining, resolution, wanted, works)
+    modules = (names, gpu_features, node_features, completion_estimate, gang_rules, desired_replicas, owner_objects)
     read = {mark for module in modules for mark in values_of(module)}
     assert listed == read | marks_in_code()
 

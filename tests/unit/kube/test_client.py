@@ -21,7 +21,7 @@ from upgrader.core.errors import (
     TwoBudgetsError,
     UnreachableError,
 )
-from upgrader.core.owners import DECLARING, OWNERS
+from upgrader.core.workloads.owner_kinds import DECLARING, OWNERS
 from upgrader.kube import client as module
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.listing import Listing

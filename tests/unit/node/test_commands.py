@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
-from upgrader.core.operands import Operand, PluginSettings
-from upgrader.core.orders import Driver, OrderResult, Reason, UpgradeOrder, ValidateOrder
+from upgrader.core.model.operands import Operand, PluginSettings
+from upgrader.core.node_protocol.orders import Driver, OrderResult, Reason, UpgradeOrder, ValidateOrder
 from upgrader.node.outcome import EXIT_CODES
 from upgrader.process import run
 from upgrader.stack.parts import NODE_PROGRAM

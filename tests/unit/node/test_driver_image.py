@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.programs import soon, started
 from tests.support.repository import ROOT
-from upgrader.core.orders import Driver, Reason
+from upgrader.core.node_protocol.orders import Driver, Reason
 from upgrader.node import devices
 from upgrader.node.clock import SystemClock
 from upgrader.node.driver import unload

@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.node_world import VirtualClock
 from upgrader.core.errors import ProcessError
-from upgrader.core.orders import Driver, OrderResult, Reason, ValidateDriverOrder
+from upgrader.core.node_protocol.orders import Driver, OrderResult, Reason, ValidateDriverOrder
 from upgrader.node.driver_validation import Places, validate_driver
 from upgrader.node.outcome import OrderFailedError
 from upgrader.node.programs import Ended

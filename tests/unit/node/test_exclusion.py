@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.node_world import NodeWorld
-from upgrader.core.orders import Driver, OrderResult, Reason, UpgradeOrder
+from upgrader.core.node_protocol.orders import Driver, OrderResult, Reason, UpgradeOrder
 from upgrader.node.exclusion import holding_node
 from upgrader.node.outcome import OrderFailedError
 from upgrader.node.upgrade import Upgrade

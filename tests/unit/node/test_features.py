@@ -5,8 +5,8 @@ import sys
 import msgspec
 import pytest
 
-from upgrader.core.node_features import FeatureReport
-from upgrader.core.orders import Reason
+from upgrader.core.node_protocol.node_features import FeatureReport
+from upgrader.core.node_protocol.orders import Reason
 from upgrader.node.features import changed_features, read_features
 from upgrader.node.host import Host
 from upgrader.node.outcome import EXIT_CODES, OrderFailedError

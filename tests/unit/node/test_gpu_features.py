@@ -6,7 +6,7 @@ import sys
 import msgspec
 import pytest
 
-from upgrader.core.gpu_features import GpuReport
+from upgrader.core.node_protocol.gpu_features import GpuReport
 from upgrader.node.gpu_features import changed_gpus, leave_done, read_gpus
 from upgrader.node.outcome import OrderFailedError
 from upgrader.process import run

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from upgrader.core.orders import Reason
+from upgrader.core.node_protocol.orders import Reason
 from upgrader.node import durable
 from upgrader.node.host import Host
 from upgrader.node.outcome import OrderFailedError

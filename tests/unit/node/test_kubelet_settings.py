@@ -6,7 +6,15 @@ import msgspec
 import pytest
 
 from tests.support.node_world import BINARY, CONFIG_DIR, CPU_STATE, Behaviour, NodeWorld
-from upgrader.core.orders import Driver, KubeletSettings, KubeletTarget, OrderResult, PrepareOrder, Reason, UpgradeOrder
+from upgrader.core.node_protocol.orders import (
+    Driver,
+    KubeletSettings,
+    KubeletTarget,
+    OrderResult,
+    PrepareOrder,
+    Reason,
+    UpgradeOrder,
+)
 from upgrader.node import kubelet_settings
 from upgrader.node.outcome import OrderFailedError
 from upgrader.node.prepare import prepare

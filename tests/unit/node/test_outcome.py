@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.repository import ROOT
-from upgrader.core.orders import OrderResult, Reason
+from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.node.outcome import EXIT_CODES, LONGEST_MESSAGE, leave_message, termination_message
 
 

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from tests.support.node_world import BINARY, KERNEL, Behaviour, NodeWorld
-from upgrader.core.orders import Driver, KubeletTarget, OrderResult, PrepareOrder, Reason, Reboot
+from upgrader.core.node_protocol.orders import Driver, KubeletTarget, OrderResult, PrepareOrder, Reason, Reboot
 from upgrader.node.outcome import OrderFailedError
 from upgrader.node.prepare import prepare
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.secrets import Secrets
 from tests.support.tls import Authority
-from upgrader.core.orders import Reason
+from upgrader.core.node_protocol.orders import Reason
 from upgrader.node import readiness
 from upgrader.node.credentials import access
 from upgrader.node.host import Host

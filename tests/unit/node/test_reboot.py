@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from tests.support.node_world import KERNEL, NodeWorld
-from upgrader.core.orders import Driver, KubeletTarget, OrderResult, Reason, Reboot, UpgradeOrder
+from upgrader.core.node_protocol.orders import Driver, KubeletTarget, OrderResult, Reason, Reboot, UpgradeOrder
 from upgrader.node.outcome import OrderFailedError
 from upgrader.node.upgrade import Upgrade
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from upgrader.core.errors import ProcessError
-from upgrader.core.orders import POD_VARIABLE
+from upgrader.core.node_protocol.orders import POD_VARIABLE
 from upgrader.node import __main__ as node
 from upgrader.node.programs import Ended
 from upgrader.node.runtime import Hooked, RuntimeHook, hooked, serve, specification

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from tests.support.node_world import BINARY, Behaviour, NodeWorld
-from upgrader.core.orders import Driver, KubeletTarget, OrderResult, Reason, UpgradeOrder
+from upgrader.core.node_protocol.orders import Driver, KubeletTarget, OrderResult, Reason, UpgradeOrder
 from upgrader.node.outcome import OrderFailedError
 from upgrader.node.upgrade import Upgrade
 

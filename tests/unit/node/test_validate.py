@@ -3,7 +3,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from upgrader.core.orders import Driver, OrderResult, Reason, ValidateOrder
+from upgrader.core.node_protocol.orders import Driver, OrderResult, Reason, ValidateOrder
 from upgrader.node.outcome import OrderFailedError
 from upgrader.node.validate import validate
 

@@ -9,7 +9,7 @@ from tests.support.torn import LONG, asked, silent, stopped, strip_plan, strip_r
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, PODS, UPGRADE_PLANS
 from upgrader.core.errors import ConfigurationError, UnreachableError
-from upgrader.core.phases import PlanPhase, ends
+from upgrader.core.model.phases import PlanPhase, ends
 
 
 @pytest.fixture

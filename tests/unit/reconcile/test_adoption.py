@@ -14,7 +14,7 @@ from upgrader.api import names
 from upgrader.api.resources import DAEMONSETS, NODES, PODS
 from upgrader.cli import adopting, leaving
 from upgrader.core.errors import ConfigurationError
-from upgrader.core.phases import NodePhase
+from upgrader.core.model.phases import NodePhase
 
 DRIVER, PLUGIN = names.LABELS_DEPLOY
 ON = {DRIVER: "true", PLUGIN: "true"}

@@ -8,9 +8,9 @@ from tests.support.objects import Object
 from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import JOBS, NODES, PODS, UPGRADE_PLANS
-from upgrader.core.orders import OrderResult, Reason
-from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
-from upgrader.core.steering import REVISION
+from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.core.node_protocol.orders import OrderResult, Reason
+from upgrader.core.workloads.placement import REVISION
 
 
 @pytest.fixture

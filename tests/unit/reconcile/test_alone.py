@@ -10,8 +10,8 @@ from tests.support.rig import RESOURCE, Rig, running
 from upgrader.api import names
 from upgrader.api.resources import PODS
 from upgrader.core.errors import BlockedError, UnreachableError
-from upgrader.core.fleet import Gang
-from upgrader.core.phases import RequestPhase
+from upgrader.core.model.fleet import Gang
+from upgrader.core.model.phases import RequestPhase
 from upgrader.reconcile import alone, observe
 from upgrader.reconcile.observe import target_of
 

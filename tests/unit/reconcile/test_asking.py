@@ -10,7 +10,7 @@ from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import CLAIMS, JOBS, PODS, UPGRADE_PLANS
 from upgrader.checkpoint.signal import WITHDRAW
-from upgrader.core.phases import PlanPhase, RequestPhase
+from upgrader.core.model.phases import PlanPhase, RequestPhase
 from upgrader.core.replies import Ran, Reply
 
 GROUP = "gpu-upgrader.io"

@@ -15,7 +15,7 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Node
 from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, NODE_UPGRADES, NODES, UPGRADE_PLANS, ResourceKind
 from upgrader.core.errors import ConfigurationError, ConflictError, UnreachableError
-from upgrader.core.phases import NodePhase
+from upgrader.core.model.phases import NodePhase
 from upgrader.reconcile.listed_nodes import ListedNodes
 from upgrader.reconcile.stackless import KIND, NAME, PAUSE_SECONDS, Stackless
 from upgrader.telemetry import metrics

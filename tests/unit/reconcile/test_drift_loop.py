@@ -17,7 +17,7 @@ from tests.support.drifting import (
 from tests.support.rig import STACK, Rig
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, NODES, UPGRADE_PLANS
-from upgrader.core.phases import PlanPhase
+from upgrader.core.model.phases import PlanPhase
 from upgrader.reconcile import stacks
 
 LIMITS = {"maxInterruptions": 1, "maxLostGpuHours": 50}

@@ -6,8 +6,8 @@ from tests.support.rig import Rig, running
 from tests.support.world import Killed
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, NODE_UPGRADES, NODES
-from upgrader.core.orders import OrderResult, Reason
-from upgrader.core.phases import NodePhase, PlanPhase
+from upgrader.core.model.phases import NodePhase, PlanPhase
+from upgrader.core.node_protocol.orders import OrderResult, Reason
 
 OLD = "sim-1.0-6.1.0-47-amd64"
 

@@ -8,8 +8,8 @@ from tests.support.node_upgrades import upgrade
 from tests.support.own_requests import own
 from upgrader.api.kubernetes import OwnerReference
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.core.pace import learned
-from upgrader.core.prediction import Durations
+from upgrader.core.forecast.duration_model import learned
+from upgrader.core.model.prediction import Durations
 from upgrader.reconcile.durations import seen
 
 PLAN_UID = "uid-plan"

@@ -9,7 +9,7 @@ import pytest
 from tests.support.rig import Rig, running
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.core import timing
-from upgrader.core.phases import RequestPhase
+from upgrader.core.model.phases import RequestPhase
 
 
 @pytest.fixture

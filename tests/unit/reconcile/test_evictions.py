@@ -7,7 +7,7 @@ from tests.support.rig import Rig, running
 from upgrader.api.resources import JOBS, PDBS, PODS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.errors import ClusterError, NotFoundError, ThrottledError
-from upgrader.core.phases import NodePhase, PlanPhase
+from upgrader.core.model.phases import NodePhase, PlanPhase
 from upgrader.reconcile import plans
 
 QUICK = {"timeoutSeconds": 30, "retrySeconds": 86400}

@@ -8,7 +8,7 @@ from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import JOBS, PODS, UPGRADE_PLANS
 from upgrader.core.errors import ThrottledError
-from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
 
 QUICK = {"timeoutSeconds": 30, "retrySeconds": 86400}
 

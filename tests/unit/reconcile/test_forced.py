@@ -9,9 +9,9 @@ from tests.support.rig import Rig, running
 from tests.support.terminal import upgrader
 from upgrader.api import names
 from upgrader.api.resources import JOBS, NODE_UPGRADES, PDBS, PODS
-from upgrader.core.forcing import FORCEABLE, refusal
-from upgrader.core.orders import OrderResult, Reason
-from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.core.node_protocol.orders import OrderResult, Reason
+from upgrader.core.node_upgrade.force import FORCEABLE, refusal
 
 WHO = ("--reason", "agreed with its owner", "--by", "ann")
 

@@ -8,8 +8,8 @@ from tests.support.rig import RESOURCE, Rig, running
 from upgrader.api import names
 from upgrader.api.resources import NODES, PODS
 from upgrader.api.v1alpha1 import NodeUpgrade
-from upgrader.core.orders import OrderResult, Reason
-from upgrader.core.phases import NodePhase
+from upgrader.core.model.phases import NodePhase
+from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.stack.naming import prepare_name, validation_name
 
 TENANT = "mallory"

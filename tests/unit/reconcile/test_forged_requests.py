@@ -7,7 +7,7 @@ import pytest
 from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, PODS, UPGRADE_PLANS
-from upgrader.core.phases import PlanPhase, RequestPhase
+from upgrader.core.model.phases import PlanPhase, RequestPhase
 from upgrader.core.replies import Reply
 from upgrader.core.timing import show
 from upgrader.reconcile.orders import LABEL_BATCH, request_name

@@ -5,8 +5,8 @@ import contextlib
 from tests.support.rig import STACK, Rig, running
 from upgrader.api.resources import GPU_STACKS, JOBS, PODS
 from upgrader.core.errors import ClusterError, ConfigurationError
-from upgrader.core.owners import OWNERS
-from upgrader.core.phases import PlanPhase, RequestPhase
+from upgrader.core.model.phases import PlanPhase, RequestPhase
+from upgrader.core.workloads.owner_kinds import OWNERS
 from upgrader.reconcile import plans
 
 REFUSED = ClusterError("the API server does not allow this", details="GET /apis/jobset.x-k8s.io: jobsets is forbidden")

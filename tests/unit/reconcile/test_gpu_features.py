@@ -8,8 +8,8 @@ from tests.support.pools import pool
 from tests.support.rig import STACK, Rig
 from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS, NODES
-from upgrader.core.gpu_features import LABELS_CAPABLE, LABELS_DRIVER, LABELS_DRIVER_VERSION, LABELS_GPU
-from upgrader.core.phases import NodePhase
+from upgrader.core.model.phases import NodePhase
+from upgrader.core.node_protocol.gpu_features import LABELS_CAPABLE, LABELS_DRIVER, LABELS_DRIVER_VERSION, LABELS_GPU
 from upgrader.reconcile import stacks
 
 GFD = "registry/gfd:1"

@@ -5,8 +5,8 @@ import pytest
 from tests.support.rig import STACK, Rig
 from upgrader.api import names
 from upgrader.api.resources import CONTROLLER_REVISIONS, NODE_UPGRADES, NODES, UPGRADE_PLANS
-from upgrader.core.orders import OrderResult, Reason
-from upgrader.core.phases import NodePhase, PlanPhase
+from upgrader.core.model.phases import NodePhase, PlanPhase
+from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.reconcile.revisions import revisions as of_stack
 
 VERSIONS = ("1.0", "2.0", "3.0", "4.0", "5.0")

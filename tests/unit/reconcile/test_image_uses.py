@@ -3,7 +3,7 @@
 from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import NODES
-from upgrader.core.image_garbage import Uses
+from upgrader.core.driver_image.image_garbage import Uses
 from upgrader.reconcile.image_uses import read_uses
 
 

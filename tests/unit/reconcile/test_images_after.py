@@ -9,10 +9,10 @@ from tests.support.rig import Rig
 from tests.support.world import FakeTrust
 from upgrader.api.resources import DRIVER_IMAGES
 from upgrader.core import timing
-from upgrader.core.build_results import BuildResult, CellState
-from upgrader.core.driver_builds import CheckName, Failure, FailureClass, Verdict
-from upgrader.core.image_names import packages_name
-from upgrader.core.image_walk import LOOK_SECONDS
+from upgrader.core.driver_build.build_results import BuildResult, CellState
+from upgrader.core.driver_build.driver_builds import CheckName, Failure, FailureClass, Verdict
+from upgrader.core.driver_image.image_machine import LOOK_SECONDS
+from upgrader.core.driver_image.image_names import packages_name
 from upgrader.reconcile import images
 
 

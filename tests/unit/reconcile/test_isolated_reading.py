@@ -5,7 +5,7 @@ import msgspec
 from tests.support.observed import GPUS, NOW, STACK, node, pod, wire
 from upgrader.api.kubernetes import OwnerObject
 from upgrader.api.resources import owner_resource
-from upgrader.core.owners import DECLARING, OWNERS
+from upgrader.core.workloads.owner_kinds import DECLARING, OWNERS
 from upgrader.reconcile.observe import snapshot_of
 from upgrader.reconcile.reading import Reading
 from upgrader.reconcile.works import read_work

@@ -9,7 +9,7 @@ from tests.support.pools import pool
 from tests.support.rig import Rig
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.core.errors import LONGEST, LostLeadershipError
-from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
 from upgrader.reconcile import plans, side_by_side
 from upgrader.reconcile.isolation import Faults
 from upgrader.simulate.cluster.ports import Killed

@@ -7,8 +7,8 @@ from tests.support.pools import pool
 from tests.support.rig import Rig
 from upgrader.api import names
 from upgrader.api.resources import PODS
-from upgrader.core.orders import OrderResult, Reason
-from upgrader.core.phases import NodePhase, PlanPhase
+from upgrader.core.model.phases import NodePhase, PlanPhase
+from upgrader.core.node_protocol.orders import OrderResult, Reason
 
 STATIC = {"cpuManagerPolicy": "static", "reservedCpus": "0-3", "topologyManagerPolicy": "restricted"}
 VALUES = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0-3", "topologyManagerPolicy": "restricted"}

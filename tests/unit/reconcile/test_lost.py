@@ -10,11 +10,11 @@ from tests.support.rig import Rig
 from tests.support.world import START
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest, UpgradePlan
-from upgrader.core.acknowledgement import Answer
-from upgrader.core.phases import NodePhase, RequestPhase
-from upgrader.core.request_facts import GroupOfGang
-from upgrader.core.steering import Placement
+from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.checkpoint_request.request_state import GroupOfGang
+from upgrader.core.model.phases import NodePhase, RequestPhase
 from upgrader.core.timing import show
+from upgrader.core.workloads.placement import Placement
 from upgrader.reconcile import checkpoint_requests
 from upgrader.reconcile.lost import lost
 

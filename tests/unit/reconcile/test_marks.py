@@ -9,7 +9,7 @@ import pytest
 from upgrader.api import names
 from upgrader.api.kubernetes import Node
 from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
-from upgrader.core.phases import UpgradeReason
+from upgrader.core.model.phases import UpgradeReason
 from upgrader.reconcile import marks
 
 HAD = {"driver": "k-old", "revision": "old", "kernel": "6.1.0-53-amd64"}

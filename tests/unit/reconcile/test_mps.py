@@ -7,9 +7,9 @@ from tests.support.pools import on_nvidia
 from tests.support.rig import Rig
 from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS, PODS
-from upgrader.core import sharing
-from upgrader.core.orders import OrderResult, Reason
-from upgrader.core.phases import NodePhase, PlanPhase, ends
+from upgrader.core.model import sharing
+from upgrader.core.model.phases import NodePhase, PlanPhase, ends
+from upgrader.core.node_protocol.orders import OrderResult, Reason
 
 DAEMON = "mps-control-daemon"
 

@@ -10,7 +10,7 @@ from tests.support.readings import features_read
 from tests.support.rig import Rig
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, NODES, UPGRADE_PLANS
-from upgrader.core.drift import drift
+from upgrader.core.gpu_stack.drift import drift
 from upgrader.reconcile import observe
 from upgrader.reconcile.image_uses import read_uses
 from upgrader.reconcile.node_facts import node_facts

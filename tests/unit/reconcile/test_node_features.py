@@ -9,7 +9,7 @@ from tests.support.rig import STACK, Rig
 from upgrader.api import names
 from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODE_FEATURES, NODES
 from upgrader.core.errors import ClusterError, ConflictError
-from upgrader.core.node_features import PREFIX
+from upgrader.core.node_protocol.node_features import PREFIX
 
 KERNEL, NEXT = "6.1.0-47-amd64", "6.12.94+deb13-amd64"
 FULL = f"{PREFIX}kernel-version.full"

@@ -10,8 +10,8 @@ from tests.support.node_upgrades import state, upgrade
 from tests.support.rig import Rig
 from upgrader.api.resources import NODES, PODS, owner_resource
 from upgrader.api.v1alpha1 import NodeUpgrade
-from upgrader.core.declarations import Declared
-from upgrader.core.owners import owner_kind
+from upgrader.core.workloads.checkpoint_annotations import Declared
+from upgrader.core.workloads.owner_kinds import owner_kind
 from upgrader.reconcile.device_claims import CLAIM
 from upgrader.reconcile.node_upgrade_view import MayGo, build_view, expected_gpus, read_upgrade
 

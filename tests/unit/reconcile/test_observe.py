@@ -23,10 +23,10 @@ from tests.support.observed import (
 from tests.support.world import START
 from upgrader.api import kubernetes as k
 from upgrader.api.v1alpha1 import DriverImage, GpuStack
-from upgrader.core.disruption import DisruptionBudget, Requirement, Selector
 from upgrader.core.errors import ConfigurationError
-from upgrader.core.fleet import ImageFacts, Target
-from upgrader.core.revisions import revision_of
+from upgrader.core.model.fleet import ImageFacts, Target
+from upgrader.core.model.revisions import revision_of
+from upgrader.core.workloads.pod_disruption_budgets import DisruptionBudget, Requirement, Selector
 from upgrader.reconcile import observe
 from upgrader.reconcile.node_facts import node_facts
 from upgrader.reconcile.pod_facts import gpus_of, member_facts

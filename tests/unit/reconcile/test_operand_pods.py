@@ -3,8 +3,8 @@ import pytest
 from tests.support.observed import OWN, wire
 from upgrader.api import kubernetes as k
 from upgrader.core import timing
-from upgrader.core.operands import Operand, OperandPod, PartPod
-from upgrader.core.silence import Silence
+from upgrader.core.model.operands import Operand, OperandPod, PartPod
+from upgrader.core.model.pod_diagnostics import Silence
 from upgrader.reconcile.operand_pods import operand_pod, part_pod
 
 WAITS = {"name": "after-driver", "state": {"running": {}}}

@@ -10,8 +10,8 @@ from tests.support.rig import STACK, Rig, running
 from upgrader.api import names
 from upgrader.api.resources import DAEMONSETS, DRIVER_IMAGES, GPU_STACKS, NODES, PODS
 from upgrader.api.v1alpha1 import DriverImage
-from upgrader.core.orders import OrderResult, Reason
-from upgrader.core.phases import NodePhase, PlanPhase, ends
+from upgrader.core.model.phases import NodePhase, PlanPhase, ends
+from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.reconcile import stacks
 
 GFD, EXPORTER = "registry/gfd:1", "registry/exporter:1"

@@ -11,7 +11,7 @@ from upgrader.api import names
 from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import CHECKPOINT_REQUESTS, PODS
 from upgrader.core.errors import ConfigurationError, UnreachableError
-from upgrader.core.phases import RequestPhase
+from upgrader.core.model.phases import RequestPhase
 from upgrader.reconcile import orphaned_marks, stackless, stacks
 
 MADE = "2026-11-21T09:00:00Z"

@@ -20,7 +20,7 @@ from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.kubernetes import Node
 from upgrader.api.resources import JOBS, NODE_UPGRADES, NODES, PODS, UPGRADE_PLANS
-from upgrader.core.phases import NodePhase, PlanPhase
+from upgrader.core.model.phases import NodePhase, PlanPhase
 from upgrader.reconcile.context import Context
 
 

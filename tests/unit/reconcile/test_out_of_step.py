@@ -5,7 +5,7 @@ import pytest
 from tests.support.cluster import FakeCluster, FakeNodes
 from tests.support.rig import Rig, running
 from upgrader.api.resources import JOBS, UPGRADE_PLANS
-from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
 
 
 class Broken(FakeCluster):

@@ -19,9 +19,9 @@ from tests.support.trainers import Trainer
 from tests.support.world import Killed
 from upgrader.api import names
 from upgrader.api.resources import JOBS, ResourceKind
-from upgrader.core.owners import OWNERS
-from upgrader.core.phases import PlanPhase, RequestPhase, crash_points
-from upgrader.core.switching import record_of
+from upgrader.core.model.phases import PlanPhase, RequestPhase, crash_points
+from upgrader.core.workloads.owner_kinds import OWNERS
+from upgrader.core.workloads.suspend_patches import record_of
 
 APPROVAL = {
     "by": "test",

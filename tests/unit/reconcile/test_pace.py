@@ -9,10 +9,10 @@ from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import JOBS, NODES, PODS, UPGRADE_PLANS
 from upgrader.core import timing
-from upgrader.core.canaries import MODEL_LABEL
-from upgrader.core.forecast import BatchKind
-from upgrader.core.orders import OrderResult, Reason
-from upgrader.core.phases import NodePhase, PlanPhase
+from upgrader.core.forecast.canaries import MODEL_LABEL
+from upgrader.core.forecast.forecast import BatchKind
+from upgrader.core.model.phases import NodePhase, PlanPhase
+from upgrader.core.node_protocol.orders import OrderResult, Reason
 
 SOAK = {"maxUnavailable": "100%", "canary": {"enabled": True, "soakSeconds": 120}}
 BROKEN = OrderResult(reason=Reason.DEVICE_FAILED, message="fell off the bus")

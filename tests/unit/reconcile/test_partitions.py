@@ -5,7 +5,7 @@ import pytest
 from tests.support.placing import PARTITION, trainer_spec
 from tests.support.rig import Rig
 from upgrader.api import names
-from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
 
 
 @pytest.fixture

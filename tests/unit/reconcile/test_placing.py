@@ -7,12 +7,12 @@ from tests.support.objects import Object
 from tests.support.owners import owner
 from tests.support.rig import Rig
 from upgrader.api.resources import CHECKPOINT_REQUESTS
+from upgrader.core.checkpoint_request.request_state import GroupOfGang
 from upgrader.core.errors import ConflictError
-from upgrader.core.owners import OWNERS
-from upgrader.core.phases import NodePhase
-from upgrader.core.request_facts import GroupOfGang
-from upgrader.core.steering import Placement
-from upgrader.core.switching import is_off, stop_patch
+from upgrader.core.model.phases import NodePhase
+from upgrader.core.workloads.owner_kinds import OWNERS
+from upgrader.core.workloads.placement import Placement
+from upgrader.core.workloads.suspend_patches import is_off, stop_patch
 from upgrader.reconcile import checkpoint_requests
 from upgrader.reconcile.owners import resource_of
 

@@ -11,10 +11,10 @@ from tests.support.own_requests import own
 from tests.support.rig import Rig
 from upgrader.api.resources import CHECKPOINT_REQUESTS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import CheckpointRequest
-from upgrader.core.checkpoint_request import GroupOfGang
-from upgrader.core.phases import NodePhase, PlanPhase
-from upgrader.core.steering import Placement
+from upgrader.core.checkpoint_request.request_machine import GroupOfGang
+from upgrader.core.model.phases import NodePhase, PlanPhase
 from upgrader.core.timing import show
+from upgrader.core.workloads.placement import Placement
 from upgrader.reconcile import asking, checkpoint_requests
 
 GPU = "nvidia.com/gpu"

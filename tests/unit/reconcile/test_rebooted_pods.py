@@ -5,7 +5,7 @@ import pytest
 from tests.support.rig import Rig
 from upgrader.api import names
 from upgrader.api.resources import PDBS, PODS, UPGRADE_PLANS
-from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
 
 NOW, NEXT = "6.1.0-47-amd64", "6.1.0-50-amd64"
 REBOOT = {"kernel": NEXT, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}

@@ -8,7 +8,7 @@ from tests.support.rebooting import BACK, NODE, THIRD, Reboot, Twice
 from upgrader.api import names
 from upgrader.api.resources import NODES
 from upgrader.api.v1alpha1 import NodeUpgrade
-from upgrader.core.phases import NodePhase, PlanPhase, UpgradeReason
+from upgrader.core.model.phases import NodePhase, PlanPhase, UpgradeReason
 
 NEVER = {"days": ["Sat"], "start": "03:00", "end": "03:01"}
 

@@ -12,7 +12,7 @@ from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, NODE_UPGRADES, PDBS, PODS, UPGRADE_PLANS
 from upgrader.core.errors import ClusterError, ConflictError, UnreachableError
-from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
 from upgrader.kube.refusals import refusal
 from upgrader.reconcile import plans, stacks
 from upgrader.reconcile.context import REHEARSED_AGAIN

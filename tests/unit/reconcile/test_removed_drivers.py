@@ -12,7 +12,7 @@ from tests.support.pools import labels_of
 from tests.support.rig import Rig
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, NODES
-from upgrader.core.phases import NodePhase
+from upgrader.core.model.phases import NodePhase
 from upgrader.reconcile import driver_removal
 from upgrader.reconcile.node_facts import node_facts
 from upgrader.reconcile.stack_reading import StackReading

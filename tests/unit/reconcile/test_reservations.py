@@ -6,7 +6,7 @@ from tests.support.objects import Object
 from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import NODES, UPGRADE_PLANS
-from upgrader.core.phases import PlanPhase
+from upgrader.core.model.phases import PlanPhase
 
 FOREIGN = {"key": "example.com/theirs", "value": "1", "effect": "NoSchedule"}
 

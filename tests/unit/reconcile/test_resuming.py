@@ -9,12 +9,12 @@ from tests.support.owners import owner
 from tests.support.rig import Rig
 from upgrader.api.resources import CHECKPOINT_REQUESTS, COMMANDS
 from upgrader.core import timing
+from upgrader.core.checkpoint_request.request_state import GroupOfGang
 from upgrader.core.errors import ClusterError, ConfigurationError, ConflictError, UnreachableError, UpgraderError
-from upgrader.core.owners import OWNERS, OwnerKind
-from upgrader.core.phases import NodePhase
-from upgrader.core.request_facts import GroupOfGang
-from upgrader.core.steering import Placement
-from upgrader.core.switching import STOPPED, command, is_off, stop_patch
+from upgrader.core.model.phases import NodePhase
+from upgrader.core.workloads.owner_kinds import OWNERS, OwnerKind
+from upgrader.core.workloads.placement import Placement
+from upgrader.core.workloads.suspend_patches import STOPPED, command, is_off, stop_patch
 from upgrader.reconcile import checkpoint_requests
 from upgrader.reconcile.owners import resource_of
 

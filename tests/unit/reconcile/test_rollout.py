@@ -5,7 +5,7 @@ import pytest
 from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import JOBS, NODES
-from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from tests.support.manifests import checkpoint_request, upgrade_plan
 from tests.support.rig import Rig, running
 from upgrader.api.resources import JOBS
 from upgrader.api.v1alpha1 import CheckpointRequest, UpgradePlan
-from upgrader.core.fleet import Owner
+from upgrader.core.model.fleet import Owner
 from upgrader.reconcile.stopped_gangs import stopped_gangs
 
 

@@ -7,7 +7,7 @@ from tests.support.rig import STACK, Rig
 from upgrader.api import names
 from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODES, PODS, SERVICE_MONITORS, SERVICES
 from upgrader.core.errors import ClusterError
-from upgrader.core.phases import NodePhase, ends
+from upgrader.core.model.phases import NodePhase, ends
 from upgrader.reconcile import stacks
 
 EXPORTER = "registry/exporter:1"

@@ -16,8 +16,8 @@ from tests.support.secrets import Secrets, programs
 from tests.support.world import FakeTrust
 from upgrader.api.kubernetes import Unread
 from upgrader.api.resources import JOBS, ResourceKind
-from upgrader.core.build_results import BuildResult, CellState
-from upgrader.core.phases import PlanPhase
+from upgrader.core.driver_build.build_results import BuildResult, CellState
+from upgrader.core.model.phases import PlanPhase
 from upgrader.simulate.cluster.fleet import trainer_spec
 from upgrader.telemetry import metrics
 

@@ -12,8 +12,8 @@ from upgrader.api.resources import ResourceKind
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.api.v1alpha1.checkpoint_request import OwnerRef
 from upgrader.core.errors import UnreachableError
-from upgrader.core.owners import owner_kind
-from upgrader.core.steering import Placement
+from upgrader.core.workloads.owner_kinds import owner_kind
+from upgrader.core.workloads.placement import Placement
 from upgrader.reconcile import owners
 from upgrader.reconcile.owners import LiveOwner, resource_of
 

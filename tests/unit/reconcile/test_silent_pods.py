@@ -10,7 +10,7 @@ from tests.support.stuck_pods import StuckPods
 from upgrader.api import names
 from upgrader.api.resources import EVENTS, GPU_STACKS, NODES, PODS
 from upgrader.core.errors import ClusterError, UnreachableError
-from upgrader.core.phases import PlanPhase
+from upgrader.core.model.phases import PlanPhase
 
 MOUNT = ("FailedMount", 'MountVolume.SetUp failed for volume "release" : hostPath type check failed: it is not a file')
 SAID = f"it has not started; its kubelet says {MOUNT[0]}: {MOUNT[1]}"

@@ -9,8 +9,8 @@ from tests.support.observed import GPUS, NOW, OWN, RESOURCE, STACK, budget, fact
 from tests.support.rig import Rig
 from upgrader.api import kubernetes as k
 from upgrader.api.v1alpha1 import DriverImage
-from upgrader.core.fleet import Gang, ImageBuild, ImageFacts, Owner, Snapshot, Terms
-from upgrader.core.phases import DriverImagePhase
+from upgrader.core.model.fleet import Gang, ImageBuild, ImageFacts, Owner, Snapshot, Terms
+from upgrader.core.model.phases import DriverImagePhase
 from upgrader.reconcile import observe
 from upgrader.reconcile.reading import Reading
 

@@ -10,7 +10,7 @@ from tests.support.rig import STACK, Rig
 from tests.support.torn import LONG, asked, silent, stopped, strip_plan, strip_request, strip_stack, suspended
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, NODE_UPGRADES, ResourceKind
 from upgrader.core.errors import ConfigurationError, UnreachableError
-from upgrader.core.phases import ends
+from upgrader.core.model.phases import ends
 from upgrader.reconcile import stackless
 
 

@@ -9,7 +9,7 @@ from tests.support.rig import Rig, running
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, NODES, PODS, ResourceKind
 from upgrader.core.errors import ConfigurationError, ConflictError, NotFoundError, UnreachableError
-from upgrader.core.phases import NodePhase, PlanPhase
+from upgrader.core.model.phases import NodePhase, PlanPhase
 
 LONG = 6000
 

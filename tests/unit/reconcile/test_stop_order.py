@@ -5,7 +5,7 @@ import pytest
 from tests.support.rig import Rig
 from upgrader.api.resources import PDBS, PODS
 from upgrader.core.errors import ClusterError
-from upgrader.core.phases import NodePhase, RequestPhase
+from upgrader.core.model.phases import NodePhase, RequestPhase
 
 DAY = {"timeoutSeconds": 30, "retrySeconds": 86400}
 

@@ -9,8 +9,8 @@ from tests.support.rig import RESOURCE, Rig, running
 from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS, JOBS, NODES, PODS
 from upgrader.api.v1alpha1 import GpuStackSpec
-from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
-from upgrader.core.revisions import revision_of
+from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.core.model.revisions import revision_of
 from upgrader.reconcile.observe import target_of
 
 QUICK = {"timeoutSeconds": 60, "retrySeconds": 60}

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.support import manifests as m
 from tests.support.world import START
 from upgrader.api.v1alpha1 import UpgradePlan
-from upgrader.core.phases import OnFailure
-from upgrader.core.strategy import StrategyFacts, TopologyBudget, Window
+from upgrader.core.model.phases import OnFailure
+from upgrader.core.model.strategy import StrategyFacts, TopologyBudget, Window
 from upgrader.reconcile.strategies import strategy_of, strategy_spec
 
 SPEC = {

@@ -7,8 +7,8 @@ from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import JOBS, NODES, PODS, UPGRADE_PLANS
 from upgrader.core.errors import LostLeadershipError, UnreachableError
-from upgrader.core.orders import OrderResult, Reason
-from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.core.node_protocol.orders import OrderResult, Reason
 
 QUICK = {"timeoutSeconds": 30, "retrySeconds": 86400}
 

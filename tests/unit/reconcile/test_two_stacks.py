@@ -4,7 +4,7 @@ from tests.support.rig import STACK, Rig, running
 from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS, NODE_UPGRADES, NODES
 from upgrader.api.v1alpha1 import GpuStack
-from upgrader.core.phases import NodePhase, PlanPhase
+from upgrader.core.model.phases import NodePhase, PlanPhase
 
 OTHER = "pool-b"
 

@@ -7,7 +7,7 @@ import pytest
 from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import JOBS, PODS
-from upgrader.core.phases import NodePhase
+from upgrader.core.model.phases import NodePhase
 
 
 class Hanging(Rig):

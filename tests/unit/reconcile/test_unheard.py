@@ -8,7 +8,7 @@ from tests.support.speaking import Speaking
 from upgrader.api import names
 from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import JOBS, PODS
-from upgrader.core.phases import PlanPhase, RequestPhase
+from upgrader.core.model.phases import PlanPhase, RequestPhase
 from upgrader.core.replies import Reply
 
 GROUP = "gpu-upgrader.io"

@@ -8,7 +8,7 @@ from tests.support.pools import pool
 from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import JOBS, NODES, PODS
-from upgrader.core.phases import PlanPhase, RequestPhase
+from upgrader.core.model.phases import PlanPhase, RequestPhase
 from upgrader.simulate.cluster.fleet import RESOURCE
 
 NESTED = "[" * 100_000

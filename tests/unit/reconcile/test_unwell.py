@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.rig import Rig, running
 from upgrader.api.resources import JOBS, NODES, PODS
-from upgrader.core.phases import NodePhase, PlanPhase
+from upgrader.core.model.phases import NodePhase, PlanPhase
 
 OFFERS = "Node gpu-0 offers 7 of its 8 GPUs before any upgrade, so its validation would fail"
 

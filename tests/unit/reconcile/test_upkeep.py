@@ -15,7 +15,7 @@ from tests.support.pools import (
 from tests.support.rig import STACK, Rig, running
 from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS, NODE_UPGRADES, NODES, PODS
-from upgrader.core.phases import NodePhase, PlanPhase, UpgradeReason, ends
+from upgrader.core.model.phases import NodePhase, PlanPhase, UpgradeReason, ends
 from upgrader.simulate.cluster.ports import Killed
 
 NEXT = "6.1.0-50-amd64"

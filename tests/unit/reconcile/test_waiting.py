@@ -8,7 +8,7 @@ from tests.support.cluster import FakeCluster
 from tests.support.examples import examples
 from tests.support.rig import Rig, running
 from upgrader.api.resources import PODS
-from upgrader.core.phases import NodePhase, PlanPhase
+from upgrader.core.model.phases import NodePhase, PlanPhase
 from upgrader.reconcile.looks import ANEW
 
 P = NodePhase

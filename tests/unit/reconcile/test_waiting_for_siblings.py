@@ -2,7 +2,7 @@
 
 from tests.support.rig import Rig, running
 from upgrader.core import timing
-from upgrader.core.phases import NodePhase
+from upgrader.core.model.phases import NodePhase
 
 
 async def test_its_deadline_becomes_that_of_the_upgrade_it_waits_for():

@@ -5,7 +5,7 @@ import pytest
 from tests.support.pools import on_nvidia
 from tests.support.rig import Rig
 from upgrader.api.resources import PODS
-from upgrader.core.phases import PlanPhase
+from upgrader.core.model.phases import PlanPhase
 
 SAMPLE = "registry/cuda-sample:1"
 

@@ -8,7 +8,7 @@ from tests.support.cluster import FakeCluster
 from tests.support.rig import STACK, Rig, running
 from upgrader.api.resources import GPU_STACKS, PODS
 from upgrader.core.errors import UnreachableError
-from upgrader.core.phases import PlanPhase
+from upgrader.core.model.phases import PlanPhase
 from upgrader.reconcile.context import anew
 from upgrader.reconcile.workloads import SHARED_SECONDS, Workloads
 

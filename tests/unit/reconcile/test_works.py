@@ -7,10 +7,10 @@ from tests.support.cluster import FakeCluster
 from tests.support.observed import owned, owner, work
 from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import PODS, owner_resource
-from upgrader.core.declarations import Declared
 from upgrader.core.errors import UnreachableError
-from upgrader.core.fleet import Owner
-from upgrader.core.owners import BETWEEN, DECLARING, OWNERS, ReadKind
+from upgrader.core.model.fleet import Owner
+from upgrader.core.workloads.checkpoint_annotations import Declared
+from upgrader.core.workloads.owner_kinds import BETWEEN, DECLARING, OWNERS, ReadKind
 from upgrader.reconcile.object_cache import ObjectCache
 from upgrader.reconcile.works import READ, declared_above, read_works
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tests.support.simulated import HOUR, event, fleet, job, rollout
-from upgrader.core.strategy import Window
+from upgrader.core.model.strategy import Window
 from upgrader.simulate import stack
 from upgrader.simulate.fleet import Happening
 from upgrader.simulate.job import Life

@@ -14,7 +14,7 @@ from tests.support.rendered import RENDERED, SETTINGS, STACK, UPGRADED
 from tests.support.repository import ROOT
 from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta
-from upgrader.core.phases import NodePhase, row
+from upgrader.core.model.phases import NodePhase, row
 from upgrader.stack import manifests
 from upgrader.stack.node_features import NODE_FILES
 

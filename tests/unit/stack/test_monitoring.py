@@ -8,8 +8,8 @@ from tests.support.repository import ROOT
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.v1alpha1 import GpuStack, GpuStackSpec
 from upgrader.api.v1alpha1.gpu_stack import DevicePluginSpec, DriverSpec
-from upgrader.core.operands import Operand, PluginSettings
-from upgrader.core.orders import Driver, ValidateDriverOrder
+from upgrader.core.model.operands import Operand, PluginSettings
+from upgrader.core.node_protocol.orders import Driver, ValidateDriverOrder
 from upgrader.stack.monitoring import exporter_service, service_monitor
 from upgrader.stack.preflight import preflight_job
 from upgrader.stack.quiet import QuietOperand, quiet_daemonset

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upgrader.core.operands import Operand, PluginSettings
+from upgrader.core.model.operands import Operand, PluginSettings
 from upgrader.stack.order import before
 from upgrader.stack.vendors import VENDORS
 

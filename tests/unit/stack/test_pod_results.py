@@ -7,9 +7,9 @@ from tests.support.node_upgrades import UID, upgrade
 from upgrader.api import names
 from upgrader.api.kubernetes import Job, Pod
 from upgrader.core import timing
-from upgrader.core.node_upgrade_facts import Outcome, PodResult
-from upgrader.core.orders import OrderResult, Reason
-from upgrader.core.silence import Silence
+from upgrader.core.model.pod_diagnostics import Silence
+from upgrader.core.node_protocol.orders import OrderResult, Reason
+from upgrader.core.node_upgrade.upgrade_state import Outcome, PodResult
 from upgrader.stack.naming import prepare_name, validation_name
 from upgrader.stack.pod_results import prepare_result, upgrade_result, validate_result
 

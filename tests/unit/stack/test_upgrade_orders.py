@@ -15,7 +15,7 @@ from tests.support.rendered import (
     plugin_of,
     validation,
 )
-from upgrader.core.orders import (
+from upgrader.core.node_protocol.orders import (
     ORDER_VARIABLE,
     Driver,
     KubeletSettings,

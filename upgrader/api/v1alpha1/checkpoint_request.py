@@ -7,8 +7,8 @@ from msgspec import Meta
 from upgrader.api.fields import Resource, Seconds, Text, Timestamp, described, keyed_by
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.core import endpoints
-from upgrader.core.declarations import MOST_WORDS, SIGNALS
-from upgrader.core.phases import RequestPhase
+from upgrader.core.model.phases import RequestPhase
+from upgrader.core.workloads.checkpoint_annotations import MOST_WORDS, SIGNALS
 
 
 class OwnerRef(Resource, frozen=True, kw_only=True):

@@ -7,8 +7,8 @@ from msgspec import Meta
 
 from upgrader.api.fields import Conditions, ImageReference, Resource, Text, Timestamp, VersionText, described
 from upgrader.api.kubernetes import ObjectMeta
-from upgrader.core.driver_builds import CheckName, FailureClass
-from upgrader.core.phases import DriverImagePhase
+from upgrader.core.driver_build.driver_builds import CheckName, FailureClass
+from upgrader.core.model.phases import DriverImagePhase
 
 Word = Annotated[str, Meta(max_length=63, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
 

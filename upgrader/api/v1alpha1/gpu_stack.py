@@ -20,8 +20,8 @@ from upgrader.api.fields import (
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.v1alpha1.guard_rails import GuardRailsSpec
 from upgrader.api.v1alpha1.upgrade_plan import CheckpointDefaults, Strategy
-from upgrader.core.operands import Operand, Standing
-from upgrader.core.proposals import OnDrift
+from upgrader.core.gpu_stack.proposals import OnDrift
+from upgrader.core.model.operands import Operand, Standing
 
 
 class DriverSpec(Resource, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from upgrader.api.fields import CommandWords, Conditions, Resource, Text, Timestamp, described
 from upgrader.api.kubernetes import ObjectMeta
-from upgrader.core.phases import NodePhase, UpgradeReason
+from upgrader.core.model.phases import NodePhase, UpgradeReason
 
 
 class NodeRef(Resource, frozen=True, kw_only=True):

@@ -18,9 +18,9 @@ from upgrader.api.fields import (
     keyed_by,
 )
 from upgrader.api.kubernetes import ObjectMeta
-from upgrader.core.forecast import BatchKind
-from upgrader.core.phases import DesiredState, OnFailure, PlanPhase
-from upgrader.core.strategy import Weekday
+from upgrader.core.forecast.forecast import BatchKind
+from upgrader.core.model.phases import DesiredState, OnFailure, PlanPhase
+from upgrader.core.model.strategy import Weekday
 
 
 class TopologyBudget(Resource, frozen=True, kw_only=True):

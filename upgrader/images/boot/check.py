@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from upgrader.core.driver_builds import Verdict
+from upgrader.core.driver_build.driver_builds import Verdict
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.boot import machine
 from upgrader.images.boot.initramfs import Loading, pack, plan_loading

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-from upgrader.core.driver_builds import CheckName, Verdict
+from upgrader.core.driver_build.driver_builds import CheckName, Verdict
 from upgrader.images.boot.values import Boot, Load
 from upgrader.images.modules.values import Module
 

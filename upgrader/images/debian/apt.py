@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from upgrader.core.driver_builds import digits
+from upgrader.core.driver_build.driver_builds import digits
 from upgrader.images.debian import complaints, names
 from upgrader.images.debian.archives import Archives
 from upgrader.images.debian.settings import ENGLISH, prepare

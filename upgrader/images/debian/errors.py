@@ -1,6 +1,6 @@
 """What can go wrong between an archive and the store; each has the class that a cell's failure is filed under."""
 
-from upgrader.core.driver_builds import Failure, FailureClass
+from upgrader.core.driver_build.driver_builds import Failure, FailureClass
 from upgrader.core.errors import UpgraderError
 
 _ROLES = {

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from upgrader.core.driver_builds import Input
+from upgrader.core.driver_build.driver_builds import Input
 from upgrader.images.debian import names, versions
 from upgrader.images.debian.errors import MissingPackageError
 

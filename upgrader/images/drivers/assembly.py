@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from upgrader.core.driver_builds import Input, Verdict, digits
+from upgrader.core.driver_build.driver_builds import Input, Verdict, digits
 from upgrader.core.errors import ConfigurationError
 from upgrader.images import store
 from upgrader.images.buildah import buildah_version, open_storage

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.build_results import BuildResult, CellState
-from upgrader.core.driver_builds import CheckName, Failure, FailureClass, Verdict
+from upgrader.core.driver_build.build_results import BuildResult, CellState
+from upgrader.core.driver_build.driver_builds import CheckName, Failure, FailureClass, Verdict
 from upgrader.images import boot
 from upgrader.images.boot.values import Boot
 from upgrader.images.debian.errors import ArchiveError

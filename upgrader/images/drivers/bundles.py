@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from upgrader.core.driver_matrix import Cell
+from upgrader.core.driver_build.driver_matrix import Cell
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.carrying import pack, unpack
 from upgrader.images.debian.errors import ArchiveError

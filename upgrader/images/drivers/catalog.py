@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.driver_builds import Identity, Input
-from upgrader.core.driver_matrix import Cell, KernelFacts, Matrix, RecipeFacts, Unmatched, cells
+from upgrader.core.driver_build.driver_builds import Identity, Input
+from upgrader.core.driver_build.driver_matrix import Cell, KernelFacts, Matrix, RecipeFacts, Unmatched, cells
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.apt import Apt
 from upgrader.images.debian.archives import Archives

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from upgrader.core import build_failures
-from upgrader.core.dkms import kernel_config, parse_dkms
-from upgrader.core.driver_builds import Failure, FailureClass
+from upgrader.core.driver_build import build_failures
+from upgrader.core.driver_build.dkms import kernel_config, parse_dkms
+from upgrader.core.driver_build.driver_builds import Failure, FailureClass
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.store import PackageStore
 from upgrader.images.drivers import toolchain

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.core import untrusted
-from upgrader.core.driver_builds import Identity, Input, build_key, digits
-from upgrader.core.driver_recipes import Recipe
+from upgrader.core.driver_build.driver_builds import Identity, Input, build_key, digits
+from upgrader.core.driver_build.driver_recipes import Recipe
 from upgrader.core.errors import ConfigurationError, UnreadableError
 from upgrader.images.debian import names
 from upgrader.images.debian.values import Discovery, Kernel, Package

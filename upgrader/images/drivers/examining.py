@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.driver_builds import CheckName, Identity, Verdict
+from upgrader.core.driver_build.driver_builds import CheckName, Identity, Verdict
 from upgrader.core.errors import ConfigurationError
 from upgrader.images import trust
 from upgrader.images.drivers.inspecting import Expected, KernelTrees, inspect, not_looked_at

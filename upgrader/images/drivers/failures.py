@@ -1,6 +1,6 @@
 """Errors as failures of a cell: the class says whether the same inputs would fail again."""
 
-from upgrader.core.driver_builds import Failure, FailureClass
+from upgrader.core.driver_build.driver_builds import Failure, FailureClass
 from upgrader.core.errors import ConfigurationError, UnverifiedError, UpgraderError
 from upgrader.images.debian.errors import ArchiveError
 from upgrader.images.drivers.carrying import NoBundleError

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.driver_builds import CheckName, Identity, Verdict, build_key
+from upgrader.core.driver_build.driver_builds import CheckName, Identity, Verdict, build_key
 from upgrader.core.errors import ConfigurationError, ProcessError
 from upgrader.images import boot
 from upgrader.images.debian.errors import ArchiveError, MissingPackageError

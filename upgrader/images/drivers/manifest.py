@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from upgrader.core.driver_builds import CheckName, Identity, Input, Verdict, build_key
+from upgrader.core.driver_build.driver_builds import CheckName, Identity, Input, Verdict, build_key
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.modules.reading import read_module
 

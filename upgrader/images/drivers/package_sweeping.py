@@ -1,6 +1,6 @@
 """Packages of the local store that nothing wanted is built of: listed, and deleted. What is decided: core.
 
-core/package_garbage.py decides, over what the catalog and the images of a store name.
+core/driver_image/package_garbage.py decides, over what the catalog and the images of a store name.
 """
 
 import tempfile
@@ -11,9 +11,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from upgrader.core.driver_builds import Input
-from upgrader.core.image_garbage import Fate
-from upgrader.core.package_garbage import KernelPackages, Known, PackageFate, StoredPackage
+from upgrader.core.driver_build.driver_builds import Input
+from upgrader.core.driver_image.image_garbage import Fate
+from upgrader.core.driver_image.package_garbage import KernelPackages, Known, PackageFate, StoredPackage
 from upgrader.images.debian.store import PackageStore
 from upgrader.images.debian.values import Package
 from upgrader.images.drivers.assembly import MANIFEST, unpack_driver

@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.build_results import BuildResult, CellState
-from upgrader.core.driver_builds import FailureClass, Identity, Verdict
+from upgrader.core.driver_build.build_results import BuildResult, CellState
+from upgrader.core.driver_build.driver_builds import FailureClass, Identity, Verdict
+from upgrader.core.driver_image.image_names import image_name
 from upgrader.core.errors import ProcessError, RegistryError
-from upgrader.core.image_names import image_name
 from upgrader.images import trust
 from upgrader.images.drivers.assembly import MANIFEST, unpack_driver
 from upgrader.images.drivers.definition import Definition

@@ -8,9 +8,9 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.driver_builds import Input, digits
-from upgrader.core.driver_matrix import Matrix
-from upgrader.core.driver_recipes import Recipe
+from upgrader.core.driver_build.driver_builds import Input, digits
+from upgrader.core.driver_build.driver_matrix import Matrix
+from upgrader.core.driver_build.driver_recipes import Recipe
 from upgrader.core.errors import ConfigurationError
 from upgrader.images import store
 from upgrader.images.product import checkout

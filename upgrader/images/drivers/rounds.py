@@ -7,9 +7,9 @@ from typing import Protocol
 
 import msgspec
 
-from upgrader.core.build_results import BuildResult, CellState
-from upgrader.core.driver_builds import Failure, FailureClass
-from upgrader.core.driver_matrix import Cell, alternatives
+from upgrader.core.driver_build.build_results import BuildResult, CellState
+from upgrader.core.driver_build.driver_builds import Failure, FailureClass
+from upgrader.core.driver_build.driver_matrix import Cell, alternatives
 from upgrader.core.errors import UpgraderError
 from upgrader.images.drivers.definition import Definition
 from upgrader.images.drivers.failures import of_cell

@@ -14,8 +14,8 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.build_results import BuildResult, CellState
-from upgrader.core.driver_builds import Identity, Verdict
+from upgrader.core.driver_build.build_results import BuildResult, CellState
+from upgrader.core.driver_build.driver_builds import Identity, Verdict
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.layout import Descriptor, Layout
 from upgrader.images.trust import BUILD_KEY

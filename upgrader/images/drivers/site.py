@@ -10,9 +10,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from upgrader.core.build_results import BuildResult, CellState
-from upgrader.core.driver_builds import Identity
-from upgrader.core.driver_matrix import Cell, Matrix
+from upgrader.core.driver_build.build_results import BuildResult, CellState
+from upgrader.core.driver_build.driver_builds import Identity
+from upgrader.core.driver_build.driver_matrix import Cell, Matrix
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.archives import archives
 from upgrader.images.debian.discovery import News

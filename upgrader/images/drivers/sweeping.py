@@ -1,7 +1,7 @@
 """Driver images, and packages to build them from, that nobody needs: listed, and deleted where they lie.
 
-What is decided is in core/image_garbage.py. An image goes by its digest, never by a tag alone: what somebody has just
-pushed under that tag is another image.
+What is decided is in core/driver_image/image_garbage.py. An image goes by its digest, never by a tag alone: what
+somebody has just pushed under that tag is another image.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
+from upgrader.core.driver_image.image_garbage import Fate, ImageFate, Marks, StoredImage
+from upgrader.core.driver_image.image_names import PACKAGES
 from upgrader.core.errors import ConfigurationError
-from upgrader.core.image_garbage import Fate, ImageFate, Marks, StoredImage
-from upgrader.core.image_names import PACKAGES
 from upgrader.images import wire
 from upgrader.images.attachments import detach
 from upgrader.images.drivers.bundles import DEFINITION

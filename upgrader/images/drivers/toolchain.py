@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.driver_builds import Input, digits
+from upgrader.core.driver_build.driver_builds import Input, digits
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian import names, versions
 from upgrader.images.debian.apt import Apt

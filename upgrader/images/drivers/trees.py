@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from upgrader.core.driver_builds import digits
+from upgrader.core.driver_build.driver_builds import digits
 from upgrader.images.debian.store import PackageStore
 from upgrader.images.debian.values import Package
 from upgrader.images.drivers.extraction import extract

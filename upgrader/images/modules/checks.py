@@ -7,7 +7,7 @@ of Linux 6.1 and 6.12. Where the kernel only warns, for want of a CRC in the mod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from upgrader.core.driver_builds import CheckName, Verdict
+from upgrader.core.driver_build.driver_builds import CheckName, Verdict
 from upgrader.images.modules.values import LAYOUT, SHOWN, Export, Kernel, Module, underscored
 
 GPL_COMPATIBLE = frozenset(

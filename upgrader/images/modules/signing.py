@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from upgrader.core.driver_builds import CheckName, Verdict
+from upgrader.core.driver_build.driver_builds import CheckName, Verdict
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.modules.checks import listed
 from upgrader.images.modules.reading import module_bytes

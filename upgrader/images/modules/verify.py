@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from upgrader.core.driver_builds import CheckName, Verdict
+from upgrader.core.driver_build.driver_builds import CheckName, Verdict
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.modules import checks
 from upgrader.images.modules.elf import ModuleUnreadableError

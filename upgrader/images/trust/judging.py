@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec import Struct
 
-from upgrader.core.driver_builds import Identity, Input, build_key
+from upgrader.core.driver_build.driver_builds import Identity, Input, build_key
 from upgrader.images.trust.sbom import read_sbom
 from upgrader.images.trust.statements import Said, read_provenance, subject_of
 from upgrader.images.trust.values import named

@@ -27,7 +27,7 @@ from spdx_tools.spdx.parser.error import SPDXParsingError
 from spdx_tools.spdx.parser.jsonlikedict.json_like_dict_parser import JsonLikeDictParser
 from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document
 
-from upgrader.core.driver_builds import Input, digits
+from upgrader.core.driver_build.driver_builds import Input, digits
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.trust.statements import SBOM, Said, predicate_of, statement
 from upgrader.images.trust.values import ImageFacts, ShippedFile

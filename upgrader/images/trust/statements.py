@@ -13,7 +13,7 @@ from in_toto_attestation.predicates.provenance.v1.provenance_pb2 import Provenan
 from in_toto_attestation.v1.resource_descriptor import ResourceDescriptor
 from in_toto_attestation.v1.statement import STATEMENT_TYPE_URI, Statement
 
-from upgrader.core.driver_builds import Identity, Input
+from upgrader.core.driver_build.driver_builds import Identity, Input
 from upgrader.images.trust.values import ImageFacts
 
 SIGNATURE = "https://sigstore.dev/cosign/sign/v1"

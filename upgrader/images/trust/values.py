@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from upgrader.core.driver_builds import Identity, Input, build_key
+from upgrader.core.driver_build.driver_builds import Identity, Input, build_key
 
 BUILD_KEY = "gpu-upgrader.io/build-key"
 """Label of an image's configuration: the build key, 64 hex digits."""

@@ -4,7 +4,7 @@ The answer is a tuple of verdicts, always of the same four checks. It never says
 registry did not answer, or because cosign could not be run: those are errors, and who gets one holds.
 """
 
-from upgrader.core.driver_builds import CheckName, Identity, Verdict
+from upgrader.core.driver_build.driver_builds import CheckName, Identity, Verdict
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.labels import CONFIG_LIMIT, Parts, decode_labels
 from upgrader.images.reference import Reference, parse

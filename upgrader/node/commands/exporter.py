@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from upgrader.core.orders import NODE_VARIABLE
+from upgrader.core.node_protocol.orders import NODE_VARIABLE
 from upgrader.node import devices, exporter
 from upgrader.node.clock import SystemClock
 from upgrader.node.commands.options import parser

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from upgrader.core.gpu_features import GpuReport
+from upgrader.core.node_protocol.gpu_features import GpuReport
 from upgrader.node.commands.options import parser
 from upgrader.node.commands.report import reported
 from upgrader.node.gpu_features import changed_gpus, leave_done, read_gpus

@@ -2,7 +2,7 @@
 
 import os
 
-from upgrader.core.orders import NODE_VARIABLE, KubeletSettings, KubeletTarget, Reason
+from upgrader.core.node_protocol.orders import NODE_VARIABLE, KubeletSettings, KubeletTarget, Reason
 from upgrader.node.host import Host
 from upgrader.node.kubelet import HostKubelet
 from upgrader.node.outcome import OrderFailedError

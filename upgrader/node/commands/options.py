@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from upgrader.core.node_places import RUN_DIRECTORY
+from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
 from upgrader.node import devices
 
 CHECK = "exit 0 where all other options are known, and do nothing"

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from upgrader.core.orders import ORDER_VARIABLE, TERMINATION_LOG, OrderResult, Reason
+from upgrader.core.node_protocol.orders import ORDER_VARIABLE, TERMINATION_LOG, OrderResult, Reason
 from upgrader.node.outcome import EXIT_CODES, OrderFailedError, leave_message
 
 Order = TypeVar("Order")

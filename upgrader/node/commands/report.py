@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from upgrader.core.orders import TERMINATION_LOG
+from upgrader.core.node_protocol.orders import TERMINATION_LOG
 from upgrader.node.outcome import EXIT_CODES, LONGEST_MESSAGE, OrderFailedError, leave_text
 
 

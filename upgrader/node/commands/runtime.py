@@ -21,7 +21,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.check:
         return 0
     # As of the device plugin: a check of the options needs none of it.
-    from upgrader.core.orders import POD_VARIABLE  # noqa: PLC0415
+    from upgrader.core.node_protocol.orders import POD_VARIABLE  # noqa: PLC0415
     from upgrader.node.programs import SystemPrograms  # noqa: PLC0415
     from upgrader.node.runtime import RuntimeHook, serve  # noqa: PLC0415
 

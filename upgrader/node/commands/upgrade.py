@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from upgrader.core.orders import OrderResult, UpgradeOrder
+from upgrader.core.node_protocol.orders import OrderResult, UpgradeOrder
 from upgrader.node.clock import SystemClock
 from upgrader.node.commands.host_kubelet import host_kubelet
 from upgrader.node.commands.order import answered

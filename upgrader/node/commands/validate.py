@@ -4,8 +4,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from upgrader.core.node_places import RUN_DIRECTORY
-from upgrader.core.orders import OrderResult, ValidateOrder
+from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
+from upgrader.core.node_protocol.orders import OrderResult, ValidateOrder
 from upgrader.node.commands.order import answered
 from upgrader.node.validate import validate
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import grpc
 
-from upgrader.core.orders import OrderResult, Reason, ValidateDriverOrder
+from upgrader.core.node_protocol.orders import OrderResult, Reason, ValidateDriverOrder
 from upgrader.node.clock import SystemClock
 from upgrader.node.commands.order import answered
 from upgrader.node.driver_validation import Places, validate_driver

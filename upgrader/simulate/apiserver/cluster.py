@@ -25,8 +25,8 @@ from upgrader.core.errors import (
     TwoBudgetsError,
     UnreachableError,
 )
-from upgrader.core.owners import ReadKind
 from upgrader.core.replies import Ran, Reply
+from upgrader.core.workloads.owner_kinds import ReadKind
 from upgrader.kube.listing import Listing
 from upgrader.simulate.apiserver.collection import Stored
 from upgrader.simulate.apiserver.objects import Object, applied, merged, patched, selected_by

@@ -5,7 +5,7 @@ from functools import partial
 
 from upgrader.api import names
 from upgrader.api.resources import JOBS, NODES, PDBS, PODS
-from upgrader.core.orders import OrderResult, Reason
+from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.chaos.draws import Draws
 from upgrader.simulate.chaos.faults import Fault, Rates

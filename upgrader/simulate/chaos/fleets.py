@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES
-from upgrader.core.phases import ends
+from upgrader.core.model.phases import ends
 from upgrader.simulate.chaos.draws import Draws
 from upgrader.simulate.chaos.gangs import (
     GangSpec,

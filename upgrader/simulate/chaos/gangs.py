@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 
 from upgrader.api import names
 from upgrader.api.resources import JOBS, ResourceKind
-from upgrader.core.owners import OWNERS
+from upgrader.core.workloads.owner_kinds import OWNERS
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.chaos.draws import Draws
 from upgrader.simulate.cluster.controllers import JOBSETS, STATEFULSETS, job, jobset, stateful_set

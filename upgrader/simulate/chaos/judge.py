@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Protocol
 
-from upgrader.core.phases import NodePhase, RequestPhase, ends
+from upgrader.core.model.phases import NodePhase, RequestPhase, ends
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.apiserver.store import ObjectStore
 from upgrader.simulate.chaos.journal import Entry

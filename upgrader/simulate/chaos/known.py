@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Struct
 
 from upgrader.api import names
-from upgrader.core.orders import ORDER_VARIABLE
-from upgrader.core.owners import OwnerKind, owner_kind
-from upgrader.core.switching import is_off
+from upgrader.core.node_protocol.orders import ORDER_VARIABLE
+from upgrader.core.workloads.owner_kinds import OwnerKind, owner_kind
+from upgrader.core.workloads.suspend_patches import is_off
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.apiserver.store import ObjectStore
 from upgrader.simulate.chaos.journal import Entry

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from upgrader.api import names
-from upgrader.core.phases import RequestPhase
+from upgrader.core.model.phases import RequestPhase
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.chaos.journal import Entry
 from upgrader.simulate.chaos.known import (

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from upgrader.api import names
-from upgrader.core.budget import allowed_gpus
+from upgrader.core.constraints.budget import allowed_gpus
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.chaos.journal import Author, Entry
 from upgrader.simulate.chaos.known import (

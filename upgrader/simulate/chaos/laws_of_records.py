@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from upgrader.api import names
 from upgrader.core import timing
-from upgrader.core.phases import NodePhase, PlanPhase, RequestPhase, ends, row
+from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase, ends, row
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.chaos.journal import Entry
 from upgrader.simulate.chaos.known import LATE_LOOK, Known, closed, is_upgrade_job, selects, stopped_by, went_off

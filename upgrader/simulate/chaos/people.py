@@ -1,7 +1,7 @@
 """People beside the rollout: they pause the plan, resume, abort or delete it."""
 
 from upgrader.api.resources import UPGRADE_PLANS
-from upgrader.core.phases import DesiredState
+from upgrader.core.model.phases import DesiredState
 from upgrader.simulate.apiserver.store import ObjectStore
 from upgrader.simulate.chaos.draws import Draws
 from upgrader.simulate.chaos.rollouts import PLAN, PLANS

@@ -11,7 +11,7 @@ import structlog
 from msgspec import Struct
 
 from upgrader.api.resources import UPGRADE_PLANS
-from upgrader.core.phases import PlanPhase, ends
+from upgrader.core.model.phases import PlanPhase, ends
 from upgrader.simulate.chaos.draws import Draws
 from upgrader.simulate.chaos.events import LONGEST_ODDITY, Events
 from upgrader.simulate.chaos.faults import Fault, Rates, rates

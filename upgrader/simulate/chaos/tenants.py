@@ -7,7 +7,7 @@ from typing import Any
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, NODE_UPGRADES, PODS
 from upgrader.core import timing
-from upgrader.core.phases import NodePhase, ends
+from upgrader.core.model.phases import NodePhase, ends
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.chaos.draws import Draws
 from upgrader.simulate.chaos.events import EVERYWHERE

@@ -5,7 +5,7 @@ import json
 from upgrader.api.kubernetes import OwnerObject
 from upgrader.api.resources import JOBS, PODS, ResourceKind
 from upgrader.core import timing
-from upgrader.core.owners import owner_kind
+from upgrader.core.workloads.owner_kinds import owner_kind
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.apiserver.store import ObjectStore
 
@@ -17,7 +17,7 @@ LABEL_JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 def _resource(kind: str, api_version: str) -> ResourceKind[OwnerObject]:
     row = owner_kind(kind, api_version)
     if row is None:
-        raise LookupError(f"{kind} {api_version} is not in core.owners")
+        raise LookupError(f"{kind} {api_version} is not in core.workloads.owner_kinds")
     return ResourceKind(
         group=row.group, version=row.version, kind=kind, plural=row.plural, namespaced=True, type=OwnerObject
     )

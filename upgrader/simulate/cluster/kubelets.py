@@ -8,7 +8,7 @@ from datetime import timedelta
 from upgrader.api import names
 from upgrader.api.resources import NODES, PODS
 from upgrader.core import timing
-from upgrader.core.orders import ORDER_VARIABLE, OrderResult, Reason
+from upgrader.core.node_protocol.orders import ORDER_VARIABLE, OrderResult, Reason
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.apiserver.store import ObjectStore
 from upgrader.simulate.cluster.changes import Marks, Subset

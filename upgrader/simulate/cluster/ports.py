@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from upgrader.core.driver_builds import CheckName, Identity, Verdict
+from upgrader.core.driver_build.driver_builds import CheckName, Identity, Verdict
 from upgrader.core.errors import LostLeadershipError, RegistryError
 
 START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)

@@ -25,9 +25,9 @@ from upgrader.api.resources import (
 from upgrader.api.v1alpha1 import CheckpointRequest, DriverImage, GpuStack, GpuStackSpec, NodeUpgrade, UpgradePlan
 from upgrader.checkpoint.methods import methods
 from upgrader.core.errors import LostLeadershipError
-from upgrader.core.owners import OWNERS
-from upgrader.core.phases import ends
-from upgrader.core.revisions import revision_of
+from upgrader.core.model.phases import ends
+from upgrader.core.model.revisions import revision_of
+from upgrader.core.workloads.owner_kinds import OWNERS
 from upgrader.reconcile import images, plans, stackless, stacks
 from upgrader.reconcile.context import REHEARSED_AGAIN, UNMARKED_AGAIN, Context, Gates
 from upgrader.reconcile.fact_cache import FactCaches

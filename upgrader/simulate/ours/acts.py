@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from datetime import timedelta
 
-from upgrader.core.checkpoint_request import RESTARTED_EARLY
-from upgrader.core.node_upgrade_facts import Act, Decision, NodeView, Outcome, PodResult
-from upgrader.core.orders import OrderResult, Reason
-from upgrader.core.phases import NodePhase, RequestPhase, ends, row
-from upgrader.core.request_facts import GangAct, GangDecision, RequestView
-from upgrader.core.steering import Placement
+from upgrader.core.checkpoint_request.request_machine import RESTARTED_EARLY
+from upgrader.core.checkpoint_request.request_state import GangAct, GangDecision, RequestView
+from upgrader.core.model.phases import NodePhase, RequestPhase, ends, row
+from upgrader.core.node_protocol.orders import OrderResult, Reason
+from upgrader.core.node_upgrade.upgrade_state import Act, Decision, NodeView, Outcome, PodResult
+from upgrader.core.workloads.placement import Placement
 from upgrader.simulate.ours.objects import ABSENT, WAITING, Request, Upgrade, UpgradeGroup
 from upgrader.simulate.world import World
 

@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from upgrader.core.acknowledgement import Verdict
-from upgrader.core.fleet import Gang, Refusals, Snapshot
-from upgrader.core.lanes import Asked
-from upgrader.core.lanes import turns as in_turn
-from upgrader.core.phases import RequestPhase
-from upgrader.core.writing import Writer, turns
+from upgrader.core.checkpoint_request.acknowledgements import Verdict
+from upgrader.core.checkpoint_request.admission_slots import Writer, turns
+from upgrader.core.constraints.checkpoint_concurrency import Asked
+from upgrader.core.constraints.checkpoint_concurrency import turns as in_turn
+from upgrader.core.model.fleet import Gang, Refusals, Snapshot
+from upgrader.core.model.phases import RequestPhase
 from upgrader.simulate.ours.objects import Request
 
 

@@ -1,7 +1,8 @@
 """The loop of the controller over virtual time: one plan, its batches, groups, upgrades and requests.
 
-Every decision is the product's: core.forecast, core.rollout, core.node_upgrade, core.checkpoint_request. This is what
-is done around them: who is looked at when, what is recorded, what is asked before a gang is.
+Every decision is the product's: core.forecast.forecast, core.upgrade_plan.plan_machine,
+core.node_upgrade.upgrade_machine, core.checkpoint_request.request_machine. This is what is done around them: who is
+looked at when, what is recorded, what is asked before a gang is.
 """
 
 from datetime import datetime, timedelta
@@ -9,19 +10,21 @@ from functools import partial
 
 import msgspec
 
-from upgrader.core import checkpoint_request, node_upgrade, rollout
-from upgrader.core.batch import BatchForecast, BatchKind
-from upgrader.core.canaries import node_class
-from upgrader.core.catalogue import Catalogue
-from upgrader.core.checkpoint_request import SWAPPING
-from upgrader.core.fleet import Gang, Snapshot
-from upgrader.core.forecast import Forecast, forecast
-from upgrader.core.node_upgrade_facts import GroupView, NodeView
-from upgrader.core.phases import DesiredState, NodePhase, PlanPhase, RequestPhase, ends, row
-from upgrader.core.plan_facts import Canaries, Losses, NextBatch, PlanDecision, PlanView, UpgradeFacts
-from upgrader.core.prediction import Durations
-from upgrader.core.request_facts import GroupOfGang, RequestView
-from upgrader.core.strategy import StrategyFacts
+from upgrader.core.checkpoint_request import request_machine
+from upgrader.core.checkpoint_request.request_machine import SWAPPING
+from upgrader.core.checkpoint_request.request_state import GroupOfGang, RequestView
+from upgrader.core.constraints.batch import BatchForecast, BatchKind
+from upgrader.core.driver_image.catalogue import Catalogue
+from upgrader.core.forecast.canaries import node_class
+from upgrader.core.forecast.forecast import Forecast, forecast
+from upgrader.core.model.fleet import Gang, Snapshot
+from upgrader.core.model.phases import DesiredState, NodePhase, PlanPhase, RequestPhase, ends, row
+from upgrader.core.model.prediction import Durations
+from upgrader.core.model.strategy import StrategyFacts
+from upgrader.core.node_upgrade import upgrade_machine
+from upgrader.core.node_upgrade.upgrade_state import GroupView, NodeView
+from upgrader.core.upgrade_plan import plan_machine
+from upgrader.core.upgrade_plan.plan_state import Canaries, Losses, NextBatch, PlanDecision, PlanView, UpgradeFacts
 from upgrader.simulate import stack
 from upgrader.simulate.agenda import OURS
 from upgrader.simulate.job import HAS_PODS
@@ -106,7 +109,7 @@ class Controller:
             snapshot = self.world.snapshot()
             made, cooling = self._forecast(snapshot)
             self.first = self.first or made
-        decision = rollout.decide(self._view(made, len(cooling)))
+        decision = plan_machine.decide(self._view(made, len(cooling)))
         self.phase, self.reason, self.message = decision.phase, decision.reason, decision.message
         if decision.end_batch and self.batches:
             self.batches[-1].ended_at = self.world.now
@@ -159,7 +162,9 @@ class Controller:
     def _forecast(self, snapshot: Snapshot) -> tuple[Forecast, frozenset[str]]:
         noes = asking.noes(self.requests)
         blocked = frozenset(one.uid for one in self.upgrades if one.group in {request.group for request in noes})
-        settled, cooling = rollout.settled_nodes(self._upgrade_facts(), RETRY, self.world.agenda.time, blocked=blocked)
+        settled, cooling = plan_machine.settled_nodes(
+            self._upgrade_facts(), RETRY, self.world.agenda.time, blocked=blocked
+        )
         made = forecast(
             asking.with_refusals(snapshot, noes, RETRY),
             self.target,
@@ -302,7 +307,7 @@ class Controller:
                 done |= self._step_gang(group, request, request_view, request_views, nodes)
         for one, node in zip(group.upgrades, nodes, strict=True):
             if not one.over:
-                step = node_upgrade.decide(node, facts, self.world.agenda.time)
+                step = upgrade_machine.decide(node, facts, self.world.agenda.time)
                 done |= self.acts.upgrade(group, one, node, step)
         self._again(group, done=done)
 
@@ -321,7 +326,7 @@ class Controller:
             spares=self._spares(group, request),
             turns=asking.turns_now(self.requests, self.strategy.lane_width, self.world.agenda.time),
         )
-        decision = checkpoint_request.decide(request_view, around, self.world.agenda.time)
+        decision = request_machine.decide(request_view, around, self.world.agenda.time)
         where = partial(views.where, self.world, group, nodes, self.left, request)
         return self.acts.request(group, request, request_view, decision, where)
 

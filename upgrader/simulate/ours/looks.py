@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from upgrader.core.acknowledgement import LAST_CALL
-from upgrader.core.node_upgrade_facts import SETTLE
-from upgrader.core.phases import NodePhase, RequestPhase
+from upgrader.core.checkpoint_request.acknowledgements import LAST_CALL
+from upgrader.core.model.phases import NodePhase, RequestPhase
+from upgrader.core.node_upgrade.upgrade_state import SETTLE
 from upgrader.simulate.ours.objects import Request, UpgradeGroup
 from upgrader.simulate.world import World
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from upgrader.core.acknowledgement import Answer
-from upgrader.core.batch import BatchKind
-from upgrader.core.node_upgrade_facts import Outcome, PodResult
-from upgrader.core.phases import NodePhase, RequestPhase, ends
-from upgrader.core.plan_facts import RequestSummary, UpgradeFacts
+from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.constraints.batch import BatchKind
+from upgrader.core.model.phases import NodePhase, RequestPhase, ends
+from upgrader.core.node_upgrade.upgrade_state import Outcome, PodResult
+from upgrader.core.upgrade_plan.plan_state import RequestSummary, UpgradeFacts
 
 ABSENT, WAITING = PodResult(), PodResult(outcome=Outcome.WAITING)
 
@@ -155,5 +155,5 @@ class Batch:
     groups: list[UpgradeGroup]
     started_at: int
     classes: Mapping[str, str]
-    """Of its nodes before their upgrades, see core.canaries."""
+    """Of its nodes before their upgrades, see core.forecast.canaries."""
     ended_at: int | None = None

@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 
-from upgrader.core import steering
-from upgrader.core.blockers import World as Indexed
-from upgrader.core.checkpoint_request import OVER, SWAPPING
-from upgrader.core.drift import drift
-from upgrader.core.fleet import Gang, Snapshot, Target
-from upgrader.core.gang_blockers import gang_blockers
-from upgrader.core.node_upgrade import BEFORE_OFF
-from upgrader.core.node_upgrade_facts import NodeView, OperandFacts, OtherPod, RequestFacts, kept
-from upgrader.core.phases import NodePhase, RequestPhase, UpgradeReason
-from upgrader.core.request_facts import OwnerFacts, RequestView
-from upgrader.core.strategy import StrategyFacts
+from upgrader.core.checkpoint_request.request_machine import OVER, SWAPPING
+from upgrader.core.checkpoint_request.request_state import OwnerFacts, RequestView
+from upgrader.core.constraints.blockers import World as Indexed
+from upgrader.core.constraints.gang_blockers import gang_blockers
+from upgrader.core.gpu_stack.drift import drift
+from upgrader.core.model.fleet import Gang, Snapshot, Target
+from upgrader.core.model.phases import NodePhase, RequestPhase, UpgradeReason
+from upgrader.core.model.strategy import StrategyFacts
+from upgrader.core.node_upgrade.upgrade_machine import BEFORE_OFF
+from upgrader.core.node_upgrade.upgrade_state import NodeView, OperandFacts, OtherPod, RequestFacts, kept
+from upgrader.core.workloads import placement
 from upgrader.simulate import stack
 from upgrader.simulate.job import HAS_PODS, NAMESPACE, Job, Life
 from upgrader.simulate.ours.objects import Request, Upgrade, UpgradeGroup
@@ -161,17 +161,17 @@ def spares(world: World, request: Request, group: UpgradeGroup) -> bool:
 
 def where(
     world: World, group: UpgradeGroup, views: Sequence[NodeView], left: frozenset[str], request: Request
-) -> steering.Placement:
+) -> placement.Placement:
     """Where a gang may be restarted: on old revisions or on the new one, never on both; as reconcile's groups do."""
     if request.restarted_early:
-        return steering.Placement(left_behind=tuple(sorted(left)), settled=True)
+        return placement.Placement(left_behind=tuple(sorted(left)), settled=True)
     there = [view for view in views if view.phase is not NodePhase.NODE_DELETED]
     targets = sorted({upgrade.target[1] for upgrade in group.upgrades})
     if any(view.phase not in OVER and view.phase not in BEFORE_OFF for view in there):
         known = (*targets, *sorted(left))
-        chosen = steering.refuge([node.facts() for node in world.nodes.values()], known)
+        chosen = placement.refuge([node.facts() for node in world.nodes.values()], known)
         chosen = chosen or (sorted(left)[:1] if there[0].reverting else targets or [""])[0]
-        return steering.Placement(left_behind=tuple(one for one in known if one != chosen), settled=True)
+        return placement.Placement(left_behind=tuple(one for one in known if one != chosen), settled=True)
     forward = all(view.phase in {NodePhase.RELEASING, NodePhase.SUCCEEDED} and not view.failure for view in there)
     here = "" if any(kept(view) for view in there) else group.name
-    return steering.Placement(left_behind=tuple(sorted(left)) if forward else tuple(targets), group=here)
+    return placement.Placement(left_behind=tuple(sorted(left)) if forward else tuple(targets), group=here)

@@ -16,7 +16,7 @@ the plugin's pod, for these reasons:
 The price is that the plugin sees the node's processes too. It is privileged without that.
 """
 
-from upgrader.core.operands import PluginSettings
+from upgrader.core.model.operands import PluginSettings
 from upgrader.stack.vendors.programs import CONFIG, Mount, Program
 
 ROOT = "/run/nvidia/mps"

@@ -7,8 +7,8 @@ Driver libraries are those that our driver image leaves on the node.
 
 import json
 
-from upgrader.core.node_places import STATE_DIRECTORY
-from upgrader.core.operands import Operand, PluginSettings
+from upgrader.core.model.operands import Operand, PluginSettings
+from upgrader.core.node_protocol.node_places import STATE_DIRECTORY
 from upgrader.stack.parts import CDI, METRICS_PORT, PLUGIN_SOCKETS, POD_RESOURCES
 from upgrader.stack.vendors import mps
 from upgrader.stack.vendors.programs import CONFIG, Mount, Program, Vendor

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from upgrader.core.operands import Operand, PluginSettings
+from upgrader.core.model.operands import Operand, PluginSettings
 
 CONFIG = "/config"
 """Where a program finds its `config` as the file config.yaml. It comes by the downward API, so no ConfigMap is kept."""

@@ -1,8 +1,8 @@
 """The simulated vendor: real gRPC to the kubelet and real files, no GPU behind them. Everything it shows says so."""
 
-from upgrader.core.node_places import RUN_DIRECTORY
-from upgrader.core.operands import Operand, PluginSettings
-from upgrader.core.orders import NODE_VARIABLE, POD_VARIABLE
+from upgrader.core.model.operands import Operand, PluginSettings
+from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
+from upgrader.core.node_protocol.orders import NODE_VARIABLE, POD_VARIABLE
 from upgrader.stack.parts import CDI, METRICS_PORT, NODE_PROGRAM, PLUGIN_SOCKETS, POD_RESOURCES
 from upgrader.stack.vendors.programs import Mount, Program, Vendor
 

@@ -4,7 +4,7 @@ from textwrap import dedent
 import pytest
 
 from tests.support.kernel_modules import Sample
-from upgrader.core.driver_builds import CheckName, Verdict
+from upgrader.core.driver_build.driver_builds import CheckName, Verdict
 from upgrader.images.boot import Boot, Load, judge, loads_on, undecided
 from upgrader.images.modules import read_module
 

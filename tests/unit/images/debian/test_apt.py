@@ -6,7 +6,7 @@ from aiohttp import web
 
 from tests.support.apt_repository import DAY, throw_away_key
 from tests.support.file_server import serving
-from upgrader.core.driver_builds import FailureClass
+from upgrader.core.driver_build.driver_builds import FailureClass
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.apt import Apt, Index
 from upgrader.images.debian.errors import UnreachableArchiveError, UntrustedArchiveError

@@ -2,7 +2,7 @@ import pytest
 
 from tests.support.apt_repository import Repository
 from tests.support.packages import kernel, package
-from upgrader.core.driver_builds import Failure, FailureClass
+from upgrader.core.driver_build.driver_builds import Failure, FailureClass
 from upgrader.images.debian.discovery import News, carried, discover, news
 from upgrader.images.debian.errors import MissingPackageError, UntrustedArchiveError
 from upgrader.images.debian.names import HostileNameError

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from tests.support.file_server import serving
 from tests.support.packages import package
-from upgrader.core.driver_builds import FailureClass
+from upgrader.core.driver_build.driver_builds import FailureClass
 from upgrader.images.debian.archives import Archives
 from upgrader.images.debian.errors import (
     DiskFullError,

@@ -5,7 +5,7 @@ import pytest
 
 from tests.support import driver_builds as made
 from tests.support.driver_builds import DISCOVERY, PACKAGES, PROGRAMS, RECIPE, definition, folder, kernel, package
-from upgrader.core.driver_builds import build_key
+from upgrader.core.driver_build.driver_builds import build_key
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.errors import MissingPackageError
 from upgrader.images.drivers.definition import decode, encode

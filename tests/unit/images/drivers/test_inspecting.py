@@ -7,7 +7,7 @@ from tests.support.driver_images import PLACE, changed, described, driver_files,
 from tests.support.image_registry import digest_of
 from tests.support.signing_keys import make_key
 from tests.support.trusting import IDENTITY, INPUTS
-from upgrader.core.driver_builds import CheckName, build_key
+from upgrader.core.driver_build.driver_builds import CheckName, build_key
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.drivers.examining import Looks, examine_store
 from upgrader.images.drivers.inspecting import INSIDE

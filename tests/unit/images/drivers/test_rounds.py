@@ -7,9 +7,9 @@ import pytest
 
 from tests.support import driver_builds as made
 from tests.support.driver_builds import definition, folder, identity
-from upgrader.core.build_results import BuildResult, CellState
-from upgrader.core.driver_builds import Failure, FailureClass
-from upgrader.core.driver_matrix import Cell
+from upgrader.core.driver_build.build_results import BuildResult, CellState
+from upgrader.core.driver_build.driver_builds import Failure, FailureClass
+from upgrader.core.driver_build.driver_matrix import Cell
 from upgrader.core.errors import ConfigurationError, ProcessError, RegistryError
 from upgrader.images.debian.errors import MissingPackageError
 from upgrader.images.drivers.rounds import Round

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from tests.support.driver_builds import identity, layout, record
-from upgrader.core.build_results import BuildResult, CellState
-from upgrader.core.driver_builds import Failure, FailureClass
+from upgrader.core.driver_build.build_results import BuildResult, CellState
+from upgrader.core.driver_build.driver_builds import Failure, FailureClass
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.drivers.shelf import REF_NAME, Remembered, Shelf
 

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.support.driver_builds import definition, folder
-from upgrader.core.build_results import CellState
-from upgrader.core.driver_builds import CheckName, FailureClass, Verdict
+from upgrader.core.driver_build.build_results import CellState
+from upgrader.core.driver_build.driver_builds import CheckName, FailureClass, Verdict
 from upgrader.images.boot.values import Boot
 from upgrader.images.debian.store import PackageStore
 from upgrader.images.drivers.budget import Budget

@@ -1,7 +1,7 @@
 import pytest
 
 from tests.support.kernel_modules import AARCH64, FLAGS, RELEASE, Sample, headers
-from upgrader.core.driver_builds import CheckName, Verdict
+from upgrader.core.driver_build.driver_builds import CheckName, Verdict
 from upgrader.images.modules import read_kernel, read_module
 from upgrader.images.modules.checks import check_contents, check_symbols, check_vermagic, check_versions
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.kernel_modules import Sample
 from tests.support.signing_keys import make_key
-from upgrader.core.driver_builds import CheckName, Verdict
+from upgrader.core.driver_build.driver_builds import CheckName, Verdict
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.modules import ModuleUnreadableError, SigningKey, open_key, read_module, sign
 from upgrader.images.modules.signing import PASSPHRASE, check_signatures, fingerprint

@@ -2,7 +2,7 @@ import pytest
 
 from tests.support.kernel_modules import Sample, headers
 from tests.support.signing_keys import make_key
-from upgrader.core.driver_builds import CheckName
+from upgrader.core.driver_build.driver_builds import CheckName
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.modules import open_key, sign, verify_modules
 from upgrader.images.modules.verify import versions_in

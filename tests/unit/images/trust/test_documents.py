@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.golden import assert_golden
 from tests.support.trusting import FILES, IDENTITY, INPUTS, facts
-from upgrader.core.driver_builds import Identity, Input
+from upgrader.core.driver_build.driver_builds import Identity, Input
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.trust.sbom import read_sbom, sbom
 from upgrader.images.trust.statements import (

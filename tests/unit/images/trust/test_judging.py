@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from tests.support.trusting import IDENTITY, INPUTS, facts
-from upgrader.core.driver_builds import Input
+from upgrader.core.driver_build.driver_builds import Input
 from upgrader.images.trust.judging import ABSENT, Expected, Troubles, judge
 from upgrader.images.trust.sbom import sbom
 from upgrader.images.trust.statements import provenance

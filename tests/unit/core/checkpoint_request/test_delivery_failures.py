@@ -1,0 +1,28 @@
+"""Misses in a row: counted by member, forgotten by those who heard it."""
+
+from datetime import timedelta
+
+from tests.support.world import START
+from upgrader.core.checkpoint_request.delivery_failures import PAUSE, Miss, counted, ruled_out, too_soon
+
+
+def test_only_misses_in_a_row_count():
+    first = counted((), {"b": "no answer", "a": "no such command"}, START)
+    assert first == (
+        Miss(pod_uid="a", at=START, why="no such command"),
+        Miss(pod_uid="b", at=START, why="no answer"),
+    )
+    assert ruled_out(first) == ""
+    later = START + timedelta(seconds=7)
+    second = counted(first, {"b": "again no answer"}, later)
+    assert second == (Miss(pod_uid="b", at=later, times=2, why="again no answer"),)
+    assert ruled_out(second) == "again no answer"
+    third = counted(counted(first, {"c": "x"}, later), {"b": "y"}, later)
+    assert ruled_out(third) == "", "b heard it in between"
+
+
+def test_a_miss_is_left_to_pass_before_the_next_asking():
+    misses = counted((), {"a": "no answer"}, START)
+    assert too_soon(misses, START + PAUSE - timedelta(seconds=1))
+    assert not too_soon(misses, START + PAUSE)
+    assert not too_soon((), START)

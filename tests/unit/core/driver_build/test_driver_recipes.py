@@ -1,0 +1,104 @@
+"""Recipes: what they refuse, which modules go together, what make is told."""
+
+import msgspec
+import pytest
+
+from upgrader.core.driver_build.driver_recipes import Module, Patch, Recipe, Unsupported
+
+GOOD = {
+    "vendor": "nvidia",
+    "package": "nvidia-kernel-dkms",
+    "make": ["KERNEL_UNAME={kernel}", "NV_KERNEL_MODULES={modules}", "modules"],
+    "modules": [
+        {"name": "nvidia"},
+        {"name": "nvidia-modeset", "needs": ["nvidia"]},
+        {"name": "nvidia-uvm", "needs": ["nvidia"]},
+        {"name": "nvidia-drm", "needs": ["nvidia-modeset"]},
+    ],
+}
+
+
+def recipe(**changes):
+    return msgspec.convert({**GOOD, **changes}, Recipe)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "taken"),
+    [
+        ([], ("nvidia", "nvidia-modeset", "nvidia-uvm", "nvidia-drm")),
+        (["nvidia"], ("nvidia",)),
+        (["nvidia-drm"], ("nvidia", "nvidia-modeset", "nvidia-drm")),
+        (["nvidia-uvm", "nvidia"], ("nvidia", "nvidia-uvm")),
+    ],
+)
+def test_modules_bring_those_that_they_need_in_load_order(wanted, taken):
+    assert recipe().closed(wanted) == taken
+
+
+def test_a_module_that_there_is_not_is_refused_with_those_that_there_are():
+    with pytest.raises(ValueError, match="no module nouveau; this recipe has nvidia, nvidia-modeset"):
+        recipe().closed(["nvidia", "nouveau"])
+
+
+@pytest.mark.parametrize(
+    ("said", "versions"),
+    [({}, ()), ({"package": "", "version": "1"}, ("1",)), ({"package": "", "version": ["1", "2"]}, ("1", "2"))],
+)
+def test_a_source_beside_its_recipe_is_made_in_the_versions_that_it_says(said, versions):
+    assert recipe(**said).versions == versions
+
+
+def test_make_is_told_the_version_where_it_asks():
+    told = recipe(make=["V={version}"]).arguments(kernel="k", modules=(), version="2.0")
+    assert told == ("V=2.0",)
+
+
+def test_make_is_told_kernel_and_modules_as_words_of_their_own():
+    told = recipe().arguments(kernel="6.12.94+deb13-amd64", modules=("nvidia", "nvidia-uvm"), version="1")
+    assert told == ("KERNEL_UNAME=6.12.94+deb13-amd64", "NV_KERNEL_MODULES=nvidia nvidia-uvm", "modules")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"colour": "green"}, "unknown field `colour`"),
+        ({"vendor": "../x"}, "is not a name"),
+        ({"version": "1.0"}, "either a `package`"),
+        ({"package": ""}, "either a `package`"),
+        ({"package": "Nvidia;rm"}, "Debian package"),
+        ({"firmware": ["-oAPT::x"]}, "Debian package"),
+        ({"in_tree": ["drm; reboot"]}, "is not a name"),
+        ({"modules": []}, "at least one module"),
+        ({"modules": [{"name": "a"}, {"name": "a"}]}, "stands twice"),
+        ({"modules": [{"name": "a", "needs": ["b"]}, {"name": "b"}]}, "has to stand before it"),
+        ({"modules": [{"name": "a/../b"}]}, "name of a module"),
+        ({"make": ["{kernal}"]}, "not {kernal}"),
+        ({"patches": [{"file": "../x", "kernels": ".*"}]}, "file of the recipe"),
+        ({"patches": [{"file": "x.patch", "kernels": "("}]}, "no regular expression"),
+        ({"unsupported": [{"kernels": "[", "reason": "x"}]}, "no regular expression"),
+        ({"minutes": 0}, "at least 1"),
+        ({"minutes": "long"}, "Expected `int`"),
+    ],
+)
+def test_a_recipe_that_cannot_be_used_says_what_is_wrong(changes, words):
+    with pytest.raises(msgspec.ValidationError) as caught:
+        recipe(**changes)
+    assert words in str(caught.value)
+
+
+def test_patches_are_for_the_kernels_and_drivers_that_match_whole():
+    patch = Patch(file="a.patch", kernels=r"6\.1\.0-.*", drivers=r"535\..*")
+    assert patch.wanted("6.1.0-53-amd64", "535.261.03")
+    assert not patch.wanted("16.1.0-53-amd64", "535.261.03")
+    assert not patch.wanted("6.1.0-53-amd64", "550.163.01")
+
+
+def test_a_refused_kernel_has_its_reason():
+    made = Recipe(
+        vendor="v",
+        version="1",
+        make=("all",),
+        modules=(Module(name="m"),),
+        unsupported=(Unsupported(kernels=".*-rt-amd64", reason="not for real time"),),
+    )
+    assert [made.refusal(one) for one in ("6.1.0-50-rt-amd64", "6.1.0-50-amd64")] == ["not for real time", ""]

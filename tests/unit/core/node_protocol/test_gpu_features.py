@@ -1,0 +1,78 @@
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upgrader.core.node_protocol.boot_reports import newest
+from upgrader.core.node_protocol.gpu_features import GpuLabelView, GpuRecord, GpuReport, decide, gpu_labels, read_record
+
+REPORT = GpuReport(boot_id="b", uptime=1.0, version="535.261.03", devices=8)
+NAMES = sorted(gpu_labels(REPORT, 0))
+LABELS = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["8", "false", "theirs", "535"]))
+RECORDS = st.none() | st.builds(GpuRecord, stack=st.sampled_from(["a", "b"]), labels=LABELS)
+VIEWS = st.builds(
+    GpuLabelView,
+    stack=st.just("a"),
+    labels=LABELS,
+    wanted=st.booleans(),
+    record=RECORDS,
+    claimants=st.sampled_from([(), ("b",)]),
+    report=st.none() | st.just(REPORT),
+    slices=st.sampled_from([0, 4]),
+)
+
+
+def after(view):
+    """The view once what was decided is written."""
+    decision = decide(view)
+    if not decision.writes:
+        return view
+    labels = {**view.labels, **decision.labels}
+    kept = {name: value for name, value in labels.items() if value is not None}
+    return msgspec.structs.replace(view, labels=kept, record=decision.record)
+
+
+@given(VIEWS)
+def test_decided_again_from_what_it_wrote_it_writes_nothing(view):
+    assert not decide(after(view)).writes
+
+
+@given(VIEWS)
+def test_what_somebody_else_wrote_is_never_touched(view):
+    recorded = view.record.labels if view.record is not None else {}
+    theirs = {name: value for name, value in view.labels.items() if recorded.get(name) != value}
+    assert theirs.items() <= after(view).labels.items()
+
+
+@given(VIEWS)
+def test_where_it_is_not_wanted_nothing_of_ours_is_left(view):
+    end = after(msgspec.structs.replace(view, wanted=False))
+    assert end.record is None or end.record.stack != "a"
+
+
+@given(VIEWS)
+def test_what_another_stack_wrote_stays_while_that_has_the_node_or_we_do_not_want_it(view):
+    if view.record is not None and view.record.stack == "b" and ("b" in view.claimants or not view.wanted):
+        assert after(view) == view
+
+
+def test_a_version_in_parts():
+    found = gpu_labels(REPORT, 0)
+    parts = ("major", "minor", "rev")
+    assert [found[f"nvidia.com/cuda.driver.{part}"] for part in parts] == ["535", "261", "03"]
+    assert found["nvidia.com/cuda.driver-version.full"] == "535.261.03"
+    odd = gpu_labels(msgspec.structs.replace(REPORT, version="1-.x~y"), 0)
+    assert "nvidia.com/cuda.driver-version.full" not in odd
+    assert "nvidia.com/cuda.driver.major" not in odd
+    assert odd["nvidia.com/gpu.count"] == "8"
+
+
+def test_the_last_report_of_this_boot_counts():
+    later, other = msgspec.structs.replace(REPORT, uptime=2.0), msgspec.structs.replace(REPORT, boot_id="c", uptime=9.0)
+    assert newest([REPORT, later, other], "b") == later
+    assert newest([other], "b") is None
+
+
+def test_a_record_is_read_back():
+    record = GpuRecord(stack="a", labels={"x": "y"})
+    assert read_record(msgspec.json.encode(record).decode()) == record
+    assert read_record("{") is None

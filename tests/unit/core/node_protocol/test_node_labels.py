@@ -1,0 +1,125 @@
+import msgspec
+import pytest
+
+from upgrader.core.node_protocol.node_features import PREFIX, FeatureRecord, FeatureReport, feature_labels
+from upgrader.core.node_protocol.node_labels import LabelDecision, LabelView, Standing, decide
+
+KERNEL = "6.12.94+deb13-amd64"
+REPORT = FeatureReport(boot_id="boot-2", uptime=5.0, kernel=KERNEL, os_id="debian", os_version="13")
+LABELS = feature_labels(REPORT)
+FULL, NAME = f"{PREFIX}kernel-version.full", f"{PREFIX}system-os_release.ID"
+VIEW = LabelView(stack="pool-a", boot_id="boot-2", kernel=KERNEL, labels={}, wanted=True, report=REPORT)
+OLD_LABELS = {**LABELS, FULL: "6.12.90_deb13-amd64", f"{PREFIX}pci-10de.present": "true"}
+WRITTEN = FeatureRecord(stack="pool-a", boot_id="boot-2", labels=LABELS)
+EARLIER = FeatureRecord(stack="pool-a", boot_id="boot-1", labels=OLD_LABELS)
+NFD_SAYS = "node-feature-discovery runs there, by its annotations on the Node"
+WAITS = "its pod has not told yet what it read"
+
+
+def view(**changes):
+    return msgspec.structs.replace(VIEW, **changes)
+
+
+def left(labels, **changes):
+    return LabelDecision(**{"standing": Standing.NOT_OURS, "writes": True, "labels": dict.fromkeys(labels), **changes})
+
+
+TABLE = {
+    "a node without any gets all": (
+        view(),
+        LabelDecision(standing=Standing.LABELLED, writes=True, labels=LABELS, record=WRITTEN),
+    ),
+    "a node that has them gets nothing": (
+        view(labels=LABELS, record=WRITTEN),
+        LabelDecision(standing=Standing.LABELLED, record=WRITTEN),
+    ),
+    "after a reboot into another kernel what differs is written, and what is no more goes": (
+        view(labels={**OLD_LABELS, "x": "y"}, record=EARLIER),
+        LabelDecision(
+            standing=Standing.LABELLED,
+            writes=True,
+            labels={FULL: LABELS[FULL], f"{PREFIX}pci-10de.present": None},
+            record=WRITTEN,
+        ),
+    ),
+    "after a reboot into the same the boot is written": (
+        view(labels=LABELS, record=FeatureRecord(stack="pool-a", boot_id="boot-1", labels=LABELS)),
+        LabelDecision(standing=Standing.LABELLED, writes=True, record=WRITTEN),
+    ),
+    "before the pod has told anything nothing is written": (
+        view(report=None, labels=OLD_LABELS, record=EARLIER),
+        LabelDecision(standing=Standing.WAITING, message=WAITS),
+    ),
+    "what the pod could not read is said": (
+        view(report=None, fault="/etc/os-release cannot be read"),
+        LabelDecision(standing=Standing.UNREADABLE, message="/etc/os-release cannot be read"),
+    ),
+    "an earlier failure on the same boot counts for nothing": (
+        view(fault="/etc/os-release cannot be read"),
+        LabelDecision(standing=Standing.LABELLED, writes=True, labels=LABELS, record=WRITTEN),
+    ),
+    "the old kernel is still in the Node": (
+        view(kernel="6.1.0"),
+        LabelDecision(standing=Standing.DISAGREES, message=f"its pod read kernel {KERNEL}, its kubelet says 6.1.0"),
+    ),
+    "NFD runs and nothing is ours": (view(nfd=frozenset()), LabelDecision(standing=Standing.NFD, message=NFD_SAYS)),
+    "NFD came: what it keeps becomes its own, the rest of ours goes": (
+        view(labels=LABELS, record=WRITTEN, nfd=frozenset({FULL, "x"})),
+        left(LABELS.keys() - {FULL}, standing=Standing.NFD, message=NFD_SAYS),
+    ),
+    "NFD came and wrote another value": (
+        view(labels={**LABELS, FULL: "6.9"}, record=WRITTEN, nfd=frozenset()),
+        left(LABELS.keys() - {FULL}, standing=Standing.NFD, message=NFD_SAYS),
+    ),
+    "NFD runs on a node of no stack that labels": (
+        view(wanted=False, nfd=frozenset()),
+        LabelDecision(standing=Standing.NOT_OURS),
+    ),
+    "no longer asked for, ours goes and theirs stays": (
+        view(wanted=False, labels={**LABELS, "x": "y", FULL: "mine"}, record=WRITTEN, report=None),
+        left(LABELS.keys() - {FULL}),
+    ),
+    "another stack labels it": (
+        view(held_by="pool-b", labels=LABELS, record=msgspec.structs.replace(WRITTEN, stack="pool-b")),
+        LabelDecision(standing=Standing.OTHER_STACK, message="GpuStack pool-b labels it"),
+    ),
+    "another stack labelled it, and left": (
+        view(labels=LABELS, record=msgspec.structs.replace(WRITTEN, stack="pool-b")),
+        LabelDecision(standing=Standing.LABELLED, writes=True, record=WRITTEN),
+    ),
+    "what somebody else wrote before us is theirs": (
+        view(labels={NAME: "mine"}),
+        LabelDecision(
+            standing=Standing.LABELLED,
+            message=f"left to somebody else: {NAME}",
+            writes=True,
+            labels={name: value for name, value in LABELS.items() if name != NAME},
+            record=msgspec.structs.replace(WRITTEN, labels={k: v for k, v in LABELS.items() if k != NAME}),
+        ),
+    ),
+    "what somebody changed after us is theirs from then on": (
+        view(labels={**LABELS, NAME: "mine"}, record=WRITTEN),
+        LabelDecision(
+            standing=Standing.LABELLED,
+            message=f"left to somebody else: {NAME}",
+            writes=True,
+            record=msgspec.structs.replace(WRITTEN, labels={k: v for k, v in LABELS.items() if k != NAME}),
+        ),
+    ),
+    "what somebody took away comes back": (
+        view(labels={k: v for k, v in LABELS.items() if k != NAME}, record=WRITTEN),
+        LabelDecision(standing=Standing.LABELLED, writes=True, labels={NAME: "debian"}, record=WRITTEN),
+    ),
+    "a record that nobody can read": (
+        view(record_unreadable=True, labels=LABELS),
+        LabelDecision(
+            standing=Standing.RECORD_UNREADABLE,
+            message="the record of the labels that were written cannot be read: remove it, and the labels",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("seen", "expected"), TABLE.values(), ids=TABLE)
+def test_what_becomes_of_the_labels_of_a_node(seen, expected):
+    assert decide(seen) == expected

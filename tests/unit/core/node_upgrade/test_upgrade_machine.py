@@ -1,0 +1,43 @@
+"""The next step of a node upgrade, sentence by sentence; every arrow of the state machine has one."""
+
+import pytest
+
+from tests.support.upgrade_cases import ALONE, view
+from tests.support.upgrade_sentences_arrivals import ARRIVALS
+from tests.support.upgrade_sentences_at_the_end import AT_THE_END
+from tests.support.upgrade_sentences_before_off import BEFORE_OFF
+from tests.support.upgrade_sentences_from_off import FROM_OFF
+from tests.support.upgrade_sentences_on_another_kernel import ON_ANOTHER_KERNEL
+from tests.support.world import START
+from upgrader.core.model.phases import TRANSITIONS, NodePhase, ends
+from upgrader.core.node_upgrade import upgrade_machine
+from upgrader.core.node_upgrade.upgrade_state import Decision, GroupView
+
+CASES = BEFORE_OFF | FROM_OFF | AT_THE_END | ON_ANOTHER_KERNEL | ARRIVALS
+
+
+def decided(seen, group):
+    siblings, requests, gangs, undo = group
+    whole = GroupView(nodes=(seen, *siblings), requests=requests, gangs=gangs, undo=undo)
+    return upgrade_machine.decide(seen, whole, START)
+
+
+@pytest.mark.parametrize(("seen", "group", "expected"), CASES.values(), ids=CASES)
+def test_the_next_step_of_a_node_upgrade(seen, group, expected):
+    assert decided(seen, group) == expected
+
+
+def test_every_arrow_has_its_sentence():
+    arrows = {(row.phase, to) for row in TRANSITIONS if row.machine == "NodeUpgrade" for to in row.to}
+    moved = [(seen, expected) for seen, _, expected in CASES.values()]
+    taken = {
+        (seen.phase, expected.phase)
+        for seen, expected in moved
+        if seen.phase is not expected.phase or seen.reverting != expected.reverting
+    }
+    assert taken == arrows
+
+
+@pytest.mark.parametrize("phase", [phase for phase in NodePhase if ends(phase)])
+def test_an_ended_upgrade_is_left_alone_even_without_its_node(phase):
+    assert decided(view(phase, failure="NotDrained"), ALONE) == Decision(phase=phase, failure="NotDrained")

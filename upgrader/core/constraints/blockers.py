@@ -1,0 +1,109 @@
+"""Blockers: why a node is not upgraded now, as one word and as a sentence with what to do about it."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from msgspec import Struct
+
+from upgrader.core.driver_image.catalogue import Catalogue
+from upgrader.core.gpu_stack.drift import DriftReason, NodeDrift
+from upgrader.core.model.fleet import Gang, NodeFacts, Snapshot, Target
+from upgrader.core.model.strategy import StrategyFacts
+
+
+class BlockedReason(StrEnum):
+    """Why an upgrade group waits, as one word."""
+
+    TWO_STACKS = "TwoStacks"
+    NODE_UPGRADING = "NodeUpgrading"
+    NODE_SKIPPED = "NodeSkipped"
+    NODE_UNREADABLE = "NodeUnreadable"
+    NODE_NOT_READY = "NodeNotReady"
+    GPUS_MISSING = "GPUsMissing"
+    NODE_KERNEL_CHANGED = "NodeKernelChanged"
+    DRIVER_UNKNOWN = "DriverUnknown"
+    NODE_NOT_OURS = "NodeNotOurs"
+    NODE_NOT_ADOPTED = "NodeNotAdopted"
+    NO_DRIVER_IMAGE = "NoDriverImage"
+    PLUGIN_NOT_RESOLVED = "PluginNotResolved"
+    KUBELET_SKEW = "KubeletSkew"
+    DYNAMIC_RESOURCES = "DynamicResources"
+    GANG_UNDECLARED = "GangUndeclared"
+    GANG_CANNOT_CHECKPOINT = "GangCannotCheckpoint"
+    GANG_ALREADY_STOPPED = "GangAlreadyStopped"
+    GANG_NOT_COMPLETE = "GangNotComplete"
+    GANG_REFUSES = "GangRefuses"
+    GANG_DOES_NOT_ANSWER = "GangDoesNotAnswer"
+    NODES_LEFT_OUT = "NodesLeftOut"
+    GANG_LEAVES_POOL = "GangLeavesPool"
+    GANG_ON_OTHER_REVISION = "GangOnOtherRevision"
+    CANNOT_RESTART = "CannotRestart"
+    RESOURCE_NOT_OFFERED = "ResourceNotOffered"
+    PDB_BLOCKS = "PdbBlocks"
+    VETOED = "Vetoed"
+    PLACEMENT_NOT_GUARANTEED = "PlacementNotGuaranteed"
+    GROUP_OVER_BUDGET = "GroupOverBudget"
+    BUDGET_TAKEN = "BudgetTaken"
+    WAITED_FOR = "WaitedFor"
+    DEADLINE_PASSED = "DeadlinePassed"
+    WONT_FIT = "WontFit"
+
+
+class Blocker(Struct, frozen=True, kw_only=True, gc=False):
+    """Something that waits: `subject` is a node, gang or upgrade group; `nodes` are all nodes that it keeps waiting."""
+
+    subject: str
+    reason: BlockedReason
+    message: str
+    nodes: tuple[str, ...]
+
+
+class World(Struct, frozen=True, kw_only=True):
+    """A snapshot, indexed for the checks."""
+
+    snapshot: Snapshot
+    target: Target
+    strategy: StrategyFacts
+    catalogue: Catalogue
+    nodes: dict[str, NodeFacts]
+    gangs: dict[str, Gang]
+    drift: dict[str, NodeDrift]
+    already: frozenset[str]
+    stopped_gangs: frozenset[str]
+    broken: frozenset[str]  # nodes whose driver is for another kernel than they run
+    occupied: frozenset[str]  # nodes with members of gangs that have GPUs
+    rebooted: frozenset[str]  # nodes that a node upgrade would restart, with everything on them
+    emptied: frozenset[str]  # these, and nodes on which a node upgrade would change how pods get their CPUs
+
+    @classmethod
+    def of(
+        cls,
+        snapshot: Snapshot,
+        target: Target,
+        strategy: StrategyFacts,
+        *,
+        drift: Iterable[NodeDrift],
+        already: frozenset[str],
+        stopped_gangs: frozenset[str],
+    ) -> "World":
+        """Index a snapshot and the drift found in it."""
+        found = {one.node: one for one in drift}
+        return cls(
+            snapshot=snapshot,
+            target=target,
+            strategy=strategy,
+            catalogue=Catalogue(snapshot.images),
+            nodes={node.name: node for node in snapshot.nodes},
+            gangs={gang.name: gang for gang in snapshot.gangs},
+            drift=found,
+            already=already,
+            stopped_gangs=stopped_gangs,
+            broken=frozenset(name for name, one in found.items() if one.has(DriftReason.KERNEL)),
+            occupied=frozenset().union(*(gang.nodes for gang in snapshot.gangs if gang.gpus)),
+            rebooted=frozenset(node.name for node in snapshot.nodes if target.reboots(node)),
+            emptied=frozenset(node.name for node in snapshot.nodes if target.empties(node)),
+        )
+
+
+Found = tuple[BlockedReason, str]
+"""A reason and its sentence."""

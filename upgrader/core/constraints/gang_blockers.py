@@ -1,0 +1,256 @@
+"""What keeps a gang from being stopped. Each check knows one reason."""
+
+from collections.abc import Callable
+
+from upgrader.core.constraints.blockers import BlockedReason, Found, World
+from upgrader.core.model.fleet import Gang
+from upgrader.core.naming import listed
+from upgrader.core.workloads import placement
+from upgrader.core.workloads.owner_kinds import OwnerKind, owner_kind
+
+
+def gang_blockers(world: World, gang: Gang) -> list[Found]:
+    """Every reason that keeps one gang from being asked and stopped, and so all its nodes from being upgraded."""
+    undeclared = _undeclared(world, gang)
+    if undeclared is not None:
+        found = [undeclared]  # nothing is asked of it and nothing is done to it: it is waited for
+    else:
+        found = [one for check in _CHECKS if (one := check(world, gang)) is not None]
+    return _with_reboot(world, gang, found)
+
+
+def eviction_blockers(world: World, gang: Gang) -> list[Found]:
+    """Every reason that keeps pods from being evicted, for owners that replace them one by one."""
+    found = (check(world, gang) for check in (_waited_for, _resource_not_offered, _veto, _pdb))
+    return _with_reboot(world, gang, [one for one in found if one is not None])
+
+
+def _with_reboot(world: World, gang: Gang, found: list[Found]) -> list[Found]:
+    """The same, saying of what has no GPUs why it matters at all."""
+    if gang.gpus or not found:
+        return found
+    ended = [member for member in gang.members if member.node in world.emptied]
+    pods, nodes = (listed(sorted(names)) for names in ({one.pod for one in ended}, {one.node for one in ended}))
+    rebooted = world.rebooted.issuperset(one.node for one in ended)
+    what = "the reboot" if rebooted else "a change of the kubelet's settings"
+    why = f"It has no GPUs, but {what} of {nodes} would end {pods}"
+    freed = gang.replicated or gang.name in world.strategy.expendable
+    way = "." if freed else "; move that away, or name it expendable in the approval."
+    return [(reason, f"{message} {why}{way}") for reason, message in found]
+
+
+def _undeclared(world: World, gang: Gang) -> Found | None:
+    if gang.name in world.strategy.expendable:
+        return None  # the approval says so: it is stopped whether it can be asked or not
+    if gang.method == "none":
+        return (
+            BlockedReason.GANG_CANNOT_CHECKPOINT,
+            f"{gang.name} declares that it cannot checkpoint; it is waited for until it ends.",
+        )
+    if gang.method:
+        return None
+    why = gang.undeclared_because or "It says nothing about how to ask it for a checkpoint."
+    return (
+        BlockedReason.GANG_UNDECLARED,
+        f"{gang.name} is waited for until it ends. {why} See docs/checkpointing.md for what it can declare.",
+    )
+
+
+def _waited_for(world: World, gang: Gang) -> Found | None:
+    return waited_for(gang) if gang.name in world.strategy.wait_for else None
+
+
+def waited_for(gang: Gang) -> Found:
+    """That the plan waits for the pods of a replicated owner instead of evicting them."""
+    return (
+        BlockedReason.WAITED_FOR,
+        (
+            f"The plan waits until no pod of {gang.name} runs there (checkpoint.waitFor); move its pods away yourself, "
+            "or take it out of that list to have them evicted."
+        ),
+    )
+
+
+def _already_stopped(world: World, gang: Gang) -> Found | None:
+    if gang.name in world.stopped_gangs:
+        return (
+            BlockedReason.GANG_ALREADY_STOPPED,
+            (
+                f"{gang.name} was stopped by this plan once and runs on nodes that are not upgraded; it is not stopped "
+                "again. It is waited for until it ends, or restart it on upgraded nodes yourself."
+            ),
+        )
+    if gang.stopped_by:
+        return (
+            BlockedReason.GANG_ALREADY_STOPPED,
+            f"{gang.name} is being stopped by plan {gang.stopped_by}; it is waited for until that plan restarted it.",
+        )
+    return None
+
+
+def _cannot_restart(world: World, gang: Gang) -> Found | None:
+    if gang.owner is not None and not gang.cannot_stop:
+        return None
+    if gang.bare and gang.name in world.strategy.expendable:
+        return None  # ended for good; pods that somebody makes again might come back on the other driver
+    why = gang.cannot_stop or "Nothing would make its pods again."
+    way = "It is waited for, or name it expendable in the approval." if gang.bare else "It is waited for."
+    return BlockedReason.CANNOT_RESTART, f"{gang.name} cannot be stopped and restarted by us: {why} {way}"
+
+
+def _resource_not_offered(world: World, gang: Gang) -> Found | None:
+    asked = next((member.not_offered for member in gang.members if member.not_offered), "")
+    if not asked or gang.bare:
+        return None
+    return (
+        BlockedReason.RESOURCE_NOT_OFFERED,
+        (
+            f"{gang.name} asks for {asked}, and nodes of revision {world.target.revision} offer "
+            f"{world.target.resource_name}: its pods would find no node there. It is waited for until it ends; or "
+            "start it again with the new name."
+        ),
+    )
+
+
+def _veto(_: World, gang: Gang) -> Found | None:
+    if not gang.veto:
+        return None
+    return (
+        BlockedReason.VETOED,
+        f"{gang.name} forbids any disruption by annotation {gang.veto}; it is waited for, or remove the annotation.",
+    )
+
+
+def _refuses(world: World, gang: Gang) -> Found | None:
+    said = gang.refusals
+    if said.left_out:
+        return (
+            BlockedReason.NODES_LEFT_OUT,
+            (
+                f"{gang.name} did not acknowledge in time and declares on-deadline: skip-node; its nodes are left out "
+                "of this plan as long as it runs."
+            ),
+        )
+    if said.until is None or world.snapshot.taken_at >= said.until:
+        return None
+    times = "once" if said.count == 1 else f"{said.count} times"
+    return (
+        BlockedReason.GANG_REFUSES,
+        (
+            f"{gang.name} has refused {times}; the last time: {said.last}. It trains on and is asked again after "
+            f"{said.until:%Y-%m-%d %H:%M:%S} UTC."
+        ),
+    )
+
+
+def _does_not_answer(world: World, gang: Gang) -> Found | None:
+    said = gang.refusals
+    if said.unanswered_until is None or world.snapshot.taken_at >= said.unanswered_until:
+        return None
+    times = "once" if said.unanswered == 1 else f"{said.unanswered} times"
+    return (
+        BlockedReason.GANG_DOES_NOT_ANSWER,
+        (
+            f"{gang.name} was asked {times} and did not acknowledge; the last time: {said.unanswered_last}. It is "
+            f"asked again after {said.unanswered_until:%Y-%m-%d %H:%M:%S} UTC, less often each time: see why its "
+            "members do not answer."
+        ),
+    )
+
+
+def _not_complete(_: World, gang: Gang) -> Found | None:
+    if gang.complete:
+        return None
+    running = sum(member.running for member in gang.members)
+    return (
+        BlockedReason.GANG_NOT_COMPLETE,
+        (
+            f"{running} of {max(gang.wanted, len(gang.members))} members of {gang.name} run; only complete gangs "
+            "are asked. See why the others do not run."
+        ),
+    )
+
+
+def _leaves_pool(world: World, gang: Gang) -> Found | None:
+    used = {member.node for member in gang.members if member.gpus and member.node}
+    outside = sorted(name for name in used if name not in world.nodes)
+    if not outside:
+        return None
+    return (
+        BlockedReason.GANG_LEAVES_POOL,
+        (
+            f"{gang.name} also uses GPUs on {', '.join(outside)}, which stack {world.target.stack} does not select; "
+            "put its nodes into one pool, or wait for its end."
+        ),
+    )
+
+
+def _on_other_revision(world: World, gang: Gang) -> Found | None:
+    for name in sorted(name for name in gang.nodes if name in world.nodes):
+        node, found = world.nodes[name], world.drift.get(name)
+        if node.taken and not (found and found.drifted and name not in world.already):
+            return (
+                BlockedReason.GANG_ON_OTHER_REVISION,
+                f"{gang.name} also runs on node {name}, which is in a node upgrade; it waits for the upgrade's end.",
+            )
+        if name in world.already and found is not None and found.drifted:
+            return (
+                BlockedReason.GANG_ON_OTHER_REVISION,
+                (
+                    f"{gang.name} also runs on node {name}, whose upgrade by this plan did not bring it to revision "
+                    f"{world.target.revision}; it would run on mixed drivers. See that node's NodeUpgrade."
+                ),
+            )
+    return None
+
+
+def _pdb(world: World, gang: Gang) -> Found | None:
+    name = world.snapshot.pdb_blocked.get(gang.name)
+    if name is None:
+        return None
+    return (
+        BlockedReason.PDB_BLOCKS,
+        f"PodDisruptionBudget {name} does not allow to disrupt {gang.name} now; it waits until it does, or change it.",
+    )
+
+
+def _placement(world: World, gang: Gang) -> Found | None:
+    if gang.bare:
+        return None  # it is never restarted
+    row = owner_kind(gang.owner.kind, gang.owner.api_version) if gang.owner is not None else None
+    fixed = row is not None and not row.templates
+    # What the snapshot says holds for Jobs; other owners have rules of their own.
+    known = world.snapshot.steering if row is None or row.kind == "Job" else _possible(world, row)
+    if world.strategy.placement_unguaranteed or (known and not fixed) or gang.namespace in world.snapshot.shaped:
+        return None
+    what = (
+        f"{gang.name} cannot be steered to upgraded nodes: the templates of its {row.kind} stay as they are"
+        if row is not None and fixed
+        else "This cluster offers no way to steer a restarted gang to upgraded nodes (Kubernetes 1.36 does)"
+    )
+    return (
+        BlockedReason.PLACEMENT_NOT_GUARANTEED,
+        (
+            f"{what}. deploy/admission-steering.yaml steers them in namespaces that opt in; placementUnguaranteed in "
+            "the approval allows to restart gangs all the same."
+        ),
+    )
+
+
+def _possible(world: World, row: OwnerKind) -> bool:
+    return placement.possible(row, world.snapshot.api_server_version)
+
+
+_CHECKS: tuple[Callable[[World, Gang], Found | None], ...] = (
+    _already_stopped,
+    _cannot_restart,
+    _resource_not_offered,
+    _veto,
+    _refuses,
+    _does_not_answer,
+    _not_complete,
+    _leaves_pool,
+    _on_other_revision,
+    _pdb,
+    _placement,
+)

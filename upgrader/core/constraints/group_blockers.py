@@ -1,0 +1,125 @@
+"""What keeps a group from being upgraded: its nodes, its gangs, the budget.
+
+One blocker blocks the whole group: a gang that cannot be stopped keeps all the nodes that are upgraded with it, since
+it would else come back on mixed drivers.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from upgrader.core.constraints.batch import GroupForecast
+from upgrader.core.constraints.blockers import BlockedReason, Blocker, Found, World
+from upgrader.core.constraints.capacity import Capacity, Load
+from upgrader.core.constraints.gang_blockers import eviction_blockers, gang_blockers
+from upgrader.core.constraints.node_blockers import node_blockers
+from upgrader.core.constraints.upgrade_groups import UpgradeGroup
+from upgrader.core.timing import show
+
+
+def group_blockers(world: World, unit: UpgradeGroup) -> list[Blocker]:
+    """Every reason that keeps a group from being upgraded, its nodes' and its gangs'; the budget is not looked at."""
+    found: list[Blocker] = []
+    for node in unit.nodes:
+        found += _blocked(unit, node, node_blockers(world, node))
+    for name in unit.gangs:
+        found += _blocked(unit, name, gang_blockers(world, world.gangs[name]))
+    for name in unit.evicted:
+        found += _blocked(unit, name, eviction_blockers(world, world.gangs[name]))
+    return found
+
+
+def over_budget(unit: UpgradeGroup, load: Load, limits: Capacity, *, blocked: bool) -> list[Blocker]:
+    """What the limits say of a group; that it has to wait for others is said only where nothing else blocks it."""
+    found = [found for found in (_oversize(unit, load, limits), _below_floor(unit, load, limits)) if found]
+    found += _oversize_in_domains(load, limits)
+    if not found and not blocked:
+        found = _taken(load, limits)[:1]
+    return _blocked(unit, unit.name, found)
+
+
+def too_late(unit: UpgradeGroup | GroupForecast, deadline: datetime, ends: datetime | None) -> Blocker:
+    """The deadline's word on a group; `ends` is when its upgrade would be over, None where the deadline has passed."""
+    ways = "give the plan a later deadline, or leave it to another plan"
+    if ends is None:
+        reason, message = BlockedReason.DEADLINE_PASSED, f"The plan's deadline {show(deadline)} has passed; {ways}."
+    else:
+        reason = BlockedReason.WONT_FIT
+        message = (
+            f"Its upgrade might last until {show(ends)}, after the plan's deadline {show(deadline)}; {ways}, or raise "
+            "maxUnavailable."
+        )
+    return Blocker(subject=unit.name, reason=reason, message=message, nodes=unit.nodes)
+
+
+def _oversize(unit: UpgradeGroup, load: Load, limits: Capacity) -> Found | None:
+    pool = limits.pool
+    if load.gpus <= pool.allowed:
+        return None
+    percent = -(-100 * load.gpus // pool.total) if pool.total else 100
+    return (
+        BlockedReason.GROUP_OVER_BUDGET,
+        (
+            f"Together these {len(unit.nodes)} nodes and their gangs take {load.gpus} GPUs out of service, the budget "
+            f"is {pool.allowed} of {pool.total}; maxUnavailable: {load.gpus} (or {min(percent, 100)}%) would allow it."
+        ),
+    )
+
+
+def _below_floor(unit: UpgradeGroup, load: Load, limits: Capacity) -> Found | None:
+    left = limits.pool.total - load.gpus
+    if left >= limits.floor or not load.added:
+        return None
+    return (
+        BlockedReason.GROUP_OVER_BUDGET,
+        (
+            f"Together these {len(unit.nodes)} nodes and their gangs would leave {left} GPUs in service, the floor is "
+            f"{limits.floor}; minAvailableGPUs: {left} would allow it."
+        ),
+    )
+
+
+def _oversize_in_domains(load: Load, limits: Capacity) -> list[Found]:
+    return [
+        (
+            BlockedReason.GROUP_OVER_BUDGET,
+            (
+                f"It takes {gpus} GPUs of {name} out of service, the topology budget is {domain.allowed} of "
+                f"{domain.total} there; maxUnavailable: {gpus} for {domain.key} would allow it."
+            ),
+        )
+        for name, (gpus, _) in load.domains.items()
+        if gpus > (domain := limits.domains[name]).allowed
+    ]
+
+
+def _taken(load: Load, limits: Capacity) -> list[Found]:
+    pool = limits.pool
+    found: list[Found] = []
+    if load.added > pool.remaining:
+        down = ", ".join([*list(pool.unavailable)[:5], *(["…"] if len(pool.unavailable) > 5 else [])])
+        message = (
+            f"It would take {load.added} more GPUs out of service; {pool.taken} of the {pool.allowed} that the budget "
+            f"allows already are ({down or 'in other plans'}). It waits until they are back, "
+            "or until maxUnavailable is raised."
+        )
+        found.append((BlockedReason.BUDGET_TAKEN, message))
+    if load.added > limits.above_floor:
+        message = (
+            f"It would take {load.added} more GPUs out of service; {limits.in_service} are in service and "
+            f"{limits.floor} must stay. It waits until others are back, or until minAvailableGPUs is lowered."
+        )
+        found.append((BlockedReason.BUDGET_TAKEN, message))
+    for name, (_, added) in load.domains.items():
+        domain = limits.domains[name]
+        if added > domain.remaining:
+            message = (
+                f"It would take {added} more GPUs of {name} out of service; {domain.taken} of the {domain.allowed} "
+                f"that its topology budget allows already are. It waits until they are back, or until maxUnavailable "
+                f"for {domain.key} is raised."
+            )
+            found.append((BlockedReason.BUDGET_TAKEN, message))
+    return found
+
+
+def _blocked(unit: UpgradeGroup, subject: str, found: Iterable[Found]) -> list[Blocker]:
+    return [Blocker(subject=subject, reason=reason, message=message, nodes=unit.nodes) for reason, message in found]

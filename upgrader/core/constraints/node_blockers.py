@@ -1,0 +1,192 @@
+"""What keeps one node from being upgraded, whatever runs there. Each check knows one reason."""
+
+from collections.abc import Callable
+
+from upgrader.core.constraints.blockers import BlockedReason, Found, World
+from upgrader.core.driver_image.missing_images import ALLOW
+from upgrader.core.gpu_stack.drift import DriftReason
+from upgrader.core.model.device_claims import describe_holders
+from upgrader.core.model.fleet import NodeFacts
+from upgrader.core.model.skew import kubelet_skew
+
+
+def node_blockers(world: World, name: str) -> list[Found]:
+    """Every reason that keeps one node from being upgraded, whatever runs there."""
+    found = (check(world, world.nodes[name]) for check in _CHECKS)
+    return [one for one in found if one is not None]
+
+
+def _in_upgrade(_: World, node: NodeFacts) -> Found | None:
+    if node.claimed_by:
+        return (
+            BlockedReason.NODE_UPGRADING,
+            (
+                f"Node {node.name} is claimed by the NodeUpgrade with uid {node.claimed_by}, and waits for its end. If "
+                "that has failed, repair the node and delete the NodeUpgrade: the node is then installed anew."
+            ),
+        )
+    if node.maintenance:
+        return (
+            BlockedReason.NODE_UPGRADING,
+            (
+                f"Node {node.name} carries the maintenance taint of upgrade group {node.maintenance}: its upgrade "
+                "failed and was not undone. See its NodeUpgrade, repair the node, then remove the taint."
+            ),
+        )
+    return None
+
+
+def _two_stacks(_: World, node: NodeFacts) -> Found | None:
+    if not node.claimants:
+        return None
+    return (
+        BlockedReason.TWO_STACKS,
+        (
+            f"Node {node.name} is selected by GpuStack {' and '.join(node.claimants)} too, and nothing is begun on it; "
+            "change a nodeSelector so that it belongs to one of them."
+        ),
+    )
+
+
+def _skipped(_: World, node: NodeFacts) -> Found | None:
+    if not node.skip:
+        return None
+    return (
+        BlockedReason.NODE_SKIPPED,
+        f"Node {node.name} carries the label gpu-upgrader.io/skip=true; remove it to have the node upgraded.",
+    )
+
+
+def _unreadable(_: World, node: NodeFacts) -> Found | None:
+    return (BlockedReason.NODE_UNREADABLE, node.unreadable) if node.unreadable else None
+
+
+def _not_ready(_: World, node: NodeFacts) -> Found | None:
+    if node.ready:
+        return None
+    return BlockedReason.NODE_NOT_READY, f"Node {node.name} is not Ready; repair it, or take it out of the pool."
+
+
+def gpus_missing(world: World, node: NodeFacts) -> Found | None:
+    """Whether an upgrade would fail for what was there before it: no driver is blamed, and no job stopped, for that.
+
+    A rollback takes the node all the same, since what it takes back may be the cause.
+    """
+    if not node.gpus_missing or node.revision == world.snapshot.taken_back != "":
+        return None
+    if node.unschedulable and node.name not in world.occupied:
+        return None
+    return (
+        BlockedReason.GPUS_MISSING,
+        (
+            f"Node {node.name} offers {node.gpus_allocatable} of its {node.gpus} GPUs before any upgrade, so its "
+            "validation would fail; repair it, or drain and cordon it: then it is upgraded all the same."
+        ),
+    )
+
+
+def _kernel_changed(world: World, node: NodeFacts) -> Found | None:
+    image = world.catalogue.repair(node)
+    if image is None:
+        return None
+    return (
+        BlockedReason.NODE_KERNEL_CHANGED,
+        (
+            f"Node {node.name} came up with kernel {node.kernel}; it is first repaired to the driver that it had "
+            f"({image.version}), without a plan; where that fails, the stack's condition Installed says why."
+        ),
+    )
+
+
+def _driver_unknown(world: World, node: NodeFacts) -> Found | None:
+    """Whether the driver that the node runs cannot be brought back: a failed upgrade would leave it without."""
+    if not world.catalogue.unknown(node):
+        return None
+    return (
+        BlockedReason.DRIVER_UNKNOWN,
+        (
+            f"Node {node.name} runs the driver of image {node.driver_key}, which is the key of no Ready DriverImage: a "
+            "upgrade that fails could not bring it back to that. Make that DriverImage again, or see in its status why "
+            "it is not Ready (where a key was set since, sign the image)."
+        ),
+    )
+
+
+def _not_ours(world: World, node: NodeFacts) -> Found | None:
+    if node.driver_key or node.name not in world.occupied:
+        return None
+    return (
+        BlockedReason.NODE_NOT_OURS,
+        f"Node {node.name} runs pods with GPUs on a driver that we did not install; drain it, then it is installed.",
+    )
+
+
+def _not_adopted(_: World, node: NodeFacts) -> Found | None:
+    if not node.refused:
+        return None
+    return (
+        BlockedReason.NODE_NOT_ADOPTED,
+        (
+            f"Another operator deploys on node {node.name} ({', '.join(node.theirs)}); hand it over with "
+            f"`upgrader adopt {node.name}`, or set these labels to false."
+        ),
+    )
+
+
+def _no_image(world: World, node: NodeFacts) -> Found | None:
+    if world.catalogue.wanted(node, world.target) is not None:
+        return None
+    target = world.target
+    if world.catalogue.unverified(node, target):
+        said = f"The DriverImage for {target.driver} on kernel {target.kernel_of(node)} is not verified: {ALLOW}."
+        return BlockedReason.NO_DRIVER_IMAGE, said
+    return (
+        BlockedReason.NO_DRIVER_IMAGE,
+        (
+            f"There is no Ready DriverImage for {target.driver} on kernel {target.kernel_of(node)} of node "
+            f"{node.name}; build one and make a DriverImage for it."
+        ),
+    )
+
+
+def _plugin_unresolved(world: World, node: NodeFacts) -> Found | None:
+    if world.target.plugin_digest or not world.target.plugin_image:
+        return None
+    return (
+        BlockedReason.PLUGIN_NOT_RESOLVED,
+        (
+            f"The digest of device plugin {world.target.plugin_image} is not known, so node {node.name} is left alone; "
+            "see whether its registry can be reached."
+        ),
+    )
+
+
+def _skew(world: World, node: NodeFacts) -> Found | None:
+    if not world.drift[node.name].has(DriftReason.KUBELET):
+        return None
+    skew = kubelet_skew(world.target.kubelet_version, world.snapshot.api_server_version)
+    return None if skew.allowed else (BlockedReason.KUBELET_SKEW, f"Node {node.name}: {skew.message}")
+
+
+def _dynamic_resources(_: World, node: NodeFacts) -> Found | None:
+    if not node.held_by_claim:
+        return None
+    return BlockedReason.DYNAMIC_RESOURCES, f"Node {node.name}: {describe_holders(node.held_by_claim)}."
+
+
+_CHECKS: tuple[Callable[[World, NodeFacts], Found | None], ...] = (
+    _two_stacks,
+    _in_upgrade,
+    _skipped,
+    _unreadable,
+    _not_ready,
+    gpus_missing,
+    _kernel_changed,
+    _driver_unknown,
+    _not_ours,
+    _not_adopted,
+    _no_image,
+    _plugin_unresolved,
+    _skew,
+    _dynamic_resources,
+)

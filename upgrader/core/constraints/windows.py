@@ -1,0 +1,98 @@
+"""Windows: when batches may start, in the time of the place that they are given for.
+
+A window opens on the days of its zone's calendar at the zone's wall clock, so it moves with daylight saving time.
+Where a clock is put forward over the opening, the window opens as much later as the clock jumped (and not at all where
+that is after its end); where an hour comes twice, the first of the two counts for both ends. A window that closes stops
+nothing that has started.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from upgrader.core.errors import ConfigurationError
+from upgrader.core.model.strategy import Window
+
+_DAYS_AHEAD = 400
+"""How far openings are looked for: longer than any rollout, and past every change of the clocks."""
+
+
+class Calendar:
+    """The openings of some windows from `begin` on, merged where they touch; without windows it is always open.
+
+    Raises:
+        ConfigurationError: a time, a day or a time zone that there is not, or windows that never open.
+    """
+
+    def __init__(self, windows: Iterable[Window], begin: datetime) -> None:
+        windows = tuple(windows)
+        self._always = not windows
+        self._open = _openings(windows, begin.astimezone(UTC).date())
+        if windows and not self._open:
+            raise ConfigurationError(
+                "the plan's windows never open", resolution="Give at least one day, and an end that differs from start."
+            )
+
+    def opens(self, at: datetime) -> datetime:
+        """The earliest moment from `at` on in which a batch may start (times up to a year after `begin`)."""
+        if self._always:
+            return at
+        index = bisect_right(self._open, at, key=lambda span: span[0])
+        if index and at < self._open[index - 1][1]:
+            return at
+        if index == len(self._open):  # more than a year ahead: the same days again
+            return self._open[-1][0] + timedelta(days=7 * (1 + (at - self._open[-1][0]) // timedelta(days=7)))
+        return self._open[index][0]
+
+
+@lru_cache(maxsize=64)
+def _openings(windows: tuple[Window, ...], begin: date) -> tuple[tuple[datetime, datetime], ...]:
+    """Openings from the day before `begin` on; kept, since a plan forecasts every few seconds with the same windows."""
+    merged: list[tuple[datetime, datetime]] = []
+    for start, end in sorted(span for window in windows for span in _spans(window, begin)):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return tuple(merged)
+
+
+def _spans(window: Window, begin: date) -> Iterable[tuple[datetime, datetime]]:
+    zone, start, end = _zone(window), _time(window.start), _time(window.end)
+    if any(day not in range(7) for day in window.days):
+        raise ConfigurationError(
+            f"a window opens on day {window.days}", resolution="Days are 0 (Monday) to 6 (Sunday)."
+        )
+    first = begin - timedelta(days=2)  # a zone's day may be one behind, and what opened the day before may be open
+    for number in range(_DAYS_AHEAD):
+        day = first + timedelta(days=number)
+        if day.weekday() not in window.days:
+            continue
+        opens = _moment(day, start, zone)
+        closes = _moment(day if end > start else day + timedelta(days=1), end, zone)
+        if opens < closes:
+            yield opens, closes
+
+
+def _moment(day: date, at: time, zone: ZoneInfo) -> datetime:
+    return datetime.combine(day, at, tzinfo=zone).astimezone(UTC)
+
+
+def _zone(window: Window) -> ZoneInfo:
+    try:
+        return ZoneInfo(window.time_zone)
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise ConfigurationError(
+            f"there is no time zone {window.time_zone!r}", resolution="Give an IANA name, as Europe/Berlin or UTC."
+        ) from error
+
+
+def _time(text: str) -> time:
+    try:
+        return datetime.strptime(text, "%H:%M").time()  # noqa: DTZ007 - a wall clock; its zone is put on later
+    except ValueError as error:
+        raise ConfigurationError(
+            f"a window's time is {text!r}", resolution="Give hours and minutes, as 22:00."
+        ) from error

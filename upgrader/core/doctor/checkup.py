@@ -1,0 +1,118 @@
+"""Whether a cluster is fit for rollouts: each judgement pure, from what was read to advice."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from upgrader.core.doctor.advice import Advice, Severity
+from upgrader.core.model.skew import minor_of
+
+_SHOWN = 3
+SKEW_SECONDS = 5
+"""More than this is worth a word: a second is what the API server's clock can be read to."""
+
+
+class LeaseFacts(Struct, frozen=True, kw_only=True):
+    """The controller's Lease; `seconds` is how long it lasts after it was renewed."""
+
+    holder: str
+    renewed_at: datetime
+    seconds: int
+
+
+def version(git_version: str, unsteered: Sequence[str]) -> Advice:
+    """The API server's version, and what it lacks; `unsteered`: owners whose templates cannot be changed there."""
+    if minor_of(git_version) is None:
+        return _advice("API server", "Version", Severity.WARNING, f"its version {git_version!r} cannot be read", "")
+    if unsteered:
+        return _advice(
+            "API server",
+            "Version",
+            Severity.WARNING,
+            f"{git_version}: a restarted gang of {', '.join(unsteered)} cannot be steered to upgraded nodes.",
+            "Approve plans with --allow-unguaranteed-placement, or upgrade the control plane first.",
+        )
+    return _advice("API server", "Version", Severity.OK, f"{git_version}, lacks nothing", "")
+
+
+def policy(name: str, *, installed: bool) -> Advice:
+    """One of our optional admission policies; it is well with it and without it."""
+    said = "it is installed" if installed else "it is not installed; it is optional"
+    return _advice(f"policy {name}", "AdmissionPolicy", Severity.OK, said, "")
+
+
+def unverified(names: Sequence[str]) -> Advice:
+    """DriverImages in service that nobody vouches for."""
+    shown = ", ".join([*names[:_SHOWN], *(["…"] if len(names) > _SHOWN else [])])
+    return _advice(
+        "driver images",
+        "Verified",
+        Severity.WARNING,
+        f"pinned and not verified, as no key is set; only a stack that allows it gives them to nodes: {shown}",
+        "Set UPGRADER_IMAGE_KEY for the controller: each of them is verified then. "
+        "Or set spec.driver.unverified: Allow in the stack.",
+    )
+
+
+def clock(server: datetime, before: datetime, after: datetime) -> Advice:
+    """The API server's clock (whole seconds) beside ours before and after it was asked."""
+    early, late = before - server - timedelta(seconds=1), after - server
+    off = late if late < timedelta(0) else max(early, timedelta(0))
+    seconds = round(off.total_seconds())
+    if abs(seconds) <= SKEW_SECONDS:
+        return _advice("clocks", "ClockSkew", Severity.OK, "this machine and the API server agree", "")
+    side = "ahead of" if seconds > 0 else "behind"
+    return _advice(
+        "clocks",
+        "ClockSkew",
+        Severity.WARNING,
+        f"this machine is {abs(seconds)} s {side} the API server; deadlines and windows given here are off by as much.",
+        "Let both follow the same time servers.",
+    )
+
+
+def controller(lease: LeaseFacts | None, now: datetime, namespace: str) -> Advice:
+    """Whether a controller leads; `now` by the API server's clock."""
+    fix = "Apply deploy/controller.yaml, and look at its pods' log; nothing goes on without it."
+    if lease is None:
+        message = f"no controller has ever led in namespace {namespace}"
+        return _advice("controller", "ControllerRuns", Severity.PROBLEM, message, fix)
+    silent = (now - lease.renewed_at).total_seconds()
+    if not lease.holder or silent > lease.seconds:
+        whose = f"the last one was {lease.holder}, {silent:.0f} s ago" if lease.holder else "the last one ended"
+        return _advice("controller", "ControllerRuns", Severity.PROBLEM, f"no controller runs: {whose}", fix)
+    return _advice("controller", "ControllerRuns", Severity.OK, f"{lease.holder} leads", "")
+
+
+def definition(name: str, wanted: Mapping[str, Any], there: Mapping[str, Any] | None) -> Advice:
+    """Whether a CustomResourceDefinition (its spec) is the one of this release."""
+    fix = "Run `upgrader crds --install`."
+    if there is None:
+        return _advice(name, "DefinitionsCurrent", Severity.PROBLEM, "it is not installed", fix)
+    found = difference(wanted, there)
+    if found is None:
+        return _advice(name, "DefinitionsCurrent", Severity.OK, "it is the one of this release", "")
+    return _advice(name, "DefinitionsCurrent", Severity.PROBLEM, f"it is of another release: {found} differs", fix)
+
+
+def difference(wanted: object, there: object, path: str = "spec") -> str | None:
+    """Path of the first thing that is not as wanted; defaults that an API server adds are no difference."""
+    if isinstance(wanted, Mapping) and isinstance(there, Mapping):
+        if path.endswith(".properties"):
+            more = sorted(set(there) - set(wanted))
+            if more:
+                return f"{path}.{more[0]}"
+        parts = ((f"{path}.{key}", value, there.get(key)) for key, value in wanted.items())
+    elif isinstance(wanted, Sequence) and isinstance(there, Sequence) and not isinstance(wanted, str):
+        if len(wanted) != len(there):
+            return path
+        parts = ((f"{path}[{at}]", *pair) for at, pair in enumerate(zip(wanted, there, strict=True)))
+    else:
+        return None if wanted == there else path
+    return next((found for at, one, other in parts if (found := difference(one, other, at)) is not None), None)
+
+
+def _advice(subject: str, check: str, severity: Severity, message: str, fix: str) -> Advice:
+    return Advice(subject=subject, check=check, severity=severity, message=message, fix=fix)

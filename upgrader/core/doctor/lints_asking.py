@@ -1,0 +1,205 @@
+"""What keeps a job from being asked, or makes its answer worth nothing.
+
+torchrun: pytorch #119856 (30 s whatever the grace), #172596 (--shutdown-timeout), #154849 (signals that it passes on).
+"""
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from upgrader.core import untrusted
+from upgrader.core.doctor.advice import Advice, Severity
+from upgrader.core.doctor.lint_facts import Check, Linted, MemberSettings, ProgramFacts, advice
+from upgrader.core.workloads.checkpoint_annotations import seconds
+
+ASKED_BEFORE = frozenset({"file", "exec", "http", "api"})
+"""Methods by which a job parks before anything is sent to its processes."""
+
+TORCHRUN_SECONDS = 30
+"""How long torchrun waits between SIGTERM and SIGKILL unless it is told otherwise."""
+
+
+def _undeclared(facts: Linted) -> Iterator[Advice]:
+    if facts.gang.method or facts.gang.undeclared_because or facts.gang.replicated or facts.methods:
+        return
+    yield advice(
+        facts,
+        Check.UNDECLARED,
+        Severity.WARNING,
+        "It holds GPUs and does not say how it is asked for a checkpoint: its nodes wait until it ends by itself.",
+        "Declare gpu-upgrader.io/checkpoint-method, see docs/checkpointing.md.",
+    )
+
+
+def _unreadable(facts: Linted) -> Iterator[Advice]:
+    problem = facts.gang.undeclared_because
+    if not problem or _not_mounted(facts):
+        return
+    yield advice(
+        facts,
+        Check.UNREADABLE,
+        Severity.PROBLEM,
+        f"{problem} What cannot be read is not declared: its nodes wait until it ends by itself.",
+        "Correct the annotation on the pod template, and start the job again from its checkpoint.",
+    )
+
+
+def _unknown_annotation(facts: Linted) -> Iterator[Advice]:
+    names = sorted({name for member in facts.members for name in member.strange_annotations})
+    if names:
+        yield advice(
+            facts,
+            Check.UNKNOWN_ANNOTATION,
+            Severity.PROBLEM,
+            f"Nobody reads the annotation {', '.join(names)}: it looks like one of ours and is none.",
+            "docs/marks.md lists all of them; correct its name.",
+        )
+
+
+def _not_mounted(facts: Linted) -> list[str]:
+    return [one.pod for one in facts.members if not one.mounted] if "file" in facts.methods else []
+
+
+def _file_not_mounted(facts: Linted) -> Iterator[Advice]:
+    bare = _not_mounted(facts)
+    if bare:
+        other = facts.gang.method
+        yield advice(
+            facts,
+            Check.FILE_NOT_MOUNTED,
+            Severity.WARNING if other else Severity.PROBLEM,
+            f"It declares file, but pod {bare[0]} cannot be asked so: it lacks the downward-API volume at "
+            f"/etc/gpu-upgrader/ (no subPath) or the volume at /run/checkpoint/; "
+            + (f"it is asked by {other} instead." if other else "it counts as undeclared."),
+            "Add both volumes to the pod template, see docs/checkpointing.md, or let the admission policy do it.",
+        )
+
+
+def _ephemeral(facts: Linted) -> Iterator[Advice]:
+    if not ASKED_BEFORE.intersection(facts.methods) and "signal" not in facts.methods:
+        return
+    for member in facts.members:
+        named = _checkpoint_paths(member)
+        lost = [
+            path for path in named if _under(path, member.ephemeral_paths) and not _under(path, member.volume_paths)
+        ]
+        if lost:
+            message = f"Its checkpoint path {lost[0]} lies on a volume that dies with pod {member.pod}."
+            severity = Severity.PROBLEM
+        elif not named and not member.volume_paths and not _writes_elsewhere(member):
+            message = f"Pod {member.pod} mounts no volume that outlives it, so its checkpoints cannot."
+            severity = Severity.WARNING
+        else:
+            continue
+        yield advice(
+            facts,
+            Check.EPHEMERAL_CHECKPOINT,
+            severity,
+            f"{message} Such an acknowledgement does not count (AckOnEphemeralStorage), so the job is never stopped.",
+            "Write checkpoints to a PersistentVolumeClaim, NFS or an object store.",
+        )
+        return
+
+
+def _checkpoint_paths(member: MemberSettings) -> list[str]:
+    """Absolute paths that options and variables with checkpoint in their name give."""
+    found = []
+    for program in member.programs:
+        words = _split(program.words)
+        for at, word in enumerate(words):
+            name, equals, value = word.partition("=")
+            if _about_checkpoints(name):
+                found.append(value if equals else next(iter(words[at + 1 : at + 2]), ""))
+        found += [value for name, value in program.environment.items() if _about_checkpoints(name)]
+    return [path for path in found if path.startswith("/")]
+
+
+def _about_checkpoints(name: str) -> bool:
+    low = name.lower().replace("-", "_")
+    return any(part in low for part in ("checkpoint", "ckpt", "save_dir")) and "/" not in name
+
+
+def _writes_elsewhere(member: MemberSettings) -> bool:
+    """Whether anything names an object store or another address: where its checkpoints go is not for us to know."""
+    texts = [text for program in member.programs for text in (*program.words, *program.environment.values())]
+    return any("://" in text for text in texts)
+
+
+def _under(path: str, roots: Sequence[str]) -> bool:
+    return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
+
+
+def _torchrun(facts: Linted) -> Iterator[Advice]:
+    if ASKED_BEFORE.intersection(facts.methods):
+        return  # it is parked before SIGTERM is sent, so nothing is left to be saved in these seconds
+    for member in facts.members:
+        program = next((one for one in member.programs if _runs_torchrun(one)), None)
+        if program is None:
+            continue
+        signalled = "signal" in facts.methods
+        wait = _shutdown_timeout(program)
+        if not signalled and wait is not None and wait >= member.grace_seconds:
+            return
+        allowed, grace = TORCHRUN_SECONDS if wait is None else wait, member.grace_seconds
+        message = (
+            "torchrun passes on no signal but SIGTERM, SIGINT, SIGHUP and SIGQUIT, and those end its workers."
+            if signalled
+            else f"torchrun kills its workers {allowed} s after SIGTERM, whatever the grace of {grace} s."
+        )
+        yield advice(
+            facts,
+            Check.TORCHRUN,
+            Severity.WARNING,
+            f"{message} A checkpoint that takes longer is lost.",
+            "Declare a method that asks before the signal (file, exec, http), or set --shutdown-timeout "
+            "(TORCH_ELASTIC_SHUTDOWN_TIMEOUT) to the grace period where your PyTorch has it.",
+        )
+        return
+
+
+def _runs_torchrun(program: ProgramFacts) -> bool:
+    words = _split(program.words)
+    return any(
+        word.rpartition("/")[2] == "torchrun" or word in {"torch.distributed.run", "torch.distributed.launch"}
+        for word in words
+    )
+
+
+def _shutdown_timeout(program: ProgramFacts) -> int | None:
+    """In seconds, from the option or else from the variable; None where neither is a whole number."""
+    words = _split(program.words)
+    text = program.environment.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "")
+    for at, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name.replace("_", "-") == "--shutdown-timeout":
+            text = value if equals else next(iter(words[at + 1 : at + 2]), "")
+    return untrusted.whole(text)
+
+
+def _split(words: Sequence[str]) -> list[str]:
+    """Words of a command; those of `sh -c '...'` too."""
+    found: list[str] = []
+    for word in words:
+        try:
+            found += shlex.split(word, comments=True) if " " in word or "\n" in word else [word]
+        except ValueError:  # no shell could read it either; its parts still tell what is run
+            found += word.split()
+    return found
+
+
+def _grace(facts: Linted) -> Iterator[Advice]:
+    timeout = seconds(facts.declared.timeout) if facts.declared.timeout else None
+    short = min(facts.members, key=lambda one: one.grace_seconds, default=None)
+    if timeout is None or short is None or short.grace_seconds >= timeout:
+        return
+    signalled = bool(facts.methods) and facts.methods[0] == "signal"
+    yield advice(
+        facts,
+        Check.GRACE,
+        Severity.PROBLEM if signalled else Severity.WARNING,
+        f"Pod {short.pod} is killed {short.grace_seconds} s after SIGTERM, and a checkpoint may take {timeout} s. "
+        + ("It is asked by signal." if signalled else "We ask first; a preemption or a drain by hand does not."),
+        f"Set terminationGracePeriodSeconds to {timeout} or more.",
+    )
+
+
+CHECKS = (_undeclared, _unreadable, _unknown_annotation, _file_not_mounted, _ephemeral, _torchrun, _grace)

@@ -1,0 +1,102 @@
+"""What keeps a job from being stopped and started again, or makes it pay for that.
+
+As Kubernetes documents PodDisruptionBudgets (policy/v1) and podFailurePolicy (batch/v1).
+"""
+
+from collections.abc import Iterator
+
+from upgrader.core.doctor.advice import Advice, Severity
+from upgrader.core.doctor.lint_facts import Check, Linted, advice
+
+PARKED_EXIT = 143
+"""What a parked member ends with when it is stopped: 128 + SIGTERM."""
+
+
+def _pdb(facts: Linted) -> Iterator[Advice]:
+    for budget in facts.budgets:
+        covered = sum(budget.name in member.budgets for member in facts.members)
+        needed = 1 if facts.gang.replicated else covered
+        if budget.most is None or budget.most >= needed:
+            continue
+        whole = "" if facts.gang.replicated else f"; a gang is stopped whole, which takes {needed}"
+        yield advice(
+            facts,
+            Check.PDB_NEVER_ALLOWS,
+            Severity.PROBLEM,
+            f"PodDisruptionBudget {budget.name} never lets more than {budget.most} of its pods go{whole}: "
+            "its nodes are never upgraded while it runs.",
+            f"Give it maxUnavailable: {needed} or more, or delete it; our own asking protects the job.",
+        )
+
+
+def _two_pdbs(facts: Linted) -> Iterator[Advice]:
+    over = next((member for member in facts.members if len(member.budgets) > 1), None)
+    if over is not None:
+        yield advice(
+            facts,
+            Check.TWO_PDBS,
+            Severity.PROBLEM,
+            f"Pod {over.pod} is selected by {' and '.join(over.budgets)}: the API server evicts no pod that has more "
+            "than one PodDisruptionBudget.",
+            "Change the selector of one of them.",
+        )
+
+
+def _failure_policy(facts: Linted) -> Iterator[Advice]:
+    job = facts.job
+    if job is None or any(rule.action == "Ignore" and "DisruptionTarget" in rule.conditions for rule in job.rules):
+        return
+    last = job.backoff_limit == 0
+    yield advice(
+        facts,
+        Check.NO_FAILURE_POLICY,
+        Severity.PROBLEM if last else Severity.WARNING,
+        f"A pod that is evicted or preempted counts as failed, and {job.backoff_limit} failures are allowed: "
+        + ("the first one ends the Job." if last else "disruptions use them up."),
+        "Add a podFailurePolicy that ignores pods with the condition DisruptionTarget (it needs restartPolicy: Never).",
+    )
+
+
+def _stop_fails(facts: Linted) -> Iterator[Advice]:
+    for rule in facts.job.rules if facts.job is not None else ():
+        listed = PARKED_EXIT in rule.exit_codes
+        hit = (rule.operator == "In" and listed) or (rule.operator == "NotIn" and not listed)
+        if hit and rule.action in {"FailJob", "FailIndex"}:
+            yield advice(
+                facts,
+                Check.STOP_FAILS_JOB,
+                Severity.PROBLEM,
+                f"Its podFailurePolicy says {rule.action} for exit code {PARKED_EXIT}, with which a parked member ends "
+                "when it is stopped: the Job fails instead of being started again.",
+                f"Leave {PARKED_EXIT} (SIGTERM) out of that rule.",
+            )
+            return
+        if hit or (listed and rule.operator == "In"):
+            return  # the first rule that matches decides
+
+
+def _restart_policy(facts: Linted) -> Iterator[Advice]:
+    member = next((one for one in facts.members if one.restart_policy == "OnFailure"), None)
+    if member is not None and facts.job is not None:
+        yield advice(
+            facts,
+            Check.RESTART_POLICY,
+            Severity.WARNING,
+            f"restartPolicy: OnFailure restarts a failed process of pod {member.pod} beside members that go on, and "
+            "allows no podFailurePolicy.",
+            "Use restartPolicy: Never, so that the Job makes failed pods anew.",
+        )
+
+
+def _cannot_restart(facts: Linted) -> Iterator[Advice]:
+    if facts.gang.cannot_stop and facts.methods and facts.methods != ("none",):
+        yield advice(
+            facts,
+            Check.CANNOT_RESTART,
+            Severity.WARNING,
+            f"{facts.gang.cannot_stop} It is waited for until it ends, whatever it declares.",
+            "Run it under an owner that can be suspended, as a Job.",
+        )
+
+
+CHECKS = (_pdb, _two_pdbs, _failure_policy, _stop_fails, _restart_policy, _cannot_restart)

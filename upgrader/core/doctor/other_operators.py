@@ -1,0 +1,101 @@
+"""Others that drain nodes or swap drivers, known by what they leave in a cluster."""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from upgrader.core.doctor.advice import Advice, Severity
+
+CHECK = "OtherOperators"
+
+_DEFINITIONS = {
+    "clusterpolicies.nvidia.com": (
+        "NVIDIA's GPU Operator",
+        "Let it manage neither driver nor device plugin of our nodes (driver.enabled, devicePlugin.enabled: false).",
+    ),
+    "nvidiadrivers.nvidia.com": (
+        "NVIDIA's GPU Operator",
+        "Let no NVIDIADriver select our nodes.",
+    ),
+    "nodemaintenances.maintenance.nvidia.com": (
+        "NVIDIA's maintenance operator",
+        "Let it not take our nodes: it cordons them before their jobs have saved anything.",
+    ),
+    "nodemaintenances.nodemaintenance.medik8s.io": (
+        "the node maintenance operator",
+        "Make no NodeMaintenance for our nodes while a plan runs: it drains them without asking their jobs.",
+    ),
+    "plans.upgrade.cattle.io": (
+        "the system upgrade controller",
+        "Let none of its Plans select our nodes: it drains them without asking their jobs.",
+    ),
+    "machineconfigpools.machineconfiguration.openshift.io": (
+        "OpenShift's machine config operator",
+        "Pause the pool of our nodes while a plan runs: it drains them without asking their jobs.",
+    ),
+}
+"""CustomResourceDefinition -> whose it is, what to do."""
+
+_DAEMONSETS = {
+    "nvidia-driver-daemonset": ("loads NVIDIA's driver", True),
+    "nvidia-device-plugin": ("is a device plugin", True),
+    "kured": ("reboots nodes", False),
+}
+"""Part of a DaemonSet's name -> what it does, and whether two of that kind cannot be on one node."""
+
+_NODE_LABELS = {
+    "nvidia.com/gpu.deploy.driver": "true",
+    "nvidia.com/gpu.deploy.device-plugin": "true",
+}
+"""With these NVIDIA's GPU Operator says that a node gets its operands."""
+
+
+class DaemonSetFacts(Struct, frozen=True, kw_only=True):
+    """A DaemonSet that is not ours; `pods` are those that it should have."""
+
+    name: str
+    pods: int
+
+
+def other_operators(
+    definitions: Iterable[str], daemonsets: Iterable[DaemonSetFacts], nodes: Mapping[str, Mapping[str, str]]
+) -> tuple[Advice, ...]:
+    """Who else may touch our nodes; `nodes`: labels by name, of the nodes of our stacks."""
+    found = [
+        _said(whose, Severity.WARNING, f"{whose} is installed ({name}).", fix)
+        for name in sorted(set(definitions))
+        if name in _DEFINITIONS
+        for whose, fix in (_DEFINITIONS[name],)
+    ]
+    for one in sorted(daemonsets, key=lambda one: one.name):
+        for part, (does, same) in _DAEMONSETS.items():
+            if one.pods and part in one.name.rpartition("/")[2]:
+                clash = same and bool(nodes)
+                found.append(
+                    _said(
+                        f"DaemonSet {one.name}",
+                        Severity.WARNING,
+                        f"It {does} and has {one.pods} pods.",
+                        "Keep it off the nodes of our stacks, by its node selector."
+                        if clash
+                        else "Let it leave our nodes alone while a plan runs.",
+                    )
+                )
+    theirs = sorted(
+        name for name, labels in nodes.items() if any(labels.get(key) == value for key, value in _NODE_LABELS.items())
+    )
+    if theirs:
+        found.append(
+            _said(
+                "NVIDIA's GPU Operator",
+                Severity.PROBLEM,
+                f"It deploys its driver or device plugin on {len(theirs)} of our nodes, {theirs[0]} among them.",
+                f"Set the labels {' and '.join(_NODE_LABELS)} of these nodes to false.",
+            )
+        )
+    nobody = Advice(subject="nodes", check=CHECK, severity=Severity.OK, message="nobody else is known to upgrade them")
+    return tuple(found) or (nobody,)
+
+
+def _said(subject: str, severity: Severity, message: str, fix: str) -> Advice:
+    return Advice(subject=subject, check=CHECK, severity=severity, message=message, fix=fix)

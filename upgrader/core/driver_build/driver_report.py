@@ -1,0 +1,79 @@
+"""What a round over the matrix came to, in the shape that programs read: build/nightly-report.json."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct, field
+
+from upgrader.core.driver_build.build_results import BuildResult, CellState
+from upgrader.core.driver_build.driver_builds import CheckName
+from upgrader.core.driver_build.driver_matrix import Unmatched
+
+_CHECKS = (CheckName.VERMAGIC, CheckName.CRC, CheckName.SIGNATURE, CheckName.BOOT)
+
+
+class ReportedFailure(Struct, frozen=True, kw_only=True):
+    """Why a cell is red."""
+
+    kind: str = field(name="class")
+    symbol: str
+    first_error: str
+
+
+class ReportedCell(Struct, frozen=True, kw_only=True):
+    """A cell. `checks` are true or false, null where one was not made; `seconds` is 0 where nothing was built."""
+
+    vendor: str
+    driver: str
+    flavour: str
+    kernel: str
+    os: str
+    state: CellState
+    failure: ReportedFailure | None
+    alternatives: tuple[str, ...]
+    digest: str
+    build_key: str
+    seconds: float
+    checks: dict[str, bool | None]
+    image: str
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """All cells of a round, and selectors of the matrix that selected nothing."""
+
+    cells: tuple[ReportedCell, ...]
+    unmatched: tuple[str, ...]
+    seconds: float
+
+
+def report(results: Sequence[BuildResult], unmatched: Sequence[Unmatched], seconds: float) -> Report:
+    """The report of a round that took so many seconds."""
+    lost = (f"{one.selector} of {one.wanted.recipe} for {one.wanted.os}" for one in unmatched)
+    return Report(cells=tuple(reported(one) for one in results), unmatched=tuple(lost), seconds=round(seconds, 1))
+
+
+def _failure(result: BuildResult) -> ReportedFailure | None:
+    failure = result.failure
+    if failure is None:
+        return None
+    return ReportedFailure(kind=failure.kind.value, symbol=failure.symbol, first_error=failure.first_error)
+
+
+def reported(result: BuildResult) -> ReportedCell:
+    """One cell of a report."""
+    identity = result.identity
+    passed = {one.check: one.passed for one in result.checks}
+    return ReportedCell(
+        vendor=identity.vendor,
+        driver=identity.driver,
+        flavour=identity.flavour,
+        kernel=identity.kernel,
+        os=identity.os,
+        state=result.state,
+        failure=_failure(result),
+        alternatives=result.alternatives,
+        digest=result.digest.rpartition("@")[2],
+        build_key=result.build_key,
+        seconds=round(result.seconds, 1),
+        checks={one.value: passed.get(one) for one in _CHECKS},
+        image=result.digest if "@" in result.digest else "",
+    )

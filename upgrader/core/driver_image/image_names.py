@@ -1,0 +1,27 @@
+"""Names in a registry: of an image for an identity, of the packages that it is built from, of what names none."""
+
+from upgrader.core.driver_build.driver_builds import TAG_LIMIT, Identity, digits, escaped, opening
+
+PACKAGES = "packages"
+
+
+def image_name(repository: str, identity: Identity) -> str:
+    """`repository/RECIPE:TAG`; `repository` is `registry/path`."""
+    return f"{repository}/{identity.recipe}:{identity.tag}"
+
+
+def packages_name(repository: str, identity: Identity) -> str:
+    """`repository/packages:TAG`: the archive's packages for this identity, as `upgrader images pack` pushes them."""
+    tag = opening(f"{escaped(identity.recipe)}__{identity.tag}")
+    return f"{repository}/{PACKAGES}:{tag if len(tag) <= TAG_LIMIT else digits([tag], 64)}"
+
+
+def located(reference: str, registry: str) -> str:
+    """The reference in `registry`, where it names none itself.
+
+    A reference begins with a registry where its first part has a dot or a port, or is localhost
+    (https://github.com/distribution/reference says so).
+    """
+    first, slash, _ = reference.partition("/")
+    named = bool(slash) and (first == "localhost" or "." in first or ":" in first)
+    return reference if named or not registry else f"{registry}/{reference}"

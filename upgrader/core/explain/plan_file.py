@@ -1,0 +1,173 @@
+"""A forecast in a file: what somebody looked at and agreed to, and whether it still holds when it is applied."""
+
+import math
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from upgrader.core import untrusted
+from upgrader.core.errors import ConfigurationError, UnreadableError
+from upgrader.core.explain.source_revisions import Origin
+from upgrader.core.forecast.forecast import Forecast
+from upgrader.core.model.fleet import ImageFacts
+from upgrader.core.model.strategy import StrategyFacts
+
+FORMAT = "gpu-upgrader.io/forecast.v1"
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """What was agreed to: a forecast may change inside it."""
+
+    max_interruptions: int
+    gangs: tuple[str, ...]  # those that may be stopped
+    max_lost_gpu_hours: float | None = None  # None: files of older releases, which agreed to any number
+    placement_unguaranteed: bool = False
+
+
+class SavedForecast(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The file that `upgrader plan -o` writes and `upgrader apply` takes."""
+
+    cluster: str  # uid of the namespace kube-system
+    stack: str
+    stack_uid: str
+    stack_generation: int
+    spec: dict[str, Any]  # what the stack is to say, defaults written out
+    revision: str
+    created_at: datetime
+    strategy: StrategyFacts
+    limits: Limits
+    images: tuple[ImageFacts, ...]  # those that the upgrades of this forecast would use
+    forecast: Forecast
+    origins: tuple[Origin, ...] = ()  # where the nodes come from, and what changes on the way
+    steering: bool = True  # whether the cluster offers a way to steer restarted gangs to upgraded nodes
+    format: str = FORMAT
+
+
+class StaleReason(StrEnum):
+    """Why a saved forecast no longer holds, as one word."""
+
+    OTHER_CLUSTER = "OtherCluster"
+    OTHER_STACK = "OtherStack"
+    STACK_CHANGED = "StackChanged"
+    OTHER_REVISION = "OtherRevision"
+    IMAGE_GONE = "ImageGone"
+    MORE_INTERRUPTIONS = "MoreInterruptions"
+    OTHER_GANG = "OtherGang"
+    MORE_LOSS = "MoreLoss"
+
+
+class Stale(Struct, frozen=True, kw_only=True):
+    """One reason, and the same as a sentence."""
+
+    reason: StaleReason
+    message: str
+
+
+def limits_of(forecast: Forecast, strategy: StrategyFacts) -> Limits:
+    """What agreeing to a forecast agrees to."""
+    return Limits(
+        max_interruptions=forecast.summary.interruptions,
+        gangs=tuple(sorted(forecast.interrupted)),
+        max_lost_gpu_hours=rounded_up(forecast.prediction.lost_gpu_hours),
+        placement_unguaranteed=strategy.placement_unguaranteed,
+    )
+
+
+def consented_loss(gpu_hours: float) -> float:
+    """The most GPU-hours that a plan may lose whose forecast expects so many.
+
+    Half as much again and one, since an expectation is exceeded every other time: beyond that somebody is asked again.
+    """
+    return rounded_up(gpu_hours * 1.5 + 1.0)
+
+
+def rounded_up(gpu_hours: float) -> float:
+    """To a tenth: what a person reads on the screen is what they agree to."""
+    return math.ceil(round(gpu_hours * 10, 6)) / 10
+
+
+def check_saved(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ...]:
+    """Every reason why a saved forecast no longer holds; none: it may be applied.
+
+    `fresh` is the forecast made anew with the strategy of the saved one; its `images` are all that are Ready now. A job
+    that ended, a node that left and a blocker that went or came make nothing stale: less is done, or the same.
+    """
+    found = _identity(saved, fresh)
+    if found:
+        return found  # all the rest would compare things that have nothing to do with each other
+    return (*_images(saved, fresh), *_stops(saved, fresh))
+
+
+def dump(saved: SavedForecast) -> bytes:
+    """JSON for a file: indented, ends with a line feed, the same bytes for the same forecast."""
+    return msgspec.json.format(msgspec.json.encode(saved), indent=2) + b"\n"
+
+
+def load(raw: bytes, origin: str) -> SavedForecast:
+    """A saved forecast from a file's bytes; `origin` is its name, for the error.
+
+    Raises:
+        ConfigurationError: no forecast, or one of another format.
+    """
+    resolution = "Make a new one with `upgrader plan -o FILE`."
+    try:
+        saved = untrusted.decode(raw, SavedForecast, untrusted.FILE_BYTES)
+    except UnreadableError as error:
+        raise ConfigurationError(
+            f"{origin} holds no saved forecast", details=str(error), resolution=resolution
+        ) from error
+    if saved.format != FORMAT:
+        raise ConfigurationError(f"{origin} has format {saved.format}, this is for {FORMAT}", resolution=resolution)
+    return saved
+
+
+def _identity(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ...]:
+    if not fresh.cluster or saved.cluster != fresh.cluster:
+        message = f"It was made for another cluster ({saved.cluster}, this one is {fresh.cluster or 'not known'})."
+        return (Stale(reason=StaleReason.OTHER_CLUSTER, message=message),)
+    if (saved.stack, saved.stack_uid) != (fresh.stack, fresh.stack_uid):
+        message = (
+            f"It was made for stack {saved.stack} ({saved.stack_uid}), this one is {fresh.stack} ({fresh.stack_uid})."
+        )
+        return (Stale(reason=StaleReason.OTHER_STACK, message=message),)
+    if saved.stack_generation != fresh.stack_generation:
+        message = (
+            f"Stack {saved.stack} was edited since: generation {saved.stack_generation} then, "
+            f"{fresh.stack_generation} now."
+        )
+        return (Stale(reason=StaleReason.STACK_CHANGED, message=message),)
+    if saved.revision != fresh.revision:
+        message = f"It is towards revision {saved.revision}, the forecast made anew is towards {fresh.revision}."
+        return (Stale(reason=StaleReason.OTHER_REVISION, message=message),)
+    return ()
+
+
+def _images(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ...]:
+    ready = {image.key for image in fresh.images}
+    return tuple(
+        Stale(
+            reason=StaleReason.IMAGE_GONE,
+            message=f"Driver image {image.digest} ({image.version} on {image.kernel}) is no longer Ready.",
+        )
+        for image in saved.images
+        if image.key not in ready
+    )
+
+
+def _stops(saved: SavedForecast, fresh: SavedForecast) -> tuple[Stale, ...]:
+    found = [
+        Stale(reason=StaleReason.OTHER_GANG, message=f"{gang} would be stopped, and was not to be stopped then.")
+        for gang in sorted(fresh.forecast.interrupted.difference(saved.limits.gangs))
+    ]
+    count = fresh.forecast.summary.interruptions
+    if count > saved.limits.max_interruptions:
+        message = f"{count} gangs would be stopped, agreed were {saved.limits.max_interruptions}."
+        found.append(Stale(reason=StaleReason.MORE_INTERRUPTIONS, message=message))
+    lost, agreed = fresh.forecast.prediction.lost_gpu_hours, saved.limits.max_lost_gpu_hours
+    if agreed is not None and lost > agreed:
+        message = f"{rounded_up(lost):.1f} GPU-hours would be lost, agreed were {agreed:.1f}."
+        found.append(Stale(reason=StaleReason.MORE_LOSS, message=message))
+    return tuple(found)

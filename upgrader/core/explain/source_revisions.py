@@ -1,0 +1,70 @@
+"""Where the nodes of a rollout come from: for each revision that they carry now, what changes on the way."""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from upgrader.core.model.fleet import NodeFacts, Target
+
+NOT_MANAGED = "not managed"
+_LOOK = "no workload"
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """One thing that a node upgrade swaps; `before` is empty where nobody knows it."""
+
+    what: str
+    before: str
+    after: str
+
+
+class Origin(Struct, frozen=True, kw_only=True):
+    """Nodes that carry one revision now; it is empty where they carry none, and so are changes that nobody knows."""
+
+    revision: str
+    nodes: int
+    changes: tuple[Change, ...] = ()
+
+
+def changes(before: Target, after: Target) -> tuple[Change, ...]:
+    """What differs between two revisions, as a person says it."""
+    pairs = (
+        ("driver", before.driver, after.driver),
+        ("vendor", before.operands, after.operands),
+        ("runtime hook", before.runtime_image or NOT_MANAGED, after.runtime_image or NOT_MANAGED),
+        ("device plugin", before.plugin_image or NOT_MANAGED, after.plugin_image or NOT_MANAGED),
+        ("sharing", _sharing(before), _sharing(after)),
+        ("validation", before.workload_image or _LOOK, after.workload_image or _LOOK),
+        ("resource", before.resource_name, after.resource_name),
+        ("kernel", before.kernel or NOT_MANAGED, after.kernel or NOT_MANAGED),
+        ("kubelet", before.kubelet_version or NOT_MANAGED, after.kubelet_version or NOT_MANAGED),
+        ("kubelet settings", _settings(before), _settings(after)),
+    )
+    return tuple(Change(what=what, before=old, after=new) for what, old, new in pairs if old != new)
+
+
+def _settings(target: Target) -> str:
+    return ", ".join(f"{name} {value}" for name, value in target.kubelet_settings) or NOT_MANAGED
+
+
+def _sharing(target: Target) -> str:
+    shares = f"{target.time_slices} time slices" if target.time_slices else "none"
+    if target.mps_replicas:
+        within = f" in RuntimeClass {target.mps_runtime}" if target.mps_runtime else ""
+        shares = f"{target.mps_replicas} replicas by MPS{within}"
+    return f"{shares}, MIG {target.mig_strategy}" if target.mig_strategy else shares
+
+
+def origins(nodes: Iterable[NodeFacts], known: Mapping[str, Target], target: Target) -> tuple[Origin, ...]:
+    """The revisions of these nodes, most nodes first. `known`: what each revision says, where it is still kept."""
+    count: dict[str, int] = {}
+    for node in nodes:
+        count[node.revision] = count.get(node.revision, 0) + 1
+    return tuple(
+        Origin(
+            revision=revision,
+            nodes=number,
+            changes=changes(known[revision], target) if revision in known else (),
+        )
+        for revision, number in sorted(count.items(), key=lambda item: (-item[1], item[0]))
+    )

@@ -1,0 +1,126 @@
+"""What a rollout costs in GPU-hours, gang by gang, and what no order of upgrades can go below.
+
+Loss = GPUs of each upgraded node x its upgrade, plus for each stopped gang its GPUs x (parked + checkpoint + waiting
+beyond its nodes' upgrade + restart), plus work that is thrown away. The lower bound has the same upgrades, and
+checkpoint and restart of the gangs that do not end by themselves. A node's upgrade includes waiting for the others of
+its group. All durations are expectations.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from upgrader.core.constraints.blockers import World
+from upgrader.core.forecast.bin_packing import Batch, Unit
+from upgrader.core.forecast.context import Frame
+from upgrader.core.forecast.schedule import Leg
+from upgrader.core.model.fleet import Gang
+from upgrader.core.model.prediction import Completion, Interruption
+
+_HOUR = 3600
+
+
+class Losses(Struct, frozen=True, kw_only=True):
+    """In GPU-hours."""
+
+    lost: float
+    bound: float
+    interruptions: tuple[Interruption, ...]
+
+
+def losses(legs: Sequence[Leg], completions: Iterable[Completion], frame: Frame) -> Losses:
+    """Of everything that is in batches or waited for; what is blocked costs nothing yet."""
+    alone = frame.pace.upgrade(1).mean
+    lost = bound = sum(alone * frame.limits.pool.sizes[node] for one in completions for node in one.nodes)
+    interruptions: list[Interruption] = []
+    for leg in legs:
+        for unit in leg.batch.units:
+            group = unit.group
+            upgrades = frame.pace.upgrade(len(group.nodes)).mean * sum(
+                frame.limits.pool.sizes[node] for node in group.nodes
+            )
+            lost, bound = lost + upgrades, bound + upgrades
+            for name in group.gangs:
+                stop = _Stop(gang=frame.world.gangs[name], unit=unit, batch=leg.batch, start=leg.start)
+                lost, bound = lost + _lost(stop, frame), bound + _unavoidable(stop, frame)
+                interruptions.append(_interruption(stop, frame))
+    order = sorted(interruptions, key=lambda one: (one.asked_at, one.gang))
+    return Losses(lost=_hours(lost), bound=_hours(bound), interruptions=tuple(order))
+
+
+class _Stop(Struct, frozen=True, kw_only=True):
+    gang: Gang
+    unit: Unit
+    batch: Batch
+    start: int
+
+
+def _hours(gpu_seconds: float) -> float:
+    return round(gpu_seconds / _HOUR, 3)
+
+
+def without_checkpoint(gang: Gang) -> bool:
+    """Whether it is not asked: where it is expendable it is ended, and its work is thrown away."""
+    return gang.bare or gang.method in {"", "none"}
+
+
+def _pause(stop: _Stop, frame: Frame) -> tuple[float, float]:
+    """Seconds of checkpoint and restart."""
+    checkpoint = next((one.seconds for one in stop.unit.asked if one.gang == stop.gang.name), 0.0)
+    return checkpoint, 0.0 if stop.gang.bare else frame.pace.restart(1).mean
+
+
+def _lost(stop: _Stop, frame: Frame) -> float:
+    """GPU-seconds beyond the upgrades of its nodes."""
+    checkpoint, restart = _pause(stop, frame)
+    upgrade = frame.pace.upgrade(len(stop.unit.group.nodes)).mean
+    elsewhere = sum(one.gpus for one in stop.gang.members if one.node not in stop.unit.group.nodes)
+    parked = stop.batch.parked.get(stop.gang.name, 0.0)
+    own = stop.gang.gpus * (parked + checkpoint + restart) + elsewhere * upgrade
+    return own + _thrown_away(stop, frame)
+
+
+def _unavoidable(stop: _Stop, frame: Frame) -> float:
+    until = frame.world.strategy.completion_until
+    ends = stop.gang.ends_at
+    if until is not None and ends is not None and ends <= until:
+        return 0.0
+    return stop.gang.gpus * sum(_pause(stop, frame))
+
+
+def _thrown_away(stop: _Stop, frame: Frame) -> float:
+    """All work since the latest start of a gang that has no checkpoint: the most that it can be."""
+    started = [one.started_at for one in stop.gang.members if one.started_at is not None]
+    if not without_checkpoint(stop.gang) or not started:
+        return 0.0
+    return stop.gang.gpus * max(0.0, (_asked_at(stop, frame) - max(started)).total_seconds())
+
+
+def _asked_at(stop: _Stop, frame: Frame) -> datetime:
+    prepare = frame.pace.prepare(len(stop.unit.group.nodes)).mean
+    return frame.moment(stop.start + round(prepare + stop.batch.turns.get(stop.gang.name, 0.0)))
+
+
+def _interruption(stop: _Stop, frame: Frame) -> Interruption:
+    checkpoint, restart = _pause(stop, frame)
+    parked = stop.batch.parked.get(stop.gang.name, 0.0)
+    seconds = parked + checkpoint + frame.pace.upgrade(len(stop.unit.group.nodes)).mean + restart
+    return Interruption(
+        gang=stop.gang.name,
+        gpus=stop.gang.gpus,
+        asked_at=_asked_at(stop, frame),
+        seconds=round(seconds),
+        lost_gpu_hours=_hours(stop.gang.gpus * seconds + _thrown_away(stop, frame)),
+        because=_because(stop, frame.world),
+    )
+
+
+def _because(stop: _Stop, world: World) -> str:
+    nodes = [node for node in stop.unit.group.nodes if node in stop.gang.nodes]
+    first = next((one.message for one in world.drift[nodes[0]].findings if one.counts), "") if nodes else ""
+    shown = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
+    way = "ended without a checkpoint, as the approval allows" if without_checkpoint(stop.gang) else "stopped"
+    lanes = bool(stop.gang.lane and world.strategy.lane_width)
+    lane = f"Its checkpoint goes through {stop.gang.lane_shown}." if lanes else ""
+    return " ".join(part for part in (f"It runs on {shown} and is {way}.", first, lane) if part)

@@ -1,0 +1,213 @@
+"""What the next step of a plan depends on, and what is decided: values of core.upgrade_plan.plan_machine."""
+
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from upgrader.core.model.phases import DesiredState, NodePhase, OnFailure, PlanPhase, RequestPhase, ends
+from upgrader.core.node_upgrade.upgrade_state import ABORTED, DRIVER_CHANGED
+
+LET_GO = frozenset(
+    {
+        "NotAcknowledged",
+        "SiblingFailed",
+        "NewGpuPod",
+        "NewPod",
+        "AcknowledgementLost",
+        "NotClosed",
+        "NotDrained",
+        "NotPrepared",
+        DRIVER_CHANGED,
+    }
+)
+"""Failures after which the node runs what it ran before and its gang trained on: they are tried again later."""
+
+QUIET = frozenset(
+    {
+        "NotAcknowledged",
+        "SiblingFailed",
+        "NewGpuPod",
+        "NewPod",
+        "AcknowledgementLost",
+        "NotClosed",
+        DRIVER_CHANGED,
+        ABORTED,
+        "SiblingReverted",
+    }
+)
+"""Failures that stop nobody's rollout: a workload said no, we came too late, or it is counted at a sibling."""
+
+
+class UpgradeFacts(Struct, frozen=True, kw_only=True):
+    """A NodeUpgrade of the plan."""
+
+    name: str
+    node: str
+    batch: int
+    phase: NodePhase
+    failure: str = ""
+    message: str = ""
+    ended_at: datetime | None = None
+
+
+class RequestSummary(Struct, frozen=True, kw_only=True):
+    """A CheckpointRequest of the plan."""
+
+    name: str
+    gang: str
+    batch: int
+    phase: RequestPhase
+    reason: str = ""
+    message: str = ""
+    late: bool = False  # restarted since its upgrades took too long
+
+
+class Trouble(Struct, frozen=True, kw_only=True):
+    """A failure as the plan's status shows it."""
+
+    subject: str
+    reason: str
+    message: str
+
+
+class NextBatch(Struct, frozen=True, kw_only=True):
+    """The batch that the forecast would start next."""
+
+    interruptions: int = 0  # gangs that it would stop
+    starts_at: datetime | None = None  # not before; None: now
+    waits_for: str = ""  # what it waits for until then
+    canary: bool = False  # of a class that no canary has proven: it does not wait for the soak of others
+
+
+class Canaries(Struct, frozen=True, kw_only=True):
+    """What was upgraded first, to be watched before anything else is."""
+
+    enabled: bool = False  # a person who resumes a plan whose canaries failed switches them off
+    batches: frozenset[int] = frozenset()  # numbers of the started batches that are canaries
+    soak_seconds: int = 0
+    soak_until: datetime | None = None  # written when they ended
+    unwell: tuple[Trouble, ...] = ()  # canaries that were given back and are not well now
+
+
+class Losses(Struct, frozen=True, kw_only=True):
+    """GPU-hours: what the plan has cost, what its rest is expected to cost, and what was approved."""
+
+    actual: float = 0.0
+    expected: float = 0.0
+    approved: float | None = None  # None: any
+
+
+class PlanView(Struct, frozen=True, kw_only=True):
+    """A plan with everything that its next step depends on."""
+
+    name: str
+    now: datetime
+    phase: PlanPhase
+    state: DesiredState
+    deleted: bool
+    approved: bool
+    target_revision: str
+    stack_present: bool
+    stack_revision: str | None  # update revision of the stack now
+    started_stack_revision: str | None  # and when the plan started
+    first: str | None  # another plan of the stack that goes first: no batch is started meanwhile
+    tolerated_failures: int
+    max_interruptions: int
+    interrupted: int = 0  # gangs that it has stopped, or ended as the approval allows where nothing restarts them
+    batches: int
+    open_batch: int | None  # number of the batch that has not been ended
+    created: bool  # every upgrade of the open batch exists
+    reason: str = ""  # why it is where it is, as it was written
+    on_drift: bool = False  # its stack made it by itself, for its present revision
+    upgrades: tuple[UpgradeFacts, ...] = ()
+    requests: tuple[RequestSummary, ...] = ()
+    next_batch: NextBatch | None = None
+    waiting: int = 0  # drifted nodes that the forecast blocks, or that cool down
+    waiting_for_completion: int = 0  # nodes that wait for the natural end of their jobs
+    installs: int = 0  # nodes without a driver, which the stack installs by itself
+    canaries: Canaries = Canaries()
+    losses: Losses = Losses()
+    deadline: datetime | None = None  # no batch is started after it
+    on_failure: OnFailure = OnFailure.PAUSE
+    synced: bool = True
+    revision_known: bool = True  # the target's ControllerRevision is written
+    problem: str = ""  # why no forecast can be made, where that is a person's to correct
+    stopped: tuple[str, ...] = ()  # owners that it stopped, and that no request restarts; for people
+
+
+class PlanDecision(Struct, frozen=True, kw_only=True):
+    """The record that is written, and what is done after it."""
+
+    phase: PlanPhase
+    message: str
+    reason: str = ""
+    start_batch: bool = False
+    end_batch: bool = False
+    undo: bool = False  # its upgrades and requests are taken back
+    soak_until: datetime | None = None  # canaries have just ended and are watched until then
+    failures: tuple[Trouble, ...] = ()
+
+
+def quiet(view: PlanView) -> bool:
+    """Whether nothing of the plan is under way: no upgrade, and no gang that is asked, stopped or restarting."""
+    return all(ends(upgrade.phase) for upgrade in view.upgrades) and all(
+        ends(request.phase) for request in view.requests
+    )
+
+
+STOPPED_WAITS = timedelta(hours=1)
+"""How long the end of a plan waits for owners that it stopped and whose request is gone; their stack restarts them
+within half of that, unless it is refused."""
+
+
+def waits_for_stopped(view: PlanView) -> bool:
+    """Whether the plan cannot end yet, since owners that it stopped are still to be restarted."""
+    ended = [one.ended_at for one in view.upgrades if one.ended_at is not None]
+    return bool(view.stopped and ended) and view.now < max(ended) + STOPPED_WAITS
+
+
+def still_stopped(view: PlanView) -> tuple[Trouble, ...]:
+    """Owners that a plan leaves stopped, since nobody could restart them in time."""
+    message = "stopped by this plan, and its CheckpointRequest is gone; see the condition StoppedOwners of the stack"
+    return tuple(Trouble(subject=one, reason="StillStopped", message=message) for one in view.stopped)
+
+
+def troubles(view: PlanView) -> tuple[Trouble, ...]:
+    """What a person should look at: failed upgrades, and gangs that did not come back."""
+    nodes = [
+        Trouble(subject=upgrade.node, reason=upgrade.failure, message=upgrade.message)
+        for upgrade in view.upgrades
+        if upgrade.phase is NodePhase.FAILED and upgrade.failure not in QUIET
+    ]
+    gangs = [
+        Trouble(subject=request.gang, reason=request.reason, message=request.message)
+        for request in view.requests
+        if request.phase is RequestPhase.ENDED and request.reason == "NotRestored"
+    ]
+    late = [
+        Trouble(subject=request.gang, reason="RestartByPassed", message="restarted before its upgrades were over")
+        for request in view.requests
+        if request.late
+    ]
+    return (*nodes, *gangs, *late)
+
+
+def settled_nodes(
+    upgrades: tuple[UpgradeFacts, ...], retry: timedelta, now: datetime, *, blocked: frozenset[str] = frozenset()
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Nodes that this plan does not take again, and those that it leaves alone for a while.
+
+    A node whose group was let go is tried again after `retry`; one that failed in the upgrade is a person's.
+    `blocked`: upgrades that were let go since a gang said no; their nodes wait as long as that gang is there.
+    """
+    latest = {upgrade.node: upgrade for upgrade in sorted(upgrades, key=lambda one: one.batch)}
+    settled, cooling = set(), set()
+    for node, upgrade in latest.items():
+        if not ends(upgrade.phase) or upgrade.phase is NodePhase.NODE_DELETED:
+            continue
+        # A node that was given back stays settled: the cache may still show it as it was before.
+        if upgrade.phase is NodePhase.SUCCEEDED or upgrade.failure not in LET_GO:
+            settled.add(node)
+        elif upgrade.name not in blocked and upgrade.ended_at is not None and now < upgrade.ended_at + retry:
+            cooling.add(node)
+    return frozenset(settled), frozenset(cooling)

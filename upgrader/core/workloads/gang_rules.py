@@ -1,0 +1,240 @@
+"""Rules of who belongs together, tried in order: the first that knows a pod names its gang, and says by what.
+
+A rule sees one pod and its owners, never other pods, so that the order of pods cannot matter.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from msgspec import Struct
+
+from upgrader.core import untrusted
+from upgrader.core.errors import ConfigurationError
+from upgrader.core.model.fleet import Owner
+from upgrader.core.workloads.owner_chain import Chains
+from upgrader.core.workloads.owner_objects import JOB, JOBSET, Work, sort_of
+
+POD_GROUP = "pod-group"
+"""Kind, in a gang's name, of groups that are known by a name only."""
+
+ANNOTATION_WORKLOAD = "kueue.x-k8s.io/workload"
+LABEL_KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
+ANNOTATION_VOLCANO_GROUP = "scheduling.k8s.io/group-name"
+LABEL_VOLCANO_JOB = "volcano.sh/job-name"
+KAI_GROUP = "pod-group-name"  # an annotation
+LABEL_COSCHEDULING_GROUP = "scheduling.x-k8s.io/pod-group"
+LABEL_JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
+LABEL_JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
+LABEL_KUBEFLOW_JOB = "training.kubeflow.org/job-name"
+LABEL_LWS_GROUP = "leaderworkerset.sigs.k8s.io/group-key"
+LABEL_LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
+LABEL_LWS_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
+
+
+class PodMarks(Struct, frozen=True, kw_only=True):
+    """What of a pod says whom it belongs to."""
+
+    pod: str
+    uid: str
+    namespace: str
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    scheduling_group: str = ""  # spec.schedulingGroup.podGroupName
+    controller: Owner | None = None
+
+
+class Belonging(Struct, frozen=True, kw_only=True):
+    """A gang as one rule names it: pods with the same key in a namespace belong together."""
+
+    key: tuple[str, str]  # what the rule goes by, and its value
+    kind: str
+    name: str
+    because: str  # after "belong together: "
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    """One row: `word` names it, `find` gives the gang of a pod, or None where the rule does not know the pod."""
+
+    word: str
+    find: Callable[[PodMarks, Chains], Belonging | None]
+
+
+class UserRule(Struct, frozen=True, kw_only=True):
+    """A rule of a stack's owner: pods with the same value of a label, or with names that match in the same way."""
+
+    label: str = ""
+    regex: str = ""
+
+
+def rules_of(own: Iterable[UserRule] = ()) -> tuple[Rule, ...]:
+    """All rules in order, those of the stack's owner first.
+
+    Raises:
+        ConfigurationError: a rule cannot be used.
+    """
+    return (*(_user_rule(rule) for rule in own), *RULES)
+
+
+def resolve(pod: PodMarks, chains: Chains, rules: Iterable[Rule]) -> Belonging:
+    """The gang of a pod by the first rule that knows it; at least it belongs to itself."""
+    for rule in rules:
+        found = rule.find(pod, chains)
+        if found is not None:
+            return found
+    return Belonging(key=("Alone", pod.uid), kind="Pod", name=pod.pod, because="it has no owner and names no group")
+
+
+# ---- rules of the stack's owner
+
+
+def _user_rule(rule: UserRule) -> Rule:
+    if bool(rule.label) == bool(rule.regex):
+        raise ConfigurationError(
+            "a rule of who belongs together names neither or both of label and regex",
+            resolution="Give each entry of spec.gangs exactly one of them.",
+        )
+    if rule.label:
+        return Rule(word="UserLabel", find=partial(_by_user_label, rule.label))
+    try:
+        pattern = re.compile(rule.regex)
+    except re.error as error:
+        raise ConfigurationError(
+            f"regex {rule.regex!r} of spec.gangs cannot be used: {error}",
+            resolution="Correct it: it must match a pod's whole name; its first group, if any, names the gang.",
+        ) from error
+    return Rule(word="UserRegex", find=partial(_by_user_regex, pattern))
+
+
+def _by_user_label(key: str, pod: PodMarks, _: Chains) -> Belonging | None:
+    value = pod.labels.get(key)
+    if not value:
+        return None
+    named = f"{key}={value}"
+    return Belonging(key=("UserLabel", named), kind="label", name=named, because=f"label {named} (a rule of the stack)")
+
+
+def _by_user_regex(pattern: re.Pattern[str], pod: PodMarks, _: Chains) -> Belonging | None:
+    found = pattern.fullmatch(pod.pod)
+    if found is None:
+        return None
+    value = (found.group(1) if pattern.groups else pattern.pattern) or ""
+    return Belonging(
+        key=("UserRegex", f"{pattern.pattern}\n{value}"),
+        kind="name",
+        name=value or pattern.pattern,
+        because=f"names that match {pattern.pattern} as {value!r} (a rule of the stack)",
+    )
+
+
+# ---- groups by name
+
+
+def _by_scheduling_group(pod: PodMarks, _: Chains) -> Belonging | None:
+    name = pod.scheduling_group
+    return _group("PodGroup", name, f"schedulingGroup {name} (PodGroup)") if name else None
+
+
+def _by_label(word: str, key: str, pod: PodMarks, _: Chains) -> Belonging | None:
+    value = pod.labels.get(key)
+    return _group(key, value, f"label {key}={value} ({word})") if value else None
+
+
+def _by_annotation(word: str, key: str, pod: PodMarks, _: Chains) -> Belonging | None:
+    value = untrusted.name(pod.annotations.get(key, ""))  # unlike a label's, it may be of any length
+    return _group(key, value, f"annotation {key}={value} ({word})") if value else None
+
+
+def _group(mark: str, value: str, because: str) -> Belonging:
+    return Belonging(key=(mark, value), kind=POD_GROUP, name=value, because=because)
+
+
+# ---- owners
+
+
+def _by_jobset(pod: PodMarks, chains: Chains) -> Belonging | None:
+    links = chains.above(pod.controller)
+    owner = next((link.owner for link in links if sort_of(link.owner) == JOBSET), None)
+    uid = pod.labels.get(LABEL_JOBSET_UID) or (owner.uid if owner is not None else "")
+    if not uid:
+        return None
+    work = chains.work(uid)
+    name = owner.name if owner is not None else pod.labels.get(LABEL_JOBSET_NAME) or uid
+    top = _top(chains, work)
+    above = f", under {top.kind} {top.name}" if top is not None and top.uid != uid else ""
+    mark = f"label {LABEL_JOBSET_UID}={uid}" if pod.labels.get(LABEL_JOBSET_UID) else "the same owner"
+    return Belonging(
+        key=("JobSet", uid),
+        kind=top.kind if top is not None else "JobSet",
+        name=top.name if top is not None else name,
+        because=f"{mark} (JobSet {work.owner.name if work is not None else name}{above})",
+    )
+
+
+def _top(chains: Chains, work: Work | None) -> Owner | None:
+    """The topmost owner of what was read."""
+    if work is None:
+        return None
+    return [link.owner for link in chains.above(work.owner) if link.work is not None][-1]
+
+
+def _by_kubeflow(pod: PodMarks, chains: Chains) -> Belonging | None:
+    name = pod.labels.get(LABEL_KUBEFLOW_JOB)
+    if not name:
+        return None
+    kinds = [link.owner.kind for link in chains.above(pod.controller) if link.owner.name == name]
+    return Belonging(
+        key=("Kubeflow", name),
+        kind=kinds[-1] if kinds else "job-name",
+        name=name,
+        because=f"label {LABEL_KUBEFLOW_JOB}={name} (Kubeflow)",
+    )
+
+
+def _by_leader(pod: PodMarks, _: Chains) -> Belonging | None:
+    group, name = pod.labels.get(LABEL_LWS_GROUP), pod.labels.get(LABEL_LWS_NAME)
+    if not group or not name:
+        return None
+    return Belonging(
+        key=("LeaderWorkerSet", group),
+        kind="LeaderWorkerSet",
+        name=f"{name}-{pod.labels.get(LABEL_LWS_INDEX, group)}",
+        because=f"label {LABEL_LWS_GROUP}={group} (LeaderWorkerSet {name})",
+    )
+
+
+def _by_job(pod: PodMarks, chains: Chains) -> Belonging | None:
+    owner = pod.controller
+    if owner is None or sort_of(owner) != JOB:
+        return None
+    if any(link.work is not None and link.work.row is not None for link in chains.above(owner)[1:]):
+        return None  # a part of something larger that is stopped as one: that one is its gang
+    return _owned("Job", owner, "the same owner")
+
+
+def _by_top_owner(pod: PodMarks, chains: Chains) -> Belonging | None:
+    links = chains.above(pod.controller)
+    return _owned("TopOwner", links[-1].owner, "the same topmost owner") if links else None
+
+
+def _owned(word: str, owner: Owner, what: str) -> Belonging:
+    return Belonging(
+        key=(word, owner.uid), kind=owner.kind, name=owner.name, because=f"{what} ({owner.kind} {owner.name})"
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(word="PodGroup", find=_by_scheduling_group),
+    Rule(word="Kueue", find=partial(_by_annotation, "Kueue", ANNOTATION_WORKLOAD)),
+    Rule(word="Kueue", find=partial(_by_label, "Kueue", LABEL_KUEUE_GROUP)),
+    Rule(word="Volcano", find=partial(_by_annotation, "Volcano", ANNOTATION_VOLCANO_GROUP)),
+    Rule(word="Volcano", find=partial(_by_label, "Volcano", LABEL_VOLCANO_JOB)),
+    Rule(word="KAI", find=partial(_by_annotation, "KAI", KAI_GROUP)),
+    Rule(word="coscheduling", find=partial(_by_label, "coscheduling", LABEL_COSCHEDULING_GROUP)),
+    Rule(word="JobSet", find=_by_jobset),
+    Rule(word="Kubeflow", find=_by_kubeflow),
+    Rule(word="LeaderWorkerSet", find=_by_leader),
+    Rule(word="Job", find=_by_job),
+    Rule(word="TopOwner", find=_by_top_owner),
+)
+"""First hit wins; who is known by none of them stands alone."""

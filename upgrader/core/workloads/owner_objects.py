@@ -1,0 +1,140 @@
+"""Works: what owns pods, or owns what owns them, as it was read; what its spec and status say, by its kind."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from upgrader.core import untrusted
+from upgrader.core.model.fleet import Owner, StoppedOwner
+from upgrader.core.patches import at, every
+from upgrader.core.workloads.checkpoint_annotations import Declared
+from upgrader.core.workloads.owner_kinds import OwnerKind, owner_kind
+from upgrader.core.workloads.suspend_patches import Record, is_off
+
+JOB = "batch/Job"
+WORKLOAD = "kueue.x-k8s.io/Workload"
+JOBSET = "jobset.x-k8s.io/JobSet"
+TRAINJOB = "trainer.kubeflow.org/TrainJob"
+MPIJOB = "kubeflow.org/MPIJob"
+RAYJOB = "ray.io/RayJob"
+RAYCLUSTER = "ray.io/RayCluster"
+VOLCANO_JOB = "batch.volcano.sh/Job"
+STATEFULSET = "apps/StatefulSet"
+LEADERWORKERSET = "leaderworkerset.x-k8s.io/LeaderWorkerSet"
+
+OWN_CONTROLLERS = frozenset(
+    {
+        "kubernetes.io/job-controller",
+        "jobset.sigs.k8s.io/jobset-controller",
+        "trainer.kubeflow.org/trainjob-controller",
+        "kubeflow.org/mpi-operator",
+        "kubeflow.org/training-operator",
+        "ray.io/kuberay-operator",
+    }
+)
+"""Values of managedBy that name a kind's usual controller."""
+
+LABEL_QUEUE = "kueue.x-k8s.io/queue-name"  # on owners: Kueue suspends and resumes them
+
+
+class Work(Struct, frozen=True, kw_only=True):
+    """An owner as it was read; `spec` and `status` as on the wire."""
+
+    owner: Owner
+    namespace: str
+    controller: Owner | None = None
+    owned_by: tuple[str, ...] = ()  # uids of all owner references, controlling or not
+    labels: Mapping[str, str] = {}
+    declared: Declared = Declared()
+    stopped_by: str = ""  # plan in the record of a stop
+    stop: Record | None = None  # that record, where it can be read
+    spec: Mapping[str, Any] = {}
+    status: Mapping[str, Any] = {}
+    unread: str = ""  # why it cannot be read; then nothing below its metadata is known
+
+    @property
+    def sort(self) -> str:
+        """Group and kind, whatever the version: batch/Job is not batch.volcano.sh/Job."""
+        return sort_of(self.owner)
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """Spec and status as in the whole object."""
+        return {"spec": self.spec, "status": self.status}
+
+    @property
+    def row(self) -> OwnerKind | None:
+        """How it is switched off and on; None where nothing is known about that."""
+        return owner_kind(self.owner.kind, self.owner.api_version)
+
+
+def group_of(owner: Owner) -> str:
+    """API group of an owner; empty for the core group."""
+    group, slash, _ = owner.api_version.partition("/")
+    return group if slash else ""
+
+
+def sort_of(owner: Owner) -> str:
+    """Group and kind of an owner."""
+    return f"{group_of(owner)}/{owner.kind}"
+
+
+def shown(owner: Owner) -> str:
+    """Kind and name, as people say it."""
+    return f"{owner.kind} {owner.name}"
+
+
+def number(value: object, default: int = 0) -> int:
+    """A count on the wire, never below zero nor above what is read; anything odd is the default."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return default
+    return min(max(0, value), untrusted.LARGEST)
+
+
+def entries(value: object) -> list[Mapping[str, Any]]:
+    """The objects of a list on the wire, or the values of a map."""
+    found = list(value.values()) if isinstance(value, Mapping) else value
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+
+
+def holds(owner: Mapping[str, Any], condition: str) -> bool:
+    """Whether a status condition of an owner, read whole, is True."""
+    return any(
+        isinstance(one, Mapping) and one.get("type") == condition and one.get("status") == "True"
+        for one in every(owner, ("status", "conditions", "*"))
+    )
+
+
+def suspended(work: Work) -> bool:
+    """Whether it is switched off, by whomever."""
+    return work.row is not None and is_off(work.row, work.body)
+
+
+def stopped_owners(works: Iterable[Work]) -> tuple[StoppedOwner, ...]:
+    """Those that carry our record of a stop, of kinds that can be stopped."""
+    return tuple(
+        StoppedOwner(
+            owner=work.owner,
+            namespace=work.namespace,
+            plan=work.stop.plan,
+            request=work.stop.request,
+            off=suspended(work),
+        )
+        for work in works
+        if work.stop is not None and work.row is not None
+    )
+
+
+def admitted(work: Work) -> bool:
+    """Whether Kueue lets a Workload run now."""
+    return work.row is not None and holds(work.body, work.row.admitted) and not suspended(work)
+
+
+def managed_by(work: Work) -> str:
+    """Another controller that the spec names; empty: the usual one."""
+    for path in (("managedBy",), ("runPolicy", "managedBy")):
+        value = at(work.spec, path)
+        if isinstance(value, str) and value and value not in OWN_CONTROLLERS:
+            return value
+    return ""
