@@ -20,8 +20,8 @@ from upgrader.core.model.fleet import Gang, Owner, Snapshot
 from upgrader.core.model.gpu_resources import PoolGpus
 from upgrader.core.model.strategy import StrategyFacts
 from upgrader.core.workloads.owner_objects import Work
-from upgrader.reconcile.observe import snapshot_of
-from upgrader.reconcile.reading import Reading
+from upgrader.reconcile.facts.reading import Reading
+from upgrader.reconcile.observe.cluster_snapshot import snapshot_of
 
 RESOURCE = "nvidia.com/gpu"
 GPUS = PoolGpus(resource=RESOURCE)

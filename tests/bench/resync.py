@@ -26,9 +26,10 @@ from upgrader.kube.client import KubeCluster
 from upgrader.kube.informer import Informer, node_informer
 from upgrader.kube.install import install_kinds
 from upgrader.kube.watched import Watched
-from upgrader.reconcile import observe, stacks
-from upgrader.reconcile.context import Context
-from upgrader.reconcile.sightings import Sightings
+from upgrader.reconcile.gpu_stack import stack_reconciler
+from upgrader.reconcile.gpu_stack.debounce_cache import Sightings
+from upgrader.reconcile.observe import cluster_snapshot
+from upgrader.reconcile.runtime.context import Context
 from upgrader.telemetry import logs
 from upgrader.telemetry.logs import LogFormat, LogLevel
 from upgrader.wiring import compose
@@ -129,7 +130,7 @@ class _Looks:
 
     async def step(self) -> None:
         """One look at everything."""
-        await stacks.step(self._context, STACK, self._sightings)
+        await stack_reconciler.step(self._context, STACK, self._sightings)
 
     async def measure(self, size: str) -> None:
         """Looks that find nothing to do, and how much of each is reading."""
@@ -165,7 +166,9 @@ class _Looks:
         times = []
         for _ in range(ROUNDS):
             used = time.process_time()
-            await observe.read_around(self._context.cluster, self._context.stack.namespace, self._context.workloads)
+            await cluster_snapshot.read_around(
+                self._context.cluster, self._context.stack.namespace, self._context.workloads
+            )
             times.append(time.process_time() - used)
         return statistics.median(times)
 

@@ -21,8 +21,8 @@ from upgrader.core.node_protocol.gpu_features import GpuRecord, GpuReport, gpu_l
 from upgrader.core.node_protocol.node_features import FeatureRecord, FeatureReport, feature_labels
 from upgrader.demo import manifests, waiting
 from upgrader.kube.client import KubeCluster
-from upgrader.reconcile.context import Context
-from upgrader.reconcile.revisions import ensure_revision
+from upgrader.reconcile.observe.revisions import ensure_revision
+from upgrader.reconcile.runtime.context import Context
 from upgrader.stack.naming import NODE_FEATURES
 
 STACK = "pool"

@@ -17,7 +17,7 @@ from upgrader.api.resources import NAMESPACES
 from upgrader.cli import policies
 from upgrader.core.model.gpu_resources import PoolGpus
 from upgrader.kube.transport import Call
-from upgrader.reconcile.pod_facts import member_facts
+from upgrader.reconcile.facts.pod_facts import member_facts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.gate, pytest.mark.timeout(300)]
 

@@ -11,7 +11,7 @@ from upgrader.cli.consent import Consent
 from upgrader.cli.session import Session
 from upgrader.core.model.phases import OnFailure
 from upgrader.core.model.strategy import StrategyFacts, TopologyBudget
-from upgrader.reconcile.strategies import strategy_of
+from upgrader.reconcile.facts.strategies import strategy_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.gate]
 

@@ -15,11 +15,11 @@ from upgrader.api.v1alpha1 import GpuStack, GpuStackSpec
 from upgrader.core.model.fleet import Snapshot
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
-from upgrader.reconcile import operands, quiet
-from upgrader.reconcile.context import Context
-from upgrader.reconcile.observe import target_of
-from upgrader.reconcile.operand_pods import own_pods
-from upgrader.reconcile.stack_reading import StackReading
+from upgrader.reconcile.facts.operand_pods import own_pods
+from upgrader.reconcile.observe.cluster_snapshot import target_of
+from upgrader.reconcile.observe.stack_reading import StackReading
+from upgrader.reconcile.operands import nondisruptive_operands, operands
+from upgrader.reconcile.runtime.context import Context
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -96,7 +96,7 @@ async def test_labels_say_what_is_loaded_and_go_with_the_operands_and_with_disco
     async def until(wanted):
         async def step():
             await look()
-            assert await quiet.ensure(context, read_of(bench, await cluster.list(PODS))) == {}
+            assert await nondisruptive_operands.ensure(context, read_of(bench, await cluster.list(PODS))) == {}
             return await shown() == wanted
 
         await eventually(step, seconds=SECONDS)

@@ -18,9 +18,9 @@ from upgrader.core.node_protocol.node_features import LABELS_KERNEL, LABELS_SYST
 from upgrader.core.node_protocol.node_labels import Standing
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
-from upgrader.reconcile import node_features
-from upgrader.reconcile.context import Context
-from upgrader.reconcile.operand_pods import own_pods
+from upgrader.reconcile.facts.operand_pods import own_pods
+from upgrader.reconcile.operands import node_features
+from upgrader.reconcile.runtime.context import Context
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 

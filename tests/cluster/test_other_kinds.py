@@ -21,10 +21,10 @@ from upgrader.core.workloads.owner_kinds import DECLARING, owner_kind
 from upgrader.core.workloads.placement import Placement
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import CRDS
-from upgrader.reconcile import owners
-from upgrader.reconcile.device_claims import CLAIM, holders_by_node, read_claimed
-from upgrader.reconcile.owners import resource_of
-from upgrader.reconcile.works import declared_above
+from upgrader.reconcile.checkpoint_request import live_owners
+from upgrader.reconcile.checkpoint_request.live_owners import resource_of
+from upgrader.reconcile.facts.device_claims import CLAIM, holders_by_node, read_claimed
+from upgrader.reconcile.facts.owner_reading import declared_above
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -72,12 +72,12 @@ async def test_a_workload_that_is_recorded_in_a_version_of_before_is_stopped_fou
     async with api:
         context, request = context_of(api), msgspec.convert(checkpoint_request("train", space), CheckpointRequest)
         recorded = OwnerRef(kind="Workload", api_version=FIRST.api_version, name="train", uid=uid)
-        before = await owners.read_owner(context, recorded, space)
+        before = await live_owners.read_owner(context, recorded, space)
         assert (before.resource, before.unread) == (SECOND, "")
-        await owners.stop(context, before, request)
-        (stopped,) = [one for one in await owners.marked(context) if one.meta.namespace == space]
+        await live_owners.stop(context, before, request)
+        (stopped,) = [one for one in await live_owners.marked(context) if one.meta.namespace == space]
         assert (stopped.row, stopped.resource, at(stopped.present, KUEUE.field)) == (KUEUE, SECOND, False)
-        on = await owners.restart(context, stopped, request.metadata.name, Placement())
+        on = await live_owners.restart(context, stopped, request.metadata.name, Placement())
         assert at(on.present, KUEUE.field) is True
 
 

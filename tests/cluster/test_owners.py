@@ -40,8 +40,9 @@ from upgrader.core.workloads.suspend_patches import STOPPED, record_of
 from upgrader.devcluster import KwokSpec
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import CRDS, install_kinds
-from upgrader.reconcile import evictions, owners
-from upgrader.reconcile.owners import resource_of
+from upgrader.reconcile.checkpoint_request import live_owners
+from upgrader.reconcile.checkpoint_request.live_owners import resource_of
+from upgrader.reconcile.node_upgrade import evictions
 
 pytestmark = [pytest.mark.cluster, pytest.mark.gate, pytest.mark.timeout(300)]
 
@@ -236,22 +237,22 @@ async def test_the_api_server_takes_the_patches_of_every_row(live, space, row):
     made = await live.create(resource, {"metadata": {"name": "train", "namespace": space}, "spec": spec_of(row)})
     reference = OwnerRef(kind=row.kind, api_version=row.api_version, name="train", uid=made["metadata"]["uid"])
     context, request = context_of(live), asked(space)
-    before = (await owners.read_owner(context, reference, space)).present["spec"]
+    before = (await live_owners.read_owner(context, reference, space)).present["spec"]
 
-    off = await acted(context, reference, space, lambda owner: owners.stop(context, owner, request))
+    off = await acted(context, reference, space, lambda owner: live_owners.stop(context, owner, request))
     record = record_of(off.meta.annotations)
     previous = at(made, row.field) if row.field else None
     assert (record.plan, record.request, record.previous) == ("up", request.metadata.name, previous)
     if row.switch is Switch.COMMAND:
         assert [one["action"] for one in await ordered(live, space)] == ["AbortJob"]
-        await acted(context, reference, space, lambda owner: owners.stop(context, owner, request))
+        await acted(context, reference, space, lambda owner: live_owners.stop(context, owner, request))
         assert [one["action"] for one in await ordered(live, space)] == ["AbortJob"], "made once"
     else:
         assert at(off.present, row.field) == row.off_value
 
     placement = Placement(left_behind=("old",), group="c-1") if possible(row, await live.version()) else None
     name = request.metadata.name
-    on = await acted(context, reference, space, lambda owner: owners.restart(context, owner, name, placement))
+    on = await acted(context, reference, space, lambda owner: live_owners.restart(context, owner, name, placement))
     assert STOPPED not in on.meta.annotations
     templates = [one for path in row.templates for one in every(on.present, path)]
     assert all([one["value"] for one in each["spec"]["tolerations"]] == ["c-1"] for each in templates)
@@ -279,10 +280,10 @@ async def acted(context, reference, space, act):
 
     async def attempt():
         try:
-            await act(await owners.read_owner(context, reference, space))
+            await act(await live_owners.read_owner(context, reference, space))
         except (ConflictError, ConfigurationError):
             return None
-        return await owners.read_owner(context, reference, space)
+        return await live_owners.read_owner(context, reference, space)
 
     return await eventually(attempt)
 

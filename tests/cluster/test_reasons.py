@@ -14,11 +14,12 @@ from upgrader.core import timing
 from upgrader.core.model.fleet import ImageFacts
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
-from upgrader.reconcile import stacks, upgrade_groups
-from upgrader.reconcile.context import Context
-from upgrader.reconcile.group_view import UpgradeGroup
-from upgrader.reconcile.isolation import Faults
-from upgrader.reconcile.sightings import Sightings
+from upgrader.reconcile.gpu_stack import stack_reconciler
+from upgrader.reconcile.gpu_stack.debounce_cache import Sightings
+from upgrader.reconcile.runtime.context import Context
+from upgrader.reconcile.runtime.isolation import Faults
+from upgrader.reconcile.upgrade_group import group_reconciler
+from upgrader.reconcile.upgrade_group.group_view import UpgradeGroup
 from upgrader.stack import manifests
 from upgrader.stack.settings import StackSettings
 
@@ -67,7 +68,7 @@ class Controller:
     async def look(self, stack):
         """A step of a stack, half a minute later; its status."""
         self.live.nodes = {one.metadata.name: one for one in await self.cluster.list(NODES)}
-        await stacks.step(self.context, stack, self.sightings)
+        await stack_reconciler.step(self.context, stack, self.sightings)
         self.clock.advance(31)
         return (await self.cluster.get(GPU_STACKS, stack)).status
 
@@ -76,7 +77,7 @@ class Controller:
         upgrade = await self.cluster.get(NODE_UPGRADES, name)
         group = UpgradeGroup(name="c", resource="nvidia.com/gpu", upgrades=[upgrade])
         faults = Faults(kind="NodeUpgrade")
-        await upgrade_groups.go(self.context, group, faults, upgrade_groups.Crowd(taken=True))
+        await group_reconciler.go(self.context, group, faults, group_reconciler.Crowd(taken=True))
         assert faults.found == {}
         self.clock.advance(31)
         return (await self.cluster.get(NODE_UPGRADES, name)).status.message

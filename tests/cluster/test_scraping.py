@@ -12,7 +12,7 @@ from upgrader.api.resources import SERVICE_MONITORS, SERVICES
 from upgrader.core.errors import ConfigurationError
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import CRDS
-from upgrader.reconcile import scraping
+from upgrader.reconcile.operands import scraping
 
 pytestmark = [pytest.mark.cluster, pytest.mark.gate, pytest.mark.timeout(300)]
 

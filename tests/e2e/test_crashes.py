@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.e2e]
 
 
 def _of_a_rollout(point: tuple[str, str, str]) -> bool:
-    """Places that a rollout without trouble passes; the others are hit in tests/unit/reconcile/test_crashes.py."""
+    """Places that a rollout without trouble passes; the others are hit in the scenarios of tests/unit/reconcile."""
     machine, phase, stage = point
     if machine == "UpgradePlan":
         return phase in {PlanPhase.PROPOSED, PlanPhase.RUNNING}

@@ -1,6 +1,6 @@
 """What happens to nodes and to the control plane while a gang is asked or stopped, on real kubelets.
 
-The same troubles in virtual time, at more places: tests/unit/reconcile/test_trouble.py.
+The same troubles in virtual time, at more places: tests/unit/reconcile/scenarios/test_trouble.py.
 """
 
 import asyncio

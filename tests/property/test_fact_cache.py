@@ -17,9 +17,9 @@ from upgrader.api import kubernetes as k
 from upgrader.api import names
 from upgrader.core.timing import show
 from upgrader.core.workloads.completion_estimate import FRESH
-from upgrader.reconcile import observe
-from upgrader.reconcile.fact_cache import FactCache
-from upgrader.reconcile.reading import Reading
+from upgrader.reconcile.facts.fact_cache import FactCache
+from upgrader.reconcile.facts.reading import Reading
+from upgrader.reconcile.observe import cluster_snapshot
 
 NEXT = "6.1.0-50-amd64"
 REBOOTS = target(kernel=NEXT)
@@ -59,7 +59,9 @@ class World:
         gpus = msgspec.structs.replace(GPUS, former=self.former)
         now = NOW + timedelta(seconds=self.seconds)
         empties = REBOOTS if self.reboots else None
-        return observe.snapshot_of(self.reading(), STACK.spec, gpus, now, stack="pool-a", empties=empties, kept=kept)
+        return cluster_snapshot.snapshot_of(
+            self.reading(), STACK.spec, gpus, now, stack="pool-a", empties=empties, kept=kept
+        )
 
     def written(self, found: Any) -> Any:
         self.version += 1

@@ -10,9 +10,9 @@ from tests.support.facts import target
 from tests.support.node_upgrades import state, upgrade
 from tests.support.observed import GPUS, NOW, OWN, STACK, node, pod
 from upgrader.api import names
-from upgrader.reconcile import observe
-from upgrader.reconcile.node_upgrade_view import build_view
-from upgrader.reconcile.reading import Reading
+from upgrader.reconcile.facts.reading import Reading
+from upgrader.reconcile.node_upgrade.upgrade_reading import build_view
+from upgrader.reconcile.observe import cluster_snapshot
 
 NEXT = "6.1.0-50-amd64"
 REBOOT = {"source": "6.1.0-47-amd64", "target": NEXT, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}
@@ -64,7 +64,7 @@ def test_every_pod_that_a_node_upgrade_would_end_belongs_to_a_gang_that_the_fore
     reading = Reading(own_namespace=OWN, nodes=NODES, pods=seen)
     judged = {
         member.uid
-        for gang in observe.snapshot_of(reading, STACK.spec, GPUS, NOW, empties=wanted).gangs
+        for gang in cluster_snapshot.snapshot_of(reading, STACK.spec, GPUS, NOW, empties=wanted).gangs
         for member in gang.members
     }
     for name, at in NODES.items():
@@ -78,5 +78,5 @@ def test_every_pod_that_a_node_upgrade_would_end_belongs_to_a_gang_that_the_fore
 @given(pods())
 def test_where_nothing_is_rebooted_only_what_belongs_to_a_pod_with_gpus_is_looked_at(seen):
     reading = Reading(own_namespace=OWN, nodes=NODES, pods=seen)
-    for gang in observe.snapshot_of(reading, STACK.spec, GPUS, NOW).gangs:
+    for gang in cluster_snapshot.snapshot_of(reading, STACK.spec, GPUS, NOW).gangs:
         assert gang.gpus > 0

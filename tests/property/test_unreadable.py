@@ -24,9 +24,10 @@ from upgrader.core.workloads.desired_replicas import LABEL_REPLICATED_JOB
 from upgrader.core.workloads.owner_kinds import OWNERS
 from upgrader.core.workloads.owner_objects import LABEL_QUEUE
 from upgrader.core.workloads.placement import Placement
-from upgrader.reconcile import asking, observe
-from upgrader.reconcile.pod_facts import DECLARED
-from upgrader.reconcile.reading import Reading
+from upgrader.reconcile.checkpoint_request import request_history
+from upgrader.reconcile.facts.pod_facts import DECLARED
+from upgrader.reconcile.facts.reading import Reading
+from upgrader.reconcile.observe import cluster_snapshot
 
 LONGEST = 4000
 """Characters of a sentence: it goes into a status beside hundreds of others."""
@@ -114,8 +115,8 @@ def world(*, pods=(), works=(), odd=None, namespaces=()):
 
 
 def snapshot(seen):
-    target = observe.target_of(STACK.spec, "pool-a")
-    return observe.snapshot_of(seen, STACK.spec, GPUS, NOW, stack="pool-a", empties=target)
+    target = cluster_snapshot.target_of(STACK.spec, "pool-a")
+    return cluster_snapshot.snapshot_of(seen, STACK.spec, GPUS, NOW, stack="pool-a", empties=target)
 
 
 def of_others(found):
@@ -268,14 +269,14 @@ async def test_requests(asked, marked, refused):
     good = wire(
         checkpoint_request("good") | {"spec": asked_by_person, "status": {"phase": "Requested"}}, CheckpointRequest
     )
-    among, alone = [await asking.turns_now(Lanes(all_of), 2) for all_of in ([odd, odd_person, good], [good])]
+    among, alone = [await request_history.turns_now(Lanes(all_of), 2) for all_of in ([odd, odd_person, good], [good])]
     assert (among or set()) >= (alone or set())
     status = {"phase": "Withdrawn", "reason": "Refused", "refusedAt": refused, "retryAfterSeconds": 604800}
     spec = body["spec"] | {"gang": "odd/Job/odd", "owner": {"kind": "Job", "name": "odd", "uid": "uid-odd"}}
     said = wire(body | {"spec": spec, "status": status}, CheckpointRequest)
     job = msgspec.structs.replace(owned("Job", "odd"), namespace="odd")
     found = snapshot(world(pods=[odd_pod(FILE, {})], works=[job]))
-    after = asking.with_refusals(found, [said], timedelta(minutes=5))
+    after = request_history.with_refusals(found, [said], timedelta(minutes=5))
     assert of_others(after) == EXPECTED
     assert next(one for one in after.gangs if one.name == "odd/Job/odd").refusals.count == 1
 

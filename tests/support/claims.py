@@ -5,7 +5,7 @@ from typing import Any
 from tests.support.objects import Object
 from tests.support.store import ObjectStore
 from upgrader.api.resources import PODS, owner_resource
-from upgrader.reconcile.device_claims import CLAIM
+from upgrader.reconcile.facts.device_claims import CLAIM
 
 NVIDIA = "gpu.nvidia.com"
 CLAIMS = owner_resource(CLAIM)

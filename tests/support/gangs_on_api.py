@@ -16,10 +16,12 @@ from upgrader.core.model.gpu_resources import PoolGpus
 from upgrader.core.model.phases import NodePhase, RequestPhase, ends
 from upgrader.core.workloads.placement import Placement
 from upgrader.kube.client import KubeCluster
-from upgrader.reconcile import checkpoint_requests, orders
-from upgrader.reconcile.context import Context
-from upgrader.reconcile.listed_nodes import ListedNodes
-from upgrader.reconcile.pod_facts import member_facts
+from upgrader.reconcile.checkpoint_request import request_reconciler
+from upgrader.reconcile.checkpoint_request.request_reading import read_request
+from upgrader.reconcile.facts.pod_facts import member_facts
+from upgrader.reconcile.observe.listed_nodes import ListedNodes
+from upgrader.reconcile.render import custom_objects
+from upgrader.reconcile.runtime.context import Context
 from upgrader.stack.settings import StackSettings
 from upgrader.wiring.compose import SystemClock
 
@@ -99,8 +101,8 @@ class LiveGang:
             method="api",
         )
         now = self.context.clock.now()
-        body = orders.checkpoint_request(
-            orders.Ask(
+        body = custom_objects.checkpoint_request(
+            custom_objects.Ask(
                 name=f"up-{self.name}",
                 gang=gang,
                 plan="up",
@@ -125,9 +127,9 @@ class LiveGang:
         if answering is not None and not ends(found.status.phase):
             await self._answer(answering)
         try:
-            live = await checkpoint_requests.read_request(self.context, self.request, GPU)
+            live = await read_request(self.context, self.request, GPU)
             group = GroupOfGang(nodes=nodes)
-            await checkpoint_requests.advance(self.context, live, group, where=lambda: PLACEMENT, ask_until=None)
+            await request_reconciler.advance(self.context, live, group, where=lambda: PLACEMENT, ask_until=None)
         except (ConflictError, NotFoundError):
             pass  # as the product: it looks again
         found = await self.api.get(CHECKPOINT_REQUESTS, meta.name, meta.namespace)

@@ -1,8 +1,8 @@
 """A group of nodes and gangs as plain values: both state machines walk it together, and may be broken off anywhere.
 
-Facts are read once at the beginning of a step, gangs decide first, then nodes, as reconcile/upgrade_groups does it;
-what a decision does to the world is written out here in a line per act. Nothing else of the product is involved, so
-that walks are fast and every fact can be changed between two steps.
+Facts are read once at the beginning of a step, gangs decide first, then nodes, as
+reconcile/upgrade_group/group_reconciler does it; what a decision does to the world is written out here in a line per
+act. Nothing else of the product is involved, so that walks are fast and every fact can be changed between two steps.
 
 Acts that could cost somebody work are judged here by what is so in this world, not by what the rules were told:
 `wrongs` says what should not have been done.

@@ -8,7 +8,7 @@ from upgrader.core.driver_build.build_results import BuildResult, Refusal
 from upgrader.core.driver_build.driver_builds import Identity
 from upgrader.core.driver_image.image_names import image_name, packages_name
 from upgrader.core.model.phases import DriverImagePhase, row
-from upgrader.reconcile import images
+from upgrader.reconcile.driver_image import image_reconciler
 from upgrader.stack.settings import BuildSettings
 
 REFERENCE = "registry/sim-driver:1"
@@ -44,7 +44,7 @@ def image(rig: Rig, name: str = "one") -> DriverImage:
 async def look(rig: Rig, name: str = "one") -> tuple[D, str]:
     """One step; where the image is afterwards, and why."""
     before = image(rig, name)
-    await images.step(rig.context, name)
+    await image_reconciler.step(rig.context, name)
     after = image(rig, name)
     assert after.status.phase is before.status.phase or after.status.phase in row(before.status.phase).to
     return after.status.phase, after.status.message

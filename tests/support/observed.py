@@ -12,7 +12,7 @@ from upgrader.core.model.fleet import MemberFacts, NodeFacts, Owner
 from upgrader.core.model.gpu_resources import PoolGpus
 from upgrader.core.workloads.owner_kinds import owner_kind
 from upgrader.core.workloads.owner_objects import Work
-from upgrader.reconcile.works import work_of
+from upgrader.reconcile.facts.owner_reading import work_of
 
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
 

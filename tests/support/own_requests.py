@@ -3,7 +3,7 @@
 from typing import Any
 
 from upgrader.api import names
-from upgrader.reconcile.orders import LABEL_BATCH, request_name
+from upgrader.reconcile.render.custom_objects import LABEL_BATCH, request_name
 
 
 def own(body: dict[str, Any], uid: str, batch: int = 1) -> dict[str, Any]:

@@ -31,12 +31,12 @@ HELD = (
     Held(
         defect="One slow gang made all others miss the minute in which a node is closed",
         why="a reading takes no virtual time",
-        test="tests/unit/reconcile/test_isolation.py",
+        test="tests/unit/reconcile/runtime/test_isolation.py",
     ),
     Held(
         defect="The status of a plan that asks in vain grew without bound",
         why="a run lasts hours, the growth days; size breaks no law",
-        test="tests/unit/reconcile/test_endless.py",
+        test="tests/unit/reconcile/scenarios/test_endless.py",
     ),
     Held(
         defect="Two controllers with the same configured identity led at once",
@@ -46,7 +46,7 @@ HELD = (
     Held(
         defect="Without a key an image that nobody vouches for was Ready",
         why="all images of a run are trusted",
-        test="tests/unit/reconcile/test_unverified.py",
+        test="tests/unit/reconcile/scenarios/test_unverified.py",
     ),
     Held(
         defect="A quantity such as `1k` was read as 0 GPUs",
@@ -56,7 +56,7 @@ HELD = (
     Held(
         defect="Each loop listed all pods for itself",
         why="memory breaks no law",
-        test="tests/unit/reconcile/test_workloads.py",
+        test="tests/unit/reconcile/facts/test_workloads.py",
     ),
     Held(
         defect="Unreadable answers were kept whole and for ever",

@@ -10,12 +10,12 @@ from upgrader.simulate.chaos.faults import Fault
 # Errors of one gang, node or list end the whole step again, as they did when the readers below were not total.
 _ISOLATION = (
     Change(
-        path="reconcile/isolation.py",
+        path="reconcile/runtime/isolation.py",
         old="if not isinstance(error, Exception) or isinstance(error, LostLeadershipError):",
         new="if not isinstance(error, UpgraderError) or isinstance(error, LostLeadershipError):",
     ),
     Change(
-        path="reconcile/plans.py",
+        path="reconcile/upgrade_plan/plan_reconciler.py",
         old='        faults.note("the look at the cluster", error)\n',
         new="        raise\n",
     ),
@@ -30,12 +30,12 @@ _ISOLATION = (
         new="    except KeyboardInterrupt as error:  # noqa: BLE001 - one gang must not",
     ),
     Change(
-        path="reconcile/works.py",
+        path="reconcile/facts/owner_reading.py",
         old="    except Exception as error:  # noqa: BLE001 - one owner must not",
         new="    except KeyboardInterrupt as error:  # noqa: BLE001 - one owner must not",
     ),
     Change(
-        path="reconcile/pod_facts.py",
+        path="reconcile/facts/pod_facts.py",
         old="    except Exception as error:  # noqa: BLE001 - one pod must not",
         new="    except KeyboardInterrupt as error:  # noqa: BLE001 - one pod must not",
     ),
@@ -101,7 +101,7 @@ REPAIRS = (
         faults=(Fault.FORGED_REQUEST,),
         changes=(
             Change(
-                path="reconcile/own_requests.py",
+                path="reconcile/observe/own_requests.py",
                 old="    if not name or not uid or meta.labels.get(names.LABEL_PLAN) != name:\n        return False\n",
                 new="    if name:\n        return True\n",
             ),
@@ -115,7 +115,7 @@ REPAIRS = (
         faults=(Fault.FORGED_POD,),
         changes=(
             Change(
-                path="reconcile/pod_facts.py",
+                path="reconcile/facts/pod_facts.py",
                 old="    return pod.metadata.namespace == namespace and names.LABEL_COMPONENT in pod.metadata.labels\n",
                 new="    return names.LABEL_COMPONENT in pod.metadata.labels\n",
             ),
@@ -129,7 +129,7 @@ REPAIRS = (
         faults=(Fault.FORGED_POD,),
         changes=(
             Change(
-                path="reconcile/pod_facts.py",
+                path="reconcile/facts/pod_facts.py",
                 old="    return pod.metadata.namespace == namespace and names.LABEL_COMPONENT in pod.metadata.labels\n",
                 new="    return names.LABEL_COMPONENT in pod.metadata.labels\n",
             ),
@@ -164,12 +164,12 @@ REPAIRS = (
         faults=(Fault.FORCE_DELETED,),
         changes=(
             Change(
-                path="reconcile/opening.py",
+                path="reconcile/upgrade_plan/revalidation.py",
                 old="        if name not in with_upgrade and await context.cluster.get(NODES, name) is not None:\n",
                 new="        if name not in with_upgrade and False:\n",
             ),
             Change(
-                path="reconcile/opening.py",
+                path="reconcile/upgrade_plan/revalidation.py",
                 old="        if node.name not in with_upgrade and catalogue.unknown(node):\n",
                 new="        if node.name not in with_upgrade and False:\n",
             ),
@@ -183,7 +183,7 @@ REPAIRS = (
         faults=(Fault.FORCE_DELETED,),
         changes=(
             Change(
-                path="reconcile/stopped_gangs.py",
+                path="reconcile/observe/stopped_gangs.py",
                 old="    return frozenset(plan.status.stopped_owners) | told\n",
                 new="    return frozenset(told)\n",
             ),
@@ -211,7 +211,7 @@ REPAIRS = (
         faults=(Fault.FORCE_DELETED,),
         changes=(
             Change(
-                path="reconcile/abandoned.py",
+                path="reconcile/checkpoint_request/abandoned_owners.py",
                 old="    found = await _without_request(context, recorded)\n",
                 new="    found: list[StoppedOwner] = []\n",
             ),
@@ -225,7 +225,7 @@ REPAIRS = (
         faults=(Fault.FORCE_DELETED,),
         changes=(
             Change(
-                path="reconcile/plans.py",
+                path="reconcile/upgrade_plan/plan_reconciler.py",
                 old="    left = await leftovers.take_back(context, upgrades, requests, faults)\n"
                 "    metrics.show_faults(UPGRADE_PLANS.kind, name, len(faults.found))\n",
                 new="    left = False\n",
@@ -240,12 +240,12 @@ REPAIRS = (
         faults=(Fault.GANG_GROWS,),
         changes=(
             Change(
-                path="reconcile/group_view.py",
+                path="reconcile/upgrade_group/group_view.py",
                 old='    if live.view.phase is not RequestPhase.STOPPING:\n        return ""\n    members',
                 new='    if live.view.phase:\n        return ""\n    members',
             ),
             Change(
-                path="reconcile/opening.py",
+                path="reconcile/upgrade_plan/revalidation.py",
                 old="    if grown := _outgrown(read, group, here):\n",
                 new="    if (grown := _outgrown(read, group, here)) and False:\n",
             ),
@@ -262,12 +262,12 @@ REPAIRS = (
                 path="core/constraints/node_blockers.py", old="    _skipped,\n    _unreadable,\n", new="    _skipped,\n"
             ),
             Change(
-                path="reconcile/batches.py",
+                path="reconcile/upgrade_plan/batches.py",
                 old='            with faults.contained(f"upgrade of node {node.name}"):\n',
                 new="            if node:\n",
             ),
             Change(
-                path="reconcile/driving.py",
+                path="reconcile/upgrade_plan/batch_steps.py",
                 old='            with self.faults.contained("upgrades to be made"):\n',
                 new="            if plan:\n",
             ),
@@ -330,7 +330,7 @@ REPAIRS = (
         because="none in two dozen runs: one has to fail in the very second of the stop; test_stop_order.py",
         changes=(
             Change(
-                path="reconcile/upgrade_groups.py",
+                path="reconcile/upgrade_group/group_reconciler.py",
                 old="            forbidden = next((why for fellow, why in refusals.items() if",
                 new='            forbidden = next(("" for fellow, why in refusals.items() if',
             ),
@@ -389,17 +389,17 @@ REPAIRS = (
         faults=(Fault.READ_SLOW,),
         changes=(
             Change(
-                path="reconcile/context.py",
+                path="reconcile/runtime/context.py",
                 old="    if context.nodes.snapshot() is None:\n        raise UnreachableError(",
                 new="    if context is None:\n        raise UnreachableError(",
             ),
             Change(
-                path="reconcile/observe.py",
+                path="reconcile/observe/cluster_snapshot.py",
                 old="    if context.nodes.snapshot() is None:\n        return None\n",
                 new="    known = context.nodes.snapshot()\n    if known is None:\n        return None\n",
             ),
             Change(
-                path="reconcile/observe.py",
+                path="reconcile/observe/cluster_snapshot.py",
                 old="    known = context.nodes.snapshot()\n    if known is None:  # they got out of step while",
                 new="    if known is None:  # they got out of step while",
             ),

@@ -20,7 +20,7 @@ from upgrader.core.errors import ConflictError, NotFoundError
 from upgrader.core.patches import at
 from upgrader.core.workloads.owner_kinds import owner_kind
 from upgrader.kube.client import KubeCluster
-from upgrader.reconcile.owners import resource_of
+from upgrader.reconcile.checkpoint_request.live_owners import resource_of
 
 Object = dict[str, Any]
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from tests.support.rig import Rig
 from upgrader.cli.main import program
 from upgrader.cli.session import Session
-from upgrader.reconcile.context import Context
+from upgrader.reconcile.runtime.context import Context
 
 
 class RigSession(Session):

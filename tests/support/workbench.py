@@ -16,7 +16,7 @@ from upgrader.core.model.revisions import image_key, plugin_key
 from upgrader.core.node_protocol.orders import OrderResult, UpgradeOrder
 from upgrader.devcluster import BoxNode, Cluster, cosign, kubelet
 from upgrader.images.publish import Product, Programs, push_product
-from upgrader.reconcile.node_facts import node_facts
+from upgrader.reconcile.facts.node_facts import node_facts
 from upgrader.stack import manifests
 from upgrader.stack.settings import StackSettings
 

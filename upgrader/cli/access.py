@@ -12,8 +12,8 @@ from upgrader.api.reviews import ACCESS_OF, OWN_ACCESS, AccessReview
 from upgrader.cli import world
 from upgrader.core.doctor.advice import Advice, Severity
 from upgrader.core.doctor.rights import CHANGES, DIAGNOSES, Right, Scope, granted, looks
-from upgrader.reconcile import observe
-from upgrader.reconcile.context import Context
+from upgrader.reconcile.observe import cluster_snapshot
+from upgrader.reconcile.runtime.context import Context
 
 AT_ONCE = 16
 """Questions to the API server at the same time."""
@@ -121,6 +121,6 @@ async def _missing(
 async def _job_namespaces(context: Context) -> list[str]:
     found: set[str] = set()
     for stack in await context.cluster.list(GPU_STACKS):
-        snapshot = await world.look(context, stack, observe.target_of(stack.spec, stack.metadata.name))
+        snapshot = await world.look(context, stack, cluster_snapshot.target_of(stack.spec, stack.metadata.name))
         found |= {gang.namespace for gang in snapshot.gangs}
     return sorted(found)

@@ -11,8 +11,8 @@ from upgrader.cli import consent
 from upgrader.core import timing
 from upgrader.core.errors import ConfigurationError, ConflictError
 from upgrader.core.gpu_stack.adoption import Consent, still_over, theirs
-from upgrader.reconcile import observe
-from upgrader.reconcile.context import Context
+from upgrader.reconcile.observe import cluster_snapshot
+from upgrader.reconcile.runtime.context import Context
 
 
 async def adopt(context: Context, nodes: Sequence[str], stack: str | None, *, by: str | None) -> list[str]:
@@ -31,7 +31,7 @@ async def _of_stack(context: Context, name: str) -> list[Node]:
     stack = await context.cluster.get(GPU_STACKS, name)
     if stack is None:
         raise ConfigurationError(f"there is no stack {name}", resolution="`upgrader status` lists all stacks.")
-    pool = [one for one in await context.cluster.list(NODES) if observe.in_pool(one, stack.spec)]
+    pool = [one for one in await context.cluster.list(NODES) if cluster_snapshot.in_pool(one, stack.spec)]
     found = [one for one in pool if theirs(one.metadata.labels)]
     if not found:
         raise ConfigurationError(f"none of the {len(pool)} nodes of stack {name} has a driver of another operator")
@@ -42,7 +42,7 @@ async def _node(context: Context, name: str) -> Node:
     node = await context.cluster.get(NODES, name)
     if node is None:
         raise ConfigurationError(f"there is no node {name}")
-    if not any(observe.in_pool(node, one.spec) for one in await context.cluster.list(GPU_STACKS)):
+    if not any(cluster_snapshot.in_pool(node, one.spec) for one in await context.cluster.list(GPU_STACKS)):
         raise ConfigurationError(
             f"no stack selects node {name}", resolution="Give it the labels of a stack's nodeSelector first."
         )

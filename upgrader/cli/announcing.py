@@ -11,10 +11,10 @@ from upgrader.core.driver_image.missing_images import Driver, code_name, driver_
 from upgrader.core.errors import ConfigurationError, ConflictError
 from upgrader.core.gpu_stack.image_wishes import Template, Wish
 from upgrader.core.node_protocol.node_features import pending_kernel
-from upgrader.reconcile import observe
-from upgrader.reconcile.context import Context
-from upgrader.reconcile.image_uses import Needs, read_needs
-from upgrader.reconcile.image_wishes import manifest
+from upgrader.reconcile.gpu_stack.image_wishes import manifest
+from upgrader.reconcile.observe import cluster_snapshot
+from upgrader.reconcile.observe.image_uses import Needs, read_needs
+from upgrader.reconcile.runtime.context import Context
 
 ANNOUNCED = "announced"
 """Component label of a DriverImage that was made ahead by this command."""
@@ -35,7 +35,9 @@ async def announce(context: Context, wanted: Sequence[Identity], stack: str | No
     missing = [one for one in coming if not any(_for(image, one) for image in images)]
     said = [f"{one} is asked for" for one in missing if await _made(context, one)]
     if stack is None:
-        needs = await read_needs(context, nodes, [observe.target_of(one.spec, one.metadata.name) for one in stacks])
+        needs = await read_needs(
+            context, nodes, [cluster_snapshot.target_of(one.spec, one.metadata.name) for one in stacks]
+        )
         said += [await _taken_back(context, one) for one in _over(images, coming, needs)]
     return said or [f"nothing new: {len(coming)} image(s) for kernels that no node runs yet are asked for already"]
 
@@ -46,9 +48,9 @@ def _coming(
     """Whether a node that runs a stack's driver, or is to run it, may boot the kernel next: its own is older."""
     own = {one.status.key: _driver(one) for one in images if one.status.key}
     for stack in stacks:
-        wanted = driver_of(observe.target_of(stack.spec, stack.metadata.name))
+        wanted = driver_of(cluster_snapshot.target_of(stack.spec, stack.metadata.name))
         for node in nodes:
-            if not observe.in_pool(node, stack.spec) or not _fits(node, identity):
+            if not cluster_snapshot.in_pool(node, stack.spec) or not _fits(node, identity):
                 continue
             had = own.get(node.metadata.labels.get(names.LABEL_DRIVER, ""))
             if _is(identity, wanted) or (had is not None and _is(identity, had)):

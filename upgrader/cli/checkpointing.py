@@ -10,7 +10,7 @@ from upgrader.cli.session import Session, pass_session
 if TYPE_CHECKING:
     from upgrader.api.v1alpha1 import CheckpointRequest
     from upgrader.core.model.fleet import Gang
-    from upgrader.reconcile.context import Context
+    from upgrader.reconcile.runtime.context import Context
 
 
 @click.command()
@@ -34,11 +34,11 @@ def checkpoint(session: Session, *, job: str, stack: str | None, timeout: int | 
             click.echo(line, err=True)
 
     async def work(context: "Context") -> "CheckpointRequest":
-        from upgrader.reconcile import alone  # noqa: PLC0415
+        from upgrader.reconcile.checkpoint_request import adhoc_request  # noqa: PLC0415
 
         gang, resource = await _gang(context, job, stack)
         seconds = timeout or gang.timeout_seconds or 1800
-        return await alone.ask(context, gang, resource, timeout_seconds=seconds, show=show, sleep=session.sleep)
+        return await adhoc_request.ask(context, gang, resource, timeout_seconds=seconds, show=show, sleep=session.sleep)
 
     return _tell(session.run(work))
 
@@ -64,11 +64,11 @@ async def _gang(context: "Context", job: str, stack: str | None) -> "tuple[Gang,
 def _tell(request: "CheckpointRequest") -> int:
     from upgrader.core.errors import BlockedError  # noqa: PLC0415
     from upgrader.core.model.phases import RequestPhase  # noqa: PLC0415
-    from upgrader.reconcile import alone  # noqa: PLC0415
+    from upgrader.reconcile.checkpoint_request import adhoc_request  # noqa: PLC0415
 
     if request.status.phase is not RequestPhase.PARKED:
         raise BlockedError(f"{request.spec.gang} did not acknowledge", details=request.status.message)
-    for one in alone.lines(request):
+    for one in adhoc_request.lines(request):
         word = "parked" if one.parked else "trains on"
         click.echo(f"{one.pod}  step {one.step}  {word}  {one.uri}" if one.step is not None else f"{one.pod}  -")
     click.echo(f"{request.spec.gang} is safe at step {request.status.acknowledged_step}, and trains on")

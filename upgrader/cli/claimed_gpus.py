@@ -6,9 +6,9 @@ from upgrader.api.resources import GPU_STACKS, NODES, PODS
 from upgrader.core.doctor.advice import Advice, Severity
 from upgrader.core.model.device_claims import describe_holders
 from upgrader.core.naming import listed
-from upgrader.reconcile import observe
-from upgrader.reconcile.context import Context
-from upgrader.reconcile.device_claims import holders_by_node, read_claimed
+from upgrader.reconcile.facts.device_claims import holders_by_node, read_claimed
+from upgrader.reconcile.observe import cluster_snapshot
+from upgrader.reconcile.runtime.context import Context
 
 
 async def look(context: Context) -> list[Advice]:
@@ -25,7 +25,9 @@ async def look(context: Context) -> list[Advice]:
     nodes = [node for node in await context.cluster.list(NODES) if node.metadata.name in holders]
     found = {
         stack.metadata.name: {
-            node.metadata.name: holders[node.metadata.name] for node in nodes if observe.in_pool(node, stack.spec)
+            node.metadata.name: holders[node.metadata.name]
+            for node in nodes
+            if cluster_snapshot.in_pool(node, stack.spec)
         }
         for stack in stacks
     }

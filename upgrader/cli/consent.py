@@ -19,8 +19,8 @@ from upgrader.core.explain.plan_file import SavedForecast, check_saved
 from upgrader.core.model.phases import ends
 from upgrader.core.model.strategy import StrategyFacts
 from upgrader.core.naming import object_name
-from upgrader.reconcile.context import Context
-from upgrader.reconcile.strategies import strategy_spec
+from upgrader.reconcile.facts.strategies import strategy_spec
+from upgrader.reconcile.runtime.context import Context
 
 ATTEMPTS = 5
 """A plan's status changes while it runs; each attempt reads it anew."""

@@ -27,8 +27,10 @@ from upgrader.core.model.phases import DriverImagePhase
 from upgrader.core.workloads import placement
 from upgrader.core.workloads.owner_kinds import OWNERS
 from upgrader.kube.lease import CONTROLLER, LEASES
-from upgrader.reconcile import drift_status, observe, quiet
-from upgrader.reconcile.context import Context
+from upgrader.reconcile.gpu_stack import drift_status
+from upgrader.reconcile.observe import cluster_snapshot
+from upgrader.reconcile.operands import nondisruptive_operands
+from upgrader.reconcile.runtime.context import Context
 
 DEFINITIONS: ResourceKind[dict[str, Any]] = ResourceKind(
     group="apiextensions.k8s.io",
@@ -146,14 +148,14 @@ async def _others(context: Context) -> Sequence[Advice]:
 
 
 def _in_any(node: Node, stacks: Sequence[GpuStack]) -> bool:
-    return any(observe.in_pool(node, stack.spec) for stack in stacks)
+    return any(cluster_snapshot.in_pool(node, stack.spec) for stack in stacks)
 
 
 async def _images(context: Context) -> list[Advice]:
     found = []
     for stack in await context.cluster.list(GPU_STACKS):
-        target = observe.target_of(stack.spec, stack.metadata.name)
-        by_themselves = (one.image for one in quiet.managed(stack).values())
+        target = cluster_snapshot.target_of(stack.spec, stack.metadata.name)
+        by_themselves = (one.image for one in nondisruptive_operands.managed(stack).values())
         named = filter(None, (target.runtime_image, target.plugin_image, target.kubelet_artifact, *by_themselves))
         found += [await _image(context, located(image, context.stack.registry)) for image in named]
     images = await context.cluster.list(DRIVER_IMAGES)

@@ -22,8 +22,8 @@ from upgrader.core.gpu_stack.drift import NodeDrift
 from upgrader.core.gpu_stack.drift import drift as find_drift
 from upgrader.core.model.phases import ends
 from upgrader.core.model.strategy import StrategyFacts
-from upgrader.reconcile.context import Context
-from upgrader.reconcile.rest import Rest
+from upgrader.reconcile.runtime.context import Context
+from upgrader.reconcile.upgrade_plan.remaining_work import Rest
 
 Agree = Callable[[SavedForecast], None]
 """Shows what is to be agreed to; raises where it is not."""

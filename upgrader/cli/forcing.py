@@ -14,8 +14,9 @@ from upgrader.core.errors import BlockedError, ConfigurationError
 from upgrader.core.model.fleet import Gang
 from upgrader.core.model.phases import NodePhase, RequestPhase, ends
 from upgrader.core.node_upgrade.force import FORCEABLE, refusal
-from upgrader.reconcile import forced, own_requests, revisions
-from upgrader.reconcile.context import Context
+from upgrader.reconcile.node_upgrade import force_requests
+from upgrader.reconcile.observe import own_requests, revisions
+from upgrader.reconcile.runtime.context import Context
 
 
 class ForcedStep(Struct, frozen=True, kw_only=True):
@@ -96,7 +97,7 @@ _GOING = frozenset({RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STO
 
 
 def _asked(gangs: Iterable[Gang], node: str) -> set[str]:
-    return {gang.name for gang in gangs if node in gang.nodes and forced.declares(gang)}
+    return {gang.name for gang in gangs if node in gang.nodes and force_requests.declares(gang)}
 
 
 def step_named(text: str) -> NodePhase:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from upgrader.core.driver_image.image_garbage import Uses
     from upgrader.images.drivers.catalog import Cells
-    from upgrader.reconcile.context import Context
+    from upgrader.reconcile.runtime.context import Context
 
 
 def needs(session: Session, cells: "Cells", contexts: "Sequence[str]") -> "tuple[Uses, datetime]":
@@ -21,7 +21,7 @@ def needs(session: Session, cells: "Cells", contexts: "Sequence[str]") -> "tuple
     """
     from upgrader.core.driver_image.image_garbage import Uses  # noqa: PLC0415
     from upgrader.core.errors import ClusterError  # noqa: PLC0415
-    from upgrader.reconcile.image_uses import read_uses  # noqa: PLC0415
+    from upgrader.reconcile.observe.image_uses import read_uses  # noqa: PLC0415
 
     async def look(context: "Context") -> tuple[Uses, datetime]:
         return await read_uses(context.cluster), context.clock.now()

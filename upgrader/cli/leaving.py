@@ -32,10 +32,13 @@ from upgrader.core.gpu_stack import adoption
 from upgrader.core.model.phases import DesiredState, ends
 from upgrader.core.workloads import placement, suspend_patches
 from upgrader.kube.install import CRDS
-from upgrader.reconcile import gpu_features, marks, node_features, own_requests, owners, scraping
-from upgrader.reconcile.context import Context
-from upgrader.reconcile.orphaned_marks import marked, take_away
-from upgrader.reconcile.owners import LiveOwner
+from upgrader.reconcile.checkpoint_request import live_owners
+from upgrader.reconcile.checkpoint_request.live_owners import LiveOwner
+from upgrader.reconcile.checkpoint_request.orphaned_annotations import marked, take_away
+from upgrader.reconcile.observe import own_requests
+from upgrader.reconcile.operands import gpu_features, node_features, scraping
+from upgrader.reconcile.render import node_patches
+from upgrader.reconcile.runtime.context import Context
 
 POLL_SECONDS = 1.0
 DELETED: tuple[ResourceKind[Any], ...] = (GPU_STACKS, UPGRADE_PLANS, CHECKPOINT_REQUESTS, NODE_UPGRADES, DRIVER_IMAGES)
@@ -204,7 +207,7 @@ async def _delete_all(context: Context, kind: ResourceKind[Any], tell: Tell) -> 
 async def _restart_owners(context: Context, tell: Tell) -> None:
     """Owners that still carry a mark of ours: their request is gone, so they are restarted here."""
     version = await context.cluster.version()
-    for one in await owners.marked(context):
+    for one in await live_owners.marked(context):
         for attempt in range(1, consent.ATTEMPTS + 1):
             try:
                 if await _freed(context, one, version):
@@ -224,7 +227,7 @@ async def _freed(context: Context, owner: LiveOwner, version: str) -> bool:
     record = suspend_patches.record_of(live.meta.annotations)
     if record is not None:
         where = placement.Placement() if placement.possible(live.row, version) else None
-        live = await owners.restart(context, live, record.request, where)
+        live = await live_owners.restart(context, live, record.request, where)
     if names.ANNOTATION_FENCE in live.meta.annotations:
         await context.cluster.merge(
             live.resource, live.meta, {"metadata": {"annotations": {names.ANNOTATION_FENCE: None}}}
@@ -258,7 +261,7 @@ def _unmark(node: Node) -> dict[str, Any] | None:
         return None
     patch: dict[str, Any] = {"metadata": {"labels": dict.fromkeys(labels) | _handed_back(node), "annotations": marked}}
     if tainted:
-        patch["spec"] = {"taints": marks.foreign_taints(node) or None}
+        patch["spec"] = {"taints": node_patches.foreign_taints(node) or None}
     return patch
 
 

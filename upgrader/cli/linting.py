@@ -25,9 +25,9 @@ from upgrader.core.doctor.lints import lint
 from upgrader.core.model.fleet import Gang, MemberFacts
 from upgrader.core.workloads.checkpoint_annotations import Declared, nearest
 from upgrader.core.workloads.pod_disruption_budgets import DisruptionBudget, selects
-from upgrader.reconcile import observe
-from upgrader.reconcile.context import Context
-from upgrader.reconcile.pod_facts import controller_of, declared
+from upgrader.reconcile.facts.pod_facts import controller_of, declared
+from upgrader.reconcile.observe import cluster_snapshot
+from upgrader.reconcile.runtime.context import Context
 
 KNOWN = frozenset(value for name, value in vars(names).items() if name.startswith("ANNOTATION_"))
 
@@ -53,7 +53,7 @@ async def lint_jobs(context: Context, stack: str | None) -> JobReport:
     stacks = [await world.stack_named(context, stack)] if stack else await context.cluster.list(GPU_STACKS)
     gangs: dict[str, Gang] = {}
     for one in stacks:
-        target = observe.target_of(one.spec, one.metadata.name)
+        target = cluster_snapshot.target_of(one.spec, one.metadata.name)
         snapshot = await world.look(context, one, target)
         gangs |= {gang.name: gang for gang in snapshot.gangs}
     read = await _read(context)
@@ -77,7 +77,9 @@ def linted(gang: Gang, read: Read) -> Linted:
     owners = {owner.uid for _, pod in pairs if (owner := controller_of(pod.metadata)) is not None}
     jobs = [read.jobs[uid] for uid in sorted(owners) if uid in read.jobs]
     budgets = [
-        (observe.disruption_budget(one), one) for one in read.budgets if one.metadata.namespace == gang.namespace
+        (cluster_snapshot.disruption_budget(one), one)
+        for one in read.budgets
+        if one.metadata.namespace == gang.namespace
     ]
     members = tuple(_member(member, pod, read, [facts for facts, _ in budgets]) for member, pod in pairs)
     covering = {name for member in members for name in member.budgets}

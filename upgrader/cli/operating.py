@@ -9,7 +9,7 @@ from upgrader.cli.session import Session, pass_session
 from upgrader.core.errors import UpgraderError
 
 if TYPE_CHECKING:
-    from upgrader.reconcile.context import Context
+    from upgrader.reconcile.runtime.context import Context
 
 
 @click.command()

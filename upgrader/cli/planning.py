@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from upgrader.core.explain.plan_file import SavedForecast
-    from upgrader.reconcile.context import Context
+    from upgrader.reconcile.runtime.context import Context
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 

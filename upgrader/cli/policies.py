@@ -14,7 +14,7 @@ from upgrader.api.resources import (
     ResourceKind,
 )
 from upgrader.core.errors import REFUSED
-from upgrader.reconcile.context import Context
+from upgrader.reconcile.runtime.context import Context
 
 
 class Policy(Struct, frozen=True):

@@ -10,9 +10,9 @@ from upgrader.api.v1alpha1 import DriverImage, GpuStack
 from upgrader.core import timing
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.node_protocol.orders import Driver, ValidateDriverOrder
-from upgrader.reconcile import observe
-from upgrader.reconcile.context import Context
-from upgrader.reconcile.node_facts import node_facts
+from upgrader.reconcile.facts.node_facts import node_facts
+from upgrader.reconcile.observe import cluster_snapshot
+from upgrader.reconcile.runtime.context import Context
 from upgrader.stack.parts import Manifest
 from upgrader.stack.preflight import preflight_job
 from upgrader.stack.settings import StackSettings
@@ -46,7 +46,7 @@ async def jobs(context: Context, nodes: Sequence[str], *, image: str, namespace:
 
 def _order(node: Node, stacks: Sequence[GpuStack], images: dict[str, DriverImage]) -> ValidateDriverOrder:
     name = node.metadata.name
-    stack = next((one for one in stacks if observe.in_pool(node, one.spec)), None)
+    stack = next((one for one in stacks if cluster_snapshot.in_pool(node, one.spec)), None)
     if stack is None:
         raise ConfigurationError(f"no stack selects node {name}: what it should run is not known")
     resource = stack.spec.device_plugin.resource_name

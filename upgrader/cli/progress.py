@@ -17,8 +17,8 @@ from upgrader.core.errors import (
 )
 from upgrader.core.model.phases import DesiredState, PlanPhase, ends
 from upgrader.core.upgrade_plan.plan_machine import CANARY_FAILED, DEADLINE_PASSED, TOO_MANY_FAILURES
-from upgrader.reconcile import own_requests
-from upgrader.reconcile.context import Context
+from upgrader.reconcile.observe import own_requests
+from upgrader.reconcile.runtime.context import Context
 
 
 class Progress(Struct, frozen=True, kw_only=True):

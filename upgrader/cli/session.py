@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from upgrader.reconcile.context import Context
+    from upgrader.reconcile.runtime.context import Context
     from upgrader.wiring.settings import Settings
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from upgrader.api.v1alpha1 import GpuStack, UpgradePlan
 from upgrader.cli import consent, progress, watching
 from upgrader.cli.progress import Patience, Progress
 from upgrader.cli.watching import Sleep
-from upgrader.reconcile.context import Context
+from upgrader.reconcile.runtime.context import Context
 
 
 class Overview(Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from upgrader.cli.render import FOLDED_AT, change, columns, counted, folded, sec
 from upgrader.core import timing
 from upgrader.core.explain.plan_file import rounded_up
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase, ends
-from upgrader.reconcile.orders import LABEL_BATCH
+from upgrader.reconcile.render.custom_objects import LABEL_BATCH
 
 NAMES = 3
 """Names in one cell."""

@@ -10,7 +10,7 @@ from upgrader.cli.planning import agreement
 from upgrader.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
-    from upgrader.reconcile.context import Context
+    from upgrader.reconcile.runtime.context import Context
 
 by_option = click.option("--by", help="Who approves; this user at this machine unless given.")
 auto_option = click.option("--auto-approve", is_flag=True, help="Do not ask.")

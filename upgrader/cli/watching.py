@@ -12,7 +12,7 @@ from rich.live import Live
 from upgrader.cli import progress, render, status_screen
 from upgrader.cli.progress import Patience, Progress, Verdicts
 from upgrader.core.errors import DeadlineError
-from upgrader.reconcile.context import Context
+from upgrader.reconcile.runtime.context import Context
 
 Sleep = Callable[[float], Awaitable[None]]
 

@@ -19,9 +19,9 @@ from upgrader.core.model.phases import DesiredState, ends
 from upgrader.core.model.strategy import StrategyFacts
 from upgrader.core.naming import object_name
 from upgrader.core.upgrade_plan.plan_machine import CANARY_FAILED
-from upgrader.reconcile import revisions
-from upgrader.reconcile.context import Context
-from upgrader.reconcile.strategies import strategy_of
+from upgrader.reconcile.facts.strategies import strategy_of
+from upgrader.reconcile.observe import revisions
+from upgrader.reconcile.runtime.context import Context
 
 
 class More(Struct, frozen=True, kw_only=True):

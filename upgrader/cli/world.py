@@ -22,11 +22,11 @@ from upgrader.core.model.fleet import ImageFacts, Snapshot, Target
 from upgrader.core.model.gpu_resources import PoolGpus
 from upgrader.core.model.strategy import StrategyFacts
 from upgrader.core.upgrade_plan import plan_machine
-from upgrader.reconcile import observe, own_requests, revisions
-from upgrader.reconcile.context import Context
-from upgrader.reconcile.durations import durations_of
-from upgrader.reconcile.rest import Rest, rest_of
-from upgrader.reconcile.strategies import strategy_of
+from upgrader.reconcile.facts.strategies import strategy_of
+from upgrader.reconcile.observe import cluster_snapshot, own_requests, revisions
+from upgrader.reconcile.observe.durations import durations_of
+from upgrader.reconcile.runtime.context import Context
+from upgrader.reconcile.upgrade_plan.remaining_work import Rest, rest_of
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -102,7 +102,7 @@ async def target_of(context: Context, stack: GpuStack) -> Target:
         ConfigurationError: an image is not in its registry.
         RegistryError: a registry could not be asked.
     """
-    target = observe.target_of(stack.spec, stack.metadata.name)
+    target = cluster_snapshot.target_of(stack.spec, stack.metadata.name)
     known = await revisions.read_target(context, stack.metadata.name, target.revision)
     if known is not None:
         return known
@@ -127,14 +127,14 @@ async def look(context: Context, stack: GpuStack, target: Target, *, method: str
     nodes, version, around, former = await asyncio.gather(
         cluster.list(NODES),
         cluster.version(),
-        observe.read_around(cluster, context.stack.namespace, context.workloads),
+        cluster_snapshot.read_around(cluster, context.stack.namespace, context.workloads),
         revisions.former_resources(context, name, target.resource_name),
     )
     seen = msgspec.structs.replace(
         around, nodes={one.metadata.name: one for one in nodes}, api_server_version=version, method=method
     )
     gpus = PoolGpus(resource=target.resource_name, former=former)
-    return observe.snapshot_of(seen, stack.spec, gpus, context.clock.now(), stack=name, empties=target)
+    return cluster_snapshot.snapshot_of(seen, stack.spec, gpus, context.clock.now(), stack=name, empties=target)
 
 
 async def foresee(

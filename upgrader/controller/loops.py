@@ -1,8 +1,8 @@
 """One task per object that is made to converge: it takes a step, sleeps as long as that says, or until it is woken.
 
 Why no kopf daemons: each would patch a finalizer of kopf's onto its object, which is a write that we do not need and
-hangs the object's deletion while no controller runs. Our own (reconcile/finalizers.py) is only on what has something
-to take back.
+hangs the object's deletion while no controller runs. Our own (reconcile/runtime/finalizers.py) is only on what has
+something to take back.
 """
 
 import asyncio

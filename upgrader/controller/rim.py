@@ -27,7 +27,7 @@ from upgrader.api.resources import (
 )
 from upgrader.core.errors import ClusterError
 from upgrader.kube.connect import Access
-from upgrader.reconcile.waking import Waking, passed_on
+from upgrader.reconcile.runtime.waking import Waking, passed_on
 from upgrader.telemetry import metrics
 
 log = structlog.get_logger(__name__)

@@ -22,10 +22,12 @@ from upgrader.kube.informer import Informer, node_informer
 from upgrader.kube.lease import CONTROLLER, Election, Timing
 from upgrader.kube.transport import REQUEST_SECONDS
 from upgrader.kube.watched import Watched
-from upgrader.reconcile import images, plans, stackless, stacks
-from upgrader.reconcile.context import Context
-from upgrader.reconcile.sightings import Sightings
-from upgrader.reconcile.waking import Waking
+from upgrader.reconcile.driver_image import image_reconciler
+from upgrader.reconcile.gpu_stack import stack_reconciler, stackless
+from upgrader.reconcile.gpu_stack.debounce_cache import Sightings
+from upgrader.reconcile.runtime.context import Context
+from upgrader.reconcile.runtime.waking import Waking
+from upgrader.reconcile.upgrade_plan import plan_reconciler
 from upgrader.telemetry import logs
 from upgrader.wiring import compose
 from upgrader.wiring.settings import Settings
@@ -46,13 +48,13 @@ def steps(context: Context) -> Mapping[str, Step]:
     sightings, without_stacks = Sightings(), stackless.Stackless()
 
     async def stack(name: str) -> float | None:
-        return await stacks.step(context, name, sightings)
+        return await stack_reconciler.step(context, name, sightings)
 
     async def plan(name: str) -> float | None:
-        return await plans.step(context, name)
+        return await plan_reconciler.step(context, name)
 
     async def image(name: str) -> float | None:
-        return await images.step(context, name)
+        return await image_reconciler.step(context, name)
 
     async def cluster(name: str) -> float | None:
         return await without_stacks.step(context, name)
@@ -99,7 +101,7 @@ async def wake_left(context: Context, loops: Waking) -> None:
     loops.wake(stackless.KIND, stackless.NAME)
     while True:
         try:
-            for name in sorted(await stacks.with_operands(context)):
+            for name in sorted(await stack_reconciler.with_operands(context)):
                 loops.wake("GpuStack", name)
         except ClusterError as error:
             log.warning("operands of stacks that are gone are looked for again", because=error.brief)

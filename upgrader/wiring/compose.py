@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from upgrader.checkpoint.methods import methods
 from upgrader.core.errors import ConfigurationError
 from upgrader.kube.client import KubeCluster
-from upgrader.reconcile.context import Context
+from upgrader.reconcile.facts.workloads import SHARED_SECONDS, Workloads
 from upgrader.reconcile.ports import Cluster, CrashPoints, Leadership, Nodes, Reads, Registry, Trust
-from upgrader.reconcile.workloads import SHARED_SECONDS, Workloads
+from upgrader.reconcile.runtime.context import Context
 from upgrader.stack.settings import BuildSettings, StackSettings
 from upgrader.wiring.settings import Settings
 

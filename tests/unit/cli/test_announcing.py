@@ -11,7 +11,7 @@ from upgrader.core.driver_build.driver_builds import Identity
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.model.phases import NodePhase
 from upgrader.core.node_protocol.orders import OrderResult, Reason
-from upgrader.reconcile.image_uses import read_uses
+from upgrader.reconcile.observe.image_uses import read_uses
 
 pytestmark = pytest.mark.asyncio
 

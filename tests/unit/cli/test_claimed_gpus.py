@@ -10,7 +10,7 @@ from tests.support.terminal import upgrader
 from tests.unit.cli.conftest import NEXT, QUICK
 from upgrader.cli import claimed_gpus
 from upgrader.core.doctor.advice import Advice, Severity
-from upgrader.reconcile.device_claims import CLAIM
+from upgrader.reconcile.facts.device_claims import CLAIM
 
 SAID = (
     "default/by-claim holds GPUs by ResourceClaim (dynamic resource allocation); such jobs are not asked or stopped "

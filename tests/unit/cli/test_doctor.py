@@ -23,7 +23,7 @@ from upgrader.core.doctor.rights import DIAGNOSES, looks
 from upgrader.core.errors import ClusterError
 from upgrader.core.timing import show
 from upgrader.kube.lease import CONTROLLER, LEASES
-from upgrader.reconcile import images
+from upgrader.reconcile.driver_image import image_reconciler
 
 GOLDEN = Path(__file__).parent / "golden"
 SYSTEM = "gpu-upgrader-system"
@@ -50,7 +50,7 @@ def well(rig, monkeypatch):
 
 async def verify_images(rig):
     for image in rig.all(DRIVER_IMAGES, DriverImage) * 2:
-        await images.step(rig.context, image.metadata.name)
+        await image_reconciler.step(rig.context, image.metadata.name)
 
 
 def uncounted(text):

@@ -16,7 +16,7 @@ from upgrader.cli.pace_options import pace_options
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.model.phases import OnFailure
 from upgrader.core.model.strategy import StrategyFacts, TopologyBudget, Window
-from upgrader.reconcile.strategies import strategy_of
+from upgrader.reconcile.facts.strategies import strategy_of
 
 
 def asked(*words):

@@ -17,7 +17,7 @@ from upgrader.api.resources import GPU_STACKS, JOBS, NAMESPACES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import UpgradePlan
 from upgrader.core.errors import RegistryError
 from upgrader.core.explain.plan_file import consented_loss, load
-from upgrader.reconcile.strategies import strategy_of
+from upgrader.reconcile.facts.strategies import strategy_of
 
 GOLDEN = Path(__file__).parent / "golden"
 

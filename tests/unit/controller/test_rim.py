@@ -6,7 +6,7 @@ from kopf._core.intents import registries
 
 from upgrader.controller import rim
 from upgrader.kube.connect import Access
-from upgrader.reconcile.waking import SOON
+from upgrader.reconcile.runtime.waking import SOON
 
 
 class Woken:

@@ -10,7 +10,7 @@ from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1.checkpoint_request import CheckpointRequestStatus
 from upgrader.demo.controller import USER
-from upgrader.reconcile.orders import LABEL_BATCH
+from upgrader.reconcile.render.custom_objects import LABEL_BATCH
 
 
 def documents(name: str) -> list[dict]:

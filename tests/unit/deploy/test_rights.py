@@ -39,10 +39,11 @@ from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.core.workloads.owner_kinds import BETWEEN, OWNERS
 from upgrader.core.workloads.placement import Placement
 from upgrader.kube.lease import LEASES
-from upgrader.reconcile import owners, works
-from upgrader.reconcile.context import Context
-from upgrader.reconcile.device_claims import CLAIM
-from upgrader.reconcile.owners import LiveOwner, resource_of
+from upgrader.reconcile.checkpoint_request import live_owners
+from upgrader.reconcile.checkpoint_request.live_owners import LiveOwner, resource_of
+from upgrader.reconcile.facts import owner_reading
+from upgrader.reconcile.facts.device_claims import CLAIM
+from upgrader.reconcile.runtime.context import Context
 
 SYSTEM = "gpu-upgrader-system"
 UNSEEN = {
@@ -200,10 +201,10 @@ async def switched() -> set[Use]:
         reference = OwnerRef(
             kind=row.kind, api_version=row.api_version, name=made["metadata"]["name"], uid=made["metadata"]["uid"]
         )
-        for act in (owners.stop, owners.fence, partial(restarted, request=request)):
-            live = await owners.read_owner(rig.context, reference, JOBS_IN)
-            await owners.read_pods(rig.context, live, request)
-            await owners.forbidden(rig.context, request.spec.gang, live, [Pod(metadata=live.meta)], [])
+        for act in (live_owners.stop, live_owners.fence, partial(restarted, request=request)):
+            live = await live_owners.read_owner(rig.context, reference, JOBS_IN)
+            await live_owners.read_pods(rig.context, live, request)
+            await live_owners.forbidden(rig.context, request.spec.gang, live, [Pod(metadata=live.meta)], [])
             await act(rig.context, live, request)
     return rig.cluster.uses
 
@@ -213,7 +214,7 @@ async def declared() -> set[Use]:
     rig = Rig()
     above = OwnerReference(api_version="apps/v1", kind="DaemonSet", name="web", uid="ds", controller=True)
     pod = Pod(metadata=ObjectMeta(name="web-0", namespace=JOBS_IN, owner_references=[above]))
-    await works.declared_above(rig.cluster, pod)
+    await owner_reading.declared_above(rig.cluster, pod)
     return rig.cluster.uses
 
 
@@ -228,7 +229,7 @@ async def claimed() -> set[Use]:
 
 
 async def restarted(context: Context, live: LiveOwner, *_: object, request: CheckpointRequest) -> None:
-    await owners.restart(context, live, request.metadata.name, Placement())
+    await live_owners.restart(context, live, request.metadata.name, Placement())
 
 
 async def labelled() -> set[Use]:

@@ -8,8 +8,8 @@ from tests.support.repository import ROOT
 from upgrader.api.v1alpha1 import GpuStack
 from upgrader.core.driver_image.image_names import located
 from upgrader.core.model.operands import PluginSettings
-from upgrader.reconcile.observe import target_of
-from upgrader.reconcile.quiet import managed
+from upgrader.reconcile.observe.cluster_snapshot import target_of
+from upgrader.reconcile.operands.nondisruptive_operands import managed
 from upgrader.stack.vendors import nvidia
 
 STACKS = sorted((ROOT / "deploy" / "stacks").glob("*.yaml"))

@@ -21,9 +21,11 @@ from upgrader.api.resources import (
 from upgrader.core.errors import ConflictError, ThrottledError, UpgraderError
 from upgrader.kube.informer import Informer, node_informer
 from upgrader.kube.watched import Watched
-from upgrader.reconcile import images, plans, stackless, stacks
-from upgrader.reconcile.context import Context
-from upgrader.reconcile.waking import passed_on
+from upgrader.reconcile.driver_image import image_reconciler
+from upgrader.reconcile.gpu_stack import stack_reconciler, stackless
+from upgrader.reconcile.runtime.context import Context
+from upgrader.reconcile.runtime.waking import passed_on
+from upgrader.reconcile.upgrade_plan import plan_reconciler
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.apiserver.store import Change, ObjectStore
 from upgrader.simulate.chaos.draws import Draws
@@ -47,7 +49,7 @@ Key = tuple[str, str]
 
 
 class Loops:
-    """When each object's next step is due: `due`, then `went` or `failed` of each. Fits reconcile.waking.Waking."""
+    """When each object's next step is due: `due`, then `went` or `failed` of each. Fits the Waking of reconcile."""
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
@@ -196,9 +198,9 @@ class Process:
         if context is None:
             raise Killed("no process leads")
         steps: dict[str, Callable[[], Awaitable[float | None]]] = {
-            DRIVER_IMAGES.kind: lambda: images.step(context, name),
-            GPU_STACKS.kind: lambda: stacks.step(context, name, self._rig.sightings),
-            UPGRADE_PLANS.kind: lambda: plans.step(context, name),
+            DRIVER_IMAGES.kind: lambda: image_reconciler.step(context, name),
+            GPU_STACKS.kind: lambda: stack_reconciler.step(context, name, self._rig.sightings),
+            UPGRADE_PLANS.kind: lambda: plan_reconciler.step(context, name),
             stackless.KIND: lambda: self._rig.stackless.step(context, name),
         }
         return steps[kind]()

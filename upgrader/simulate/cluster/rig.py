@@ -28,17 +28,19 @@ from upgrader.core.errors import LostLeadershipError
 from upgrader.core.model.phases import ends
 from upgrader.core.model.revisions import revision_of
 from upgrader.core.workloads.owner_kinds import OWNERS
-from upgrader.reconcile import images, plans, stackless, stacks
-from upgrader.reconcile.context import REHEARSED_AGAIN, UNMARKED_AGAIN, Context, Gates
-from upgrader.reconcile.fact_cache import FactCaches
-from upgrader.reconcile.heard import Heard
-from upgrader.reconcile.looks import Looks
-from upgrader.reconcile.observe import target_of
-from upgrader.reconcile.owners import resource_of
-from upgrader.reconcile.pauses import Pauses
+from upgrader.reconcile.checkpoint_request.live_owners import resource_of
+from upgrader.reconcile.driver_image import image_reconciler
+from upgrader.reconcile.facts.event_memory import Heard
+from upgrader.reconcile.facts.fact_cache import FactCaches
+from upgrader.reconcile.facts.workloads import Workloads
+from upgrader.reconcile.gpu_stack import stack_reconciler, stackless
+from upgrader.reconcile.gpu_stack.debounce_cache import Sightings
+from upgrader.reconcile.observe.cluster_snapshot import target_of
 from upgrader.reconcile.ports import Nodes, Reads
-from upgrader.reconcile.sightings import Sightings
-from upgrader.reconcile.workloads import Workloads
+from upgrader.reconcile.runtime.context import REHEARSED_AGAIN, UNMARKED_AGAIN, Context, Gates
+from upgrader.reconcile.runtime.looks import Looks
+from upgrader.reconcile.runtime.pauses import Pauses
+from upgrader.reconcile.upgrade_plan import plan_reconciler
 from upgrader.simulate.apiserver.cluster import FakeCluster, FakeNodes
 from upgrader.simulate.cluster.fleet import Fleet
 from upgrader.simulate.cluster.placing import RESOURCE
@@ -190,21 +192,21 @@ class Rig:
     async def second(self) -> None:
         """The steps that are due, then a second of the world."""
         for image in self.all(DRIVER_IMAGES, DriverImage):
-            await self._loop("DriverImage", image.metadata.name, images.step)
+            await self._loop("DriverImage", image.metadata.name, image_reconciler.step)
         upgrades = self.all(NODE_UPGRADES, NodeUpgrade)
         # As events do: a node upgrade wakes who ordered it, whether that is still there or not.
         wanted = [one.metadata.name for one in self.all(GPU_STACKS, GpuStack)]
         for stack in dict.fromkeys([*wanted, *(one.spec.stack for one in upgrades)]):
-            await self._loop("GpuStack", stack, partial(stacks.step, sightings=self.sightings))
+            await self._loop("GpuStack", stack, partial(stack_reconciler.step, sightings=self.sightings))
         await self._loop(stackless.KIND, stackless.NAME, self.stackless.step)
         wanted = [one.metadata.name for one in self.all(UPGRADE_PLANS, UpgradePlan)]
         wanted += [one.spec.plan for one in upgrades if one.spec.plan]
         ordered = dict.fromkeys([*wanted, *(one.spec.plan for one in self.requests() if one.spec.plan)])
         if self.side_by_side:
-            await asyncio.gather(*(self._loop("UpgradePlan", plan, plans.step) for plan in ordered))
+            await asyncio.gather(*(self._loop("UpgradePlan", plan, plan_reconciler.step) for plan in ordered))
         else:
             for plan in ordered:
-                await self._loop("UpgradePlan", plan, plans.step)
+                await self._loop("UpgradePlan", plan, plan_reconciler.step)
         self.fleet.tick()
         for tick in self.others:
             tick()

@@ -2,7 +2,7 @@
 
 from upgrader.api.resources import GPU_STACKS, NODE_UPGRADES
 from upgrader.core.errors import ClusterError
-from upgrader.reconcile.isolation import Faults
+from upgrader.reconcile.runtime.isolation import Faults
 from upgrader.simulate.chaos import __main__ as chaos
 from upgrader.simulate.chaos.run import World, run, silent
 

@@ -1,0 +1,83 @@
+"""What is written on a node whose driver is taken away in a node upgrade: whole patches, and nothing twice."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from upgrader.api import names
+from upgrader.api.kubernetes import Node
+from upgrader.api.v1alpha1 import NodeState, NodeUpgrade
+from upgrader.core.model.phases import UpgradeReason
+from upgrader.reconcile.render import node_patches
+
+HAD = {"driver": "k-old", "revision": "old", "kernel": "6.1.0-53-amd64"}
+OFF = {names.LABEL_DRIVER: "none", names.LABEL_OPERANDS: "off", names.LABEL_REVISION: None}
+DEPLOYS = "nvidia.com/gpu.deploy.driver"
+ADOPTED = {names.ANNOTATION_ADOPTED: json.dumps({DEPLOYS: "true"})}
+
+
+def node(annotations: dict[str, str], **labels: str) -> Node:
+    on = {names.LABEL_DRIVER: "k-new", names.LABEL_OPERANDS: "on"}
+    meta = {"name": "gpu-1", "uid": "n1", "labels": on | labels, "annotations": annotations}
+    return msgspec.convert(
+        {"metadata": meta, "spec": {}, "status": {"nodeInfo": {"kernelVersion": HAD["kernel"]}}}, Node
+    )
+
+
+def upgrade(reason: UpgradeReason) -> NodeUpgrade:
+    spec = {
+        "stack": "pool",
+        "group": "c",
+        "node": {"name": "gpu-1", "uid": "n1"},
+        "reason": reason,
+        "source": {"driverKey": "k-old", "revision": "old"},
+        "target": {"driverKey": "k-new", "revision": "new"},
+    }
+    return msgspec.convert({"metadata": {"name": "v", "uid": "u1"}, "spec": spec}, NodeUpgrade)
+
+
+def goal(settings: dict[str, str]) -> NodeState:
+    return NodeState(kubelet_settings=settings)
+
+
+@pytest.mark.parametrize(("reason", "revision"), [(UpgradeReason.ROLLOUT, "old"), (UpgradeReason.REPAIR, "new")])
+def test_what_the_node_had_is_kept_and_what_the_upgrade_set_of_its_kubelet_is_told(
+    reason: UpgradeReason, revision: str
+) -> None:
+    there = node({names.ANNOTATION_KUBELET: '{"old":"1"}'})
+    patch: dict[str, Any] = node_patches.driver_away(there, upgrade(reason), goal({"new": "2"})) or {}
+    annotations = patch["metadata"]["annotations"]
+    assert json.loads(annotations.pop(names.ANNOTATION_REMOVED_DRIVER)) == HAD | {"revision": revision}
+    assert patch == {"metadata": {"labels": OFF, "annotations": {names.ANNOTATION_KUBELET: '{"new":"2"}'}}}
+
+
+def test_where_all_is_so_already_nothing_is_written() -> None:
+    kept = {names.ANNOTATION_REMOVED_DRIVER: json.dumps(HAD)}
+    there = node(kept, **{names.LABEL_DRIVER: "none", names.LABEL_OPERANDS: "off"})
+    assert node_patches.driver_away(there, upgrade(UpgradeReason.ROLLOUT), goal({})) is None
+
+
+def test_what_cannot_be_read_of_it_is_written_anew() -> None:
+    there = node({names.ANNOTATION_REMOVED_DRIVER: "?"}, **{names.LABEL_DRIVER: "none", names.LABEL_OPERANDS: "off"})
+    patch = node_patches.driver_away(there, upgrade(UpgradeReason.ROLLOUT), goal({}))
+    assert patch is not None
+    assert json.loads(patch["metadata"]["annotations"][names.ANNOTATION_REMOVED_DRIVER]) == HAD
+
+
+@pytest.mark.parametrize(
+    ("kept", "labels", "gone"),
+    [
+        ({}, {DEPLOYS: "true"}, {names.ANNOTATION_ADOPTED: None}),
+        ({names.ANNOTATION_REMOVED_DRIVER: json.dumps(HAD)}, {}, {}),
+    ],
+    ids=["on which nothing of ours ran goes back", "whose driver was taken away stays ours"],
+)
+def test_a_node_that_was_taken_over(kept: dict[str, str], labels: dict[str, str], gone: dict[str, None]) -> None:
+    there = node(ADOPTED | kept, **{names.LABEL_OPERANDS: "off", DEPLOYS: "false"})
+    meta = node_patches.give_back(there, "u", "")["metadata"]
+    assert (meta["labels"], meta["annotations"]) == (
+        labels,
+        {names.ANNOTATION_CLAIMED_BY: None, names.ANNOTATION_RELEASED_BY: "u"} | gone,
+    )

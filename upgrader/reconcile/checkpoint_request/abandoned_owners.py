@@ -1,0 +1,204 @@
+"""Owners that we stopped and whose request is gone: found by the record that they carry, restarted and shown.
+
+A request goes only after its gang was restarted. One that went before was removed by force: its finalizer was
+taken away, or its namespace was restored without it. The owner's record outlives both.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+import structlog
+
+from upgrader.api.kubernetes import Node, ObjectMeta
+from upgrader.api.resources import CHECKPOINT_REQUESTS, NODE_UPGRADES, UPGRADE_PLANS
+from upgrader.api.v1alpha1 import CheckpointRequest, GpuStack, UpgradePlan
+from upgrader.api.v1alpha1.checkpoint_request import OwnerRef
+from upgrader.core import timing
+from upgrader.core.errors import REFUSED, ConflictError, NotFoundError
+from upgrader.core.model.fleet import StoppedOwner
+from upgrader.core.model.phases import PlanPhase, ends
+from upgrader.core.patches import at, every
+from upgrader.core.workloads import placement, suspend_patches
+from upgrader.core.workloads.owner_kinds import Switch
+from upgrader.core.workloads.shelter import Shelter, find_shelter
+from upgrader.reconcile.checkpoint_request import live_owners
+from upgrader.reconcile.checkpoint_request.live_owners import LiveOwner
+from upgrader.reconcile.facts.node_facts import node_facts
+from upgrader.reconcile.observe import own_requests
+from upgrader.reconcile.runtime.conditions import Told
+from upgrader.reconcile.runtime.context import Context
+
+log = structlog.get_logger()
+
+CONDITION = "StoppedOwners"
+SHOWN = 10
+LATE = timedelta(minutes=30)
+"""From the first look that finds such an owner until it is restarted wherever its pods come to run."""
+
+
+class Abandoned(msgspec.Struct, frozen=True, kw_only=True):
+    """An owner whose request is gone, and what its restart waits for."""
+
+    stopped: StoppedOwner
+    why: str
+
+
+async def restart_owners(
+    context: Context,
+    recorded: Sequence[StoppedOwner],
+    plans: Sequence[UpgradePlan],
+    *,
+    resource: str,
+    late: bool | None,
+) -> list[Abandoned]:
+    """Restart owners without a request, and give those that are still to be restarted.
+
+    Args:
+        context: ports.
+        recorded: owners with our record, as they were read before this call.
+        plans: all plans of the stack.
+        resource: extended resource whose devices are GPUs.
+        late: whether they were waited for long enough, so that each is restarted wherever its pods come to run; None:
+            no earlier look has found such owners, and nothing is done at the first look.
+
+    Raises:
+        ClusterError: the requests or the owners cannot be read: nothing is known, so nothing is done.
+    """
+    found = await _without_request(context, recorded)
+    if late is None:
+        # The record may have been taken off since it was read: nobody is alarmed for that.
+        return [
+            Abandoned(stopped=one, why="it is looked for once more") for one in found if await _recorded(context, one)
+        ]
+    left: list[Abandoned] = []
+    for one in found:
+        wanted = next((plan.spec.target_revision for plan in plans if _leads(plan, one)), "")
+        try:
+            why = await _restart(context, one, wanted, resource, late=late)
+        except (ConflictError, NotFoundError) as error:
+            why = f"it is looked at again: {error.brief}"
+        except REFUSED as error:
+            if not error.refused:
+                raise
+            why = error.brief
+        if why:
+            left.append(Abandoned(stopped=one, why=why))
+    return left
+
+
+def found_since(stack: GpuStack) -> datetime | None:
+    """When the stack's status first showed such owners; None while it shows none."""
+    for one in stack.status.conditions:
+        if one.type == CONDITION and one.status == "True" and one.last_transition_time is not None:
+            return timing.parse(one.last_transition_time)
+    return None
+
+
+def lateness(stack: GpuStack, now: datetime) -> bool | None:
+    """Whether such owners are shown in the stack's status for long enough; None while it shows none."""
+    since = found_since(stack)
+    return None if since is None else now >= since + LATE
+
+
+def conditions(stack: GpuStack, left: Sequence[Abandoned]) -> Iterator[Told]:
+    """The condition StoppedOwners: True while there are such owners; told where it was ever so."""
+    if left:
+        which = "; ".join(f"{one.stopped.shown} (plan {one.stopped.plan}): {one.why}" for one in left[:SHOWN])
+        said = f"{len(left)} owner(s) that we stopped have no CheckpointRequest any more, and are restarted: {which}"
+        yield Told(CONDITION, "True", "RequestGone", said)
+    elif any(one.type == CONDITION for one in stack.status.conditions):
+        yield Told(CONDITION, "False", "NoneStopped", "no owner that we stopped is without its CheckpointRequest")
+
+
+def _leads(plan: UpgradePlan, stopped: StoppedOwner) -> bool:
+    under_way = plan.status.phase in {PlanPhase.RUNNING, PlanPhase.PAUSED}
+    return plan.metadata.name == stopped.plan and under_way
+
+
+async def _without_request(context: Context, recorded: Sequence[StoppedOwner]) -> list[StoppedOwner]:
+    """Those whose request is not there or has ended; it is listed after the owners, and completely."""
+    if not recorded:
+        return []
+    listed = await context.cluster.list(CHECKPOINT_REQUESTS)
+    under_way = await _under_way(context, listed)
+    return [one for one in recorded if (one.namespace, one.request) not in under_way]
+
+
+async def _recorded(context: Context, stopped: StoppedOwner) -> bool:
+    try:
+        owner = await live_owners.read_owner(
+            context, OwnerRef(**msgspec.structs.asdict(stopped.owner)), stopped.namespace
+        )
+    except REFUSED as error:
+        if not error.refused:
+            raise
+        return True
+    record = suspend_patches.record_of(owner.meta.annotations) if owner.body is not None else None
+    return bool(owner.unread) or (record is not None and record.request == stopped.request)
+
+
+async def _under_way(context: Context, listed: Sequence[CheckpointRequest]) -> set[tuple[str, str]]:
+    """Requests that a plan leads, or takes back; nobody drives those that no plan has made."""
+    plans = {plan.metadata.name: plan for plan in await context.cluster.list(UPGRADE_PLANS)}
+    vouched = own_requests.vouchers(await context.cluster.list(NODE_UPGRADES))
+    return {
+        (request.metadata.namespace, request.metadata.name)
+        for request in listed
+        if not ends(request.status.phase) and own_requests.is_own(request, plans.get(request.spec.plan or ""), vouched)
+    }
+
+
+async def _restart(context: Context, stopped: StoppedOwner, wanted: str, resource: str, *, late: bool) -> str:
+    """Restart one owner, from what is there now; why it waits, else empty."""
+    ref = OwnerRef(**msgspec.structs.asdict(stopped.owner))
+    owner = await live_owners.read_owner(context, ref, stopped.namespace)
+    if owner.unread:
+        return owner.unread
+    record = suspend_patches.record_of(owner.meta.annotations) if owner.body is not None else None
+    if record is None or record.request != stopped.request:
+        return ""
+    named = f"metadata.name={stopped.request}"
+    again = await context.cluster.list(CHECKPOINT_REQUESTS, stopped.namespace, fields=named)
+    if await _under_way(context, again):
+        return ""
+    shelter = await _shelter(context, owner, wanted, resource, late=late)
+    off = suspend_patches.is_off(owner.row, owner.present)
+    if off and shelter.why:
+        return shelter.why
+    context.leadership.check()
+    if off and owner.row.switch is Switch.COMMAND:
+        await live_owners.order_on(context, owner, stopped.request)  # the record stays until it is seen to be on
+        return "it was ordered to go on; its controller has not done so yet"
+    await live_owners.restart(context, owner, stopped.request, shelter.placement)
+    log.warning(
+        "restarted without its checkpoint request", owner=stopped.shown, plan=stopped.plan, request=stopped.request
+    )
+    await context.cluster.event(
+        ObjectMeta(name=owner.meta.name, namespace=owner.meta.namespace, uid=owner.meta.uid),
+        owner.resource.kind,
+        owner.resource.api_version,
+        reason="RestartedAfterUpgrade",
+        message=f"stopped for plan {stopped.plan} and restarted: CheckpointRequest {stopped.request} is gone",
+        warning=True,
+    )
+    return ""
+
+
+async def _shelter(context: Context, owner: LiveOwner, wanted: str, resource: str, *, late: bool) -> Shelter:
+    nodes = [node_facts(node, resource) for node in _reachable(owner, context.nodes.snapshot() or {})]
+    steerable = placement.possible(owner.row, await context.cluster.version())
+    return find_shelter(nodes, wanted, steerable=steerable, late=late)
+
+
+def _reachable(owner: LiveOwner, nodes: Mapping[str, Node]) -> Iterable[Node]:
+    """Nodes that the node selectors of its templates allow; all where it has none."""
+    wishes = [
+        at(template, ("spec", "nodeSelector")) or {}
+        for path in owner.row.templates
+        for template in every(owner.body, path)
+    ]
+    for node in nodes.values():
+        labels = node.metadata.labels
+        if not wishes or any(all(labels.get(key) == value for key, value in wish.items()) for wish in wishes):
+            yield node

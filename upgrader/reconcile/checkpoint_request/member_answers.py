@@ -1,0 +1,52 @@
+"""Reading what the members of a gang answer: what cannot be read, or not in time, is no answer."""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+import structlog
+
+from upgrader.api.kubernetes import Pod
+from upgrader.api.v1alpha1 import CheckpointRequest
+from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.errors import LostLeadershipError, describe
+from upgrader.core.model.phases import RequestPhase
+from upgrader.reconcile.runtime.context import Context
+
+log = structlog.get_logger()
+
+READING_SECONDS = 30.0
+"""Within these all members of a gang are read, or there is no answer: one gang that hangs keeps nobody waiting."""
+
+
+async def read_answers(
+    context: Context, request: CheckpointRequest, pods: Sequence[Pod], *, about_to_stop: bool
+) -> tuple[tuple[Answer, ...], dict[str, int], str]:
+    """Answers, progress, and why neither could be read: that is no answer, and must not keep deadlines from passing."""
+    method, recorded = context.methods[request.spec.method], _recorded(request)
+    try:
+        async with asyncio.timeout(READING_SECONDS):
+            if request.status.phase is RequestPhase.REQUESTED:
+                return await method.answers(request, pods) or recorded, {}, ""
+            if about_to_stop:
+                # Asked once more right before the stop: a member that trains on by now has taken its "parked" back.
+                return await method.answers(request, pods), {}, ""
+            if request.status.phase is RequestPhase.RESTARTING:
+                alive = [
+                    pod for pod in pods if pod.metadata.deletion_timestamp is None and pod.status.phase == "Running"
+                ]
+                return recorded, dict(await method.progress(request, alive)), ""
+    except TimeoutError:
+        why = f"its members were not read within {READING_SECONDS:.0f} s"
+        log.warning("no answer can be read", gang=request.spec.gang, because=why)
+        return () if about_to_stop else recorded, {}, why
+    except LostLeadershipError:
+        raise
+    except Exception as error:  # noqa: BLE001 - what its members say, or whatever reading it does, is no answer
+        log.warning("no answer can be read", gang=request.spec.gang, because=describe(error))
+        return () if about_to_stop else recorded, {}, describe(error)
+    return recorded, {}, ""
+
+
+def _recorded(request: CheckpointRequest) -> tuple[Answer, ...]:
+    return tuple(Answer(**msgspec.structs.asdict(ack)) for ack in request.status.acks)

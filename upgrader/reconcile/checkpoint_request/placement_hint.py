@@ -1,0 +1,45 @@
+"""Where a restarted gang may run, for owners without a template that we may change: said in its request.
+
+deploy/admission-steering.yaml, where it is installed, reads it there and shapes the pods as they are made.
+"""
+
+import msgspec
+
+from upgrader.api.resources import CHECKPOINT_REQUESTS
+from upgrader.api.v1alpha1 import CheckpointRequest
+from upgrader.api.v1alpha1.checkpoint_request import Placement
+from upgrader.core.errors import ConflictError
+from upgrader.core.workloads import placement
+from upgrader.reconcile.checkpoint_request.live_owners import LiveOwner, pod_selector
+from upgrader.reconcile.runtime.context import Context
+
+
+async def tell_policy(
+    context: Context, request: CheckpointRequest, owner: LiveOwner, where: placement.Placement
+) -> None:
+    """Write it into the request before the gang is restarted; it holds until the plan ends.
+
+    What an earlier restart of the gang said goes first: pods that follow both might fit nowhere. Only the first writing
+    is waited for: where a gang may run can change with every look at the nodes, and nothing may keep it stopped.
+
+    Raises:
+        ConflictError: written just now. API servers see it a moment later, so the restart is the next step's.
+    """
+    meta = request.metadata
+    selector = await pod_selector(context, owner, meta.namespace)
+    said = Placement(
+        left_behind=sorted(where.left_behind),
+        settled=where.settled,
+        group=where.group,
+        pod_labels=dict(label.split("=", 1) for label in selector.split(",") if label),
+    )
+    if request.spec.placement == said:
+        return
+    context.leadership.check()
+    for other in await context.cluster.list(CHECKPOINT_REQUESTS, meta.namespace):
+        of_gang = other.spec.owner.uid == request.spec.owner.uid and other.metadata.name != meta.name
+        if of_gang and other.spec.placement is not None:
+            await context.cluster.merge(CHECKPOINT_REQUESTS, other.metadata, {"spec": {"placement": None}})
+    await context.cluster.merge(CHECKPOINT_REQUESTS, meta, {"spec": {"placement": msgspec.to_builtins(said)}})
+    if request.spec.placement is None:
+        raise ConflictError(f"where {request.spec.gang} may run is written; it is restarted by the next step")

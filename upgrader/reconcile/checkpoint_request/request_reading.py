@@ -1,0 +1,116 @@
+"""Reading one gang for a step of its CheckpointRequest: owner, pods, answers, progress."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from upgrader.api.kubernetes import Pod
+from upgrader.api.v1alpha1 import CheckpointRequest
+from upgrader.core import timing
+from upgrader.core.checkpoint_request.acknowledgements import Answer
+from upgrader.core.checkpoint_request.owner_state import owner_facts
+from upgrader.core.checkpoint_request.request_state import OwnerFacts, RequestView
+from upgrader.core.errors import ClusterError
+from upgrader.core.model.fleet import MemberFacts
+from upgrader.core.model.gpu_resources import PoolGpus
+from upgrader.core.model.phases import RequestPhase, ends
+from upgrader.core.workloads.checkpoint_annotations import leader
+from upgrader.core.workloads.suspend_patches import is_off
+from upgrader.reconcile.checkpoint_request import delivery_failures, live_owners
+from upgrader.reconcile.checkpoint_request.live_owners import LiveOwner, read_owner, read_pods
+from upgrader.reconcile.checkpoint_request.member_answers import read_answers
+from upgrader.reconcile.facts.pod_facts import members_of
+from upgrader.reconcile.runtime.context import Context
+
+_R = RequestPhase
+_STOPPED = frozenset({_R.STOPPING, _R.STOPPED, _R.RESTARTING})
+"""Phases in which a gang may be stopped by us."""
+
+
+class LiveRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A CheckpointRequest, its owner and pods, as read for this step."""
+
+    request: CheckpointRequest
+    owner: LiveOwner
+    pods: tuple[Pod, ...]
+    view: RequestView
+    unread: str = ""  # why its answers or its progress could not be read; then there is none of them
+
+    @property
+    def bound(self) -> bool:
+        """Whether every wanted member of the restarted gang has a node."""
+        alive = [pod for pod in self.pods if pod.status.phase not in {"Succeeded", "Failed"}]
+        placed = [pod for pod in alive if pod.spec.node_name and pod.metadata.deletion_timestamp is None]
+        return not self.view.owner.suspended and len(placed) >= self.view.owner.wanted
+
+
+async def read_request(context: Context, request: CheckpointRequest, resource: str) -> LiveRequest:
+    """The gang as it is now; answers and progress are read only in the phases that need them.
+
+    Raises:
+        ClusterError: its owner may not be read by us, and it may be stopped: nothing is known, so nothing is done.
+    """
+    owner = await read_owner(context, request.spec.owner, request.metadata.namespace)
+    if owner.unread and request.status.phase in _STOPPED:
+        raise ClusterError(owner.unread, details=f"{request.spec.owner.kind} {request.spec.owner.name}")
+    pods: Sequence[Pod] = ()
+    if not ends(request.status.phase):
+        pods = await read_pods(context, owner, request)
+    members = members_of(request, pods, PoolGpus(resource=resource))
+    about_to_stop = request.status.phase is _R.STOPPING and owner.body is not None and not _is_off(owner)
+    answers, progress, unread = await read_answers(context, request, pods, about_to_stop=about_to_stop)
+    forbidden = ""
+    if about_to_stop:
+        forbidden = await live_owners.forbidden(context, request.spec.gang, owner, pods, members)
+    if owner.unread:  # as good as no answer: the gang is let go at the latest when the asking ends
+        answers = ()
+    view = _view(request, owner, members, answers, progress, forbidden)
+    return LiveRequest(request=request, owner=owner, pods=tuple(pods), view=view, unread=owner.unread or unread)
+
+
+def _is_off(owner: LiveOwner) -> bool:
+    return owner.body is not None and is_off(owner.row, owner.body)
+
+
+def _view(
+    request: CheckpointRequest,
+    owner: LiveOwner,
+    present: tuple[MemberFacts, ...],
+    answers: tuple[Answer, ...],
+    progress: dict[str, int],
+    forbidden: str,
+) -> RequestView:
+    spec, status = request.spec, request.status
+    asked = timing.parse(spec.asked_at)
+    living = [one for one in present if not one.terminating and one.phase == "Running"]
+    return RequestView(
+        name=request.metadata.name,
+        gang=spec.gang,
+        phase=status.phase,
+        deadline=timing.parse(status.deadline) if status.deadline else None,
+        request_id=spec.request_id,
+        asked_at=asked,
+        stop_before=timing.after(asked, spec.park_seconds),
+        restart_by=timing.parse(status.restart_by) if status.restart_by else None,
+        members=tuple(member.uid for member in spec.members),
+        present=present,
+        answers=answers,
+        owner=OwnerFacts() if owner.unread else owner_facts(owner.row, owner.body, spec.owner.uid, len(spec.members)),
+        acknowledged_step=status.acknowledged_step,
+        progress=_progress(living, progress, led=spec.leader is not None),
+        forbidden=forbidden,
+        method=spec.method,
+        leader=spec.leader or "",
+        max_loss_seconds=spec.max_loss_seconds,
+        timeout_seconds=spec.timeout_seconds,
+        on_deadline=spec.on_deadline,
+        fallbacks=tuple(spec.fallbacks),
+        misses=delivery_failures.misses_of(request),
+        lane=spec.lane,
+        marked_at=timing.parse(status.marked_at) if status.marked_at else None,
+    )
+
+
+def _progress(living: Sequence[MemberFacts], said: dict[str, int], *, led: bool) -> tuple[int | None, ...]:
+    first = leader(living) if led else None
+    return tuple(said.get(one.uid if first is None else first.uid) for one in living)

@@ -1,0 +1,171 @@
+"""One step of a CheckpointRequest: decided by core.checkpoint_request, performed here."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+import structlog
+
+from upgrader.api.resources import CHECKPOINT_REQUESTS
+from upgrader.api.v1alpha1 import CheckpointRequest
+from upgrader.core import timing
+from upgrader.core.checkpoint_request import request_machine
+from upgrader.core.checkpoint_request.request_state import GangAct, GangDecision, GroupOfGang
+from upgrader.core.errors import UnaskableError, UpgraderError
+from upgrader.core.model.phases import RequestPhase
+from upgrader.core.workloads import placement
+from upgrader.core.workloads.owner_kinds import Switch
+from upgrader.reconcile.checkpoint_request import delivery_failures, live_owners, placement_hint, request_history
+from upgrader.reconcile.checkpoint_request.request_reading import LiveRequest
+from upgrader.reconcile.checkpoint_request.request_status import emit_event, status_of
+from upgrader.reconcile.facts.pod_facts import asked_id
+from upgrader.reconcile.ports import CheckpointMethod
+from upgrader.reconcile.render.custom_objects import next_request_id
+from upgrader.reconcile.runtime.context import Context, check_in_step, record
+
+log = structlog.get_logger()
+
+Where = Callable[[], placement.Placement]
+"""Where a gang may be restarted; asked only when it is, since it looks at all nodes."""
+
+_R = RequestPhase
+
+
+ORDER_SETTLES = timedelta(seconds=10)
+"""From taking an order to what is to be seen of it: a controller that took one has acted on it by then."""
+
+
+class Advanced(NamedTuple):
+    """One step of one request."""
+
+    decision: GangDecision
+    request: CheckpointRequest | None
+    """As it is after it; None where it is to be read again."""
+
+
+async def advance(
+    context: Context, live: LiveRequest, group: GroupOfGang, *, where: Where, ask_until: str | None, lane_width: int = 0
+) -> Advanced:
+    """One step of one request: what was decided, and the request as it was written.
+
+    `lane_width`: gangs that may write to one storage at once; 0: any number.
+
+    Raises:
+        ConflictError: the owner or a member changed since it was read; the next step looks again.
+    """
+    decision = request_machine.decide(live.view, group, context.clock.now())
+    if decision.admitted and lane_width:
+        # Another plan may have admitted one since the turns were counted: they are counted anew, and nobody else does
+        # so before this turn is written.
+        async with context.gates.lanes:
+            again = msgspec.structs.replace(group, turns=await request_history.turns_now(context, lane_width))
+            decision = request_machine.decide(live.view, again, context.clock.now())
+            return await _perform(context, live, decision, where=where, ask_until=ask_until)
+    return await _perform(context, live, decision, where=where, ask_until=ask_until)
+
+
+async def _perform(
+    context: Context, live: LiveRequest, decision: GangDecision, *, where: Where, ask_until: str | None
+) -> Advanced:
+    """The acts of a decision, then its record."""
+    if live.unread and decision.phase is live.view.phase:
+        decision = msgspec.structs.replace(decision, message=f"{decision.message} ({live.unread})")
+    for act in decision.acts:
+        context.leadership.check()
+        context.crash.reached(("CheckpointRequest", live.view.phase.value, "before-act"))
+        try:
+            await _act(context, live, act, where)
+        except UnaskableError as error:
+            await delivery_failures.note(context, live.request, error)
+            return Advanced(decision, None)
+        context.crash.reached(("CheckpointRequest", live.view.phase.value, "after-act"))
+    if decision.new_id:
+        await _ask_again(context, live)
+        return Advanced(decision, None)
+    if decision.method:
+        await delivery_failures.ask_by_next(context, live.request, decision)
+        return Advanced(decision, None)
+    status, request = status_of(context, live, decision, ask_until), live.request
+    if status:
+        request = await record(
+            context, CHECKPOINT_REQUESTS, request.metadata, status, left=live.view.phase, entered=decision.phase
+        )
+        await emit_event(context, live, decision)
+    return Advanced(decision, request)
+
+
+async def _act(context: Context, live: LiveRequest, act: GangAct, where: Where) -> None:
+    method: CheckpointMethod = context.methods[live.request.spec.method]
+    request = live.request
+    match act:
+        case GangAct.ASK:
+            await method.ask(request, live.pods)
+        case GangAct.WITHDRAW:
+            await method.withdraw(request, live.pods)
+        case GangAct.STOP:
+            check_in_step(context)
+            await live_owners.stop(context, live.owner, request)
+        case GangAct.RESUME:
+            await _resume(context, live, where)
+        case GangAct.FENCE:
+            await live_owners.fence(context, live.owner, request)
+
+
+async def _resume(context: Context, live: LiveRequest, where: Where) -> None:
+    """Restart, steered by its template or else by a policy: not if the gang has ended, nor if somebody resumed it."""
+    facts, owner = live.view.owner, live.owner
+    ours = facts.suspended and not facts.finished
+    late = live.view.deadline is not None and context.clock.now() >= live.view.deadline
+    steer = ours and placement.possible(owner.row, await context.cluster.version())
+    if not ours and not late and _may_go_off(context, live):
+        # Its record stays: should the order have been taken in this very moment, what goes off is restarted as ours.
+        await live_owners.recall(context, owner, live.view.name)
+        return
+    if ours and not steer:
+        await placement_hint.tell_policy(context, live.request, owner, where())
+    if ours and not late and owner.row.switch is Switch.COMMAND:
+        await live_owners.order_on(context, owner, live.view.name)  # the record stays until it is seen to be on again
+        return
+    try:
+        await live_owners.restart(context, owner, live.view.name, where() if steer else None)
+    except UpgraderError as error:
+        if not (error.refused and steer and late):
+            raise
+        # A webhook says 403, the API server 422. Refused until the deadline: what we stopped we restart (law 9), even
+        # where nobody can say on which node.
+        log.warning("restarted without steering", gang=live.request.spec.gang, because=error.brief)
+        await live_owners.restart(context, owner, live.view.name, None)
+
+
+def _may_go_off(context: Context, live: LiveRequest) -> bool:
+    """Whether an owner that was ordered to go off, and is to go on now, may still act on that order."""
+    facts, since = live.view.owner, live.request.status.restarted_at
+    ordered = live.owner.row.switch is Switch.COMMAND and not facts.suspended and not facts.finished
+    return ordered and since is not None and context.clock.now() < timing.parse(since) + ORDER_SETTLES
+
+
+def stays(context: Context, live: LiveRequest, decision: GangDecision, ask_until: str | None) -> bool:
+    """Whether a decision does nothing and writes nothing."""
+    if decision.acts or decision.new_id or decision.method or decision.phase is not live.view.phase:
+        return False
+    return not status_of(context, live, decision, ask_until)
+
+
+async def _ask_again(context: Context, live: LiveRequest) -> None:
+    """The spec first: a crash before the status is written finds an expired request with a fresh id."""
+    now = context.clock.now()
+    seen = (asked_id(pod) for pod in live.pods)
+    request_id = next_request_id(live.view.request_id, seen, int(now.timestamp()))
+    patch = {"spec": {"requestId": request_id, "askedAt": timing.show(now)}}
+    written = await context.cluster.merge(CHECKPOINT_REQUESTS, live.request.metadata, patch)
+    context.crash.reached(("CheckpointRequest", live.view.phase.value, "after-act"))
+    status: dict[str, Any] = {
+        "phase": _R.REQUESTED.value,
+        "reason": "AskedAgain",
+        "message": "asked again",
+        "acks": [],
+        "acknowledgedStep": None,
+        "markedAt": None,
+    }
+    await record(context, CHECKPOINT_REQUESTS, written.metadata, status, left=live.view.phase, entered=_R.REQUESTED)

@@ -1,0 +1,141 @@
+"""Recording one step of a CheckpointRequest: its status, and Events on the owner of the gang."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from upgrader.api.kubernetes import ObjectMeta
+from upgrader.api.resources import CHECKPOINT_REQUESTS
+from upgrader.api.v1alpha1 import Ack, CheckpointRequest
+from upgrader.core import timing
+from upgrader.core.checkpoint_request.acknowledgements import Verdict
+from upgrader.core.checkpoint_request.request_machine import RESTARTED_EARLY
+from upgrader.core.checkpoint_request.request_state import GangAct, GangDecision
+from upgrader.core.errors import UpgraderError
+from upgrader.core.model.phases import RequestPhase, ends, row
+from upgrader.core.node_upgrade.upgrade_state import NO_ANSWER, REFUSAL
+from upgrader.reconcile.checkpoint_request.request_reading import LiveRequest
+from upgrader.reconcile.runtime.context import Context, record
+from upgrader.telemetry import metrics
+
+_R = RequestPhase
+_BY_GROUP = frozenset({_R.REQUESTED, _R.PARKED, _R.EXPIRED})
+"""Phases that end with the asking of the whole group."""
+
+
+def status_of(context: Context, live: LiveRequest, decision: GangDecision, ask_until: str | None) -> dict[str, Any]:
+    """What is written of a decision; empty where nothing of it is new."""
+    before = live.request.status
+    if decision.admitted:
+        turn = timing.show(context.clock.now())
+        return {"markedAt": turn, "reason": decision.reason, "message": decision.message}
+    if GangAct.ASK in decision.acts and live.view.misses:  # everybody has heard it this time
+        return {"reason": decision.reason, "message": decision.message, "missed": []}
+    if decision.phase is before.phase:
+        if (decision.reason, decision.message) == (before.reason, before.message) or not decision.message:
+            return {}
+        return {"reason": decision.reason, "message": decision.message}
+    now = context.clock.now()
+    status: dict[str, Any] = {
+        "phase": decision.phase.value,
+        "reason": decision.reason,
+        "message": decision.message,
+        "deadline": _deadline(decision.phase, now, ask_until),
+    }
+    match decision.phase:
+        case _R.PARKED:
+            status["acks"] = [
+                msgspec.to_builtins(Ack(**msgspec.structs.asdict(answer))) for answer in live.view.answers
+            ]
+            status["acknowledgedStep"] = decision.step
+        case _R.STOPPING:
+            status["stoppedAt"] = timing.show(now)
+            status["restartBy"] = timing.show(timing.after(now, row(_R.STOPPED).seconds or 0))
+            status["terminated"] = decision.reason == Verdict.EXPENDABLE.value
+        case _R.RESTARTING:
+            status["restartedAt"] = timing.show(now)
+            status["restartedEarly"] = decision.reason == RESTARTED_EARLY
+        case _R.RESTORED:
+            status["restoredAt"] = timing.show(now)
+            status["progress"] = [step for step in live.view.progress if step is not None]
+        case _R.WITHDRAWN if before.stopped_at is not None:
+            # The stop was only intended: nobody was interrupted.
+            status |= {"stoppedAt": None, "restartBy": None, "terminated": None}
+        case _R.WITHDRAWN if decision.reason == Verdict.REFUSED.value:
+            status |= {"refusedAt": timing.show(now), "retryAfterSeconds": decision.retry_after_seconds}
+        case _R.REQUESTED | _R.STOPPED | _R.EXPIRED | _R.WITHDRAWN | _R.ENDED:
+            pass
+    since = _since(live.request)
+    metrics.PHASE_SECONDS.labels("CheckpointRequest", live.view.phase.value).observe((now - since).total_seconds())
+    return status | _idle(live, decision.phase, now)
+
+
+async def record_refusal(context: Context, request: CheckpointRequest, error: UpgraderError) -> None:
+    """Show in the request what was refused, or not answered; the next step tries again."""
+    status = {"reason": REFUSAL if error.refused else NO_ANSWER, "message": str(error)}
+    if (request.status.reason, request.status.message) != (status["reason"], status["message"]):
+        await record(context, CHECKPOINT_REQUESTS, request.metadata, status)
+
+
+async def emit_event(context: Context, live: LiveRequest, decision: GangDecision) -> None:
+    """Events on the owner: whose job it is learns there why it was stopped, and that it came back."""
+    if decision.phase is live.view.phase or live.owner.body is None:
+        return
+    plan, step = live.request.spec.plan, live.view.acknowledged_step
+    terminated = live.request.status.terminated
+    where = "without an acknowledgement, as its approval allows" if terminated else f"at step {step}"
+    texts = {
+        _R.STOPPED: ("StoppedForUpgrade", f"stopped for plan {plan} {where}"),
+        _R.RESTARTING: (
+            "RestartedAfterUpgrade",
+            f"restarted by plan {plan}{'' if terminated else f' from step {step}'}",
+        ),
+        _R.RESTORED: (
+            "RestoredAfterUpgrade",
+            f"{'runs' if terminated else f'past step {step}'} again after plan {plan}",
+        ),
+        _R.WITHDRAWN: ("CheckpointWithdrawn", decision.message),
+        _R.ENDED: ("RequestEnded", decision.message),
+    }
+    if decision.phase in texts:
+        reason, message = texts[decision.phase]
+        whole, resource = live.owner.meta, live.owner.resource
+        await context.cluster.event(
+            ObjectMeta(name=whole.name, namespace=whole.namespace, uid=whole.uid),
+            resource.kind,
+            resource.api_version,
+            reason=reason,
+            message=message,
+            warning=decision.phase is _R.ENDED,
+        )
+
+
+def _idle(live: LiveRequest, phase: RequestPhase, now: datetime) -> dict[str, Any]:
+    """What the loss of a gang is counted by: since when it does not train, and until when."""
+    before, parked = live.request.status, [one.parked for one in live.view.answers]
+    if phase is _R.PARKED and parked and all(parked):
+        return {"parkedAt": timing.show(now)}
+    # A gang of which one member stands still stands still, whatever the others say.
+    stood = before.parked_at is not None or (live.view.phase is _R.REQUESTED and any(parked))
+    if phase is _R.WITHDRAWN and stood and before.parked_at is None:
+        return {"parkedAt": timing.show(now), "endedAt": timing.show(now)}
+    if phase is _R.EXPIRED and stood:
+        kept = (now - live.view.asked_since).total_seconds()
+        return {"parkedAt": None, "parkedSeconds": before.parked_seconds + max(0, round(kept))}
+    return {"endedAt": timing.show(now)} if ends(phase) else {}
+
+
+def _since(request: CheckpointRequest) -> datetime:
+    """When the present phase began: told by its deadline where that is its own, else by when the gang was asked."""
+    phase, deadline, seconds = request.status.phase, request.status.deadline, row(request.status.phase).seconds
+    if phase in _BY_GROUP or deadline is None or seconds is None:
+        return timing.parse(request.spec.asked_at)
+    return timing.after(timing.parse(deadline), -seconds)
+
+
+def _deadline(phase: RequestPhase, now: datetime, ask_until: str | None) -> str | None:
+    if phase in _BY_GROUP and ask_until is not None:
+        return ask_until
+    seconds = row(phase).seconds
+    return None if ends(phase) or seconds is None else timing.show(timing.after(now, seconds))

@@ -1,0 +1,163 @@
+"""What a step of a DriverImage looks at: its registry, its build Job, what its consumer thinks of it."""
+
+import msgspec
+
+from upgrader.api import names
+from upgrader.api.kubernetes import Job, Pod
+from upgrader.api.resources import DRIVER_IMAGES, JOBS, PODS
+from upgrader.api.v1alpha1 import DriverImage
+from upgrader.core import timing
+from upgrader.core.driver_build.build_results import read_message
+from upgrader.core.driver_build.driver_builds import CheckName, Identity
+from upgrader.core.driver_image.image_machine import Answer, ImageView, JobSeen, JobState, renewed, waits
+from upgrader.core.driver_image.image_names import image_name, packages_name
+from upgrader.core.errors import ConfigurationError, ProcessError, RegistryError
+from upgrader.core.model.phases import DriverImagePhase
+from upgrader.reconcile.runtime.context import Context
+from upgrader.stack.build_jobs import BUILD, build_job_name
+from upgrader.stack.settings import BuildSettings
+
+_P = DriverImagePhase
+_SHOWN = 300
+
+
+def identity_of(image: DriverImage) -> Identity:
+    """Which driver for which kernel; recipe and os are empty for an image that a person brings without saying."""
+    spec = image.spec
+    return Identity(
+        vendor=spec.vendor,
+        recipe=spec.recipe or "",
+        driver=spec.version,
+        flavour=spec.flavour or "",
+        kernel=spec.kernel,
+        os=spec.os or "",
+        arch=spec.arch,
+    )
+
+
+async def read_view(context: Context, image: DriverImage) -> ImageView:
+    """Look at what the image's phase waits for, and at nothing else."""
+    status, settings = image.status, context.builds
+    identity = identity_of(image)
+    brought = image.spec.image is not None
+    named = image_name(settings.repository, identity) if settings.repository else ""
+    view = ImageView(
+        phase=status.phase,
+        now=context.clock.now(),
+        since=timing.parse(image.metadata.creation_timestamp),
+        identity=identity,
+        reference=image.spec.image or named,
+        brought=brought,
+        deadline=timing.parse(status.deadline) if status.deadline else None,
+        retry_at=timing.parse(status.retry_at) if status.retry_at else None,
+        pause=_pause(image),
+        attempts=status.attempts,
+        unverified=context.trust is not None and not _verified(image),
+        builder=bool(settings.builder_image),
+        packages_name=packages_name(settings.repository, identity),
+        made_with=status.made_with or "",
+        other_means=_other_means(status.made_with or "", settings),
+    )
+    match status.phase:
+        case _P.RETRYING if waits(view):
+            return view
+        case _P.UNBUILDABLE if waits(view) and not renewed(view):
+            return view
+        case _P.PENDING | _P.RETRYING | _P.UNUSABLE | _P.UNBUILDABLE:
+            return await _with_registry(context, view)
+        case _P.BUILDING:
+            return msgspec.structs.replace(view, job=await _job(context, image))
+        case _P.VERIFYING:
+            return await _with_verdicts(context, image, view)
+        case _P.READY:
+            return view
+
+
+def _pause(image: DriverImage) -> float:
+    status = image.status
+    if not status.retry_at or not status.checked_at:
+        return 0.0
+    return (timing.parse(status.retry_at) - timing.parse(status.checked_at)).total_seconds()
+
+
+def _other_means(made_with: str, settings: BuildSettings) -> bool:
+    """Whether a build was with other settings than there are now; without a builder nothing can be built anew."""
+    if not made_with or not settings.builder_image:
+        return False
+    builder, _, rest = made_with.partition(" ")
+    return (builder, rest.partition(" ")[2]) != (settings.builder_image, settings.module_signing)
+
+
+def _verified(image: DriverImage) -> bool:
+    return any(one.check is CheckName.IMAGE_SIGNATURE and one.passed for one in image.status.checks)
+
+
+async def _with_registry(context: Context, view: ImageView) -> ImageView:
+    image = await _digest(context, view.reference) if view.reference else Answer()
+    view = msgspec.structs.replace(view, image=image)
+    if view.brought or not view.builder:
+        return view
+    packages = await _digest(context, view.packages_name)
+    settings = context.builds
+    made_of = (settings.builder_image, packages.digest, *([settings.module_signing] if settings.module_signing else []))
+    return msgspec.structs.replace(view, packages=packages, inputs=" ".join(made_of) if packages.digest else "")
+
+
+async def free_slots(context: Context) -> int:
+    """How many more builds may begin now."""
+    under_way = [one for one in await context.cluster.list(DRIVER_IMAGES) if one.status.phase is _P.BUILDING]
+    return context.builds.at_once - len(under_way)
+
+
+async def _digest(context: Context, name: str) -> Answer:
+    try:
+        return Answer(digest=await context.registry.digest(name) or "")
+    except (RegistryError, ConfigurationError) as error:  # the latter: no name of an image, or several under one
+        return Answer(silent=error.brief)
+
+
+async def _with_verdicts(context: Context, image: DriverImage, view: ImageView) -> ImageView:
+    if context.trust is None:
+        return view
+    try:
+        verdicts = await context.trust.verify(image.status.digest or "", identity_of(image))
+    except (RegistryError, ProcessError, ConfigurationError) as error:
+        return msgspec.structs.replace(view, silent=error.brief)
+    return msgspec.structs.replace(view, verdicts=verdicts)
+
+
+async def _job(context: Context, image: DriverImage) -> JobSeen:
+    name, namespace = build_job_name(image), context.builds.namespace
+    job = await context.cluster.get(JOBS, name, namespace)
+    if job is None:
+        return JobSeen()
+    labels = f"{names.LABEL_COMPONENT}={BUILD}"
+    pods = [
+        one
+        for one in await context.cluster.list(PODS, namespace, labels=labels)
+        if any(owner.uid == job.metadata.uid for owner in one.metadata.owner_references)
+    ]
+    return job_seen(job, pods)
+
+
+def job_seen(job: Job, pods: list[Pod]) -> JobSeen:
+    """What became of a build Job, from its conditions and the words of its pod."""
+    ended = next(
+        (one for one in job.status.conditions if one.status == "True" and one.type in {"Complete", "Failed"}), None
+    )
+    for pod in pods:
+        for status in pod.status.container_statuses:
+            terminated, waiting = status.state.terminated, status.state.waiting
+            if terminated is not None and (result := read_message(terminated.message)) is not None:
+                return JobSeen(state=JobState.ENDED, result=result)
+            if terminated is not None:
+                said = f"exit code {terminated.exit_code}: {terminated.message[-_SHOWN:] or terminated.reason}"
+                return JobSeen(state=JobState.ENDED if ended is not None else JobState.RUNNING, trouble=said)
+            if waiting is not None and waiting.reason not in {"ContainerCreating", "PodInitializing"}:
+                return JobSeen(state=JobState.RUNNING, trouble=f"{waiting.reason}: {waiting.message}"[:_SHOWN])
+    if ended is not None:
+        return JobSeen(state=JobState.ENDED, trouble=f"{ended.reason}: {ended.message}".strip(": "))
+    waits = next(
+        (one.message for pod in pods for one in pod.status.conditions if one.status == "False" and one.message), ""
+    )
+    return JobSeen(state=JobState.RUNNING, trouble=waits[:_SHOWN])

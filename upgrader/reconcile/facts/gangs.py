@@ -1,0 +1,146 @@
+"""The gangs of a pool, from all pods and owners that were read: namespace by namespace.
+
+Owners and groups never reach over the border of a namespace, so the gangs of one follow from what is in it; where
+nothing of that has changed since the last look, they are as they were.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from upgrader.api.kubernetes import Pod
+from upgrader.api.v1alpha1 import GpuStackSpec
+from upgrader.core.model.fleet import Gang
+from upgrader.core.model.gpu_resources import PoolGpus
+from upgrader.core.workloads.checkpoint_annotations import Declared, nearest
+from upgrader.core.workloads.completion_estimate import tells_time
+from upgrader.core.workloads.gang_rules import PodMarks, Rule, UserRule, rules_of
+from upgrader.core.workloads.gangs import PodFacts, gangs_of
+from upgrader.core.workloads.owner_chain import Chains
+from upgrader.core.workloads.owner_objects import Work
+from upgrader.reconcile.facts.object_cache import ObjectCache
+from upgrader.reconcile.facts.pod_facts import controller_of, declared, ours, read_pod, with_mates
+from upgrader.reconcile.facts.reading import Reading
+from upgrader.reconcile.facts.storage import Classes, classes_of
+
+T = TypeVar("T")
+
+
+class _Inputs(NamedTuple):
+    """All that the gangs of a namespace follow from."""
+
+    versions: tuple[tuple[str, str], ...]  # uid and resourceVersion of its pods
+    works: tuple[Work, ...]
+    declared: Declared  # by the namespace itself
+    classes: Classes
+    gpus: PoolGpus
+    rules: tuple[object, ...]  # the stack's own
+    emptied: frozenset[str]
+    method: str
+    now: datetime | None  # None: time changes nothing
+
+
+@dataclass
+class _Namespace:
+    """What was found in a namespace by the last look."""
+
+    pods: ObjectCache[PodFacts] = field(default_factory=ObjectCache)
+    inputs: _Inputs | None = None
+    gangs: tuple[Gang, ...] = ()
+
+
+class GangCache:
+    """The gangs of one pool as one loop sees them, from one of its looks to the next."""
+
+    def __init__(self) -> None:
+        self._namespaces: dict[str, _Namespace] = {}
+
+    def read(
+        self, seen: Reading, gpus: PoolGpus, spec: GpuStackSpec, now: datetime, emptied: frozenset[str]
+    ) -> tuple[Gang, ...]:
+        """All gangs, by name.
+
+        Args:
+            seen: what was read.
+            gpus: by what pods hold GPUs.
+            spec: of the stack, whose rules say who belongs together.
+            now: the time.
+            emptied: names of nodes whose pods would be ended, with GPUs or without.
+        """
+        rules = rules_for(spec)
+        # Our own belong to no gang and own nothing; on a node with every operand they are most of what is there.
+        pods = _by_namespace((pod.metadata.namespace, pod) for pod in seen.pods if not ours(pod, seen.own_namespace))
+        works = _by_namespace((work.namespace, work) for work in seen.works)
+        claims = _by_namespace((claim.metadata.namespace, claim) for claim in seen.claims)
+        spaces = {one.metadata.name: declared(one.metadata) for one in seen.namespaces}
+        self._namespaces = {name: self._namespaces.get(name) or _Namespace() for name in pods}
+        gangs: list[Gang] = []
+        for name, its in pods.items():
+            inputs = _Inputs(
+                versions=tuple((pod.metadata.uid, pod.metadata.resource_version) for pod in its),
+                works=tuple(works.get(name, ())),
+                declared=spaces.get(name, Declared()),
+                classes=classes_of(claims.get(name, ())),
+                gpus=gpus,
+                rules=tuple(spec.gangs),
+                emptied=emptied,
+                method=seen.method,
+                now=now if any(map(tells_time, works.get(name, ()))) else None,
+            )
+            gangs += _gangs(self._namespaces[name], inputs, name, its, rules, now)
+        return tuple(sorted(gangs, key=lambda gang: gang.name))
+
+
+def rules_for(spec: GpuStackSpec) -> tuple[Rule, ...]:
+    """Who belongs together: the stack's own rules, then those that hold everywhere.
+
+    Raises:
+        ConfigurationError: one of its own cannot be used.
+    """
+    return rules_of(UserRule(label=one.label or "", regex=one.regex or "") for one in spec.gangs)
+
+
+def _gangs(
+    space: _Namespace, inputs: _Inputs, name: str, pods: Sequence[Pod], rules: Sequence[Rule], now: datetime
+) -> tuple[Gang, ...]:
+    """The gangs of one namespace, anew where anything that they follow from has changed."""
+    before = space.inputs
+    if before is not None:  # the very parts that are as they were: those are compared again for each pod
+        inputs = _Inputs._make(old if old == new else new for old, new in zip(before, inputs, strict=True))
+    if before is None or inputs != before:
+        space.gangs = _derive(space.pods, inputs, name, pods, rules, now)
+    # What was not read from an API server does not show by its version whether it has changed.
+    space.inputs = inputs if all(uid and version for uid, version in inputs.versions) else None
+    return space.gangs
+
+
+def _derive(
+    kept: ObjectCache[PodFacts],
+    inputs: _Inputs,
+    name: str,
+    pods: Sequence[Pod],
+    rules: Sequence[Rule],
+    now: datetime,
+) -> tuple[Gang, ...]:
+    gpus, emptied = inputs.gpus, inputs.emptied
+    chains = Chains(inputs.works, {pod.metadata.uid: controller_of(pod.metadata) for pod in pods})
+
+    def around(marks: PodMarks) -> Declared:
+        return nearest([chains.declared(marks.controller), inputs.declared])
+
+    kept.begin()
+    found = (
+        read_pod(pod, gpus, partial(around, marks), marks, inputs.classes, rebooted=emptied, kept=kept)
+        for pod, marks in with_mates(pods, chains, gpus, rules, emptied)
+    )
+    return gangs_of(found, chains, {name: inputs.declared}, rules, now, inputs.method)
+
+
+def _by_namespace(found: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+    spaces: dict[str, list[T]] = defaultdict(list)
+    for name, one in found:
+        spaces[name].append(one)
+    return spaces

@@ -1,0 +1,95 @@
+"""Evicting pods one by one under their budgets: what the API server answers, and when it is asked again.
+
+A refusal is recorded in the upgrade, so that a restarted controller keeps to it; nothing is ever retried in a tight
+loop.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import structlog
+
+from upgrader.api.kubernetes import Pod
+from upgrader.api.resources import PDBS, PODS
+from upgrader.core import timing
+from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError, TwoBudgetsError
+from upgrader.core.node_upgrade.upgrade_state import OtherPod
+from upgrader.core.workloads.pod_disruption_budgets import selects
+from upgrader.reconcile.observe import cluster_snapshot
+from upgrader.reconcile.runtime.context import Context
+
+log = structlog.get_logger()
+
+PAUSE_SECONDS = 10.0
+"""Until a budget that allows nothing is asked again, where the API server does not say when."""
+
+LONG_SECONDS = 60.0
+"""Until what is refused for good is tried again: a person may have changed it."""
+
+LONGEST_SECONDS = 300.0
+"""No answer makes us wait longer than this."""
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a pod was not evicted, as a sentence, and how long nobody is asked again, in seconds."""
+
+    message: str
+    seconds: float
+
+
+async def evict(context: Context, pods: Sequence[OtherPod]) -> Refusal | None:
+    """Evict what can be evicted now; what was refused, told of the first pod, or None.
+
+    Raises:
+        UnreachableError: no answer; the step is made again.
+    """
+    refused = [found for pod in pods if (found := await _one(context, pod)) is not None]
+    if not refused:
+        return None
+    more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+    return Refusal(message=f"{refused[0].message}{more}", seconds=min(one.seconds for one in refused))
+
+
+async def _one(context: Context, pod: OtherPod) -> Refusal | None:
+    fresh = await context.cluster.get(PODS, pod.name, pod.namespace)
+    if fresh is None or fresh.metadata.uid != pod.uid or fresh.metadata.deletion_timestamp is not None:
+        return None
+    name = f"{pod.namespace}/{pod.name}"
+    try:
+        if pod.forced:
+            await context.cluster.delete(PODS, fresh.metadata)
+        else:
+            await context.cluster.evict(fresh.metadata)
+    except (ConflictError, NotFoundError) as error:
+        log.info("conflict, requeued", pod=name, because=error.brief)
+        return None
+    except ThrottledError as error:
+        seconds = PAUSE_SECONDS if error.retry_after is None else error.retry_after
+        said = "its PodDisruptionBudget does not allow to evict it now, or the API server is busy"
+        refusal = Refusal(message=f"pod {name}: {said}", seconds=min(max(seconds, 1.0), LONGEST_SECONDS))
+    except TwoBudgetsError:
+        names = " and ".join(await _budgets(context, fresh))
+        said = f"PodDisruptionBudgets {names} both select it, and such a pod is never evicted; delete one of them"
+        refusal = Refusal(message=f"pod {name}: {said}", seconds=LONG_SECONDS)
+    except REFUSED as error:
+        if not error.refused:
+            raise
+        refusal = Refusal(message=f"pod {name}: {error.brief} ({error.details})", seconds=LONG_SECONDS)
+    else:
+        return None
+    log.info("eviction refused", pod=name, because=refusal.message, again_in=refusal.seconds)
+    return refusal
+
+
+async def _budgets(context: Context, pod: Pod) -> list[str]:
+    found = [
+        cluster_snapshot.disruption_budget(one) for one in await context.cluster.list(PDBS, pod.metadata.namespace)
+    ]
+    return sorted(one.name for one in found if selects(one.selector, pod.metadata.labels))
+
+
+def wire(context: Context, refusal: Refusal) -> dict[str, Any]:
+    """The refusal as a node upgrade's status keeps it."""
+    again = timing.after(context.clock.now(), refusal.seconds)
+    return {"message": refusal.message, "notBefore": timing.show(again)}

@@ -1,0 +1,87 @@
+"""Showing the API server what a node upgrade will make, while nobody has been asked for it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import structlog
+
+from upgrader.api.resources import GPU_STACKS, PODS, UPGRADE_PLANS
+from upgrader.api.v1alpha1 import NodeUpgrade
+from upgrader.core.errors import REFUSED, ConfigurationError, UnreachableError
+from upgrader.core.model.fleet import NodeFacts
+from upgrader.reconcile.node_upgrade.upgrade_jobs import rehearse_start
+from upgrader.reconcile.observe.other_plans import taken_back
+from upgrader.reconcile.runtime.context import Context
+from upgrader.stack import manifests
+
+log = structlog.get_logger()
+
+UNANSWERED = "no answer"
+"""One pause for all upgrades: a webhook that does not answer one of them answers none, and each would wait for it."""
+
+
+async def rehearse(context: Context, upgrade: NodeUpgrade, node: NodeFacts) -> None:
+    """See that the API server will take what the upgrade makes and starts, before anybody is asked for it.
+
+    What leads back to a revision that is taken back itself may be refused: that may be why it is left.
+
+    Raises:
+        ConfigurationError: it would not, with its words; it is asked again after a pause, so that a webhook of a whole
+            fleet is not asked each second for each node.
+        UnreachableError: it did not answer; the same.
+    """
+    uid, now = upgrade.metadata.uid, context.clock.now()
+    failure = context.rehearsals.failure(UNANSWERED, now) or context.rehearsals.failure(uid, now)
+    if failure is not None:
+        raise failure
+    try:
+        await _rehearse(context, upgrade, node)
+    except ConfigurationError as error:
+        context.rehearsals.keep(uid, error, context.clock.now())
+        raise
+    except UnreachableError as error:
+        context.rehearsals.keep(UNANSWERED, error, context.clock.now())
+        raise
+
+
+async def _rehearse(context: Context, upgrade: NodeUpgrade, node: NodeFacts) -> None:
+    name = manifests.upgrade_name(upgrade, reverting=False)
+    with _explained(f"to start Job {name}", "Apply deploy/rbac.yaml of this release."):
+        await rehearse_start(context, upgrade)
+    shown = manifests.rehearsal(upgrade, node, context.stack)
+    for pod in shown.there:
+        await _show(context, pod, "which this upgrade makes later")
+    try:
+        for pod in shown.back:
+            await _show(context, pod, "which this upgrade makes if it goes back")
+    except ConfigurationError as error:
+        if not await _leaves_for_good(context, upgrade):
+            raise
+        log.warning("goes without a way back", upgrade=upgrade.metadata.name, because=error.brief)
+
+
+async def _show(context: Context, pod: dict[str, Any], what: str) -> None:
+    with _explained(f"pod {pod['metadata']['name']}, {what}", "Put right what it names."):
+        await context.cluster.rehearse(PODS, pod)
+
+
+@contextmanager
+def _explained(what: str, resolution: str) -> Iterator[None]:
+    """What is refused inside is told with what it is, and what to do."""
+    try:
+        yield
+    except REFUSED as error:
+        if not error.refused:
+            raise
+        raise ConfigurationError(
+            f"the API server would refuse {what}: {error.said or error.brief}",
+            details=error.details,
+            resolution=f"{resolution} Nobody has been asked to stop.",
+        ) from error
+
+
+async def _leaves_for_good(context: Context, upgrade: NodeUpgrade) -> bool:
+    """Whether the upgrade is of a rollback, away from the revision that the stack still asks for."""
+    stacks, plans = await context.cluster.list(GPU_STACKS), await context.cluster.list(UPGRADE_PLANS)
+    return upgrade.spec.source.revision == taken_back(stacks, plans, upgrade.spec.stack) != ""

@@ -1,0 +1,52 @@
+"""Nodes without a pod that should be there: as pods that are not ready, with whoever should have made them."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from upgrader.core.model.fleet import NodeFacts
+from upgrader.core.model.operands import NO_POD, Operand, OperandPod, PartPod
+from upgrader.core.model.pod_diagnostics import Silence
+from upgrader.reconcile.observe.stack_reading import StackReading
+from upgrader.reconcile.runtime.context import Context
+from upgrader.stack import manifests
+from upgrader.stack.naming import keyed_name
+
+
+def operand_pods(context: Context, read: StackReading, wanted: Mapping[Operand, frozenset[str]]) -> list[OperandPod]:
+    """For each node that should have an operand and has no pod of it, one that is not ready."""
+    found, nodes = [], {node.name: node for node in read.snapshot.nodes}
+    there = {(one.operand, one.node) for one in read.snapshot.operands}
+    stack = read.stack.metadata.name
+    for operand in Operand:
+        lacking = [node for node in wanted.get(operand, ()) if (operand, node) not in there]
+        for node, silence in _silences(context, stack, operand.value, lacking, _maker(stack, operand, nodes)):
+            found.append(OperandPod(operand=operand, node=node, trouble=NO_POD, silence=silence))
+    return found
+
+
+def part_pods(
+    context: Context, stack: str, part: str, maker: str, wanted: Iterable[str], there: Iterable[str]
+) -> list[PartPod]:
+    """The same for a part beside the operands, of which one DaemonSet, `maker`, makes all pods."""
+    lacking = sorted(set(wanted) - set(there))
+    silences = _silences(context, stack, part, lacking, lambda _: maker)
+    return [PartPod(node=node, trouble=NO_POD, silence=silence) for node, silence in silences]
+
+
+def _silences(
+    context: Context, stack: str, part: str, nodes: Iterable[str], maker: Callable[[str], str]
+) -> list[tuple[str, Silence]]:
+    since = context.heard.lacking(stack, part, nodes, context.clock.now())
+    return [(node, Silence(since=at, maker=maker(node))) for node, at in since.items()]
+
+
+def _maker(stack: str, operand: Operand, nodes: Mapping[str, NodeFacts]) -> Callable[[str], str]:
+    """By node, the DaemonSet whose pod its labels ask for."""
+    match operand:
+        case Operand.DRIVER:
+            return lambda node: keyed_name(operand, nodes[node].driver_key)
+        case Operand.RUNTIME:
+            return lambda node: keyed_name(operand, nodes[node].runtime_key)
+        case Operand.DEVICE_PLUGIN:
+            return lambda node: keyed_name(operand, nodes[node].plugin_key)
+        case Operand.FEATURE_DISCOVERY | Operand.MONITORING:
+            return lambda _: manifests.quiet_name(stack, operand)

@@ -1,0 +1,97 @@
+"""Quiet operands of a stack: kept as the stack says, by themselves; their images are pinned when they are named.
+
+What they are does not change with a new look at the registry: only another name in the stack resolves anew.
+"""
+
+import structlog
+
+from upgrader.api import names
+from upgrader.api.kubernetes import DaemonSet
+from upgrader.api.resources import DAEMONSETS
+from upgrader.api.v1alpha1 import GpuStack
+from upgrader.api.v1alpha1.gpu_stack import QuietOperandSpec
+from upgrader.core.driver_image.image_names import located
+from upgrader.core.errors import RegistryError
+from upgrader.core.model.operands import COMPONENTS, QUIET, Operand
+from upgrader.reconcile.observe.stack_reading import StackReading
+from upgrader.reconcile.operands import gpu_features, scraping
+from upgrader.reconcile.runtime.context import Context
+from upgrader.stack import manifests
+from upgrader.stack.quiet import QuietOperand
+
+MANAGED = "Managed"
+log = structlog.get_logger()
+
+
+def managed(stack: GpuStack) -> dict[Operand, QuietOperandSpec]:
+    """The quiet operands that are ours, in their order."""
+    specs = {Operand.FEATURE_DISCOVERY: stack.spec.feature_discovery, Operand.MONITORING: stack.spec.monitoring}
+    return {operand: spec for operand, spec in specs.items() if spec.management == MANAGED}
+
+
+async def ensure(context: Context, read: StackReading) -> dict[Operand, str]:
+    """Bring their DaemonSets to what the stack says; by operand why one is not, where that is for a person.
+
+    While another stack selects nodes of this one nothing is begun: its DaemonSets would be on those nodes too.
+
+    Raises:
+        ClusterError: the API server refused or did not answer; the step is made again.
+    """
+    if any(node.claimants for node in read.snapshot.nodes):
+        return {}
+    faults: dict[Operand, str] = {}
+    wanted = managed(read.stack)
+    keyed = {Operand.RUNTIME: read.target.runtime_image, Operand.DEVICE_PLUGIN: read.target.plugin_image}
+    ours = frozenset([*wanted, *(one for one, image in keyed.items() if image)])
+    for operand, spec in wanted.items():
+        fault = await _ensure(context, read, operand, spec, ours)
+        if fault:
+            faults[operand] = fault
+    return faults
+
+
+def unasked(one: DaemonSet, read: StackReading) -> bool:
+    """Whether it is a quiet operand that its stack no longer has."""
+    operand = COMPONENTS.get(one.metadata.labels.get(names.LABEL_COMPONENT, ""))
+    return operand in QUIET and operand not in managed(read.stack)
+
+
+async def _ensure(
+    context: Context, read: StackReading, operand: Operand, spec: QuietOperandSpec, ours: frozenset[Operand]
+) -> str:
+    stack, plugin = read.stack, read.target.plugin
+    name = manifests.quiet_name(stack.metadata.name, operand)
+    present = await context.cluster.get(DAEMONSETS, name, context.stack.namespace)
+    named = located(spec.image or "", context.stack.registry)
+    try:
+        image = _kept(present, named) or await context.registry.digest(named)
+    except RegistryError as error:
+        return f"the registry did not answer, trying again: {error.brief}"
+    if image is None:
+        return f"{named} is not in its registry; push it, or correct the image of {operand.value}"
+    one = QuietOperand(
+        operand=operand,
+        named=named,
+        image=image,
+        max_unavailable=spec.max_unavailable,
+        plugin=plugin,
+        before=manifests.before(operand, plugin, ours),
+    )
+    body = manifests.quiet_daemonset(stack, one, context.stack)
+    wanted = body["metadata"]["annotations"][names.ANNOTATION_MANIFEST]
+    if present is None or present.metadata.annotations.get(names.ANNOTATION_MANIFEST) != wanted:
+        context.leadership.check()
+        log.info("quiet operand applied", name=name, image=image)
+        await context.cluster.apply(DAEMONSETS, body)
+    if operand is Operand.MONITORING:
+        return await scraping.ensure(context, stack.metadata.name)
+    return await gpu_features.label(context, read)
+
+
+def _kept(present: DaemonSet | None, named: str) -> str | None:
+    """The digest that this name was resolved to before."""
+    if present is None or present.metadata.annotations.get(names.ANNOTATION_READABLE) != named:
+        return None
+    containers = present.spec.template.spec.get("containers") or [{}]
+    image = containers[0].get("image")
+    return str(image) if image else None

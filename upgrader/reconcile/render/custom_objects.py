@@ -1,0 +1,252 @@
+"""The objects that order a node upgrade or a request, as manifests; pure. Names follow from what they are for."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from upgrader.api import names
+from upgrader.api.kubernetes import ObjectMeta
+from upgrader.api.resources import CHECKPOINT_REQUESTS, NODE_UPGRADES
+from upgrader.api.v1alpha1 import GpuStackSpec, NodeState, RebootState
+from upgrader.core import timing, untrusted
+from upgrader.core.errors import ConfigurationError, UnreadableError
+from upgrader.core.model.fleet import Gang, ImageFacts, NodeFacts, Target
+from upgrader.core.model.phases import UpgradeReason
+from upgrader.core.model.revisions import plugin_key_of, runtime_key_of
+from upgrader.core.naming import digits, object_name
+from upgrader.core.workloads.checkpoint_annotations import leader
+
+LABEL_BATCH = f"{names.GROUP}/batch"
+
+
+def batch_of(meta: ObjectMeta) -> int:
+    """The number of the batch that an object was made in; 0 where its label is no number."""
+    return untrusted.whole(meta.labels.get(LABEL_BATCH)) or 0
+
+
+def wanted_state(target: Target, image: ImageFacts) -> NodeState:
+    """What a node should run under a revision, with the image for its kernel."""
+    return NodeState(
+        revision=target.revision,
+        kernel=image.kernel,
+        driver_vendor=image.vendor,
+        driver_version=image.version,
+        driver_image=image.digest,
+        driver_key=image.key,
+        plugin_image=target.plugin_digest,
+        plugin_key=plugin_key_of(target),
+        time_slices=target.time_slices,
+        mps_replicas=target.mps_replicas,
+        mps_runtime=target.mps_runtime,
+        mig_strategy=target.mig_strategy,
+        runtime_image=target.runtime_digest,
+        runtime_key=runtime_key_of(target),
+        kubelet_version=target.kubelet_version,
+        kubelet_artifact=target.kubelet_digest,
+        kubelet_binary=target.kubelet_binary,
+        kubelet_settings=dict(target.kubelet_settings),
+        workload_image=target.workload_digest,
+        workload_runtime=target.workload_runtime,
+        resource_name=target.resource_name,
+        vendor=target.vendor,
+    )
+
+
+def present_state(node: NodeFacts, had: Target | None, image: ImageFacts | None) -> NodeState:
+    """What a node runs now, as far as it is ours: empty where it was never installed."""
+    settings = _settings(node)
+    if image is None or had is None:
+        return NodeState(
+            kubelet_version=node.kubelet_version,
+            kubelet_binary=had.kubelet_binary if had else "",
+            kubelet_settings=settings,
+        )
+    state = wanted_state(had, image)
+    # The kubelet's version and settings are facts of the node: an earlier revision may not have managed them.
+    return msgspec.structs.replace(
+        state,
+        kubelet_version=node.kubelet_version,
+        kubelet_settings=settings,
+        plugin_key=node.plugin_key or state.plugin_key,
+        runtime_key=node.runtime_key or state.runtime_key,
+    )
+
+
+def _settings(node: NodeFacts) -> dict[str, str]:
+    """Settings of the kubelet that a node upgrade has made there.
+
+    Raises:
+        ConfigurationError: what stands on the node is none of ours.
+    """
+    try:
+        return untrusted.decode(node.kubelet_settings or "{}", dict[str, str])
+    except UnreadableError as error:
+        raise ConfigurationError(
+            f"annotation {names.ANNOTATION_KUBELET} of node {node.name} cannot be read ({error}): correct or remove it"
+        ) from error
+
+
+def reboot_state(node: NodeFacts, target: Target, spec: GpuStackSpec) -> RebootState | None:
+    """The reboot that a node upgrade to a node includes; None where it runs the kernel that it should.
+
+    How a node is rebooted is taken from the stack as it is now: a revision that is gone back to may know an older way.
+    """
+    kernel = target.kernel_of(node)
+    if kernel == node.kernel:
+        return None
+    ways = (target.reboot_select, target.reboot_restart)
+    select, restart = ways if spec.reboot is None else (spec.reboot.select, spec.reboot.restart)
+    return RebootState(source=node.kernel, target=kernel, select=list(select), restart=list(restart))
+
+
+def lone_group(node: str) -> str:
+    """Name of the group of a node that is upgraded by itself."""
+    return f"n-{digits(node, count=10)}"
+
+
+def group_name(plan: str, batch: int, nodes: Sequence[str]) -> str:
+    """Name of a started group, and value of its taint.
+
+    Never the same in another batch: a Job keeps the toleration that it was restarted with.
+    """
+    return f"c-{digits(plan, str(batch), *sorted(nodes), count=10)}"
+
+
+def upgrade_name(node: str, *identity: str) -> str:
+    """Name of a NodeUpgrade."""
+    return object_name(node, node, *identity)
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """A node upgrade to be made; `plan` and `batch` only where a plan orders it."""
+
+    name: str
+    node: NodeFacts
+    stack: str
+    group: str
+    reason: UpgradeReason
+    source: NodeState
+    target: NodeState
+    plan: str | None = None
+    batch: int = 0
+    reboot: RebootState | None = None
+    attempt: int = 1
+    takes_over: str = ""  # uid of a node upgrade that is no more, whose claim stands on the node
+
+
+def node_upgrade(order: Order, owner: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A NodeUpgrade's manifest."""
+    labels = {names.LABEL_STACK: order.stack, names.LABEL_GROUP: order.group}
+    spec: dict[str, Any] = {
+        "stack": order.stack,
+        "group": order.group,
+        "node": {"name": order.node.name, "uid": order.node.uid},
+        "reason": order.reason.value,
+        "source": msgspec.to_builtins(order.source),
+        "target": msgspec.to_builtins(order.target),
+    }
+    if order.reboot is not None:
+        spec["reboot"] = msgspec.to_builtins(order.reboot)
+    if order.attempt > 1:
+        spec["attempt"] = order.attempt
+    if order.takes_over:
+        spec["takesOver"] = order.takes_over
+    if order.plan is not None:
+        labels |= {names.LABEL_PLAN: order.plan, LABEL_BATCH: str(order.batch)}
+        spec["plan"] = order.plan
+    return {
+        "apiVersion": NODE_UPGRADES.api_version,
+        "kind": NODE_UPGRADES.kind,
+        "metadata": {
+            "name": order.name,
+            "labels": labels,
+            "ownerReferences": [owner] if owner else [],
+            "finalizers": [names.FINALIZER],
+        },
+        "spec": spec,
+    }
+
+
+def request_name(plan: str, batch: int | str, gang: str) -> str:
+    """Name of a CheckpointRequest; the batch also as its label has it."""
+    return object_name(gang, plan, str(batch), gang)
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """An asking to be begun. `plan`, `batch` and `group` only where a plan asks."""
+
+    gang: Gang
+    name: str
+    request_id: int
+    asked_at: datetime
+    park_seconds: int
+    timeout_seconds: int
+    plan: str | None = None
+    batch: int = 0
+    group: str | None = None
+    refused_before: int = 0
+    unanswered_before: int = 0
+
+
+def checkpoint_request(ask: Ask) -> dict[str, Any]:
+    """A CheckpointRequest's manifest for a gang that has an owner to stop.
+
+    Raises:
+        ValueError: the gang has no such owner; the forecast blocks those.
+    """
+    metadata: dict[str, Any] = {"name": ask.name, "namespace": ask.gang.namespace}
+    if ask.plan is not None:
+        labels = {names.LABEL_PLAN: ask.plan, names.LABEL_GROUP: ask.group or "", LABEL_BATCH: str(ask.batch)}
+        metadata |= {"labels": labels, "finalizers": [names.FINALIZER]}
+    return {
+        "apiVersion": CHECKPOINT_REQUESTS.api_version,
+        "kind": CHECKPOINT_REQUESTS.kind,
+        "metadata": metadata,
+        "spec": _request_spec(ask),
+    }
+
+
+def _request_spec(ask: Ask) -> dict[str, Any]:
+    gang, terms = ask.gang, ask.gang.terms
+    if gang.owner is None:
+        raise ValueError(f"gang {gang.name} has no owner that could be switched off")
+    running = [one for one in gang.members if one.phase == "Running"]
+    spec: dict[str, Any] = {
+        "gang": gang.name,
+        "owner": {
+            "kind": gang.owner.kind,
+            "apiVersion": gang.owner.api_version,
+            "name": gang.owner.name,
+            "uid": gang.owner.uid,
+        },
+        "members": [{"pod": one.pod, "uid": one.uid, "node": one.node, "container": one.container} for one in running],
+        "method": gang.method or "none",  # named expendable although it cannot be asked
+        "fallbacks": [name for name in terms.methods if name != gang.method],
+        "maxLossSeconds": terms.max_loss_seconds,
+        "timeoutSeconds": ask.timeout_seconds,
+        "onDeadline": terms.on_deadline,
+        "lane": gang.lane,
+        "refusedBefore": ask.refused_before,
+        "unansweredBefore": ask.unanswered_before,
+        "requestId": ask.request_id,
+        "askedAt": timing.show(ask.asked_at),
+        "parkSeconds": ask.park_seconds,
+    }
+    speaker = leader(running) if terms.ack_scope == "leader" else None
+    optional = {
+        "command": list(terms.command),
+        "endpoint": terms.endpoint,
+        "signal": terms.signal,
+        "leader": speaker.uid if speaker is not None else "",
+        "plan": ask.plan,
+        "group": ask.group,
+    }
+    return spec | {key: value for key, value in optional.items() if value}
+
+
+def next_request_id(last: int, seen: Iterable[str], now: int) -> int:
+    """max(now in seconds, 1 + the highest id on any member): it grows even when objects were cleaned away."""
+    known = (untrusted.whole(one) for one in seen)
+    return max(now, 1 + max((last, *(one for one in known if one is not None))))

@@ -1,0 +1,205 @@
+"""What one step of a group looks at: its upgrades with their nodes, its requests with their gangs.
+
+Reads are made anew for each group in each step that acts, right before its decisions.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import msgspec
+import structlog
+
+from upgrader.api import names
+from upgrader.api.resources import NAMESPACES
+from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
+from upgrader.core import timing
+from upgrader.core.checkpoint_request import request_machine
+from upgrader.core.checkpoint_request.request_state import GroupOfGang
+from upgrader.core.errors import REFUSED, ConflictError, NotFoundError, ThrottledError, UpgraderError
+from upgrader.core.model.phases import RequestPhase, ends
+from upgrader.core.node_upgrade import upgrade_machine
+from upgrader.core.node_upgrade.upgrade_state import GroupView, NodeView, RequestFacts, pods_left
+from upgrader.reconcile.checkpoint_request.request_reading import LiveRequest, read_request
+from upgrader.reconcile.checkpoint_request.request_status import record_refusal
+from upgrader.reconcile.facts.pod_facts import declared
+from upgrader.reconcile.node_upgrade import force_requests
+from upgrader.reconcile.node_upgrade.upgrade_reading import MayGo, blind_view, read_upgrade
+from upgrader.reconcile.ports import Reads
+from upgrader.reconcile.runtime import side_by_side
+from upgrader.reconcile.runtime.context import Context
+from upgrader.reconcile.runtime.isolation import Faults
+
+log = structlog.get_logger()
+
+NODES_AT_ONCE = 16
+"""Nodes of a group that are read, or walk, at the same time."""
+
+ACKNOWLEDGED = frozenset({RequestPhase.PARKED, RequestPhase.STOPPING, RequestPhase.STOPPED})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """The nodes of a group in this step."""
+
+    views: tuple[NodeView, ...]
+    """In the order of the upgrades. One that could not be read has its phase and nothing of its node."""
+    unread: Mapping[str, str]
+    """Why, by the name of the upgrade."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpgradeGroup:
+    """A group under way, as its plan (or, without one, its stack) knows it."""
+
+    name: str
+    resource: str
+    """Extended resource whose devices are its GPUs."""
+    upgrades: Sequence[NodeUpgrade]
+    requests: Sequence[CheckpointRequest] = ()
+    gangs: int = 0
+    undo: bool = False
+    ask_until: str | None = None
+    revisions_left: Sequence[str] = ()
+    refused: str = ""
+    """Why its gangs cannot be asked now; then it is let go."""
+    expendable: frozenset[str] = frozenset()
+    """Gangs that the approval lets us stop without an acknowledgement."""
+    expendable_pods: frozenset[str] = frozenset()
+    """Uids of pods that nothing makes again, which are evicted as the approval allows."""
+    waited_for: frozenset[str] | None = frozenset()
+    """Uids of pods that the plan waits for although their owner replaces them; None: not known, so none is evicted."""
+    turns: frozenset[str] | None = None
+    """Requests that may write a checkpoint now; None: there are no lanes."""
+    lane_width: int = 0
+    shares: Mapping[str, int] = field(default_factory=dict)
+    """GPUs of each gang as its batch has counted them; a gang that is not named may have any."""
+
+    @property
+    def open(self) -> bool:
+        """Whether anything of it has not ended."""
+        return not (
+            all(ends(one.status.phase) for one in self.upgrades)
+            and all(ends(one.status.phase) for one in self.requests)
+        )
+
+
+async def read_requests(context: Context, group: UpgradeGroup, faults: Faults) -> dict[str, LiveRequest]:
+    """Requests by name; one whose owner cannot be read is left as it is, and keeps nobody else."""
+    live_requests: dict[str, LiveRequest] = {}
+    for request in group.requests:
+        name = request.metadata.name
+        with faults.contained(request.spec.gang):
+            try:
+                live_requests[name] = await read_request(context, request, group.resource)
+            except REFUSED as error:
+                if not error.refused:
+                    raise
+                await note_refusal(error, name, partial(record_refusal, context, request, error))
+    return live_requests
+
+
+async def read_nodes(context: Context, group: UpgradeGroup, faults: Faults, reads: Reads) -> Seen:
+    """The nodes; of one that cannot be read only the phase is known: it stays where it is, its gangs go on."""
+    members = frozenset(
+        member.uid for one in group.requests if one.status.phase in ACKNOWLEDGED for member in one.spec.members
+    )
+    spaces = {one.metadata.name: declared(one.metadata) for one in await reads.list(NAMESPACES)}
+    free = await force_requests.undeclared(context, group.upgrades)
+    may_go = MayGo(forced=free, expendable=group.expendable_pods, waited_for=group.waited_for)
+    views: dict[str, NodeView] = {}
+
+    async def read(upgrade: NodeUpgrade) -> None:
+        with faults.contained(f"node {upgrade.spec.node.name}"):
+            views[upgrade.metadata.name] = await read_upgrade(context, upgrade, members, spaces, may_go, reads)
+
+    await side_by_side.each(group.upgrades, read, NODES_AT_ONCE)
+    return Seen(
+        views=tuple(views.get(one.metadata.name) or blind_view(one) for one in group.upgrades),
+        unread={
+            one.metadata.name: f"node {one.spec.node.name} cannot be read"
+            for one in group.upgrades
+            if one.metadata.name not in views
+        },
+    )
+
+
+def view_group(group: UpgradeGroup, live_requests: Mapping[str, LiveRequest], seen: Seen) -> GroupView:
+    """The group as all of its nodes see it."""
+    return GroupView(
+        nodes=seen.views,
+        requests=tuple(_facts(one, live_requests.get(one.metadata.name)) for one in group.requests),
+        gangs=group.gangs,
+        undo=group.undo,
+        refused=group.refused,
+    )
+
+
+def _facts(request: CheckpointRequest, live: LiveRequest | None) -> RequestFacts:
+    bound = live is not None and live.bound
+    return RequestFacts(
+        name=request.metadata.name,
+        gang=request.spec.gang,
+        phase=request.status.phase,
+        bound=bound or request.status.restarted_early,  # it does not come back to these nodes
+        message=request.status.message,
+        deadline=timing.parse(request.status.deadline) if request.status.deadline else None,
+        nodes=frozenset(one.node for one in request.spec.members),
+    )
+
+
+def around(group: UpgradeGroup, seen: Seen) -> GroupOfGang:
+    """The group as all of its gangs see it."""
+    return GroupOfGang(
+        nodes=tuple(view.phase for view in seen.views),
+        undo=group.undo and all(view.phase in upgrade_machine.BEFORE_OFF or ends(view.phase) for view in seen.views),
+        ask_until=timing.parse(group.ask_until) if group.ask_until else None,
+        pods_left=next(iter(seen.unread.values()), "") or pods_left(seen.views),
+        expendable=group.expendable,
+        turns=group.turns,
+    )
+
+
+def unready(context: Context, group: UpgradeGroup, gangs: Mapping[str, LiveRequest], seen: Seen) -> dict[str, str]:
+    """Why each gang could not be stopped now, by the name of its request; empty where it could be, or need not be."""
+    now = context.clock.now()
+    found = {}
+    for request in group.requests:
+        live = gangs.get(request.metadata.name)
+        cannot = "" if ends(request.status.phase) else f"{request.spec.gang} cannot be read"
+        if live is not None:
+            beside = msgspec.structs.replace(around(group, seen), grown=grown(context, group, live))
+            cannot = request_machine.unready(live.view, beside, now)
+        found[request.metadata.name] = cannot
+    return found
+
+
+def grown(context: Context, group: UpgradeGroup, live: LiveRequest) -> str:
+    """That members listed for this very step are more than the batch has counted, or on nodes that it does not take.
+
+    A gang may also run on nodes that need no upgrade: those have the group's target revision.
+    """
+    if live.view.phase is not RequestPhase.STOPPING:
+        return ""
+    members = [one for one in live.view.present if one.gpus and one.phase not in {"Succeeded", "Failed"}]
+    gpus, counted = sum(one.gpus for one in members), group.shares.get(live.view.gang)
+    if counted is not None and gpus > counted:
+        return f"it has {gpus} GPUs now, {counted} when the batch was started"
+    taken = {one.spec.node.name for one in group.upgrades}
+    targets = {"", *(one.spec.target.revision for one in group.upgrades)}
+    nodes = context.nodes.snapshot() or {}
+    for name in sorted({one.node for one in members if one.node in nodes} - taken):
+        if nodes[name].metadata.labels.get(names.LABEL_REVISION, "") not in targets:
+            return f"it also runs on node {name}, which its upgrade group does not take"
+    return ""
+
+
+async def note_refusal(error: UpgraderError, name: str, say: Callable[[], Awaitable[None]]) -> None:
+    """One object's refusal stops nobody else's step; a whole API server that is away or busy does."""
+    if isinstance(error, ThrottledError):
+        raise error
+    log.warning("refused", of=name, because=error.brief, details=error.details)
+    try:
+        await say()
+    except (ConflictError, NotFoundError) as missed:
+        log.info("conflict, requeued", of=name, because=missed.brief)

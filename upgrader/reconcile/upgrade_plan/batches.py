@@ -1,0 +1,221 @@
+"""Starting a batch: the batch is written into the plan first, then its upgrades and requests are made from it.
+
+Every object's name follows from plan, batch and node (or gang), so making them again after a restart makes none twice.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import structlog
+
+from upgrader.api.resources import CHECKPOINT_REQUESTS, NODE_UPGRADES, UPGRADE_PLANS
+from upgrader.api.v1alpha1 import (
+    BatchStatus,
+    CheckpointDefaults,
+    CheckpointRequest,
+    GangShare,
+    GpuStack,
+    GroupStatus,
+    NodeState,
+    NodeUpgrade,
+    UpgradePlan,
+)
+from upgrader.core import timing
+from upgrader.core.constraints.checkpoint_concurrency import Asked, turns
+from upgrader.core.driver_image.catalogue import Catalogue
+from upgrader.core.forecast.canaries import node_class
+from upgrader.core.forecast.forecast import BatchForecast, BatchKind
+from upgrader.core.model.fleet import Gang, ImageFacts, NodeFacts, Snapshot, Target
+from upgrader.core.model.phases import NodePhase, UpgradeReason, row
+from upgrader.reconcile.checkpoint_request import request_history
+from upgrader.reconcile.observe.revisions import read_target
+from upgrader.reconcile.operands import daemonsets
+from upgrader.reconcile.render import custom_objects
+from upgrader.reconcile.render.custom_objects import next_request_id
+from upgrader.reconcile.runtime import side_by_side
+from upgrader.reconcile.runtime.context import Context, create_once
+from upgrader.reconcile.runtime.isolation import Faults
+from upgrader.reconcile.upgrade_group.group_view import NODES_AT_ONCE
+from upgrader.stack.parts import owned_by
+
+log = structlog.get_logger()
+
+
+ASKING_MARGIN = 300
+"""Seconds beyond the longest checkpoint until a group is let go."""
+
+
+def chain_of(gangs: Iterable[Gang], checkpoint: CheckpointDefaults) -> int:
+    """The longest chain of checkpoints of these gangs, one after the other in their lanes, in seconds."""
+    asked = [
+        Asked(gang=gang.name, lane=gang.lane, seconds=gang.timeout_seconds or checkpoint.timeout_seconds)
+        for gang in gangs
+    ]
+    begins = turns(asked, checkpoint.lanes.max_concurrent)
+    return math.ceil(max((begins[one.gang] + one.seconds for one in asked), default=checkpoint.timeout_seconds))
+
+
+def batch_status(
+    context: Context, plan: UpgradePlan, number: int, batch: BatchForecast, snapshot: Snapshot
+) -> BatchStatus:
+    """A batch as it is stored: fixed from now on."""
+    now = context.clock.now()
+    wanted = {gang for group in batch.groups for gang in group.gangs}
+    bare = {gang.name: gang for gang in snapshot.gangs if gang.bare}  # the forecast lets only expendable ones pass
+    chain = chain_of((gang for gang in snapshot.gangs if gang.name in wanted and not gang.bare), plan.spec.checkpoint)
+    preparing = row(NodePhase.PREPARING).seconds or 0
+    return BatchStatus(
+        number=number,
+        kind=batch.kind,
+        groups=[
+            GroupStatus(
+                name=custom_objects.group_name(plan.metadata.uid, number, one.nodes),
+                nodes=list(one.nodes),
+                gangs=list(one.gangs),
+                gpus=one.gpus,
+                expendable={name: [member.uid for member in bare[name].members] for name in one.gangs if name in bare},
+                shares={gang.name: _share(gang) for gang in snapshot.gangs if gang.name in one.gangs},
+            )
+            for one in batch.groups
+        ],
+        started_at=timing.show(now),
+        ask_until=timing.show(timing.after(now, preparing + chain + ASKING_MARGIN)),
+        classes=_classes(batch, snapshot) if batch.kind is BatchKind.CANARY else {},
+    )
+
+
+def _share(gang: Gang) -> GangShare:
+    starts = [member.started_at for member in gang.members if member.started_at is not None]
+    return GangShare(gpus=gang.gpus, since=timing.show(max(starts)) if starts else None)
+
+
+def _classes(batch: BatchForecast, snapshot: Snapshot) -> dict[str, str]:
+    # Written down, since a node upgrade changes what it goes by.
+    return {node.name: node_class(node) for node in snapshot.nodes if node.name in batch.nodes}
+
+
+async def create_upgrades(
+    context: Context,
+    plan: UpgradePlan,
+    stack: GpuStack,
+    target: Target,
+    batch: BatchStatus,
+    snapshot: Snapshot,
+    existing: Sequence[NodeUpgrade],
+    faults: Faults,
+) -> bool:
+    """Make the upgrades of a batch that are missing; nodes that left meanwhile are left out. Whether any was missing.
+
+    A node for which none can be made keeps no other from its own; its group is let go (see `opening.missing`).
+    """
+    catalogue = Catalogue(snapshot.images)
+    facts = {node.name: node for node in snapshot.nodes}
+    there = {one.spec.node.name for one in existing}
+    wanted = [(group.name, facts[name]) for group in batch.groups for name in group.nodes if name in facts]
+    chosen = [(group, node, catalogue.for_upgrade(node, target)) for group, node in wanted if node.name not in there]
+    missing = [(group, node, image) for group, node, image in chosen if image is not None]
+    ready = await _with_operands(context, stack, target, [image for _, _, image in missing], faults)
+
+    async def make(group: str, node: NodeFacts, image: ImageFacts) -> None:
+        order = custom_objects.Order(
+            name=custom_objects.upgrade_name(node.name, plan.metadata.uid, str(batch.number), node.uid),
+            node=node,
+            stack=stack.metadata.name,
+            group=group,
+            reason=UpgradeReason.ROLLOUT,
+            source=await source_state(context, stack, node, catalogue, target),
+            target=custom_objects.wanted_state(target, image),
+            reboot=custom_objects.reboot_state(node, target, stack.spec),
+            plan=plan.metadata.name,
+            batch=batch.number,
+        )
+        await create_once(
+            context, NODE_UPGRADES, custom_objects.node_upgrade(order, owned_by(UPGRADE_PLANS, plan.metadata))
+        )
+
+    async def contained(item: tuple[str, NodeFacts, ImageFacts]) -> None:
+        group, node, image = item
+        if image.key in ready:
+            with faults.contained(f"upgrade of node {node.name}"):
+                await make(group, node, image)
+
+    await side_by_side.each(missing, contained, NODES_AT_ONCE)
+    return bool(missing)
+
+
+async def _with_operands(
+    context: Context, stack: GpuStack, target: Target, images: Iterable[ImageFacts], faults: Faults
+) -> set[str]:
+    """Keys of the drivers whose operands are there: each is looked at once, however many nodes are to get it."""
+    ready = set()
+    for image in {image.key: image for image in images}.values():
+        with faults.contained(f"operands of driver {image.key}"):
+            await daemonsets.ensure(context, stack, target, image)
+            ready.add(image.key)
+    return ready
+
+
+async def source_state(
+    context: Context, stack: GpuStack, node: NodeFacts, catalogue: Catalogue, target: Target
+) -> NodeState:
+    """What a node runs before its upgrade, by its own labels.
+
+    Where it does not tell its revision (a person took the label away), or that is not kept any more, its driver and its
+    operands are still those that it names, and not none; what else a revision has is then taken from the target.
+    """
+    had = await read_target(context, stack.metadata.name, node.revision) if node.revision else None
+    image = catalogue.of(node)
+    if had is not None or image is None:
+        return custom_objects.present_state(node, had, image)
+    return msgspec.structs.replace(
+        custom_objects.present_state(node, target, image),
+        revision="",
+        plugin_key=node.plugin_key,
+        runtime_key=node.runtime_key,
+    )
+
+
+async def create_requests(
+    context: Context,
+    plan: UpgradePlan,
+    batch: BatchStatus,
+    group: GroupStatus,
+    snapshot: Snapshot,
+    existing: Sequence[CheckpointRequest],
+    earlier: Sequence[CheckpointRequest],
+) -> int:
+    """Make the requests of a group whose nodes are all prepared; returns how many gangs must answer.
+
+    `earlier`: all requests of the plan.
+    """
+    to_ask = set(group.gangs) - group.expendable.keys()
+    gangs = [gang for gang in snapshot.gangs if gang.name in to_ask and gang.nodes & set(group.nodes)]
+    there = {one.spec.gang for one in existing}
+    # One end for all of them: nobody trains on before the last of them, in whatever lane, has had its turn.
+    batch_gangs = {name for one in batch.groups for name in one.gangs}
+    lanes = {gang.lane for gang in gangs}
+    rivals = [gang for gang in snapshot.gangs if gang.name in batch_gangs and not gang.bare and gang.lane in lanes]
+    park = chain_of(rivals, plan.spec.checkpoint) + ASKING_MARGIN
+    now = context.clock.now()
+    for gang in gangs:
+        if gang.name in there or gang.owner is None:
+            continue
+        before = request_history.earlier(earlier, gang.owner.uid)
+        ask = custom_objects.Ask(
+            gang=gang,
+            name=custom_objects.request_name(plan.metadata.name, batch.number, gang.name),
+            plan=plan.metadata.name,
+            batch=batch.number,
+            group=group.name,
+            request_id=next_request_id(0, (one.request for one in gang.members), int(now.timestamp())),
+            asked_at=now,
+            park_seconds=park,
+            timeout_seconds=gang.timeout_seconds or plan.spec.checkpoint.timeout_seconds,
+            refused_before=before.refused,
+            unanswered_before=before.unanswered,
+        )
+        body = custom_objects.checkpoint_request(ask)
+        body["metadata"]["ownerReferences"] = [owned_by(UPGRADE_PLANS, plan.metadata)]
+        await create_once(context, CHECKPOINT_REQUESTS, body)
+    return len(gangs)

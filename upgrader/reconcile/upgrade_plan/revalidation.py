@@ -1,0 +1,99 @@
+"""What is checked again when the nodes of a started batch are opened: the world may have changed since the forecast."""
+
+from collections.abc import Sequence
+
+from upgrader.api.resources import NODES
+from upgrader.api.v1alpha1 import CheckpointRequest, GroupStatus, NodeUpgrade
+from upgrader.core.constraints.gang_blockers import gang_blockers, waited_for
+from upgrader.core.constraints.node_blockers import gpus_missing
+from upgrader.core.driver_image.catalogue import Catalogue
+from upgrader.core.model.fleet import Gang
+from upgrader.core.model.phases import NodePhase
+from upgrader.reconcile.runtime.context import Context
+from upgrader.reconcile.upgrade_plan.plan_reading import PlanReading
+
+OPENING = frozenset({NodePhase.PREPARED, NodePhase.TAINTING})
+"""Phases of an upgrade in which all that runs on its node is looked at; from then on its taint keeps others away."""
+
+
+async def without_upgrade(context: Context, group: GroupStatus, upgrades: Sequence[NodeUpgrade]) -> str:
+    """Which node of a group has no upgrade although it is there, as a sentence; empty: each has one, or is gone.
+
+    A gang whose nodes are upgraded in part would come back to two drivers.
+
+    Raises:
+        ClusterError: whether the node is there is not known.
+    """
+    with_upgrade = {one.spec.node.name for one in upgrades}
+    for name in group.nodes:
+        if name not in with_upgrade and await context.cluster.get(NODES, name) is not None:
+            why = "its driver image is not Ready any more, or the node cannot be read"
+            return f"Node {name} of the upgrade group has no upgrade ({why}); no part of a group is upgraded alone."
+    return ""
+
+
+def blocked(read: PlanReading, group: GroupStatus, requests: Sequence[CheckpointRequest]) -> str:
+    """What came between the start of the batch and now, and keeps a group from being upgraded; empty: nothing."""
+    if read.snapshot is None or read.target is None:
+        return ""
+    here = [gang for gang in read.snapshot.gangs if gang.nodes & set(group.nodes)]
+    for gang in here:
+        if gang.replicated and gang.name in read.plan.spec.checkpoint.wait_for:
+            return waited_for(gang)[1]
+        if (found := _newcomer(gang, group)) is not None:
+            return found
+    if grown := _outgrown(read, group, here):
+        return grown
+    asked = {one.spec.gang for one in requests}
+    nodes = [node for node in read.snapshot.nodes if node.name in group.nodes]
+    with_upgrade = {one.spec.node.name for one in read.upgrades if one.spec.group == group.name}
+    catalogue = Catalogue(read.snapshot.images)
+    for node in nodes:
+        if node.name not in with_upgrade and catalogue.unknown(node):
+            return f"Image {node.driver_key}, the driver of node {node.name}, is no longer Ready, so it has no upgrade."
+    if asked >= set(group.gangs) and not any(node.gpus_missing for node in nodes):
+        return ""  # spares looking at the whole pool
+    world = read.world
+    if world is None:
+        return ""
+    for node in nodes:
+        if (unwell := gpus_missing(world, node)) is not None:
+            return unwell[1]
+    mine = (gang for gang in here if gang.name in group.gangs and gang.name not in asked)
+    return next((message for gang in mine for _, message in gang_blockers(world, gang)), "")
+
+
+def _outgrown(read: PlanReading, group: GroupStatus, gangs: Sequence[Gang]) -> str:
+    """That a gang is larger than it was when its batch was started: neither budget nor approval counted that."""
+    mine = [gang for gang in gangs if gang.name in group.gangs and not gang.replicated]
+    for gang in mine:
+        share = group.shares.get(gang.name)
+        if share is not None and gang.gpus > share.gpus:
+            return f"{gang.name} has {gang.gpus} GPUs, {share.gpus} when the batch was started; it is counted anew."
+    elsewhere = frozenset[str]().union(*(gang.nodes for gang in mine)) - set(group.nodes)
+    if not elsewhere or read.world is None:
+        return ""  # spares looking at the whole pool
+    drifted = {name for name, one in read.world.drift.items() if one.drifted}
+    for gang in mine:
+        for name in sorted(gang.nodes & elsewhere & drifted):
+            return f"{gang.name} also runs on node {name}, which its upgrade group does not take; it is counted anew."
+    return ""
+
+
+def _newcomer(gang: Gang, group: GroupStatus) -> str | None:
+    """A gang without GPUs that came where a reboot would end it; one with GPUs is seen when its node is closed."""
+    if gang.gpus or gang.replicated or gang.name in group.gangs:
+        return None
+    return f"{gang.name} came after the batch was started; it has no GPUs, but the reboot would end it."
+
+
+def waited_pods(read: PlanReading, upgrades: Sequence[NodeUpgrade]) -> frozenset[str] | None:
+    """Uids of pods that the plan waits for, while a group is opened; None where they are not known."""
+    names = read.plan.spec.checkpoint.wait_for
+    if not names or not any(one.status.phase in OPENING for one in upgrades):
+        return frozenset()
+    if read.snapshot is None:
+        return None
+    return frozenset(
+        member.uid for gang in read.snapshot.gangs if gang.replicated and gang.name in names for member in gang.members
+    )
