@@ -3,7 +3,7 @@
 : "${DRIVER:=/driver}" "${RUN:=/run/gpu-upgrader}" "${PROC:=/proc}" "${SYS:=/sys}"
 set -eu
 
-# Exit codes, the same numbers as in upgrader/node/outcome.py.
+# Exit codes, the same numbers as in upgrader/node/host/task_result.py.
 KERNEL_MISMATCH=10 DRIVER_MISMATCH=11 CHECKSUM_MISMATCH=12 MISSING=14 DEVICE_FAILED=18 BAD_ORDER=19
 
 say() { echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) $who: $*"; }

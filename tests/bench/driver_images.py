@@ -21,15 +21,15 @@ from upgrader.core.driver_build.build_results import BuildResult
 from upgrader.core.driver_build.driver_builds import CheckName
 from upgrader.core.driver_build.driver_matrix import Cell
 from upgrader.images.boot import boot_modules, find_kernel
-from upgrader.images.drivers import toolchain
-from upgrader.images.drivers.assembly import take_modules
-from upgrader.images.drivers.budget import Budget
-from upgrader.images.drivers.catalog import Catalog
-from upgrader.images.drivers.definition import Definition
-from upgrader.images.drivers.sandbox import Sandbox
-from upgrader.images.drivers.shelf import Record
-from upgrader.images.drivers.site import Settings, Site
-from upgrader.images.drivers.trees import Trees, make_root, unpack
+from upgrader.images.drivers.builder.assembly import take_modules
+from upgrader.images.drivers.builder.budget import Budget
+from upgrader.images.drivers.builder.catalog import Catalog
+from upgrader.images.drivers.builder.image_store import Record
+from upgrader.images.drivers.builder.sandbox import Sandbox
+from upgrader.images.drivers.builder.trees import Trees, make_root, unpack
+from upgrader.images.drivers.recipe import toolchain
+from upgrader.images.drivers.recipe.definition import Definition
+from upgrader.images.drivers.workspace import Settings, Site
 from upgrader.images.modules import verify_modules
 from upgrader.process import run
 from upgrader.process.places import cache_root

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from tests.support.facts import NEW, OLD, gang, image, member, node, snapshot, target
-from tests.support.world import START
 from upgrader.core.forecast.canaries import MODEL_LABEL
 from upgrader.core.forecast.forecast import Forecast, forecast
 from upgrader.core.model.fleet import Gang, Snapshot
 from upgrader.core.model.strategy import StrategyFacts, TopologyBudget
+from upgrader.simulate.cluster.ports import START
 from upgrader.simulate.fleet import Fleet, SimJob
 from upgrader.simulate.fleets import FleetSpec, make
 

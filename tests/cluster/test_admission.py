@@ -14,8 +14,8 @@ from tests.support.waiting import eventually
 from upgrader.api import names
 from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import NAMESPACES
-from upgrader.cli import policies
-from upgrader.core.model.gpu_resources import PoolGpus
+from upgrader.cli.shared import policies
+from upgrader.core.node_protocol.gpu_resources import PoolGpus
 from upgrader.kube.transport import Call
 from upgrader.reconcile.facts.pod_facts import member_facts
 

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from tests.support import box_facts, carried
-from upgrader.devcluster import VmSpec, record
+from upgrader.devcluster import VmSpec
+from upgrader.devcluster.base import record
 from upgrader.devcluster.cgroups.choice import NEEDED
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(1200)]

@@ -6,9 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from upgrader.api.resources import UPGRADE_PLANS
-from upgrader.cli import consent, pacing
-from upgrader.cli.consent import Consent
-from upgrader.cli.session import Session
+from upgrader.cli.base.session import Session
+from upgrader.cli.plan import pace_parser
+from upgrader.cli.shared import consent
+from upgrader.cli.shared.consent import Consent
 from upgrader.core.model.phases import OnFailure
 from upgrader.core.model.strategy import StrategyFacts, TopologyBudget
 from upgrader.reconcile.facts.strategies import strategy_of
@@ -27,7 +28,7 @@ FULL = StrategyFacts(
     soak_seconds=5400,
     completion_until=NOW + timedelta(hours=2),
     deadline=NOW + timedelta(days=1),
-    windows=(pacing.window("Mon-Fri 22:00-06:00 Europe/Berlin"), pacing.window("00:00-24:00")),
+    windows=(pace_parser.window("Mon-Fri 22:00-06:00 Europe/Berlin"), pace_parser.window("00:00-24:00")),
     lane_width=2,
     checkpoint_seconds=600,
     expendable=("ml/Job/toy",),

@@ -5,8 +5,8 @@ import pytest
 from tests.support.deploying import SYSTEM, deploy
 from upgrader.api.kinds import KINDS
 from upgrader.api.resources import DRIVER_IMAGES
-from upgrader.cli.doctoring import diagnose
-from upgrader.cli.session import Session
+from upgrader.cli.base.session import Session
+from upgrader.cli.doctor.doctor_checks import diagnose
 from upgrader.core.doctor.advice import Severity
 from upgrader.kube.lease import CONTROLLER, LEASES, Election
 

@@ -27,9 +27,9 @@ from upgrader.core.model.phases import DriverImagePhase
 from upgrader.demo import waiting
 from upgrader.demo.controller import Controller
 from upgrader.devcluster import Cluster, cosign
-from upgrader.images.drivers.assembly import take_modules
-from upgrader.images.drivers.carrying import Signer
-from upgrader.images.drivers.site import Settings, Site
+from upgrader.images.drivers.builder.assembly import take_modules
+from upgrader.images.drivers.publish.bundle_registry import Signer
+from upgrader.images.drivers.workspace import Settings, Site
 from upgrader.images.modules.signing import check_signatures
 from upgrader.images.publish import push_builder
 from upgrader.images.registry import RegistryClient

@@ -7,7 +7,6 @@ import pytest
 
 from tests.support.waiting import eventually
 from tests.support.workbench import RESOURCE
-from tests.support.world import FakeClock, FakeCrashPoints, FakeLeadership, FakeRegistry
 from upgrader.api import names
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import DAEMONSETS, NODES, PODS
@@ -20,6 +19,7 @@ from upgrader.reconcile.observe.cluster_snapshot import target_of
 from upgrader.reconcile.observe.stack_reading import StackReading
 from upgrader.reconcile.operands import nondisruptive_operands, operands
 from upgrader.reconcile.runtime.context import Context
+from upgrader.simulate.cluster.ports import FakeClock, FakeCrashPoints, FakeLeadership, FakeRegistry
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 

@@ -10,7 +10,6 @@ import pytest
 from tests.support.deploying import apply, as_controller
 from tests.support.repository import ROOT
 from tests.support.waiting import eventually
-from tests.support.world import FakeClock, FakeCrashPoints, FakeLeadership, FakeRegistry
 from upgrader.api import names
 from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODES, PODS
 from upgrader.api.v1alpha1 import GpuStack
@@ -21,6 +20,7 @@ from upgrader.kube.install import install_kinds
 from upgrader.reconcile.facts.operand_pods import own_pods
 from upgrader.reconcile.operands import node_features
 from upgrader.reconcile.runtime.context import Context
+from upgrader.simulate.cluster.ports import FakeClock, FakeCrashPoints, FakeLeadership, FakeRegistry
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 

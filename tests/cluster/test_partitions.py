@@ -6,12 +6,12 @@ The devices are simulated; that NVIDIA's plugin uses these names is its document
 import msgspec
 import pytest
 
-from tests.support.placing import PARTITION
 from tests.support.programs import soon
 from tests.support.workbench import PLUGIN, RESOURCE
 from upgrader.api import names
 from upgrader.core.model.revisions import plugin_key
 from upgrader.core.node_protocol.orders import Reason
+from upgrader.simulate.cluster.placing import PARTITION
 from upgrader.stack import manifests
 from upgrader.stack.naming import validation_name
 

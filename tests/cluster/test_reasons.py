@@ -7,7 +7,6 @@ import pytest
 from tests.support import manifests as wire
 from tests.support.node_upgrades import state
 from tests.support.waiting import eventually
-from tests.support.world import FakeClock, FakeCrashPoints, FakeLeadership, FakeRegistry
 from upgrader.api import names
 from upgrader.api.resources import DAEMONSETS, DRIVER_IMAGES, GPU_STACKS, JOBS, NODE_UPGRADES, NODES
 from upgrader.core import timing
@@ -20,6 +19,7 @@ from upgrader.reconcile.runtime.context import Context
 from upgrader.reconcile.runtime.isolation import Faults
 from upgrader.reconcile.upgrade_group import group_reconciler
 from upgrader.reconcile.upgrade_group.group_view import UpgradeGroup
+from upgrader.simulate.cluster.ports import FakeClock, FakeCrashPoints, FakeLeadership, FakeRegistry
 from upgrader.stack import manifests
 from upgrader.stack.settings import StackSettings
 

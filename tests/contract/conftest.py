@@ -4,12 +4,12 @@ import uuid
 
 import pytest
 
-from tests.support.cluster import FakeCluster
 from tests.support.waiting import eventually
 from upgrader.api.kubernetes import ObjectMeta, Wire
 from upgrader.api.resources import NAMESPACES, ResourceKind
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import install_kinds
+from upgrader.simulate.apiserver.cluster import FakeCluster
 
 
 class ServiceAccount(Wire, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ from upgrader.demo.controller import NAMESPACE
 from upgrader.demo.scenes import command
 from upgrader.demo.stage import Stage
 from upgrader.devcluster import cosign
-from upgrader.images.drivers.site import Settings, Site
+from upgrader.images.drivers.workspace import Settings, Site
 from upgrader.images.publish import push_builder
 from upgrader.images.registry import RegistryClient
 from upgrader.stack.build_jobs import BUILD

@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from tests.support import kwok_pool
-from tests.support.cluster import Use
 from tests.support.kwok_world import JOB_LABEL, SPACE
 from tests.support.repository import ROOT
 from tests.support.rights import covers, granted
@@ -30,6 +29,7 @@ from upgrader.devcluster import KwokSpec
 from upgrader.images.publish import push_driver
 from upgrader.kube.client import KubeCluster
 from upgrader.kube.install import CRDS
+from upgrader.simulate.apiserver.cluster import Use
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 

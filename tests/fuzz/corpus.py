@@ -20,13 +20,13 @@ from tests.support.freeze_index import FROZEN
 from tests.support.hostile import DEEP, TOO_LONG
 from tests.support.kernel_modules import Sample
 from tests.support.trusting import facts
-from tests.support.world import START
 from upgrader.core.explain.plan_file import SavedForecast, dump, limits_of
 from upgrader.core.model.strategy import StrategyFacts
-from upgrader.images.drivers.definition import encode
+from upgrader.images.drivers.recipe.definition import encode
 from upgrader.images.modules.trailer import with_signature
 from upgrader.images.trust import statements
 from upgrader.images.trust.evidence import MEDIA_TYPE, PAYLOAD_TYPE
+from upgrader.simulate.cluster.ports import START
 
 FOUND = Path(__file__).parent / "found"
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"

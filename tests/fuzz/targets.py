@@ -13,7 +13,7 @@ from tests.fuzz.answers import HOST, LOOP, client
 from tests.fuzz.names import NAMES, PLANTED
 from upgrader.api.kubernetes import ObjectMeta, Pod
 from upgrader.checkpoint.answers import Reader
-from upgrader.cli import editing
+from upgrader.cli.shared import stack_edits
 from upgrader.core import untrusted
 from upgrader.core.errors import ConfigurationError, RegistryError, UnreadableError
 from upgrader.core.explain import plan_file
@@ -22,14 +22,14 @@ from upgrader.images.debian import discovery
 from upgrader.images.debian.apt import Index
 from upgrader.images.debian.errors import ArchiveError
 from upgrader.images.debian.names import HostileNameError
-from upgrader.images.drivers import definition
+from upgrader.images.drivers.recipe import definition
 from upgrader.images.modules.elf import ModuleUnreadableError
 from upgrader.images.modules.reading import read_module
 from upgrader.images.reference import parse
 from upgrader.images.trust.evidence import parse_bundle
-from upgrader.node.credentials import access
-from upgrader.node.host import Host
-from upgrader.node.outcome import OrderFailedError
+from upgrader.node.host.host import Host
+from upgrader.node.host.task_result import OrderFailedError
+from upgrader.node.kubelet.credentials import access
 
 POD = Pod(metadata=ObjectMeta(name="gang-0", namespace="default", uid="uid-0"))
 DIGEST = "sha256:" + "0" * 64
@@ -95,7 +95,7 @@ def fuzz_stack_manifest(data: bytes) -> None:
     """What `upgrader plan -f` reads."""
     path = _written("stack.yaml", data)
     with contextlib.suppress(ConfigurationError):
-        name, spec = editing.read_manifest(path)
+        name, spec = stack_edits.read_manifest(path)
         assert name
         msgspec.json.encode(spec)  # as it goes to the API server
 

@@ -5,7 +5,7 @@ import pytest
 from tests.support.real_registry import real_registry
 from tests.support.trusting import key_pair
 from upgrader import devcluster
-from upgrader.images.drivers.site import Settings, Site
+from upgrader.images.drivers.workspace import Settings, Site
 from upgrader.images.trust import Cosign, public_key
 
 

@@ -8,8 +8,8 @@ import pytest
 from tests.support.driver_builds import definition
 from tests.support.kernel_modules import Sample
 from tests.support.repository import ROOT
-from upgrader.images.drivers.assembly import assemble, programs_input
-from upgrader.images.drivers.recipes import read_recipe
+from upgrader.images.drivers.builder.assembly import assemble, programs_input
+from upgrader.images.drivers.recipe.recipes import read_recipe
 
 pytestmark = [pytest.mark.images, pytest.mark.timeout(300)]
 

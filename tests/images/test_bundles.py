@@ -7,7 +7,7 @@ import pytest
 from tests.support import driver_builds as made
 from tests.support.trusting import key_pair
 from upgrader.core.errors import UnverifiedError
-from upgrader.images.drivers.carrying import Judge, Signer, pull_bundle, push_bundle
+from upgrader.images.drivers.publish.bundle_registry import Judge, Signer, pull_bundle, push_bundle
 
 pytestmark = [pytest.mark.images, pytest.mark.timeout(120)]
 

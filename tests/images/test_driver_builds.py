@@ -15,10 +15,10 @@ from upgrader.core.driver_build.build_results import CellState
 from upgrader.core.driver_build.driver_builds import CheckName, FailureClass
 from upgrader.core.driver_build.driver_matrix import Cell
 from upgrader.images.debian.versions import sort_key
-from upgrader.images.drivers.assembly import unpack_driver
-from upgrader.images.drivers.manifest import read_manifest
-from upgrader.images.drivers.shelf import Shelf
-from upgrader.images.drivers.site import Settings, Site
+from upgrader.images.drivers.builder.assembly import unpack_driver
+from upgrader.images.drivers.builder.image_store import Shelf
+from upgrader.images.drivers.recipe.manifest import read_manifest
+from upgrader.images.drivers.workspace import Settings, Site
 
 pytestmark = [pytest.mark.images, pytest.mark.timeout(1800)]
 PASSED = (CheckName.CONTENTS, CheckName.VERMAGIC, CheckName.CRC, CheckName.VERSIONS, CheckName.BOOT)

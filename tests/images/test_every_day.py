@@ -5,7 +5,7 @@ import pytest
 from upgrader.core.driver_build.build_results import CellState
 from upgrader.core.driver_build.driver_builds import CheckName
 from upgrader.core.driver_build.driver_matrix import Cell
-from upgrader.images.drivers.site import Settings, Site
+from upgrader.images.drivers.workspace import Settings, Site
 
 pytestmark = [pytest.mark.images, pytest.mark.timeout(1800)]
 

@@ -13,8 +13,8 @@ from upgrader.core.driver_build.build_results import CellState
 from upgrader.core.driver_image.image_names import image_name
 from upgrader.core.errors import RegistryError
 from upgrader.images import trust
-from upgrader.images.drivers.publishing import Publisher, Trust
-from upgrader.images.drivers.shelf import Shelf
+from upgrader.images.drivers.builder.image_store import Shelf
+from upgrader.images.drivers.publish.publication import Publisher, Trust
 from upgrader.images.labels import identity_labels
 from upgrader.images.registry import RegistryClient
 from upgrader.images.trust import BUILD_KEY, CHECKS

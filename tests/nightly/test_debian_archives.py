@@ -8,7 +8,7 @@ from upgrader.images.debian.archives import archives
 from upgrader.images.debian.discovery import News, discover, news
 from upgrader.images.debian.fetching import Fetcher
 from upgrader.images.debian.store import PackageStore
-from upgrader.images.drivers.catalog import Catalog, load
+from upgrader.images.drivers.builder.catalog import Catalog, load
 from upgrader.process import run
 
 SUITES = (

@@ -15,9 +15,9 @@ from upgrader.core.driver_build.build_results import CellState
 from upgrader.core.driver_build.driver_builds import CheckName
 from upgrader.core.driver_build.driver_report import Report, ReportedCell
 from upgrader.images.boot import ENFORCE_SIGNATURES, boot_modules, find_kernel
-from upgrader.images.drivers.assembly import take_modules
-from upgrader.images.drivers.site import Settings, Site
-from upgrader.images.drivers.trees import Trees
+from upgrader.images.drivers.builder.assembly import take_modules
+from upgrader.images.drivers.builder.trees import Trees
+from upgrader.images.drivers.workspace import Settings, Site
 from upgrader.images.modules import verify_modules
 from upgrader.process import run
 from upgrader.process.places import cache_root

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 from tests.support.facts import NEW, image, node, target
 from tests.support.forecasts import cost
-from tests.support.world import START
 from tests.support.worlds import NEXT_KERNEL, renamed, shape, tidy_worlds, worlds
 from upgrader.core.constraints.budget import allowed_gpus, availability
 from upgrader.core.constraints.capacity import Capacity, capacity
@@ -18,6 +17,7 @@ from upgrader.core.forecast.forecast import forecast
 from upgrader.core.gpu_stack.drift import drift
 from upgrader.core.model.fleet import NodeFacts, Snapshot
 from upgrader.core.model.strategy import StrategyFacts, TopologyBudget
+from upgrader.simulate.cluster.ports import START
 
 
 def foresee(world: Snapshot, budget, known):

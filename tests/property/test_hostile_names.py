@@ -17,14 +17,14 @@ from tests.support.examples import examples
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.api.v1alpha1.driver_image import DriverImageSpec
-from upgrader.cli.imaging import build
+from upgrader.cli.images.image_commands import build
 from upgrader.core.driver_build.driver_builds import Identity, build_key
 from upgrader.core.driver_image.image_names import image_name, packages_name
 from upgrader.core.errors import ConfigurationError
 from upgrader.images.debian.apt import Apt
 from upgrader.images.debian.archives import Archives
 from upgrader.images.debian.names import HostileNameError
-from upgrader.images.drivers.shelf import Shelf
+from upgrader.images.drivers.builder.image_store import Shelf
 from upgrader.images.reference import parse
 from upgrader.stack.build_jobs import build_job, build_job_name
 from upgrader.stack.settings import BuildSettings

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.facts import node as node_facts
-from tests.support.world import START
 from upgrader.core.model.phases import NodePhase, RequestPhase, UpgradeReason, ends, row
 from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.core.node_upgrade import clearing, upgrade_machine
@@ -28,6 +27,7 @@ from upgrader.core.node_upgrade.upgrade_state import (
     RequestFacts,
     missing_gpus,
 )
+from upgrader.simulate.cluster.ports import START
 
 NOW = START
 TIMES = st.sampled_from([None, *(START + timedelta(seconds=s) for s in (-3600, -5, -1, 0, 1, 30, 90, 3600))])

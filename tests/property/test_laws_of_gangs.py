@@ -11,13 +11,13 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
-from tests.support.world import START
 from upgrader.core.checkpoint_request import request_machine
 from upgrader.core.checkpoint_request.acknowledgements import Answer, Verdict
 from upgrader.core.checkpoint_request.request_machine import judgement
 from upgrader.core.checkpoint_request.request_state import GangAct, GroupOfGang, OwnerFacts, RequestView
 from upgrader.core.model.fleet import MemberFacts
 from upgrader.core.model.phases import NodePhase, RequestPhase, ends, row
+from upgrader.simulate.cluster.ports import START
 
 NOW = START
 TIMES = st.sampled_from([None, *(START + timedelta(seconds=s) for s in (-3600, -5, -1, 0, 1, 30, 90, 3600))])

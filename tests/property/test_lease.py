@@ -5,11 +5,11 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.cluster import FakeCluster
 from tests.support.examples import examples
 from upgrader.core.errors import ClusterError, LostLeadershipError, UnreachableError
 from upgrader.kube.lease import Election
 from upgrader.kube.transport import REQUEST_SECONDS
+from upgrader.simulate.apiserver.cluster import FakeCluster
 
 CANDIDATES = 3
 

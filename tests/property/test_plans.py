@@ -6,7 +6,6 @@ import msgspec
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
-from tests.support.world import START
 from upgrader.core.model.phases import DesiredState, NodePhase, OnFailure, PlanPhase, RequestPhase, ends, row
 from upgrader.core.upgrade_plan import plan_machine
 from upgrader.core.upgrade_plan.plan_machine import (
@@ -21,6 +20,7 @@ from upgrader.core.upgrade_plan.plan_machine import (
     quiet,
 )
 from upgrader.core.upgrade_plan.plan_state import Canaries, Losses, NextBatch
+from upgrader.simulate.cluster.ports import START
 
 P = PlanPhase
 REVISIONS = st.sampled_from(("old", "new", "other"))

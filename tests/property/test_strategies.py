@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.facts import NEW, node, target
-from tests.support.world import START
 from tests.support.worlds import paced_worlds, renamed, shape
 from upgrader.core.constraints.budget import allowed_gpus, availability
 from upgrader.core.constraints.windows import Calendar
 from upgrader.core.forecast.canaries import node_class
 from upgrader.core.forecast.forecast import BatchKind, BlockedReason, forecast
 from upgrader.core.gpu_stack.drift import drift
+from upgrader.simulate.cluster.ports import START
 
 MANY = examples(120)
 

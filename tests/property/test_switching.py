@@ -5,13 +5,13 @@ import copy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.objects import merged
 from tests.support.owners import owner
 from upgrader.core.checkpoint_request.owner_state import owner_facts
 from upgrader.core.patches import at, difference, every, put
 from upgrader.core.workloads.owner_kinds import OWNERS, Switch
 from upgrader.core.workloads.placement import MAINTENANCE, REVISION, Placement
 from upgrader.core.workloads.suspend_patches import STOPPED, is_off, record_of, restart_patch, stop_patch
+from upgrader.simulate.apiserver.objects import merged
 
 NAMES = st.text(alphabet="abcdef-", min_size=1, max_size=12)
 VALUES = st.recursive(

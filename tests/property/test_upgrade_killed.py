@@ -26,11 +26,19 @@ from upgrader.core.node_protocol.orders import (
     Reboot,
     UpgradeOrder,
 )
-from upgrader.node.outcome import OrderFailedError
-from upgrader.node.upgrade import Upgrade
+from upgrader.node.host.task_result import OrderFailedError
+from upgrader.node.upgrade.upgrade import Upgrade
 
 KILLABLE = tuple(
-    f"/node/{name}.py" for name in ("upgrade", "records", "durable", "driver", "reboot", "kubelet_settings")
+    f"/upgrader/node/{name}.py"
+    for name in (
+        "upgrade/upgrade",
+        "upgrade/upgrade_record",
+        "upgrade/reboot",
+        "host/atomic_file",
+        "driver/driver_unload",
+        "kubelet/kubelet_settings",
+    )
 )
 ORDER = UpgradeOrder(
     upgrade="v",

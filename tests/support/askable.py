@@ -7,16 +7,16 @@ from typing import Any, TypeVar
 import msgspec
 
 from tests.support import waiting
-from tests.support.cluster import FakeCluster
-from tests.support.fleet import Fleet
 from tests.support.manifests import checkpoint_request
-from tests.support.speaking import Speaking
 from upgrader.api import names
 from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import JOBS, PODS
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.checkpoint.methods import methods
 from upgrader.kube.client import KubeCluster
+from upgrader.simulate.apiserver.cluster import FakeCluster
+from upgrader.simulate.cluster.fleet import Fleet
+from upgrader.simulate.cluster.speaking import Speaking
 
 T = TypeVar("T")
 

@@ -17,7 +17,8 @@ import msgspec
 
 from tests.support.leftovers import CGROUPS, left, machine, running
 from tests.support.plain_pods import PODS, PlainPods, until
-from upgrader.devcluster import BoxNode, BoxSpec, Cluster, cgroups, check, down, network, record
+from upgrader.devcluster import BoxNode, BoxSpec, Cluster, cgroups, check, down
+from upgrader.devcluster.base import network, record
 from upgrader.process import run
 from upgrader.process.daemon import alive
 from upgrader.process.places import state_root

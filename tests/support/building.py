@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from tests.support.rig import Rig
 from upgrader.api import names
 from upgrader.api.resources import JOBS, PODS
 from upgrader.core.driver_build.build_results import BuildResult, Refusal, termination_message
+from upgrader.simulate.cluster.rig import Rig
 from upgrader.stack.build_jobs import BUILD
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from upgrader.core.errors import ConfigurationError
-from upgrader.devcluster import VirtualNode, binaries, versions
+from upgrader.devcluster import VirtualNode
+from upgrader.devcluster.base import binaries, versions
 from upgrader.images.product import checkout
 from upgrader.process import Finished
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from tests.support.objects import Object
-from tests.support.store import ObjectStore
 from upgrader.api.resources import PODS, owner_resource
 from upgrader.reconcile.facts.device_claims import CLAIM
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.apiserver.store import ObjectStore
 
 NVIDIA = "gpu.nvidia.com"
 CLAIMS = owner_resource(CLAIM)

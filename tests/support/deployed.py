@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from tests.support.placing import RESOURCE
-from tests.support.store import ObjectStore
 from upgrader.api.resources import NODES, owner_resource
 from upgrader.core.workloads.owner_kinds import DECLARING
+from upgrader.simulate.apiserver.store import ObjectStore
+from upgrader.simulate.cluster.placing import RESOURCE
 
 _KINDS = {kind.kind: owner_resource(kind) for kind in DECLARING}
 

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from tests.support.rig import Rig
 from upgrader.api.resources import DRIVER_IMAGES, NODES, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import DriverImage, UpgradePlan
 from upgrader.core.driver_build.driver_builds import Identity
 from upgrader.core.driver_image.image_names import image_name
+from upgrader.simulate.cluster.rig import Rig
 from upgrader.stack.settings import BuildSettings
 
 KERNEL, NEXT = "6.1.0-47-amd64", "6.1.0-50-amd64"

@@ -7,10 +7,10 @@ from tests.support.image_registry import write_layout
 from upgrader.core.driver_build.driver_builds import Identity, Input
 from upgrader.core.driver_build.driver_recipes import Module, Recipe
 from upgrader.images.debian.values import Discovery, Kernel, Package
-from upgrader.images.drivers.definition import define
-from upgrader.images.drivers.recipes import RecipeFolder
-from upgrader.images.drivers.shelf import Record
-from upgrader.images.drivers.toolchain import Toolchain
+from upgrader.images.drivers.builder.image_store import Record
+from upgrader.images.drivers.recipe.definition import define
+from upgrader.images.drivers.recipe.recipes import RecipeFolder
+from upgrader.images.drivers.recipe.toolchain import Toolchain
 from upgrader.images.layout import Layout
 
 RELEASE = "6.12.94+deb13-amd64"

@@ -15,9 +15,9 @@ from tests.support.kernel_modules import Sample, headers
 from tests.support.trusting import IDENTITY, INPUTS
 from upgrader.core.driver_build.driver_builds import CheckName, Identity, Verdict, build_key
 from upgrader.images.debian.values import Discovery
-from upgrader.images.drivers.catalog import Catalog
-from upgrader.images.drivers.manifest import DriverManifest, checksums, describe, encoded, load_order, shipped
-from upgrader.images.drivers.recipes import read_recipes
+from upgrader.images.drivers.builder.catalog import Catalog
+from upgrader.images.drivers.recipe.manifest import DriverManifest, checksums, describe, encoded, load_order, shipped
+from upgrader.images.drivers.recipe.recipes import read_recipes
 from upgrader.images.labels import identity_labels
 from upgrader.images.layout import MANIFEST, Layout, LayoutWriter
 from upgrader.images.trust import BUILD_KEY

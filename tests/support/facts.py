@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-from tests.support.world import START
 from upgrader.core.model.fleet import Gang, ImageFacts, MemberFacts, NodeFacts, Owner, Snapshot, Target
 from upgrader.core.model.revisions import image_key, plugin_key, with_revision
+from upgrader.simulate.cluster.ports import START
 
 KERNEL = "6.1.0-40-amd64"
 OLD, NEW = "560.1", "570.10"

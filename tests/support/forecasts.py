@@ -1,10 +1,10 @@
 """Asking for forecasts, and what tests compare of them."""
 
 from tests.support.facts import target
-from tests.support.world import START
 from upgrader.core.constraints.budget import Cost, costs
 from upgrader.core.forecast.forecast import BlockedReason, forecast
 from upgrader.core.model.strategy import StrategyFacts
+from upgrader.simulate.cluster.ports import START
 
 NEXT_KERNEL = "6.1.0-41-amd64"
 H = BlockedReason

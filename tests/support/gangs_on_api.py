@@ -4,7 +4,6 @@ from typing import Any
 
 from tests.support.standin import GPU, Object, meta_of
 from tests.support.waiting import eventually
-from tests.support.world import FakeCrashPoints, FakeLeadership, FakeRegistry
 from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import CHECKPOINT_REQUESTS, PODS, ResourceKind
 from upgrader.api.v1alpha1 import CheckpointRequest
@@ -12,8 +11,8 @@ from upgrader.checkpoint.api import ApiMethod
 from upgrader.core.checkpoint_request.request_state import GroupOfGang
 from upgrader.core.errors import ConflictError, NotFoundError
 from upgrader.core.model.fleet import Gang, Owner
-from upgrader.core.model.gpu_resources import PoolGpus
 from upgrader.core.model.phases import NodePhase, RequestPhase, ends
+from upgrader.core.node_protocol.gpu_resources import PoolGpus
 from upgrader.core.workloads.placement import Placement
 from upgrader.kube.client import KubeCluster
 from upgrader.reconcile.checkpoint_request import request_reconciler
@@ -22,6 +21,7 @@ from upgrader.reconcile.facts.pod_facts import member_facts
 from upgrader.reconcile.observe.listed_nodes import ListedNodes
 from upgrader.reconcile.render import custom_objects
 from upgrader.reconcile.runtime.context import Context
+from upgrader.simulate.cluster.ports import FakeCrashPoints, FakeLeadership, FakeRegistry
 from upgrader.stack.settings import StackSettings
 from upgrader.wiring.compose import SystemClock
 

@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 import msgspec
 
 from tests.support.facts import node as node_facts
-from tests.support.world import START
 from upgrader.core.checkpoint_request import request_machine
 from upgrader.core.checkpoint_request.acknowledgements import Answer
 from upgrader.core.checkpoint_request.request_state import GangAct, GangDecision, GroupOfGang, OwnerFacts, RequestView
@@ -34,6 +33,7 @@ from upgrader.core.node_upgrade.upgrade_state import (
     UpgradeJobs,
     pods_left,
 )
+from upgrader.simulate.cluster.ports import START
 
 OLD, NEW = "old", "new"
 PARK = timedelta(seconds=2100)

@@ -1,7 +1,6 @@
 """One driver image in a rig: brought or wanted, and looked at step by step."""
 
 from tests.support.building import build_ends
-from tests.support.rig import Rig
 from upgrader.api.resources import DRIVER_IMAGES
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.core.driver_build.build_results import BuildResult, Refusal
@@ -9,6 +8,7 @@ from upgrader.core.driver_build.driver_builds import Identity
 from upgrader.core.driver_image.image_names import image_name, packages_name
 from upgrader.core.model.phases import DriverImagePhase, row
 from upgrader.reconcile.driver_image import image_reconciler
+from upgrader.simulate.cluster.rig import Rig
 from upgrader.stack.settings import BuildSettings
 
 REFERENCE = "registry/sim-driver:1"

@@ -11,7 +11,6 @@ from click.testing import CliRunner
 
 from tests.support.driver_builds import definition, folder, identity, kernel, toolchain
 from tests.support.driver_images import asked, whole_image
-from tests.support.rig import Rig
 from tests.support.terminal import RigSession
 from upgrader.cli.main import program
 from upgrader.core.driver_build.driver_builds import digits
@@ -19,12 +18,13 @@ from upgrader.core.driver_image.image_names import image_name, packages_name
 from upgrader.core.errors import UnreachableError
 from upgrader.images.attachments import attach
 from upgrader.images.debian.values import Discovery
-from upgrader.images.drivers.bundles import DEFINITION
-from upgrader.images.drivers.catalog import Catalog
-from upgrader.images.drivers.definition import encode
+from upgrader.images.drivers.builder.catalog import Catalog
+from upgrader.images.drivers.publish.bundles import DEFINITION
+from upgrader.images.drivers.recipe.definition import encode
 from upgrader.images.labels import identity_labels
 from upgrader.images.layout import MANIFEST, LayoutWriter
 from upgrader.images.registry import RegistryClient
+from upgrader.simulate.cluster.rig import Rig
 
 RUNNING, WANTED, OLD = "6.1.0-47-amd64", "6.1.0-50-amd64", "6.1.0-40-amd64"
 KERNELS = (RUNNING, WANTED, OLD)

@@ -1,9 +1,9 @@
 """A gang of one pod with its request, where no plan and no fleet are needed."""
 
 from tests.support.manifests import checkpoint_request
-from tests.support.rig import Rig
 from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, PODS
 from upgrader.core import timing
+from upgrader.simulate.cluster.rig import Rig
 
 
 def put_lone_gang(rig: Rig, gang: str, *, seconds: int, park: int = 3600, **status: object) -> None:

@@ -13,10 +13,10 @@ import msgspec
 
 from upgrader.core.errors import ProcessError
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY, STATE_DIRECTORY
-from upgrader.node.host import Host
-from upgrader.node.processes import Running
-from upgrader.node.programs import Ended
-from upgrader.node.readiness import NodeView
+from upgrader.node.host.host import Host
+from upgrader.node.host.processes import Running
+from upgrader.node.host.programs import Ended
+from upgrader.node.kubelet.readiness import NodeView
 
 BINARY = "/opt/kube/kubelet"
 CONFIG_DIR = "/etc/kubelet.d"

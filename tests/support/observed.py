@@ -9,7 +9,7 @@ from upgrader.api import kubernetes as k
 from upgrader.api.resources import owner_resource
 from upgrader.api.v1alpha1 import GpuStack
 from upgrader.core.model.fleet import MemberFacts, NodeFacts, Owner
-from upgrader.core.model.gpu_resources import PoolGpus
+from upgrader.core.node_protocol.gpu_resources import PoolGpus
 from upgrader.core.workloads.owner_kinds import owner_kind
 from upgrader.core.workloads.owner_objects import Work
 from upgrader.reconcile.facts.owner_reading import work_of

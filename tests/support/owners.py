@@ -3,8 +3,8 @@
 import copy
 from typing import Any
 
-from tests.support.placing import trainer_spec
 from upgrader.core.workloads.owner_kinds import OWNERS, OwnerKind
+from upgrader.simulate.cluster.placing import trainer_spec
 
 Object = dict[str, Any]
 

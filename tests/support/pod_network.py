@@ -4,7 +4,7 @@ import ipaddress
 import json
 
 from upgrader.devcluster import Cluster
-from upgrader.devcluster.box_node import BoxNode
+from upgrader.devcluster.box.box_node import BoxNode
 from upgrader.process import run
 
 NOBODY = "192.0.2.1"

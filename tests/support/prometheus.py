@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from tests.support.programs import soon
-from upgrader.devcluster.box_node import BoxNode
+from upgrader.devcluster.box.box_node import BoxNode
 from upgrader.process import run
 from upgrader.process.places import cache_root
 

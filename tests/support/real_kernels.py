@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from upgrader.images.boot import BootKernel, find_kernel
 from upgrader.images.debian.values import Kernel
-from upgrader.images.drivers import toolchain
-from upgrader.images.drivers.budget import Budget
-from upgrader.images.drivers.catalog import Catalog
-from upgrader.images.drivers.sandbox import Sandbox
-from upgrader.images.drivers.site import Settings, Site
-from upgrader.images.drivers.toolchain import Toolchain
-from upgrader.images.drivers.trees import Trees
+from upgrader.images.drivers.builder.budget import Budget
+from upgrader.images.drivers.builder.catalog import Catalog
+from upgrader.images.drivers.builder.sandbox import Sandbox
+from upgrader.images.drivers.builder.trees import Trees
+from upgrader.images.drivers.recipe import toolchain
+from upgrader.images.drivers.recipe.toolchain import Toolchain
+from upgrader.images.drivers.workspace import Settings, Site
 from upgrader.process.places import cache_root
 
 FLAVOUR = "cloud-amd64"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.support.authors import free_port
 from tests.support.programs import soon, started
-from upgrader.devcluster import versions
-from upgrader.devcluster.binaries import binary
+from upgrader.devcluster.base import versions
+from upgrader.devcluster.base.binaries import binary
 
 
 class RealRegistry:

@@ -7,14 +7,14 @@ import json
 from dataclasses import dataclass, field
 
 from tests.support.drifting import KERNEL, NEXT
-from tests.support.objects import Object
 from tests.support.pools import labels_of
-from tests.support.rig import RESOURCE, Rig
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, NODES, PODS
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.model.phases import UpgradeReason, ends
 from upgrader.core.node_protocol.orders import ORDER_VARIABLE, OrderResult, Reason
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.cluster.rig import RESOURCE, Rig
 
 POD_RESULTS = frozenset({"prepare", "upgrade", "validate"})
 

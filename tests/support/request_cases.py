@@ -2,12 +2,12 @@
 
 from datetime import timedelta
 
-from tests.support.world import START
 from upgrader.core.checkpoint_request.acknowledgements import Answer
 from upgrader.core.checkpoint_request.delivery_failures import Miss
 from upgrader.core.checkpoint_request.request_state import GangAct, GangDecision, GroupOfGang, OwnerFacts, RequestView
 from upgrader.core.model.fleet import MemberFacts
 from upgrader.core.model.phases import NodePhase, RequestPhase
+from upgrader.simulate.cluster.ports import START
 
 R, N = RequestPhase, NodePhase
 PAST, FUTURE = START - timedelta(seconds=1), START + timedelta(seconds=600)

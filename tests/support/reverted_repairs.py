@@ -356,7 +356,7 @@ REPAIRS = (
         finds=Run(seed=14, nodes=2),
         changes=(
             Change(
-                path="core/model/gpu_resources.py",
+                path="core/node_protocol/gpu_resources.py",
                 old="        return (self.resource, *self.former)\n",
                 new="        return (self.resource,)\n",
             ),

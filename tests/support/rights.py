@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import yaml
 
-from tests.support.cluster import Use
 from tests.support.repository import ROOT
+from upgrader.simulate.apiserver.cluster import Use
 
 JOBS_IN = "default"
 """Namespace of jobs."""

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from tests.support.cluster import FakeCluster
 from upgrader.api import names
 from upgrader.api.resources import EVENTS, PODS
 from upgrader.core.timing import show
+from upgrader.simulate.apiserver.cluster import FakeCluster
 
 MAKES = {"waiting": {"reason": "PodInitializing"}}
 

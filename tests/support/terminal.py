@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 
 from click.testing import CliRunner, Result
 
-from tests.support.rig import Rig
+from upgrader.cli.base.session import Session
 from upgrader.cli.main import program
-from upgrader.cli.session import Session
 from upgrader.reconcile.runtime.context import Context
+from upgrader.simulate.cluster.rig import Rig
 
 
 class RigSession(Session):

@@ -1,9 +1,9 @@
 """What people remove by force: finalizers are taken away, and the garbage collector deletes what was owned."""
 
-from tests.support.rig import STACK, Rig, running
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, NODE_UPGRADES, PODS, UPGRADE_PLANS
 from upgrader.core.model.phases import RequestPhase
+from upgrader.simulate.cluster.rig import STACK, Rig, running
 
 LONG = 4 * 3600
 

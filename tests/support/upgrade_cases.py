@@ -3,7 +3,6 @@
 from datetime import timedelta
 
 from tests.support.facts import node as node_facts
-from tests.support.world import START
 from upgrader.core.model.phases import NodePhase, RequestPhase, UpgradeReason
 from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.core.node_upgrade.upgrade_state import (
@@ -15,6 +14,7 @@ from upgrader.core.node_upgrade.upgrade_state import (
     PodResult,
     RequestFacts,
 )
+from upgrader.simulate.cluster.ports import START
 
 N, R = NodePhase, RequestPhase
 PAST, FUTURE = START - timedelta(seconds=1), START + timedelta(seconds=600)

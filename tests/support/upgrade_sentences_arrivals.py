@@ -26,8 +26,8 @@ from tests.support.upgrade_cases import (
     stay,
     view,
 )
-from tests.support.world import START
 from upgrader.core.node_upgrade.upgrade_state import Act, UpgradeJobs
+from upgrader.simulate.cluster.ports import START
 
 CAME = "waiting for pod default/stranger to end, which came after the node was drained"
 BLOCKED = {"blocked": "PodsArrived"}

@@ -16,8 +16,8 @@ from tests.support.upgrade_cases import (
     stay,
     view,
 )
-from tests.support.world import START
 from upgrader.core.node_upgrade.upgrade_state import Act
+from upgrader.simulate.cluster.ports import START
 
 AT_THE_END = {
     "the gang is restarted first": (

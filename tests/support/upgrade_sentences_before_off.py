@@ -25,9 +25,9 @@ from tests.support.upgrade_cases import (
     stay,
     view,
 )
-from tests.support.world import START
 from upgrader.core.model.phases import UpgradeReason
 from upgrader.core.node_upgrade.upgrade_state import Act, Outcome, PodResult
+from upgrader.simulate.cluster.ports import START
 
 BEFORE_OFF = {
     # ---- Pending

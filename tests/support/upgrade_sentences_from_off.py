@@ -29,9 +29,9 @@ from tests.support.upgrade_cases import (
     stay,
     view,
 )
-from tests.support.world import START
 from upgrader.core.node_upgrade.clearing import LAST_ACT
 from upgrader.core.node_upgrade.upgrade_state import Act, PodResult, UpgradeJobs
+from upgrader.simulate.cluster.ports import START
 
 MADE = PodResult(suspended=True)
 

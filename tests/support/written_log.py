@@ -3,9 +3,9 @@
 import json
 from datetime import timedelta
 
-from tests.support.world import START
 from upgrader.simulate.chaos.journal import Author, Entry
 from upgrader.simulate.chaos.judge import Judge
+from upgrader.simulate.cluster.ports import START
 from upgrader.simulate.cluster.trainers import ACK
 
 OURS = "gpu-upgrader-system"

@@ -61,7 +61,7 @@ def rights(root: Path) -> Mapping[str, str]:
                 for verb in rule["verbs"]
             ]
     lines = ",\n".join(f"  {msgspec.json.encode(one).decode()}" for one in found)
-    return {"upgrader/cli/rights.json": f"[\n{lines}\n]\n"}
+    return {"upgrader/cli/doctor/rights.json": f"[\n{lines}\n]\n"}
 
 
 def stubs(root: Path) -> Mapping[str, str]:
@@ -82,7 +82,7 @@ def stubs(root: Path) -> Mapping[str, str]:
 GENERATORS: tuple[Generator, ...] = (
     Generator(make=crds, owns=("crds/*.yaml",)),
     Generator(make=pages, owns=("docs/phases.md", "docs/plan-json.md", "docs/plan.schema.json")),
-    Generator(make=rights, owns=("upgrader/cli/rights.json",)),
+    Generator(make=rights, owns=("upgrader/cli/doctor/rights.json",)),
     Generator(
         make=stubs,
         owns=("upgrader/node/proto/*_pb2.py", "upgrader/node/proto/*_pb2.pyi", "upgrader/node/proto/*_pb2_grpc.py"),

@@ -10,22 +10,15 @@ from typing import Any, NoReturn
 import click
 
 from upgrader import __version__
-from upgrader.cli import (
-    checkpointing,
-    developing,
-    diagnosing,
-    exits,
-    following,
-    guarding,
-    imaging,
-    labelling,
-    looking,
-    operating,
-    planning,
-    simulating,
-    steering,
-)
-from upgrader.cli.session import Session
+from upgrader.cli.admin import admin_commands, guard_rails_command, node_labels_command
+from upgrader.cli.base import exit_codes
+from upgrader.cli.base.session import Session
+from upgrader.cli.control import checkpoint_command, control_commands
+from upgrader.cli.dev import dev_commands, simulate_command
+from upgrader.cli.doctor import doctor_command, preflight_command
+from upgrader.cli.images import image_commands
+from upgrader.cli.plan import plan_commands
+from upgrader.cli.status import status_command
 from upgrader.core.errors import UpgraderError
 
 
@@ -38,21 +31,21 @@ class Program(click.Group):
 
     def _code(self, args: Sequence[str] | None, prog_name: str | None, **extra: Any) -> int:  # noqa: ANN401
         try:
-            return super().main(args, prog_name, **extra) or exits.DONE
+            return super().main(args, prog_name, **extra) or exit_codes.DONE
         except click.UsageError as error:
             error.show()
-            return exits.USAGE
+            return exit_codes.USAGE
         except click.ClickException as error:
             error.show()
             return UpgraderError.exit_code
         except (click.Abort, KeyboardInterrupt):
             click.echo("\ninterrupted; what was applied goes on in the controller", err=True)
-            return exits.INTERRUPTED
+            return exit_codes.INTERRUPTED
         except UpgraderError as error:
             _tell(error)
             return error.exit_code
         except BrokenPipeError:
-            return exits.DONE  # the reader of our output (head, less) has seen enough
+            return exit_codes.DONE  # the reader of our output (head, less) has seen enough
 
 
 def _tell(error: UpgraderError) -> None:
@@ -78,18 +71,18 @@ def program(context: click.Context, kubeconfig: str | None, context_name: str | 
 
 
 for module in (
-    planning,
-    following,
-    steering,
-    checkpointing,
-    diagnosing,
-    guarding,
-    labelling,
-    looking,
-    operating,
-    imaging,
-    simulating,
-    developing,
+    plan_commands,
+    status_command,
+    control_commands,
+    checkpoint_command,
+    doctor_command,
+    guard_rails_command,
+    node_labels_command,
+    preflight_command,
+    admin_commands,
+    image_commands,
+    simulate_command,
+    dev_commands,
 ):
     for command in module.COMMANDS:
         program.add_command(command)

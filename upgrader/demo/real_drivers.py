@@ -14,10 +14,10 @@ from upgrader.core.driver_build.build_results import BuildResult
 from upgrader.core.driver_build.driver_matrix import Cell
 from upgrader.core.errors import ConfigurationError
 from upgrader.demo.manifests import Manifest
-from upgrader.images.drivers.assembly import take_modules
-from upgrader.images.drivers.catalog import Catalog
-from upgrader.images.drivers.publishing import Publisher
-from upgrader.images.drivers.site import Settings, Site
+from upgrader.images.drivers.builder.assembly import take_modules
+from upgrader.images.drivers.builder.catalog import Catalog
+from upgrader.images.drivers.publish.publication import Publisher
+from upgrader.images.drivers.workspace import Settings, Site
 from upgrader.images.layout import Layout
 from upgrader.process.places import Progress
 

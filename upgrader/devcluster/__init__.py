@@ -1,9 +1,11 @@
 """The embedded cluster: a real Kubernetes in network namespaces of its own, from nothing and leaving nothing."""
 
-from upgrader.devcluster.binaries import build_all, cosign, kubelet
-from upgrader.devcluster.box_node import BoxNode
+from upgrader.devcluster.base.binaries import build_all, cosign, kubelet
+from upgrader.devcluster.base.nodes import Node, NodeState
+from upgrader.devcluster.base.spec import BoxSpec, ClusterSpec, KwokSpec, Taint, VmSpec
+from upgrader.devcluster.box.box_node import BoxNode
 from upgrader.devcluster.cluster import Cluster
-from upgrader.devcluster.kwok_node import KwokNode
+from upgrader.devcluster.kwok.kwok_node import KwokNode
 from upgrader.devcluster.lifecycle import (
     Status,
     down,
@@ -14,8 +16,6 @@ from upgrader.devcluster.lifecycle import (
     status,
     up,
 )
-from upgrader.devcluster.nodes import Node, NodeState
-from upgrader.devcluster.spec import BoxSpec, ClusterSpec, KwokSpec, Taint, VmSpec
 from upgrader.devcluster.virtual.node import VirtualNode
 
 __all__ = [

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from upgrader.core.errors import DevClusterError
 from upgrader.devcluster import cgroups
-from upgrader.devcluster.node_files import CNI_PROGRAMS
+from upgrader.devcluster.box.node_files import CNI_PROGRAMS
 from upgrader.process import run
 
 ALWAYS = {"openssl": "openssl"}

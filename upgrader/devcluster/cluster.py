@@ -9,17 +9,18 @@ from pathlib import Path
 import msgspec
 
 from upgrader.core.errors import DevClusterError
-from upgrader.devcluster import kwok_node, record
-from upgrader.devcluster.api import ApiServer
-from upgrader.devcluster.box_node import BoxNode
-from upgrader.devcluster.boxes import Box
-from upgrader.devcluster.control_plane import FOLDER, ControlPlane
-from upgrader.devcluster.credentials import Credentials
-from upgrader.devcluster.kwok_node import KwokNode
-from upgrader.devcluster.network import CONTROL_PLANE_LAST
-from upgrader.devcluster.nodes import Node, NodeState
-from upgrader.devcluster.record import BoxRecord, VmRecord
-from upgrader.devcluster.spec import MOST_BOXES, BoxSpec, KwokSpec, VmSpec, check_fleet, check_name
+from upgrader.devcluster.base import record
+from upgrader.devcluster.base.api import ApiServer
+from upgrader.devcluster.base.credentials import Credentials
+from upgrader.devcluster.base.network import CONTROL_PLANE_LAST
+from upgrader.devcluster.base.nodes import Node, NodeState
+from upgrader.devcluster.base.record import BoxRecord, VmRecord
+from upgrader.devcluster.base.spec import MOST_BOXES, BoxSpec, KwokSpec, VmSpec, check_fleet, check_name
+from upgrader.devcluster.box.box_node import BoxNode
+from upgrader.devcluster.box.boxes import Box
+from upgrader.devcluster.control_plane.control_plane import FOLDER, ControlPlane
+from upgrader.devcluster.kwok import kwok_node
+from upgrader.devcluster.kwok.kwok_node import KwokNode
 from upgrader.devcluster.virtual.image import Image, image
 from upgrader.devcluster.virtual.node import VirtualNode
 from upgrader.process.daemon import send, stopped

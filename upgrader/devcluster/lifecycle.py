@@ -14,14 +14,16 @@ from msgspec import Struct
 
 from upgrader.core import timing
 from upgrader.core.errors import DevClusterError
-from upgrader.devcluster import cgroups, check, kernel_names, network, pause, record, watchers
-from upgrader.devcluster.addresses import PORT_FIELDS, Addresses, pick_ports, pick_subnet
-from upgrader.devcluster.box_node import BoxNode
-from upgrader.devcluster.boxes import Box
+from upgrader.devcluster import cgroups, check
+from upgrader.devcluster.base import network, record
+from upgrader.devcluster.base.addresses import PORT_FIELDS, Addresses, pick_ports, pick_subnet
+from upgrader.devcluster.base.record import Record
+from upgrader.devcluster.base.spec import BoxSpec, ClusterSpec, KwokSpec, VmSpec, check_fleet, check_name
+from upgrader.devcluster.box import kernel_names, pause, watchers
+from upgrader.devcluster.box.box_node import BoxNode
+from upgrader.devcluster.box.boxes import Box
 from upgrader.devcluster.cluster import Cluster
-from upgrader.devcluster.control_plane import FOLDER
-from upgrader.devcluster.record import Record
-from upgrader.devcluster.spec import BoxSpec, ClusterSpec, KwokSpec, VmSpec, check_fleet, check_name
+from upgrader.devcluster.control_plane.control_plane import FOLDER
 from upgrader.devcluster.virtual.image import Image, image
 from upgrader.devcluster.virtual.node import MODULES, VirtualNode
 from upgrader.devcluster.virtual.power import Power
@@ -207,7 +209,7 @@ def _bring_up(
     cluster.pki.make_authority(cluster.name)
     cluster.control_plane.prepare(progress)
     progress(f"control plane at {cluster.server}, registry at {cluster.registry}")
-    cluster.box.start("upgrader.devcluster.inside", cluster.folder / FOLDER)
+    cluster.box.start("upgrader.devcluster.box.inside", cluster.folder / FOLDER)
     if boxes or vms:
         pause.make(folder / "pause.tar")
     early = [box for box in boxes if not box.kernel]

@@ -24,7 +24,15 @@ from upgrader.process.places import Progress, cache_root
 NODE_PACKAGES = ("grpcio", "msgspec", "prometheus-client", "protobuf", "pyyaml", "typing-extensions")
 """What upgrader.node needs of the lock file."""
 
-NODE_PARTS = ("__init__.py", "core", "node", "process")
+NODE_PARTS = (
+    "__init__.py",
+    *(f"core/{name}.py" for name in ("__init__", "errors", "timing", "untrusted")),
+    "core/node_protocol",
+    "node",
+    *(f"process/{name}.py" for name in ("__init__", "finished", "redact", "run")),
+)
+"""Of this package, what upgrader.node loads, and nothing else: every node keeps that image."""
+
 BUILDER_PACKAGES = (
     *base.PACKAGES,
     *("buildah", "coreutils", "dpkg", "findutils", "gcc", "libc6-dev", "mount", "openssl", "qemu-system-x86", "tar"),

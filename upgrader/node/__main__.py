@@ -45,7 +45,7 @@ def _end_when_told() -> None:
 def _bad_order() -> int:
     # what decodes orders takes an emulated node a quarter of a second to load, and several commands need none of it
     from upgrader.core.node_protocol.orders import Reason  # noqa: PLC0415
-    from upgrader.node.outcome import EXIT_CODES  # noqa: PLC0415
+    from upgrader.node.host.task_result import EXIT_CODES  # noqa: PLC0415
 
     return EXIT_CODES[Reason.BAD_ORDER]
 

@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from tests.support.facts import gang, node, snapshot, target
 from tests.support.repository import ROOT
-from tests.support.world import START
 from upgrader.api import plan_page
 from upgrader.core.doctor.advice import Advice, Severity
 from upgrader.core.explain.node_explanation import Explanation
@@ -18,6 +17,7 @@ from upgrader.core.explain.source_revisions import origins
 from upgrader.core.forecast.forecast import forecast
 from upgrader.core.model.prediction import Completion, Durations, Interruption, Prediction
 from upgrader.core.model.strategy import StrategyFacts, TopologyBudget, Window
+from upgrader.simulate.cluster.ports import START
 
 
 def full() -> SavedForecast:

@@ -10,7 +10,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.support.asked import ack, add_pod, answer, marked, request_for
-from tests.support.cluster import FakeCluster
 from upgrader.api import names
 from upgrader.api.resources import PODS
 from upgrader.checkpoint.answers import ACK, PROGRESS
@@ -21,6 +20,7 @@ from upgrader.checkpoint.http import HttpMethod
 from upgrader.checkpoint.signal import SignalMethod
 from upgrader.core.errors import ConflictError, UnreachableError
 from upgrader.core.replies import Ran, Reply
+from upgrader.simulate.apiserver.cluster import FakeCluster
 from upgrader.workload import CheckpointListener
 
 

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from tests.support.asked import ack, add_pod, answer, marked, request_for
-from tests.support.cluster import FakeCluster
 from upgrader.api.resources import PODS
 from upgrader.api.v1alpha1.checkpoint_request import Missed
 from upgrader.checkpoint.answers import ACK, PROGRESS
@@ -17,6 +16,7 @@ from upgrader.checkpoint.http import HttpMethod
 from upgrader.checkpoint.signal import ASK, WITHDRAW, SignalMethod
 from upgrader.core.errors import ClusterError, UnaskableError
 from upgrader.core.replies import Ran, Reply
+from upgrader.simulate.apiserver.cluster import FakeCluster
 
 
 @pytest.fixture

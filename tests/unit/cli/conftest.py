@@ -6,7 +6,7 @@ import time
 import pytest
 import structlog
 
-from tests.support.rig import Rig, running
+from upgrader.simulate.cluster.rig import Rig, running
 
 NEXT = (
     "--set", "driver.version=2.0",

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.repository import ROOT
-from tests.support.rig import Rig
 from tests.support.terminal import upgrader
-from upgrader.cli import exits
+from upgrader.cli.base import exit_codes
 from upgrader.cli.main import program
 from upgrader.core.errors import ConfigurationError, UpgraderError
 from upgrader.core.node_protocol.node_features import label_value
 from upgrader.process.run import run
+from upgrader.simulate.cluster.rig import Rig
 
 HEAVY = {"kopf", "kubernetes", "rich", "aiohttp", "structlog", "yaml", "grpc", "asyncio"}
 
@@ -41,11 +41,11 @@ except SystemExit as end:
 def test_exit_codes_are_unique_and_all_documented():
     page = (ROOT / "docs/cli.md").read_text()
     documented = dict(re.findall(r"^\| (\d+) \| (.+?) \|$", page, re.MULTILINE))
-    assert documented == {str(code): meaning for code, meaning in exits.EXITS.items()}
+    assert documented == {str(code): meaning for code, meaning in exit_codes.EXITS.items()}
     own = [kind.exit_code for kind in subclasses(UpgraderError) if "exit_code" in vars(kind)]
-    special = [exits.DONE, exits.CHANGES, exits.USAGE, exits.INTERRUPTED]
+    special = [exit_codes.DONE, exit_codes.CHANGES, exit_codes.USAGE, exit_codes.INTERRUPTED]
     assert len(own + special) == len(set(own + special))
-    assert set(own + special) == set(exits.EXITS)
+    assert set(own + special) == set(exit_codes.EXITS)
 
 
 def test_every_command_is_documented():
@@ -58,7 +58,7 @@ def test_every_command_is_documented():
     [["nothing"], ["plan", "--nothing"], ["apply"], ["apply", "/nowhere"], ["demo", "--boxes", "4", "--vm-nodes", "2"]],
 )
 def test_wrong_usage(words):
-    assert upgrader(Rig(), *words).exit_code == exits.USAGE
+    assert upgrader(Rig(), *words).exit_code == exit_codes.USAGE
 
 
 def test_an_error_says_what_is_wrong_and_what_to_do():

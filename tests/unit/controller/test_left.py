@@ -3,10 +3,10 @@
 import pytest
 
 from tests.support.pools import pool
-from tests.support.rig import STACK, Rig
 from upgrader.api.resources import GPU_STACKS
 from upgrader.controller import run
 from upgrader.core.errors import UnreachableError
+from upgrader.simulate.cluster.rig import STACK, Rig
 
 
 class Loops:

@@ -5,10 +5,10 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from tests.support.rig import Rig, running
 from upgrader.core import timing
 from upgrader.core.model.phases import NodePhase
 from upgrader.demo import evidence
+from upgrader.simulate.cluster.rig import Rig, running
 
 
 @pytest.fixture

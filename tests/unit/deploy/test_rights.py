@@ -8,13 +8,11 @@ import msgspec
 import pytest
 
 from tests.support.claims import claiming
-from tests.support.cluster import Use
 from tests.support.deployed import deployed
 from tests.support.drifting import KERNEL, NEXT, images_of, made_by_recipe, reboots
 from tests.support.manifests import checkpoint_request
 from tests.support.owners import owner
 from tests.support.pools import pool
-from tests.support.rig import Rig, running
 from tests.support.rights import JOBS_IN, covers, granted
 from tests.support.stuck_pods import StuckPods
 from upgrader.api import names
@@ -44,6 +42,8 @@ from upgrader.reconcile.checkpoint_request.live_owners import LiveOwner, resourc
 from upgrader.reconcile.facts import owner_reading
 from upgrader.reconcile.facts.device_claims import CLAIM
 from upgrader.reconcile.runtime.context import Context
+from upgrader.simulate.apiserver.cluster import Use
+from upgrader.simulate.cluster.rig import Rig, running
 
 SYSTEM = "gpu-upgrader-system"
 UNSEEN = {

@@ -9,12 +9,13 @@ import msgspec
 import pytest
 
 from upgrader.core.errors import DevClusterError
-from upgrader.devcluster import node_files, pause, plan
-from upgrader.devcluster.addresses import Addresses
-from upgrader.devcluster.control_plane import KWOK_LABEL, _audit_policy
-from upgrader.devcluster.kwok_node import node_object
-from upgrader.devcluster.plan import NodeMounts, Plan, Ready, Stage
-from upgrader.devcluster.spec import KwokSpec, Taint
+from upgrader.devcluster.base import plan
+from upgrader.devcluster.base.addresses import Addresses
+from upgrader.devcluster.base.plan import NodeMounts, Plan, Ready, Stage
+from upgrader.devcluster.base.spec import KwokSpec, Taint
+from upgrader.devcluster.box import node_files, pause
+from upgrader.devcluster.control_plane.control_plane import KWOK_LABEL, _audit_policy
+from upgrader.devcluster.kwok.kwok_node import node_object
 from upgrader.process.places import last_lines, state_root, write_whole
 from upgrader.process.supervise import Program
 

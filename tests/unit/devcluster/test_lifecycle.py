@@ -2,11 +2,12 @@ import msgspec
 import pytest
 
 from upgrader.core.errors import DevClusterError
-from upgrader.devcluster import ClusterSpec, down, lifecycle, load, names, record, status, up
-from upgrader.devcluster.addresses import Addresses
+from upgrader.devcluster import ClusterSpec, down, lifecycle, load, names, status, up
+from upgrader.devcluster.base import record
+from upgrader.devcluster.base.addresses import Addresses
+from upgrader.devcluster.base.record import Record
+from upgrader.devcluster.base.spec import BoxSpec, VmSpec
 from upgrader.devcluster.cluster import Cluster
-from upgrader.devcluster.record import Record
-from upgrader.devcluster.spec import BoxSpec, VmSpec
 from upgrader.devcluster.virtual.image import Image
 
 RECORD = Record(name="dev", token="no-such-token", addresses=Addresses(octet=0), fast=True, created="")  # noqa: S106

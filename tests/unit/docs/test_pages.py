@@ -9,8 +9,8 @@ import pytest
 from tests.support.repository import ROOT, documented_manifests
 from upgrader.api import names
 from upgrader.api.kinds import KINDS
-from upgrader.cli.editing import spec_of
 from upgrader.cli.main import program
+from upgrader.cli.shared.stack_edits import spec_of
 from upgrader.controller import crash
 from upgrader.core.node_protocol import gpu_features, node_features
 from upgrader.core.workloads import completion_estimate, desired_replicas, gang_rules, owner_objects

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from tests.support.cluster import FakeCluster
 from tests.support.waiting import eventually
 from upgrader.core.errors import LostLeadershipError, UnreachableError
 from upgrader.kube.lease import LEASES, Election, Timing, own_identity
+from upgrader.simulate.apiserver.cluster import FakeCluster
 
 PLACE = {"name": "controller", "namespace": "gpu-upgrader-system"}
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 from upgrader.core.model.operands import Operand, PluginSettings
 from upgrader.core.node_protocol.orders import Driver, OrderResult, Reason, UpgradeOrder, ValidateOrder
-from upgrader.node.outcome import EXIT_CODES
+from upgrader.node.host.task_result import EXIT_CODES
 from upgrader.process import run
 from upgrader.stack.parts import NODE_PROGRAM
 from upgrader.stack.vendors import VENDORS

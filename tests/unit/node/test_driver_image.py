@@ -11,13 +11,13 @@ import pytest
 from tests.support.programs import soon, started
 from tests.support.repository import ROOT
 from upgrader.core.node_protocol.orders import Driver, Reason
-from upgrader.node import devices
-from upgrader.node.clock import SystemClock
-from upgrader.node.driver import unload
-from upgrader.node.host import Host
-from upgrader.node.loaded import Loaded, loaded
-from upgrader.node.outcome import OrderFailedError
-from upgrader.node.programs import SystemPrograms
+from upgrader.node.driver import devices
+from upgrader.node.driver.driver_unload import unload
+from upgrader.node.driver.loaded_driver import Loaded, loaded
+from upgrader.node.host.clock import SystemClock
+from upgrader.node.host.host import Host
+from upgrader.node.host.programs import SystemPrograms
+from upgrader.node.host.task_result import OrderFailedError
 from upgrader.process import run
 
 SHELLS = [["/bin/sh"]] + ([[shutil.which("busybox"), "sh"]] if shutil.which("busybox") else [])

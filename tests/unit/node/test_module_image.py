@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.module_image import KERNEL, ModuleImage
 from tests.support.repository import ROOT
-from upgrader.images.drivers.assembly import COMMANDS
+from upgrader.images.drivers.builder.assembly import COMMANDS
 from upgrader.images.product import SIMULATED
-from upgrader.node.loaded import Loaded, loaded
+from upgrader.node.driver.loaded_driver import Loaded, loaded
 from upgrader.process import run
 
 NVIDIA = (("nvidia", ""), ("nvidia_modeset", "nvidia"), ("nvidia_uvm", "nvidia"))

@@ -13,12 +13,12 @@ HOLDS_SECRETS = {
     "upgrader.images.registry_login._Entry",
     "upgrader.images.trust.values.SigningKey",
     "upgrader.kube.connect.Access",
-    "upgrader.node.credentials.Access",
-    "upgrader.node.credentials._User",
+    "upgrader.node.kubelet.credentials.Access",
+    "upgrader.node.kubelet.credentials._User",
     "upgrader.process.finished.Command",
 }
 SECRET = {"password", "token", "access_token", "bearer", "secrets", "client_key_data", "passphrase", "auth"}
-NO_SECRET = {"upgrader.devcluster.record.Record"}
+NO_SECRET = {"upgrader.devcluster.base.record.Record"}
 """Its token marks processes and stands on their command lines."""
 
 

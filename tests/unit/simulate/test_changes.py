@@ -4,8 +4,8 @@ from collections.abc import Hashable, Iterator
 
 import pytest
 
-from tests.support.cluster import FakeCluster
 from upgrader.api.resources import NODES, PODS
+from upgrader.simulate.apiserver.cluster import FakeCluster
 from upgrader.simulate.apiserver.objects import Object
 from upgrader.simulate.apiserver.store import ObjectStore
 from upgrader.simulate.cluster.changes import Marks, Subset

@@ -2,13 +2,13 @@
 
 import msgspec
 
-from tests.support.fleet import Fleet
-from tests.support.placing import RESOURCE, has_owner, trainer_spec
-from tests.support.rig import Rig, running
-from tests.support.speaking import Speaking
 from upgrader.api.resources import JOBS, NODES, PODS
 from upgrader.simulate.apiserver.store import Change
 from upgrader.simulate.cluster.controllers import STATEFULSETS, stateful_set
+from upgrader.simulate.cluster.fleet import Fleet
+from upgrader.simulate.cluster.placing import RESOURCE, has_owner, trainer_spec
+from upgrader.simulate.cluster.rig import Rig, running
+from upgrader.simulate.cluster.speaking import Speaking
 
 
 class LooksAtEverything(Fleet):

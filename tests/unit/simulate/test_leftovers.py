@@ -1,9 +1,9 @@
 """What the rig names as left of us, by which tests judge law 9."""
 
-from tests.support.rig import Rig, running
 from tests.support.torn import asked, silent, stopped
 from upgrader.api import names
 from upgrader.api.resources import ResourceKind
+from upgrader.simulate.cluster.rig import Rig, running
 
 JOBSETS = ResourceKind(
     group="jobset.x-k8s.io", version="v1alpha2", kind="JobSet", plural="jobsets", namespaced=True, type=dict

@@ -27,7 +27,7 @@ from upgrader.core.node_protocol.orders import (
     ValidateDriverOrder,
     ValidateOrder,
 )
-from upgrader.node.outcome import EXIT_CODES
+from upgrader.node.host.task_result import EXIT_CODES
 from upgrader.stack import manifests, node_pods
 
 

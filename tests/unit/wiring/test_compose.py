@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.support.cluster import FakeCluster, FakeNodes
-from tests.support.world import FakeCrashPoints, FakeLeadership
 from upgrader.core.errors import ConfigurationError, RegistryError
+from upgrader.simulate.apiserver.cluster import FakeCluster, FakeNodes
+from upgrader.simulate.cluster.ports import FakeCrashPoints, FakeLeadership
 from upgrader.wiring import compose
 from upgrader.wiring.settings import Settings
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from upgrader.core.errors import DevClusterError
-from upgrader.devcluster import binaries, versions
+from upgrader.devcluster.base import binaries, versions
 from upgrader.devcluster.virtual import disk, initramfs, kernels, rootfs
 from upgrader.devcluster.virtual.preloaded import Preloaded
 from upgrader.images import base, store
@@ -17,7 +17,7 @@ from upgrader.images.debian.archives import archives
 from upgrader.images.debian.fetching import Fetcher
 from upgrader.images.debian.store import PackageStore
 from upgrader.images.debian.values import Kernel
-from upgrader.images.drivers.trees import Trees
+from upgrader.images.drivers.builder.trees import Trees
 from upgrader.process.places import Progress, cache_root, locked
 
 _RECIPE = tuple(Path(str(one.__file__)) for one in (disk, initramfs, rootfs))

@@ -9,11 +9,12 @@ from typing import Literal
 import msgspec
 
 from upgrader.core.errors import DevClusterError, ProcessError
-from upgrader.devcluster import node_files, nodes, record
-from upgrader.devcluster.api import NODES, ApiServer
-from upgrader.devcluster.credentials import Credentials
-from upgrader.devcluster.nodes import NodeState
-from upgrader.devcluster.record import VmRecord
+from upgrader.devcluster.base import nodes, record
+from upgrader.devcluster.base.api import NODES, ApiServer
+from upgrader.devcluster.base.credentials import Credentials
+from upgrader.devcluster.base.nodes import NodeState
+from upgrader.devcluster.base.record import VmRecord
+from upgrader.devcluster.box import node_files
 from upgrader.devcluster.virtual import settings
 from upgrader.devcluster.virtual.agent import Agent
 from upgrader.devcluster.virtual.json_lines import SilentError

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from upgrader.core.errors import DevClusterError
-from upgrader.devcluster import network
-from upgrader.devcluster.addresses import Addresses, mac
-from upgrader.devcluster.record import Record, VmRecord
+from upgrader.devcluster.base import network
+from upgrader.devcluster.base.addresses import Addresses, mac
+from upgrader.devcluster.base.record import Record, VmRecord
 from upgrader.devcluster.virtual import qemu
 from upgrader.devcluster.virtual.image import Image
 from upgrader.devcluster.virtual.json_lines import SilentError

@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from upgrader.core.errors import DevClusterError
-from upgrader.devcluster import binaries, record, versions
+from upgrader.devcluster.base import binaries, record, versions
 from upgrader.images import store
 from upgrader.images.archive import write_joint_archive
 from upgrader.images.layout import Layout

@@ -9,8 +9,8 @@ from pathlib import Path
 from upgrader.devcluster.virtual import initramfs
 from upgrader.images import base
 from upgrader.images.debian.values import Kernel
-from upgrader.images.drivers.extraction import extract
-from upgrader.images.drivers.trees import make_root
+from upgrader.images.drivers.builder.extraction import extract
+from upgrader.images.drivers.builder.trees import make_root
 from upgrader.images.product import checkout
 from upgrader.process import run
 

@@ -1,9 +1,10 @@
 """What is a virtual node's own, for its second disk: GRUB's order, name, network, keys, containerd, kubelet."""
 
-from upgrader.devcluster import network, node_files
-from upgrader.devcluster.credentials import Credentials
-from upgrader.devcluster.node_files import CNI_PROGRAMS, HOME, PAUSE_IMAGE
-from upgrader.devcluster.record import Record, VmRecord
+from upgrader.devcluster.base import network
+from upgrader.devcluster.base.credentials import Credentials
+from upgrader.devcluster.base.record import Record, VmRecord
+from upgrader.devcluster.box import node_files
+from upgrader.devcluster.box.node_files import CNI_PROGRAMS, HOME, PAUSE_IMAGE
 from upgrader.devcluster.virtual import qemu
 from upgrader.devcluster.virtual.rootfs import entry
 

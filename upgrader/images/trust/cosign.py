@@ -31,7 +31,7 @@ class Cosign:
     """The program at a path; `find` looks for it.
 
     Args:
-        program: of version 3; upgrader.devcluster.binaries builds it, the controller's image has it on its PATH.
+        program: of version 3; upgrader.devcluster.base.binaries builds it, the controller's image has it on its PATH.
     """
 
     def __init__(self, program: Path) -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from upgrader.node.clock import SystemClock
 from upgrader.node.commands.options import CHECK, parser
+from upgrader.node.host.clock import SystemClock
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -20,9 +20,9 @@ def main(arguments: Sequence[str]) -> int:
     if options.check:
         return 0
     # gRPC takes a quarter of a second to load, and a check of the options needs none of it.
-    from upgrader.node.device_plugin import Offer  # noqa: PLC0415
-    from upgrader.node.registered import answer_probes  # noqa: PLC0415
-    from upgrader.node.registration import Registration  # noqa: PLC0415
+    from upgrader.node.sim.device_plugin import Offer  # noqa: PLC0415
+    from upgrader.node.sim.plugin_liveness import answer_probes  # noqa: PLC0415
+    from upgrader.node.sim.registration import Registration  # noqa: PLC0415
 
     offer = Offer(
         resource=options.resource,

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from upgrader.core.node_protocol.orders import NODE_VARIABLE
-from upgrader.node import devices, exporter
-from upgrader.node.clock import SystemClock
 from upgrader.node.commands.options import parser
-from upgrader.node.device_load import DeviceLoad
-from upgrader.node.pod_resources import PodResources
+from upgrader.node.driver import devices
+from upgrader.node.host.clock import SystemClock
+from upgrader.node.kubelet.pod_resources import PodResources
+from upgrader.node.sim import exporter
+from upgrader.node.sim.device_load import DeviceLoad
 
 
 def main(arguments: Sequence[str]) -> int:

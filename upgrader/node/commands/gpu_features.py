@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from upgrader.core.node_protocol.gpu_features import GpuReport
 from upgrader.node.commands.options import parser
 from upgrader.node.commands.report import reported
-from upgrader.node.gpu_features import changed_gpus, leave_done, read_gpus
+from upgrader.node.sim.gpu_features import changed_gpus, leave_done, read_gpus
 
 
 def main(arguments: Sequence[str]) -> int:

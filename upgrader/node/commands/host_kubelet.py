@@ -3,10 +3,10 @@
 import os
 
 from upgrader.core.node_protocol.orders import NODE_VARIABLE, KubeletSettings, KubeletTarget, Reason
-from upgrader.node.host import Host
-from upgrader.node.kubelet import HostKubelet
-from upgrader.node.outcome import OrderFailedError
-from upgrader.node.programs import SystemPrograms
+from upgrader.node.host.host import Host
+from upgrader.node.host.programs import SystemPrograms
+from upgrader.node.host.task_result import OrderFailedError
+from upgrader.node.kubelet.kubelet import HostKubelet
 
 
 def host_kubelet(host: Host, target: KubeletTarget | KubeletSettings | None) -> HostKubelet:

@@ -4,8 +4,8 @@ import time
 from collections.abc import Sequence
 
 from upgrader.node.commands.report import reported
-from upgrader.node.features import changed_features, read_features
-from upgrader.node.host import Host
+from upgrader.node.host.features import changed_features, read_features
+from upgrader.node.host.host import Host
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
-from upgrader.node import devices
+from upgrader.node.driver import devices
 
 CHECK = "exit 0 where all other options are known, and do nothing"
 DEVICES = 8

@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from upgrader.core.node_protocol.orders import ORDER_VARIABLE, TERMINATION_LOG, OrderResult, Reason
-from upgrader.node.outcome import EXIT_CODES, OrderFailedError, leave_message
+from upgrader.node.host.task_result import EXIT_CODES, OrderFailedError, leave_message
 
 Order = TypeVar("Order")
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from upgrader.core.node_protocol.orders import OrderResult, PrepareOrder
 from upgrader.node.commands.host_kubelet import host_kubelet
 from upgrader.node.commands.order import answered
-from upgrader.node.host import Host
-from upgrader.node.prepare import prepare
+from upgrader.node.host.host import Host
+from upgrader.node.upgrade.prepare import prepare
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from upgrader.core.node_protocol.orders import TERMINATION_LOG
-from upgrader.node.outcome import EXIT_CODES, LONGEST_MESSAGE, OrderFailedError, leave_text
+from upgrader.node.host.task_result import EXIT_CODES, LONGEST_MESSAGE, OrderFailedError, leave_text
 
 
 def reported(read: Callable[[], object]) -> int:

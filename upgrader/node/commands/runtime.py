@@ -4,8 +4,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from upgrader.node.clock import SystemClock
 from upgrader.node.commands.options import CHECK, parser
+from upgrader.node.host.clock import SystemClock
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -22,8 +22,8 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     # As of the device plugin: a check of the options needs none of it.
     from upgrader.core.node_protocol.orders import POD_VARIABLE  # noqa: PLC0415
-    from upgrader.node.programs import SystemPrograms  # noqa: PLC0415
-    from upgrader.node.runtime import RuntimeHook, serve  # noqa: PLC0415
+    from upgrader.node.host.programs import SystemPrograms  # noqa: PLC0415
+    from upgrader.node.sim.runtime import RuntimeHook, serve  # noqa: PLC0415
 
     hook = RuntimeHook(
         folder=options.folder,

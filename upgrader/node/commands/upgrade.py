@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from upgrader.core.node_protocol.orders import OrderResult, UpgradeOrder
-from upgrader.node.clock import SystemClock
 from upgrader.node.commands.host_kubelet import host_kubelet
 from upgrader.node.commands.order import answered
-from upgrader.node.host import Host
-from upgrader.node.programs import SystemPrograms
-from upgrader.node.upgrade import Upgrade
+from upgrader.node.host.clock import SystemClock
+from upgrader.node.host.host import Host
+from upgrader.node.host.programs import SystemPrograms
+from upgrader.node.upgrade.upgrade import Upgrade
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from upgrader.core.node_protocol.node_places import RUN_DIRECTORY
 from upgrader.core.node_protocol.orders import OrderResult, ValidateOrder
 from upgrader.node.commands.order import answered
-from upgrader.node.validate import validate
+from upgrader.node.driver.validate import validate
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import grpc
 
 from upgrader.core.node_protocol.orders import OrderResult, Reason, ValidateDriverOrder
-from upgrader.node.clock import SystemClock
 from upgrader.node.commands.order import answered
-from upgrader.node.driver_validation import Places, validate_driver
-from upgrader.node.outcome import OrderFailedError
-from upgrader.node.pod_resources import SOCKET, PodResources
-from upgrader.node.programs import SystemPrograms
+from upgrader.node.driver.driver_validation import Places, validate_driver
+from upgrader.node.host.clock import SystemClock
+from upgrader.node.host.programs import SystemPrograms
+from upgrader.node.host.task_result import OrderFailedError
+from upgrader.node.kubelet.pod_resources import SOCKET, PodResources
 
 
 def main(arguments: Sequence[str]) -> int:

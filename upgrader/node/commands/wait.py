@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from upgrader.node.clock import SystemClock
-from upgrader.node.waiting import wait_for
+from upgrader.node.host.clock import SystemClock
+from upgrader.node.host.waiting import wait_for
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -12,8 +12,8 @@ from upgrader.core.checkpoint_request.owner_state import owner_facts
 from upgrader.core.checkpoint_request.request_state import OwnerFacts, RequestView
 from upgrader.core.errors import ClusterError
 from upgrader.core.model.fleet import MemberFacts
-from upgrader.core.model.gpu_resources import PoolGpus
 from upgrader.core.model.phases import RequestPhase, ends
+from upgrader.core.node_protocol.gpu_resources import PoolGpus
 from upgrader.core.workloads.checkpoint_annotations import leader
 from upgrader.core.workloads.suspend_patches import is_off
 from upgrader.reconcile.checkpoint_request import delivery_failures, live_owners

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import owner_resource
 from upgrader.core.model.device_claims import DOUBT, count_gpus
-from upgrader.core.model.gpu_resources import Claimed
+from upgrader.core.node_protocol.gpu_resources import Claimed
 from upgrader.core.workloads.gangs import ENDED
 from upgrader.core.workloads.owner_kinds import ReadKind, served_version
 from upgrader.reconcile.ports import Reads

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 from upgrader.api.kubernetes import Pod
 from upgrader.api.v1alpha1 import GpuStackSpec
 from upgrader.core.model.fleet import Gang
-from upgrader.core.model.gpu_resources import PoolGpus
+from upgrader.core.node_protocol.gpu_resources import PoolGpus
 from upgrader.core.workloads.checkpoint_annotations import Declared, nearest
 from upgrader.core.workloads.completion_estimate import tells_time
 from upgrader.core.workloads.gang_rules import PodMarks, Rule, UserRule, rules_of

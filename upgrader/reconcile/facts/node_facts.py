@@ -6,7 +6,7 @@ from upgrader.core import untrusted
 from upgrader.core.driver_image.missing_images import code_name, read_removed_driver
 from upgrader.core.gpu_stack.adoption import theirs
 from upgrader.core.model.fleet import NodeFacts
-from upgrader.core.model.gpu_resources import PoolGpus, count_of, gpus_by_name
+from upgrader.core.node_protocol.gpu_resources import PoolGpus, count_of, gpus_by_name
 from upgrader.core.node_protocol.node_features import read_record
 
 LONGEST_SETTINGS = 2048

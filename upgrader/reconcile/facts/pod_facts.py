@@ -13,7 +13,7 @@ from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core import untrusted
 from upgrader.core.errors import describe
 from upgrader.core.model.fleet import MemberFacts, Owner
-from upgrader.core.model.gpu_resources import PoolGpus
+from upgrader.core.node_protocol.gpu_resources import PoolGpus
 from upgrader.core.workloads.checkpoint_annotations import NOTHING, Declared, nearest
 from upgrader.core.workloads.gang_rules import PodMarks, Rule, resolve
 from upgrader.core.workloads.gangs import ENDED, REPLICATED, PodFacts

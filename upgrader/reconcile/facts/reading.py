@@ -6,7 +6,7 @@ import msgspec
 
 from upgrader.api.kubernetes import Namespace, Node, PersistentVolumeClaim, Pod, PodDisruptionBudget
 from upgrader.api.v1alpha1 import DriverImage, GpuStack, UpgradePlan
-from upgrader.core.model.gpu_resources import Claimed
+from upgrader.core.node_protocol.gpu_resources import Claimed
 from upgrader.core.workloads.owner_objects import Work
 
 

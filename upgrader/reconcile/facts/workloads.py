@@ -13,7 +13,7 @@ import msgspec
 
 from upgrader.api.kubernetes import PersistentVolumeClaim, Pod
 from upgrader.api.resources import CLAIMS, PODS
-from upgrader.core.model.gpu_resources import Claimed
+from upgrader.core.node_protocol.gpu_resources import Claimed
 from upgrader.core.workloads.owner_objects import Work
 from upgrader.reconcile.facts.device_claims import read_claimed
 from upgrader.reconcile.facts.object_cache import ObjectCache

@@ -15,8 +15,8 @@ from upgrader.api.v1alpha1 import GpuStack, NodeUpgrade, UpgradePlan
 from upgrader.core.errors import ConfigurationError, RegistryError
 from upgrader.core.gpu_stack.drift import drift
 from upgrader.core.model.fleet import StoppedOwner, Target
-from upgrader.core.model.gpu_resources import PoolGpus
 from upgrader.core.model.phases import ends
+from upgrader.core.node_protocol.gpu_resources import PoolGpus
 from upgrader.core.workloads.owner_objects import stopped_owners
 from upgrader.reconcile.checkpoint_request import abandoned_owners
 from upgrader.reconcile.checkpoint_request.orphaned_annotations import marked, show, take_away

@@ -12,9 +12,9 @@ from upgrader.api.v1alpha1 import NodeState, NodeUpgrade, NodeUpgradeStatus
 from upgrader.core import timing
 from upgrader.core.gpu_stack import adoption
 from upgrader.core.model.fleet import NodeFacts
-from upgrader.core.model.gpu_resources import Claimed, PoolGpus, gpus_by_name
 from upgrader.core.model.operands import COMPONENTS
 from upgrader.core.model.phases import NodePhase, UpgradeReason, row
+from upgrader.core.node_protocol.gpu_resources import Claimed, PoolGpus, gpus_by_name
 from upgrader.core.node_upgrade.upgrade_state import (
     ABORTED,
     GOING_BACK,

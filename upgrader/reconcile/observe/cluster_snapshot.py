@@ -25,10 +25,10 @@ from upgrader.core import timing
 from upgrader.core.driver_build.driver_builds import CheckName
 from upgrader.core.model import sharing
 from upgrader.core.model.fleet import ImageBuild, ImageFacts, NodeFacts, Snapshot, Target
-from upgrader.core.model.gpu_resources import PoolGpus
 from upgrader.core.model.phases import DriverImagePhase
 from upgrader.core.model.revisions import with_revision
 from upgrader.core.model.vendors import choose
+from upgrader.core.node_protocol.gpu_resources import PoolGpus
 from upgrader.core.workloads import placement
 from upgrader.core.workloads.owner_kinds import owner_kind
 from upgrader.core.workloads.owner_objects import stopped_owners

@@ -9,8 +9,8 @@ from upgrader.api.resources import PODS
 from upgrader.api.v1alpha1 import CheckpointRequest, NodeUpgrade
 from upgrader.core import timing
 from upgrader.core.checkpoint_request.request_machine import SWAPPING
-from upgrader.core.model.gpu_resources import PoolGpus
 from upgrader.core.model.phases import NodePhase
+from upgrader.core.node_protocol.gpu_resources import PoolGpus
 from upgrader.core.patches import every
 from upgrader.core.workloads import placement
 from upgrader.core.workloads.gangs import ENDED

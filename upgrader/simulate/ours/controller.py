@@ -1,9 +1,4 @@
-"""The loop of the controller over virtual time: one plan, its batches, groups, upgrades and requests.
-
-Every decision is the product's: core.forecast.forecast, core.upgrade_plan.plan_machine,
-core.node_upgrade.upgrade_machine, core.checkpoint_request.request_machine. This is what is done around them: who is
-looked at when, what is recorded, what is asked before a gang is.
-"""
+"""The controller over virtual time: core decides; here is when each object is looked at, and what is recorded."""
 
 from datetime import datetime, timedelta
 from functools import partial
@@ -11,7 +6,6 @@ from functools import partial
 import msgspec
 
 from upgrader.core.checkpoint_request import request_machine
-from upgrader.core.checkpoint_request.request_machine import SWAPPING
 from upgrader.core.checkpoint_request.request_state import GroupOfGang, RequestView
 from upgrader.core.constraints.batch import BatchForecast, BatchKind
 from upgrader.core.driver_image.catalogue import Catalogue
@@ -332,7 +326,8 @@ class Controller:
 
     def _spares(self, group: UpgradeGroup, request: Request) -> bool:
         """Whether the gang could go on elsewhere, unless another is on its way to the same nodes."""
-        if request.phase is not RequestPhase.STOPPED or not all(one.phase in SWAPPING for one in group.upgrades):
+        swapping = all(one.phase in request_machine.SWAPPING for one in group.upgrades)
+        if request.phase is not RequestPhase.STOPPED or not swapping:
             return False
         crowded = any(one.phase is RequestPhase.RESTARTING for one in self.requests)
         return not crowded and views.spares(self.world, request, group)

@@ -8,7 +8,7 @@ from upgrader.stack.vendors.programs import Mount, Program, Vendor
 
 PLUGIN_PORT = 8080
 GPU_FEATURES = "gpu-features.json"
-"""In RUN_DIRECTORY: what feature discovery leaves there (upgrader/node/gpu_features.py)."""
+"""In RUN_DIRECTORY: what feature discovery leaves there (upgrader/node/sim/gpu_features.py)."""
 READY_PATH = "/ready"
 RUN = Mount(name="run", path=RUN_DIRECTORY)
 

@@ -5,9 +5,9 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from tests.support.world import START
 from upgrader.core.checkpoint_request.acknowledgements import Answer, Asked, Judgement, Verdict, ephemeral, judge
 from upgrader.core.model.fleet import MemberFacts
+from upgrader.simulate.cluster.ports import START
 
 STOP_BEFORE = START + timedelta(seconds=600)
 

@@ -6,8 +6,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.world import START
 from upgrader.core.checkpoint_request.admission_slots import Writer, person_over, turns
+from upgrader.simulate.cluster.ports import START
 
 
 def writer(request, lane="fast", timeout=60, over=None, made=0, **more):

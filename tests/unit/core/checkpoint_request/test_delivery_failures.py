@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from tests.support.world import START
 from upgrader.core.checkpoint_request.delivery_failures import PAUSE, Miss, counted, ruled_out, too_soon
+from upgrader.simulate.cluster.ports import START
 
 
 def test_only_misses_in_a_row_count():

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.support.objects import merged
 from tests.support.owners import owner
 from upgrader.core.checkpoint_request.owner_state import owner_facts
 from upgrader.core.checkpoint_request.request_state import OwnerFacts
 from upgrader.core.workloads.owner_kinds import owner_kind
+from upgrader.simulate.apiserver.objects import merged
 
 OURS = {"metadata": {"annotations": {"gpu-upgrader.io/stopped": '{"plan":"p","request":"r1","previous":null}'}}}
 

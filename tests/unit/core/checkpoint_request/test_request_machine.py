@@ -24,10 +24,10 @@ from tests.support.request_cases import (
     stopped,
     view,
 )
-from tests.support.world import START
 from upgrader.core.checkpoint_request import request_machine
 from upgrader.core.checkpoint_request.request_state import GangAct, GangDecision
 from upgrader.core.model.phases import TRANSITIONS, RequestPhase, ends
+from upgrader.simulate.cluster.ports import START
 
 CASES = {
     # ---- Requested

@@ -16,9 +16,9 @@ from tests.support.request_cases import (
     stopped,
     view,
 )
-from tests.support.world import START
 from upgrader.core.checkpoint_request import request_machine
 from upgrader.core.checkpoint_request.request_state import GangAct
+from upgrader.simulate.cluster.ports import START
 
 ORDERED = {"stopped_by": "r1", "ordered": True}
 BUDGET = "PodDisruptionBudget web does not allow to disrupt it"

@@ -23,9 +23,9 @@ from tests.support.request_cases import (
     miss,
     view,
 )
-from tests.support.world import START
 from upgrader.core.checkpoint_request import request_machine
 from upgrader.core.checkpoint_request.request_state import GangAct, GangDecision
+from upgrader.simulate.cluster.ports import START
 
 CASES = {
     "others of its lane write their checkpoints": (

@@ -7,10 +7,10 @@ from msgspec import structs
 
 from tests.support.facts import NEW, OLD, gang, image, member, node, snapshot, target
 from tests.support.forecasts import NEXT_KERNEL, H, blockers, foresee, shape
-from tests.support.world import START
 from upgrader.core.constraints.upgrade_groups import group_name
 from upgrader.core.forecast.forecast import Blocker, Summary
 from upgrader.core.model.fleet import Owner, Refusals
+from upgrader.simulate.cluster.ports import START
 
 FROM_A = (node("a"),)
 GANG_BLOCKERS = {

@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.world import START
 from upgrader.core.doctor import checkup
 from upgrader.core.doctor.advice import Severity
 from upgrader.core.doctor.checkup import LeaseFacts
+from upgrader.simulate.cluster.ports import START
 
 OK, W, P = Severity.OK, Severity.WARNING, Severity.PROBLEM
 

@@ -5,12 +5,12 @@ from datetime import timedelta
 import pytest
 
 from tests.support.facts import gang, member, node, snapshot, target
-from tests.support.world import START
 from upgrader.core.explain.gang_explanation import find_gangs, why_gang
 from upgrader.core.explain.node_explanation import Explanation
 from upgrader.core.forecast.forecast import forecast
 from upgrader.core.model.fleet import Owner, Terms
 from upgrader.core.model.strategy import StrategyFacts
+from upgrader.simulate.cluster.ports import START
 
 OLDER = "The node has driver sim 560.1, the stack asks for sim 570.10."
 SKIPPED = "Node e carries the label gpu-upgrader.io/skip=true; remove it to have the node upgraded."

@@ -4,11 +4,11 @@ import pytest
 
 from tests.support.facts import NEW, OLD, fresh_node, gang, image, member, node, snapshot, target
 from tests.support.forecasts import NEXT_KERNEL, foresee_by
-from tests.support.world import START
 from upgrader.core.explain.gang_explanation import why_gang
 from upgrader.core.explain.node_explanation import Explanation, why_node
 from upgrader.core.forecast.forecast import forecast
 from upgrader.core.model.strategy import StrategyFacts, Window
+from upgrader.simulate.cluster.ports import START
 
 OLDER = "The node has driver sim 560.1, the stack asks for sim 570.10."
 WORLD = snapshot(

@@ -2,7 +2,6 @@ import msgspec
 import pytest
 
 from tests.support.facts import NEW, gang, image, node, snapshot, target
-from tests.support.world import START
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.explain.plan_file import (
     Limits,
@@ -17,6 +16,7 @@ from upgrader.core.explain.plan_file import (
 from upgrader.core.forecast.forecast import forecast
 from upgrader.core.model.prediction import Prediction
 from upgrader.core.model.strategy import StrategyFacts
+from upgrader.simulate.cluster.ports import START
 
 STRATEGY = StrategyFacts(max_unavailable="100%")
 NODES = [node("a"), node("b"), node("c")]

@@ -5,13 +5,13 @@ import pytest
 
 from tests.support.facts import KERNEL, NEW, OLD, fresh_node, gang, image, node, snapshot, target
 from tests.support.forecasts import H, blockers, foresee, shape
-from tests.support.world import START
 from upgrader.core.constraints.upgrade_groups import group_name
 from upgrader.core.errors import ConfigurationError
 from upgrader.core.forecast.duration_model import Pace, longest_of, together
 from upgrader.core.forecast.forecast import BatchForecast, BatchKind, Blocker, Forecast, GroupForecast, Summary
 from upgrader.core.gpu_stack.drift import drift
 from upgrader.core.model.prediction import Durations, Interruption, Prediction
+from upgrader.simulate.cluster.ports import START
 
 PACE = Pace(Durations())
 ALONE, PAIR = PACE.upgrade(1).mean, PACE.upgrade(2).mean

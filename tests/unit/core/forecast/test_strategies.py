@@ -6,13 +6,13 @@ import pytest
 
 from tests.support.facts import KERNEL, NEW, OLD, fresh_node, gang, image, member, node, snapshot
 from tests.support.forecasts import H, blockers, foresee_by
-from tests.support.world import START
 from upgrader.core.constraints.upgrade_groups import group_name
 from upgrader.core.forecast.canaries import node_class
 from upgrader.core.forecast.duration_model import Pace
 from upgrader.core.forecast.forecast import BatchKind
 from upgrader.core.model.prediction import Completion, Durations
 from upgrader.core.model.strategy import TopologyBudget, Window
+from upgrader.simulate.cluster.ports import START
 
 MODEL = "nvidia.com/gpu.product"
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)

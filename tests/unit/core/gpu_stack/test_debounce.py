@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.facts import node
-from tests.support.world import START
 from upgrader.core.gpu_stack.debounce import FLAPS, STEADY, WINDOW, Seen, labels_seen, look, needs_seen
 from upgrader.core.gpu_stack.drift import DriftReason, Finding, NodeDrift
+from upgrader.simulate.cluster.ports import START
 
 
 def after(*looks):

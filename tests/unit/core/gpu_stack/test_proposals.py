@@ -6,7 +6,6 @@ import pytest
 from msgspec import structs
 
 from tests.support.facts import KERNEL, NEW, OLD, node, snapshot, target
-from tests.support.world import START
 from upgrader.core.gpu_stack.proposals import (
     ImagesSeen,
     OnDrift,
@@ -19,6 +18,7 @@ from upgrader.core.gpu_stack.proposals import (
 )
 from upgrader.core.model.fleet import ImageBuild
 from upgrader.core.model.phases import DriverImagePhase, PlanPhase
+from upgrader.simulate.cluster.ports import START
 
 P, D = PlanPhase, DriverImagePhase
 NEXT = "6.1.0-41-amd64"

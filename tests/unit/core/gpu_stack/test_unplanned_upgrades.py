@@ -3,10 +3,10 @@ from datetime import timedelta
 import pytest
 
 from tests.support.facts import KERNEL, fresh_node, image, node
-from tests.support.world import START
 from upgrader.core.driver_image.catalogue import Catalogue
 from upgrader.core.gpu_stack.unplanned_upgrades import RETRY, Attempt, Need, need, next_attempt, why_closed
 from upgrader.core.model.fleet import RemovedDriver
+from upgrader.simulate.cluster.ports import START
 
 HAS = image()
 CATALOGUE = Catalogue([HAS])

@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 import pytest
 
 from tests.support.upgrade_cases import CLOSED, EVICTABLE, REPAIR, STRANGER, SWITCHED_OFF, N, stay, view
-from tests.support.world import START
 from upgrader.core.node_upgrade.clearing import EVICTION_REFUSED, UNSUPPORTED, evicting
 from upgrader.core.node_upgrade.upgrade_state import Act, Decision, GroupView, NodeView
+from upgrader.simulate.cluster.ports import START
 
 SOON = START + timedelta(seconds=1)
 ORDER = "by order of ann"

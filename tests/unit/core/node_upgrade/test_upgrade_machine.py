@@ -8,10 +8,10 @@ from tests.support.upgrade_sentences_at_the_end import AT_THE_END
 from tests.support.upgrade_sentences_before_off import BEFORE_OFF
 from tests.support.upgrade_sentences_from_off import FROM_OFF
 from tests.support.upgrade_sentences_on_another_kernel import ON_ANOTHER_KERNEL
-from tests.support.world import START
 from upgrader.core.model.phases import TRANSITIONS, NodePhase, ends
 from upgrader.core.node_upgrade import upgrade_machine
 from upgrader.core.node_upgrade.upgrade_state import Decision, GroupView
+from upgrader.simulate.cluster.ports import START
 
 CASES = BEFORE_OFF | FROM_OFF | AT_THE_END | ON_ANOTHER_KERNEL | ARRIVALS
 

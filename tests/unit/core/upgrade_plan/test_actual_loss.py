@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from tests.support.world import START
 from upgrader.core.upgrade_plan.actual_loss import Outage, lost_gpu_hours
+from upgrader.simulate.cluster.ports import START
 
 
 def outage(begin: int, end: int, gpus: int = 8, group: str = "c") -> Outage:

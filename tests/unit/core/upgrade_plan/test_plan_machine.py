@@ -5,7 +5,6 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from tests.support.world import START
 from upgrader.core.model.phases import DesiredState, NodePhase, OnFailure, PlanPhase, RequestPhase
 from upgrader.core.upgrade_plan.plan_machine import decide
 from upgrader.core.upgrade_plan.plan_state import (
@@ -17,6 +16,7 @@ from upgrader.core.upgrade_plan.plan_state import (
     Trouble,
     UpgradeFacts,
 )
+from upgrader.simulate.cluster.ports import START
 
 LATER = START + timedelta(hours=1)
 PLAN = PlanView(

@@ -3,7 +3,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.support.facts import member
-from tests.support.world import START
 from upgrader.core.model.fleet import Terms
 from upgrader.core.workloads.checkpoint_annotations import (
     Declared,
@@ -16,6 +15,7 @@ from upgrader.core.workloads.checkpoint_annotations import (
     times,
     usable,
 )
+from upgrader.simulate.cluster.ports import START
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.world import START
 from upgrader.core.model.fleet import Owner
 from upgrader.core.timing import show
 from upgrader.core.workloads.completion_estimate import estimate_of, limit_of
 from upgrader.core.workloads.owner_objects import Work
+from upgrader.simulate.cluster.ports import START
 
 
 def work(kind, api_version, spec=None, status=None, **labels):

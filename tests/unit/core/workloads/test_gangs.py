@@ -5,11 +5,11 @@ import pytest
 
 from tests.support.facts import member
 from tests.support.gang_facts import NO_CONTROLLER, TRAIN, expected, found, grouped, job, pod
-from tests.support.world import START
 from upgrader.core.model.fleet import Owner, Terms
 from upgrader.core.workloads.checkpoint_annotations import Declared
 from upgrader.core.workloads.gangs import gangs_of
 from upgrader.core.workloads.owner_chain import Chains
+from upgrader.simulate.cluster.ports import START
 
 WEB = Owner(kind="ReplicaSet", name="web-5d", uid="uid-rs", api_version="apps/v1")
 DATABASE = Owner(kind="StatefulSet", name="db", uid="uid-sts", api_version="apps/v1")

@@ -1,11 +1,11 @@
 import pytest
 
 from tests.support.facts import node
-from tests.support.objects import merged
 from upgrader.api import names
 from upgrader.core.workloads import placement
 from upgrader.core.workloads.owner_kinds import OWNERS, owner_kind
 from upgrader.core.workloads.placement import Placement, possible, steered
+from upgrader.simulate.apiserver.objects import merged
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 OURS = {"key": "gpu-upgrader.io/revision", "operator": "NotIn", "values": ["old"]}

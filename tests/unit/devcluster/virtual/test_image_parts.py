@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.disks import differing
 from upgrader.core.errors import DevClusterError
-from upgrader.devcluster import versions
+from upgrader.devcluster.base import versions
 from upgrader.devcluster.virtual import disk, initramfs, kernels, preloaded, rootfs
 from upgrader.devcluster.virtual.image import UNUSED_SECONDS, Image, sweep
 from upgrader.images.debian.values import Kernel, Package

@@ -3,9 +3,9 @@ import tomllib
 import msgspec
 import pytest
 
-from upgrader.devcluster.addresses import Addresses
-from upgrader.devcluster.credentials import Credentials
-from upgrader.devcluster.record import Record, VmRecord
+from upgrader.devcluster.base.addresses import Addresses
+from upgrader.devcluster.base.credentials import Credentials
+from upgrader.devcluster.base.record import Record, VmRecord
 from upgrader.devcluster.virtual import settings
 
 VM = VmRecord(

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.rig import STACK, Rig, running
 from tests.support.torn import LONG, asked, silent, stopped, strip_plan, strip_request, suspended
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, PODS, UPGRADE_PLANS
 from upgrader.core.errors import ConfigurationError, UnreachableError
 from upgrader.core.model.phases import PlanPhase, ends
+from upgrader.simulate.cluster.rig import STACK, Rig, running
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ import asyncio
 import msgspec
 import pytest
 
-from tests.support.objects import Object
-from tests.support.rig import RESOURCE, Rig, running
 from upgrader.api import names
 from upgrader.api.resources import PODS
 from upgrader.core.errors import BlockedError, UnreachableError
@@ -15,6 +13,8 @@ from upgrader.core.model.phases import RequestPhase
 from upgrader.reconcile.checkpoint_request import adhoc_request
 from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.reconcile.observe.cluster_snapshot import target_of
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.cluster.rig import RESOURCE, Rig, running
 
 
 @pytest.fixture

@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.support.objects import Object
-from tests.support.rig import Rig, running
-from tests.support.speaking import Speaking
 from upgrader.api import names
 from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import JOBS, PODS
 from upgrader.core.model.phases import PlanPhase, RequestPhase
 from upgrader.core.replies import Reply
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.cluster.rig import Rig, running
+from upgrader.simulate.cluster.speaking import Speaking
 
 GROUP = "gpu-upgrader.io"
 

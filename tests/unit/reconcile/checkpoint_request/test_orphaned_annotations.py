@@ -5,7 +5,6 @@ import pytest
 
 from tests.support.asked import add_pod, marked
 from tests.support.manifests import checkpoint_request
-from tests.support.rig import STACK, Rig
 from tests.support.torn import asked, silent, strip_plan, strip_request, strip_stack
 from upgrader.api import names
 from upgrader.api.kubernetes import Pod
@@ -14,6 +13,7 @@ from upgrader.core.errors import ConfigurationError, UnreachableError
 from upgrader.core.model.phases import RequestPhase
 from upgrader.reconcile.checkpoint_request import orphaned_annotations
 from upgrader.reconcile.gpu_stack import stack_reconciler, stackless
+from upgrader.simulate.cluster.rig import STACK, Rig
 
 MADE = "2026-11-21T09:00:00Z"
 AT = 1795251600

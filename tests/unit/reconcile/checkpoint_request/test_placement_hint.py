@@ -3,9 +3,7 @@
 import pytest
 
 from tests.support import manifests as m
-from tests.support.objects import Object
 from tests.support.owners import owner
-from tests.support.rig import Rig
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.core.checkpoint_request.request_state import GroupOfGang
 from upgrader.core.errors import ConflictError
@@ -16,6 +14,8 @@ from upgrader.core.workloads.suspend_patches import is_off, stop_patch
 from upgrader.reconcile.checkpoint_request import request_reconciler
 from upgrader.reconcile.checkpoint_request.live_owners import resource_of
 from upgrader.reconcile.checkpoint_request.request_reading import read_request
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.cluster.rig import Rig
 
 ROWS = {row.kind: row for row in OWNERS if row.group != "batch.volcano.sh"}
 BY_POLICY = ("TrainJob", "JobSet")

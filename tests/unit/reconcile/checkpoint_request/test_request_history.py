@@ -4,14 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.objects import Object
 from tests.support.pools import pool
-from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import CLAIMS, JOBS, PODS, UPGRADE_PLANS
 from upgrader.checkpoint.signal import WITHDRAW
 from upgrader.core.model.phases import PlanPhase, RequestPhase
 from upgrader.core.replies import Ran, Reply
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.cluster.rig import Rig, running
 
 GROUP = "gpu-upgrader.io"
 QUICK = {"timeoutSeconds": 30, "retrySeconds": 86400}

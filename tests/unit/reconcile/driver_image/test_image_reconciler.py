@@ -6,8 +6,6 @@ import pytest
 from tests.support import image_rig
 from tests.support.building import build_ends, build_jobs
 from tests.support.image_rig import IDENTITY, NAMED, REFERENCE, REPOSITORY, D, brought, built, image, look, wanted
-from tests.support.rig import Rig
-from tests.support.world import FakeCrashPoints, FakeTrust, Killed
 from upgrader.core.driver_build.build_results import BuildResult, CellState, Refusal
 from upgrader.core.driver_build.driver_builds import CheckName, Failure, FailureClass, Verdict
 from upgrader.core.driver_image.image_machine import ABSENT_SECONDS, FIRST_RETRY_SECONDS, LOOK_SECONDS, REFUSED_SECONDS
@@ -15,6 +13,8 @@ from upgrader.core.driver_image.image_names import packages_name
 from upgrader.core.errors import ClusterError, ConfigurationError
 from upgrader.core.model.phases import row
 from upgrader.reconcile.driver_image import image_reconciler
+from upgrader.simulate.cluster.ports import FakeCrashPoints, FakeTrust, Killed
+from upgrader.simulate.cluster.rig import Rig
 
 
 @pytest.fixture

@@ -4,14 +4,14 @@ import msgspec
 import pytest
 
 from tests.support.claims import NVIDIA, allocated, claim, claiming
-from tests.support.cluster import FakeCluster
 from tests.support.observed import GPUS, RESOURCE
-from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.kubernetes import Pod
 from upgrader.core.errors import UnreachableError
 from upgrader.reconcile.facts.device_claims import holders_by_node, read_claimed
 from upgrader.reconcile.facts.pod_facts import gpus_of
+from upgrader.simulate.apiserver.cluster import FakeCluster
+from upgrader.simulate.cluster.rig import Rig, running
 
 TEMPLATE = [{"name": "gpus", "resourceClaimTemplateName": "two"}]
 CLAIMED = {("ml", "two"): 2, ("ml", "net"): 0}

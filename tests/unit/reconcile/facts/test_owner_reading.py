@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from tests.support.cluster import FakeCluster
 from tests.support.observed import owned, owner, work
 from upgrader.api.kubernetes import Pod
 from upgrader.api.resources import PODS, owner_resource
@@ -13,6 +12,7 @@ from upgrader.core.workloads.checkpoint_annotations import Declared
 from upgrader.core.workloads.owner_kinds import BETWEEN, DECLARING, OWNERS, ReadKind
 from upgrader.reconcile.facts.object_cache import ObjectCache
 from upgrader.reconcile.facts.owner_reading import READ, declared_above, read_works
+from upgrader.simulate.apiserver.cluster import FakeCluster
 
 STOPPED = "gpu-upgrader.io/stopped"
 CRON = Owner(kind="CronJob", name="nightly", uid="u", api_version="batch/v1")

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import manifests as m
-from tests.support.world import START
 from upgrader.api.v1alpha1 import UpgradePlan
 from upgrader.core.model.phases import OnFailure
 from upgrader.core.model.strategy import StrategyFacts, TopologyBudget, Window
 from upgrader.reconcile.facts.strategies import strategy_of, strategy_spec
+from upgrader.simulate.cluster.ports import START
 
 SPEC = {
     "maxUnavailable": 16,

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from tests.support.cluster import FakeCluster
-from tests.support.rig import STACK, Rig, running
 from upgrader.api.resources import GPU_STACKS, PODS
 from upgrader.core.errors import UnreachableError
 from upgrader.core.model.phases import PlanPhase
 from upgrader.reconcile.facts.workloads import SHARED_SECONDS, Workloads
 from upgrader.reconcile.runtime.context import anew
+from upgrader.simulate.apiserver.cluster import FakeCluster
+from upgrader.simulate.cluster.rig import STACK, Rig, running
 
 
 class Counting(FakeCluster):

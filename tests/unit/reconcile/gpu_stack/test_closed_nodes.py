@@ -7,9 +7,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from tests.support.objects import Object
 from tests.support.pools import claimed, in_phase
-from tests.support.rig import STACK, Rig, running
 from tests.support.torn import strip_plan, strip_request, strip_stack
 from upgrader.api import names
 from upgrader.api.kubernetes import Node
@@ -18,6 +16,8 @@ from upgrader.core.errors import ConfigurationError, ConflictError, UnreachableE
 from upgrader.core.model.phases import NodePhase
 from upgrader.reconcile.gpu_stack.stackless import KIND, NAME, PAUSE_SECONDS, Stackless
 from upgrader.reconcile.observe.listed_nodes import ListedNodes
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.cluster.rig import STACK, Rig, running
 from upgrader.telemetry import metrics
 
 FOREIGN = {"key": "example.com/mine", "value": "yes", "effect": "NoSchedule"}

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from tests.support.rig import STACK, Rig
 from tests.support.torn import LONG, asked, silent, stopped, strip_plan, strip_request, strip_stack, suspended
 from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, JOBS, NODE_UPGRADES, ResourceKind
 from upgrader.core.errors import ConfigurationError, UnreachableError
 from upgrader.core.model.phases import ends
 from upgrader.reconcile.gpu_stack import stackless
+from upgrader.simulate.cluster.rig import STACK, Rig
 
 
 @pytest.fixture

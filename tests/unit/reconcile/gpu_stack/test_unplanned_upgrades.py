@@ -12,11 +12,11 @@ from tests.support.pools import (
     seen,
     well,
 )
-from tests.support.rig import STACK, Rig, running
 from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS, NODE_UPGRADES, NODES, PODS
 from upgrader.core.model.phases import NodePhase, PlanPhase, UpgradeReason, ends
 from upgrader.simulate.cluster.ports import Killed
+from upgrader.simulate.cluster.rig import STACK, Rig, running
 
 NEXT = "6.1.0-50-amd64"
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from tests.support.cluster import Write
-from tests.support.rig import Rig, running
 from upgrader.api.resources import JOBS, PDBS, PODS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.errors import ClusterError, NotFoundError, ThrottledError
 from upgrader.core.model.phases import NodePhase, PlanPhase
 from upgrader.reconcile.upgrade_plan import plan_reconciler
+from upgrader.simulate.apiserver.cluster import Write
+from upgrader.simulate.cluster.rig import Rig, running
 
 QUICK = {"timeoutSeconds": 30, "retrySeconds": 86400}
 

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from tests.support.objects import Object
-from tests.support.rig import Rig, running
 from tests.support.terminal import upgrader
 from upgrader.api import names
 from upgrader.api.resources import JOBS, NODE_UPGRADES, PDBS, PODS
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
 from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.core.node_upgrade.force import FORCEABLE, refusal
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.cluster.rig import Rig, running
 
 WHO = ("--reason", "agreed with its owner", "--by", "ann")
 

@@ -4,11 +4,11 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.rig import ACTIVE_SECONDS, Rig, running
 from upgrader.api.resources import DAEMONSETS, JOBS, NODES, PODS
 from upgrader.api.v1alpha1 import NodeState
 from upgrader.core.errors import UnreachableError
 from upgrader.reconcile.runtime.context import REHEARSED_AGAIN
+from upgrader.simulate.cluster.rig import ACTIVE_SECONDS, Rig, running
 
 TRIES = 3
 

@@ -4,16 +4,16 @@ import msgspec
 import pytest
 
 from tests.support.claims import NVIDIA, allocated, claim, claiming
-from tests.support.fleet import RESOURCE
 from tests.support.manifests import changed, node_upgrade
 from tests.support.node_upgrades import state, upgrade
-from tests.support.rig import Rig
 from upgrader.api.resources import NODES, PODS, owner_resource
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.workloads.checkpoint_annotations import Declared
 from upgrader.core.workloads.owner_kinds import owner_kind
 from upgrader.reconcile.facts.device_claims import CLAIM
 from upgrader.reconcile.node_upgrade.upgrade_reading import MayGo, build_view, expected_gpus, read_upgrade
+from upgrader.simulate.cluster.fleet import RESOURCE
+from upgrader.simulate.cluster.rig import Rig
 
 
 def shared(slices, mig=""):

@@ -20,7 +20,6 @@ from tests.support.observed import (
     pod,
     wire,
 )
-from tests.support.world import START
 from upgrader.api import kubernetes as k
 from upgrader.api.v1alpha1 import DriverImage, GpuStack
 from upgrader.core.errors import ConfigurationError
@@ -30,6 +29,7 @@ from upgrader.core.workloads.pod_disruption_budgets import DisruptionBudget, Req
 from upgrader.reconcile.facts.node_facts import node_facts
 from upgrader.reconcile.facts.pod_facts import gpus_of, member_facts
 from upgrader.reconcile.observe import cluster_snapshot
+from upgrader.simulate.cluster.ports import START
 
 # -------------------------------------------------------------------------------------------------------- stack
 

@@ -1,10 +1,10 @@
 """What a cluster needs of driver images."""
 
-from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import NODES
 from upgrader.core.driver_image.image_garbage import Uses
 from upgrader.reconcile.observe.image_uses import read_uses
+from upgrader.simulate.cluster.rig import Rig, running
 
 
 async def test_kernels_of_nodes_images_and_upgrades() -> None:

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from tests.support.cluster import FakeNodes
-from tests.support.rig import Rig, running
 from upgrader.api.resources import NODES
 from upgrader.reconcile.observe.listed_nodes import ListedNodes
 from upgrader.reconcile.runtime.context import Context
+from upgrader.simulate.apiserver.cluster import FakeNodes
+from upgrader.simulate.cluster.rig import Rig, running
 
 
 class StaleRig(Rig):

@@ -6,13 +6,13 @@ import pytest
 
 from tests.support.manifests import driver_image
 from tests.support.observed import GPUS, NOW, OWN, RESOURCE, STACK, budget, facts, member, node, owned, pod, wire
-from tests.support.rig import Rig
 from upgrader.api import kubernetes as k
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.core.model.fleet import Gang, ImageBuild, ImageFacts, Owner, Snapshot, Terms
 from upgrader.core.model.phases import DriverImagePhase
 from upgrader.reconcile.facts.reading import Reading
 from upgrader.reconcile.observe import cluster_snapshot
+from upgrader.simulate.cluster.rig import Rig
 
 
 def seen_world(**changes):

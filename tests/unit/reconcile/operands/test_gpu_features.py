@@ -5,12 +5,12 @@ import json
 import pytest
 
 from tests.support.pools import pool
-from tests.support.rig import STACK, Rig
 from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS, NODES
 from upgrader.core.model.phases import NodePhase
 from upgrader.core.node_protocol.gpu_features import LABELS_CAPABLE, LABELS_DRIVER, LABELS_DRIVER_VERSION, LABELS_GPU
 from upgrader.reconcile.gpu_stack import stack_reconciler
+from upgrader.simulate.cluster.rig import STACK, Rig
 
 GFD = "registry/gfd:1"
 OURS = frozenset((*LABELS_GPU, *LABELS_DRIVER, *LABELS_DRIVER_VERSION, *LABELS_CAPABLE))

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from tests.support.readings import features_read
-from tests.support.rig import STACK, Rig
 from upgrader.api import names
 from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODE_FEATURES, NODES
 from upgrader.core.errors import ClusterError, ConflictError
 from upgrader.core.node_protocol.node_features import PREFIX
+from upgrader.simulate.cluster.readings import features_read
+from upgrader.simulate.cluster.rig import STACK, Rig
 
 KERNEL, NEXT = "6.1.0-47-amd64", "6.12.94+deb13-amd64"
 FULL = f"{PREFIX}kernel-version.full"

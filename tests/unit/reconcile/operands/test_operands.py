@@ -4,15 +4,15 @@ from collections import defaultdict
 
 import pytest
 
-from tests.support.fleet import RESOURCE
 from tests.support.pools import pool
-from tests.support.rig import STACK, Rig, running
 from upgrader.api import names
 from upgrader.api.resources import DAEMONSETS, DRIVER_IMAGES, GPU_STACKS, NODES, PODS
 from upgrader.api.v1alpha1 import DriverImage
 from upgrader.core.model.phases import NodePhase, PlanPhase, ends
 from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.reconcile.gpu_stack import stack_reconciler
+from upgrader.simulate.cluster.fleet import RESOURCE
+from upgrader.simulate.cluster.rig import STACK, Rig, running
 
 GFD, EXPORTER = "registry/gfd:1", "registry/exporter:1"
 

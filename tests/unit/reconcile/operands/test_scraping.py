@@ -3,12 +3,12 @@
 import pytest
 
 from tests.support.pools import pool
-from tests.support.rig import STACK, Rig
 from upgrader.api import names
 from upgrader.api.resources import DAEMONSETS, GPU_STACKS, NODES, PODS, SERVICE_MONITORS, SERVICES
 from upgrader.core.errors import ClusterError
 from upgrader.core.model.phases import NodePhase, ends
 from upgrader.reconcile.gpu_stack import stack_reconciler
+from upgrader.simulate.cluster.rig import STACK, Rig
 
 EXPORTER = "registry/exporter:1"
 KIND = (SERVICE_MONITORS.group, SERVICE_MONITORS.plural)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.pools import pool
-from tests.support.rig import Rig
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.core.errors import LONGEST, LostLeadershipError
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
@@ -14,6 +13,7 @@ from upgrader.reconcile.runtime import side_by_side
 from upgrader.reconcile.runtime.isolation import Faults
 from upgrader.reconcile.upgrade_plan import plan_reconciler
 from upgrader.simulate.cluster.ports import Killed
+from upgrader.simulate.cluster.rig import Rig
 from upgrader.telemetry import metrics
 
 WRONG = "what nobody thought of"

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.support.objects import Object
-from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import JOBS, NODES, PODS, UPGRADE_PLANS
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
 from upgrader.core.node_protocol.orders import OrderResult, Reason
 from upgrader.core.workloads.placement import REVISION
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.cluster.rig import Rig, running
 
 
 @pytest.fixture

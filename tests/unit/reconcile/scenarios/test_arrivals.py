@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.fleet import RESOURCE
-from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import JOBS, PODS
 from upgrader.core.model.phases import NodePhase, RequestPhase
 from upgrader.core.node_protocol.orders import OrderResult, Reason
+from upgrader.simulate.cluster.fleet import RESOURCE
+from upgrader.simulate.cluster.rig import Rig, running
 
 NOW, NEXT = "6.1.0-47-amd64", "6.1.0-50-amd64"
 REBOOT = {"kernel": NEXT, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}

@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.support.building import build_ends, build_jobs
-from tests.support.rig import Rig, running
-from tests.support.world import FakeTrust, Killed
 from upgrader.api.resources import DRIVER_IMAGES, PODS, UPGRADE_PLANS
 from upgrader.core.driver_build.build_results import BuildResult, CellState
 from upgrader.core.driver_build.driver_builds import Failure, FailureClass, Identity
 from upgrader.core.driver_image.image_names import image_name, packages_name
 from upgrader.core.model.phases import PlanPhase, RequestPhase, crash_points
+from upgrader.simulate.cluster.ports import FakeTrust, Killed
+from upgrader.simulate.cluster.rig import Rig, running
 from upgrader.stack.settings import BuildSettings
 
 Point = tuple[str, str, str]

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from tests.support.deployed import daemon, deployed
-from tests.support.rig import Rig
 from upgrader.api import names
+from upgrader.simulate.cluster.rig import Rig
 
 VETO = {"karpenter.sh/do-not-disrupt": "true"}
 METHOD = {names.ANNOTATION_METHOD: "file"}

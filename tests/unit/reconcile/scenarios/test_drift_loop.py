@@ -14,11 +14,11 @@ from tests.support.drifting import (
     reason,
     reboots,
 )
-from tests.support.rig import STACK, Rig
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, NODES, UPGRADE_PLANS
 from upgrader.core.model.phases import PlanPhase
 from upgrader.reconcile.gpu_stack import stack_reconciler
+from upgrader.simulate.cluster.rig import STACK, Rig
 
 LIMITS = {"maxInterruptions": 1, "maxLostGpuHours": 50}
 QUICK = {"maxUnavailable": "100%", "canary": {"enabled": False}, "waitForCompletionSeconds": 0}

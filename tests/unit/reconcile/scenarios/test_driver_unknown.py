@@ -2,12 +2,12 @@
 
 import pytest
 
-from tests.support.rig import Rig, running
-from tests.support.world import Killed
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, NODE_UPGRADES, NODES
 from upgrader.core.model.phases import NodePhase, PlanPhase
 from upgrader.core.node_protocol.orders import OrderResult, Reason
+from upgrader.simulate.cluster.ports import Killed
+from upgrader.simulate.cluster.rig import Rig, running
 
 OLD = "sim-1.0-6.1.0-47-amd64"
 

@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.rig import Rig, running
 from upgrader.api.resources import UPGRADE_PLANS
 from upgrader.core import timing
 from upgrader.core.model.phases import RequestPhase
+from upgrader.simulate.cluster.rig import Rig, running
 
 
 @pytest.fixture

@@ -2,13 +2,13 @@
 
 import pytest
 
-from tests.support.cluster import Write
-from tests.support.objects import Object
-from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import JOBS, PODS, UPGRADE_PLANS
 from upgrader.core.errors import ThrottledError
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.simulate.apiserver.cluster import Write
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.cluster.rig import Rig, running
 
 QUICK = {"timeoutSeconds": 30, "retrySeconds": 86400}
 

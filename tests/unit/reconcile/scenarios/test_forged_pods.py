@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from tests.support.rig import RESOURCE, Rig, running
 from upgrader.api import names
 from upgrader.api.resources import NODES, PODS
 from upgrader.api.v1alpha1 import NodeUpgrade
 from upgrader.core.model.phases import NodePhase
 from upgrader.core.node_protocol.orders import OrderResult, Reason
+from upgrader.simulate.cluster.rig import RESOURCE, Rig, running
 from upgrader.stack.naming import prepare_name, validation_name
 
 TENANT = "mallory"

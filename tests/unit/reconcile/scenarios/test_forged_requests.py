@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, PODS, UPGRADE_PLANS
 from upgrader.core.model.phases import PlanPhase, RequestPhase
 from upgrader.core.replies import Reply
 from upgrader.core.timing import show
 from upgrader.reconcile.render.custom_objects import LABEL_BATCH, request_name
+from upgrader.simulate.cluster.rig import Rig, running
 
 TENANT = "mallory"
 GANG = f"{TENANT}/Job/x"

@@ -2,12 +2,12 @@
 
 import contextlib
 
-from tests.support.rig import STACK, Rig, running
 from upgrader.api.resources import GPU_STACKS, JOBS, PODS
 from upgrader.core.errors import ClusterError, ConfigurationError
 from upgrader.core.model.phases import PlanPhase, RequestPhase
 from upgrader.core.workloads.owner_kinds import OWNERS
 from upgrader.reconcile.upgrade_plan import plan_reconciler
+from upgrader.simulate.cluster.rig import STACK, Rig, running
 
 REFUSED = ClusterError("the API server does not allow this", details="GET /apis/jobset.x-k8s.io: jobsets is forbidden")
 

@@ -5,8 +5,6 @@ import pytest
 
 from tests.support import image_rig
 from tests.support.image_rig import BUILDS, IDENTITY, NAMED, REFERENCE, REPOSITORY, D, built, image, look, wanted
-from tests.support.rig import Rig
-from tests.support.world import FakeTrust
 from upgrader.api.resources import DRIVER_IMAGES
 from upgrader.core import timing
 from upgrader.core.driver_build.build_results import BuildResult, CellState
@@ -14,6 +12,8 @@ from upgrader.core.driver_build.driver_builds import CheckName, Failure, Failure
 from upgrader.core.driver_image.image_machine import LOOK_SECONDS
 from upgrader.core.driver_image.image_names import packages_name
 from upgrader.reconcile.driver_image import image_reconciler
+from upgrader.simulate.cluster.ports import FakeTrust
+from upgrader.simulate.cluster.rig import Rig
 
 
 @pytest.fixture

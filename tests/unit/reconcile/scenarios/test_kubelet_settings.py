@@ -4,11 +4,11 @@ import msgspec
 import pytest
 
 from tests.support.pools import pool
-from tests.support.rig import Rig
 from upgrader.api import names
 from upgrader.api.resources import PODS
 from upgrader.core.model.phases import NodePhase, PlanPhase
 from upgrader.core.node_protocol.orders import OrderResult, Reason
+from upgrader.simulate.cluster.rig import Rig
 
 STATIC = {"cpuManagerPolicy": "static", "reservedCpus": "0-3", "topologyManagerPolicy": "restricted"}
 VALUES = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0-3", "topologyManagerPolicy": "restricted"}

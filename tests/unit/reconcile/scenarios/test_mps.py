@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.support.fleet import RESOURCE
 from tests.support.pools import on_nvidia
-from tests.support.rig import Rig
 from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS, PODS
 from upgrader.core.model import sharing
 from upgrader.core.model.phases import NodePhase, PlanPhase, ends
 from upgrader.core.node_protocol.orders import OrderResult, Reason
+from upgrader.simulate.cluster.fleet import RESOURCE
+from upgrader.simulate.cluster.rig import Rig
 
 DAEMON = "mps-control-daemon"
 

@@ -6,14 +6,14 @@ import pytest
 
 from tests.support.drifting import KERNEL, NEXT, asks, built, condition, images_of, made_by_recipe, plans, reboots
 from tests.support.pools import labels_of
-from tests.support.readings import features_read
-from tests.support.rig import Rig
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, NODES, UPGRADE_PLANS
 from upgrader.core.gpu_stack.drift import drift
 from upgrader.reconcile.facts.node_facts import node_facts
 from upgrader.reconcile.observe import cluster_snapshot
 from upgrader.reconcile.observe.image_uses import read_uses
+from upgrader.simulate.cluster.readings import features_read
+from upgrader.simulate.cluster.rig import Rig
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.support.drifting import NEXT, asks, plans, reboots
-from tests.support.rig import Rig
 from upgrader.api.resources import JOBS, NODE_UPGRADES, NODES, PODS, UPGRADE_PLANS
 from upgrader.core.model.phases import NodePhase, PlanPhase
+from upgrader.simulate.cluster.rig import Rig
 
 
 def ready(rig: Rig, name: str, status: str) -> None:

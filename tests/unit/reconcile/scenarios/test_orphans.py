@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.cluster import FakeNodes
 from tests.support.pools import (
     claimed,
     in_phase,
@@ -16,12 +15,13 @@ from tests.support.pools import (
     remove_upgrades,
     well,
 )
-from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.kubernetes import Node
 from upgrader.api.resources import JOBS, NODE_UPGRADES, NODES, PODS, UPGRADE_PLANS
 from upgrader.core.model.phases import NodePhase, PlanPhase
 from upgrader.reconcile.runtime.context import Context
+from upgrader.simulate.apiserver.cluster import FakeNodes
+from upgrader.simulate.cluster.rig import Rig, running
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.support.cluster import FakeCluster, FakeNodes
-from tests.support.rig import Rig, running
 from upgrader.api.resources import JOBS, UPGRADE_PLANS
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.simulate.apiserver.cluster import FakeCluster, FakeNodes
+from upgrader.simulate.cluster.rig import Rig, running
 
 
 class Broken(FakeCluster):

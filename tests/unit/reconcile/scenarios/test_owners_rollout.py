@@ -10,18 +10,18 @@ from functools import partial
 import msgspec
 import pytest
 
-from tests.support.controllers import JOBSETS, STATEFULSETS, WORKLOADS, job, jobset, stateful_set
-from tests.support.objects import Object
-from tests.support.placing import trainer_spec
-from tests.support.responder import Responder
-from tests.support.rig import Rig
-from tests.support.trainers import Trainer
-from tests.support.world import Killed
 from upgrader.api import names
 from upgrader.api.resources import JOBS, ResourceKind
 from upgrader.core.model.phases import PlanPhase, RequestPhase, crash_points
 from upgrader.core.workloads.owner_kinds import OWNERS
 from upgrader.core.workloads.suspend_patches import record_of
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.cluster.controllers import JOBSETS, STATEFULSETS, WORKLOADS, job, jobset, stateful_set
+from upgrader.simulate.cluster.placing import trainer_spec
+from upgrader.simulate.cluster.ports import Killed
+from upgrader.simulate.cluster.responder import Responder
+from upgrader.simulate.cluster.rig import Rig
+from upgrader.simulate.cluster.trainers import Trainer
 
 APPROVAL = {
     "by": "test",

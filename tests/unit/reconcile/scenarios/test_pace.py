@@ -4,8 +4,6 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.objects import Object
-from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import JOBS, NODES, PODS, UPGRADE_PLANS
 from upgrader.core import timing
@@ -13,6 +11,8 @@ from upgrader.core.forecast.canaries import MODEL_LABEL
 from upgrader.core.forecast.forecast import BatchKind
 from upgrader.core.model.phases import NodePhase, PlanPhase
 from upgrader.core.node_protocol.orders import OrderResult, Reason
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.cluster.rig import Rig, running
 
 SOAK = {"maxUnavailable": "100%", "canary": {"enabled": True, "soakSeconds": 120}}
 BROKEN = OrderResult(reason=Reason.DEVICE_FAILED, message="fell off the bus")

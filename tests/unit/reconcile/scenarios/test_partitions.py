@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.support.placing import PARTITION, trainer_spec
-from tests.support.rig import Rig
 from upgrader.api import names
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.simulate.cluster.placing import PARTITION, trainer_spec
+from upgrader.simulate.cluster.rig import Rig
 
 
 @pytest.fixture

@@ -4,11 +4,9 @@ import asyncio
 
 import pytest
 
-from tests.support.cluster import FarCluster
 from tests.support.lone_gang import put_lone_gang
 from tests.support.manifests import upgrade_plan
 from tests.support.own_requests import own
-from tests.support.rig import Rig
 from upgrader.api.resources import CHECKPOINT_REQUESTS, UPGRADE_PLANS
 from upgrader.api.v1alpha1 import CheckpointRequest
 from upgrader.core.checkpoint_request.request_machine import GroupOfGang
@@ -17,6 +15,8 @@ from upgrader.core.timing import show
 from upgrader.core.workloads.placement import Placement
 from upgrader.reconcile.checkpoint_request import request_history, request_reconciler
 from upgrader.reconcile.checkpoint_request.request_reading import read_request
+from upgrader.simulate.apiserver.cluster import FarCluster
+from upgrader.simulate.cluster.rig import Rig
 
 GPU = "nvidia.com/gpu"
 

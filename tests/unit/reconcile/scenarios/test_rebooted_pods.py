@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.support.rig import Rig
 from upgrader.api import names
 from upgrader.api.resources import PDBS, PODS, UPGRADE_PLANS
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.simulate.cluster.rig import Rig
 
 NOW, NEXT = "6.1.0-47-amd64", "6.1.0-50-amd64"
 REBOOT = {"kernel": NEXT, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}

@@ -3,12 +3,12 @@
 import pytest
 
 from tests.support.drifting import reboots
-from tests.support.fleet import RESOURCE
-from tests.support.rig import Rig
 from upgrader.api import names
 from upgrader.api.resources import NODES, PODS
 from upgrader.core.model.phases import NodePhase, PlanPhase, UpgradeReason
 from upgrader.core.node_protocol.orders import OrderResult, Reason
+from upgrader.simulate.cluster.fleet import RESOURCE
+from upgrader.simulate.cluster.rig import Rig
 
 NOW, NEXT, THIRD = "6.1.0-47-amd64", "6.1.0-50-amd64", "6.1.0-53-amd64"
 REBOOT = {"kernel": NEXT, "select": ["/sbin/choose"], "restart": ["/sbin/reboot"]}

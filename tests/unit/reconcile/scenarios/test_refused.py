@@ -6,9 +6,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from tests.support.objects import Object
 from tests.support.pools import pool
-from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, NODE_UPGRADES, PDBS, PODS, UPGRADE_PLANS
 from upgrader.core.errors import ClusterError, ConflictError, UnreachableError
@@ -17,6 +15,8 @@ from upgrader.kube.refusals import refusal
 from upgrader.reconcile.gpu_stack import stack_reconciler
 from upgrader.reconcile.runtime.context import REHEARSED_AGAIN
 from upgrader.reconcile.upgrade_plan import plan_reconciler
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.cluster.rig import Rig, running
 
 QUICK = {"timeoutSeconds": 30, "retrySeconds": 86400}
 FORBIDDEN = "the API server does not allow this"

@@ -2,15 +2,15 @@
 
 import pytest
 
-from tests.support.cluster import FakeCluster
 from tests.support.pools import in_phase, pool
-from tests.support.rig import Rig, running
 from tests.support.stuck_pods import RefusedPods, StuckPods
 from upgrader.api import names
 from upgrader.api.resources import DAEMONSETS, EVENTS, JOBS, NODES
 from upgrader.core.errors import ClusterError
 from upgrader.core.model.operands import Operand
 from upgrader.core.model.phases import NodePhase, PlanPhase
+from upgrader.simulate.apiserver.cluster import FakeCluster
+from upgrader.simulate.cluster.rig import Rig, running
 
 QUOTA = 'pods "{}" is forbidden: exceeded quota: few, requested: pods=1, used: pods=4, limited: pods=4'
 REFUSED = "no pod of it is there; the API server refuses to make one: "

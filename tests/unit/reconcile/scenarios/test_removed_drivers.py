@@ -9,13 +9,13 @@ import pytest
 
 from tests.support.drifting import KERNEL, NEXT, built, condition, images_of, made_by_recipe, on_recipes_driver, reboots
 from tests.support.pools import labels_of
-from tests.support.rig import Rig
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, GPU_STACKS, NODES
 from upgrader.core.model.phases import NodePhase
 from upgrader.reconcile.facts.node_facts import node_facts
 from upgrader.reconcile.gpu_stack import driver_removal
 from upgrader.reconcile.observe.stack_reading import StackReading
+from upgrader.simulate.cluster.rig import Rig
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.support.rig import Rig
 from upgrader.api import names
+from upgrader.simulate.cluster.rig import Rig
 
 RENAMED = ["nvidia.com/gpu.shared", "example.com/gpu"]
 

@@ -6,7 +6,6 @@ import pytest
 
 from tests.support import manifests as m
 from tests.support.owners import owner
-from tests.support.rig import Rig
 from upgrader.api.resources import CHECKPOINT_REQUESTS, COMMANDS
 from upgrader.core import timing
 from upgrader.core.checkpoint_request.request_state import GroupOfGang
@@ -18,6 +17,7 @@ from upgrader.core.workloads.suspend_patches import STOPPED, command, is_off, st
 from upgrader.reconcile.checkpoint_request import request_reconciler
 from upgrader.reconcile.checkpoint_request.live_owners import resource_of
 from upgrader.reconcile.checkpoint_request.request_reading import read_request
+from upgrader.simulate.cluster.rig import Rig
 
 JOB, VOLCANO = (
     next(row for row in OWNERS if (row.kind, row.group) == ("Job", one)) for one in ("batch", "batch.volcano.sh")

@@ -1,11 +1,11 @@
-"""Whole rollouts in virtual time. Engine, rendering and rules are real; the world is tests/support/fleet.py."""
+"""Whole rollouts in virtual time. Engine, rendering and rules are real; the world is upgrader/simulate/cluster."""
 
 import pytest
 
-from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import JOBS, NODES
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.simulate.cluster.rig import Rig, running
 
 
 @pytest.fixture

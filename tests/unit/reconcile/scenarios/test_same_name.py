@@ -4,11 +4,11 @@ import msgspec
 
 from tests.support.facts import gang, node, snapshot
 from tests.support.manifests import checkpoint_request, upgrade_plan
-from tests.support.rig import Rig, running
 from upgrader.api.resources import JOBS
 from upgrader.api.v1alpha1 import CheckpointRequest, UpgradePlan
 from upgrader.core.model.fleet import Owner
 from upgrader.reconcile.observe.stopped_gangs import stopped_gangs
+from upgrader.simulate.cluster.rig import Rig, running
 
 
 def stopped_before(uid: str) -> CheckpointRequest:

@@ -11,14 +11,14 @@ from prometheus_client import generate_latest
 from tests.support import image_rig
 from tests.support.building import build_ends
 from tests.support.image_rig import IDENTITY, NAMED
-from tests.support.rig import Rig
 from tests.support.secrets import Secrets, programs
-from tests.support.world import FakeTrust
 from upgrader.api.kubernetes import Unread
 from upgrader.api.resources import JOBS, ResourceKind
 from upgrader.core.driver_build.build_results import BuildResult, CellState
 from upgrader.core.model.phases import PlanPhase
 from upgrader.simulate.cluster.fleet import trainer_spec
+from upgrader.simulate.cluster.ports import FakeTrust
+from upgrader.simulate.cluster.rig import Rig
 from upgrader.telemetry import metrics
 
 SYSTEM = "gpu-upgrader-system"

@@ -5,7 +5,6 @@ import pytest
 
 from tests.support.manifests import checkpoint_request
 from tests.support.owners import owner
-from tests.support.rig import Rig
 from tests.support.terminal import upgrader
 from upgrader.api import names
 from upgrader.api.resources import ResourceKind
@@ -16,6 +15,7 @@ from upgrader.core.workloads.owner_kinds import owner_kind
 from upgrader.core.workloads.placement import Placement
 from upgrader.reconcile.checkpoint_request import live_owners
 from upgrader.reconcile.checkpoint_request.live_owners import LiveOwner, resource_of
+from upgrader.simulate.cluster.rig import Rig
 
 GROUP = "kueue.x-k8s.io"
 KUEUE = owner_kind("Workload", f"{GROUP}/v1beta1")

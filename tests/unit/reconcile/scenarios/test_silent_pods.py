@@ -2,15 +2,15 @@
 
 import pytest
 
-from tests.support.cluster import FakeCluster
 from tests.support.pools import pool
-from tests.support.readings import features_read
-from tests.support.rig import Rig, running
 from tests.support.stuck_pods import StuckPods
 from upgrader.api import names
 from upgrader.api.resources import EVENTS, GPU_STACKS, NODES, PODS
 from upgrader.core.errors import ClusterError, UnreachableError
 from upgrader.core.model.phases import PlanPhase
+from upgrader.simulate.apiserver.cluster import FakeCluster
+from upgrader.simulate.cluster.readings import features_read
+from upgrader.simulate.cluster.rig import Rig, running
 
 MOUNT = ("FailedMount", 'MountVolume.SetUp failed for volume "release" : hostPath type check failed: it is not a file')
 SAID = f"it has not started; its kubelet says {MOUNT[0]}: {MOUNT[1]}"

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.rig import Rig, running
 from upgrader.api.kubernetes import ObjectMeta
 from upgrader.api.resources import CHECKPOINT_REQUESTS, JOBS, NODES, PODS, ResourceKind
 from upgrader.core.errors import ConfigurationError, ConflictError, NotFoundError, UnreachableError
 from upgrader.core.model.phases import NodePhase, PlanPhase
+from upgrader.simulate.cluster.rig import Rig, running
 
 LONG = 6000
 

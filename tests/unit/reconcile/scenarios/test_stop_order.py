@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.support.rig import Rig
 from upgrader.api.resources import PDBS, PODS
 from upgrader.core.errors import ClusterError
 from upgrader.core.model.phases import NodePhase, RequestPhase
+from upgrader.simulate.cluster.rig import Rig
 
 DAY = {"timeoutSeconds": 30, "retrySeconds": 86400}
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from tests.support.rig import Rig, running
 from upgrader.api.resources import CHECKPOINT_REQUESTS, NODES, PODS, UPGRADE_PLANS
 from upgrader.core.model.phases import PlanPhase, RequestPhase
+from upgrader.simulate.cluster.rig import Rig, running
 
 
 def set_ready(rig: Rig, name: str, *, ready: bool) -> None:

@@ -5,13 +5,13 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from tests.support.rig import RESOURCE, Rig, running
 from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS, JOBS, NODES, PODS
 from upgrader.api.v1alpha1 import GpuStackSpec
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
 from upgrader.core.model.revisions import revision_of
 from upgrader.reconcile.observe.cluster_snapshot import target_of
+from upgrader.simulate.cluster.rig import RESOURCE, Rig, running
 
 QUICK = {"timeoutSeconds": 60, "retrySeconds": 60}
 

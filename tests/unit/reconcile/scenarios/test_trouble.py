@@ -2,13 +2,13 @@
 
 import pytest
 
-from tests.support.objects import Object
-from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import JOBS, NODES, PODS, UPGRADE_PLANS
 from upgrader.core.errors import LostLeadershipError, UnreachableError
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
 from upgrader.core.node_protocol.orders import OrderResult, Reason
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.cluster.rig import Rig, running
 
 QUICK = {"timeoutSeconds": 30, "retrySeconds": 86400}
 

@@ -1,10 +1,10 @@
 """A node that two stacks select: nothing is begun on it, both say so, and it goes on when one lets go."""
 
-from tests.support.rig import STACK, Rig, running
 from upgrader.api import names
 from upgrader.api.resources import GPU_STACKS, NODE_UPGRADES, NODES
 from upgrader.api.v1alpha1 import GpuStack
 from upgrader.core.model.phases import NodePhase, PlanPhase
+from upgrader.simulate.cluster.rig import STACK, Rig, running
 
 OTHER = "pool-b"
 

@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import JOBS, PODS
 from upgrader.core.model.phases import NodePhase
+from upgrader.simulate.cluster.rig import Rig, running
 
 
 class Hanging(Rig):

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from tests.support.pools import pool
-from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import JOBS, NODES, PODS
 from upgrader.core.model.phases import PlanPhase, RequestPhase
 from upgrader.simulate.cluster.fleet import RESOURCE
+from upgrader.simulate.cluster.rig import Rig, running
 
 NESTED = "[" * 100_000
 DIGITS = "9" * 5000

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.support.rig import Rig, running
 from upgrader.api.resources import GPU_STACKS
+from upgrader.simulate.cluster.rig import Rig, running
 
 WHAT_TO_DO = "set UPGRADER_IMAGE_KEY for the controller, or spec.driver.unverified: Allow in the stack"
 

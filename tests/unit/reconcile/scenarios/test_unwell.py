@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.support.rig import Rig, running
 from upgrader.api.resources import JOBS, NODES, PODS
 from upgrader.core.model.phases import NodePhase, PlanPhase
+from upgrader.simulate.cluster.rig import Rig, running
 
 OFFERS = "Node gpu-0 offers 7 of its 8 GPUs before any upgrade, so its validation would fail"
 

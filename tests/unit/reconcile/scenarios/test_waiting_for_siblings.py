@@ -1,8 +1,8 @@
 """A node upgrade that waits for another one of its group: no deadline that has passed is left on it."""
 
-from tests.support.rig import Rig, running
 from upgrader.core import timing
 from upgrader.core.model.phases import NodePhase
+from upgrader.simulate.cluster.rig import Rig, running
 
 
 async def test_its_deadline_becomes_that_of_the_upgrade_it_waits_for():

@@ -3,11 +3,11 @@
 import msgspec
 
 from tests.support.pools import pool
-from tests.support.rig import Rig
 from upgrader.api import names
 from upgrader.api.resources import DRIVER_IMAGES, JOBS, NODES, PODS, UPGRADE_PLANS
 from upgrader.core.errors import UnreachableError
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
+from upgrader.simulate.cluster.rig import Rig
 
 OTHER_KERNEL = "6.1.0-48-amd64"
 DAY = {"timeoutSeconds": 30, "retrySeconds": 86400}

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.support.pools import on_nvidia
-from tests.support.rig import Rig
 from upgrader.api.resources import PODS
 from upgrader.core.model.phases import PlanPhase
+from upgrader.simulate.cluster.rig import Rig
 
 SAMPLE = "registry/cuda-sample:1"
 

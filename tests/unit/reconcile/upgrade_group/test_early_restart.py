@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import JOBS, NODES, PODS
 from upgrader.core.model.phases import NodePhase, PlanPhase, RequestPhase
 from upgrader.core.node_protocol.orders import OrderResult, Reason
+from upgrader.simulate.cluster.rig import Rig, running
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from tests.support.cluster import FakeCluster
 from tests.support.examples import examples
-from tests.support.rig import Rig, running
 from upgrader.api.resources import PODS
 from upgrader.core.model.phases import NodePhase, PlanPhase
 from upgrader.reconcile.runtime.looks import ANEW
+from upgrader.simulate.apiserver.cluster import FakeCluster
+from upgrader.simulate.cluster.rig import Rig, running
 
 P = NodePhase
 

@@ -6,8 +6,6 @@ import pytest
 from tests.support.lone_gang import put_lone_gang
 from tests.support.manifests import checkpoint_request, upgrade_plan
 from tests.support.node_upgrades import upgrade
-from tests.support.rig import Rig
-from tests.support.world import START
 from upgrader.api.resources import CHECKPOINT_REQUESTS
 from upgrader.api.v1alpha1 import CheckpointRequest, UpgradePlan
 from upgrader.core.checkpoint_request.acknowledgements import Answer
@@ -18,6 +16,8 @@ from upgrader.core.workloads.placement import Placement
 from upgrader.reconcile.checkpoint_request import request_reconciler
 from upgrader.reconcile.checkpoint_request.request_reading import read_request
 from upgrader.reconcile.upgrade_plan.gpu_hours_lost import lost
+from upgrader.simulate.cluster.ports import START
+from upgrader.simulate.cluster.rig import Rig
 
 GANG, SOLO = "default/Job/train", "default/Pod/solo"
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.support.objects import Object
-from tests.support.rig import Rig, running
 from upgrader.api import names
 from upgrader.api.resources import NODES, UPGRADE_PLANS
 from upgrader.core.model.phases import PlanPhase
+from upgrader.simulate.apiserver.objects import Object
+from upgrader.simulate.cluster.rig import Rig, running
 
 FOREIGN = {"key": "example.com/theirs", "value": "1", "effect": "NoSchedule"}
 

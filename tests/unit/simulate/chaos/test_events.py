@@ -2,13 +2,13 @@
 
 import pytest
 
-from tests.support.rig import Rig
 from upgrader.api.resources import NODES
 from upgrader.simulate.chaos.draws import Draws
 from upgrader.simulate.chaos.events import LONGEST_ODDITY, Events
 from upgrader.simulate.chaos.faults import Fault
 from upgrader.simulate.chaos.fleets import fleet_of
 from upgrader.simulate.chaos.ports import FaultyCluster
+from upgrader.simulate.cluster.rig import Rig
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.world import START
 from tests.support.written_log import OURS, TAINT, Log
 from upgrader.simulate.chaos.journal import Author
+from upgrader.simulate.cluster.ports import START
 
 PLANS = {"up": "pool-a", "up-c": "pool-c"}
 

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.world import START
 from tests.support.written_log import OURS, TAINT, Log, job, member, node, prepared, request, stop, upgrade, upgrade_job
 from upgrader.simulate.chaos.journal import Author
+from upgrader.simulate.cluster.ports import START
 
 REVISION = "gpu-upgrader.io/revision"
 

@@ -4,13 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.world import START, Killed
 from upgrader.api.resources import PODS
 from upgrader.core.errors import ClusterError, ConflictError, ThrottledError, UnreachableError
 from upgrader.simulate.chaos.draws import Draws
 from upgrader.simulate.chaos.faults import Fault, Rates, rates
 from upgrader.simulate.chaos.journal import Author
 from upgrader.simulate.chaos.ports import CALM, LONGEST_READ_SECONDS, FaultyCluster
+from upgrader.simulate.cluster.ports import START, Killed
 
 POD = {"metadata": {"name": "a", "namespace": "default"}, "spec": {"containers": []}}
 

@@ -1,7 +1,7 @@
 """When the steps of a simulated controller process are due, as those of a real one."""
 
-from tests.support.world import FakeClock
 from upgrader.simulate.chaos.process import Loops
+from upgrader.simulate.cluster.ports import FakeClock
 
 KEY = ("GpuStack", "pool-a")
 

@@ -1,0 +1,72 @@
+"""What `upgrader adopt` does: a person hands nodes over that another operator has; their next upgrade takes them."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from upgrader.api import names
+from upgrader.api.kubernetes import Node
+from upgrader.api.resources import GPU_STACKS, NODES
+from upgrader.cli.shared import consent
+from upgrader.core import timing
+from upgrader.core.errors import ConfigurationError, ConflictError
+from upgrader.core.gpu_stack.adoption import Consent, still_over, theirs
+from upgrader.reconcile.observe import cluster_snapshot
+from upgrader.reconcile.runtime.context import Context
+
+
+async def adopt(context: Context, nodes: Sequence[str], stack: str | None, *, by: str | None) -> list[str]:
+    """Write the consent on each node; a sentence for each, by name.
+
+    Raises:
+        ConfigurationError: there is no such node or stack, or no stack selects the node.
+    """
+    found = await _of_stack(context, stack) if stack is not None else [await _node(context, one) for one in nodes]
+    who = by or consent.whoever()
+    return [await _hand_over(context, node, who) for node in sorted(found, key=lambda one: one.metadata.name)]
+
+
+async def _of_stack(context: Context, name: str) -> list[Node]:
+    """The nodes of a stack that another operator has."""
+    stack = await context.cluster.get(GPU_STACKS, name)
+    if stack is None:
+        raise ConfigurationError(f"there is no stack {name}", resolution="`upgrader status` lists all stacks.")
+    pool = [one for one in await context.cluster.list(NODES) if cluster_snapshot.in_pool(one, stack.spec)]
+    found = [one for one in pool if theirs(one.metadata.labels)]
+    if not found:
+        raise ConfigurationError(f"none of the {len(pool)} nodes of stack {name} has a driver of another operator")
+    return found
+
+
+async def _node(context: Context, name: str) -> Node:
+    node = await context.cluster.get(NODES, name)
+    if node is None:
+        raise ConfigurationError(f"there is no node {name}")
+    if not any(cluster_snapshot.in_pool(node, one.spec) for one in await context.cluster.list(GPU_STACKS)):
+        raise ConfigurationError(
+            f"no stack selects node {name}", resolution="Give it the labels of a stack's nodeSelector first."
+        )
+    return node
+
+
+async def _hand_over(context: Context, node: Node, by: str) -> str:
+    name = node.metadata.name
+    for attempt in range(1, consent.ATTEMPTS + 1):
+        if names.ANNOTATION_ADOPT in node.metadata.annotations:
+            return f"node {name} is handed over already"
+        found = theirs(node.metadata.labels)
+        if not found:
+            return f"node {name}: no other operator deploys there; nothing to hand over"
+        word = msgspec.json.encode(Consent(by=by, at=timing.show(context.clock.now()))).decode()
+        # What an earlier life of ours kept counts only for labels that are still as we set them.
+        kept = still_over(node.metadata.labels, node.metadata.annotations.get(names.ANNOTATION_ADOPTED))
+        words = {names.ANNOTATION_ADOPT: word, names.ANNOTATION_ADOPTED: kept}
+        try:
+            await context.cluster.merge(NODES, node.metadata, {"metadata": {"annotations": words}})
+        except ConflictError:
+            if attempt == consent.ATTEMPTS:
+                raise
+            node = await _node(context, name)
+        else:
+            return f"node {name} is handed over by {by}; its first upgrade sets {' and '.join(found)} to false"
+    raise AssertionError("the last attempt returns or raises")

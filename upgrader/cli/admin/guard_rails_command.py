@@ -1,0 +1,46 @@
+"""`upgrader guard-rails`: the manifests of a stack's guard rails, for `kubectl apply -f -`."""
+
+from pathlib import Path
+
+import click
+
+from upgrader.cli.base.session import Session, pass_session
+
+
+@click.command("guard-rails")
+@click.option("--stack", help="Its name; needed where there are several.")
+@click.option(
+    "-f",
+    "--file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The manifest of a stack; no cluster is asked then.",
+)
+@pass_session
+def guard_rails(session: Session, *, stack: str | None, file: Path | None) -> None:
+    """Print priority classes, quotas and the tuned profile of a stack. Nothing is applied."""
+    if stack is not None and file is not None:
+        raise click.UsageError("--stack and --file exclude each other")
+    import yaml  # noqa: PLC0415 - as all that only this command needs
+
+    from upgrader.api.kubernetes import ObjectMeta  # noqa: PLC0415
+    from upgrader.api.v1alpha1 import GpuStack  # noqa: PLC0415
+    from upgrader.cli.shared import cluster_reading  # noqa: PLC0415
+    from upgrader.cli.shared.stack_edits import read_manifest, spec_of  # noqa: PLC0415
+    from upgrader.stack import guard_rails as rails  # noqa: PLC0415
+
+    if file is not None:
+        name, spec = read_manifest(file)
+        found = GpuStack(metadata=ObjectMeta(name=name), spec=spec_of(spec, f"stack {name}"))
+    else:
+        found = session.run(lambda context: cluster_reading.stack_named(context, stack))
+    command = rails.taint_command(found)
+    if command:
+        click.echo(f"# the pool's taint is a person's: {command}")
+        click.echo(f"# nodes that join later, in their kubelet's configuration: {rails.kubelet_setting(found)}")
+        click.echo("# pods with GPUs need a toleration, or the API server's plugin ExtendedResourceToleration")
+    for manifest in rails.guard_rails(found):
+        click.echo("---")
+        click.echo(yaml.safe_dump(manifest, sort_keys=False, width=110), nl=False)
+
+
+COMMANDS = (guard_rails,)

@@ -1,0 +1,192 @@
+"""What approve, pause, resume, abort and rollback do; each gives a sentence that says what happens now."""
+
+import msgspec
+from msgspec import Struct
+
+from upgrader.api.explicit import explicit
+from upgrader.api.kubernetes import ControllerRevision
+from upgrader.api.resources import UPGRADE_PLANS
+from upgrader.api.v1alpha1 import CheckpointDefaults, GpuStack, Strategy, UpgradePlan
+from upgrader.cli.plan import pace_parser
+from upgrader.cli.plan.plan_actions import Agree
+from upgrader.cli.shared import cluster_reading, consent
+from upgrader.cli.shared.cluster_reading import Wanted
+from upgrader.cli.shared.consent import Consent
+from upgrader.core import timing
+from upgrader.core.errors import ConfigurationError
+from upgrader.core.explain.plan_file import consented_loss
+from upgrader.core.model.fleet import Snapshot
+from upgrader.core.model.phases import DesiredState, ends
+from upgrader.core.model.strategy import StrategyFacts
+from upgrader.core.naming import object_name
+from upgrader.core.upgrade_plan.plan_machine import CANARY_FAILED
+from upgrader.reconcile.facts.strategies import strategy_of
+from upgrader.reconcile.observe import revisions
+from upgrader.reconcile.runtime.context import Context
+
+
+class More(Struct, frozen=True, kw_only=True):
+    """What an approval allows beyond the forecast; gangs as people name them."""
+
+    unguaranteed: bool = False
+    expendable: tuple[str, ...] = ()
+    max_lost_gpu_hours: float | None = None  # None: what is lost so far, and what the rest is expected to cost
+
+    def of(self, strategy: StrategyFacts, snapshot: Snapshot) -> StrategyFacts:
+        """The strategy of a plan that is approved like this.
+
+        Raises:
+            ConfigurationError: no gang has such a name, or several.
+        """
+        named = pace_parser.gangs_named("--expendable", self.expendable, snapshot)
+        return msgspec.structs.replace(
+            strategy,
+            placement_unguaranteed=self.unguaranteed or strategy.placement_unguaranteed,
+            expendable=tuple(dict.fromkeys((*strategy.expendable, *named))),
+        )
+
+
+async def approve(context: Context, name: str | None, *, by: str | None, more: More, agree: Agree) -> str:
+    """Put an approval into a plan: what it has stopped so far, and what is foreseen."""
+    plan = await consent.plan_named(context, name)
+    stack = await cluster_reading.stack_named(context, plan.spec.stack)
+    seen, _ = await cluster_reading.foresee_rest(context, stack, plan, raised=more.of)
+    wish = Wanted(name=plan.spec.stack, spec=explicit(stack.spec), live=stack)
+    strategy = more.of(strategy_of(plan, context.clock.now()), seen.snapshot)
+    saved = cluster_reading.saved_of(wish, seen, strategy)
+    agree(saved)
+    lost = plan.status.lost_gpu_hours.actual + consented_loss(saved.limits.max_lost_gpu_hours or 0.0)
+    agreed = Consent(
+        by=by or consent.whoever(),
+        max_interruptions=plan.status.counts.interruptions + saved.limits.max_interruptions,
+        max_lost_gpu_hours=more.max_lost_gpu_hours if more.max_lost_gpu_hours is not None else lost,
+        expendable=strategy.expendable,
+        placement_unguaranteed=strategy.placement_unguaranteed,
+    )
+    await consent.amend(context, plan, lambda _: {"approval": agreed.approval(context)})
+    ended = f"; {', '.join(agreed.expendable)} may be ended without a checkpoint" if agreed.expendable else ""
+    return (
+        f"plan {plan.metadata.name} is approved by {agreed.by}: at most {agreed.max_interruptions} gangs are stopped "
+        f"and {agreed.max_lost_gpu_hours:.1f} GPU-hours lost in all{ended}"
+    )
+
+
+async def pause(context: Context, name: str | None) -> str:
+    """Pause a plan: it starts no further batch."""
+    plan = await consent.amend(
+        context, await consent.plan_named(context, name), lambda _: {"state": DesiredState.PAUSED.value}
+    )
+    under_way = any(one.ended_at is None for one in plan.status.batches)
+    return f"plan {plan.metadata.name} starts no further batch{'; the started one ends' if under_way else ''}"
+
+
+async def resume(context: Context, name: str | None) -> str:
+    """Resume a plan and tolerate its failures so far; canaries that failed are not repeated."""
+
+    def go(plan: UpgradePlan) -> dict[str, object]:
+        tolerated = max(plan.spec.tolerated_failures, len(plan.status.failures))
+        without = {"strategy": {"canary": {"enabled": False}}} if plan.status.reason == CANARY_FAILED else {}
+        return {"state": DesiredState.RUNNING.value, "toleratedFailures": tolerated, **without}
+
+    plan = await consent.amend(context, await consent.plan_named(context, name), go)
+    failures = plan.spec.tolerated_failures
+    return f"plan {plan.metadata.name} goes on{f'; {failures} failures are tolerated' if failures else ''}"
+
+
+async def abort(context: Context, name: str | None, *, undo: bool) -> str:
+    """Abort a plan; with `undo` a plan of its own then brings its nodes back."""
+    state = DesiredState.ROLLED_BACK if undo else DesiredState.ABORTED
+    plan = await consent.amend(context, await consent.plan_named(context, name), lambda _: {"state": state.value})
+    then = "; then a plan brings its nodes back" if undo else ""
+    return f"plan {plan.metadata.name} takes back what it has started{then}; follow it with `upgrader status --watch`"
+
+
+class Back(Struct, frozen=True, kw_only=True):
+    """What is to be repaired, where it was said."""
+
+    stack: str | None = None
+    revision: str | None = None
+    budget: int | str | None = None
+    unguaranteed: bool = False
+
+
+async def rollback(context: Context, wish: Back, *, by: str | None, agree: Agree) -> str:
+    """Make a plan to an older revision, and abort the one that is under way, which it waits for.
+
+    Raises:
+        ConfigurationError: there is no older revision, or none of that name.
+    """
+    stack = await cluster_reading.stack_named(context, wish.stack)
+    older = await _older(context, stack, wish.revision)
+    target = await revisions.read_target(context, stack.metadata.name, older)
+    if target is None:
+        raise ConfigurationError(f"revision {older} of stack {stack.metadata.name} is not kept")
+    last = await _last_plan(context, stack.metadata.name)
+    usual = last.spec.strategy if last is not None else Strategy()
+    strategy = StrategyFacts(
+        max_unavailable=wish.budget or usual.max_unavailable, placement_unguaranteed=wish.unguaranteed
+    )
+    seen = await cluster_reading.foresee(context, stack, target, strategy, back=True)
+    kept = await _spec_of(context, stack, older)
+    saved = cluster_reading.saved_of(Wanted(name=stack.metadata.name, spec=kept, live=stack), seen, strategy)
+    agree(saved)
+    running = await cluster_reading.plan_under_way(context, stack.metadata.name)
+    agreed = Consent(
+        by=by or consent.whoever(),
+        max_interruptions=saved.limits.max_interruptions + _stopped_now(running),
+        placement_unguaranteed=strategy.placement_unguaranteed,
+    )
+    readable = f"{stack.metadata.name[:20]}-back-to-{target.driver_version}"
+    made = object_name(readable, stack.metadata.name, older, timing.show(context.clock.now()))
+    checkpoint = last.spec.checkpoint if last is not None else CheckpointDefaults()
+    body = consent.plan_body(
+        context, made, stack.metadata.name, older, strategy, agreed, checkpoint, made_at=context.clock.now()
+    )
+    await consent.create_plan(context, body)
+    if running is not None and not ends(running.status.phase):
+        await consent.amend(context, running, lambda _: {"state": DesiredState.ABORTED.value})
+        return f"plan {made} brings the nodes back to {older} as soon as plan {running.metadata.name} is aborted"
+    return f"plan {made} brings the nodes back to {older}"
+
+
+async def _last_plan(context: Context, stack: str) -> UpgradePlan | None:
+    """The newest plan of a stack: how fast people let it be upgraded."""
+    plans = [one for one in await context.cluster.list(UPGRADE_PLANS) if one.spec.stack == stack]
+    return max(plans, key=lambda one: (one.metadata.creation_timestamp, one.metadata.name), default=None)
+
+
+def _stopped_now(running: UpgradePlan | None) -> int:
+    """Gangs of a batch that has not ended: they come back on nodes that may have to go back too."""
+    batches = running.status.batches if running is not None else []
+    return sum(len(one.gangs) for batch in batches if batch.ended_at is None for one in batch.groups)
+
+
+async def _older(context: Context, stack: GpuStack, wanted: str | None) -> str:
+    kept = await revisions.revisions(context, stack.metadata.name)
+    known = [_digits(stack, one) for one in kept]
+    if wanted is not None:
+        if wanted not in known:
+            raise ConfigurationError(
+                f"revision {wanted} of stack {stack.metadata.name} is not kept", details=f"kept are: {', '.join(known)}"
+            )
+        return wanted
+    status = stack.status
+    if status.current_revision and status.current_revision != status.update_revision:
+        return status.current_revision
+    before = known[: known.index(status.update_revision)] if status.update_revision in known else []
+    if not before:
+        raise ConfigurationError(
+            f"stack {stack.metadata.name} has no older revision",
+            details=f"kept are: {', '.join(known) or 'none'}",
+            resolution="Name one with --to.",
+        )
+    return before[-1]
+
+
+def _digits(stack: GpuStack, kept: ControllerRevision) -> str:
+    return kept.metadata.name.removeprefix(f"{stack.metadata.name}-")
+
+
+async def _spec_of(context: Context, stack: GpuStack, revision: str) -> dict[str, object]:
+    kept = await revisions.revisions(context, stack.metadata.name)
+    return next(dict(one.data["spec"]) for one in kept if _digits(stack, one) == revision)

@@ -1,0 +1,96 @@
+"""Tables of the embedded cluster, and of what the demo measured."""
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from upgrader.cli.base.render import change, columns, section, some
+from upgrader.demo.report import JobReport, Report
+from upgrader.devcluster import Status
+
+
+def clusters(found: Sequence[Status]) -> RenderableType:
+    """The clusters of this machine."""
+    if not found:
+        return Text("There is no embedded cluster on this machine.")
+    table = columns("Cluster", "Up", "API server", "Registry", "Boxes", "Virtual", "Kwok", "Kubeconfig")
+    for one in found:
+        up = "yes" if one.running else "no"
+        table.add_row(
+            one.name, up, one.server, one.registry, _powers(one.boxes), _powers(one.vms), str(one.kwok), one.kubeconfig
+        )
+    return table
+
+
+def _powers(nodes: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({power})" for name, power in sorted(nodes.items()))
+
+
+def demo(report: Report) -> RenderableType:
+    """What the demo measured."""
+    jobs = columns(
+        "Job", "Members", "Steps done", "Refusals", "Acknowledged", "Resumed from", "Lost", "Stops", "Not running"
+    )
+    for job in report.jobs:
+        jobs.add_row(
+            job.name,
+            str(job.members),
+            str(job.steps_done),
+            str(job.refusals),
+            _number(job.acknowledged_step),
+            _number(job.resumed_from_step),
+            Text(str(job.steps_lost), style="red" if job.steps_lost else "green"),
+            str(job.interruptions),
+            f"{job.seconds_not_running:.1f} s",
+        )
+    real = any(node.module is not None for node in report.nodes)
+    head = ("Kernel", "Module, by /sys") if real else ("Driver (simulated)",)
+    nodes = columns("Node", "Kind", *head, "Device plugin", "Kubelet", "API writes")
+    for node in report.nodes:
+        if node.kind != "kwok":
+            drivers = (node.kernel, node.module) if real else (node.driver,)
+            versions = (
+                change(one.before, one.after) if one is not None else ""
+                for one in (*drivers, node.device_plugin, node.kubelet)
+            )
+            nodes.add_row(node.name, node.kind, *versions, str(node.api_writes))
+    upgrades = columns("Node", "Why", "Ended", "Prepared in", "Cordon to uncordon", "Of that draining", "Upgrading")
+    for upgrade in report.upgrades:
+        took = [upgrade.seconds.get(phase) for phase in ("Draining", "Upgrading")]
+        spans = (upgrade.seconds.get("Preparing"), upgrade.closed_seconds, *took)
+        upgrades.add_row(upgrade.node, upgrade.reason, upgrade.phase, *(_seconds(one) for one in spans))
+    parts = [
+        section("Jobs, by their own logs", jobs),
+        *(Text(told(job)) for job in report.jobs),
+        section("Nodes, by the API and its audit log", nodes),
+        section("Node upgrades, by their own steps", upgrades),
+    ]
+    fleet = [node for node in report.nodes if node.kind == "kwok"]
+    touched = [node.name for node in fleet if node.api_writes]
+    if fleet:
+        about = f"touched: {some(touched)}" if touched else "none of them touched"
+        parts.append(Text(f"and {len(fleet)} kwok nodes (API objects only), {about}"))
+    return Group(*parts, Text(f"{report.seconds:.0f} s from nothing to nothing", style="bold"))
+
+
+def told(job: JobReport) -> str:
+    """What the numbers of a job say, in a sentence."""
+    lost = "no step was lost" if not job.steps_lost else f"{job.steps_lost} step(s) were lost"
+    if job.finished and not job.interruptions:
+        return f"{job.name}: ended by itself at step {job.steps_done}; it was waited for, and nobody stopped it"
+    if not job.interruptions:
+        return f"{job.name}: trains on, and was never stopped"
+    refused = f"refused {job.refusals} time(s) and trained on, then " if job.refusals else ""
+    return (
+        f"{job.name}: {refused}parked at step {job.acknowledged_step}, was stopped {job.interruptions} time(s) and "
+        f"went on from step {job.resumed_from_step}; {lost}"
+    )
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0f} s"
+
+
+def _number(value: int | None) -> str:
+    return "–" if value is None else str(value)

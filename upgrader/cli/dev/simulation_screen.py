@@ -1,0 +1,59 @@
+"""What simulated rollouts came to, as a table."""
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from upgrader.cli.base.humanize import lasting
+from upgrader.cli.base.render import columns, plural
+from upgrader.simulate.result import Predicted, Result
+
+NAMES = {"ours": "upgrader", "kill": "node by node, kill", "wait": "cordon, then wait"}
+
+
+def results(found: Sequence[Result]) -> RenderableType:
+    """All strategies of one fleet side by side."""
+    first = found[0]
+    head = Text(
+        f"Simulated: fleet {first.fleet}, {first.nodes} {plural('node', first.nodes)}, {first.gpus} GPUs, "
+        f"{first.jobs} {plural('job', first.jobs)} at the begin, seed {first.seed}",
+        style="bold",
+    )
+    table = columns(
+        "Strategy", "Upgraded", "Took", "Lost GPU-h", "Lower bound", "Ratio", "Interruptions", "Most per job", "Ended"
+    )
+    for one in found:
+        table.add_row(
+            NAMES[one.strategy],
+            f"{one.upgraded} of {one.upgraded + one.left}",
+            lasting(one.seconds) if one.seconds is not None else "not done",
+            f"{one.lost_gpu_hours:,.1f}",
+            f"{one.lower_bound_gpu_hours:,.1f}",
+            f"{one.over_bound:.2f}" if one.lower_bound_gpu_hours else "–",
+            str(one.interruptions),
+            str(one.most_interruptions),
+            one.ended,
+        )
+    where = columns(
+        "Lost GPU-hours", "Nodes in upgrades", "Gangs beyond that", "Work thrown away", "Idle beside a wait"
+    )
+    for one in found:
+        parts = (one.upgrades_gpu_hours, one.gangs_gpu_hours, one.thrown_away_gpu_hours, one.idle_gpu_hours)
+        where.add_row(NAMES[one.strategy], *(f"{part:,.1f}" for part in parts))
+    said = [_prediction(one, one.predicted) for one in found if one.predicted is not None]
+    return Group(head, Text(), table, Text(), where, *said)
+
+
+def _prediction(one: Result, said: Predicted) -> Text:
+    if said.finish_p50 is None or said.finish_p95 is None:
+        finish = "no finish, since something was blocked"
+    else:
+        finish = f"an end after {lasting(said.finish_p50)} (p50) to {lasting(said.finish_p95)} (p95)"
+    real = lasting(one.seconds) if one.seconds is not None else "not done"
+    return Text(
+        f"\nForecast before the start: {said.batches} {plural('batch', said.batches, 'batches')}, {said.interruptions} "
+        f"interruptions, {said.lost_gpu_hours:,.1f} GPU-hours lost, {finish}; simulated: {one.batches} "
+        f"{plural('batch', one.batches, 'batches')}, {one.interruptions} interruptions, "
+        f"{one.lost_gpu_hours:,.1f} GPU-hours, {real}."
+    )

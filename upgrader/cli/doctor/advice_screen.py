@@ -1,0 +1,52 @@
+"""What `upgrader doctor` found, for a person: what is wrong first, what is well last."""
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from upgrader.cli.base.render import columns, plural, section
+from upgrader.cli.doctor.job_lints import JobReport
+from upgrader.core.doctor.advice import Advice, Severity
+
+_STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "red"}
+_ORDER = (Severity.PROBLEM, Severity.WARNING, Severity.OK)
+
+
+def advice(found: Sequence[Advice]) -> RenderableType:
+    """Of a cluster: one row for each finding."""
+    table = columns("", "What", "Found", "What to do")
+    for one in sorted(found, key=lambda one: _ORDER.index(one.severity)):
+        table.add_row(_severity(one), one.subject, one.message, one.fix)
+    return Group(table, Padding(_count(found), (1, 0, 0, 0)))
+
+
+def jobs(report: JobReport) -> RenderableType:
+    """A table for each job that something was found in."""
+    by_job: dict[str, list[Advice]] = {}
+    for one in report.found:
+        by_job.setdefault(one.subject, []).append(one)
+    parts: list[RenderableType] = []
+    for job, found in sorted(by_job.items()):
+        table = columns("", "Check", "Found", "What to do")
+        for one in found:
+            table.add_row(_severity(one), one.check, one.message, one.fix)
+        parts.append(section(job, table))
+    well = report.looked_at - len(by_job)
+    last = f"{report.looked_at} {plural('job', report.looked_at)} looked at, nothing was found in {well} of them."
+    return Group(*parts, Padding(Text(last, style="bold"), (1 if parts else 0, 0, 0, 0)))
+
+
+def _severity(one: Advice) -> Text:
+    return Text(one.severity.value, style=_STYLES[one.severity])
+
+
+def _count(found: Sequence[Advice]) -> Text:
+    number = {severity: sum(one.severity is severity for one in found) for severity in Severity}
+    problems, warnings = number[Severity.PROBLEM], number[Severity.WARNING]
+    return Text(
+        f"{problems} {plural('problem', problems)}, {warnings} {plural('warning', warnings)}, "
+        f"{number[Severity.OK]} of {len(found)} well.",
+        style="bold",
+    )

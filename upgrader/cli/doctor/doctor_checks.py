@@ -1,0 +1,212 @@
+"""What `upgrader doctor` reads, and whom it asks to judge it.
+
+Each look stands alone, so that one refusal of the API server hides nothing else.
+"""
+
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from upgrader.api import names
+from upgrader.api.crd import definition
+from upgrader.api.kinds import KINDS
+from upgrader.api.kubernetes import Node
+from upgrader.api.resources import DAEMONSETS, DRIVER_IMAGES, GPU_STACKS, NODES, ResourceKind
+from upgrader.api.reviews import WHO_AM_I
+from upgrader.api.v1alpha1 import DriverImage, GpuStack
+from upgrader.cli.doctor import access, claimed_gpus
+from upgrader.cli.shared import policies
+from upgrader.core import timing
+from upgrader.core.doctor import checkup
+from upgrader.core.doctor.advice import Advice, Severity
+from upgrader.core.doctor.checkup import LeaseFacts
+from upgrader.core.doctor.other_operators import DaemonSetFacts, other_operators
+from upgrader.core.driver_image.image_names import located
+from upgrader.core.errors import ClusterError, ConfigurationError, RegistryError, UnreachableError
+from upgrader.core.model.phases import DriverImagePhase
+from upgrader.core.workloads import placement
+from upgrader.core.workloads.owner_kinds import OWNERS
+from upgrader.kube.lease import CONTROLLER, LEASES
+from upgrader.reconcile.gpu_stack import drift_status
+from upgrader.reconcile.observe import cluster_snapshot
+from upgrader.reconcile.operands import nondisruptive_operands
+from upgrader.reconcile.runtime.context import Context
+
+DEFINITIONS: ResourceKind[dict[str, Any]] = ResourceKind(
+    group="apiextensions.k8s.io",
+    version="v1",
+    kind="CustomResourceDefinition",
+    plural="customresourcedefinitions",
+    namespaced=False,
+    type=dict[str, Any],
+)
+
+Look = Callable[[Context], Awaitable[Sequence[Advice]]]
+
+
+async def diagnose(context: Context) -> tuple[Advice, ...]:
+    """Everything that keeps rollouts from working in this cluster, and everything that is well.
+
+    Raises:
+        UnreachableError: the API server does not answer.
+    """
+    await context.cluster.version()
+    looked = {
+        "API server": _version,
+        "clocks": _clocks,
+        "definitions": _definitions,
+        "your rights": access.own_rights,
+        "the controller's rights": access.controllers_rights,
+        "controller": _controller,
+        "admission policies": _policies,
+        "other operators": _others,
+        "images": _images,
+        "stacks": _stacks,
+        "dynamic resources": claimed_gpus.look,
+    }
+    found = [await _careful(context, subject, look) for subject, look in looked.items()]
+    return tuple(advice for part in found for advice in part)
+
+
+async def _careful(context: Context, subject: str, look: Look) -> Sequence[Advice]:
+    try:
+        return await look(context)
+    except UnreachableError:
+        raise
+    except (ClusterError, ConfigurationError) as error:
+        message = f"this could not be looked at: {error.brief}{f' ({error.details})' if error.details else ''}"
+        return [
+            Advice(
+                subject=subject,
+                check="CannotLook",
+                severity=Severity.WARNING,
+                message=message,
+                fix=error.resolution or "Ask somebody who may, or with another --context.",
+            )
+        ]
+
+
+async def _version(context: Context) -> list[Advice]:
+    found = await context.cluster.version()
+    unsteered = sorted({row.kind for row in OWNERS if row.templates and not placement.possible(row, found)})
+    return [checkup.version(found, unsteered)]
+
+
+async def _clocks(context: Context) -> list[Advice]:
+    before = context.clock.now()
+    server = await _server_time(context)
+    return [checkup.clock(server, before, context.clock.now())]
+
+
+async def _server_time(context: Context) -> datetime:
+    seen = await context.cluster.create(WHO_AM_I, {"metadata": {}})
+    if not seen.metadata.creation_timestamp:
+        raise ConfigurationError("the API server does not say what time it is")
+    return timing.parse(seen.metadata.creation_timestamp)
+
+
+async def _definitions(context: Context) -> list[Advice]:
+    found = []
+    for kind in KINDS:
+        wanted = definition(kind)
+        name = wanted["metadata"]["name"]
+        there = await context.cluster.get(DEFINITIONS, name)
+        found.append(checkup.definition(name, wanted["spec"], there["spec"] if there is not None else None))
+    return found
+
+
+async def _controller(context: Context) -> list[Advice]:
+    namespace = context.stack.namespace
+    lease = await context.cluster.get(LEASES, CONTROLLER, namespace)
+    facts = None
+    if lease is not None:
+        renewed = timing.parse(lease.spec.renew_time) if lease.spec.renew_time else datetime.fromtimestamp(0, UTC)
+        facts = LeaseFacts(
+            holder=lease.spec.holder_identity or "",
+            renewed_at=renewed,
+            seconds=lease.spec.lease_duration_seconds or 0,
+        )
+    return [checkup.controller(facts, await _server_time(context), namespace)]
+
+
+async def _policies(context: Context) -> list[Advice]:
+    there = await policies.installed(context)
+    return [checkup.policy(policy.name, installed=policy.name in there) for policy in policies.SHIPPED]
+
+
+async def _others(context: Context) -> Sequence[Advice]:
+    stacks = await context.cluster.list(GPU_STACKS)
+    nodes = await context.cluster.list(NODES)
+    definitions = await context.cluster.list(DEFINITIONS)
+    daemonsets = [
+        DaemonSetFacts(name=f"{one.metadata.namespace}/{one.metadata.name}", pods=one.status.desired_number_scheduled)
+        for one in await context.cluster.list(DAEMONSETS)
+        if names.LABEL_STACK not in one.metadata.labels
+    ]
+    ours = {node.metadata.name: node.metadata.labels for node in nodes if _in_any(node, stacks)}
+    return other_operators((str(one["metadata"]["name"]) for one in definitions), daemonsets, ours)
+
+
+def _in_any(node: Node, stacks: Sequence[GpuStack]) -> bool:
+    return any(cluster_snapshot.in_pool(node, stack.spec) for stack in stacks)
+
+
+async def _images(context: Context) -> list[Advice]:
+    found = []
+    for stack in await context.cluster.list(GPU_STACKS):
+        target = cluster_snapshot.target_of(stack.spec, stack.metadata.name)
+        by_themselves = (one.image for one in nondisruptive_operands.managed(stack).values())
+        named = filter(None, (target.runtime_image, target.plugin_image, target.kubelet_artifact, *by_themselves))
+        found += [await _image(context, located(image, context.stack.registry)) for image in named]
+    images = await context.cluster.list(DRIVER_IMAGES)
+    doubtful = sorted(one.metadata.name for one in images if _in_service_unverified(one))
+    found += [checkup.unverified(doubtful)] if doubtful else []
+    message = "it is here" if shutil.which("buildah") else "it is not here; only machines that build images need it"
+    found.append(Advice(subject="buildah", check="Buildah", severity=Severity.OK, message=message))
+    return found
+
+
+async def _stacks(context: Context) -> list[Advice]:
+    """What stacks say of themselves that a person should look at before nodes are restarted or rolled out to."""
+    return [
+        Advice(
+            subject=f"stack {stack.metadata.name}",
+            check=one.type,
+            severity=Severity.WARNING,
+            message=one.message,
+            fix=fix,
+        )
+        for stack in await context.cluster.list(GPU_STACKS)
+        for one in stack.status.conditions
+        if one.status == "False" and (fix := drift_status.FIXES.get(one.type))
+    ]
+
+
+def _in_service_unverified(image: DriverImage) -> bool:
+    verified = next((one.status for one in image.status.conditions if one.type == "Verified"), "")
+    return image.status.phase is DriverImagePhase.READY and verified == "False"
+
+
+async def _image(context: Context, image: str) -> Advice:
+    try:
+        digest = await context.registry.digest(image)
+    except RegistryError as error:
+        return Advice(
+            subject=image,
+            check="Registry",
+            severity=Severity.WARNING,
+            message=f"its registry does not answer this machine: {error.brief}",
+            fix="Nodes may reach it all the same; `plan` needs it. UPGRADER_INSECURE_REGISTRIES names plain HTTP ones.",
+        )
+    if digest is None:
+        return Advice(
+            subject=image,
+            check="Registry",
+            severity=Severity.PROBLEM,
+            message="its registry does not have it",
+            fix="Push it, or correct the stack.",
+        )
+    return Advice(
+        subject=image, check="Registry", severity=Severity.OK, message=f"is there as {digest.partition('@')[2][:19]}"
+    )

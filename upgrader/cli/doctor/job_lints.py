@@ -1,0 +1,164 @@
+"""What `upgrader doctor --jobs` reads: every gang on the nodes of a stack, as core.doctor.lints looks at it."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from upgrader.api import names
+from upgrader.api.kubernetes import ObjectMeta
+from upgrader.api.resources import GPU_STACKS, NAMESPACES
+from upgrader.api.workloads import BUDGETS, JOB_POLICIES, MEMBER_PODS, Budget, JobPolicy, MemberPod
+from upgrader.cli.shared import cluster_reading
+from upgrader.core import untrusted
+from upgrader.core.doctor.advice import Advice
+from upgrader.core.doctor.lint_facts import (
+    DEFAULT_GRACE,
+    BudgetSettings,
+    FailureRule,
+    JobSettings,
+    Linted,
+    MemberSettings,
+    ProgramFacts,
+)
+from upgrader.core.doctor.lints import lint
+from upgrader.core.model.fleet import Gang, MemberFacts
+from upgrader.core.workloads.checkpoint_annotations import Declared, nearest
+from upgrader.core.workloads.pod_disruption_budgets import DisruptionBudget, selects
+from upgrader.reconcile.facts.pod_facts import controller_of, declared
+from upgrader.reconcile.observe import cluster_snapshot
+from upgrader.reconcile.runtime.context import Context
+
+KNOWN = frozenset(value for name, value in vars(names).items() if name.startswith("ANNOTATION_"))
+
+
+class JobReport(Struct, frozen=True, kw_only=True):
+    """What `upgrader doctor --jobs` shows: how many were looked at, and all that was found."""
+
+    looked_at: int
+    found: tuple[Advice, ...]
+
+
+class Read(Struct, frozen=True, kw_only=True):
+    """Everything of the API server that the lints need, by uid where it is looked up."""
+
+    pods: Mapping[str, MemberPod]
+    jobs: Mapping[str, JobPolicy]
+    budgets: Sequence[Budget]
+    namespaces: Mapping[str, Declared]
+
+
+async def lint_jobs(context: Context, stack: str | None) -> JobReport:
+    """Every gang of one stack, or of all; a job on two stacks is looked at once."""
+    stacks = [await cluster_reading.stack_named(context, stack)] if stack else await context.cluster.list(GPU_STACKS)
+    gangs: dict[str, Gang] = {}
+    for one in stacks:
+        target = cluster_snapshot.target_of(one.spec, one.metadata.name)
+        snapshot = await cluster_reading.look(context, one, target)
+        gangs |= {gang.name: gang for gang in snapshot.gangs}
+    read = await _read(context)
+    facts = [linted(gangs[name], read) for name in sorted(gangs)]
+    return JobReport(looked_at=len(facts), found=tuple(advice for one in facts for advice in lint(one)))
+
+
+async def _read(context: Context) -> Read:
+    cluster = context.cluster
+    return Read(
+        pods={one.metadata.uid: one for one in await cluster.list(MEMBER_PODS)},
+        jobs={one.metadata.uid: one for one in await cluster.list(JOB_POLICIES)},
+        budgets=await cluster.list(BUDGETS),
+        namespaces={one.metadata.name: declared(one.metadata) for one in await cluster.list(NAMESPACES)},
+    )
+
+
+def linted(gang: Gang, read: Read) -> Linted:
+    """One gang with everything around it."""
+    pairs = [(member, read.pods[member.uid]) for member in gang.members if member.uid in read.pods]
+    owners = {owner.uid for _, pod in pairs if (owner := controller_of(pod.metadata)) is not None}
+    jobs = [read.jobs[uid] for uid in sorted(owners) if uid in read.jobs]
+    budgets = [
+        (cluster_snapshot.disruption_budget(one), one)
+        for one in read.budgets
+        if one.metadata.namespace == gang.namespace
+    ]
+    members = tuple(_member(member, pod, read, [facts for facts, _ in budgets]) for member, pod in pairs)
+    covering = {name for member in members for name in member.budgets}
+    return Linted(
+        gang=gang,
+        members=members,
+        job=_job(jobs[0]) if len(jobs) == 1 else None,
+        budgets=tuple(
+            BudgetSettings(name=facts.name, most=most_at_once(one)) for facts, one in budgets if facts.name in covering
+        ),
+    )
+
+
+def _member(member: MemberFacts, pod: MemberPod, read: Read, budgets: Sequence[DisruptionBudget]) -> MemberSettings:
+    owner = controller_of(pod.metadata)
+    job = read.jobs.get(owner.uid) if owner is not None else None
+    layers = [pod.metadata, *([job.metadata] if job is not None else [])]
+    grace = pod.spec.termination_grace_period_seconds
+    return MemberSettings(
+        pod=member.pod,
+        programs=tuple(
+            ProgramFacts(
+                name=one.name,
+                words=(*one.command, *one.args),
+                environment={variable.name: variable.value for variable in one.env if variable.value},
+            )
+            for one in pod.spec.containers
+        ),
+        grace_seconds=DEFAULT_GRACE if grace is None else grace,
+        restart_policy=pod.spec.restart_policy,
+        declared=nearest([*map(declared, layers), read.namespaces.get(member.namespace, Declared())]),
+        mounted=member.mounted,
+        ephemeral_paths=member.ephemeral_paths,
+        volume_paths=member.volume_paths,
+        budgets=tuple(one.name for one in budgets if selects(one.selector, member.labels)),
+        strange_annotations=tuple(sorted(name for meta in layers for name in _strange(meta))),
+    )
+
+
+def _strange(meta: ObjectMeta) -> set[str]:
+    return {name for name in meta.annotations if name.startswith(f"{names.GROUP}/") and name not in KNOWN}
+
+
+def _job(job: JobPolicy) -> JobSettings:
+    policy = job.spec.pod_failure_policy
+    return JobSettings(
+        name=job.metadata.name,
+        backoff_limit=job.spec.backoff_limit,
+        rules=tuple(
+            FailureRule(
+                action=one.action,
+                conditions=tuple(on.type for on in one.on_pod_conditions or () if on.status == "True"),
+                operator=one.on_exit_codes.operator if one.on_exit_codes is not None else "",
+                exit_codes=tuple(one.on_exit_codes.values) if one.on_exit_codes is not None else (),
+            )
+            for one in (policy.rules if policy is not None else ())
+        ),
+    )
+
+
+def most_at_once(budget: Budget) -> int | None:
+    """How many pods it lets go when all are healthy; None where that cannot be told. Percentages round up, as there."""
+    if any(one.type == "DisruptionAllowed" and one.reason == "SyncFailed" for one in budget.status.conditions):
+        return 0  # the API server cannot tell how many pods there should be, and allows none
+    pods, most, least = budget.status.expected_pods, budget.spec.max_unavailable, budget.spec.min_available
+    if most is not None:
+        return _of(most, pods)
+    kept = _of(least, pods) if least is not None else None
+    if least == "100%":
+        return 0
+    return max(0, pods - kept) if pods is not None and kept is not None else None
+
+
+def _of(value: int | str, pods: int | None) -> int | None:
+    if isinstance(value, int):
+        return value
+    percent = untrusted.whole(value.removesuffix("%"))
+    if percent is None:
+        return None
+    if percent == 0:
+        return 0
+    return math.ceil(pods * percent / 100) if pods is not None else None

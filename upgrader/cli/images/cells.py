@@ -1,0 +1,66 @@
+"""The cell that a person names on the command line: from the archives, or from a bundle of packages."""
+
+from collections.abc import Collection
+
+from msgspec import Struct
+
+from upgrader.core.driver_build.driver_matrix import Cell
+from upgrader.core.errors import ConfigurationError
+from upgrader.images.drivers.builder.catalog import Cells
+from upgrader.images.drivers.publish.build_matrix import Definitions
+from upgrader.images.drivers.publish.bundle_registry import Judge
+from upgrader.images.drivers.publish.bundles import Bundled
+from upgrader.images.drivers.workspace import Site
+
+
+class Wish(Struct, frozen=True, kw_only=True):
+    """What was said; `recipe` and `os` may be empty, `modules` too (then all)."""
+
+    driver: str
+    kernel: str
+    recipe: str = ""
+    os: str = ""
+    modules: tuple[str, ...] = ()
+
+
+def find(
+    site: Site, wish: Wish, bundle: str | None, insecure: Collection[str], judge: Judge | None
+) -> tuple[Definitions, Cell]:
+    """The cell, from the archives or from `bundle`, a name in a registry. Errors as of the two below."""
+    if bundle is None:
+        return of_archive(site, wish)
+    return of_bundle(site, wish, bundle, insecure, judge)
+
+
+def of_archive(site: Site, wish: Wish) -> tuple[Cells, Cell]:
+    """The cell, of what the archives had when they were last asked.
+
+    Raises:
+        MissingPackageError: no archive has the kernel.
+        ConfigurationError: no recipe has the driver, or several have it.
+    """
+    catalog = site.catalog()
+    identity = site.identity(catalog, driver=wish.driver, kernel=wish.kernel, os=wish.os, recipe=wish.recipe)
+    return site.cells(catalog), Cell(identity=identity, modules=wish.modules)
+
+
+def of_bundle(
+    site: Site, wish: Wish, image: str, insecure: Collection[str], judge: Judge | None
+) -> tuple[Bundled, Cell]:
+    """The cell of a bundle, if that is the one that was named.
+
+    Raises:
+        ConfigurationError: it is of something else, or no bundle.
+        UnverifiedError: it is not signed by whom `judge` wants.
+        RegistryError: the registry does not give it.
+    """
+    bundled = site.bundled(image, insecure=insecure, judge=judge)
+    found = bundled.cell.identity
+    named = [("driver", wish.driver), ("kernel", wish.kernel), ("recipe", wish.recipe), ("os", wish.os)]
+    odd = [
+        f"{name} {getattr(found, name)}, not {said}" for name, said in named if said not in {"", getattr(found, name)}
+    ]
+    if odd or wish.modules:
+        odd += ["all modules that it was packed for: leave out --modules"] if wish.modules else []
+        raise ConfigurationError(f"{image} is of {'; '.join(odd)}")
+    return bundled, bundled.cell

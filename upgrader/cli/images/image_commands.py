@@ -1,0 +1,242 @@
+"""`upgrader build | images`: driver images, from the archive to the registry."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from upgrader.cli.base import exit_codes
+from upgrader.cli.base.output_format import output_option, show
+from upgrader.cli.base.session import Session, pass_session
+from upgrader.cli.images.image_gc import gc
+from upgrader.cli.images.image_options import (
+    FILE,
+    build_options,
+    cell_options,
+    open_judge,
+    open_publisher,
+    open_signer,
+    open_site,
+    store_options,
+    tell,
+)
+from upgrader.cli.images.verify_command import verify
+
+if TYPE_CHECKING:
+    from upgrader.core.driver_build.build_results import BuildResult
+
+
+@click.command()
+@cell_options
+@click.option("--packages", metavar="IMAGE", help="Build from what `images pack` has pushed; no archive is asked.")
+@click.option("--termination-message", "message", type=click.Path(dir_okay=False, path_type=Path), hidden=True)
+@build_options
+@output_option
+def build(
+    *,
+    wish: dict[str, Any],
+    packages: str | None,
+    message: Path | None,
+    output: str,
+    given: dict[str, Any],
+) -> int:
+    """Build one driver image on this machine, or find that it is there; its digest is printed.
+
+    It is compiled, checked against the kernel's symbols, and loaded into that kernel in a virtual machine.
+    """
+    from upgrader.cli.images.failures import refuse_red  # noqa: PLC0415
+    from upgrader.core.driver_build.build_results import termination_message  # noqa: PLC0415
+    from upgrader.core.driver_build.driver_report import reported  # noqa: PLC0415
+
+    if given["public_key"] and not (given["key"] or packages):
+        raise click.UsageError(
+            "--public-key verifies what --key signs, or the packages of --packages: give one of them"
+        )
+    _refuse_half_key(given)
+    result = _built(wish, packages, message, given)
+    if message is not None:
+        message.write_bytes(termination_message(result))
+    if output != "table":
+        show(reported(result), output)
+    refuse_red(result)
+    if output == "table":
+        click.echo(result.digest)
+    return exit_codes.DONE
+
+
+def _built(wish: dict[str, Any], packages: str | None, message: Path | None, given: dict[str, Any]) -> "BuildResult":
+    from upgrader.cli.images import cells  # noqa: PLC0415
+    from upgrader.cli.images.failures import leaving_word  # noqa: PLC0415
+    from upgrader.images.drivers.publish import failures  # noqa: PLC0415
+
+    with ExitStack() as using:
+        with leaving_word(message, failures.of_machine):
+            site = open_site(given)
+            site.check_key()
+            publisher = open_publisher(site, given)
+            judge = open_judge(given["public_key"]) if packages else None
+            using.enter_context(site.packages.in_use(tell))  # also between unpacking a bundle and building of it
+        with leaving_word(message, failures.of_cell):
+            found, cell = cells.find(site, cells.Wish(**wish), packages, given["insecure_registry"], judge)
+        with leaving_word(message, failures.of_machine), site.round(found, publisher=publisher) as builds:
+            (result,) = builds.run([cell])
+    return result
+
+
+@click.group()
+def images() -> None:
+    """Driver images: what the archives have, what is wanted, what is built."""
+
+
+@images.command()
+@store_options
+@output_option
+def discover(output: str, given: dict[str, Any]) -> int:
+    """Ask the archives which kernels and drivers there are, and say what is new."""
+    from upgrader.cli.base import render  # noqa: PLC0415
+
+    catalog, news = open_site(given).look()
+    if output != "table":
+        show(news, output)
+        return exit_codes.DONE
+    table = render.columns("Kernel", "OS", "Compiler", "News")
+    appeared, changed = set(news.appeared), set(news.changed)
+    for kernel in catalog.discovery.kernels:
+        word = "new" if kernel in appeared else "changed" if kernel in changed else ""
+        table.add_row(
+            kernel.release, kernel.os, kernel.compiler, word if kernel.in_archive else "no longer in the archive"
+        )
+    render.show(table)
+    return exit_codes.DONE
+
+
+@images.command()
+@store_options
+@output_option
+def matrix(output: str, given: dict[str, Any]) -> int:
+    """Show the wanted cells and what is known of each; nothing is built, and what archives had last counts."""
+    site = open_site(given)
+    cells = site.cells(site.catalog())
+    wanted, unmatched = cells.wanted()
+    return _report(site.state(cells, wanted), unmatched, 0.0, output, None)
+
+
+@images.command("build")
+@click.option("--changed/--as-known", default=True, help="Ask the archives first, or build what was found last time.")
+@click.option("--parallel", type=click.IntRange(1), help="Cells at once; as many as cores by default.")
+@click.option("--report", "out", type=click.Path(dir_okay=False, path_type=Path), help="Keep the report as JSON.")
+@build_options
+@output_option
+def build_matrix(*, changed: bool, parallel: int | None, out: Path | None, output: str, given: dict[str, Any]) -> int:
+    """Build every wanted cell that is missing or changed; one that cannot be built stops no other."""
+    import time  # noqa: PLC0415
+
+    from upgrader.core.driver_build.build_results import settled  # noqa: PLC0415
+
+    started = time.monotonic()
+    if given["public_key"] and not given["key"]:
+        raise click.UsageError("--key and --public-key belong together: what is signed is verified again")
+    _refuse_half_key(given)
+    site = open_site(given)
+    publisher = open_publisher(site, given)
+    cells = site.cells(site.look()[0] if changed else site.catalog())
+    wanted, unmatched = cells.wanted()
+    with site.round(cells, publisher=publisher, parallel=parallel or 0) as builds:
+        results = builds.run(wanted)
+    code = _report(results, unmatched, time.monotonic() - started, output, out)
+    return code if all(map(settled, results)) else 1
+
+
+@images.command()
+@cell_options
+@click.option("--push", "repository", required=True, metavar="REPO", help="registry/path that gets the packages.")
+@click.option("--insecure-registry", multiple=True, metavar="HOST:PORT", help="Spoken to without TLS; repeatable.")
+@click.option("--key", type=FILE, help="cosign.key that the packages are signed with; its password in COSIGN_PASSWORD.")
+@click.option("--module-certificate", type=FILE, help="X.509 certificate (PEM) of whoever will sign the modules.")
+@store_options
+def pack(
+    *,
+    wish: dict[str, Any],
+    repository: str,
+    insecure_registry: tuple[str, ...],
+    key: Path | None,
+    module_certificate: Path | None,
+    given: dict[str, Any],
+) -> int:
+    """Push all packages that an image is built from, so that the cluster builds it without any archive.
+
+    Builders that have a public key take only packages that are signed with --key.
+    """
+    from upgrader.cli.images import cells  # noqa: PLC0415
+    from upgrader.core.driver_image.image_names import packages_name  # noqa: PLC0415
+
+    signer = open_signer(key)
+    site = open_site({**given, "module_certificate": module_certificate})
+    found, cell = cells.of_archive(site, cells.Wish(**wish))
+    name = packages_name(repository, cell.identity)
+    click.echo(site.pack(found.definition(cell), name, insecure=insecure_registry, signer=signer))
+    return exit_codes.DONE
+
+
+@images.command()
+@click.option("--stack", help="Only for the driver of this stack.")
+@store_options
+@pass_session
+def announce(session: Session, *, stack: str | None, given: dict[str, Any]) -> int:
+    """Ask the cluster for images for kernels of the matrix that no node runs yet: DriverImages are made ahead.
+
+    What `discover` found last counts; no archive is asked. What was announced and is no longer wanted goes again.
+    """
+    from upgrader.cli.images import announcement  # noqa: PLC0415
+    from upgrader.core.errors import ConfigurationError  # noqa: PLC0415
+
+    site = open_site(given)
+    catalog = site.last_catalog()
+    if catalog is None:
+        raise ConfigurationError("it is not known what the archives have", resolution="Run `upgrader images discover`.")
+    wanted, _ = site.cells(catalog).wanted()
+    found = [one.identity for one in wanted]
+    for line in session.run(lambda context: announcement.announce(context, found, stack)):
+        click.echo(line)
+    return exit_codes.DONE
+
+
+@images.command("list")
+@store_options
+@output_option
+def list_images(output: str, given: dict[str, Any]) -> int:
+    """Show the images of the store."""
+    site = open_site(given)
+    found = [site.shelf.result(one.build_key) for one in site.shelf.records()]
+    return _report([one for one in found if one is not None], (), 0.0, output, None)
+
+
+images.add_command(verify)
+images.add_command(gc)
+
+
+def _refuse_half_key(given: dict[str, Any]) -> None:
+    """Who builds signs, and a certificate alone signs nothing."""
+    if (given["module_key"] is None) is not (given["module_certificate"] is None):
+        raise click.UsageError("--module-key and --module-certificate belong together")
+
+
+def _report(results: Any, unmatched: Any, seconds: float, output: str, out: Path | None) -> int:  # noqa: ANN401
+    from upgrader.cli.base import output_format, render  # noqa: PLC0415
+    from upgrader.cli.images import image_screen  # noqa: PLC0415
+    from upgrader.core.driver_build.driver_report import report  # noqa: PLC0415
+
+    found = report(results, unmatched, seconds)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(output_format.text(found, "json"), encoding="utf-8")
+        tell(f"report: {out}")
+    if output == "table":
+        render.show(image_screen.report(found))
+    else:
+        show(found, output)
+    return exit_codes.DONE
+
+
+COMMANDS = (build, images)

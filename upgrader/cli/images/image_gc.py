@@ -1,0 +1,150 @@
+"""`upgrader images gc`: driver images, or packages, that nobody needs are marked, and later deleted."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from msgspec import Struct
+
+from upgrader.cli.base import exit_codes
+from upgrader.cli.base.output_format import output_option, show
+from upgrader.cli.base.session import Session, pass_session
+from upgrader.cli.images.image_needs import needs
+from upgrader.cli.images.image_options import open_site, store_options
+
+if TYPE_CHECKING:
+    from upgrader.images.drivers.gc.image_sweep import Listing, Place, Swept
+    from upgrader.images.drivers.gc.package_sweep import SweptPackages
+    from upgrader.images.drivers.workspace import Site
+
+
+class Wish(Struct, frozen=True, kw_only=True):
+    """What was said; without `repository` the store is meant, without `contexts` the current cluster."""
+
+    repository: str | None
+    packages: bool
+    contexts: tuple[str, ...]
+    grace: int
+    remember: int
+    marks: Path | None
+    yes: bool
+    insecure_registry: tuple[str, ...]
+
+
+@click.command()
+@click.option("--from", "repository", metavar="REPO", help="registry/path: its images, and not the store's.")
+@click.option("--packages", is_flag=True, help="Of what images are built: the packages in the cache, and no images.")
+@click.option("--context", "contexts", multiple=True, help="Cluster that may need images; repeatable. Or the current.")
+@click.option(
+    "--grace", type=click.IntRange(0), default=14, show_default=True, metavar="DAYS", help="Unused for so long."
+)
+@click.option(
+    "--remember",
+    type=click.IntRange(0),
+    default=90,
+    show_default=True,
+    metavar="DAYS",
+    help="A kernel that a node was seen to run within so long is kept as one that ran before.",
+)
+@click.option(
+    "--marks",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File that says since when, and what ran before; or the cache.",
+)
+@click.option("--yes", is_flag=True, help="Mark and delete; without it, show, and remember what is needed.")
+@click.option("--insecure-registry", multiple=True, metavar="HOST:PORT", help="Spoken to without TLS; repeatable.")
+@store_options
+@output_option
+@pass_session
+def gc(session: Session, /, *, output: str, given: dict[str, Any], **said: Any) -> int:  # noqa: ANN401 - what click gives
+    """Delete the images of kernels that no node runs, ran or is to run, that no object names and the matrix lacks.
+
+    With --packages, delete the packages of this machine's cache that nothing wanted is built of: neither an archive's
+    kernel nor one that such an image is kept for, no driver or toolchain of the catalog, no image of the store.
+    Each cluster that uses these images must be named: where one cannot be read, nothing is deleted.
+    """
+    from upgrader.cli.base import render  # noqa: PLC0415
+    from upgrader.cli.images import image_screen  # noqa: PLC0415
+    from upgrader.core.driver_build.driver_builds import digits  # noqa: PLC0415
+    from upgrader.process.places import cache_root, locked  # noqa: PLC0415
+
+    wish = Wish(**said)
+    if wish.repository and given["store"]:
+        raise click.UsageError("--from and --store: images of which of both?")
+    if wish.repository and wish.packages:
+        raise click.UsageError("--packages is about this machine's cache; those of a registry go with --from alone")
+    site = open_site(given)
+    file = wish.marks or cache_root() / "unused-images" / f"{digits(_source(site, wish), 16)}.json"
+    sweep = _sweep_packages if wish.packages else _sweep
+    with locked(file.with_name(f".{file.name}.lock")):
+        found = sweep(session, site, wish, file)
+    if output == "table":
+        render.show(image_screen.swept(found))
+    else:
+        show(found, output)
+    return exit_codes.DONE
+
+
+def _source(site: "Site", wish: Wish) -> str:
+    if wish.packages:
+        return f"packages:{site.packages.folder.absolute()}"
+    return wish.repository or f"oci:{site.shelf.folder.absolute()}"
+
+
+def _sweep_packages(session: Session, site: "Site", wish: Wish, file: Path) -> "SweptPackages":
+    from upgrader.cli.images.package_gc import sweep_packages  # noqa: PLC0415
+
+    return sweep_packages(
+        session,
+        site,
+        contexts=wish.contexts,
+        grace=timedelta(days=wish.grace),
+        window=timedelta(days=wish.remember),
+        marks_file=file,
+        dry_run=not wish.yes,
+    )
+
+
+def _sweep(session: Session, site: "Site", wish: Wish, file: Path) -> "Swept":
+    """Images are listed first and clusters looked at last; marks are kept before anything is deleted.
+
+    A dry run keeps what it saw running, and takes marks away, as that only saves images; it marks none.
+    """
+    import asyncio  # noqa: PLC0415
+
+    from upgrader.core.driver_image.image_garbage import marks_after, marks_looked, remembering, sweep  # noqa: PLC0415
+    from upgrader.images.drivers.gc.image_sweep import carry_out, read_marks, write_marks  # noqa: PLC0415
+
+    async def listed() -> "Listing":
+        async with _place(site, wish) as place:
+            return await place.listing()
+
+    async def carried_out() -> "Swept":
+        async with _place(site, wish) as place:
+            return await carry_out(place, listing, fates, dry_run=not wish.yes)
+
+    listing, marks = asyncio.run(listed()), read_marks(file)
+    uses, now = needs(session, site.cells(site.catalog()), wish.contexts)
+    window = timedelta(days=wish.remember)
+    needed = remembering(uses, marks, now, window)
+    fates = sweep(listing.images, needed, marks.unused, now, timedelta(days=wish.grace))
+    unused = {one.image.digest: one.unused_since for one in fates if one.unused_since is not None}
+    after = marks_after(unused, uses, marks, now, window) if wish.yes else marks_looked(unused, uses, marks, now)
+    write_marks(file, after)
+    return asyncio.run(carried_out())
+
+
+@asynccontextmanager
+async def _place(site: "Site", wish: Wish) -> "AsyncIterator[Place]":
+    from upgrader.images.drivers.gc.image_sweep import InRegistry, InStore  # noqa: PLC0415
+    from upgrader.images.registry import RegistryClient  # noqa: PLC0415
+    from upgrader.images.registry_login import auth_file, logins  # noqa: PLC0415
+
+    if wish.repository is None:
+        yield InStore(site.shelf)
+        return
+    async with RegistryClient(insecure=wish.insecure_registry, logins=logins(auth_file())) as registry:
+        yield InRegistry(registry, wish.repository, site.recipes)

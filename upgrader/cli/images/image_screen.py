@@ -1,0 +1,97 @@
+"""Cells of the matrix and kept images as tables."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from upgrader.cli.base.render import columns, counted
+from upgrader.core.driver_build.driver_builds import Verdict
+from upgrader.core.driver_build.driver_report import Report, ReportedCell
+from upgrader.images.drivers.gc.image_sweep import Swept
+from upgrader.images.drivers.gc.package_sweep import SweptPackages
+
+_COLOURS = {"green": "green", "red": "red", "unchanged": "cyan", "missing": "yellow"}
+_WORDS = {True: "yes", False: "NO", None: "–"}
+
+
+def report(found: Report) -> RenderableType:
+    """Every cell, what is wrong with the red ones, and selectors that select nothing."""
+    table = columns("Driver", "Kernel", "OS", "State", "Image", "Seconds", "vermagic", "crc", "signature", "boot")
+    for cell in found.cells:
+        state = Text(cell.state.value, style=_COLOURS[cell.state.value])
+        seconds = f"{cell.seconds:.0f}" if cell.seconds else "–"
+        checks = (_WORDS[passed] for passed in cell.checks.values())
+        table.add_row(_driver(cell), cell.kernel, cell.os, state, cell.digest[7:19] or "–", seconds, *checks)
+    lost = [Text(f"nothing in the archives is like {one}", style="yellow") for one in found.unmatched]
+    reasons = [line for cell in found.cells for line in _reason(cell)]
+    return Group(table, *reasons, *lost, Text(_counts(found), style="bold"))
+
+
+def verdicts(found: Sequence[Verdict]) -> RenderableType:
+    """Each check and what it found."""
+    table = columns("Check", "Passed", "What was found")
+    for one in found:
+        style = "red" if one.passed is False else "green" if one.passed else ""
+        table.add_row(one.check.value, Text(_WORDS[one.passed], style=style), one.reason)
+    return table
+
+
+def swept(found: Swept | SweptPackages) -> RenderableType:
+    """What becomes of images or packages, and why."""
+    return _swept_images(found) if isinstance(found, Swept) else _swept_packages(found)
+
+
+def _swept_images(found: Swept) -> RenderableType:
+    table = columns("Kernel", "Image", "Fate", "Unused since", "Why")
+    words = {"deleted": "would be deleted"} if found.dry_run else {}
+    for one in found.images:
+        style = {"deleted": "red", "marked": "yellow"}.get(one.fate, "")
+        since = f"{one.unused_since:%Y-%m-%d}" if one.unused_since else "–"
+        name = f"{one.image.partition('@')[0].rpartition('/')[2]} {one.image.rpartition('@')[2][7:19]}"
+        table.add_row(one.kernel, name, Text(words.get(one.fate, one.fate), style=style), since, one.reason)
+    counts = Counter(words.get(one.fate, one.fate) for one in found.images)
+    said = ", ".join(f"{number} {fate}" for fate, number in sorted(counts.items()))
+    left = [Text(f"left alone: {one}", style="yellow") for one in found.foreign]
+    dry = [Text("No image was marked or deleted: --yes does it.")] if found.dry_run else []
+    return Group(table, *left, Text(f"{counted(len(found.images), 'image')}: {said or 'none'}", style="bold"), *dry)
+
+
+def _swept_packages(found: SweptPackages) -> RenderableType:
+    """Only those that are not kept: there are hundreds; and how much room all of them take."""
+    table = columns("Package", "SHA-256", "MB", "Fate", "Unused since", "Why")
+    words = {"deleted": "would be deleted"} if found.dry_run else {}
+    for one in found.packages:
+        if one.fate == "kept":
+            continue
+        style = {"deleted": "red", "marked": "yellow"}[one.fate]
+        fate = Text(words.get(one.fate, one.fate), style=style)
+        since = f"{one.unused_since:%Y-%m-%d}" if one.unused_since else "–"
+        table.add_row(one.name or "–", one.sha256[:12], f"{one.size / 1e6:.1f}", fate, since, one.reason)
+    counts = Counter(one.fate for one in found.packages)
+    said = ", ".join(
+        f"{counts[fate]} {words.get(fate, fate)} ({size / 1e6:.1f} MB)" for fate, size in found.bytes.items()
+    )
+    dry = [Text("No package was marked or deleted: --yes does it.")] if found.dry_run else []
+    return Group(table, Text(f"{counted(len(found.packages), 'package')}: {said}", style="bold"), *dry)
+
+
+def _reason(cell: ReportedCell) -> list[Text]:
+    if cell.failure is None:
+        return []
+    about = f" [{cell.failure.symbol}]" if cell.failure.symbol else ""
+    lines = [f"{_driver(cell)} for {cell.kernel}: {cell.failure.kind}{about}: {cell.failure.first_error}"]
+    if cell.alternatives:
+        lines.append(f"  known to build for this kernel: {', '.join(cell.alternatives)}")
+    return [Text(line) for line in lines]
+
+
+def _driver(cell: ReportedCell) -> str:
+    return " ".join(part for part in (cell.vendor, cell.flavour, cell.driver) if part)
+
+
+def _counts(found: Report) -> str:
+    counts = {state: sum(cell.state.value == state for cell in found.cells) for state in _COLOURS}
+    said = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
+    return f"{counted(len(found.cells), 'cell')}: {said or 'none'}; {found.seconds:.1f} s"

@@ -1,0 +1,117 @@
+"""`upgrader images verify`: a person's check of one driver image."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from upgrader.cli.base import exit_codes
+from upgrader.cli.base.output_format import output_option, show
+from upgrader.cli.images.image_options import FILE, open_cosign, open_site, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from upgrader.core.driver_build.driver_builds import Verdict
+    from upgrader.images.drivers.publish.verification import Examined, Looks
+
+_STORE = "oci:"
+
+
+@click.command()
+@click.argument("image")
+@click.option("--public-key", type=FILE, help="cosign.pub of whoever signs; needed for an image in a registry.")
+@click.option("--recipe", default="", metavar="R", help="Whose image it has to be; by its labels where not given.")
+@click.option("--driver", default="", metavar="V", help="As --recipe.")
+@click.option("--kernel", default="", metavar="K", help="As --recipe.")
+@click.option("--flavour", default="", metavar="F", help="As --recipe.")
+@click.option("--vendor", default="", metavar="NAME", help="As --recipe.")
+@click.option("--os", default="", metavar="NAME", help="As --recipe.")
+@click.option("--arch", default="", metavar="NAME", help="As --recipe.")
+@click.option("--module-certificate", type=FILE, help="X.509 certificate (PEM) that the modules have to be signed by.")
+@click.option("--boot", "boots", is_flag=True, help="Start its kernel in a virtual machine and load its modules.")
+@click.option("--insecure-registry", multiple=True, metavar="HOST:PORT", help="Spoken to without TLS; repeatable.")
+@output_option
+def verify(
+    *,
+    image: str,
+    public_key: Path | None,
+    module_certificate: Path | None,
+    boots: bool,
+    insecure_registry: tuple[str, ...],
+    output: str,
+    **identity: str,
+) -> int:
+    """Check IMAGE, registry/name:tag, registry/name@sha256:... or oci:DIR[@sha256:...], and name what is wrong.
+
+    Signature, SBOM and provenance by the key; layers by their digests; the manifest inside by the label; modules by
+    their digests and by their kernel's symbols, where its packages are on this machine.
+    """
+    import asyncio  # noqa: PLC0415
+
+    from upgrader.images.drivers.publish.verification import Looks, examine_store  # noqa: PLC0415
+
+    given = {name: value for name, value in identity.items() if value}
+    site = open_site({})
+    looks = Looks(kernels=site.kernels(), certificate=module_certificate, boots=boots)
+    if image.startswith(_STORE):
+        folder, _, digest = image.removeprefix(_STORE).partition("@")
+        found = examine_store(Path(folder), digest, given, looks)
+    else:
+        if public_key is None:
+            raise click.UsageError("--public-key is needed: who may have signed an image in a registry?")
+        found = asyncio.run(_of_registry(image, given, looks, public_key, insecure_registry))
+    _say(found, looks, output)
+    return exit_codes.DONE
+
+
+async def _of_registry(
+    image: str, given: dict[str, str], looks: "Looks", public_key: Path, insecure: tuple[str, ...]
+) -> "Examined":
+    from upgrader.images import trust  # noqa: PLC0415
+    from upgrader.images.drivers.publish.verification import examine  # noqa: PLC0415
+    from upgrader.images.registry import RegistryClient  # noqa: PLC0415
+    from upgrader.images.registry_login import auth_file, logins  # noqa: PLC0415
+
+    key, cosign = trust.public_key(public_key), open_cosign()
+    async with RegistryClient(insecure=insecure, logins=logins(auth_file())) as registry:
+        return await examine(image, given, looks, key=key, cosign=cosign, registry=registry)
+
+
+def _say(found: "Examined", looks: "Looks", output: str) -> None:
+    """The verdicts on standard output, whose image it was taken for beside it; an error where it is not verified."""
+    from upgrader.cli.base import render  # noqa: PLC0415
+    from upgrader.cli.images import image_screen  # noqa: PLC0415
+    from upgrader.core.errors import UncheckedError, UnverifiedError  # noqa: PLC0415
+
+    unchecked = [one for one in found.verdicts if one.passed is None and one.check not in looks.left_out]
+    if output == "table":
+        by = f"; {', '.join(found.by_label)} by its own labels" if found.by_label else ""
+        tell(f"{found.image}: taken for {found.identity}{by}")
+        render.show(image_screen.verdicts(found.verdicts))
+    else:
+        show(_wire(found, verified=not found.failed and not unchecked), output)
+    if found.failed:
+        raise UnverifiedError(
+            f"{found.image} is not what it should be: {', '.join(one.check for one in found.failed)}",
+            details=_reasons(found.failed),
+        )
+    if unchecked:
+        raise UncheckedError(
+            f"{found.image} is not verified: nobody looked at {', '.join(one.check for one in unchecked)}",
+            details=_reasons(unchecked),
+        )
+
+
+def _reasons(verdicts: "Sequence[Verdict]") -> str:
+    return "\n".join(f"{one.check}: {one.reason}" for one in verdicts)
+
+
+def _wire(found: "Examined", *, verified: bool) -> dict[str, Any]:
+    return {
+        "image": found.image,
+        "identity": found.identity,
+        "byLabel": found.by_label,
+        "verified": verified,
+        "checks": found.verdicts,
+    }

@@ -1,0 +1,235 @@
+"""Reading the cluster for one command: a stack as it is or as it should be, and the forecast of what that leads to."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from upgrader.api import names
+from upgrader.api.explicit import explicit
+from upgrader.api.kubernetes import ObjectMeta
+from upgrader.api.resources import CHECKPOINT_REQUESTS, GPU_STACKS, NODE_UPGRADES, NODES, UPGRADE_PLANS
+from upgrader.api.v1alpha1 import GpuStack, UpgradePlan
+from upgrader.cli.shared.stack_edits import Spec, read_manifest, spec_of, with_changes
+from upgrader.core.driver_image.catalogue import Catalogue
+from upgrader.core.errors import ConfigurationError, RegistryError
+from upgrader.core.explain.plan_file import SavedForecast, limits_of
+from upgrader.core.explain.source_revisions import Origin, origins
+from upgrader.core.forecast.forecast import BatchForecast, Forecast
+from upgrader.core.model.fleet import ImageFacts, Snapshot, Target
+from upgrader.core.model.strategy import StrategyFacts
+from upgrader.core.node_protocol.gpu_resources import PoolGpus
+from upgrader.core.upgrade_plan import plan_machine
+from upgrader.reconcile.facts.strategies import strategy_of
+from upgrader.reconcile.observe import cluster_snapshot, own_requests, revisions
+from upgrader.reconcile.observe.durations import durations_of
+from upgrader.reconcile.runtime.context import Context
+from upgrader.reconcile.upgrade_plan.remaining_work import Rest, rest_of
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """A stack as it should be; `live` is what is there, None where the stack is new."""
+
+    name: str
+    spec: Spec
+    live: GpuStack | None
+
+    @property
+    def stack(self) -> GpuStack:
+        """The stack as it would be."""
+        meta = self.live.metadata if self.live is not None else ObjectMeta(name=self.name)
+        return GpuStack(metadata=meta, spec=spec_of(self.spec, f"stack {self.name}"))
+
+    @property
+    def edited(self) -> bool:
+        """Whether the stack has to be written."""
+        return self.live is None or explicit(self.live.spec) != self.spec
+
+
+Raise = Callable[[StrategyFacts, Snapshot], StrategyFacts]
+"""What a plan may do beyond what was agreed to."""
+
+
+class World(Struct, frozen=True, kw_only=True):
+    """What was read, and what follows from it."""
+
+    snapshot: Snapshot
+    target: Target
+    forecast: Forecast
+    origins: tuple[Origin, ...] = ()
+
+
+async def stack_named(context: Context, name: str | None) -> GpuStack:
+    """The stack of that name, or the only one.
+
+    Raises:
+        ConfigurationError: there is none of that name, or a name is needed.
+    """
+    there = await context.cluster.list(GPU_STACKS)
+    known = ", ".join(sorted(one.metadata.name for one in there)) or "none"
+    if name is None and len(there) == 1:
+        return there[0]
+    if name is None:
+        raise ConfigurationError(f"which stack? There are: {known}", resolution="Name it with --stack.")
+    found = next((one for one in there if one.metadata.name == name), None)
+    if found is None:
+        raise ConfigurationError(f"there is no stack {name}", details=f"there are: {known}")
+    return found
+
+
+async def wanted(context: Context, *, file: Path | None, name: str | None, changes: Sequence[str]) -> Wanted:
+    """The stack of a manifest, or one of the cluster, with the changes of --set.
+
+    Raises:
+        ConfigurationError: neither is there, or the result is not valid.
+    """
+    if file is not None:
+        named, spec = read_manifest(file)
+        if name not in {None, named}:
+            raise ConfigurationError(f"{file} is of stack {named}, --stack says {name}")
+        live = await context.cluster.get(GPU_STACKS, named)
+        return Wanted(name=named, spec=with_changes(spec, changes), live=live)
+    live = await stack_named(context, name)
+    return Wanted(name=live.metadata.name, spec=with_changes(explicit(live.spec), changes), live=live)
+
+
+async def target_of(context: Context, stack: GpuStack) -> Target:
+    """What the stack asks of its nodes, images pinned as its revision has them or, where it is new, as they are now.
+
+    Raises:
+        ConfigurationError: an image is not in its registry.
+        RegistryError: a registry could not be asked.
+    """
+    target = cluster_snapshot.target_of(stack.spec, stack.metadata.name)
+    known = await revisions.read_target(context, stack.metadata.name, target.revision)
+    if known is not None:
+        return known
+    try:
+        pinned = await revisions.pin(context, target)
+    except RegistryError as error:
+        raise RegistryError(
+            error.brief,
+            details=error.details,
+            resolution="The forecast needs the digests of the stack's images; registries spoken to by plain HTTP are "
+            "named in UPGRADER_INSECURE_REGISTRIES.",
+        ) from error
+    if isinstance(pinned, str):
+        raise ConfigurationError(pinned)
+    return pinned
+
+
+async def look(context: Context, stack: GpuStack, target: Target, *, method: str = "") -> Snapshot:
+    """The world as it is now, for one stack; `method` is how jobs are asked that do not say."""
+    cluster, name = context.cluster, stack.metadata.name
+    # Side by side, nodes too: a command has no cache of them, and the lists are most of the time that it takes.
+    nodes, version, around, former = await asyncio.gather(
+        cluster.list(NODES),
+        cluster.version(),
+        cluster_snapshot.read_around(cluster, context.stack.namespace, context.workloads),
+        revisions.former_resources(context, name, target.resource_name),
+    )
+    seen = msgspec.structs.replace(
+        around, nodes={one.metadata.name: one for one in nodes}, api_server_version=version, method=method
+    )
+    gpus = PoolGpus(resource=target.resource_name, former=former)
+    return cluster_snapshot.snapshot_of(seen, stack.spec, gpus, context.clock.now(), stack=name, empties=target)
+
+
+async def foresee(
+    context: Context,
+    stack: GpuStack,
+    target: Target,
+    strategy: StrategyFacts,
+    *,
+    remainder: Sequence[BatchForecast] = (),
+    back: bool = False,
+) -> World:
+    """The forecast of a rollout that would start now; `remainder` as for `forecast`, `back`: it is a rollback."""
+    snapshot = await look(context, stack, target, method=strategy.checkpoint_method)
+    if back:
+        snapshot = msgspec.structs.replace(snapshot, taken_back=stack.status.update_revision or "")
+    return await predict(context, Rest(snapshot=snapshot), target, strategy, remainder=remainder)
+
+
+async def predict(
+    context: Context, rest: Rest, target: Target, strategy: StrategyFacts, *, remainder: Sequence[BatchForecast] = ()
+) -> World:
+    """The forecast of what is still to be done, for a world that was read already; `remainder` as for `forecast`."""
+    durations = await durations_of(context.cluster, target.stack)
+    made = rest.foresee(target, strategy, context.clock.now(), durations, remainder=remainder)
+    come_from = await _origins(context, rest.snapshot, target, made)
+    return World(snapshot=rest.snapshot, target=target, forecast=made, origins=come_from)
+
+
+async def _origins(context: Context, snapshot: Snapshot, target: Target, made: Forecast) -> tuple[Origin, ...]:
+    drifted = {one.node for one in made.drift if one.drifted}
+    nodes = [node for node in snapshot.nodes if node.name in drifted]
+    known = {}
+    for revision in sorted({node.revision for node in nodes if node.revision}):
+        kept = await revisions.read_target(context, target.stack, revision)
+        if kept is not None:
+            known[revision] = kept
+    return origins(nodes, known, target)
+
+
+async def foresee_rest(
+    context: Context, stack: GpuStack, plan: UpgradePlan, *, raised: Raise = lambda strategy, _: strategy
+) -> tuple[World, frozenset[str]]:
+    """The forecast of what a plan has still to do, and the nodes that it has taken already.
+
+    `raised`: the plan's strategy as another approval would have it.
+
+    Raises:
+        ConfigurationError: the plan's revision is not kept any more.
+    """
+    target = await revisions.read_target(context, plan.spec.stack, plan.spec.target_revision)
+    if target is None:
+        raise ConfigurationError(
+            f"revision {plan.spec.target_revision} of stack {plan.spec.stack} is not kept",
+            resolution="Is a controller running? It writes a stack's revision when it first sees it.",
+        )
+    selector = f"{names.LABEL_PLAN}={plan.metadata.name}"
+    upgrades = await context.cluster.list(NODE_UPGRADES, labels=selector)
+    requests, _ = own_requests.sort_out(
+        await context.cluster.list(CHECKPOINT_REQUESTS, labels=selector), plan, upgrades
+    )
+    snapshot = await look(context, stack, target, method=plan.spec.checkpoint.method or "")
+    now = context.clock.now()
+    rest = rest_of(plan, snapshot, upgrades, requests, now)
+    world = await predict(context, rest, target, raised(strategy_of(plan, now), rest.snapshot))
+    return world, rest.already
+
+
+async def plan_under_way(context: Context, stack: str) -> UpgradePlan | None:
+    """The plan that touches the stack's nodes now."""
+    found = await context.cluster.list(UPGRADE_PLANS)
+    return next((one for one in found if one.spec.stack == stack and one.status.phase in plan_machine.UNDER_WAY), None)
+
+
+def saved_of(wish: Wanted, world: World, strategy: StrategyFacts) -> SavedForecast:
+    """The forecast as it is shown, and kept in a file."""
+    return SavedForecast(
+        cluster=world.snapshot.cluster,
+        stack=wish.name,
+        stack_uid=wish.live.metadata.uid if wish.live is not None else "",
+        stack_generation=wish.live.metadata.generation if wish.live is not None else 0,
+        spec=wish.spec,
+        revision=world.target.revision,
+        created_at=world.forecast.made_at,
+        strategy=strategy,
+        limits=limits_of(world.forecast, strategy),
+        images=_used(world),
+        forecast=world.forecast,
+        origins=world.origins,
+        steering=world.snapshot.steering,
+    )
+
+
+def _used(world: World) -> tuple[ImageFacts, ...]:
+    """The driver images that the upgrades of a forecast would use, by key."""
+    catalogue = Catalogue(world.snapshot.images)
+    taken = {node for batch in world.forecast.batches for node in batch.nodes} | set(world.forecast.installs)
+    images = (catalogue.wanted(node, world.target) for node in world.snapshot.nodes if node.name in taken)
+    return tuple(sorted({image.key: image for image in images if image is not None}.values(), key=lambda one: one.key))

@@ -1,0 +1,195 @@
+"""What people write: plans with their approval, stacks, and the words run, approval, toleratedFailures of a plan."""
+
+import getpass
+import socket
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from upgrader.api import names
+from upgrader.api.explicit import explicit
+from upgrader.api.resources import GPU_STACKS, UPGRADE_PLANS
+from upgrader.api.v1alpha1 import Approval, ApprovalLimits, CheckpointDefaults, Lanes, UpgradePlan
+from upgrader.cli.shared.cluster_reading import Wanted
+from upgrader.core import timing
+from upgrader.core.errors import ConfigurationError, ConflictError, StaleForecastError
+from upgrader.core.explain.plan_file import SavedForecast, check_saved
+from upgrader.core.model.phases import ends
+from upgrader.core.model.strategy import StrategyFacts
+from upgrader.core.naming import object_name
+from upgrader.reconcile.facts.strategies import strategy_spec
+from upgrader.reconcile.runtime.context import Context
+
+ATTEMPTS = 5
+"""A plan's status changes while it runs; each attempt reads it anew."""
+
+
+class Consent(Struct, frozen=True, kw_only=True):
+    """Who agrees, and to what."""
+
+    by: str
+    max_interruptions: int
+    max_lost_gpu_hours: float | None = None  # None: any number
+    expendable: tuple[str, ...] = ()
+    placement_unguaranteed: bool = False
+
+    def approval(self, context: Context) -> dict[str, Any]:
+        """As it stands in a plan."""
+        limits = ApprovalLimits(
+            max_interruptions=self.max_interruptions,
+            max_lost_gpu_hours=self.max_lost_gpu_hours,
+            expendable=list(self.expendable),
+            placement_unguaranteed=self.placement_unguaranteed,
+        )
+        return explicit(Approval(by=self.by, at=timing.show(context.clock.now()), limits=limits))
+
+
+def whoever() -> str:
+    """The person at this machine, as the plan's approval names them unless --by says otherwise."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"[:253]
+
+
+def check(saved: SavedForecast, fresh: SavedForecast) -> None:
+    """Refuse a forecast that no longer holds.
+
+    Raises:
+        StaleForecastError: with every reason.
+    """
+    stale = check_saved(saved, fresh)
+    if stale:
+        raise StaleForecastError(
+            "the forecast no longer holds",
+            details="\n".join(f"{one.reason.value}: {one.message}" for one in stale),
+            resolution="Make a new one with `upgrader plan -o FILE`, look at it, and apply that.",
+        )
+
+
+def plan_name(saved: SavedForecast) -> str:
+    """Follows from the forecast, so that applying it twice makes one plan."""
+    version = str(saved.spec["driver"]["version"])
+    return object_name(f"{saved.stack[:24]}-{version}", saved.stack, saved.revision, timing.show(saved.created_at))
+
+
+def needs_plan(saved: SavedForecast) -> bool:
+    """Whether any node has to be upgraded that is not simply installed."""
+    return saved.forecast.summary.drifted > saved.forecast.summary.installs
+
+
+def checkpoint_spec(strategy: StrategyFacts, retry: int) -> CheckpointDefaults:
+    """How jobs are asked in a plan of this strategy; `retry` is in seconds."""
+    return CheckpointDefaults(
+        timeout_seconds=strategy.checkpoint_seconds,
+        method=strategy.checkpoint_method or None,
+        retry_seconds=retry,
+        lanes=Lanes(max_concurrent=strategy.lane_width),
+        wait_for=list(strategy.wait_for),
+    )
+
+
+def plan_body(
+    context: Context,
+    name: str,
+    stack: str,
+    revision: str,
+    strategy: StrategyFacts,
+    consent: Consent,
+    checkpoint: CheckpointDefaults,
+    *,
+    made_at: datetime,
+) -> dict[str, Any]:
+    """An approved plan; `made_at`: when the forecast was made that the strategy's times belong to."""
+    return {
+        "apiVersion": UPGRADE_PLANS.api_version,
+        "kind": UPGRADE_PLANS.kind,
+        "metadata": {"name": name, "labels": {names.LABEL_STACK: stack}},
+        "spec": {
+            "stack": stack,
+            "targetRevision": revision,
+            "strategy": strategy_spec(strategy, made_at),
+            "checkpoint": explicit(checkpoint),
+            "approval": consent.approval(context),
+        },
+    }
+
+
+async def create_plan(context: Context, body: Mapping[str, Any]) -> str:
+    """Make the plan; one of the same name was made by an earlier attempt. Gives its name."""
+    name = str(body["metadata"]["name"])
+    try:
+        await context.cluster.create(UPGRADE_PLANS, body)
+    except ConflictError:
+        there = await context.cluster.get(UPGRADE_PLANS, name)
+        if there is None or there.spec.target_revision != body["spec"]["targetRevision"]:
+            raise
+    return name
+
+
+async def write_stack(context: Context, wish: Wanted) -> None:
+    """Write the stack as it should be, if nobody has edited it since it was read.
+
+    Raises:
+        StaleForecastError: somebody has.
+    """
+    if wish.live is None:
+        manifest = {"metadata": {"name": wish.name}, "spec": wish.spec}
+        await context.cluster.create(GPU_STACKS, manifest)
+        return
+    operations: list[Mapping[str, Any]] = [
+        {"op": "test", "path": "/metadata/generation", "value": wish.live.metadata.generation},
+        {"op": "replace", "path": "/spec", "value": wish.spec},
+    ]
+    try:
+        await context.cluster.edit(GPU_STACKS, wish.live.metadata, operations)
+    except ConflictError as error:
+        raise StaleForecastError(
+            f"stack {wish.name} was edited meanwhile",
+            details=error.details,
+            resolution="The plan that was made waits for its revision: abort it, and make a new forecast.",
+        ) from error
+
+
+async def plan_named(context: Context, name: str | None) -> UpgradePlan:
+    """The plan of that name, or the only one that has not ended.
+
+    Raises:
+        ConfigurationError: there is none of that name, or a name is needed.
+    """
+    if name is not None:
+        found = await context.cluster.get(UPGRADE_PLANS, name)
+        if found is None:
+            raise ConfigurationError(f"there is no plan {name}", resolution="`upgrader status` lists all plans.")
+        return found
+    open_plans = [one for one in await context.cluster.list(UPGRADE_PLANS) if not ends(one.status.phase)]
+    if len(open_plans) != 1:
+        known = ", ".join(sorted(one.metadata.name for one in open_plans)) or "none"
+        raise ConfigurationError(f"which plan? Under way or proposed are: {known}", resolution="Name one.")
+    return open_plans[0]
+
+
+Change = Callable[[UpgradePlan], Mapping[str, Any]]
+"""From a plan as it is to a merge patch of its spec."""
+
+
+async def amend(context: Context, plan: UpgradePlan, change: Change) -> UpgradePlan:
+    """Change the spec of a plan.
+
+    Raises:
+        ConfigurationError: the plan has ended, or the API server refuses the change.
+        ConflictError: others change it all the time.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        if ends(plan.status.phase):
+            raise ConfigurationError(
+                f"plan {plan.metadata.name} has ended ({plan.status.phase.value})",
+                details=plan.status.message,
+                resolution="Make another one: `upgrader plan`, or `upgrader rollback`.",
+            )
+        try:
+            return await context.cluster.merge(UPGRADE_PLANS, plan.metadata, {"spec": dict(change(plan))})
+        except ConflictError:
+            if attempt == ATTEMPTS:
+                raise
+            plan = await plan_named(context, plan.metadata.name)
+    raise AssertionError("the last attempt returns or raises")

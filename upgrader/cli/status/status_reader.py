@@ -1,0 +1,42 @@
+"""What `upgrader status` reads."""
+
+import sys
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from upgrader.api.resources import GPU_STACKS, UPGRADE_PLANS
+from upgrader.api.v1alpha1 import GpuStack, UpgradePlan
+from upgrader.cli.shared import consent, progress
+from upgrader.cli.shared.progress import Patience, Progress
+from upgrader.cli.status import watch_display
+from upgrader.cli.status.watch_display import Sleep
+from upgrader.reconcile.runtime.context import Context
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    """Everything, briefly; plans with the newest last."""
+
+    stacks: Sequence[GpuStack]
+    plans: Sequence[UpgradePlan]
+
+
+async def overview(context: Context) -> Overview:
+    """All stacks and plans."""
+    plans = await context.cluster.list(UPGRADE_PLANS)
+    return Overview(
+        stacks=sorted(await context.cluster.list(GPU_STACKS), key=lambda one: one.metadata.name),
+        plans=sorted(plans, key=lambda one: (one.metadata.creation_timestamp, one.metadata.name)),
+    )
+
+
+async def one(context: Context, name: str) -> Progress:
+    """One plan with what is under way."""
+    return await progress.look(context, name)
+
+
+async def watch(context: Context, name: str | None, whole: float | None, sleep: Sleep) -> Progress:
+    """Follow a plan until it ends, however long everything is blocked."""
+    plan = await consent.plan_named(context, name)
+    patience = Patience(blocked=None, whole=whole)
+    return await watch_display.follow(context, plan.metadata.name, patience, stream=sys.stdout, sleep=sleep)

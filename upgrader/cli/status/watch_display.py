@@ -1,0 +1,90 @@
+"""Following a plan: a display that is replaced in place on a terminal, plain lines of what is new in a pipe."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from datetime import timedelta
+from typing import TextIO
+
+from rich.live import Live
+
+from upgrader.cli.base import render
+from upgrader.cli.shared import progress
+from upgrader.cli.shared.progress import Patience, Progress, Verdicts
+from upgrader.cli.status import status_screen
+from upgrader.core.errors import DeadlineError
+from upgrader.reconcile.runtime.context import Context
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+async def follow(
+    context: Context, name: str, patience: Patience, *, stream: TextIO | None = None, sleep: Sleep = asyncio.sleep
+) -> Progress:
+    """Follow a plan until it is done; gives the last look. `stream` is standard error unless said otherwise.
+
+    Raises:
+        RolloutFailedError, BlockedError, DeadlineError: see progress.Verdicts.
+    """
+    stream, began = stream or sys.stderr, context.clock.now()
+    verdicts = Verdicts(patience)
+    with ExitStack() as closing:
+        showing: Display = Lines(stream)
+        if stream.isatty():
+            showing = Table(closing.enter_context(render.live(stream)))
+        async for seen in progress.looks(context, name, patience.poll, sleep):
+            if seen is None:
+                showing.silence()
+                _check_time(context, began, patience)
+                continue
+            showing.show(seen)
+            if verdicts.over(seen):
+                return seen
+    raise AssertionError("looking never ends by itself")
+
+
+def _check_time(context: Context, began: object, patience: Patience) -> None:
+    if patience.whole is not None and context.clock.now() - began >= timedelta(seconds=patience.whole):  # type: ignore[operator]
+        raise DeadlineError(f"the API server did not answer, and {patience.whole:.0f} s are over")
+
+
+class Lines:
+    """One line for each thing that is new."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._before: Progress | None = None
+        self._silent = False
+
+    def show(self, seen: Progress) -> None:
+        """Write what is new since the last look."""
+        self._silent = False
+        for line in progress.changes(self._before, seen):
+            self._stream.write(f"{seen.at:%H:%M:%S} {line}\n")
+        self._stream.flush()
+        self._before = seen
+
+    def silence(self) -> None:
+        """Say once that nothing is seen."""
+        if not self._silent:
+            self._stream.write("the API server does not answer; the rollout is in the cluster and goes on\n")
+            self._stream.flush()
+        self._silent = True
+
+
+class Table:
+    """The status of the plan, replaced in place."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    def show(self, seen: Progress) -> None:
+        """Replace it."""
+        self._live.update(status_screen.status(seen), refresh=True)
+
+    def silence(self) -> None:
+        """What is shown stays."""
+
+
+Display = Lines | Table
