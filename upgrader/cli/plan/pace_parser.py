@@ -31,14 +31,14 @@ def strategy(pace: Mapping[str, Any], now: datetime) -> StrategyFacts:
     Raises:
         ConfigurationError: the first option that cannot be understood, and how it is written.
     """
-    completions = duration("--wait-for-completion", pace["wait_for_completion"], least=0)
+    wait = duration("--wait-for-completion", pace["wait_for_completion"], least=0)
     return StrategyFacts(
         max_unavailable=budget(pace["max_unavailable"]),
         topology=tuple(_topology(text) for text in pace["topology_budget"]),
         min_available_gpus=pace["min_available_gpus"],
         canary=pace["canary"],
         soak_seconds=duration("--soak", pace["soak"], least=0),
-        completion_until=now + timedelta(seconds=completions) if completions else None,
+        completion_until=now + timedelta(seconds=wait) if wait else None,
         deadline=_deadline(pace["deadline"], now) if pace["deadline"] is not None else None,
         windows=tuple(window(text) for text in pace["windows"]),
         lane_width=pace["lanes"],
@@ -77,8 +77,8 @@ def renewed(strategy: StrategyFacts, made_at: datetime, now: datetime) -> Strate
             f"the forecast's deadline {timing.show(strategy.deadline)} is over",
             resolution="Make a new one with `upgrader plan -o FILE`.",
         )
-    completions = strategy.completion_until
-    moved = now + (completions - made_at) if completions is not None else None
+    until = strategy.completion_until
+    moved = now + (until - made_at) if until is not None else None
     return msgspec.structs.replace(strategy, completion_until=moved)
 
 

@@ -49,8 +49,7 @@ def _age(plan: UpgradePlan) -> tuple[str, str]:
 def _needed(read: StackReading, plan: UpgradePlan) -> bool:
     name, status = plan.metadata.name, plan.status
     upgrades = [one for one in read.upgrades if one.spec.plan == name]
-    claims = {node.claimed_by for node in read.snapshot.nodes if node.claimed_by}
-    marked = any(not ends(one.status.phase) or one.metadata.uid in claims for one in upgrades)
+    marked = any(not ends(one.status.phase) or one.metadata.uid in read.claims for one in upgrades)
     upgraded = any(one.status.phase is NodePhase.SUCCEEDED for one in upgrades)
     undoing = rollbacks.wanted(plan) and upgraded and status.rollback_plan is None
     blocks = plan.spec.target_revision != read.target.revision == status.stack_revision
@@ -69,8 +68,7 @@ async def _prune_revisions(context: Context, read: StackReading, plans: list[Upg
     kept = await revisions(context, stack)
     if len(kept) <= read.stack.spec.history_limit:
         return
-    claims = {node.claimed_by for node in read.snapshot.nodes if node.claimed_by}
-    open_upgrades = [one for one in read.upgrades if not ends(one.status.phase) or one.metadata.uid in claims]
+    open_upgrades = [one for one in read.upgrades if not ends(one.status.phase) or one.metadata.uid in read.claims]
     needed = {node.revision for node in read.snapshot.nodes}
     needed |= {node.removed_driver.revision for node in read.snapshot.nodes if node.removed_driver is not None}
     needed |= {read.target.revision, status.current_revision or "", status.blocked_revision or ""}

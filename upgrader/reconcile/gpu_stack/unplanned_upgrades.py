@@ -100,11 +100,10 @@ async def order(context: Context, read: StackReading, one: Due) -> None:
 
 async def prune(context: Context, read: StackReading) -> None:
     """Delete failed upgrades after which another upgrade to their node has ended."""
-    claims = {node.claimed_by for node in read.snapshot.nodes}
     for upgrades in read.upgrades_of_node.values():
         last = latest(upgrades)
         for one in upgrades:
-            older = one is not last and one.status.phase is NodePhase.FAILED and one.metadata.uid not in claims
+            older = one is not last and one.status.phase is NodePhase.FAILED and one.metadata.uid not in read.claims
             if older and one.metadata.deletion_timestamp is None:
                 context.leadership.check()
                 await context.cluster.delete(NODE_UPGRADES, one.metadata)

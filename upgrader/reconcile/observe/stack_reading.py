@@ -49,9 +49,14 @@ class StackReading:
         return next((one for one in self.plans if one.status.phase in UNDER_WAY), None)
 
     @cached_property
+    def claims(self) -> frozenset[str]:
+        """Uids of the NodeUpgrades that claim nodes of the pool."""
+        return claims_of(self.snapshot)
+
+    @cached_property
     def orphans(self) -> frozenset[str]:
         """Claims on nodes whose upgrade is no more, or gave its node back."""
-        return orphaned(claims_of(self.snapshot), self.upgrades)
+        return orphaned(self.claims, self.upgrades)
 
     @cached_property
     def occupied(self) -> frozenset[str]:
